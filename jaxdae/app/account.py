@@ -1,10 +1,11 @@
-"""Energy account of a simulation: energies and the work of all forces without a potential, updated in every step.
+"""Energy account of a simulation: energies and the work of forces without a potential, updated every step.
 
-Stored energy is kinetic energy plus the potential of gravity and springs. The work of all other forces (motors, inputs,
-given forces and torques, dampers, friction, tires, prescribed motions) is the integral of their power. In each step the
-integral is a sum over the two Gauss points, with the input that the step holds. States at these points follow from
-Hermite's cubic through both ends of the step, so that the work is wrong by O(dt^4). It is exact, up to round-off, for a
-constant torque about a hinge and for a constant force along a slide.
+The stored energy is the kinetic energy plus the potential energy of gravity and springs. The work of all
+other forces (motors, inputs, given forces and torques, dampers, friction, tires, prescribed motions) is the
+integral of their power. In each step, two-point Gauss quadrature evaluates this integral, with the input held
+over the step. A cubic Hermite interpolant through both ends of the step gives the states at the Gauss points.
+The error of the work is O(dt^4). The work of a constant torque about a hinge or of a constant force along a
+slide is exact up to round-off.
 """
 
 import dataclasses
@@ -27,7 +28,7 @@ from jaxdae.integrators.method import PointWrapping, roles_of
 from jaxdae.integrators.tangent import tangent_rate
 from jaxdae.mechanisms.forces.shared import Driven
 
-_GAUSS = (0.5 - 3.0**0.5 / 6.0, 0.5 + 3.0**0.5 / 6.0)  # points of a step; both have the weight 1/2
+_GAUSS = (0.5 - 3.0**0.5 / 6.0, 0.5 + 3.0**0.5 / 6.0)  # nodes on the step; both have weight 1/2
 _BOUND = 1e30  # J, within the range of single precision
 ROUND_OFF = 1e5
 _SOURCES = (*driven.NUMBERS, "force")  # types of forces without a potential that do not dissipate
@@ -40,11 +41,11 @@ class Account:
     Attributes:
         first: stored energy at the start.
         work: work since the start.
-        rest: round-off of `work`, which the next sum compensates.
+        rest: round-off error of `work`, subtracted in the next step (compensated summation).
         error: largest |E - E(0) - work| after any step.
         kinetic: largest kinetic energy.
-        potential: least and largest potential energy (2,).
-        exchanged: least and largest work (2,).
+        potential: smallest and largest potential energy (2,).
+        exchanged: smallest and largest work (2,).
     """
 
     first: Any
@@ -58,19 +59,19 @@ class Account:
 
 @pytree
 class AccountedInfo(StepInfo):
-    """The report of a step, with the energy account after it."""
+    """Step report with the energy account at the end of the step."""
 
     account: Account
 
 
 @pytree
 class Accounted(PointWrapping):
-    """An integrator whose memory also holds the energy account.
+    """Integrator whose memory also holds the energy account.
 
     Attributes:
-        integrator: the method inside.
+        integrator: the inner method.
         works: whether anything without a potential acts (static).
-        moving: whether constraints move with time (static); their work needs the multipliers.
+        moving: whether constraints depend on time (static); their work requires the multipliers.
     """
 
     integrator: Any
@@ -78,7 +79,7 @@ class Accounted(PointWrapping):
     moving: bool = static(default=True)
 
     def init(self, system: Any, state: Any) -> Any:
-        """Return the memory of the integrator inside and an account that begins at the state."""
+        """Return the memory of the inner integrator and an account that starts at the state."""
         kinetic, potential = energies(system, state)
         zero = jnp.zeros_like(kinetic)
         twice = jnp.stack([potential, potential])
@@ -86,7 +87,7 @@ class Accounted(PointWrapping):
         return self.integrator.init(system, state), begun
 
     def advance(self, system: Any, point: Any, memory: Any, u: Any, dt: Any) -> tuple[Any, Any, AccountedInfo]:
-        """Return the point after dt, the memory, and the report of the step."""
+        """Return the point after dt, the new memory and the step report."""
         inner, account = memory
         new, inner, info = self.inner.advance(system, point, inner, u, dt)
         gained = self._work(system, point.state, new.state, u, dt) if self.works else jnp.zeros_like(account.work)
@@ -94,7 +95,7 @@ class Accounted(PointWrapping):
         return new, (inner, account), AccountedInfo(**vars(info), account=account)
 
     def _work(self, system: Any, start: Any, end: Any, u: Any, dt: Any) -> Any:
-        """Return the work of a step between two states in J."""
+        """Return the work in J over the step between two states."""
         way = system.difference(start.q, end.q)
         slopes = dt * start.v, dt * tangent_rate(system, start.q, way, end.v)
         roles = roles_of(self.integrator)
@@ -109,7 +110,7 @@ class Accounted(PointWrapping):
 
 
 def _between(system: Any, start: Any, way: Any, slopes: Any, dt: Any, s: float) -> Any:
-    """Return the state at the fraction s of a step, by Hermite's cubic in the tangent step."""
+    """Return the state at the fraction s of a step, by cubic Hermite interpolation of the tangent step."""
     m0, m1 = slopes
     xi = s * (1.0 - s) ** 2 * m0 + s**2 * (3.0 - 2.0 * s) * way - s**2 * (1.0 - s) * m1
     rate = (1.0 - s) * (1.0 - 3.0 * s) * m0 + 6.0 * s * (1.0 - s) * way + s * (3.0 * s - 2.0) * m1
@@ -121,7 +122,7 @@ def _between(system: Any, start: Any, way: Any, slopes: Any, dt: Any, s: float) 
 
 
 def _updated(account: Account, gained: Any, kinetic: Any, potential: Any) -> Account:
-    """Return the account after a step that gained some work and ended with these energies."""
+    """Return the account after a step, given the work of the step and the energies at its end."""
     gained = gained - account.rest
     work = account.work + gained
     error = jnp.abs(kinetic + potential - account.first - work)
@@ -138,7 +139,7 @@ def _updated(account: Account, gained: Any, kinetic: Any, potential: Any) -> Acc
 
 
 def _bounded(x: Any) -> Any:
-    """Return energies that are finite: a memory that is not would stop a world whose state is finite."""
+    """Clip energies to finite values: a non-finite memory would stop a world whose state is finite."""
     return jnp.clip(jnp.nan_to_num(x, nan=_BOUND, posinf=_BOUND, neginf=-_BOUND), -_BOUND, _BOUND)
 
 
@@ -147,27 +148,27 @@ def _widened(span: Any, value: Any) -> Any:
 
 
 def energies(system: Any, state: Any) -> tuple[Any, Any]:
-    """Return kinetic and potential energy in J: the potential is that of gravity and springs."""
+    """Return the kinetic energy and the potential energy of gravity and springs, both in J."""
     return system.kinetic_energy(state.q, state.v), _passive(system).potential_energy(state.t, state.q)
 
 
 def _passive(system: Any) -> Any:
-    """Return the mechanism without motors, inputs and given forces."""
+    """Return the mechanism without motors, inputs or given forces."""
     return dataclasses.replace(system, forces={key: group for key, group in system.forces.items() if not isinstance(group, Driven)})
 
 
 def power(system: Any, state: Any, u: Any, solve: Callable[[Any], Any] | None) -> Any:
-    """Return the power that enters a mechanism other than from its potential, in W.
+    """Return the power in W that enters a mechanism from all sources except its potential.
 
-    Forces contribute v . f + dV/dt, constraints that move contribute -lam . [dg/dt; w(t, q, 0)]. Where M depends on q,
-    as with the inertia of motors, f holds the force of the motion at constant v, whose power is that of M' in the kinetic
-    energy.
+    Forces contribute v . f + dV/dt. Time-dependent constraints contribute -lam . [dg/dt; w(t, q, 0)]. If M
+    depends on q, as with the inertia of motors, f includes the inertial force at constant v. The rate of
+    the kinetic energy at constant v cancels the power of this force.
 
     Args:
         system: the mechanism.
         state: time (s), coordinates and velocities.
         u: the input, or None.
-        solve: returns the multipliers at a state; None where no constraint moves.
+        solve: function that returns the multipliers at a state; None if no constraint depends on time.
     """
     t, q, v = state.t, state.q, state.v
     force = system.force(t, q, v, jnp.zeros(system.n_inputs or 0, q.dtype) if u is None else u)
@@ -187,9 +188,9 @@ def power(system: Any, state: Any, u: Any, solve: Callable[[Any], Any] | None) -
 
 
 def accounted(integrator: Any, config: Config) -> Any:
-    """Return the integrator of a config, or the axes of its leaves, with an account inside of its law.
+    """Add an energy account inside the control law of an integrator, or of the tree of its leaf axes.
 
-    Mechanisms of first order have no masses and no energies: their integrator is returned unchanged.
+    First-order mechanisms have no mass and no energy. Their integrator is returned unchanged.
     """
     if config.mechanism.order == "first":
         return integrator
@@ -199,7 +200,7 @@ def accounted(integrator: Any, config: Config) -> Any:
 
 
 def account_of(integrator: Any, memory: Any) -> Account | None:
-    """Return the account in the memory of an integrator; None where it has none."""
+    """Return the account in the memory of an integrator, or None if the integrator has no account."""
     if isinstance(integrator, laws.Remembering):
         return account_of(integrator.integrator, memory)
     if isinstance(integrator, control.Sampled):
@@ -208,11 +209,11 @@ def account_of(integrator: Any, memory: Any) -> Account | None:
 
 
 def relative_error(account: Account, precision: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the balance error relative to the energy exchanged, and the energy exchanged in J, both (world,).
+    """Return the balance error relative to the exchanged energy, and this energy in J, both (world,).
 
-    The energy exchanged is the largest of three numbers: the kinetic energy, the range of the potential energy, and the
-    range of the work. The denominator also has a term for round-off, `ROUND_OFF` eps times the largest energy: a
-    mechanism at rest exchanges no energy.
+    The exchanged energy is the maximum of the largest kinetic energy, the range of the potential energy and
+    the range of the work. The denominator also includes a round-off term, `ROUND_OFF` eps times the largest
+    energy, because a mechanism at rest exchanges no energy.
     """
     first, error, kinetic, potential, work = (
         np.asarray(x, float) for x in (account.first, account.error, account.kinetic, account.potential, account.exchanged)
@@ -224,11 +225,11 @@ def relative_error(account: Account, precision: str) -> tuple[np.ndarray, np.nda
 
 
 def does_work(config: Config) -> bool:
-    """Return whether anything without a potential acts: motors, given forces, dampers, friction, prescribed motions."""
+    """Return whether anything without a potential acts: actuators, dissipation, prescribed motions."""
     if config.mechanism.order == "first":
         return False
     locations, samples = sample(config)
-    # Numbers as far from zero as in any world: friction may act in one world alone.
+    # Use the value of largest magnitude over all worlds: friction may act in a single world.
     largest = [float(column[np.argmax(np.abs(column))]) for column in samples]
     values = with_numbers(config.model_dump(), locations, largest)
     mechanism = values["mechanism"]

@@ -1,6 +1,6 @@
-"""Animations of experiments: polylines that move, paths that grow, markers that stand still, in the plane or in space.
+"""GIF animations of experiments: moving polylines, growing traces and fixed markers, in 2D or 3D.
 
-Written as a GIF without a display.
+No display is required.
 """
 
 import itertools
@@ -15,8 +15,8 @@ from jaxdae.app.picture_space import box
 from jaxdae.app.style import GRAY, line_style, styled
 from jaxdae.disk import PARTIAL, whole
 
-_FASTEST, _SLOWEST = 30.0, 10.0  # frames a second: beyond, viewers skip frames; below, motion looks like slides
-_MARGIN = 0.06  # of the larger side, around all that is drawn
+_FASTEST, _SLOWEST = 30.0, 10.0  # frames per second: viewers skip frames above; motion stutters below
+_MARGIN = 0.06  # fraction of the larger side, added around the drawing
 _INCHES = 6.0
 
 
@@ -31,24 +31,27 @@ def write_animation(
     title: str = "",
     frames: int = 100,
 ) -> pathlib.Path:
-    """Writes a GIF of motion in the plane or in space, and returns its path. Axes have one scale, and limits that hold everything.
+    """Write a GIF of motion in the plane or in space and return its path.
 
-    Played in real time where 10 to 30 frames a second can do that, else as near to it as they can. NaN is not drawn: a line with NaN is
-    hidden, or interrupted there. What belongs to a world that failed is drawn up to its failure, which the title tells; where all lines
-    failed, the pictures end there.
+    All axes have the same scale, and the axis limits contain the whole motion. Playback is in real time if 10
+    to 30 frames per second allow it, and as close to real time as possible otherwise. NaN vertices are not
+    drawn: they interrupt or hide their line. The lines and traces of a failed world end at its failure, which
+    the title states. If all lines fail, the animation ends at the last failure.
 
     Args:
-        path: the file, ending in ".gif"; written whole or not at all.
+        path: the file, with the extension ".gif"; written atomically.
         times: (time,) in s, ascending.
-        lines: polylines by name, each (time, vertices, 2) in m, in space (time, vertices, 3).
-        traces: paths by name, each (time, 2) or (time, 3) in m, drawn up to the present.
+        lines: polylines by name, each (time, vertices, 2) in the plane or (time, vertices, 3) in space, in m.
+        traces: paths by name, each (time, 2) or (time, 3) in m, drawn up to the current time.
         points: fixed markers by name, each (k, 2) or (k, 3) in m.
-        status: `jaxdae.Status` of the world of lines by their names, each (time,); it holds for the trace of the same name too.
-        title: above the picture, before the time.
-        frames: how many pictures, spread evenly over the entries; fewer where there are fewer entries.
+        status: `jaxdae.Status` of the world of each line, by line name, each (time,). It also applies to the
+            trace of the same name.
+        title: text above the picture, before the time.
+        frames: maximum number of frames, spread evenly over the entries.
 
     Raises:
-        ValueError: shapes that do not fit, nothing to draw, another ending than ".gif", or a count that is not positive.
+        ValueError: the shapes do not match, there is nothing to draw, the extension is not ".gif", or
+            `frames` is not positive.
     """
     path, times = pathlib.Path(path), np.asarray(times, float)
     groups = {name: dict(given or {}) for name, given in (("lines", lines), ("traces", traces), ("points", points))}
@@ -64,7 +67,7 @@ def write_animation(
 
 
 def _end_at_failures(groups: dict[str, dict[str, np.ndarray]], failures: dict[str, Failure], entries: int) -> int:
-    """Hides what belongs to failed worlds from where they fail or run away; returns how many entries are left to show."""
+    """Hide lines and traces of failed worlds once they fail or leave the view; return the visible entries."""
     ends = dict.fromkeys(groups["lines"], entries)
     for name, failure in failures.items():
         ends[name] = entries_in_view(groups["lines"][name][: max(failure.entry, 1)])
@@ -76,7 +79,7 @@ def _end_at_failures(groups: dict[str, dict[str, np.ndarray]], failures: dict[st
 
 
 def _told(failures: dict[str, Failure], lines: int) -> list[str]:
-    """Returns the failures in words, with the names of their lines unless they are one failure of all lines."""
+    """Return a text per failure, with the name of its line unless all lines have the same failure."""
     if len(failures) == lines and len(set(failures.values())) == 1:
         return [f"{next(iter(failures.values()))}"]
     return [f"{name} {failure}" for name, failure in failures.items()]
@@ -108,7 +111,7 @@ def _check(
 
 
 def _dimension(groups: dict[str, dict[str, np.ndarray]]) -> int:
-    """Returns 3 where all is in space, else 2."""
+    """Return 3 if all data is in space, else 2."""
     sizes = {x.shape[-1] for entries in groups.values() for x in entries.values() if x.ndim}
     return 3 if sizes == {3} else 2
 
@@ -129,13 +132,13 @@ def _write(
     figure.legend(loc="outside lower center", ncols=max(1, int(figure.get_figwidth() / 1.8)))
     heading, *told = title.split("\n")
     axes.set_title("\n".join([heading or " ", *told]))
-    # Laid out once: to do it anew for every picture takes twice the time, and would let the axes tremble.
+    # Compute the layout once: a new layout per frame doubles the time and makes the axes jitter.
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     span = times[shown[-1]] - times[shown[0]]
     rate = float(np.clip((len(shown) - 1) / span, _SLOWEST, _FASTEST)) if span > 0.0 else _SLOWEST
     writer = PillowWriter(fps=rate)  # pyright: ignore[reportArgumentType]
-    # The writer knows a picture by its ending.
+    # The writer infers the format from the extension.
     with whole(path, path.with_name(f"{path.stem}{PARTIAL}.gif")) as partial, writer.saving(figure, str(partial), dpi=80):
         for k in shown:
             for name, bar in bars.items():
@@ -147,7 +150,7 @@ def _write(
 
 
 def _empty(figure_class: Any, groups: dict[str, dict[str, np.ndarray]]) -> tuple[Any, Any]:
-    """Returns a figure and its axes, which have room for all places."""
+    """Return a figure and its axes, with limits that contain all positions."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     if _dimension(groups) == 3:
@@ -166,7 +169,7 @@ def _empty(figure_class: Any, groups: dict[str, dict[str, np.ndarray]]) -> tuple
 
 
 def _begun(axes: Any, groups: dict[str, dict[str, np.ndarray]]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Draws the points, and returns the traces and the lines by name, without places as yet."""
+    """Draw the points, and return the traces and lines by name, still without data."""
     styles = map(line_style, itertools.count())
     nothing: list[Any] = [[]] * _dimension(groups)
     for name, place in groups["points"].items():
@@ -177,7 +180,7 @@ def _begun(axes: Any, groups: dict[str, dict[str, np.ndarray]]) -> tuple[dict[st
 
 
 def _set(line: Any, places: np.ndarray) -> None:
-    """Moves a line to places (k, 2) or (k, 3)."""
+    """Set the vertices (k, 2) or (k, 3) of a line."""
     if places.shape[-1] == 3:
         line.set_data_3d(*places.T)
     else:
@@ -185,16 +188,16 @@ def _set(line: Any, places: np.ndarray) -> None:
 
 
 def _places(groups: dict[str, dict[str, np.ndarray]]) -> np.ndarray:
-    """Returns all places that are finite (k, 2) or (k, 3)."""
+    """Return all finite positions (k, 2) or (k, 3)."""
     places = np.concatenate([x.reshape(-1, x.shape[-1]) for entries in groups.values() for x in entries.values()])
     return places[np.isfinite(places).all(axis=-1)]
 
 
 def _limits(groups: dict[str, dict[str, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the lower left and upper right corner of all that is finite, with a margin."""
+    """Return the lower left and upper right corners of all finite positions, with a margin."""
     places = _places(groups)
     low, high = places.min(axis=0), places.max(axis=0)
     side = (high - low).max() or 1.0
-    # A motion along one axis still gets a picture with an area.
+    # Motion along one axis still needs limits with a nonzero area.
     middle, half = 0.5 * (low + high), np.maximum(0.5 * (high - low), 0.1 * side) + _MARGIN * side
     return middle - half, middle + half

@@ -1,4 +1,4 @@
-"""A robot file where a config is expected: the config of a robot that is released at its start."""
+"""Robot files in place of a config: build the config of a robot that is released from its initial state."""
 
 import pathlib
 import re
@@ -6,20 +6,20 @@ import re
 import yaml
 
 ENDINGS = (".urdf", ".sdf", ".xml", ".mjcf")
-"""How names of files end that are robots and not configs; spelled here, because the readers take seconds to import."""
+"""File extensions of robot files. They are listed here because the readers take seconds to import."""
 DURATION = 2.0
-"""How long the robot moves, in s, unless `--set duration=...` says otherwise."""
+"""Default duration in s; override it with `--set duration=...`."""
 STEP = 1e-3
-"""The step in s, likewise: robots with stiff damping in their joints need smaller ones."""
+"""Default step size in s; override it with `--set dt=...`. Stiff joint damping needs a smaller step."""
 
 
 def is_robot(path: str) -> bool:
-    """Returns whether the name of a file is that of a robot."""
+    """Return whether a file name has the extension of a robot file."""
     return pathlib.Path(path).suffix in ENDINGS
 
 
 def config_of(path: str) -> str:
-    """Returns the text of a config, as if it stood beside the file of the robot: one world, and all else as by default."""
+    """Return the text of a config in the folder of the robot file, with one world and default settings."""
     file = pathlib.Path(path)
     word = re.sub(r"[^A-Za-z0-9_-]", "_", file.stem)[:90]
     name = word if re.match(r"[A-Za-z_]", word) else f"_{word}"

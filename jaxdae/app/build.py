@@ -1,8 +1,8 @@
-"""From a config to the objects of the library: mechanism, integrator, and the start states of all worlds.
+"""Build the objects of the library from a config: mechanism, integrator and the initial states of all worlds.
 
-Worlds differ in numbers of the config. The whole construction, from body and joint specifications to closed loops, is
-therefore one function of these numbers, and the worlds are that function vectorized: whatever a number influences
-follows it.
+Worlds differ in numbers of the config. One function of these numbers performs the whole construction, from
+body and joint specifications to closed loops. Vectorizing this function gives all worlds, so every dependent
+quantity varies consistently.
 """
 
 import copy
@@ -58,7 +58,7 @@ _IMPLICIT = {
 }
 _LAGRANGIANS = {"midpoint": jaxdae.MidpointLagrangian, "trapezoidal": jaxdae.TrapezoidalLagrangian}
 _SOLVERS = {
-    "auto": jaxdae.SchurComplement,  # Until the loops are closed, see `with_chosen_solver`.
+    "auto": jaxdae.SchurComplement,  # Placeholder until the loops are closed; see `with_chosen_solver`.
     "dense_kkt": jaxdae.DenseKKT,
     "schur_complement": jaxdae.SchurComplement,
     "null_space": jaxdae.NullSpace,
@@ -76,21 +76,21 @@ _STABILIZATIONS = {
 
 
 _TOGETHER = 4096
-"""Worlds whose loops are closed at a time: more only take memory."""
+"""Number of worlds whose loops are closed in one batch. A larger batch only uses more memory."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Worlds:
-    """All worlds of a config at their closed, consistent starts.
+    """All worlds of a config at their closed, consistent initial states.
 
     Attributes:
-        system: the mechanism; leaves that differ are stacked along a leading world axis.
-        integrator: the same of the integrator.
-        state: the start states, all leaves stacked (world, ...).
+        system: the mechanism; leaves that differ between worlds are stacked along a leading world axis.
+        integrator: the integrator, stacked in the same way.
+        state: the initial states, all leaves stacked (world, ...).
         system_axes: 0 at the stacked leaves of `system`, None elsewhere.
-        integrator_axes: the same of `integrator`.
-        closed: how closing the loops went, leaves (world, ...).
-        guess: coordinates before the loops were closed, (world, nq).
+        integrator_axes: 0 at the stacked leaves of `integrator`, None elsewhere.
+        closed: report of the loop closure, leaves (world, ...).
+        guess: coordinates before the loop closure, (world, nq).
         parameters: the varied numbers, by path, (world,).
     """
 
@@ -105,11 +105,11 @@ class Worlds:
 
     @property
     def size(self) -> int:
-        """Number of worlds."""
+        """Return the number of worlds."""
         return len(self.guess)
 
     def one(self, world: int = 0) -> tuple[Any, Any, jaxdae.State]:
-        """Returns system, integrator and start state of a single world."""
+        """Return the system, integrator and initial state of a single world."""
         system, integrator = (
             jax.tree.map(lambda axis, x: x if axis is None else x[world], axes, stack, is_leaf=lambda x: x is None)
             for axes, stack in ((self.system_axes, self.system), (self.integrator_axes, self.integrator))
@@ -117,7 +117,7 @@ class Worlds:
         return system, integrator, jax.tree.map(lambda x: x[world], self.state)
 
     def part(self, first: int, behind: int) -> "Worlds":
-        """Returns the worlds from `first` to the one before `behind`; where there are fewer, copies of the last one behind them."""
+        """Return the worlds first:behind, padded at the end with copies of the last world."""
         if (first, behind) == (0, self.size):
             return self
 
@@ -131,12 +131,12 @@ class Worlds:
 
 
 def cut(x: Any, first: int, behind: int) -> Any:
-    """Returns entries of an array along its first axis; where it ends before `behind`, copies of its last entry take the rest.
+    """Return x[first:behind]; if the array is too short, pad it with copies of its last entry.
 
     Args:
-        x: the array (world, ...), of the host or of a device.
-        first: of the entries.
-        behind: the last of them.
+        x: the array (world, ...), a NumPy or JAX array.
+        first: index of the first entry.
+        behind: index after the last entry.
     """
     missing = behind - len(x)
     if missing <= 0:
@@ -146,11 +146,11 @@ def cut(x: Any, first: int, behind: int) -> Any:
 
 
 def worlds(config: Config) -> Worlds:
-    """Returns the worlds of a config; world 0 is the nominal one. Call it inside `precision`.
+    """Return the worlds of a config; world 0 is the nominal world. Call this function inside `precision`.
 
     Raises:
-        ValueError: what `jaxdae.mechanisms.mechanism` finds wrong.
-        LawError: a regulator that there is not.
+        ValueError: `jaxdae.mechanisms.mechanism` rejects the description.
+        LawError: the regulator does not exist.
     """
     values = with_dimension(config.model_dump())
     locations, samples = sample(config)
@@ -163,7 +163,7 @@ def worlds(config: Config) -> Worlds:
     many = jax.jit(jax.vmap(closed, in_axes=(0 if samples else None,), axis_size=together))
     found: list[Any] = []
     for first in range(0, size, together):
-        # The last worlds of all are closed once more with those before them, so that one program serves all.
+        # The last batch overlaps the previous one, so that all batches share one compiled program.
         at = min(first, size - together)
         some = many([jnp.asarray(column[at : at + together]) for column in samples])
         if size == together:
@@ -179,7 +179,7 @@ def worlds(config: Config) -> Worlds:
 
 
 def construct(values: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
-    """Returns mechanism, start coordinates, start velocities and integrator from plain values, which may be traced."""
+    """Return mechanism, initial q, initial v and integrator from plain values, possibly traced."""
     values = laws.with_inputs(values)
     section = values["mechanism"]
     chosen = mechanisms.Joints(cut=tuple(section["cut"])) if section["coordinates"] == "joints" else mechanisms.Absolute()
@@ -195,23 +195,29 @@ def construct(values: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
 
 
 def with_dimension(values: dict[str, Any]) -> dict[str, Any]:
-    """Returns plain values with the dimension of a regulator's linear model, which known numbers alone tell; raises as `worlds` does."""
+    """Add the dimension of a regulator's linear model to the plain values; the values must be concrete.
+
+    Raises the same errors as `worlds`.
+    """
     if (values["control"] or {}).get("type") != "regulator":
         return values
     system, _, state, info, _ = jax.jit(lambda: _closed_start(values))()
-    # Loops that stay open are told by others; no law is evaluated then.
+    # `closing` reports open loops, and no law is evaluated in that case.
     dimension = laws.regulated(values["control"], system, state) if int(info.status) == jaxdae.Status.OK else 1
     return values | {"control": values["control"] | {"dimension": dimension}}
 
 
 def started(values: dict[str, Any]) -> tuple[Any, Any, jaxdae.State, Any, Any]:
-    """Returns mechanism, integrator, consistent start, how closing the loops went, and q before that, from plain values of a config."""
+    """Return mechanism, integrator, consistent initial state, loop-closure report and q before closure.
+
+    `values` are the plain values of a config, possibly traced.
+    """
     system, method, state, info, guess = _closed_start(values)
     return system, laws.sampled(values, system, state, method), state, info, guess
 
 
 def _closed_start(values: dict[str, Any]) -> tuple[Any, Any, jaxdae.State, Any, Any]:
-    """Returns the same with the integrator alone."""
+    """Return the same values as `started`, without a control law around the integrator."""
     system, guess, velocities, method = construct(values)
     rates, start = naming.of_system(system).rates, values["start"]
     held = (
@@ -224,11 +230,11 @@ def _closed_start(values: dict[str, Any]) -> tuple[Any, Any, jaxdae.State, Any, 
 
 
 def integrator(values: dict[str, Any]) -> Any:
-    """Returns the integrator from a config as plain values."""
+    """Return the integrator from the plain values of a config."""
     solver, section = _solver(values["solver"]), values["integrator"]
     projection = _projection(section["projection"])
     if values["mechanism"]["order"] == "first":
-        # Velocities are those that rows and drives leave, at every stage: there are none to project.
+        # Constraint rows and drives determine the velocities at every stage: no velocity projection.
         method = _FIRST_ORDER[section["type"]](solver=solver)
         position = None if projection is None else projection.position
         return method if position is None else jaxdae.Projected(method, jaxdae.Projection(position=position, velocity=None))
@@ -274,7 +280,7 @@ def _method(section: dict[str, Any], stabilization: dict[str, Any], solver: Any)
 
 
 def _closed(name: str, options: dict[str, Any], solver: Any) -> Any:
-    """Returns a method that keeps the constraints by itself, from the options that its section gives."""
+    """Return a method that satisfies the constraints without projection, from the options of its section."""
     if name in _CLOSED:
         return _CLOSED[name](solver=solver, **options)
     method, kind = _IMPLICIT[name](solver=solver), options.pop("newton", "dense")
@@ -299,7 +305,7 @@ def _solver(section: dict[str, Any]) -> Any:
 
 
 def with_chosen_solver(config: Config, built: Worlds) -> tuple[Config, Worlds]:
-    """Returns config and worlds with the solver that `jaxdae.auto_solver` chooses for the nominal world in place of auto."""
+    """Replace the solver `auto` by the choice of `jaxdae.auto_solver` for the nominal world."""
     if config.solver.type != "auto":
         return config, built
     system, _, state = built.one()
@@ -316,9 +322,9 @@ def with_chosen_solver(config: Config, built: Worlds) -> tuple[Config, Worlds]:
 
 
 def sample(config: Config) -> tuple[list[Location], list[np.ndarray]]:
-    """Returns the places of the varied numbers and their values (world,), the nominal value first.
+    """Return the locations of the varied numbers and their values (world,), with the nominal value first.
 
-    Every entry of `vary` has a random stream of its own: entries and worlds can be added without changing the others.
+    Every entry of `vary` has its own random stream: adding entries or worlds does not change the others.
     """
     data = config.model_dump()
     locations, samples = [], []
@@ -343,7 +349,7 @@ def _draw(vary: Vary, nominal: float, generator: np.random.Generator, size: int)
 
 
 def with_numbers(values: dict[str, Any], locations: list[Location], numbers: list[Any]) -> dict[str, Any]:
-    """Returns a copy of the values with numbers at locations."""
+    """Return a copy of the values with the given numbers at the given locations."""
     values = copy.deepcopy(values)
     for location, number in zip(locations, numbers, strict=True):
         _put(values, location, number)
@@ -360,13 +366,13 @@ def _put(inside: Any, location: Location, number: Any) -> Any:
 
 
 def _compact(some: Any) -> Any:
-    """Returns what closing the loops of some worlds gave, with leaves of system and integrator that agree in all of them kept once."""
+    """Store leaves of the system and integrator once where they agree in all worlds of a batch."""
     kept = [jax.tree.map(lambda x: x[:1] if np.array_equal(x, np.broadcast_to(x[:1], x.shape)) else x, tree) for tree in some[:2]]
     return (*kept, *some[2:])
 
 
 def _joined(found: list[Any]) -> Any:
-    """Returns what closing the loops of worlds gave that were closed some at a time, as it is given for all of them at once."""
+    """Join the loop-closure results of several batches into the result of a single batch."""
     counts = [len(guess) for *_, guess in found]
 
     def joined(*leaves: Any) -> tuple[Any, Any]:
@@ -385,7 +391,7 @@ def _joined(found: list[Any]) -> Any:
 
 
 def _shared_unstacked(stack: Any) -> tuple[Any, Any]:
-    """Returns a stacked tree with the leaves that agree in all worlds unstacked, and the axes of the others."""
+    """Unstack the leaves that agree in all worlds; return the tree and the axes of its leaves."""
     leaves, structure = jax.tree.flatten(stack)
     axes = [0 if np.any(np.asarray(x) != np.asarray(x)[:1]) else None for x in leaves]
     kept = [x if axis == 0 else x[0] for x, axis in zip(leaves, axes, strict=True)]

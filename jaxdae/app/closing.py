@@ -1,4 +1,4 @@
-"""Closes the loops of a config's mechanism, and says which joint stays open where they cannot be closed."""
+"""Close the loops of a config's mechanism, and report the open joints if the loop closure fails."""
 
 import math
 import re
@@ -19,17 +19,17 @@ from jaxdae.app.source import Document, value_at
 from jaxdae.mechanisms.check import DescriptionError
 from jaxdae.vehicles import terrain_report
 
-_UNIT = 1e-6  # a quaternion whose length is farther from one is told about
-_WORTH = 0.1  # of the largest opening: smaller ones are not told beside it
-_CLOSED = 1e-3  # m or rad; far above what counts as closed, far below what a loop that cannot close leaves
+_UNIT = 1e-6  # report quaternions whose norm differs from one by more than this
+_WORTH = 0.1  # fraction of the largest residual: smaller residuals are not reported
+_CLOSED = 1e-3  # m or rad; far above the closure tolerance, far below the residual of an open loop
 
 
 def close(config: Config, document: Document) -> tuple[Worlds | None, list[Problem]]:
-    """Returns the worlds of a config with their loops closed, and the problems met on the way.
+    """Return the worlds of a config with closed loops, or None, and the problems found.
 
     Args:
-        config: a config that agrees with its schema.
-        document: where it was read from, for the places of the problems.
+        config: a config that conforms to its schema.
+        document: the source of the config, which gives the locations of the problems.
     """
     problems = _outside_of_bounds(config, document)
     if problems:
@@ -47,7 +47,7 @@ def close(config: Config, document: Document) -> tuple[Worlds | None, list[Probl
             return None, [_unsound(document, (what, name, str(error)))]
         failed = np.flatnonzero(worlds.closed.status == jaxdae.Status.INCONSISTENT_START)
         if failed.size:
-            # Rows that are no numbers are not open: a wheel that lies flat has no contact that they could measure.
+            # Non-finite rows are not open loops: a wheel that lies flat has no contact point to measure.
             lying = [] if np.all(np.isfinite(worlds.closed.residual[0])) else _off_terrain(config, document, worlds)
             return None, lying or [_open(config, document, worlds, failed)]
         found = _off_terrain(config, document, worlds)
@@ -55,7 +55,7 @@ def close(config: Config, document: Document) -> tuple[Worlds | None, list[Probl
 
 
 def _unsound(document: Document, mistake: tuple[str, str, str]) -> Problem:
-    """Returns the problem of a mistake that the library finds in a body, a joint or a force, such as axes that are parallel."""
+    """Return the problem for an error that the library finds in an element, such as parallel axes."""
     what, name, text = mistake
     key = {"body": "bodies"}.get(what, f"{what}s")
     elements = value_at(document.data, ("mechanism", key)) or ()
@@ -66,7 +66,7 @@ def _unsound(document: Document, mistake: tuple[str, str, str]) -> Problem:
 
 
 def _outside_of_bounds(config: Config, document: Document) -> list[Problem]:
-    """Returns a problem for each varied number that leaves its allowed range in some world."""
+    """Return a problem for each varied number that is outside its allowed range in some world."""
     problems = []
     data = config.model_dump()
     locations, samples = build.sample(config)
@@ -94,7 +94,7 @@ def _outside_of_bounds(config: Config, document: Document) -> list[Problem]:
 
 
 def _off_terrain(config: Config, document: Document, worlds: Worlds) -> list[Problem]:
-    """Returns a problem for each wheel that is beyond its terrain in the nominal world, or touches it at two places."""
+    """Return a problem for each wheel that is off its terrain or touches it twice, in the nominal world."""
     system, _, state = worlds.one()
     mechanism = naming.mechanism_of(system)
     if not any(group.limits for group in mechanism.joints.values()):
@@ -117,13 +117,13 @@ def _off_terrain(config: Config, document: Document, worlds: Worlds) -> list[Pro
 
 
 def _of_joint(config: Config, joint: str) -> tuple[str | int, ...]:
-    """Returns the place of a joint in a config."""
+    """Return the location of a joint in a config."""
     index = next((i for i, element in enumerate(config.mechanism.joints) if element.name == joint), None)
     return ("mechanism", "joints") if index is None else ("mechanism", "joints", index)
 
 
 def _open(config: Config, document: Document, worlds: Worlds, failed: np.ndarray) -> Problem:
-    """Returns the problem of worlds whose start cannot be made consistent; `failed` are their numbers."""
+    """Return the problem for the worlds without a consistent initial state; `failed` holds their indices."""
     world = int(failed[0])
     where = f" in {failed.size} of {worlds.size} worlds, the first of them {world}" if worlds.size > 1 else ""
     residual = np.nan_to_num(np.abs(worlds.closed.residual[world]), nan=np.inf)
@@ -137,7 +137,7 @@ def _open(config: Config, document: Document, worlds: Worlds, failed: np.ndarray
     joint = row.rsplit(".", 1)[0]
     place = _of_joint(config, joint)
     unit = system.names.row_units[int(np.argmax(residual))]
-    # Least squares spread what is missing over the joints, so that no joint alone says how much that is.
+    # Least squares spreads the closure error over the joints, so no single joint shows all of it.
     others = [f"{system.row_names[k]} ({residual[k]:.3g})" for k in np.argsort(-residual)[1:5] if residual[k] > _WORTH * residual.max()]
     spread = f", and beside it {', '.join(others)}" if others else ""
     got = f"loops that do not close: {residual.max():.3g} {unit} stay open at {row}{spread}{where}"
@@ -147,14 +147,17 @@ def _open(config: Config, document: Document, worlds: Worlds, failed: np.ndarray
 
 
 def diagnosis(config: Config, worlds: Worlds) -> jaxdae.Diagnosis:
-    """Returns mobility, rank, conditioning and redundant joints at the start of the nominal world."""
+    """Return mobility, rank, conditioning and redundant joints at the initial state of the nominal world."""
     with precision(config):
         system, _, state = worlds.one()
         return jaxdae.diagnose(system, state)
 
 
 def stable_step(config: Config, worlds: Worlds) -> list[str]:
-    """Return a line with the largest stable step at the start of the nominal world, none for first-order mechanisms."""
+    """Return a line with the largest stable step at the initial state of the nominal world.
+
+    The list is empty for first-order mechanisms.
+    """
     system, integrator, state = worlds.one()
     if system.first_order:
         return []
@@ -176,7 +179,10 @@ def stable_step(config: Config, worlds: Worlds) -> list[str]:
 
 
 def moved(config: Config, worlds: Worlds) -> list[tuple[str, float]]:
-    """Returns how far closing the loops moved each coordinate of the nominal world, rotations in space about the axes of the body."""
+    """Return the change of each coordinate of the nominal world by the loop closure.
+
+    Rotations in space are about the axes of the body.
+    """
     system, _, state = worlds.one()
     with precision(config):
         change = np.asarray(system.difference(jnp.asarray(worlds.guess[0]), state.q), float)
@@ -185,7 +191,7 @@ def moved(config: Config, worlds: Worlds) -> list[tuple[str, float]]:
 
 
 def notes(config: Config) -> list[str]:
-    """Returns what a reader of a config should know that is no mistake: quaternions that were made unit quaternions."""
+    """Return notes about a config that are not errors: quaternions that were normalized."""
     if config.mechanism.space != "space":
         return []
     lengths = {body.name: math.hypot(*body.pose.quaternion) for body in config.mechanism.bodies if body.pose.quaternion is not None}

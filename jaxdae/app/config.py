@@ -1,4 +1,4 @@
-"""Reads and checks a config: all of its mistakes at once, closed loops included."""
+"""Read and check a config, including the loop closure, and report all errors at once."""
 
 from functools import partial
 from typing import Any
@@ -16,22 +16,22 @@ from jaxdae.app.source import Document, read, value_at
 
 
 def load(path: str, overrides: tuple[str, ...] = ()) -> tuple[Config, Any]:
-    """Returns a config and its worlds at their closed, consistent starts. Writes nothing.
+    """Return a config and its worlds at their closed, consistent initial states. Write no files.
 
     Args:
         path: YAML file.
-        overrides: `path.to.key=value` each, as given to `--set`.
+        overrides: assignments `path.to.key=value`, as given to `--set`.
 
     Returns:
         The config and its `jaxdae.app.build.Worlds`.
 
     Raises:
-        ConfigError: with every mistake that was found.
+        ConfigError: the config has errors; the exception lists all of them.
     """
     document, config, problems = _read(path, overrides)
     skeleton = config if config is not None and not problems else None if document.hidden else _skeleton(document)
     if skeleton is not None:
-        # The library is imported here, so that spelling mistakes are answered without waiting for it.
+        # Import the library here, so that spelling errors are reported without waiting for the import.
         from jaxdae.app import closing
 
         worlds, found = closing.close(skeleton, document)
@@ -50,9 +50,11 @@ def load(path: str, overrides: tuple[str, ...] = ()) -> tuple[Config, Any]:
 
 
 def readable(path: str, overrides: tuple[str, ...] = ()) -> Config | None:
-    """Returns a config whose text has no mistakes, loops not looked at; None where it has some, all of which `load` tells.
+    """Return a config after checking its text but not its loops; None if the text has errors.
 
-    Nothing is computed: processes that are to be connected may call it before.
+    `load` reports the errors.
+
+    This function runs no JAX computation. Distributed processes may call it before they connect.
     """
     try:
         _, config, problems = _read(path, overrides)
@@ -62,7 +64,7 @@ def readable(path: str, overrides: tuple[str, ...] = ()) -> Config | None:
 
 
 def _read(path: str, overrides: tuple[str, ...]) -> tuple[Document, Config | None, list[Problem]]:
-    """Returns a config as it was read, what the schema makes of it, and the mistakes in its text."""
+    """Return the document, the validated config (None if validation fails) and the errors in the text."""
     document = read(path, overrides, partial(default_at, Config))
     unread = laws.expand(document)
     problems = [*document.problems, *unread]
@@ -70,20 +72,21 @@ def _read(path: str, overrides: tuple[str, ...]) -> tuple[Document, Config | Non
     try:
         config = Config.model_validate(document.data)
     except pydantic.ValidationError as error:
-        told = {problem.path for problem in unread}  # A name in place of the table is what the schema would find wrong there.
+        told = {problem.path for problem in unread}  # The schema would also report the file name here.
         problems += [problem for problem in explain(Config, error, document) if problem.path not in told]
     problems += crosscheck(document, config)
     if document.hidden:
-        # What refers to bodies that are not there yet is no mistake.
+        # References to bodies that are not known yet are not errors.
         blind = ("mechanism.", "start.", "batch.vary", "tune", "optimize")
         problems = [*document.problems, *(one for one in problems if one.path != "mechanism" and not one.path.startswith(blind))]
     return document, config, problems
 
 
 def _skeleton(document: Document) -> Config | None:
-    """Returns what closing the loops needs of a config with mistakes elsewhere; None where they are there, too.
+    """Return a reduced config that suffices for the loop closure; None if the reduced config has errors.
 
-    Bodies, joints and fixed coordinates matter; masses, forces and all that comes after the loops are closed do not.
+    The reduction keeps bodies, joints and start coordinates. It drops masses, forces and everything else that
+    the loop closure does not use.
     """
     mechanism = value_at(document.data, ("mechanism",))
     bodies, joints = value_at(mechanism, ("bodies",)), value_at(mechanism, ("joints",))
@@ -114,6 +117,6 @@ def _skeleton(document: Document) -> Config | None:
 
 
 def _known_keys(joint: Any, space: str) -> Any:
-    """Returns a joint without the keys that the schema does not know, and without its damping."""
+    """Return a joint without its damping and without keys that the schema does not define."""
     section = SECTIONS[space].get(str(value_at(joint, ("type",))))
     return joint if section is None else {k: v for k, v in joint.items() if k in section.model_fields and k != "damping"}

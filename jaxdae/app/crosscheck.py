@@ -1,7 +1,7 @@
-"""Checks between the parts of a config: names, references, connections, numbers that must fit together.
+"""Checks between the parts of a config: names, references, connections and mutual consistency of numbers.
 
-They look at the values as written, not at the validated config, so that they also speak where the schema found
-mistakes; what the schema complains about already is passed over in silence.
+The checks read the values as written instead of the validated config. They therefore also run if the schema
+finds errors, and they skip anything that the schema already reports.
 """
 
 import math
@@ -25,7 +25,7 @@ _VARIABLE = ("mechanism", "start", "stabilization")
 
 
 def crosscheck(document: Document, config: Config | None = None) -> list[Problem]:
-    """Returns the problems between the parts of a config; `config` is its validated form where it has one."""
+    """Return the problems between the parts of a config; `config` is its validated form, if available."""
     check = _Check(document, config)
     return [
         problem
@@ -68,7 +68,7 @@ class _Check:
                 yield ("mechanism", key, index), element
 
     def _at(self, *location: str | int) -> Any:
-        """Returns the value as written at a place, None where there is none."""
+        """Return the value as written at a location, or None if it is missing."""
         return value_at(self.data, location)
 
     # names
@@ -151,7 +151,7 @@ class _Check:
     # connections
 
     def connections(self) -> Iterator[Problem]:
-        """A body without a chain of joints and forces to the ground is a mistake, unless one on its chain is `free`."""
+        """Yield a problem for each group of bodies without a connection to ground or to a `free` body."""
         groups = {name: name for name in (*self.body_names, GROUND)}
 
         def root(name: str) -> str:
@@ -222,14 +222,14 @@ class _Check:
                 yield self.document.problem(location, got, "each velocity once", "remove one of them", key=key)
 
     def _coordinate_words(self) -> str:
-        """Returns what coordinates of this mechanism are, in words."""
+        """Describe the coordinates of this mechanism for a message."""
         if self._at("mechanism", "coordinates") == "joints":
             return "a coordinate of a joint of the tree, such as joint.angle"
         if self.space == "space":
             return "body.x, body.y, body.z or body.omega_x, body.omega_y, body.omega_z"
         return "body.x, body.y or body.theta"
 
-    # numbers that must fit together
+    # consistency of numbers
 
     def steps(self) -> Iterator[Problem]:
         dt, duration = self._at("dt"), self._at("duration")
@@ -302,21 +302,21 @@ class _Check:
         yield from tuning_problems(self.document, self.resolved, self.entries)
 
     def laws(self) -> Iterator[Problem]:
-        if self.document.hidden:  # What laws drive and read is not there yet.
+        if self.document.hidden:  # The forces and coordinates of the laws are not known yet.
             return iter(())
         return laws.problems(self.document, None if self.entries is None else self.entries.places)
 
     def idle(self) -> Iterator[Problem]:
-        """Yields numbers that act with another one only, which is not given: the rest of a spring that is not there.
+        """Yield a problem for each number that needs a missing one, such as a rest length without stiffness.
 
-        A zero that is given is a choice.
+        An explicit zero counts as given.
         """
         for location, element in (*self.joints, *self.forces):
             kind = TYPES[self.space].get(str(element.get("type")))
             if kind is None:
                 continue
             for key, field in kind.kinds().items():
-                # What robot files are written out as has the defaults, too.
+                # Configs converted from robot files also spell out the defaults.
                 if field.needs is None or element.get(key) in (None, kind.default_of(key)):
                     continue
                 if element.get(field.needs) is not None:
@@ -326,13 +326,13 @@ class _Check:
                     yield self.document.problem((*location, key), got, expected, f"remove {key}, or add {field.needs}")
 
     def _changing(self) -> set[Location]:
-        """Returns the places of numbers that differ from world to world or are trained, whole lists where one of their entries does."""
+        """Return the locations of varied or trained numbers; a list counts as a whole if one entry varies."""
         entries = [self._at("batch", "vary"), self._at("tune", "parameters")]
         given = [value_at(one, ("path",)) for each in entries if isinstance(each, list) for one in each]
         return {find(self.resolved, path.split("."))[0][:4] for path in given if isinstance(path, str) and path}
 
     def _field(self, target: Location) -> tuple | None:
-        """Returns the schema's entry for a place; coordinates must exist."""
+        """Return the schema entry for a location; None for unknown coordinates."""
         known = {} if self.entries is None else self.entries.rates
         if target[:2] == ("start", "velocities") and (len(target) != 3 or target[2] not in known):
             return None
@@ -373,12 +373,15 @@ class _Check:
         yield from self._pose(place, target)
 
     def _default(self, target: Location) -> Any:
-        """Returns the default of a number of a joint or a force, None for that of the start pose; of any other number 0."""
+        """Return the default of a number: that of a joint or force (None: from the start pose), else 0."""
         kind = TYPES[self.space].get(str(value_at(self.resolved, (*target[:3], "type"))))
         return 0.0 if kind is None or len(target) < 4 else kind.default_of(str(target[3]))
 
     def _pose(self, place: Location, target: Location) -> Iterator[Problem]:
-        """A start pose that differs from world to world has to stay: its coordinate held, the joints of the body placed in bodies."""
+        """Yield a problem if the loop closure or a joint position overrides a varied start pose.
+
+        Its coordinate must be fixed, and the joints of the body must be placed in body frames.
+        """
         if len(target) < 5 or target[1] != "bodies" or target[3] != "pose":
             return
         body = value_at(self.data, target[:3])
@@ -405,7 +408,7 @@ class _Check:
                 )
 
     def _held(self, name: str, target: Location) -> list[str]:
-        """Returns the coordinates that hold a number of a start pose."""
+        """Return the coordinates to fix so that the loop closure preserves a number of a start pose."""
         if self.space == "plane":
             return [f"{name}.{list(AXES)[int(target[4])]}"]
         if target[4] == "place":

@@ -1,4 +1,4 @@
-"""Checks of the sections `tune` and `optimize` against the rest of a config: paths, bounds, names."""
+"""Check the sections `tune` and `optimize` against the rest of a config: paths, bounds and names."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +18,10 @@ _DIMENSIONS = {"plane": 2, "space": 3}
 
 
 def target(resolved: Any, path: str) -> tuple[Location, list[str]]:
-    """Returns the place that a path means, and what of the path leads nowhere; velocities that are not given count as there."""
+    """Return the location of a path and the rest of the path that does not resolve.
+
+    A start velocity resolves even if the config omits it.
+    """
     location, rest = find(resolved, path.split("."))
     if location == ("start", "velocities") and len(rest) == 1:
         return (*location, rest[0]), []
@@ -26,7 +29,7 @@ def target(resolved: Any, path: str) -> tuple[Location, list[str]]:
 
 
 def bounds(resolved: Any, location: Location, lower: Any, upper: Any) -> tuple[Any, Any]:
-    """Returns the bounds of a number: those given, and those of the schema, such as 0 of a mass."""
+    """Tighten the given bounds of a number by the bounds of the schema, such as 0 for a mass."""
     field = field_at(Config, resolved, location)
     for item in field[1] if field else ():
         least = getattr(item, "gt", None) if isinstance(item, annotated_types.Gt) else getattr(item, "ge", None)
@@ -37,12 +40,12 @@ def bounds(resolved: Any, location: Location, lower: Any, upper: Any) -> tuple[A
 
 
 def tuning_problems(document: Document, resolved: Any, entries: Entries | None) -> Iterator[Problem]:
-    """Yields what is wrong between the sections `tune` and `optimize` and the rest.
+    """Yield the conflicts between the sections `tune` and `optimize` and the rest of the config.
 
     Args:
         document: the config as written.
-        resolved: its values, with defaults where it has a validated form.
-        entries: the names of coordinates and velocities; None where mistakes hide them.
+        resolved: its values, including defaults if the config passed validation.
+        entries: the names of coordinates and velocities; None if errors make them unavailable.
     """
     rates = None if entries is None else list(entries.rates)
     parameters = value_at(document.data, ("tune", "parameters"))
@@ -110,7 +113,7 @@ def _inside(document: Document, place: Location, what: str, start: Any, lower: A
 
 
 def _in_tree(document: Document) -> list[str]:
-    """Returns the joints of the tree of joint coordinates; none in absolute coordinates, and where mistakes hide the tree."""
+    """Return the joints of the spanning tree; empty in absolute coordinates or if errors prevent the tree."""
     if value_at(document.data, ("mechanism", "coordinates")) != "joints":
         return []
     try:

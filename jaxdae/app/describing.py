@@ -1,6 +1,6 @@
-"""From the plain values of a config to what `jaxdae.mechanisms` makes a mechanism of: bodies, joints, forces and drives.
+"""Convert the plain values of a config to a `jaxdae.mechanisms.Description`: bodies, joints, forces, drives.
 
-Values may be traced, because worlds differ in numbers of the config.
+The values may be traced, because worlds differ in numbers of the config.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ _MOTIONS = {
 
 
 def description(values: dict[str, Any]) -> mechanisms.Description:
-    """Returns what a mechanism is made of, from the plain values of a config, which may be traced."""
+    """Return the description of a mechanism from the plain values of a config, which may be traced."""
     section = values["mechanism"]
     space = section["space"]
     body = _spatial_body if space == "space" else _planar_body
@@ -43,18 +43,18 @@ def _planar_body(body: dict[str, Any]) -> mechanisms.Body:
 def _spatial_body(body: dict[str, Any]) -> mechanisms.SpatialBody:
     quaternion = orientation(body["pose"])
     known = concrete(quaternion)
-    # What is known stays known where a mechanism is built inside of a program.
+    # Normalize a concrete quaternion with NumPy, so that it stays concrete under tracing.
     unit = quat_normalize(vector(quaternion)) if known is None else known / np.linalg.norm(known)
     mass, inertia = (nothing if body[key] is None else body[key] for key, nothing in (("mass", 0.0), ("inertia", (0.0, 0.0, 0.0))))
     return mechanisms.SpatialBody(body["name"], mass, inertia, body["pose"]["place"], unit)
 
 
 def orientation(pose: dict[str, Any]) -> Any:
-    """Returns the orientation of a start pose in space as a quaternion wxyz of any length (4,)."""
+    """Return the orientation of a start pose in space as an unnormalized quaternion wxyz (4,)."""
     if pose["rpy"] is None:
         return (1.0, 0.0, 0.0, 0.0) if pose["quaternion"] is None else pose["quaternion"]
     (sr, cr), (sp, cp), (sy, cy) = ((jnp.sin(0.5 * angle), jnp.cos(0.5 * angle)) for angle in pose["rpy"])
-    # The product of the quaternions of the turns about z, y and x.
+    # The product of the quaternions of the rotations about z, y and x.
     return (
         cr * cp * cy + sr * sp * sy,
         sr * cp * cy - cr * sp * sy,
@@ -64,12 +64,12 @@ def orientation(pose: dict[str, Any]) -> Any:
 
 
 def described(element: dict[str, Any], space: str, ground: Any = None) -> Any:
-    """Returns a joint or a force of `jaxdae.mechanisms`, in the plane or in space, from plain values, which may be traced.
+    """Return a joint or force of `jaxdae.mechanisms` from plain values, which may be traced.
 
     Args:
-        element: its keys and values.
-        space: where it is, plane or space.
-        ground: the terrain of elements that stand on one and do not say which.
+        element: the keys and values of the joint or force.
+        space: "plane" or "space".
+        ground: the default terrain of elements that need a terrain.
     """
     given = {key: _motion(**value) if key == "motion" else value for key, value in element.items() if key != "type"}
     if "terrain" in given:
@@ -78,7 +78,7 @@ def described(element: dict[str, Any], space: str, ground: Any = None) -> Any:
 
 
 def _described_drive(element: dict[str, Any], space: str) -> Any:
-    """Returns a drive of `jaxdae.mechanisms` from plain values, which may be traced."""
+    """Return a drive of `jaxdae.mechanisms` from plain values, which may be traced."""
     return DRIVE_TYPES[space][element["type"]](**{key: value for key, value in element.items() if key != "type"})
 
 

@@ -1,6 +1,7 @@
-"""The forces of a config that an input over time can drive, and which number of theirs it takes the place of.
+"""Forces of a config that a time-varying input can drive, and the number that the input replaces.
 
-A torque in space has three numbers: the input is its size in N m, along the direction that the config gives it.
+A torque in space has three components. Its input is the magnitude in N m along the direction given in the
+config.
 """
 
 import math
@@ -10,17 +11,17 @@ from jaxdae.app.problems import Problem
 from jaxdae.app.source import Document, Location, value_at
 
 NUMBERS = {"torque": "torque", "joint_force": "force", "motor": "torque"}
-"""What an input drives, by the types of forces."""
+"""The number that an input replaces, by type of force."""
 
 
 def start(force: Any) -> float:
-    """Returns the constant value of what an input drives, in N m or N, from the plain values of a force."""
+    """Return the constant value, in N m or N, that an input replaces, from the plain values of a force."""
     value = force[NUMBERS[force["type"]]]
     return math.hypot(*value) if isinstance(value, list | tuple) else float(value)
 
 
 def with_input(force: dict[str, Any], index: int) -> dict[str, Any]:
-    """Returns the plain values of a force that an input alone drives."""
+    """Replace the constant in the plain values of a force by the input with this index."""
     key = NUMBERS[force["type"]]
     if not isinstance(force[key], list | tuple):
         return force | {key: 0.0, "input": index}
@@ -33,21 +34,22 @@ _OF_SECOND_ORDER = {
     "bodies": ("mass", "inertia"),
     "joints": ("damping", "friction", "friction_speed", "stiffness", "rest", "armature"),
 }
-"""The numbers of bodies and joints that do not change the motion of first order."""
+"""The numbers of bodies and joints that do not affect the motion of a first-order mechanism."""
 
 
 def idle_problem(document: Document, values: Any, place: Location, path: str, location: Location) -> Problem | None:
-    """Return the problem of an entry that varies a number without effect; None if the number acts.
+    """Return a problem if an entry varies a number without effect, else None.
 
-    A force that a table or a law drives ignores its constant. A mechanism of first order ignores masses, gravity
+    A force that a table or a law drives ignores its constant. A first-order mechanism ignores masses, gravity
     and the springs, damping, friction and armature of joints.
 
     Args:
         document: the config as written.
         values: the config as plain values, as written or validated.
-        place: the place of the entry.
+        place: the location of the entry.
         path: the path of the number in the entry.
-        location: the place of the number. The entries of a torque in space say along which direction it acts.
+        location: the location of the number. A component of a torque in space has an effect even if an input
+            drives the torque, because it changes the direction.
     """
     if _is_driven(values, location):
         return document.problem(place, f"{path!r}, in whose place an input acts", "a number that acts", "remove it, or the input")

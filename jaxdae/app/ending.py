@@ -1,6 +1,7 @@
-"""How the command ends: every error that a user can do something about is one message and an exit code, never a traceback.
+"""Exit codes of the command: an error that a user can fix gives a message and an exit code, no traceback.
 
-0 all is well, 1 what had begun failed, 2 what was asked for cannot be done and nothing was changed, 130 Ctrl-C, 143 SIGTERM.
+The exit code is 0 for success, 1 for a failure after the work started, 2 for a refused request without any
+changes, 130 for Ctrl-C, and 143 for SIGTERM.
 """
 
 import errno
@@ -16,10 +17,10 @@ from jaxdae.app.problems import Failed, Refused
 
 
 class Commands(typer.core.TyperGroup):
-    """The subcommands, each of which ends in one of these ways."""
+    """Group of subcommands that end with one of the exit codes above."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs a subcommand."""
+        """Run a subcommand and convert its errors to exit codes."""
         try:
             with interrupts.listening():
                 result = super().invoke(ctx)
@@ -32,14 +33,14 @@ class Commands(typer.core.TyperGroup):
         except KeyboardInterrupt as error:
             _end(f"interrupted: {error}" if error.args else "interrupted", interrupts.exit_code())
         except OSError as error:
-            # Nobody reads what is printed any more: typer ends quietly.
+            # The reader of the output closed the pipe: typer ends quietly.
             if error.errno == errno.EPIPE:
                 raise
             _end(explained(error, "a file"), 1)
 
 
 def _end(text: str, code: int) -> None:
-    # A child that shares the terminal may have left its line unfinished.
+    # A child process on the same terminal may have left an unfinished line.
     sys.stdout.flush()
     typer.echo(text, err=True)
     raise typer.Exit(code)

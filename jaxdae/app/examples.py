@@ -1,6 +1,7 @@
-"""The configs that come with the package: those of `configs/` in the repository, which the wheel carries as data of this package.
+"""Example configs of the package: the folder `configs/` of the repository, also included in the wheel.
 
-There is one set of files. A wheel holds a copy of the folder beside this module; an editable install reads the repository's own.
+A wheel holds a copy of this folder next to this module. An editable install reads the folder of the
+repository.
 """
 
 import pathlib
@@ -18,10 +19,10 @@ _FILE = re.compile(r"^\s+file:\s*([^\s#\"']+)", re.MULTILINE)
 
 
 def folder() -> pathlib.Path:
-    """Returns the folder of the configs.
+    """Return the folder of the example configs.
 
     Raises:
-        Refused: an installation without them.
+        Refused: the installation has no example configs.
     """
     for place in (_INSTALLED, _REPOSITORY):
         if place.is_dir():
@@ -30,13 +31,13 @@ def folder() -> pathlib.Path:
 
 
 def examples() -> dict[str, pathlib.Path]:
-    """Returns the configs by name; those that read a file which only the repository holds are left out where it is missing."""
+    """Return the configs by name; omit configs whose mechanism file is missing in this installation."""
     found = {path.stem: path for path in sorted(folder().glob("*.yaml"))}
     return {name: path for name, path in found.items() if all((path.parent / file).is_file() for file in _files(path)[:1])}
 
 
 def example(name: str) -> pathlib.Path:
-    """Returns the file of a config.
+    """Return the file of a config.
 
     Raises:
         Refused: no config has this name.
@@ -48,7 +49,7 @@ def example(name: str) -> pathlib.Path:
 
 
 def listed() -> list[str]:
-    """Return the lines of the list: first the configs that the command runs completely, then those of experiment scripts."""
+    """Return the lines of the list: configs that the command runs completely, then configs of scripts."""
     known = {name: _parsed(path) for name, path in examples().items()}
     width = max(map(len, known))
     complete = {name: data for name, data in known.items() if not of_script(data)}
@@ -67,12 +68,12 @@ def listed() -> list[str]:
 
 
 def described(data: dict[str, Any]) -> str:
-    """Return the description of a config on one line; empty where it has none."""
+    """Return the description of a config on one line, or an empty string."""
     return " ".join(str(data.get("description") or "").split())
 
 
 def of_script(data: dict[str, Any]) -> str:
-    """Return the script that a config belongs to; empty where the command runs all of it."""
+    """Return the script that a config belongs to, or an empty string if the command runs the whole config."""
     return str(data.get("script") or ("a script" if data.get("experiment") else ""))
 
 
@@ -82,10 +83,10 @@ def _parsed(path: pathlib.Path) -> dict[str, Any]:
 
 
 def copy(path: pathlib.Path, into: pathlib.Path) -> list[pathlib.Path]:
-    """Copies a config and the robot file that it reads into a folder, and returns what was written.
+    """Copy a config and its robot file into a folder, and return the paths of the copies.
 
     Raises:
-        Refused: one of the files is there already; nothing is written then.
+        Refused: one of the files already exists; nothing is written.
     """
     names = [pathlib.Path(path.name), *(pathlib.Path(file) for file in _files(path)[:1] if ".." not in pathlib.Path(file).parts)]
     there = [str(into / name) for name in names if (into / name).exists()]
@@ -98,5 +99,5 @@ def copy(path: pathlib.Path, into: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _files(path: pathlib.Path) -> list[str]:
-    """Returns the files that a config reads; that of its mechanism first, which is the one that it cannot do without."""
+    """Return the files that a config reads; the first one is the file of the mechanism, which is required."""
     return _FILE.findall(path.read_text(encoding="utf-8"))

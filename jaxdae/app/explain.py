@@ -1,4 +1,4 @@
-"""Turns what pydantic found into problems that name place, expectation and remedy."""
+"""Convert pydantic errors to problems with a location, an expectation and a remedy."""
 
 import types
 import typing
@@ -17,17 +17,17 @@ _TAG_KEYS = ("type", "space")
 
 
 def explain(model: type[pydantic.BaseModel], error: pydantic.ValidationError, document: Document) -> list[Problem]:
-    """Returns one problem for each error that a model found in the data of a document."""
+    """Return one problem for each error that a model found in the data of a document."""
     return [_problem(model, details, document) for details in error.errors()]
 
 
 def field_at(model: type[pydantic.BaseModel], data: object, location: Location) -> tuple[Any, tuple[Any, ...], str] | None:
-    """Returns annotation, constraints and description of a place in a config, None where the schema has no such place.
+    """Return annotation, constraints and description of a location; None if the schema has no such location.
 
     Args:
         model: the schema.
-        data: values as in `Document.data`; they choose between the types of joints and forces.
-        location: where to look.
+        data: values as in `Document.data`, which select the types of joints and forces.
+        location: the location in the config.
     """
     found = _Walk(model)
     for part in location:
@@ -40,7 +40,7 @@ def field_at(model: type[pydantic.BaseModel], data: object, location: Location) 
 
 
 def _narrowed(annotation: Any, constraints: tuple[Any, ...], data: object) -> tuple[Any, tuple[Any, ...]]:
-    """Returns annotation and constraints of a number where a number is, though a list could be there as well."""
+    """Select the annotation and constraints of a number if the data is a number but could be a list."""
     several = _is_list(annotation) and is_number(data)
     inside = typing.get_args(annotation)[0] if typing.get_origin(annotation) is Annotated else annotation
     members = [arg for arg in typing.get_args(inside) if float in _alternatives(arg)] if several else []
@@ -48,12 +48,14 @@ def _narrowed(annotation: Any, constraints: tuple[Any, ...], data: object) -> tu
 
 
 def default_at(model: type[pydantic.BaseModel], path: tuple[str, ...], written: Callable[[tuple[str, ...]], Any]) -> Any:
-    """Returns the default at a path of keys as plain values, of a section what it was given; None where there is none.
+    """Return the default at a path of keys as plain values, or None if it has no default.
+
+    The default of a section contains only the keys that the schema sets explicitly.
 
     Args:
         model: the schema.
-        path: keys of sections, from the outside in.
-        written: keys -> the text that is written there, None where there is none; it chooses between sections.
+        path: keys of sections, outermost first.
+        written: function from a path of keys to the text written there, or None. It selects between sections.
     """
     value: Any = None
     for depth, key in enumerate(path):
@@ -67,13 +69,13 @@ def default_at(model: type[pydantic.BaseModel], path: tuple[str, ...], written: 
             word = _tag_key(sections[0])
             tag = written((*path[: depth + 1], word)) or sections[0].model_fields[word].get_default()
             sections = [each for each in sections if tag in _tags(each)]
-        # What is no section has no keys: the loop ends at the next one.
+        # A value that is not a section has no keys: the next iteration returns None.
         model = sections[0] if len(sections) == 1 else pydantic.BaseModel
     return value.model_dump(exclude_unset=True) if isinstance(value, pydantic.BaseModel) else value
 
 
 def expectation(annotation: Any, constraints: tuple[Any, ...] = ()) -> str:
-    """Returns an annotation and its constraints in words: `a number > 0`."""
+    """Describe an annotation and its constraints in words, such as `a number > 0`."""
     bounds = " and ".join(_bound(item) for item in constraints if _bound(item))
     types_ = list(_alternatives(annotation))
     words = []
@@ -94,7 +96,7 @@ def expectation(annotation: Any, constraints: tuple[Any, ...] = ()) -> str:
 
 
 class _Walk:
-    """Follows a location through the annotations of a schema."""
+    """Cursor that follows a location through the annotations of a schema."""
 
     def __init__(self, model: type[pydantic.BaseModel]):
         self.annotation: Any = model
@@ -108,20 +110,20 @@ class _Walk:
         return [a for a in alternatives if _is_section(a)]
 
     def choose(self, tag: object) -> bool:
-        """Picks the member of a union by its tag; False where there is nothing to choose or no such tag."""
+        """Select the member of a union by its tag; return False without a union or without this tag."""
         if len(self.models) < 2:
             return False
         self.chosen = next((m for m in self.models if tag in _tags(m)), None)
         return self.chosen is not None
 
     def choose_by(self, data: object) -> None:
-        """Picks the member of a union that suits the data."""
+        """Select the member of a union that matches the tag in the data."""
         if len(self.models) > 1 and isinstance(data, dict):
             key = _tag_key(self.models[0])
             self.choose(data.get(key, self.models[0].model_fields[key].get_default()))
 
     def step(self, part: str | int, data: object = None) -> bool:
-        """Goes to a part; `data` is what is there, where it is known. False where the schema has no such part."""
+        """Step to a part whose value is `data`, if known; return False if the schema has no such part."""
         for model in self.models:
             if part in model.model_fields:
                 self._enter(model.model_fields[str(part)])
@@ -166,7 +168,7 @@ def _problem(model: type[pydantic.BaseModel], details: Any, document: Document) 
         add = f"add {place[-1]}: {described}" if isinstance(place[-1], str) else f"give {described}"
         return document.problem(place, "nothing", expectation(walk.annotation, walk.constraints), add)
     if kind == "value_error":
-        # What a section finds between its keys may say, last, which of them the line is to be of.
+        # The message of a section's validator is got|expected|remedy, plus an optional key for the location.
         got, expected, remedy, *key = (words := str(details["ctx"]["error"]).split("|")) + [""] * (3 - len(words))
         return document.problem((*place, *key), got, expected, remedy)
     if kind in ("union_tag_not_found", "union_tag_invalid"):
@@ -218,12 +220,12 @@ def _alternatives(annotation: Any) -> Iterator[Any]:
 
 
 def _tag_key(section: type[pydantic.BaseModel]) -> str:
-    """Returns the key that chooses between sections of a union."""
+    """Return the key that selects between the sections of a union."""
     return next(key for key in _TAG_KEYS if key in section.model_fields)
 
 
 def _tags(section: type[pydantic.BaseModel]) -> tuple[Any, ...]:
-    """Returns what the key that chooses between sections may say for this one."""
+    """Return the values of the tag key that select this section."""
     return typing.get_args(section.model_fields[_tag_key(section)].annotation)
 
 

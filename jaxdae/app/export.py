@@ -1,4 +1,4 @@
-"""`jaxdae export`: the results of a run as tables (CSV), arrays (NPZ) or messages over time (MCAP); see docs/results.md."""
+"""`jaxdae export`: export the results of a run as CSV, NPZ or MCAP; see docs/results.md."""
 
 import csv
 import importlib
@@ -21,13 +21,13 @@ _SCALARS = ("violation", "velocity_violation", "kinetic_energy", "potential_ener
 
 
 class Column(NamedTuple):
-    """A column of a table.
+    """Column of a table.
 
     Attributes:
-        name: such as "q.crank.theta", "lam.A.x", "pose.crank.x", "status".
-        unit: such as "rad".
+        name: name, such as "q.crank.theta", "lam.A.x", "pose.crank.x" or "status".
+        unit: unit, such as "rad".
         variable: the variable of the results.
-        index: of its entry in that variable.
+        index: index of the column's entry in that variable.
     """
 
     name: str
@@ -37,10 +37,10 @@ class Column(NamedTuple):
 
 
 def columns(data: xr.Dataset) -> list[Column]:
-    """Returns the columns of results, without world and time."""
+    """Return the columns of the results, without world and time."""
     found = []
     for name, along in _ALONG.items():
-        if name not in data:  # inputs, where nothing drives the motion
+        if name not in data:  # for example, inputs of a mechanism without inputs
             continue
         along = "coordinate" if along not in data.dims else along
         given = "unit" if along == "coordinate" else f"{along}_unit"
@@ -68,17 +68,17 @@ def _per_second(unit: str) -> str:
 
 
 def export(found: opened.Opened, kind: str, out: pathlib.Path | None = None, worlds: int | None = None) -> list[pathlib.Path]:
-    """Writes the results of a run for other programs; returns the files.
+    """Export the results of a run and return the paths of the files.
 
     Args:
         found: the run folder.
         kind: "csv", "npz" or "mcap".
-        out: the file; left out: results.csv, results.npz or results.mcap in the run folder.
-        worlds: how many worlds, from the first; None for all.
+        out: the file; by default results.csv, results.npz or results.mcap in the run folder.
+        worlds: number of worlds to export, starting with world 0; None for all.
 
     Raises:
-        Refused: a run without results, or a place that cannot be written to.
-        ModuleNotFoundError: MCAP without the package that writes it.
+        Refused: the run has no results, or the file is not writable.
+        ModuleNotFoundError: MCAP export without the package foxglove.
     """
     store = found.folder / run_folder.RESULTS
     path = found.folder / f"results.{kind}" if out is None else out
@@ -95,7 +95,7 @@ def export(found: opened.Opened, kind: str, out: pathlib.Path | None = None, wor
 
 
 def _csv(path: pathlib.Path, data: xr.Dataset, found: opened.Opened) -> list[pathlib.Path]:
-    """Writes one row for every world and instant, and beside it the meaning of the columns."""
+    """Write one row per world and time, and a second file with the meaning of the columns."""
     shown = columns(data)
     values = {name: data[name].values for name in {column.variable for column in shown}}
     with whole(path) as partial, partial.open("w", newline="", encoding="utf-8") as stream:
@@ -104,7 +104,7 @@ def _csv(path: pathlib.Path, data: xr.Dataset, found: opened.Opened) -> list[pat
         for k, world in enumerate(data.world.values):
             rows = [values[column.variable][(k, slice(None), *column.index)] for column in shown]
             for time, *row in zip(data.time.values, *rows, strict=True):
-                # repr of a float is the shortest text that is read as the same number.
+                # The repr of a float is the shortest text that parses to the same number.
                 writer.writerow([int(world), repr(float(time)), *(repr(x.item()) for x in row)])
     legend = path.with_name(f"{path.stem}_columns.csv")
     text = io.StringIO()
@@ -117,7 +117,7 @@ def _csv(path: pathlib.Path, data: xr.Dataset, found: opened.Opened) -> list[pat
 
 
 def _npz(path: pathlib.Path, data: xr.Dataset, found: opened.Opened) -> list[pathlib.Path]:
-    """Writes all variables as arrays, and the names along their axes as texts."""
+    """Write all variables as arrays, with their coordinates and the names of their axes."""
     arrays: dict[str, Any] = {str(name): np.asarray(data[name].values) for name in [*data.data_vars, *data.coords]}
     arrays = {name: x.astype(str) if x.dtype.kind in "OT" else x for name, x in arrays.items()}
     arrays |= {f"axes_of_{name}": np.array(data[name].dims) for name in data.data_vars}
@@ -130,7 +130,7 @@ def _npz(path: pathlib.Path, data: xr.Dataset, found: opened.Opened) -> list[pat
 
 
 def _mcap(path: pathlib.Path, data: xr.Dataset, found: opened.Opened) -> list[pathlib.Path]:
-    """Writes transforms, shapes, named coordinates and multipliers of every world, at their times."""
+    """Write timestamped transforms, shapes, named coordinates and multipliers of every world."""
     try:
         foxglove: Any = importlib.import_module("foxglove")
     except ModuleNotFoundError as error:
@@ -139,7 +139,7 @@ def _mcap(path: pathlib.Path, data: xr.Dataset, found: opened.Opened) -> list[pa
 
     seen = Seen(found, data.sizes["world"], all_instants=True)
     context = foxglove.Context()
-    ended = path.with_name(f"{path.stem}{PARTIAL}{path.suffix}")  # as its writer expects a file to end
+    ended = path.with_name(f"{path.stem}{PARTIAL}{path.suffix}")  # the writer expects this extension
     with whole(path, ended) as partial, foxglove.open_mcap(partial, context=context) as _:
         for k, world in enumerate(data.world.values):
             _log_world(f"/world_{int(world)}", seen.scene, k, data.isel(world=k).load(), context)
@@ -185,12 +185,12 @@ def _log_world(topic: str, scene: Any, world: int, data: xr.Dataset, context: An
 
 
 def _nanoseconds(time: Any) -> int:
-    # Times before zero have no place in a log.
+    # A log cannot hold negative times.
     return max(0, round(float(time) * 1e9))
 
 
 def _entities(prefix: str, scene: Any) -> Iterator[Any]:
-    """Yields the solids of a world in the frames of their bodies."""
+    """Yield the solids of a world in the frames of their bodies."""
     messages = importlib.import_module("foxglove.messages")
 
     for part in scene.parts:

@@ -1,4 +1,4 @@
-"""When worlds failed, for pictures that say so: a failed world stands still from then on, and is not drawn as if it went on."""
+"""Failure times of worlds for plots. The state of a failed world stays constant, so plots hide that part."""
 
 import dataclasses
 from typing import Any
@@ -7,19 +7,19 @@ import numpy as np
 
 from jaxdae.status import Status
 
-_FAR = 20.0  # times the size of a drawing: what is farther away than that would leave nothing to see of the rest
+_FAR = 20.0  # in units of the drawing size; farther points would make the rest too small to see
 
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """The failure of one world.
+    """Failure of one world.
 
     Attributes:
-        entry: the first saved entry that is not of a good step; its state is not of its time.
-        status: what happened.
-        after: the time of the entry before in s, or of the first one.
-        until: the time of the entry in s; the failure is in between.
-        span: the time from the first entry to the last in s.
+        entry: index of the first saved entry of a failed step; its state does not belong to its time.
+        status: status of this entry.
+        after: time in s of the previous entry, or of the first entry.
+        until: time in s of the failed entry; the failure occurred between `after` and `until`.
+        span: time in s between the first and the last entry.
     """
 
     entry: int
@@ -29,17 +29,17 @@ class Failure:
     span: float
 
     def __str__(self) -> str:
-        """Returns the failure in words; as a stretch of time where a picture would show that it is one."""
+        """Describe the failure, with a time interval if the interval is visible in a plot."""
         until = f" to {self.until:.4g}" if self.until - self.after > 0.02 * self.span else ""
         return f"failed at t = {self.after:.4g}{until} s ({self.status.name})"
 
 
 def first_failure(status: Any, time: Any) -> Failure | None:
-    """Returns when a world failed, None where it did not.
+    """Return the failure of a world, or None if it did not fail.
 
     Args:
         status: `jaxdae.Status` of each entry (time,).
-        time: the entries in s (time,).
+        time: times of the entries in s (time,).
     """
     status, time = np.asarray(status), np.asarray(time, float)
     if not np.any(status != Status.OK):
@@ -50,35 +50,35 @@ def first_failure(status: Any, time: Any) -> Failure | None:
 
 
 class Failures:
-    """Which of many worlds failed, and when.
+    """Failures in a batch of worlds.
 
     Args:
         status: `jaxdae.Status` of each entry (world, time).
-        time: the entries in s (time,).
+        time: times of the entries in s (time,).
 
     Attributes:
-        nominal: the failure of world 0, None where it did not fail.
-        survived: the worlds that did not fail, those that bands are of.
-        good: (world, time), which entries are not beyond a failure.
+        nominal: the failure of world 0, or None if it did not fail.
+        survived: indices of the worlds that did not fail; plots compute bands from these worlds.
+        good: (world, time), True for entries before the failure of their world.
     """
 
     def __init__(self, status: Any, time: Any):
-        """Looks at the entries."""
+        """Find the failures in the entries."""
         bad = np.asarray(status) != Status.OK
         self.time = np.asarray(time, float)
         self.nominal = first_failure(np.asarray(status)[0], time)
         self.good = ~np.logical_or.accumulate(bad, axis=1)
-        self.good[:, 0] = True  # the start is the start, also of a world that goes nowhere
+        self.good[:, 0] = True  # the start is valid even if the first step fails
         self.survived = np.flatnonzero(~bad.any(axis=1))
         self._first = first_failure(np.asarray(status)[int(np.argmin(self.good.sum(axis=1)))], time)
 
     @property
     def end(self) -> float:
-        """The time up to which there is something to draw of the nominal world and of those that did not fail, in s."""
+        """Return the end time in s of the data to draw, over the nominal world and all surviving worlds."""
         return float(self.time[-1] if self.nominal is None or self.survived.size else self.time[self.good[0]][-1])
 
     def __str__(self) -> str:
-        """Returns who failed and when, in one line or two; nothing where nobody did."""
+        """Describe the failed worlds and the first failure in one or two lines; empty without failures."""
         worlds = len(self.good)
         failed = worlds - self.survived.size
         if not failed:
@@ -91,14 +91,14 @@ class Failures:
         return "\n".join([*lines, f"{many} worlds failed, the first {first}"])
 
     def drawn(self, values: np.ndarray) -> np.ndarray:
-        """Returns values (world, time, ...) without those beyond a failure, which become NaN."""
+        """Replace values (world, time, ...) after a failure by NaN."""
         return np.where(self.good.reshape(self.good.shape + (1,) * (values.ndim - 2)), values, np.nan)
 
 
 def entries_in_view(places: np.ndarray) -> int:
-    """Returns how many of the first entries of places (time, points, 2) in m are near enough to the first one to be drawn with it.
+    """Return how many leading entries of positions (time, points, 2) in m stay near the first entry.
 
-    A world that fails may run away before it does, by 25 orders of magnitude. NaN counts as near.
+    Before a world fails, its positions may diverge by 25 orders of magnitude. NaN counts as near.
     """
     start = places[0][np.isfinite(places[0]).all(axis=-1)]
     size = float(np.ptp(start, axis=0).max()) if len(start) else 0.0

@@ -1,6 +1,7 @@
-"""Files that others may have put there: read whole but never without end, written whole and never through a link.
+"""Safe access to files of unknown origin: bounded reads, and atomic writes that do not follow symbolic links.
 
-A pipe or a device has no end, or none that comes; a symbolic link may lead anywhere. Neither is what a config or a run folder is made of.
+Reading a pipe or a device may never end. A symbolic link may point anywhere. Configs and run folders contain
+neither.
 """
 
 import errno
@@ -17,31 +18,31 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Unreadable(Exception):
-    """A file that is none, or too large to be what it should be.
+    """Error for a file that is not a regular file or exceeds the size limit.
 
     Attributes:
-        got: what came, for a message.
-        remedy: what to do.
+        got: description of the file, for a message.
+        remedy: the remedy.
     """
 
     def __init__(self, got: str, remedy: str):
-        """Keeps both."""
+        """Store the description and the remedy."""
         self.got, self.remedy = got, remedy
         super().__init__(f"{got}; {remedy}")
 
 
 def read_text(file: pathlib.Path, largest: int) -> str:
-    """Returns the text of a regular file of at most `largest` bytes, without waiting for a pipe to be filled.
+    """Return the text of a regular file of at most `largest` bytes; never block on a pipe.
 
     Raises:
-        Unreadable: a pipe, a device or a larger file.
-        OSError: no such file, a folder, or one that cannot be read.
-        UnicodeDecodeError: bytes that are not UTF-8.
+        Unreadable: the file is a pipe, a device or larger than `largest` bytes.
+        OSError: the file does not exist, is a folder or is not readable.
+        UnicodeDecodeError: the file is not valid UTF-8.
     """
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as stream:
         check_regular(os.fstat(stream.fileno()), largest)
-        # Read by one byte more than is allowed: the file may grow meanwhile.
+        # Read one byte more than the limit, because the file may grow in the meantime.
         data = stream.read(largest + 1)
     if len(data) > largest:
         raise Unreadable(*_too_large(len(data), largest))
@@ -49,7 +50,7 @@ def read_text(file: pathlib.Path, largest: int) -> str:
 
 
 def check_regular(status: os.stat_result, largest: int) -> None:
-    """Raises `Unreadable` for a pipe, a device and a file of more than `largest` bytes, and IsADirectoryError for a folder."""
+    """Raise `Unreadable` for a pipe, device or file above `largest` bytes, IsADirectoryError for a folder."""
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(status.st_mode):
@@ -63,11 +64,11 @@ def _too_large(size: int, largest: int) -> tuple[str, str]:
 
 
 def check_place(file: pathlib.Path, otherwise: str = "") -> None:
-    """Raises `Refused` where something else than a file is in the place of one that is to be written.
+    """Raise `Refused` if the path to be written is a symbolic link or exists and is not a regular file.
 
     Args:
-        file: the place.
-        otherwise: what may be done besides removing it.
+        file: the path.
+        otherwise: text of an alternative to removing it.
     """
     if file.is_symlink():
         raise Refused(f"{file}: got a symbolic link, through which nothing is written; remove it{otherwise}")
@@ -76,16 +77,16 @@ def check_place(file: pathlib.Path, otherwise: str = "") -> None:
 
 
 def write_text(file: pathlib.Path, text: str) -> None:
-    """Writes a file whole or not at all, see `jaxdae.disk.whole`.
+    """Write a file atomically; see `jaxdae.disk.whole`.
 
-    Others may write the same file at the same moment: one of them is the last.
+    If several processes write the same file at the same time, the last one wins.
     """
     with whole(file) as partial, partial.open("x", encoding="utf-8") as stream:
         stream.write(text)
 
 
 def remove_leftovers(folder: pathlib.Path) -> None:
-    """Removes what processes that were killed were about to put in its place; what a living process of this machine writes now stays."""
+    """Remove partial files of killed processes; keep files that a live process on this machine is writing."""
     for leftover in folder.glob(f"*{PARTIAL}"):
         if is_being_written(leftover):
             continue
@@ -96,26 +97,26 @@ def remove_leftovers(folder: pathlib.Path) -> None:
 
 
 def digest(file: pathlib.Path) -> str:
-    """Returns the SHA-256 of what a file holds."""
+    """Return the SHA-256 of the content of a file."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def forced(file: pathlib.Path) -> str:
-    """Forces a file that was written to the disk, and returns the SHA-256 of what it holds."""
+    """Flush a written file to the disk and return the SHA-256 of its content."""
     force(file)
     return digest(file)
 
 
 def free_bytes(folder: pathlib.Path) -> int | None:
-    """Returns how many bytes can still be written where a folder is, or will be; None where the file system does not say."""
+    """Return the free bytes at the path of an existing or future folder, or None if they are unknown."""
     existing = next(place for place in (folder.absolute(), *folder.absolute().parents) if os.path.exists(place))
     usage = shutil.disk_usage(existing)
     return usage.free if usage.total else None
 
 
 def in_words(size: int | float) -> str:
-    """Returns a number of bytes with a unit that suits it."""
+    """Format a number of bytes with a suitable unit."""
     for unit in ("bytes", "kB", "MB", "GB"):
         if size < 1000:
             return f"{size:.4g} {unit}"
@@ -124,7 +125,7 @@ def in_words(size: int | float) -> str:
 
 
 def explained(error: OSError, place: pathlib.Path | str) -> str:
-    """Returns what an error of the operating system means for a place that was to be written, and what to do."""
+    """Explain an operating system error for a path to be written, with a remedy."""
     reason = error.strerror or str(error)
     where = error.filename if isinstance(error.filename, str) else place
     if error.errno in _FULL:

@@ -1,4 +1,4 @@
-"""How an experiment ends: its table and sentences on the console and in a report, its figure, and the record of its run folder."""
+"""Output of an experiment: table and findings on the console and in a report, figures, and the run record."""
 
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
@@ -13,7 +13,7 @@ from jaxdae.app.script import Script
 
 
 def show_table(console: Any, title: str, headings: Iterable[str], rows: Iterable[Sequence[str]]) -> None:
-    """Prints a table on a console; cells that are too wide go on in further lines."""
+    """Print a table on a console; wide cells wrap."""
     table = rich.table.Table(title=title, title_justify="left")
     for heading in headings:
         table.add_column(heading, overflow="fold")
@@ -23,7 +23,7 @@ def show_table(console: Any, title: str, headings: Iterable[str], rows: Iterable
 
 
 def table_lines(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Returns the lines of a table in Markdown, as reports have it."""
+    """Return the lines of a Markdown table for a report."""
     return [f"| {' | '.join(row)} |" for row in (headings, ["---"] * len(headings), *rows)]
 
 
@@ -35,15 +35,15 @@ def conclude(
     figures: dict[str, Any],
     draw: Callable[[pathlib.Path], None] | None = None,
 ) -> pathlib.Path:
-    """Prints what an experiment found, writes it into a new run folder with its figures, and returns the folder.
+    """Print the results of an experiment, write them with figures to a new run folder, and return the folder.
 
     Args:
-        asked: what the experiment was asked to do.
-        headings: of the table.
-        rows: of the table.
-        sentences: what the numbers say.
-        figures: of matplotlib, by the names of their files without ending.
-        draw: writes more files into the folder, such as animations.
+        asked: the command-line request of the experiment.
+        headings: headings of the table.
+        rows: rows of the table.
+        sentences: findings, one sentence each.
+        figures: Matplotlib figures by file name without extension.
+        draw: function that writes additional files to the folder, such as animations.
     """
     config, console = asked.config, asked.console
     folder, record = begin(config, asked.out, asked.source)

@@ -1,9 +1,13 @@
-"""Which GPUs a process takes where several run on one host: each its own.
+"""Assign GPUs to processes that share a host: each process gets its own GPUs.
 
-By itself JAX gives a process all GPUs that it sees, and under SLURM and Open MPI before 5 the one whose number is that of the process on
-its host. Neither suits every start: a task that SLURM binds to a GPU sees that one alone, as number 0; Open MPI from 5 on is not
-recognized, and each of its processes would take most of the memory of all GPUs; a task for a whole host would have one of its GPUs.
-Hence the numbers are chosen here.
+By default, JAX gives a process all visible GPUs. Under SLURM and Open MPI before 5, it gives a process the
+GPU whose index is the local rank. Neither rule works for every launch:
+
+- A task that SLURM binds to a GPU sees only this GPU, as number 0.
+- JAX does not recognize Open MPI 5 and later, so each process would reserve most of the memory of all GPUs.
+- A single task on a whole host would get only one of its GPUs.
+
+This module therefore chooses the GPU numbers.
 """
 
 import importlib.metadata
@@ -18,19 +22,19 @@ LOOPBACK = re.compile(r"localhost|127\..*|\[?::1\]?")
 
 
 class Place(NamedTuple):
-    """Where a process is among those of its host: which one it is, and how many there are."""
+    """Local rank of a process on its host, and the number of processes on this host."""
 
     index: int
     count: int
 
 
 def place(host: str, process: int | None, processes: int | None) -> Place | None:
-    """Returns the place of this process on its host; None where nothing tells.
+    """Return the local rank of this process and the local process count; None if they are unknown.
 
     Args:
-        host: of the coordinator. One that is reached from its own host alone means that all processes are there.
-        process: which of all it was told to be; None where a scheduler tells.
-        processes: how many it was told there are; None likewise.
+        host: host name of the coordinator. A loopback address means that all processes run on this host.
+        process: index of this process, as given by the user; None if a scheduler provides it.
+        processes: number of processes, as given by the user; None if a scheduler provides it.
     """
     given = os.environ
     if process is not None and processes is not None and LOOPBACK.fullmatch(host):
@@ -44,19 +48,19 @@ def place(host: str, process: int | None, processes: int | None) -> Place | None
 
 
 def own(at: Place | None) -> list[int] | None:
-    """Returns the numbers of the GPUs that a process takes, among those that it sees; None leaves them to JAX.
+    """Return the numbers of the visible GPUs that a process uses; None leaves the choice to JAX.
 
     Raises:
-        Refused: fewer GPUs than processes.
+        Refused: there are fewer GPUs than processes.
     """
-    if at is None or "JAX_LOCAL_DEVICE_IDS" in os.environ:  # JAX reads that itself.
+    if at is None or "JAX_LOCAL_DEVICE_IDS" in os.environ:  # JAX reads this variable itself.
         return None
     seen = _seen()
-    if seen is None:  # What JAX does under the schedulers that it knows.
+    if seen is None:  # JAX does the same under the schedulers that it knows.
         return [at.index] if at.count > 1 else None
     there = int(os.environ.get("SLURM_GPUS_ON_NODE", seen))
     if at.count == 1 or seen < there or (seen == 1 and "SLURM_GPUS_ON_NODE" not in os.environ):
-        return list(range(seen))  # The process has a host of its own, or was bound to what it sees.
+        return list(range(seen))  # The process has its own host, or is bound to the visible GPUs.
     if seen >= at.count:
         return list(range(at.index * seen // at.count, (at.index + 1) * seen // at.count))
     if not _used(os.environ.get("JAX_PLATFORMS")):
@@ -69,19 +73,19 @@ def own(at: Place | None) -> list[int] | None:
 
 
 def _seen() -> int | None:
-    """Returns how many GPUs the environment lets this process see; None where it does not say."""
+    """Return the number of GPUs that the environment makes visible to this process; None if it is not set."""
     told = next((os.environ[name] for name in _VISIBLE if name in os.environ), None)
     return None if told is None else len([name for name in told.split(",") if name.strip() not in ("", "-1", "NoDevFiles")]) or None
 
 
 def _tasks(told: str) -> list[int]:
-    """Returns the tasks of each host from what SLURM writes: 8(x2),4 is 8, 8, 4."""
+    """Return the tasks per host from the notation of SLURM: 8(x2),4 means 8, 8, 4."""
     groups = re.findall(r"(\d+)(?:\(x(\d+)\))?", told)
     return [int(tasks) for tasks, times in groups for _ in range(int(times or 1))]
 
 
 def _used(platforms: str | None) -> bool:
-    """Returns whether JAX would compute on GPUs: it has a plugin for them and was not told to leave them."""
+    """Return whether JAX would use GPUs: it has a GPU plugin, and `platforms` does not exclude it."""
     plugins = [plugin.name for plugin in importlib.metadata.entry_points(group="jax_plugins")]
     wanted = any(name in (platforms or "gpu") for name in ("gpu", "cuda", "rocm"))
     return wanted and any("cuda" in name or "rocm" in name for name in plugins)

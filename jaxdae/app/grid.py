@@ -1,11 +1,13 @@
-"""How the results of a run are cut, in worlds and in instants: by the config alone, so that no file depends on who wrote it.
+"""Partition of the results of a run over worlds and times.
 
-    chunk of the store      `worlds` x `entries` saved states, one file a variable; only ever written whole, by one process
-    block                   `block` saved states, what the compiled program computes at a time; a divisor of `entries`
-    part                    some chunks of worlds, over all instants: what is in memory at a time, and what one process does
+Only the config determines the partition, so that no file depends on the process that wrote it.
 
-A store of a million worlds takes the memory of one part. Any two processes write different files. And a run that was cut into other
-parts, or continued after it was killed, leaves the same bytes.
+    chunk    `worlds` x `entries` saved states, one file per variable; one process writes the complete chunk
+    block    `block` saved states that the compiled program computes per call; a divisor of `entries`
+    part     some chunks of worlds over all times: the unit of memory, and the unit of work of one process
+
+A store of a million worlds needs the memory of one part. Different processes write different files. A run
+that is divided into other parts, or continued after it was killed, leaves the same bytes.
 """
 
 import dataclasses
@@ -15,9 +17,9 @@ from jaxdae.app.problems import Refused
 from jaxdae.app.schema import Config
 
 _BLOCKS = 40
-_CHUNKS = 32  # Chunks of worlds that a large batch has at least, so that many processes can share it.
-_FEWEST, _MOST = 32, 1024  # worlds of a chunk
-_CHUNK_BYTES = 16_000_000  # of all variables
+_CHUNKS = 32  # Minimum number of chunks of worlds in a large batch, so that many processes can share it.
+_FEWEST, _MOST = 32, 1024  # worlds per chunk
+_CHUNK_BYTES = 16_000_000  # sum over all variables
 _ENTRIES = 10_000
 _BLOCK_BYTES = 128_000_000
 _PART_BYTES = 256_000_000
@@ -27,16 +29,16 @@ Range = tuple[int, int]
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """The numbers by which results are cut.
+    """Sizes of the partition of the results.
 
     Attributes:
-        size: the number of worlds.
-        saved: the number of saved states of each, its start among them.
-        worlds: worlds of a chunk of the store.
-        entries: instants of a chunk of the store.
-        block: saved states that are computed at a time.
-        part: the most worlds of a part, a multiple of `worlds`. Parts are as equal as whole chunks allow, so that one
-            compiled program serves all of them.
+        size: number of worlds.
+        saved: number of saved states per world, including the initial state.
+        worlds: worlds per chunk of the store.
+        entries: saved times per chunk of the store.
+        block: saved states per call of the compiled program.
+        part: maximum number of worlds per part, a multiple of `worlds`. Parts are as equal as whole chunks
+            allow, so that all parts share one compiled program.
     """
 
     size: int
@@ -48,14 +50,14 @@ class Grid:
 
     @property
     def chunks(self) -> int:
-        """The number of chunks of worlds."""
+        """Return the number of chunks of worlds."""
         return -(-self.size // self.worlds)
 
     def share(self, index: int, count: int) -> Range:
-        """Returns the worlds (first, behind the last) of share `index` of `count`: whole chunks, as evenly as they can be.
+        """Return the worlds (first, last + 1) of share `index` of `count`: whole chunks, distributed evenly.
 
         Raises:
-            Refused: more shares than chunks.
+            Refused: there are more shares than chunks.
         """
         if count > self.chunks:
             raise Refused(
@@ -66,7 +68,7 @@ class Grid:
         return first * self.worlds, min(behind * self.worlds, self.size)
 
     def parts(self, within: Range, taken: Iterable[Range] = ()) -> list[Range]:
-        """Returns the parts of some worlds that do not belong to those that are taken, in order."""
+        """Return the parts of a range of worlds without the ranges that are already taken, in order."""
         found, first = [], within[0]
         for low, high in [*sorted(taken), (within[1], within[1])]:
             found += self._divided(first, min(low, within[1]))
@@ -74,7 +76,7 @@ class Grid:
         return found
 
     def _divided(self, first: int, behind: int) -> list[Range]:
-        """Return the parts of adjacent worlds: as few as possible, as equal as whole chunks allow, the larger ones first."""
+        """Divide adjacent worlds into the fewest and most equal parts of whole chunks, larger parts first."""
         found = []
         while first < behind:
             chunks = -(-(behind - first) // self.worlds)
@@ -86,7 +88,7 @@ class Grid:
 
 
 def grid(config: Config, entry: int) -> Grid:
-    """Returns how the results of a config are cut.
+    """Return the partition of the results of a config.
 
     Args:
         config: the config.
@@ -94,7 +96,7 @@ def grid(config: Config, entry: int) -> Grid:
     """
     size, saved = config.batch.size, config.steps // config.save_every
     worlds = min(size, max(_FEWEST, min(-(-size // _CHUNKS), _MOST)))
-    # A world alone would be compiled without a world axis, to other last bits.
+    # A chunk with a single world would be compiled without a world axis, which changes the last bits.
     while size > 1 and size % worlds == 1:
         worlds += 1
     most = max(1, min(_CHUNK_BYTES // (entry * worlds), _ENTRIES))

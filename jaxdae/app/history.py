@@ -1,7 +1,8 @@
-"""The history of a fit as a table: `history.csv`, with a row for every iteration up to the last checkpoint.
+"""History of a fit as a table: `history.csv`, with one row per iteration up to the last checkpoint.
 
-It is put in place whole at every checkpoint, right after it: a process killed at any instant leaves a valid table whose rows are those
-of the checkpoint, or of the one before. A fit that is continued begins with the table of its checkpoint.
+The table is replaced atomically right after every checkpoint. A process that is killed at any time leaves a
+valid table with the rows of the last checkpoint or of the checkpoint before it. A continued fit starts with
+the table of its checkpoint.
 """
 
 import csv
@@ -22,25 +23,25 @@ NOT_PARAMETERS = ("iteration", *_COLUMNS, "skipped")
 
 
 class History:
-    """The table of one fit.
+    """Table of one fit.
 
     Args:
-        file: where to.
+        file: path of the table.
     """
 
     def __init__(self, file: pathlib.Path):
-        """Writes nothing yet."""
+        """Start an empty table without writing a file."""
         self._file, self._text, self._rows = file, "", 0
 
     def write(self, told: tuning.FitStep, recorded: dict[str, Any]) -> None:
-        """Writes the table of the history so far.
+        """Write the table of the history so far.
 
         Args:
-            told: what happened, with a leading axis of iterations, those of the calls before included.
-            recorded: the trained numbers before each iteration, by leaf path; only single numbers have a column.
+            told: the fit steps with a leading iteration axis, including the iterations of previous calls.
+            recorded: the trained numbers before each iteration, by leaf path; only scalars have a column.
         """
         columns = _columns(told, recorded)
-        # Rows that were written once do not change: only new ones are put into words.
+        # Existing rows do not change: format only the new rows.
         header = self._rows == 0
         self._text += table({name: x[self._rows :] for name, x in columns.items()}, header=header)
         self._rows = len(columns["iteration"])
@@ -55,20 +56,20 @@ def _columns(told: tuning.FitStep, recorded: Mapping[str, Any]) -> dict[str, np.
 
 
 def table_of_checkpoint(arrays: Mapping[str, np.ndarray], section: Tune | Optimize) -> str:
-    """Returns the table that belongs to a checkpoint.
+    """Return the table that belongs to a checkpoint.
 
     Args:
-        arrays: those of the checkpoint.
-        section: what was learned, which names the columns of the trained numbers.
+        arrays: the arrays of the checkpoint.
+        section: the config section of the fit, which gives the column names of the trained numbers.
 
     Raises:
-        ValueError: arrays of something else.
+        ValueError: the arrays do not contain the history of a fit.
     """
     count = sum(name.startswith("history_") for name in arrays)
     leaves = [arrays[f"history_{k}"] for k in range(count)]
     fields = len(dataclasses.fields(tuning.FitStep))
     numbers = [x for x in leaves[fields:] if x.ndim == 1]
-    # JAX orders the leaves of a mapping by their names, in which slashes are where paths have dots.
+    # JAX sorts the leaves of a mapping by name. The names contain slashes in place of the dots of the paths.
     names = sorted(entry.path.replace(".", "/") for entry in section.parameters) if isinstance(section, Tune) else []
     if count < fields or len({len(x) for x in leaves}) != 1:
         raise ValueError("a history of something else than a fit")
@@ -76,7 +77,7 @@ def table_of_checkpoint(arrays: Mapping[str, np.ndarray], section: Tune | Optimi
 
 
 def table(columns: Mapping[str, Any], header: bool = True) -> str:
-    """Returns columns of equal length as CSV, numbers with all of their digits."""
+    """Format columns of equal length as CSV, with numbers at full precision."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     if header:
@@ -86,7 +87,7 @@ def table(columns: Mapping[str, Any], header: bool = True) -> str:
 
 
 def read_table(file: pathlib.Path) -> dict[str, np.ndarray]:
-    """Returns the columns of a table of numbers."""
+    """Return the columns of a table of numbers."""
     with file.open(encoding="utf-8", newline="") as stream:
         header, *rows = csv.reader(stream)
     return {name: np.array([float(row[k]) for row in rows]) for k, name in enumerate(header)}

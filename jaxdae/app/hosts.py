@@ -1,9 +1,11 @@
-"""Several processes, on one host or on many, as one run: who they are, and where they wait for each other.
+"""Distributed runs: connect several processes, on one or more hosts, and synchronize them.
 
-JAX's own runtime connects them (`jax.distributed`): process 0 is the coordinator, and the others find it by its address. Under SLURM and
-Open MPI it reads number, index and devices from their environment variables; the address is made here from the same, as JAX makes it,
-because JAX ends a process without a word that helps where nobody answers there. Simulations need it to know who simulates what and when all
-are done, and for nothing else: no array travels, results meet on the disk.
+The runtime of JAX (`jax.distributed`) connects the processes. Process 0 is the coordinator, and the other
+processes connect to its address. Under SLURM and Open MPI, JAX reads the process count, the process index and
+the devices from environment variables. This module derives the address from the same variables by the same
+rule as JAX, because JAX ends a process without a helpful message if the coordinator does not answer.
+Simulations use the connection only to divide the work and to wait for its end. They exchange no arrays; the
+results meet on the disk.
 """
 
 import contextlib
@@ -24,31 +26,31 @@ from jaxdae.app.problems import Failed, Refused
 from jaxdae.app.telling import note
 
 _SECONDS = 120.0
-_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # of a client of HTTP/2, by RFC 9113
-_SETTINGS = 4  # the type of the frame with which a server of it begins, its fourth byte
-_PATIENCE = 0.9  # of the time for all processes to come, after which those that are here are told
-_PORTS = 4096  # the last of all, of which jobs choose theirs
+_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # HTTP/2 preface (RFC 9113)
+_SETTINGS = 4  # type of the first frame from an HTTP/2 server, in its fourth byte
+_PATIENCE = 0.9  # fraction of the connection timeout after which the waiting processes print a note
+_PORTS = 4096  # number of ports at the end of the range from which jobs choose
 _SCHEDULERS = {"SLURM_JOB_ID": "SLURM", "OMPI_COMM_WORLD_SIZE": "Open MPI"}
 _EXAMPLE = "--coordinator HOST:PORT --processes N --process I, I from 0, or a start by srun or mpirun"
 
 
 @dataclasses.dataclass(frozen=True)
 class Hosts:
-    """The processes of a run.
+    """Processes of a run.
 
     Attributes:
-        index: which of them this is.
-        count: how many there are.
+        index: index of this process.
+        count: number of processes.
     """
 
     index: int
     count: int
 
     def meet(self) -> None:
-        """Waits until all processes are here.
+        """Wait until all processes reach this call.
 
         Raises:
-            Failed: another one has ended meanwhile.
+            Failed: another process ended in the meantime.
         """
         from jax.experimental import multihost_utils
 
@@ -60,17 +62,17 @@ class Hosts:
 
 
 def join(coordinator: str | None, processes: int | None, process: int | None, seconds: float = _SECONDS) -> Hosts:
-    """Connects this process with the others; call it before anything is computed.
+    """Connect this process to the other processes; call this function before any computation.
 
     Args:
-        coordinator: address of process 0, HOST:PORT; None where SLURM or Open MPI tell.
-        processes: how many there are; None likewise.
-        process: which of them this is; None likewise.
-        seconds: how long it waits for the others.
+        coordinator: address of process 0, HOST:PORT; None if SLURM or Open MPI provide it.
+        processes: number of processes; None if SLURM or Open MPI provide it.
+        process: index of this process; None if SLURM or Open MPI provide it.
+        seconds: timeout of the connection in s.
 
     Raises:
-        Refused: options that are missing or contradict each other, a port that is taken, nobody at the address, or fewer GPUs than
-            processes on a host.
+        Refused: options are missing or contradict each other, the port is in use, process 0 does not answer,
+            or a host has fewer GPUs than processes.
     """
     given = {"--coordinator": coordinator, "--processes": processes, "--process": process}
     missing = [name for name, value in given.items() if value is None]
@@ -96,7 +98,10 @@ def join(coordinator: str | None, processes: int | None, process: int | None, se
 
 
 def _slurm() -> tuple[str, int, int]:
-    """Returns host and port of process 0, and which process this is: the first host of the step, a port by the number of the job."""
+    """Return host and port of process 0 and the index of this process under SLURM.
+
+    The host is the first host of the job step. The port follows from the job number.
+    """
     given = os.environ
     if "SLURM_PROCID" not in given or "SLURM_STEP_NODELIST" not in given:
         raise Refused("--distributed: got a shell inside of a SLURM job that is no task of it, expected a start by srun")
@@ -106,7 +111,10 @@ def _slurm() -> tuple[str, int, int]:
 
 
 def _open_mpi() -> tuple[str, int, int]:
-    """Returns the same under Open MPI: the host of mpirun, a port by the number of its job, a multiple of 4096."""
+    """Return host and port of process 0 and the index of this process under Open MPI.
+
+    The host is the host of mpirun. The port follows from the number of its job, which is a multiple of 4096.
+    """
     given = os.environ
     uri = re.match(r"(\d+)\..*?(?:tcp://([^,:]+)|tcp6://\[([^,\]]+))", given.get("OMPI_MCA_orte_hnp_uri", ""))
     if uri is None:
@@ -132,7 +140,8 @@ def _connected(
         with _told_of_absent(coordinator, seconds):
             jax.distributed.initialize(coordinator, processes, process, devices, **options)
         hosts = Hosts(jax.process_index(), jax.process_count())
-        # The first exchange of data connects each with each, for which XLA gives a CPU half a minute: now, while all are here.
+        # The first collective connects all pairs, with a timeout of half a minute on a CPU.
+        # Run it now, while all processes are here.
         said = _said_by_all(processes or hosts.count)
     except (RuntimeError, ValueError) as error:
         raise Refused(f"--distributed: JAX could not connect the processes ({error}); expected {_EXAMPLE}") from error
@@ -143,7 +152,7 @@ def _connected(
 
 
 def _said_by_all(number: int) -> set[int]:
-    """Returns the numbers that all processes say."""
+    """Return the set of the values that all processes contribute."""
     from jax.experimental import multihost_utils
 
     return {int(x) for x in np.ravel(multihost_utils.process_allgather(np.asarray(number, np.int32)))}
@@ -151,7 +160,10 @@ def _said_by_all(number: int) -> set[int]:
 
 @contextlib.contextmanager
 def _told_of_absent(coordinator: str, seconds: float) -> Iterator[None]:
-    """Says shortly before the time is over that other processes have not come: JAX then ends this one in its compiled code, unasked."""
+    """Print a note shortly before the timeout if processes are missing.
+
+    At the timeout, the compiled code of JAX ends this process without an exception.
+    """
     told = (
         f"--distributed: got fewer processes at {coordinator} in {_PATIENCE * seconds:g} s than there are to be, or two of one number;"
         f" after {seconds:g} s JAX ends this one, with exit code 134; start all of them at the same time, each with a number of its own"
@@ -177,13 +189,13 @@ def _joined(host: str, port: int) -> str:
 
 
 def _listening(host: str, port: int) -> str | None:
-    """Return the address at which process 0 listens: that of the host, or None for all interfaces.
+    """Return the address on which process 0 listens: the address of the host, or None for all interfaces.
 
-    Other hosts cannot use the loopback address that many systems give to their own name in /etc/hosts. With address
-    translation no interface has the address. In both cases process 0 listens on all interfaces.
+    Many systems map their own name to a loopback address in /etc/hosts, which other hosts cannot use. With
+    address translation, no interface has the address. In both cases, process 0 listens on all interfaces.
 
     Raises:
-        Refused: something else uses the port.
+        Refused: the port is in use.
     """
     try:
         found = {entry[4][0]: entry[0] for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
@@ -200,10 +212,10 @@ def _listening(host: str, port: int) -> str | None:
 
 
 def _is_free(family: int, host: str, address: str, port: int) -> bool:
-    """Return whether this host has an address at which the port is free.
+    """Return whether this host owns the address; the port must be free.
 
     Raises:
-        Refused: something else uses the port.
+        Refused: the port is in use, or this process cannot open it.
     """
     try:
         with socket.socket(family) as trial:
@@ -218,13 +230,13 @@ def _is_free(family: int, host: str, address: str, port: int) -> bool:
 
 
 def _wait_for(host: str, port: int, seconds: float) -> None:
-    """Waits until process 0 answers: where nobody does, JAX would end the process without a word that helps."""
+    """Wait until process 0 answers; without an answer, JAX would end this process with no helpful message."""
     until, reason = time.monotonic() + seconds, ""
     while time.monotonic() < until:
         try:
             with socket.create_connection((host, port), timeout=5.0) as connection:
                 connection.sendall(_GREETING)
-                # JAX's runtime speaks gRPC, which is HTTP/2; it ends a process that meets anything else.
+                # JAX uses gRPC over HTTP/2 and ends the process if the server speaks another protocol.
                 if connection.recv(9)[3:4] == bytes([_SETTINGS]):
                     return
             reason = "what answers is no process of JAX"

@@ -1,4 +1,4 @@
-"""What a run is identified by: what is continued or put together is only ever what belongs together."""
+"""Identity of a run: `jaxdae` continues or merges only results with the same identity."""
 
 import functools
 import hashlib
@@ -32,13 +32,14 @@ _TOLD = {
 
 
 def identity(config: Config) -> dict[str, str]:
-    """Returns what the numbers of a run depend on: its config, precision and seed in it, the code, the compiler, and the devices.
+    """Return everything that the numbers of a run depend on: config, code, compiler and devices.
 
-    Flags of the compiler may change the last bits, and the precision of products in single precision far more than those.
+    The config includes the precision and the seed. Compiler flags may change the last bits. The precision of
+    matrix products in single precision may change far more.
     """
     versions = run_folder.versions()
     told = {key: value for key, value in run_folder.resolved(config).items() if key != "layout"}
-    if config.layout.kernel != "none":  # No bit depends on the rest of the layout.
+    if config.layout.kernel != "none":  # The rest of the layout does not change any bit.
         told["kernel"] = config.layout.kernel
     text = json.dumps(told, sort_keys=True)
     return {
@@ -58,13 +59,13 @@ def identity(config: Config) -> dict[str, str]:
 
 
 def check(place: pathlib.Path, before: dict[str, Any], now: dict[str, str], asked: str) -> None:
-    """Raises `Refused` where what was written before belongs to another run than what goes on now, and says in what they differ.
+    """Raise `Refused` if existing results belong to a different run; the message lists the differences.
 
     Args:
-        place: where it was written.
-        before: the identity in it.
-        now: the identity of this run.
-        asked: what was asked for, such as --resume.
+        place: path of the existing results.
+        before: identity of the existing results.
+        now: identity of this run.
+        asked: the requested option or command, such as --resume.
     """
     keys = [key for key in _TOLD if before.get(key) != now[key]]
     differing = [f"{_TOLD[key]} was {before.get(key, 'not recorded')} and is {now[key]}" for key in keys]
@@ -76,7 +77,7 @@ def check(place: pathlib.Path, before: dict[str, Any], now: dict[str, str], aske
 
 
 def _kernel(config: Config) -> str:
-    """Return the kind of kernel that a config selects, with the version of the compiler."""
+    """Return the kind of kernel that a config selects and the version of its compiler."""
     if config.layout.kernel == "none":
         return "none"
     try:
@@ -87,7 +88,7 @@ def _kernel(config: Config) -> str:
 
 @functools.cache
 def _code() -> str:
-    """Returns a hash of the sources of the package."""
+    """Return a hash of the source files of the package."""
     root = pathlib.Path(__file__).parents[1]
     digest = hashlib.sha256()
     for file in sorted([*root.rglob("*.py"), *root.rglob("*.h")]):

@@ -1,8 +1,9 @@
-"""Ctrl-C and SIGTERM, never lost: raised at once, remembered, and raised again where they were swallowed.
+"""Reliable handling of Ctrl-C and SIGTERM: raise at once, record, and raise again if swallowed.
 
-Python raises KeyboardInterrupt wherever its interpreter happens to be. Where that is a callback of a compiler, a finalizer or a weak
-reference, the exception is printed or dropped and the program goes on as if nothing had happened. So the handler here also keeps a note,
-and long work calls `check` between its parts. While something is written that must be whole, `held` postpones the exception.
+Python raises KeyboardInterrupt at an arbitrary point of the program. If this point is in a compiler callback,
+a finalizer or a weak reference callback, Python prints or drops the exception, and the program continues. The
+handler in this module therefore also records the signal, and long computations call `check` between their
+parts. `held` postpones the exception during atomic writes.
 """
 
 import contextlib
@@ -13,7 +14,7 @@ from typing import Any
 
 
 class _Noted:
-    """What is known about these signals in this process; they belong to the process as a whole."""
+    """State of the signal handling, global because signals belong to the whole process."""
 
     asked = False
     holding = 0
@@ -22,7 +23,10 @@ class _Noted:
 
 @contextlib.contextmanager
 def listening() -> Iterator[None]:
-    """Notes every Ctrl-C and SIGTERM inside, and gives the signals back afterwards. Outside of the main thread Python allows no handler."""
+    """Record Ctrl-C and SIGTERM inside the context, and restore the previous handlers afterward.
+
+    Do nothing outside the main thread, where Python does not allow signal handlers.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -37,24 +41,24 @@ def listening() -> Iterator[None]:
 
 
 def check() -> None:
-    """Raises KeyboardInterrupt where one of the signals came since `listening` began."""
+    """Raise KeyboardInterrupt if one of the signals arrived since `listening` began."""
     if _Noted.asked and not _Noted.holding:
         raise KeyboardInterrupt
 
 
 def exit_code() -> int:
-    """Returns the exit code of a process that ends by the last signal that came: 130 for Ctrl-C, 143 for SIGTERM, as shells have it."""
+    """Return the shell exit code of the last signal: 130 for Ctrl-C, 143 for SIGTERM."""
     return 128 + _Noted.last
 
 
 def forget() -> None:
-    """Forgets a signal that has been acted upon, so that what ends a run can be written."""
+    """Clear a handled signal, so that the final files of a run can be written."""
     _Noted.asked = False
 
 
 @contextlib.contextmanager
 def held() -> Iterator[None]:
-    """Postpones both signals to the end of what is done inside."""
+    """Postpone both signals to the end of the context."""
     _Noted.holding += 1
     try:
         yield

@@ -1,22 +1,25 @@
-"""Nodes of YAML as a config is read: keys, names of elements, and shorthands."""
+"""YAML nodes of a config: keys, element names and shorthands."""
 
 import yaml
 
 
 def key_text(node: yaml.Node) -> str:
-    """Returns the text of a key; a question mark where it is none."""
+    """Return the text of a key, or a question mark if the key is not a scalar."""
     return node.value if isinstance(node, yaml.ScalarNode) else "?"
 
 
 def name_of(node: yaml.Node) -> str | None:
-    """Returns the name of an element of a list; None where it has none."""
+    """Return the name of a list element, or None if it has no name."""
     if isinstance(node, yaml.MappingNode):
         return next((v.value for k, v in node.value if key_text(k) == "name" and isinstance(v, yaml.ScalarNode)), None)
     return None
 
 
 def longest_key(node: yaml.MappingNode, parts: list[str]) -> tuple[int, int | None]:
-    """Returns how many parts the longest key has that a path begins with, and its position; None where there is none."""
+    """Find the longest key that the path starts with; return its number of parts and its position.
+
+    Return (1, None) if no key matches.
+    """
     keys = [key_text(key) for key, _ in node.value]
     for used in range(len(parts), 0, -1):
         key = ".".join(parts[:used])
@@ -26,7 +29,7 @@ def longest_key(node: yaml.MappingNode, parts: list[str]) -> tuple[int, int | No
 
 
 def as_mapping(node: yaml.Node, label: str) -> yaml.Node:
-    """Returns the node with a shorthand such as `rk4` written out as `{type: rk4}`, and nothing as an empty mapping."""
+    """Expand a shorthand node such as `rk4` to `{type: rk4}`, and a null node to an empty mapping."""
     if not isinstance(node, yaml.ScalarNode):
         return node
     mark = yaml.Mark(label, 0, 0, 0, None, 0)

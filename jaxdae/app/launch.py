@@ -1,4 +1,4 @@
-"""The ways in which `jaxdae run` begins: anew, where a run stopped, as one of many jobs, as one of many processes."""
+"""Launch modes of `jaxdae run`: resume, merge, one chunk per job, or distributed processes."""
 
 import os
 import pathlib
@@ -25,30 +25,30 @@ Load = Callable[[str], tuple[Config, Worlds]]
 
 
 def resume(folder: pathlib.Path, load: Load, console: rich.console.Console, devices: int | None = None) -> Run:
-    """Continues a run that was stopped or killed, from its checkpoints to its end.
+    """Continue a stopped or killed run from its checkpoints to its end.
 
     Args:
-        folder: of the run.
-        load: reads a config and closes its loops.
-        console: for progress.
-        devices: among how many cores of a CPU, or devices, the worlds are divided; None for all.
+        folder: the run folder.
+        load: function that reads a config and closes its loops.
+        console: console for the progress.
+        devices: number of CPU cores or devices that share the worlds; None for all.
 
     Raises:
-        Refused: no such run, another process works on it, or it was begun by other code.
-        Failed: the disk let the run down on the way.
-        KeyboardInterrupt: with what is left behind in words.
+        Refused: the run does not exist, another process works on it, or it was started with different code.
+        Failed: the disk failed during the run.
+        KeyboardInterrupt: the run was interrupted; the message describes the state of the run folder.
     """
     opened.simulation(folder, "--resume", digests=False)
     with locks.lock(folder):
-        # Once more: the process that held the lock a moment ago may have ended the run.
+        # Check again: the process that held the lock until now may have completed the run.
         return _opened(opened.simulation(folder, "--resume"), load, console, "--resume", devices).all()
 
 
 def merge(folder: pathlib.Path, load: Load, console: rich.console.Console) -> Run:
-    """Puts together what the jobs of `jaxdae run --chunks` left behind.
+    """Merge the results of the jobs of `jaxdae run --chunks`.
 
     Raises:
-        Refused: no such run, parts that are missing, or parts of another run.
+        Refused: the run does not exist, parts are missing, or parts belong to another run.
     """
     opened.simulation(folder, "merge", digests=False)
     with locks.lock(folder):
@@ -64,10 +64,11 @@ def share(
     job: tuple[int, int],
     devices: int | None = None,
 ) -> tuple[str, str]:
-    """Simulates chunk `job[0]` of `job[1]` of a run that many jobs share; returns in words what was done and what failed, if anything.
+    """Simulate chunk `job[0]` of `job[1]` of a shared run; return a text of the progress and of the failures.
 
-    All jobs of a config, with the same code, find the same folder below `parent`, whoever comes first. What failed follows from the worlds
-    of the chunk alone, so that a job that is started again ends with the same exit code.
+    All jobs with the same config and code use the same folder below `parent`, in any order of arrival. The
+    text of the failures depends only on the worlds of the chunk, so a restarted job ends with the same exit
+    code.
     """
     folder = shared_folder(config, parent, source)
     record = _begun(folder, config, "--chunks")
@@ -87,10 +88,12 @@ def distributed(
     hosts: Hosts,
     devices: int | None = None,
 ) -> Run | None:
-    """Simulates the worlds of this process; process 0 ends the run when all are done. The same command continues a run that was stopped.
+    """Simulate the worlds of this process; process 0 completes the run after all processes finish.
+
+    The same command continues a stopped run.
 
     Returns:
-        The run in process 0, None in the others.
+        The run in process 0, None in the other processes.
     """
     folder = shared_folder(config, parent, source)
     record = _begun(folder, config, "--distributed")
@@ -110,7 +113,7 @@ def distributed(
 
 
 def shared_folder(config: Config, parent: pathlib.Path, source: str) -> pathlib.Path:
-    """Returns the folder that all processes of a run share: its name follows from the config, and it is put in place whole."""
+    """Return the shared folder of a run, named after the config; create it atomically if it is missing."""
     folder = parent / f"{config.name}-{identity(config)['config'][:10]}"
     if not (folder / run_folder.RECORD).exists():
         mine = parent / f".{folder.name}.{socket.gethostname()}.{os.getpid()}"
@@ -127,7 +130,7 @@ def shared_folder(config: Config, parent: pathlib.Path, source: str) -> pathlib.
 
 
 def _begun(folder: pathlib.Path, config: Config, asked: str) -> dict[str, Any]:
-    """Returns the record of a folder that processes share, which must be that of the run that they were asked for."""
+    """Return the record of a shared folder, after checking that it belongs to this config and code."""
     record = opened.recorded(folder).record
     check(folder, record.get("identity", {}), identity(config), asked)
     return record

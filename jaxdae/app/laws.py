@@ -1,7 +1,8 @@
-"""Inputs over time and feedback laws in configs: the forces that they drive, and the law around the integrator.
+"""Time-varying inputs and feedback laws in configs: driven forces, and the control law of the integrator.
 
-A law is evaluated at the start of every step and held over it, as a digital controller does. What a law with a memory gives at a saved
-instant follows from its memory there, and no trajectory keeps that: `Remembering` puts it into the report of every step.
+The integrator evaluates a law at the start of every step and holds its input over the step, like a digital
+controller. The input of a law with memory at a saved time depends on its memory at this time. Trajectories do
+not store this memory, so `Remembering` adds it to the report of every step.
 """
 
 import pathlib
@@ -24,20 +25,20 @@ from jaxdae.control.minimal import count_dimension
 from jaxdae.integrators import StepInfo
 from jaxdae.integrators.method import PointWrapping
 
-_EARLY = 1e-3  # of a step
+_EARLY = 1e-3  # fraction of a step
 
 LARGEST_TABLE = 50_000_000
-"""The size of the largest file of inputs that is read, in bytes."""
+"""The maximum size of an input file in bytes."""
 
 
 def driven_names(values: dict[str, Any]) -> list[str]:
-    """Returns the names of the forces that inputs over time or a law drive, in the order of the inputs."""
+    """Return the names of the forces that a table of inputs or a law drives, in the order of the inputs."""
     table, law = values.get("controls"), values.get("control")
     return list(table["inputs"]) if table else list(law["inputs"]) if law else []
 
 
 def with_inputs(values: dict[str, Any]) -> dict[str, Any]:
-    """Returns the plain values of a config, where forces that are driven read inputs."""
+    """Return the plain values of a config in which the driven forces read inputs."""
     names = driven_names(values)
     if not names or values["mechanism"]["order"] == "first":
         return values
@@ -48,12 +49,12 @@ def with_inputs(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def sampled(values: dict[str, Any], system: Any, state: Any, method: Any) -> Any:
-    """Returns the integrator of a config with its law around it, or the integrator itself where there is none.
+    """Wrap the integrator of a config in its control law; return the integrator itself without a law.
 
     Args:
         values: the plain values of the config, which may be traced.
-        system: its mechanism.
-        state: the start, with closed loops.
+        system: the mechanism.
+        state: the initial state, with closed loops.
         method: the integrator.
     """
     table, law = values.get("controls"), values.get("control")
@@ -73,7 +74,7 @@ def sampled(values: dict[str, Any], system: Any, state: Any, method: Any) -> Any
 
 @jaxdae.pytree
 class RememberedInfo(StepInfo):
-    """The report of a step, with the memory of the law after it, and the energy account where there is one."""
+    """Step report with the memory of the law after the step, and the energy account if available."""
 
     memory: Any
     account: Any = None
@@ -81,35 +82,35 @@ class RememberedInfo(StepInfo):
 
 @jaxdae.pytree
 class Remembering(PointWrapping):
-    """A `Sampled` whose steps report the memory of its law."""
+    """Wrapper of `Sampled` that adds the memory of its law to the step reports."""
 
     integrator: Any
 
     def advance(self, system: Any, point: Any, memory: Any, u: Any, dt: Any) -> tuple[Any, Any, RememberedInfo]:
-        """Returns the point after dt, the memory, and what the step found out."""
+        """Return the point after dt, the new memory and the step report."""
         point, memory, info = self.inner.advance(system, point, memory, u, dt)
         return point, memory, RememberedInfo(**vars(info), memory=memory[1])
 
 
 def memory_at_start(integrator: Any, memory: Any) -> Any:
-    """Returns the memory of a law from that of the integrator that it drives; () where it has none."""
+    """Extract the memory of a law from the memory of its integrator; () if the law has no memory."""
     return memory[1] if isinstance(integrator, Remembering) else ()
 
 
 def memory_after(info: Any) -> Any:
-    """Returns the memory of a law from the report of a step; () where it has none."""
+    """Extract the memory of a law from a step report; () if the law has no memory."""
     return info.memory if isinstance(info, RememberedInfo) else ()
 
 
 def input_of(integrator: Any, state: Any, memory: Any, dt: Any) -> Any:
-    """Returns the input that the law around an integrator gives at a state and holds over dt; None where there is no law."""
+    """Return the input of the law around an integrator at a state, held over dt; None without a law."""
     if isinstance(integrator, Remembering):
         return update_law(integrator.integrator.law, state.t, state, memory, dt)[0]
     return integrator.law(state.t, state) if isinstance(integrator, control.Sampled) else None
 
 
 def input_units(values: dict[str, Any]) -> list[str]:
-    """Returns the units of the forces that are driven, in their order."""
+    """Return the units of the driven forces, in the order of the inputs."""
     forces, joints = ({x["name"]: x for x in values["mechanism"][key]} for key in ("forces", "joints"))
     types = TYPES[space_of(values["mechanism"])]
 
@@ -124,12 +125,12 @@ def input_units(values: dict[str, Any]) -> list[str]:
 
 @pytree
 class _Drives:
-    """The inputs of all drives: constant values, in place of some those of a law.
+    """Inputs of all drives: constant values, some of which a law replaces.
 
     Attributes:
-        values: (nu,).
-        law: a law of some of them; None for none.
-        numbers: of which (static).
+        values: constant inputs (nu,).
+        law: law for some of the inputs, or None.
+        numbers: indices of the inputs that the law gives (static).
     """
 
     values: Any
@@ -137,12 +138,12 @@ class _Drives:
     numbers: tuple[int, ...] = static(default=())
 
     def __call__(self, t: Any, state: Any) -> Any:
-        """Returns u (nu,)."""
+        """Return u (nu,)."""
         return self.values if self.law is None else self.values.at[np.asarray(self.numbers)].set(self.law(t, state))
 
 
 def _of_drives(values: dict[str, Any], system: Any, state: Any) -> Any:
-    """Returns the law of the drives of a mechanism of first order: constant values, inputs over time, or a feedback law."""
+    """Return the law of the drives of a first-order mechanism: constants, a table or a feedback law."""
     section, table = values["mechanism"], values.get("controls")
     law: Any = values.get("control")
     names = [drive["name"] for drive in section["drives"]]
@@ -159,11 +160,14 @@ def _of_drives(values: dict[str, Any], system: Any, state: Any) -> Any:
 
 
 def _held(table: dict[str, Any], dt: float, dtype: Any) -> control.HeldInputs:
-    """Returns inputs over time as a law. A time within a thousandth of a step of one is on it: tables have few digits."""
+    """Return a table of inputs as a law.
+
+    Times within a thousandth of a step of a step boundary snap to it, because tables have few digits.
+    """
     times = np.asarray(table["times"], float)
     steps = np.round(times / dt)
     snapped = np.where(np.abs(times / dt - steps) < _EARLY, steps * dt, times)
-    # Two times that the same step would take stay apart: a jump may be written so.
+    # Do not snap two times to the same boundary: the table may express a jump by two close times.
     merged = np.diff(snapped) <= 0.0
     times = np.where(np.append(merged, False) | np.append(False, merged), times, snapped)
     columns = [jnp.asarray(column, dtype) for column in table["inputs"].values()]
@@ -196,14 +200,15 @@ def _regulator(law: dict[str, Any], system: Any, state: Any) -> Any:
 
 
 class LawError(ValueError):
-    """A law that there is not."""
+    """Error for a control law that does not exist."""
 
 
 def regulated(law: dict[str, Any], system: Any, state: Any) -> int:
-    """Returns the dimension of the linear model of a regulator.
+    """Return the dimension of the linear model of a regulator.
 
     Raises:
-        LawError: nothing can move, the start is none that constant inputs hold, or no feedback brings the mechanism back there.
+        LawError: nothing can move, constant inputs cannot hold the initial position, or no feedback returns
+            the mechanism to it.
     """
     rest = jaxdae.State(state.t, state.q, jnp.zeros_like(state.v))
     try:
@@ -221,7 +226,7 @@ _LAWS: dict[str, Callable[..., Any]] = {"pd": _pd, "pid": _pid, "computed_torque
 
 
 def expand(document: Document) -> list[Problem]:
-    """Reads the file that a config names as `controls`, in place; returns what is wrong with it."""
+    """Replace the file name in `controls` by the content of the file, in place; return the problems."""
     place: Location = ("controls",)
     given, data = value_at(document.data, place), document.data
     if not isinstance(given, str) or not isinstance(data, dict):
@@ -245,11 +250,11 @@ def expand(document: Document) -> list[Problem]:
 
 
 def problems(document: Document, coordinates: dict[str, int] | None) -> Iterator[Problem]:
-    """Yields what is wrong between inputs, laws and the rest of a config.
+    """Yield the conflicts between inputs, laws and the rest of a config.
 
     Args:
         document: the config as written.
-        coordinates: the numbers of the coordinates by name; None where mistakes hide them.
+        coordinates: indices of the coordinates by name; None if errors make them unavailable.
     """
     given = [key for key in ("controls", "control", "optimize") if isinstance(value_at(document.data, (key,)), dict)]
     if len(given) > 1:
@@ -294,7 +299,11 @@ def problems(document: Document, coordinates: dict[str, int] | None) -> Iterator
 
 
 def _of_first_order(document: Document) -> Iterator[Problem]:
-    """Yields what a mechanism of first order cannot have: sections that are about forces, other methods, start velocities."""
+    """Yield the problems of unsupported settings of a first-order mechanism.
+
+    These are fits, laws other than pd, gravity compensation, start velocities, stabilization, and integrators
+    that are not in `FIRST_ORDER`.
+    """
     for key in ("tune", "optimize"):
         if value_at(document.data, (key,)) is not None:
             yield document.problem((key,), f"{key} with order first", f"{key} with order second only", f"remove {key}")
@@ -317,4 +326,4 @@ def _of_first_order(document: Document) -> Iterator[Problem]:
 
 
 FIRST_ORDER = ("explicit_euler", "midpoint", "rk4")
-"""The methods for mechanisms of first order."""
+"""The integration methods for first-order mechanisms."""

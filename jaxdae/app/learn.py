@@ -1,8 +1,8 @@
-"""`jaxdae tune` and `jaxdae optimize`: fits whose run folder can be continued after any interruption.
+"""`jaxdae tune` and `jaxdae optimize`: fits that can be continued after any interruption.
 
-The folder holds the resolved config and the checkpoint from the beginning on. Continuing reads both: the same config makes the same
-program, whose fingerprint the checkpoint carries. The history follows every checkpoint; plots and report are written at the end, and
-again by `jaxdae plot`.
+From the start, the run folder holds the resolved config and the checkpoint. A continued fit reads both. The
+same config gives the same program, and the checkpoint stores its fingerprint. The history is written after
+every checkpoint. Plots and report are written at the end, and again by `jaxdae plot`.
 """
 
 import dataclasses
@@ -39,12 +39,12 @@ _SECONDS_BETWEEN_LINES = 5.0
 
 @dataclasses.dataclass(frozen=True)
 class Learned:
-    """What a fit left behind.
+    """Result of a fit.
 
     Attributes:
-        folder: its run folder.
-        result: of the fit.
-        record: what `run.json` holds.
+        folder: the run folder.
+        result: the result of the fit.
+        record: the content of `run.json`.
     """
 
     folder: pathlib.Path
@@ -63,26 +63,27 @@ def learn(
     resume: opened.Opened | None = None,
     hosts: Hosts | None = None,
 ) -> Learned | None:
-    """Runs the section of a command, `tune` or `optimize`, in a new folder or in the one to be continued.
+    """Run the section of a command, `tune` or `optimize`, in a new run folder or in the folder to continue.
 
     Args:
-        config: a config that has the section; of a run that is continued its own, or one with more iterations.
-        worlds: its worlds.
+        config: a config with the section. To continue a run, pass its own config, possibly with more
+            iterations.
+        worlds: the worlds of the config.
         command: the name of the section, for the record.
-        console: for progress.
-        parent: where a new run folder is made.
+        console: console for the progress.
+        parent: folder in which a new run folder is created.
         source: the file of the config, for the record.
-        resume: the run folder to continue, which the caller keeps locked.
-        hosts: the processes among which the worlds are divided; None where this is the only one. Process 0 writes.
+        resume: the run folder to continue, which the caller has locked.
+        hosts: the processes that share the worlds; None for a single process. Process 0 writes the files.
 
     Returns:
-        What the fit left behind, None in processes other than the first.
+        The result of the fit in process 0, None in the other processes.
 
     Raises:
-        Refused: no folder can be made there, or a checkpoint of another fit.
-        Failed: the disk let the fit down on the way.
-        ValueError: a loss that is not finite at the start.
-        KeyboardInterrupt: with what is left behind in words.
+        Refused: the folder cannot be created, or the checkpoint belongs to another fit.
+        Failed: the disk failed during the fit.
+        ValueError: the loss is not finite at the start.
+        KeyboardInterrupt: the fit was interrupted; the message describes the state of the run folder.
     """
     if hosts is not None and hosts.index > 0:
         _help(config, worlds, command, None if resume is None else resume.folder / CHECKPOINT)
@@ -95,13 +96,16 @@ def learn(
 
 
 def check_divides(config: Config, command: str) -> None:
-    """Raises `Refused` where a fit has one world, which processes cannot divide."""
+    """Raise `Refused` if a fit has a single world, which cannot be divided among processes."""
     if config.batch.size == 1 or not config.batch.vary:
         raise Refused(f"{command} --distributed: got one world, expected batch.size and batch.vary: worlds are what is divided")
 
 
 def _help(config: Config, worlds: Worlds, command: str, checkpoint: pathlib.Path | None) -> None:
-    """Runs the share of a fit of a process that writes nothing; from a checkpoint where the first process goes on from one."""
+    """Run this process's share of a fit without writing files.
+
+    Start from the checkpoint if process 0 continues from it.
+    """
     section = getattr(config, command)
     with precision(config):
         _fit(objective(config, worlds, section), section, None if checkpoint is None else tuning.Checkpoint(checkpoint))
@@ -110,7 +114,7 @@ def _help(config: Config, worlds: Worlds, command: str, checkpoint: pathlib.Path
 def _learned_here(
     config: Config, worlds: Worlds, command: str, console: rich.console.Console, parent: pathlib.Path, source: str, resume: Any
 ) -> Learned:
-    """Runs a fit in this process, which writes what it finds."""
+    """Run a fit in this process, which writes the results."""
     if resume is not None:
         place = _Place(resume.folder, resume.record, config, command, complete=resume.record["complete"])
         return _finished(place, worlds, console)
@@ -121,15 +125,15 @@ def _learned_here(
 
 @dataclasses.dataclass
 class _Place:
-    """The run folder of a fit.
+    """Run folder of a fit.
 
     Attributes:
         folder: the folder.
-        record: what its `run.json` holds.
-        config: the config of the fit, perhaps with more iterations than that of the record.
+        record: the content of its `run.json`.
+        config: the config of the fit, possibly with more iterations than the config in the record.
         command: `tune` or `optimize`.
-        taken: whether this fit has written there.
-        complete: whether the folder, not only the record in memory, holds a run that finished.
+        taken: whether this fit has written to the folder.
+        complete: whether the folder on disk holds a finished run.
     """
 
     folder: pathlib.Path
@@ -141,18 +145,18 @@ class _Place:
 
     @property
     def section(self) -> Tune | Optimize:
-        """Returns the section of the config that says what is learned."""
+        """Return the section of the config that defines the fit."""
         return getattr(self.config, self.command)
 
     @property
     def told(self) -> str:
-        """Returns what a fit that ends early leaves behind, in words."""
+        """Describe the state of the folder for a fit that ends early."""
         if self.complete:
             return f"the results in {self.folder} are complete, and jaxdae plot {self.folder} draws them"
         return f"{self.folder} is not complete; jaxdae {self.command} --resume {self.folder} continues it"
 
     def take(self) -> None:
-        """Writes that this fit works here, and its config; what was told of an end before holds no more."""
+        """Write the config and mark the run as in progress; remove the record of a previous end."""
         if self.taken:
             return
         with interrupts.held():
@@ -163,14 +167,14 @@ class _Place:
             learned = {"command": self.command, "resumed": 0 if before is None else before["resumed"] + 1}
             self.record |= {"config": resolved, "finished": None, "complete": False, "digests": {}, "learned": learned}
             self.record.pop("stopped", None)
-            # The motion is that of inputs which are no longer the last ones. It goes first: a record without it misleads nobody.
+            # The motion belongs to outdated inputs. Remove it first: a record without it is still consistent.
             shutil.rmtree(self.folder / MOTION, ignore_errors=True)
             run_folder.write_record(self.folder, self.record)
             self.taken, self.complete = True, False
 
 
 def _finished(place: _Place, worlds: Worlds, console: rich.console.Console) -> Learned:
-    """Runs a fit to its end, and says how it is continued where it is stopped before."""
+    """Run a fit to its end; if it stops early, report how to continue it."""
     clock = time.perf_counter()
     try:
         found, result = _fitted(place, worlds, console)
@@ -194,13 +198,13 @@ def _finished(place: _Place, worlds: Worlds, console: rich.console.Console) -> L
 
 
 def _fitted(place: _Place, worlds: Worlds, console: rich.console.Console) -> tuple[Objective, tuning.FitResult]:
-    """Runs a fit, from its checkpoint where there is one."""
+    """Run a fit from its checkpoint, if one exists."""
     section, history = place.section, History(place.folder / HISTORY)
     if not (place.folder / CHECKPOINT).exists():
         place.take()
 
     def saved(told: tuning.FitStep, recorded: dict[str, Any]) -> None:
-        # A checkpoint that was there has been found to be of this fit: a folder of another one stays as it was.
+        # An existing checkpoint has been verified by now, so the folder of another fit stays unchanged.
         with interrupts.held():
             place.take()
             history.write(told, recorded)
@@ -217,7 +221,7 @@ def _fitted(place: _Place, worlds: Worlds, console: rich.console.Console) -> tup
 
 
 def _what_compiles(config: Config, found: Any) -> str:
-    """Returns what the first iteration compiles, in words."""
+    """Describe the program that the first iteration compiles."""
     count = sum(np.size(x) for x in jax.tree.leaves(found.parameters))
     mode = "forward" if isinstance(tuning.ByCount().chosen(count), tuning.Forward) else "reverse"
     worlds = "" if found.batch is None else f" of {config.batch.size} worlds"
@@ -226,7 +230,7 @@ def _what_compiles(config: Config, found: Any) -> str:
 
 
 def _fit(found: Any, section: Tune | Optimize, checkpoint: tuning.Checkpoint | None, progress: Any = None) -> tuning.FitResult:
-    """Runs a fit, its worlds divided among all devices of all processes."""
+    """Run a fit with its worlds divided among all devices of all processes."""
     several = found.batch is not None and jax.device_count() > 1
     return tuning.fit(
         found.loss if found.batch_loss is None else found.batch_loss,
@@ -244,7 +248,7 @@ def _fit(found: Any, section: Tune | Optimize, checkpoint: tuning.Checkpoint | N
 
 
 def _learned(place: _Place, result: tuning.FitResult) -> dict[str, Any]:
-    """Returns what the record of a finished fit holds of it."""
+    """Return the entry `learned` for the record of a finished fit."""
     return place.record["learned"] | {
         "loss_at_start": float(result.history.loss[0]),
         "loss": result.loss,
@@ -256,7 +260,7 @@ def _learned(place: _Place, result: tuning.FitResult) -> dict[str, Any]:
 
 
 class _Progress:
-    """Prints loss and gradient norm now and then; called after every iteration."""
+    """Callback after every iteration that prints loss and gradient norm at intervals."""
 
     def __init__(self, total: int, console: rich.console.Console):
         self._total, self._console, self._last = total, console, -np.inf
@@ -273,7 +277,7 @@ class _Progress:
 
 
 def rows(record: dict[str, Any]) -> list[tuple[str, str]]:
-    """Returns what a reader wants to know first, as label and value."""
+    """Return the main results of a fit as pairs of label and value."""
     learned = record["learned"]
     found = [
         ("loss", f"{learned['loss_at_start']:.6g} at the start, {learned['loss']:.6g} at iteration {learned['best_iteration'] + 1}"),
@@ -286,7 +290,7 @@ def rows(record: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def report_text(config: Config, record: dict[str, Any], pictures: list[str]) -> str:
-    """Returns the report of a fit, in Markdown; of one that is not complete that it is not, and its pictures."""
+    """Return the Markdown report of a fit; for an incomplete fit, the reason and the pictures."""
     command = record["learned"]["command"]
     lines = [f"# {config.name}: {command}", ""]
     if config.description:
@@ -307,7 +311,7 @@ def report_text(config: Config, record: dict[str, Any], pictures: list[str]) -> 
 
 
 def _write(place: _Place, found: Objective, result: tuning.FitResult) -> None:
-    """Writes the tuned config or the inputs."""
+    """Write the tuned config, or the optimized inputs and their config."""
     config, section = place.config, place.section
     if found.controls is None:
         values = tuned_values(config, found, result.parameters)
@@ -327,7 +331,7 @@ def _write_config(file: pathlib.Path, config: Config, **others: Any) -> None:
 
 
 def _write_motion(folder: pathlib.Path, console: rich.console.Console) -> None:
-    """Simulates what was optimized, as `jaxdae run` does with its config, in a run folder inside of that of the fit."""
+    """Simulate the optimized config as `jaxdae run` does, in a run folder inside the folder of the fit."""
     from jaxdae.app.config import load
     from jaxdae.app.motion import animate
 
@@ -339,7 +343,7 @@ def _write_motion(folder: pathlib.Path, console: rich.console.Console) -> None:
 
 
 def draw(folder: pathlib.Path, config: Config, record: dict[str, Any], pictures: bool) -> None:
-    """Draws the plots of a fit, where they are wanted, and writes its report; of one that is not complete what there is."""
+    """Draw the plots of a fit if `pictures` is set, and write its report; use the data available so far."""
     drawn = []
     if pictures:
         with run_folder.pictures(folder) as place:

@@ -1,4 +1,4 @@
-"""The plots of `jaxdae tune` and `jaxdae optimize`, drawn from what their run folder holds: now, or again at any time later."""
+"""Plots of `jaxdae tune` and `jaxdae optimize`, drawn from their run folder at any time."""
 
 import pathlib
 from typing import Any
@@ -19,13 +19,13 @@ _LIMIT: dict[str, Any] = {"color": GRAY, "linestyle": "--", "linewidth": 1.0}
 
 
 def draw_learned(folder: pathlib.Path, place: pathlib.Path, config: Config, record: dict[str, Any]) -> list[pathlib.Path]:
-    """Draws the plots of a fit and returns their files; of one that is not complete what there is.
+    """Draw the plots of a fit and return their files; draw the available data of an incomplete fit.
 
     Args:
-        folder: its run folder.
-        place: where to, an empty folder.
-        config: its config.
-        record: what its `run.json` holds.
+        folder: the run folder of the fit.
+        place: an empty folder for the plots.
+        config: the config of the fit.
+        record: the content of its `run.json`.
     """
     columns, command = read_table(folder / HISTORY), record["learned"]["command"]
     section: Tune | Optimize = getattr(config, command)
@@ -35,7 +35,7 @@ def draw_learned(folder: pathlib.Path, place: pathlib.Path, config: Config, reco
         if isinstance(section, Tune):
             figures["parameters"] = parameters_figure(figure_class, config, section, columns)
         elif record["complete"]:
-            # Before its end a run that was lengthened still has the inputs of the shorter one.
+            # Until it completes, a lengthened run still holds the inputs of the shorter run.
             figures["controls"] = controls_figure(figure_class, config, section, read_table(folder / CONTROLS), best_iteration(columns))
         for name, figure in figures.items():
             drawn.append(place / f"{name}.png")
@@ -44,12 +44,12 @@ def draw_learned(folder: pathlib.Path, place: pathlib.Path, config: Config, reco
 
 
 def best_iteration(columns: dict[str, np.ndarray]) -> int:
-    """Returns the iteration, from 1, with the smallest loss: the first of them, and none that was skipped."""
+    """Return the first iteration, counted from 1, with the smallest loss; ignore skipped iterations."""
     return int(np.argmin(np.where(columns["skipped"] > 0, np.inf, columns["loss"]))) + 1
 
 
 def history_figure(figure_class: Any, config: Config, command: str, columns: dict[str, np.ndarray]) -> Any:
-    """Returns a figure of loss and gradient over the iterations, the best one marked."""
+    """Return a figure of loss and gradient norm over the iterations, with the best iteration marked."""
     section: Tune | Optimize = getattr(config, command)
     iterations, skipped, best = columns["iteration"], columns["skipped"] > 0, best_iteration(columns)
     terms = len(section.loss)
@@ -73,7 +73,7 @@ def history_figure(figure_class: Any, config: Config, command: str, columns: dic
 
 
 def parameters_figure(figure_class: Any, config: Config, section: Tune, columns: dict[str, np.ndarray]) -> Any:
-    """Returns a figure of the trained numbers over the iterations, with units and limits, the best iteration marked."""
+    """Return a figure of the trained numbers and limits over the iterations, with the best one marked."""
     values, best = config.model_dump(), best_iteration(columns)
     skipped = columns["skipped"] > 0
     names = [name for name in columns if name not in NOT_PARAMETERS]
@@ -94,7 +94,7 @@ def parameters_figure(figure_class: Any, config: Config, section: Tune, columns:
 
 
 def controls_figure(figure_class: Any, config: Config, section: Optimize, columns: dict[str, np.ndarray], best: int) -> Any:
-    """Returns a figure of the inputs over time within their limits, each held over its step, the last one too."""
+    """Return a figure of the inputs over time and their limits, with every input held over its full step."""
     values = config.model_dump()
     forces = {force["name"]: force for force in values["mechanism"]["forces"]}
     edges = np.append(columns["t"], config.dt * config.steps)
@@ -115,7 +115,7 @@ def controls_figure(figure_class: Any, config: Config, section: Optimize, column
 
 
 def _line(index: int, count: int) -> dict[str, Any]:
-    """Returns the style of a line over the iterations: few of them get markers, so that one alone is seen."""
+    """Return the line style over iterations; short lines get markers, so that a single point is visible."""
     return line_style(index) | ({"marker": ".", "markersize": 4} if count <= 30 else {})
 
 
@@ -125,7 +125,10 @@ def _mark_best(axes: Any, best: int, value: float, label: str) -> None:
 
 
 def _draw_limits(axes: Any, limits: tuple[Any, Any], unit: str, all_in_view: bool) -> None:
-    """Draws limits as lines and names them; where not all are in view, those that are farther away than the values reach are named only."""
+    """Draw limits as labeled lines.
+
+    If `all_in_view` is not set, limits farther from the view than its height appear only in the legend.
+    """
     low, high = axes.get_ylim()
     for word, limit in zip(("lower", "upper"), limits, strict=True):
         if limit is None:

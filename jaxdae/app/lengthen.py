@@ -1,4 +1,4 @@
-"""Whether a run of tune or optimize can be continued, and beyond its end: with more iterations, and nothing else changed."""
+"""Check whether a run of tune or optimize can be continued; only a larger number of iterations may change."""
 
 import pathlib
 from collections.abc import Iterator
@@ -10,19 +10,22 @@ from jaxdae.app.source import read, value_at
 
 
 def refusal(folder: pathlib.Path, record: dict[str, Any], command: str, overrides: tuple[str, ...]) -> str:
-    """Returns why a run cannot be continued with these overrides, what came first; empty where it can be, or where they are no overrides.
+    """Return the reason why a run cannot be continued with these overrides, or an empty string.
+
+    The reason completes a message that starts with "got". The string is also empty if the overrides are
+    invalid: reading the config reports the errors.
 
     Args:
         folder: the run folder.
-        record: what its `run.json` holds.
+        record: the content of its `run.json`.
         command: `tune` or `optimize`.
-        overrides: `path.to.key=value` each.
+        overrides: assignments `path.to.key=value`.
     """
     source = str(folder / run_folder.CONFIG)
     try:
         before, after = read(source).data, read(source, overrides).data
     except ConfigError:
-        return ""  # Reading the config for the run tells all of its mistakes.
+        return ""  # Reading the config for the run reports all errors.
     count = f"{command}.iterations"
     changes = list(_changes(before, after, ()))
     others = [f"{'.'.join(map(str, place))} {show(old)} -> {show(new)}" for place, old, new in changes if place != (command, "iterations")]
@@ -48,7 +51,7 @@ def refusal(folder: pathlib.Path, record: dict[str, Any], command: str, override
 
 
 def _changes(before: Any, after: Any, place: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any, Any]]:
-    """Yields the places at which two configs differ, with both values."""
+    """Yield the locations at which two configs differ, with both values."""
     pairs: list[tuple[Any, Any, Any]] = []
     if isinstance(before, dict) and isinstance(after, dict):
         pairs = [(key, before.get(key), after.get(key)) for key in dict.fromkeys((*before, *after))]

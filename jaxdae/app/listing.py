@@ -1,12 +1,13 @@
-"""Which files of the store are whole, with their SHA-256: no run goes on from a file, or ends with one, that was changed since.
+"""Lists of complete store files with their SHA-256, so that no run uses a file modified afterward.
 
-Every part lists the files of the store that it has written, in `parts/worlds-00000064-00000127.sha256`; what was made at the beginning
-(metadata, names, instants) is listed in `parts/store.sha256`. A line has the form of `sha256sum`, so that
+Every part lists the store files that it has written, in `parts/worlds-00000064-00000127.sha256`. The list
+`parts/store.sha256` covers the initial files (metadata, names, times). The lines have the format of
+`sha256sum`, so you can also check them with
 
     cd results.zarr && sha256sum --check --quiet ../parts/*.sha256
 
-looks at them, too. A line is on the disk after its file, and before the checkpoint that counts on both: what a writer that was killed has
-added after its last checkpoint is dropped, be it cut off or not.
+A line reaches the disk after its file and before the checkpoint that relies on both. Lines that a killed
+writer added after its last checkpoint are dropped, whether or not they are truncated.
 """
 
 import os
@@ -23,12 +24,12 @@ Digest = Callable[[str], str | None]
 
 
 def lines(digests: Mapping[str, str]) -> str:
-    """Returns a list of files by name as text."""
+    """Format a list of files and their digests as text."""
     return "".join(f"{digest}  {name}\n" for name, digest in digests.items())
 
 
 def append(listing: pathlib.Path, digests: Mapping[str, str]) -> None:
-    """Adds files to a list, and forces it to the disk."""
+    """Append files to a list and flush it to the disk."""
     with listing.open("a", encoding="utf-8") as stream:
         stream.write(lines(digests))
         stream.flush()
@@ -36,10 +37,10 @@ def append(listing: pathlib.Path, digests: Mapping[str, str]) -> None:
 
 
 def read(listing: pathlib.Path) -> dict[str, str]:
-    """Returns the digests in a list by the names of their files; none where there is no list. A line without its end does not count.
+    """Return the digests of a list by file name, or {} if the list is missing; ignore an unterminated line.
 
     Raises:
-        Refused: no list.
+        Refused: the list is not readable.
     """
     try:
         text = files.read_text(listing, _BYTES)
@@ -52,13 +53,13 @@ def read(listing: pathlib.Path) -> dict[str, str]:
 
 
 def keep(listing: pathlib.Path, names: Iterable[str]) -> None:
-    """Leaves only these files in a list."""
+    """Reduce a list to these files."""
     listed = read(listing)
     files.write_text(listing, lines({name: listed[name] for name in names if name in listed}))
 
 
 def on_disk(store: pathlib.Path) -> Digest:
-    """Returns what gives the digest of a file of a store as it lies there now, None where there is none."""
+    """Return a function that maps the name of a store file to its current digest, None if it is missing."""
 
     def digest(name: str) -> str | None:
         try:
@@ -70,7 +71,7 @@ def on_disk(store: pathlib.Path) -> Digest:
 
 
 def first_changed(listed: Mapping[str, str], names: Iterable[str], digest: Digest) -> tuple[str, str] | None:
-    """Returns the first of these files that is not as it was listed, and what is there in its place; None where all are."""
+    """Return the first of these files that does not match the list, and the reason; None if all match."""
     for name in names:
         found = digest(name)
         if name not in listed:

@@ -1,4 +1,7 @@
-"""Locks on run folders. A lock ends with its process, however that ends, and says nothing on disks that know none."""
+"""Locks on run folders. The operating system releases a lock when its process ends for any reason.
+
+On a disk without lock support, `lock` raises `Refused`, `is_locked` returns False, and `turn` does not wait.
+"""
 
 import contextlib
 import fcntl
@@ -12,10 +15,12 @@ from jaxdae.app.problems import Refused
 
 @contextlib.contextmanager
 def lock(folder: pathlib.Path, name: str = run_folder.LOCK) -> Iterator[None]:
-    """Keeps other processes from continuing the run in a folder, or a part of it. The lock ends with the process, however that ends.
+    """Prevent other processes from continuing the run in a folder, or a part of the run.
+
+    The lock ends with the process, for any reason.
 
     Raises:
-        Refused: another process holds it.
+        Refused: another process holds the lock, or the disk does not support locks.
     """
     file = folder / name
     try:
@@ -38,7 +43,7 @@ def lock(folder: pathlib.Path, name: str = run_folder.LOCK) -> Iterator[None]:
 
 
 def is_locked(file: pathlib.Path) -> bool:
-    """Returns whether a process of this machine holds a lock."""
+    """Return whether a process on this machine holds a lock."""
     try:
         with file.open("rb") as stream:
             fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -51,10 +56,10 @@ def is_locked(file: pathlib.Path) -> bool:
 
 @contextlib.contextmanager
 def turn(folder: pathlib.Path) -> Iterator[None]:
-    """Lets the processes that share a run change its record one after the other: waits for who is at it, and nobody is for long."""
+    """Serialize changes to the record of a shared run; processes hold this lock only briefly."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        with contextlib.suppress(OSError):  # Where a folder cannot be locked they are as many as before, and as seldom at one moment.
+        with contextlib.suppress(OSError):  # Continue without lock support: collisions are rare.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
