@@ -4,7 +4,7 @@ The reader composes YAML into nodes, grafts `--set` overrides into the nodes, an
 plain Python values. A duplicate key in a mapping is an error. A place in the config is a *location*: a tuple
 of keys and list indices. Its text form has dots, with list elements by name: `mechanism.bodies.crank.mass`.
 The leading `mechanism.` is optional. `x`, `y`, `theta` (in space `x`, `y`, `z`) name the entries of a vector,
-and `w`, `x`, `y`, `z` those of a quaternion.
+and `w`, `x`, `y`, `z` name the entries of a quaternion.
 """
 
 import pathlib

@@ -48,7 +48,7 @@ def forecast(config: Config, entry: int, worlds: Worlds) -> str:
 
 
 def fit_bytes(config: Config, section: Tune | Optimize) -> int:
-    """Return an upper bound for the bytes of checkpoint, history and inputs of a fit."""
+    """Return an upper bound for the bytes that `jaxdae tune` or `optimize` writes."""
     if isinstance(section, Optimize):
         trained, driven = sum(given.knots for given in section.inputs), len(section.inputs)
     else:
