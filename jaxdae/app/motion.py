@@ -1,4 +1,4 @@
-"""The animation of a run: `jaxdae run --animate`, and what `jaxdae optimize` leaves."""
+"""The animation of a run, for `jaxdae run --animate` and for the result of `jaxdae optimize`."""
 
 import pathlib
 
@@ -15,21 +15,21 @@ from jaxdae.viewer.outline import Outline, placed, shown
 from jaxdae.viewer.scenes import shown_instants
 
 ANIMATION = "motion.gif"
-"""The file among the plots of a run."""
+"""The file name in the plots folder of a run."""
 
 _GROUND = "on the ground"
 
 
 def animate(folder: pathlib.Path, config: Config, written: list[list[int]] | None = None) -> pathlib.Path:
-    """Writes the motion of the nominal world of a run as a GIF among its plots; returns the file.
+    """Write the motion of the nominal world of a run as a GIF among its plots, and return the file.
 
     Args:
         folder: the run folder.
         config: its config.
-        written: what a run that was stopped left behind, as in its record.
+        written: the written extent of an interrupted run, as in its record.
 
     Raises:
-        Failed: the disk let the animation down.
+        Failed: a disk error prevented the animation.
     """
     with results.read(folder / run_folder.RESULTS, written) as data:
         some = data.isel(world=0, time=shown_instants(data.time.values))
@@ -50,14 +50,15 @@ def animate(folder: pathlib.Path, config: Config, written: list[list[int]] | Non
 
 
 def sheets(mechanism: PlanarMechanism, poses: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns the lines of the bodies of a mechanism in the plane over time, for `write_animation`.
+    """Return the lines of the bodies of a planar mechanism over time, for `write_animation`.
 
     Args:
-        mechanism: what.
-        poses: of the bodies (time, bodies, 3).
+        mechanism: the mechanism.
+        poses: the poses of the bodies (time, bodies, 3).
 
     Returns:
-        By the name of the body (time, vertices, 2) in m: around its joints, or from its one joint to its center.
+        By body name, an array (time, vertices, 2) in m: the polygon through the joints of the body, or the
+        line from its only joint to its center.
     """
     shape, lines = outline(mechanism), {}
     for index, name in enumerate(shape.bodies):
@@ -68,7 +69,7 @@ def sheets(mechanism: PlanarMechanism, poses: np.ndarray) -> dict[str, np.ndarra
 
 
 def _links(shape: Outline, poses: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns rods, springs and slides between bodies over time, (time, 2, dimension) in m."""
+    """Return the rods, springs and slides between bodies over time, (time, 2, dimension) in m."""
     numbers = {name: k for k, name in enumerate(shape.bodies)}
 
     def end(body: str, point: np.ndarray) -> np.ndarray:

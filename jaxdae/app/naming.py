@@ -1,7 +1,8 @@
-"""The names of coordinates and velocities of a config's mechanism, from its values alone, before anything is built.
+"""The names of coordinates and velocities of a config's mechanism, from its values alone, before it is built.
 
-A velocity that is the rate of a coordinate goes by the name of the coordinate, too: `crank.theta`, `elbow.angle`, `base.x`. Rotations in
-space have velocities `base.omega_x`, ..., about the axes of the body, and quaternions `base.qw`, ..., of which none is the rate.
+The rate of a coordinate also has the name of the coordinate: `crank.theta`, `elbow.angle`, `base.x`. For
+rotations in space, the velocities are `base.omega_x`, ..., about the body axes, and the coordinates are the
+quaternion entries `base.qw`, .... No velocity is the rate of a quaternion entry.
 """
 
 from typing import Any, NamedTuple
@@ -16,11 +17,11 @@ from jaxdae.mechanisms.kinds import GROUND
 from jaxdae.mechanisms.space import PLANE, SPACE
 
 SPACE_OF = {space.name: space for space in (PLANE, SPACE)}
-_QUATERNION = 4  # entries, of which three rotations are the rates
+_QUATERNION = 4  # entries, whose rates are three angular velocities
 
 
 class Entries(NamedTuple):
-    """The names of q and of v with their units."""
+    """The names of q and v with their units."""
 
     coordinates: tuple[tuple[str, str], ...]
     velocities: tuple[tuple[str, str], ...]
@@ -37,51 +38,54 @@ class Entries(NamedTuple):
 
     @property
     def rates(self) -> dict[str, int]:
-        """The numbers of velocities by all names that they go by, those of coordinates first."""
+        """The indices of the velocities by each of their names, coordinate names first."""
         found, at, moving = {}, 0, 0
         while at < len(self.coordinates):
             name, unit = self.coordinates[at]
             if unit:
                 found[name] = moving
-            # What has no unit is the beginning of a quaternion.
+            # An entry without a unit starts a quaternion.
             at, moving = (at + 1, moving + 1) if unit else (at + _QUATERNION, moving + _QUATERNION - 1)
         return found | {name: number for number, (name, _) in enumerate(self.velocities) if name not in found}
 
     @property
     def places(self) -> dict[str, int]:
-        """The numbers of coordinates by name, without quaternions."""
+        """The indices of the coordinates by name, without quaternions."""
         return {name: number for number, (name, unit) in enumerate(self.coordinates) if unit}
 
     def unit(self, name: str) -> str:
-        """Returns the unit of a coordinate; empty where there is none of this name."""
+        """Return the unit of a coordinate, or an empty string for an unknown name."""
         return dict(self.coordinates).get(name, "")
 
     def rate_unit(self, name: str) -> str:
-        """Returns the unit of a velocity; empty where there is none of this name."""
+        """Return the unit of a velocity, or an empty string for an unknown name."""
         number = self.rates.get(name)
         return "" if number is None else self.velocities[number][1]
 
 
 def of_system(system: Any) -> Entries:
-    """Returns the names of a mechanism that was built."""
+    """Return the names of a built mechanism."""
     found = mechanism_of(system).form
     coordinates, velocities = found.names, found.velocity_names
     return Entries(tuple(coordinates), tuple(velocities))
 
 
 def is_absolute(system: Any) -> bool:
-    """Returns whether q and v of a mechanism are the poses and twists of its bodies: not where there are rotors, which have no pose."""
+    """Return whether q and v of a mechanism are the poses and twists of its bodies.
+
+    This is false for a mechanism with rotors, because rotors have no pose.
+    """
     mechanism = mechanism_of(system)
     return isinstance(mechanism.form, tuple(FORMS.values())) and not mechanism.rotors
 
 
 def mechanism_of(system: Any) -> Any:
-    """Returns the bodies and joints of a mechanism of either order."""
+    """Return the mechanism of a first- or second-order system."""
     return system.mechanism if system.first_order else system
 
 
 def of_values(data: Any) -> Entries | None:
-    """Returns the names of a config's mechanism; None in joint coordinates where mistakes hide the tree.
+    """Return the names of a config's mechanism, or None if errors in joint coordinates hide the tree.
 
     Args:
         data: the config as plain values, as written or validated.
@@ -99,13 +103,15 @@ def of_values(data: Any) -> Entries | None:
 
 
 def tree(data: Any) -> Tree | None:
-    """Returns the spanning tree of a config's mechanism, with `cut` in joint coordinates; None where mistakes hide it.
+    """Return the spanning tree of a config's mechanism, or None if errors hide it.
+
+    In joint coordinates, the tree respects `cut`.
 
     Args:
         data: the config as plain values, as written or validated.
 
     Raises:
-        ValueError: a `cut` that names no joint, or leaves a loop.
+        ValueError: `cut` names an unknown joint or leaves a loop closed.
     """
     mechanism = value_at(data, ("mechanism",))
     bodies = body_names(mechanism)
@@ -127,7 +133,7 @@ def tree(data: Any) -> Tree | None:
 
 
 def body_names(mechanism: Any) -> list[str]:
-    """Returns the names of bodies and below them of rotors."""
+    """Return the names of the bodies, followed by the names of the rotors."""
     return [*_names(mechanism, "bodies"), *_names(mechanism, "rotors")]
 
 
@@ -138,13 +144,13 @@ def _names(mechanism: Any, section: str) -> list[str]:
 
 
 def _form(mechanism: Any) -> Any:
-    """Returns what makes absolute coordinates of names."""
+    """Return a function from body names to absolute coordinates."""
     space, rotors = SPACE_OF[space_of(mechanism)], set(_names(mechanism, "rotors"))
     return lambda names: absolute_form(space, names, tuple(k for k, name in enumerate(names) if name in rotors))
 
 
 def _described(joint: Any, space: str) -> Any:
-    """Returns a joint with its names and axes, None where it has mistakes."""
+    """Return a joint with its names and axes, or None if it has errors."""
     section = SECTIONS[space].get(str(value_at(joint, ("type",))))
     if section is None:
         return None
@@ -156,7 +162,7 @@ def _described(joint: Any, space: str) -> Any:
 
 
 def _of_tree(found: Tree, form: Any) -> Entries:
-    """Returns names in the order in which the links of a tree hang on each other."""
+    """Return the names in the order of the edges of a tree."""
     coordinates, velocities = [], []
     for edge in found.edges:
         if edge.joint is None:

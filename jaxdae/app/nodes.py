@@ -1,4 +1,4 @@
-"""Plain values and elements of mechanisms as nodes of YAML, for sections of a config that are written out."""
+"""YAML nodes from plain values and from elements of mechanisms, to expand sections of a config."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ _MAP, _SEQ, _STR = (f"tag:yaml.org,2002:{tag}" for tag in ("map", "seq", "str"))
 
 @contextlib.contextmanager
 def double() -> Iterator[None]:
-    """Figures in double precision, whatever the config asks for later."""
+    """Compute in double precision, regardless of the precision in the config."""
     before = jax.config.read("jax_enable_x64")
     jax.config.update("jax_enable_x64", True)
     try:
@@ -28,12 +28,12 @@ def double() -> Iterator[None]:
 
 
 def plain(given: yaml.Node) -> Any:
-    """Returns a node as plain values."""
+    """Return a node as plain values."""
     return yaml.safe_load(yaml.serialize(given))
 
 
 def node(value: Any, at: str | yaml.Mark) -> yaml.Node:
-    """Returns plain values as nodes of YAML that say where they are from: a name, or a place in a file."""
+    """Return plain values as YAML nodes that record their origin: a name, or a position in a file."""
     mark = yaml.Mark(at, 0, 0, 0, None, 0) if isinstance(at, str) else at
     if isinstance(value, dict):
         return yaml.MappingNode(_MAP, [(node(key, mark), node(each, mark)) for key, each in value.items()], mark)
@@ -47,13 +47,15 @@ def node(value: Any, at: str | yaml.Mark) -> yaml.Node:
 
 
 def added(section: yaml.MappingNode, key: str, entries: Any, *, first: bool = False) -> None:
-    """Adds the entries of a list to that of a section, which gets one where it has none; what is there and no list stays, for the checks.
+    """Add entries to a list of a section; create the list if it is missing.
+
+    A present value that is not a list stays unchanged, so that the checks report it.
 
     Args:
         section: changed in place.
-        key: of the list.
+        key: the key of the list.
         entries: a sequence.
-        first: whether they come before what is there.
+        first: whether to insert the entries before the present ones.
     """
     present = next((value for name, value in section.value if name.value == key), None)
     if present is None:
@@ -63,11 +65,11 @@ def added(section: yaml.MappingNode, key: str, entries: Any, *, first: bool = Fa
 
 
 def values(element: Any, names: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Returns a joint or a force as a config has it.
+    """Return a joint or force in the form of the config.
 
     Args:
-        element: as it is described, its numbers known; its terrain is that of the mechanism.
-        names: the names of bodies, joints and forces in the config, where they are others.
+        element: the element, with concrete numbers; its terrain is the terrain of the mechanism.
+        names: the names of bodies, joints and forces in the config, if they differ.
     """
     names = names or {}
     found: dict[str, Any] = {"type": element.type_key(), "name": names.get(element.name, element.name)}

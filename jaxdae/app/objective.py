@@ -1,7 +1,8 @@
-"""From a config to a loss: what `jaxdae tune`, `optimize` and `check --gradients` differentiate.
+"""The loss of a config, which `jaxdae tune`, `optimize` and `check --gradients` differentiate.
 
-The loss is a function of numbers of the config. Bodies, joints and forces are built from them, loops are closed and velocities made
-consistent inside of it wherever a number may change them, so that its gradient holds all of that.
+The loss is a function of numbers of the config. It builds bodies, joints and forces from these numbers. It
+also closes loops and makes velocities consistent wherever a number may change them. The gradient therefore
+includes all these steps.
 """
 
 import copy
@@ -29,16 +30,17 @@ _MOVES_THE_START = ("mechanism", "start")
 
 @dataclasses.dataclass(frozen=True)
 class Objective:
-    """What is minimized.
+    """The loss, its parameters and their ranges.
 
     Attributes:
-        loss: of the trained numbers, `RolloutLoss` of the nominal world.
-        batch_loss: the same of one of many worlds, (numbers, varied numbers) -> scalar; None of a single world.
-        batch: the varied numbers, by path, (worlds,).
-        parameters: the start values by path, or of inputs the knots.
-        trainable: their ranges.
-        locations: the places of the trained numbers in the config; empty for inputs.
-        controls: numbers -> inputs (steps, nu); None where nothing is driven.
+        loss: `RolloutLoss` of the nominal world, a function of the trained numbers.
+        batch_loss: the loss of one world of a batch, (numbers, varied numbers) -> scalar; None for a single
+            world.
+        batch: the varied numbers by path, (worlds,).
+        parameters: the start values by path; for inputs, the knots.
+        trainable: the ranges of the parameters.
+        locations: the locations of the trained numbers in the config; empty for inputs.
+        controls: numbers -> inputs (steps, nu); None without driven inputs.
     """
 
     loss: tuning.RolloutLoss
@@ -51,12 +53,15 @@ class Objective:
 
 
 def objective(config: Config, worlds: Worlds, section: Tune | Optimize | None) -> Objective:
-    """Returns what a section minimizes; without one, for the certificate alone, the way of the coordinates from start to end.
+    """Return the objective of a section.
+
+    Without a section, which only the gradient certificate uses, the loss is the distance of the coordinates
+    between start and end.
 
     Args:
         config: the config.
-        worlds: its worlds, loops closed.
-        section: `config.tune`, `config.optimize` or None. Call it inside `precision`.
+        worlds: its worlds, with closed loops.
+        section: `config.tune`, `config.optimize` or None. Call this function inside `precision`.
     """
     values = build.with_dimension(config.model_dump())
     if isinstance(section, Optimize):
@@ -98,7 +103,7 @@ def _of_inputs(config: Config, worlds: Worlds, section: Optimize, values: dict[s
     system = build.construct(changed)[0]
     _, method, state = worlds.one()
     varied = build.sample(config)[0]
-    # Inputs are held over a step: each is the value of the line between the knots in the middle of its step.
+    # Inputs are constant over a step: each value interpolates the knots at the middle of its step.
     middles = (np.arange(config.steps) + 0.5) / config.steps
 
     def controls(numbers: Any) -> Any:
@@ -116,13 +121,14 @@ def _of_inputs(config: Config, worlds: Worlds, section: Optimize, values: dict[s
 
 
 def _of_worlds(config: Config, section: Tune | Optimize | None, setup: Callable[..., Any], learned: tuple[Any, Any, Any, Any]) -> Objective:
-    """Returns what is minimized: in the nominal world, and on average over the worlds of the batch where there are several that differ.
+    """Return the objective of the nominal world and, if several worlds differ, of the worlds of the batch.
 
     Args:
         config: the config.
-        section: what is learned from.
-        setup: (numbers, the varied numbers of a world, none of the nominal one) -> system, integrator, start, inputs.
-        learned: the last fields of the objective but for those of the batch.
+        section: the section with the terms of the loss.
+        setup: (numbers, varied numbers of a world, empty for the nominal world) -> system, integrator, start,
+            inputs.
+        learned: parameters, trainable, locations and controls of the objective.
     """
     parameters, trainable, locations, controls = learned
 
@@ -145,14 +151,14 @@ def _of_worlds(config: Config, section: Tune | Optimize | None, setup: Callable[
 
 
 def _certified(mechanism: Any) -> list[str]:
-    """Return the paths that a certificate without a section differentiates by: masses, or rates in first order."""
+    """Return the paths of the gradient certificate without a section: masses, or rates in first order."""
     if mechanism.order == "first":
         return [f"mechanism.rates.{name}" for name in mechanism.rates]
     return [path for body in mechanism.bodies for path in _of_body(body)]
 
 
 def _of_body(body: Any) -> list[str]:
-    """Returns the paths of mass and moments of inertia of a body."""
+    """Return the paths of the mass and the moments of inertia of a body."""
     names = [f"bodies.{body.name}.mass", f"bodies.{body.name}.inertia"]
     if not isinstance(body.inertia, tuple):
         return names
@@ -174,7 +180,7 @@ def _rollout_loss(config: Config, section: Tune | Optimize | None, setup: Any, t
 
 
 def optimizer(section: Tune | Optimize) -> optax.GradientTransformation:
-    """Returns the optimizer of a section, its learning rate in its state."""
+    """Return the optimizer of a section, with the learning rate in its state."""
     given = section.optimizer
     rate, count = given.learning_rate, section.iterations
     schedule: Any = {
@@ -188,7 +194,7 @@ def optimizer(section: Tune | Optimize) -> optax.GradientTransformation:
 
 
 def tuned_values(config: Config, found: Objective, numbers: dict[str, Any]) -> dict[str, Any]:
-    """Returns the config as plain values with the trained numbers in their places, without its section `tune`."""
+    """Return the config as plain values with the trained numbers inserted and without its `tune` section."""
     values = with_numbers(config.model_dump(), list(found.locations.values()), [float(numbers[name]) for name in found.locations])
     return values | {"tune": None}
 
@@ -211,7 +217,7 @@ def _range(lower: Any, upper: Any) -> Any:
 
 
 def observer(term: Any, system: Any) -> Callable[[jaxdae.State], Any]:
-    """Returns what a coordinate, velocity or point term looks at, as a function of a state."""
+    """Return the quantity of a coordinate, velocity or point term as a function of a state."""
     if term.type == "point":
         body, dimension = system.body_names.index(term.body), system.space.dimension
         point = (0.0,) * dimension if term.point is None else term.point
@@ -230,10 +236,10 @@ def observer(term: Any, system: Any) -> Callable[[jaxdae.State], Any]:
 
 
 def _terms(section: Tune | Optimize | None, setup: Callable[[Any], Any], controls: Any) -> Callable[[Any, Any], Any]:
-    """Returns the loss (numbers, trajectory) -> scalar of a world; NaN where it failed.
+    """Return the loss (numbers, trajectory) -> scalar of a world; NaN if the world failed.
 
-    What it looks at belongs to the mechanism and to the start of that world and of these numbers: places of bodies that follow from joints,
-    violations and energies do.
+    The terms use the mechanism and the start that belong to this world and these numbers: positions of bodies
+    in joint coordinates, violations and energies depend on them.
     """
 
     def loss(numbers: Any, trajectory: Any) -> Any:
@@ -251,7 +257,7 @@ def _terms(section: Tune | Optimize | None, setup: Callable[[Any], Any], control
 
 
 class _World(NamedTuple):
-    """What terms of a loss look at: a world with its motion, and what returns its inputs (steps, nu)."""
+    """The arguments of a loss term: a world, its trajectory and a function that returns its inputs."""
 
     system: Any
     start: jaxdae.State
@@ -280,11 +286,14 @@ _MEASURES: dict[str, Callable[[Any, _World, Any], Any]] = {
     ),
     "effort": lambda _, world, over: tuning.effort(world.inputs(), over=over),
 }
-"""The terms of a loss by their types in configs, each (term, world, over) -> scalar."""
+"""The loss terms by their type in configs, each (term, world, over) -> scalar."""
 
 
 def random_guesses(system: Any, q: Any, count: int) -> Any:
-    """Returns a start pose and copies of it whose bodies, or in joint coordinates joints, are turned at random, (count, nq)."""
+    """Return a start pose and randomly rotated copies of it, (count, nq).
+
+    Bodies are rotated in absolute coordinates, joints in joint coordinates.
+    """
     turning = np.array([unit == "rad/s" for unit in system.names.velocity_units])
     turns = np.zeros((count, len(turning)))
     turns[1:, turning] = np.random.default_rng(0).uniform(-np.pi, np.pi, (count, int(turning.sum())))[1:]
@@ -292,5 +301,5 @@ def random_guesses(system: Any, q: Any, count: int) -> Any:
 
 
 def jitted_closing(system: Any, t: Any) -> Callable[[Any], Any]:
-    """Returns guesses (count, nq) -> how closing the constraints at time t went, compiled once."""
+    """Return a jitted function from guesses (count, nq) to reports of constraint closure at time t."""
     return jax.jit(jax.vmap(lambda q: jaxdae.initialize(system, q, t=t)[1]))

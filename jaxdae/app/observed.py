@@ -1,4 +1,4 @@
-"""What a run saves of its states beyond themselves: accelerations, multipliers, energies, and the poses of bodies; compiled."""
+"""Compute derived quantities of saved states: accelerations, multipliers, energies and poses of bodies."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from jaxdae.integrators.method import roles_of
 
 
 def observe(axes: Any, system: Any, integrator: Any, saved: Any, dt: Any) -> dict[str, Any]:
-    """Returns what a report shows of saved states with the memories of their laws (world, time, ...)."""
+    """Return the reported quantities of saved states and memories of laws (world, time, ...)."""
 
     def one(s: Any, i: Any, at: Any) -> dict[str, Any]:
         x, memory = at
@@ -36,7 +36,8 @@ def observe(axes: Any, system: Any, integrator: Any, saved: Any, dt: Any) -> dic
     if saved[0].t.shape[0] == 1:
         over_time = jax.vmap(one, in_axes=(None, None, 0))
         return jax.vmap(over_time, in_axes=(*axes, 0))(system, integrator, saved)
-    # Worlds last, one instant after the other, as in a rollout: no bit of a world depends on how many there are beside it.
+    # Put the batch axis last and loop over time, as in a rollout. The bits of a world then do not depend on
+    # the batch size.
     last = jax.tree.map(lambda axis: None if axis is None else -1, axes, is_leaf=lambda x: x is None)
     given: Any = (system, integrator)
     turned = jax.tree.map(lambda axis, x: x if axis is None else jnp.moveaxis(x, 0, -1), axes, given, is_leaf=lambda x: x is None)
@@ -46,7 +47,7 @@ def observe(axes: Any, system: Any, integrator: Any, saved: Any, dt: Any) -> dic
 
 
 def _observe_velocities(system: Any, state: Any, u: Any, solver: Any) -> dict[str, Any]:
-    """Returns what a report shows of a mechanism of first order: nothing has a mass, and what would need one is zero."""
+    """Return the reported quantities of a first-order mechanism; quantities that need a mass are zero."""
     v, lam = jaxdae.kinematic_velocity(system, state, u, solver=solver)
     moving, none = jaxdae.State(state.t, state.q, v), jnp.zeros_like(state.t)
     bodies = {} if naming.is_absolute(system) else _bodies(system.mechanism, moving)
@@ -61,8 +62,8 @@ def _observe_velocities(system: Any, state: Any, u: Any, solver: Any) -> dict[st
 
 
 def _bodies(system: Any, state: Any) -> dict[str, Any]:
-    """Returns poses and twists of all bodies but rotors (body, ...), as absolute coordinates have them."""
+    """Return poses and twists (body, ...) of all bodies except rotors, as in absolute coordinates."""
     absolute = mechanisms.to_absolute(system, state)
-    # Rotors come last, with one number each.
+    # Rotors come last, with one entry each.
     count, rotors = len(system.body_names) - len(system.rotors), len(system.rotors)
     return {name: x[: x.shape[0] - rotors].reshape(count, -1) for name, x in (("pose", absolute.q), ("twist", absolute.v))}

@@ -1,13 +1,13 @@
-"""Opens run folders that are already there, to draw them or to continue them: the one place that knows what they must hold.
+"""Open existing run folders, to plot them or to resume them. Only this module knows their required contents.
 
-Run folders are copied, edited, cut off by full disks and mixed up. All that is to be used later is checked here, before anything is
-written:
+Run folders are copied, edited, truncated by full disks and mixed up. This module therefore checks, before
+anything is written, all data of later use:
 
-* the record `run.json` by its schema,
+* the record `run.json` against its schema,
 * `config.yaml` against the config in the record,
 * the results against the digests in the record,
-* the history of a fit that was killed against its checkpoint,
-* what will be written, for links that lead elsewhere.
+* the history of a killed fit against its checkpoint,
+* the output files for links that lead elsewhere.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ class _Environment(pydantic.BaseModel, extra="allow", strict=True):
 
 
 class _Record(pydantic.BaseModel, extra="allow", strict=True):
-    """What every run writes into `run.json`."""
+    """The entries that every run writes into `run.json`."""
 
     name: str
     started: str
@@ -110,12 +110,12 @@ class _FinishedFitRecord(_Record):
 
 @dataclasses.dataclass(frozen=True)
 class Opened:
-    """A run folder that holds what it should.
+    """A run folder with verified contents.
 
     Attributes:
         folder: the folder.
         config: its config.
-        record: what `run.json` holds.
+        record: the contents of `run.json`.
     """
 
     folder: pathlib.Path
@@ -124,20 +124,20 @@ class Opened:
 
     @property
     def is_fit(self) -> bool:
-        """Returns whether it is a run of `jaxdae tune` or `jaxdae optimize`."""
+        """Whether the run is a run of `jaxdae tune` or `jaxdae optimize`."""
         return "learned" in self.record
 
     @property
     def has_checkpoint(self) -> bool:
-        """Returns whether a fit wrote a checkpoint before it was interrupted."""
+        """Whether a fit wrote a checkpoint before its interruption."""
         return (self.folder / run_folder.CHECKPOINT).exists()
 
 
 def drawable(folder: pathlib.Path) -> Opened:
-    """Returns the folder of a run, of a simulation or of a fit, whose results are whole; of one that was stopped those that there are.
+    """Open the folder of a simulation or fit with intact results, or partial results if it was interrupted.
 
     Raises:
-        Refused: for anything else.
+        Refused: the folder does not qualify.
     """
     _check_parts(folder, (run_folder.CONFIG, run_folder.RECORD), _EXAMPLE)
     record = _record(folder)
@@ -170,10 +170,10 @@ def _drawable_fit(folder: pathlib.Path, record: dict[str, Any]) -> Opened:
 
 
 def with_results(folder: pathlib.Path) -> Opened:
-    """Returns the folder of a run that holds a motion: for that of `jaxdae optimize` the one inside of it.
+    """Open a run folder with a motion; for `jaxdae optimize`, open the run folder inside of it.
 
     Raises:
-        Refused: for anything else.
+        Refused: the folder does not qualify.
     """
     found = drawable(folder)
     if found.is_fit and (folder / run_folder.MOTION).is_dir():
@@ -186,19 +186,19 @@ def with_results(folder: pathlib.Path) -> Opened:
 
 @contextlib.contextmanager
 def fit(folder: pathlib.Path, command: str, overrides: tuple[str, ...] = ()) -> Iterator[Opened]:
-    """Gives the folder of a `jaxdae tune` or `jaxdae optimize` that these overrides can continue or lengthen, locked.
+    """Lock and yield the folder of a fit that `command` can resume or lengthen with these overrides.
 
     Raises:
-        Refused: for anything else, and for a run that another process works on.
+        Refused: the folder does not qualify, or another process works on the run.
     """
     continuable_fit(folder, command, overrides)
     with locks.lock(folder):
-        # Once more: the process that held the lock a moment ago may have ended the run.
+        # Check again: the previous holder of the lock may just have finished the run.
         yield continuable_fit(folder, command, overrides)
 
 
 def continuable_fit(folder: pathlib.Path, command: str, overrides: tuple[str, ...] = ()) -> Opened:
-    """Returns what `fit` gives, without a lock: for processes that write nothing."""
+    """Return the folder as in `fit`, but without a lock, for processes that write nothing."""
     _check_parts(folder, (run_folder.CONFIG, run_folder.RECORD), f"the folder of a run of jaxdae {command}")
     record = _record(folder)
     if not isinstance(record.get("learned"), dict) or record["learned"].get("command") != command:
@@ -211,7 +211,7 @@ def continuable_fit(folder: pathlib.Path, command: str, overrides: tuple[str, ..
 
 
 def _fit(folder: pathlib.Path, record: dict[str, Any]) -> Opened:
-    """Returns the folder of a fit, whatever it is wanted for, whose record, config and checkpoint are whole."""
+    """Open the folder of a fit for any purpose; check its record, config and checkpoint."""
     _validated(folder, _FinishedFitRecord if record.get("complete") else _FitRecord, record)
     config = _config(folder, record)
     if getattr(config, record["learned"]["command"]) is None:
@@ -231,10 +231,11 @@ def _checkpoint(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def _check_history(found: Opened) -> None:
-    """Raises where the history of a fit that was killed, or goes on, is not that of its checkpoint, or the beginning of it.
+    """Raise unless the history of a killed or running fit is a prefix of the history of its checkpoint.
 
-    Whoever was killed may have written a checkpoint but not yet its history, and whoever goes on writes both meanwhile. So the history is
-    read before the checkpoint, and holds its first rows.
+    A killed process may have written a checkpoint without its history. A running process updates both files
+    in the meantime. Therefore this function reads the history before the checkpoint, and the history holds
+    the first rows.
     """
     file = found.folder / run_folder.HISTORY
     text = _text(file, checkpoint.LARGEST)
@@ -250,10 +251,10 @@ def _check_history(found: Opened) -> None:
 
 
 def looked_at(folder: pathlib.Path) -> Opened:
-    """Returns the folder of a run, of a simulation or of a fit, complete or not, for somebody who only looks.
+    """Open the folder of a simulation or fit, complete or not, for reading.
 
     Raises:
-        Refused: for anything else.
+        Refused: the folder does not qualify.
     """
     _check_parts(folder, (run_folder.CONFIG, run_folder.RECORD), _EXAMPLE)
     record = _record(folder)
@@ -261,10 +262,10 @@ def looked_at(folder: pathlib.Path) -> Opened:
 
 
 def recorded(folder: pathlib.Path) -> Opened:
-    """Returns the folder of a `jaxdae run`, complete or not, for somebody who only looks.
+    """Open the folder of a `jaxdae run`, complete or not, for reading.
 
     Raises:
-        Refused: for anything else.
+        Refused: the folder does not qualify.
     """
     _check_parts(folder, (run_folder.CONFIG, run_folder.RECORD), _EXAMPLE)
     record = _record(folder)
@@ -275,15 +276,15 @@ def recorded(folder: pathlib.Path) -> Opened:
 
 
 def simulation(folder: pathlib.Path, asked: str, digests: bool = True) -> Opened:
-    """Returns the folder of a `jaxdae run` that is not complete, so that it can be continued.
+    """Open the folder of an incomplete `jaxdae run` in order to resume it.
 
     Args:
         folder: the folder.
-        asked: what it is wanted for, such as --resume.
-        digests: whether the results of a run that was stopped are looked at, all of which are read for that.
+        asked: the purpose, such as --resume.
+        digests: whether to verify the results of an interrupted run, which reads all of them.
 
     Raises:
-        Refused: for anything else.
+        Refused: the folder does not qualify.
     """
     _check_parts(folder, (run_folder.CONFIG, run_folder.RECORD), "the folder of a run of jaxdae run")
     record = _record(folder)
@@ -300,7 +301,7 @@ def simulation(folder: pathlib.Path, asked: str, digests: bool = True) -> Opened
             f"{asked}: got {folder}, a run of an older version, which kept nothing to go on from; run its {run_folder.CONFIG} again"
         )
     if digests:
-        _check_digests(folder, record)  # Of a run that was killed there are none.
+        _check_digests(folder, record)  # A killed run has none.
     _check_targets(folder, (run_folder.RECORD, run_folder.REPORT))
     return Opened(folder, config, record)
 
@@ -346,7 +347,7 @@ def _validated(folder: pathlib.Path, model: type[pydantic.BaseModel], record: di
 
 
 def _config(folder: pathlib.Path, record: dict[str, Any]) -> Config:
-    """Returns the config of a run; `config.yaml` and the record must agree on it."""
+    """Return the config of a run; require that `config.yaml` and the record agree."""
     file = folder / run_folder.CONFIG
     try:
         recorded = Config.model_validate(record["config"])
@@ -367,7 +368,7 @@ def _config(folder: pathlib.Path, record: dict[str, Any]) -> Config:
 
 
 def _difference(recorded: Any, written: Any, path: str) -> str:
-    """Returns the first place where two configs differ, with both values; empty where they agree."""
+    """Return the first difference between two configs with both values, or an empty string."""
     if json.dumps(recorded, sort_keys=True) == json.dumps(written, sort_keys=True):
         return ""
     if isinstance(recorded, dict) and isinstance(written, dict):
@@ -381,7 +382,7 @@ def _difference(recorded: Any, written: Any, path: str) -> str:
 
 
 def _check_digests(folder: pathlib.Path, record: dict[str, Any], *required: str) -> None:
-    """Raises where a file of the results is not what the run wrote; those that are required must be among them."""
+    """Raise if a result file differs from its digest, or if a required file has no digest."""
     wrong, digests = [], record.get("digests", {})
     for name, expected in digests.items():
         parts = pathlib.PurePosixPath(name)
@@ -402,10 +403,10 @@ def _check_digests(folder: pathlib.Path, record: dict[str, Any], *required: str)
 
 
 def _check_targets(folder: pathlib.Path, names: tuple[str, ...]) -> None:
-    """Raises where what is to be written, `names` and plots, is a link, or something else than a file or a folder."""
+    """Raise if an output, one of `names` or a plot, is a link or is neither a file nor a folder."""
     for name in names:
         files.check_place(folder / name)
-    if run_folder.CHECKPOINT in names:  # All other files are written beside their place under a name that nobody has.
+    if run_folder.CHECKPOINT in names:  # All other files are first written under a unique name.
         files.check_place(checkpoint.partial(folder / run_folder.CHECKPOINT))
     plots = folder / run_folder.PLOTS
     if plots.is_symlink() or (plots.exists() and not plots.is_dir()):

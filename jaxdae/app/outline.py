@@ -1,4 +1,4 @@
-"""What pictures of a run show, from its config; see `jaxdae.viewer.outline`."""
+"""The drawing of a config's mechanism, for pictures of a run; see `jaxdae.viewer.outline`."""
 
 from typing import Any
 
@@ -11,16 +11,16 @@ from jaxdae.viewer.outline import Outline, placed, shown
 
 
 def outline(mechanism: PlanarMechanism | SpatialMechanism) -> Outline:
-    """Returns the drawing of the mechanism of a config, its places in the frames of its bodies."""
+    """Return the drawing of the mechanism of a config, with points in the frames of its bodies."""
     poses = {body.name: start_pose(body) for body in mechanism.bodies}
     dimension = 2 if mechanism.space == "plane" else 3
     return drawing.outline(drawing.Drawn(dimension, mechanism.bodies, poses, mechanism.joints, mechanism.forces))
 
 
 def places(mechanism: PlanarMechanism | SpatialMechanism, poses: np.ndarray) -> np.ndarray:
-    """Returns where all that is drawn of a mechanism is at poses (time, bodies, 3 or 7), (time, points, dimension) in m.
+    """Return the positions of all drawn points of a mechanism at poses (time, bodies, 3 or 7).
 
-    The ground is left out.
+    The result has shape (time, points, dimension) in m. The ground is left out.
     """
     shape = outline(mechanism)
     points = [placed(poses[:, index], place) for index, name in enumerate(shape.bodies) for place in shown(shape, name)]
@@ -28,7 +28,7 @@ def places(mechanism: PlanarMechanism | SpatialMechanism, poses: np.ndarray) -> 
 
 
 def start_pose(body: Any) -> np.ndarray:
-    """Returns the start pose of a body of a config, (3,) or (7,), its quaternion of unit length."""
+    """Return the start pose of a body of a config, (3,) or (7,), with a unit quaternion."""
     if isinstance(body.pose, tuple):
         return np.asarray(body.pose, float)
     quaternion = np.asarray([float(entry) for entry in orientation(body.pose.model_dump())])

@@ -1,13 +1,14 @@
-"""What is on the disk of the parts of a run that goes on: how far each is, and who works on it.
+"""The parts of an unfinished run on disk: their progress, and the processes that work on them.
 
 In the folder `parts` of a run, worlds 64 to 127 have up to four files:
 
-    worlds-00000064-00000127.npz     the checkpoint: from here this part goes on, bit for bit; gone when the part is complete
-    worlds-00000064-00000127.json    the part is complete, and what it was like
-    worlds-00000064-00000127.sha256  the files of the store that this part has written, with their digests
-    worlds-00000064-00000127.lock    held by the process that works on it; a lock ends with its process
+    worlds-00000064-00000127.npz     the checkpoint for a bitwise exact resume; deleted on completion
+    worlds-00000064-00000127.json    the record and summary of a complete part
+    worlds-00000064-00000127.sha256  the store files that this part has written, with their digests
+    worlds-00000064-00000127.lock    held by the working process; the lock ends with it
 
-Checkpoints and records are put in place whole. When all parts are complete, what they were like goes into `run.json`, and the folder goes.
+Checkpoints and records are written atomically. When all parts are complete, their summaries go into
+`run.json`, and the folder is deleted.
 """
 
 import contextlib
@@ -37,13 +38,13 @@ _RECORD_BYTES = 1_000_000
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """A part that was begun.
+    """A part that a process has started.
 
     Attributes:
-        worlds: its worlds (first, behind the last).
+        worlds: its worlds (first, past the last).
         complete: whether it is complete.
-        told: what its record or its checkpoint says: `steps`, the instants that are `written` in whole chunks, `summary`, and the
-            `identity` of its run.
+        told: the contents of its record or checkpoint: `steps`, the number of instants `written` in whole
+            chunks, `summary`, and the `identity` of its run.
     """
 
     worlds: Range
@@ -52,15 +53,15 @@ class Found:
 
     @property
     def summary(self) -> Summary:
-        """What it was like so far."""
+        """The summary of the part so far."""
         return Summary(**self.told["summary"])
 
 
 def found(folder: pathlib.Path) -> list[Found]:
-    """Returns the parts of a run that were begun and left something behind, in order of their worlds.
+    """Return the started parts of a run that left a record or checkpoint, in the order of their worlds.
 
     Raises:
-        Refused: a file there that is damaged.
+        Refused: a damaged file in the folder.
     """
     parts: dict[Range, Found] = {}
     for file in sorted((folder / FOLDER).glob("worlds-*")):
@@ -76,12 +77,15 @@ def found(folder: pathlib.Path) -> list[Found]:
 
 
 def listed(folder: pathlib.Path, worlds: Range) -> pathlib.Path:
-    """Returns where the files of a part are listed."""
+    """Return the file that lists the files of a part."""
     return folder / FOLDER / f"{_stem(worlds)}{listing.ENDING}"
 
 
 def check_store(folder: pathlib.Path, digest: listing.Digest | None = None) -> None:
-    """Raises `Refused` where names, instants or metadata of the store are not what the run wrote; `digest` as in `check_written`."""
+    """Raise `Refused` if names, instants or metadata of the store have changed.
+
+    See `check_written` for `digest`.
+    """
     expected = listing.read(folder / STORE)
     if not expected:
         raise _damaged(folder / run_folder.RESULTS, f"a store whose files {folder / STORE} does not list", "the run begins anew")
@@ -94,13 +98,13 @@ def check_store(folder: pathlib.Path, digest: listing.Digest | None = None) -> N
 
 
 def check_written(folder: pathlib.Path, grid: Grid, found: list[Found], digest: listing.Digest | None = None) -> None:
-    """Raises `Refused` where a file of the store that belongs to what these parts have written is not as they wrote it.
+    """Raise `Refused` if a store file that these parts have written has changed.
 
     Args:
-        folder: of the run.
-        grid: how the results are cut.
+        folder: the run folder.
+        grid: the chunking of the results.
         found: the parts.
-        digest: gives the digest of a file of the store; left out, as it lies on the disk now.
+        digest: returns the digest of a store file; by default, the digest of the file now on disk.
     """
     store = folder / run_folder.RESULTS
     for part in found:
@@ -118,14 +122,15 @@ def check_written(folder: pathlib.Path, grid: Grid, found: list[Found], digest: 
 
 @contextlib.contextmanager
 def locked(folder: pathlib.Path, worlds: Range) -> Iterator[None]:
-    """Keeps other processes from working on a part, and on any that has some of its worlds.
+    """Keep other processes from working on a part and on any overlapping part.
 
     Raises:
-        Refused: another process does.
+        Refused: another process works on some of these worlds.
     """
     (folder / FOLDER).mkdir(exist_ok=True)
     with locks.lock(folder, f"{FOLDER}/{_stem(worlds)}.lock"):
-        # Each locks its own before it looks at those of others: of two that want the same worlds at least one sees the other.
+        # Each process takes its own lock before it checks the other locks. If two processes want the same
+        # worlds, at least one of them sees the other.
         others = at_work(folder, worlds)
         if others:
             raise Refused(
@@ -136,11 +141,11 @@ def locked(folder: pathlib.Path, worlds: Range) -> Iterator[None]:
 
 
 def at_work(folder: pathlib.Path, beside: Range | None = None) -> list[Range]:
-    """Returns the parts on which a process of this machine works at this moment.
+    """Return the parts on which a process of this machine works at present.
 
     Args:
-        folder: of the run.
-        beside: only others than this part, with some of its worlds.
+        folder: the run folder.
+        beside: if given, return only other parts that overlap this part.
     """
     found = []
     for file in sorted((folder / FOLDER).glob("worlds-*.lock")):
@@ -153,21 +158,21 @@ def at_work(folder: pathlib.Path, beside: Range | None = None) -> list[Range]:
 
 
 def save(folder: pathlib.Path, worlds: Range, identity: dict[str, str], carried: Carried, writer: Writer, summary: Summary) -> None:
-    """Writes the checkpoint of a part."""
+    """Write the checkpoint of a part."""
     told = _told(worlds, identity, writer, summary)
     checkpoint.write(folder / FOLDER / f"{_stem(worlds)}.npz", _leaves(carried), writer.pending, {"told": json.dumps(told)})
 
 
 def resumed(folder: pathlib.Path, worlds: Range, like: Carried) -> tuple[dict[str, Any], Carried, dict[str, np.ndarray]] | None:
-    """Returns what the checkpoint of a part says, where the part stands, and what is not yet in the store; None where there is none.
+    """Return the record, carried state and pending arrays of a checkpoint, or None without one.
 
     Args:
-        folder: of the run.
-        worlds: of the part.
-        like: where the part stands at its start.
+        folder: the run folder.
+        worlds: the worlds of the part.
+        like: the carried state of the part at its start.
 
     Raises:
-        Refused: the checkpoint is damaged, or is none of this part.
+        Refused: the checkpoint is damaged or belongs to another part.
     """
     file = folder / FOLDER / f"{_stem(worlds)}.npz"
     checkpoint.partial(file).unlink(missing_ok=True)
@@ -184,14 +189,14 @@ def resumed(folder: pathlib.Path, worlds: Range, like: Carried) -> tuple[dict[st
 
 
 def complete(folder: pathlib.Path, worlds: Range, identity: dict[str, str], writer: Writer, summary: Summary) -> None:
-    """Writes that a part is complete."""
+    """Record that a part is complete."""
     stem = folder / FOLDER / _stem(worlds)
     files.write_text(stem.with_suffix(".json"), json.dumps(_told(worlds, identity, writer, summary), indent=2) + "\n")
     stem.with_suffix(".npz").unlink(missing_ok=True)
 
 
 def merged(parts: list[Found]) -> Summary:
-    """Returns what all parts of a run were like together; times are sums over them."""
+    """Return the combined summary of all parts of a run; times are sums over the parts."""
     whole = Summary()
     for part in parts:
         one = part.summary
@@ -202,10 +207,10 @@ def merged(parts: list[Found]) -> Summary:
         whole.status = {name: whole.status.get(name, 0) + one.status.get(name, 0) for name in (whole.status | one.status)}
         whole.layout = whole.layout or one.layout
     failed = [part.summary for part in parts if part.summary.failure]
-    if failed:  # The same as of one part that had all worlds.
+    if failed:  # Report the same failure as a single part with all worlds would.
         first = min(failed, key=lambda one: one.failed_first)
         whole.failure, whole.failed_first = first.failure, first.failed_first
-    # The first of the worst worlds, however the worlds were divided into parts.
+    # Use the first of the worst worlds, regardless of the partition of the worlds.
     if parts:
         worst = max((part.summary for part in parts), key=lambda one: (one.energy_balance_relative, -one.energy_balance_world))
         for field in ("error", "relative", "world"):
@@ -216,9 +221,9 @@ def merged(parts: list[Found]) -> Summary:
 
 
 def overlap(parts: list[Found]) -> bool:
-    """Returns whether a world belongs to several parts: jobs that cut the run otherwise were at work at the same moment.
+    """Return whether two parts share a world, because jobs with different partitions worked at the same time.
 
-    Both wrote the same bytes, but both have counted it.
+    Both jobs wrote the same bytes, but both counted the world.
     """
     ordered = sorted(part.worlds for part in parts)
     return any(after[0] < before[1] for before, after in itertools.pairwise(ordered))
@@ -238,7 +243,7 @@ def _stem(worlds: Range) -> str:
 
 
 def _file(folder: pathlib.Path, part: Found) -> pathlib.Path:
-    """Returns what says how far a part is."""
+    """Return the file that records the progress of a part."""
     return folder / FOLDER / f"{_stem(part.worlds)}.{'json' if part.complete else 'npz'}"
 
 
@@ -258,13 +263,16 @@ def _checkpoint(file: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarra
 
 
 def _told_by(file: pathlib.Path) -> dict[str, Any]:
-    """Returns what a checkpoint says, without its arrays, which may be large; that these are whole is seen when the part goes on."""
+    """Return the record in a checkpoint without its arrays, which may be large.
+
+    The arrays are checked when the part resumes.
+    """
     with _read(file):
         return _checked(file, json.loads(checkpoint.meta(file)["told"]))
 
 
 def _checked(file: pathlib.Path, told: dict[str, Any]) -> dict[str, Any]:
-    """Returns what a file tells of a part, all that it must tell, and of the part after which it is named."""
+    """Return the required entries of a record after checking that it belongs to its file name."""
     Summary(**told["summary"])
     if told["part"] != file.stem:
         raise ValueError(f"{told['part']} under another name")
@@ -273,7 +281,7 @@ def _checked(file: pathlib.Path, told: dict[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _read(file: pathlib.Path) -> Iterator[None]:
-    """Says of a checkpoint that cannot be read that it is damaged, or not there any more."""
+    """Report an unreadable checkpoint as damaged, or as missing if it no longer exists."""
     try:
         yield
     except (checkpoint.CheckpointError, KeyError, TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""The overlay picture: the mechanism at several instants, drawn from its config and its coordinates."""
+"""The overlay picture: the mechanism at several instants, from its config and its coordinates."""
 
 from typing import Any
 
@@ -11,25 +11,25 @@ from jaxdae.mechanisms.kinds import GROUND
 from jaxdae.viewer.outline import Outline, placed
 
 PATH = "#cfcfcf"
-"""The color of the paths of joints."""
+"""The color of the joint paths."""
 
 
 def shades(count: int) -> Any:
-    """Returns the colors of so many instants (count, 4), early ones pale."""
+    """Return one color per instant (count, 4), pale for early instants."""
     import matplotlib as mpl
 
     return mpl.colormaps["cividis_r"](np.linspace(0.2, 1.0, count) if count > 1 else [1.0])
 
 
 def draw(axes: Any, mechanism: PlanarMechanism, instants: np.ndarray, poses: np.ndarray, path: np.ndarray) -> None:
-    """Draws a mechanism at several instants into matplotlib axes, early ones pale, the last one strong.
+    """Draw a planar mechanism at several instants, from pale to strong, into matplotlib axes.
 
     Args:
-        axes: where to draw.
-        mechanism: what.
+        axes: the matplotlib axes.
+        mechanism: the mechanism.
         instants: times (k,) in s.
         poses: coordinates (k, bodies, 3) at these times.
-        path: coordinates (time, bodies, 3) of the whole motion, for the paths of the joints.
+        path: coordinates (time, bodies, 3) of the whole motion, for the joint paths.
     """
     from matplotlib.patches import Polygon
 
@@ -94,5 +94,5 @@ def _draw_ground(axes: Any, shape: Outline, poses: np.ndarray) -> None:
 
 
 def _with_center(points: np.ndarray) -> np.ndarray:
-    """Returns the points to draw a line through; a body with one joint is a line to its center of mass."""
+    """Return the points of the line through a body; a body with one joint is a line to its center of mass."""
     return np.vstack([points, np.zeros((1, 2))]) if len(points) < 2 else points

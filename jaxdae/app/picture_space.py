@@ -1,4 +1,4 @@
-"""The overlay picture of a mechanism in space, in perspective with one scale for all axes; and its lines, for animations."""
+"""The overlay picture of a spatial mechanism with equal axis scales, and its lines for animations."""
 
 from typing import Any
 
@@ -13,19 +13,19 @@ from jaxdae.viewer.outline import placed, shown
 
 _AT_REST = np.array([0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0])
 _TICKS = 6  # at most, on the longest axis
-_MARGIN = 0.04  # of the larger side
-_THINNEST = 0.35  # the shortest side of the box over the longest: a flat mechanism still gets a box that one can look into
+_MARGIN = 0.04  # relative to the longest side
+_THINNEST = 0.35  # shortest over longest side of the box, so that a flat mechanism also gets a visible box
 
 
 def draw(axes: Any, mechanism: SpatialMechanism, instants: np.ndarray, poses: np.ndarray, path: np.ndarray) -> None:
-    """Draws a mechanism at several instants into matplotlib's 3-D axes, early ones pale, the last one strong.
+    """Draw a spatial mechanism at several instants, from pale to strong, into 3-D axes.
 
     Args:
-        axes: where to draw.
-        mechanism: what.
+        axes: the matplotlib 3-D axes.
+        mechanism: the mechanism.
         instants: times (k,) in s.
-        poses: of the bodies (k, bodies, 7) at these times, places in m and quaternions wxyz.
-        path: the same (time, bodies, 7) of the whole motion, for the paths of the joints.
+        poses: poses of the bodies (k, bodies, 7) at these times, positions in m and quaternions wxyz.
+        path: poses (time, bodies, 7) of the whole motion, for the joint paths.
     """
     shape = outline(mechanism)
     names = list(shape.bodies)
@@ -63,16 +63,18 @@ def draw(axes: Any, mechanism: SpatialMechanism, instants: np.ndarray, poses: np
 
 
 def skeleton(mechanism: SpatialMechanism, poses: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns the lines of the bodies over time, for `write_animation`: by the name of the body, each (time, vertices, 3) in m.
+    """Return the lines of the bodies over time for `write_animation`, by body name.
+
+    Each line has shape (time, vertices, 3), in m.
 
     Args:
-        mechanism: that of a config, `config.mechanism`.
-        poses: of the bodies (time, bodies, 7), places in m and quaternions wxyz.
+        mechanism: the mechanism of a config, `config.mechanism`.
+        poses: poses of the bodies (time, bodies, 7), positions in m and quaternions wxyz.
     """
     shape = outline(mechanism)
     lines = {}
     for index, name in enumerate(shape.bodies):
-        # Lines of one body become one, with gaps between them.
+        # Join the lines of a body into one line with gaps.
         gap = np.full((1, 3), np.nan)
         points = np.concatenate([part for line in shape.lines[name] for part in (line, gap)])[:-1]
         lines[name] = np.stack([placed(poses[:, index], point) for point in points], axis=1)
@@ -80,7 +82,7 @@ def skeleton(mechanism: SpatialMechanism, poses: np.ndarray) -> dict[str, np.nda
 
 
 def box(axes: Any, places: np.ndarray) -> float:
-    """Gives 3-D axes limits that hold places (n, 3) in m with one scale; returns the longest side in m."""
+    """Set limits of 3-D axes around points (n, 3) in m with one scale; return the longest side in m."""
     from matplotlib.ticker import MaxNLocator
 
     places = places[np.isfinite(places).all(axis=-1)]
@@ -98,7 +100,7 @@ def box(axes: Any, places: np.ndarray) -> float:
 
 
 def _fill(axes: Any, corners: np.ndarray, color: Any) -> None:
-    """Fills a closed polygon."""
+    """Fill a closed polygon."""
     if len(corners) > 3 and np.allclose(corners[0], corners[-1]):
         from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 

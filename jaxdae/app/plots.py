@@ -1,4 +1,4 @@
-"""The plots of a run: positions, constraint violation, energy balance, and the overlay picture."""
+"""The plots of a run: positions, constraint violation, energy balance and the overlay picture."""
 
 import pathlib
 from typing import Any
@@ -15,18 +15,18 @@ from jaxdae.app.style import COLORS, GRAY, line_style, styled
 _POINTS = 2000
 _WORLDS_IN_BAND = 1024
 _STILL = 1e-11  # in m or rad
-_RAN_AWAY = 100.0  # times the usual size
+_RAN_AWAY = 100.0  # times the usual magnitude
 _PLANAR = (("x", "m"), ("y", "m"), ("theta", "rad"))
 _SPATIAL = (("x", "m"), ("y", "m"), ("z", "m"), ("turned by", "rad"))
 
 
 def draw_all(folder: pathlib.Path, config: Config, data: xr.Dataset) -> list[pathlib.Path]:
-    """Draws the plots of a run into a folder and returns their files."""
+    """Draw the plots of a run into a folder and return their files."""
     folder.mkdir(exist_ok=True)
     files = []
     with styled() as figure_class:
         joints = (coordinates,) if config.mechanism.coordinates == "joints" else ()
-        # Of first order there are no masses, and no energies.
+        # A first-order mechanism has no masses and no energies.
         energies = (energy,) if config.mechanism.order == "second" else ()
         for drawing in (positions, *joints, violation, *energies, overlay):
             figure = drawing(figure_class, config, data)
@@ -36,8 +36,9 @@ def draw_all(folder: pathlib.Path, config: Config, data: xr.Dataset) -> list[pat
 
 
 def positions(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
-    """Returns a figure of x, y and theta of all bodies, in space of x, y, z and the angle turned since the start.
+    """Return a figure of the poses of all bodies.
 
+    The panels show x, y and theta in the plane, and x, y, z and the rotation angle since the start in space.
     A band spans the worlds that did not fail.
     """
     names = [body.name for body in config.mechanism.bodies]
@@ -53,7 +54,7 @@ def positions(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
 
 
 def _turn(quaternions: np.ndarray) -> np.ndarray:
-    """Returns by how much quaternions (..., time, body, 4) differ from the first ones, in rad, at most pi."""
+    """Return the rotation angles of quaternions (..., time, body, 4) since the start, in rad, at most pi."""
     start = quaternions[..., :1, :, :]
     scalar = np.sum(start * quaternions, axis=-1)
     vector = np.linalg.norm(quaternions - scalar[..., None] * start, axis=-1)
@@ -61,7 +62,10 @@ def _turn(quaternions: np.ndarray) -> np.ndarray:
 
 
 def coordinates(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
-    """Returns a figure of joint coordinates, a panel for each unit; a band spans the worlds that did not fail."""
+    """Return a figure of the joint coordinates with one panel per unit.
+
+    A band spans the worlds that did not fail.
+    """
     names, units = data.coordinate.values, data.unit.values
     chosen = [(unit, np.flatnonzero(units == unit)) for unit in ("rad", "m", "") if np.any(units == unit)]
     labels = [(f"in {unit}" if unit else "quaternions", [str(name) for name in names[indices]]) for unit, indices in chosen]
@@ -74,15 +78,15 @@ def coordinates(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
 
 
 def _panels(figure_class: Any, config: Config, data: xr.Dataset, labels: list[tuple[str, list[str]]], read: Any, what: str) -> Any:
-    """Returns a figure of what `read` takes from the results, panels (world, time, line).
+    """Return a figure of the panels (world, time, line) that `read` extracts from the results.
 
     Args:
-        figure_class: matplotlib's.
+        figure_class: the figure class of matplotlib.
         config: the config.
         data: the results.
-        labels: of each panel the label of its axis and the names of its lines.
-        read: (part of the results, what hides values (world, time, ...) that are not to be drawn) -> panels.
-        what: they are, for the title.
+        labels: for each panel, the axis label and the names of the lines.
+        read: (part of the results, function that masks values (world, time, ...)) -> panels.
+        what: the plotted quantities, for the title.
     """
     failures = Failures(data.status.values, data.time.values)
     chosen = _thinned(failures)
@@ -102,7 +106,7 @@ def _panels(figure_class: Any, config: Config, data: xr.Dataset, labels: list[tu
         axes.set_ylabel(label)
         low, high = axes.get_ylim()
         if high - low < _STILL:
-            # Round-off of what stands still does not look like a mountain range.
+            # Keep the round-off of constant values small on the axis.
             axes.set_ylim(low - 1.0, high + 1.0)
         _fit_time(axes, failures)
         if failures.nominal is not None:
@@ -119,7 +123,7 @@ def _panels(figure_class: Any, config: Config, data: xr.Dataset, labels: list[tu
 
 
 def violation(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
-    """Returns a figure of the constraint violation of positions and velocities, log axes."""
+    """Return a figure of the constraint violations of positions and velocities, with logarithmic axes."""
     failures = Failures(data.status.values, data.time.values)
     figure = figure_class(figsize=(9, 5.5), layout="constrained")
     panels = figure.subplots(2, 1, sharex=True)
@@ -135,7 +139,7 @@ def violation(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
 
 
 def energy(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
-    """Returns a figure of the energies, and of what is missing in their balance."""
+    """Return a figure of the energies and of the error of the energy balance."""
     failures = Failures(data.status.values, data.time.values)
     chosen = _thinned(failures)
     figure = figure_class(figsize=(9, 6), layout="constrained")
@@ -148,7 +152,7 @@ def energy(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
     if np.any(np.nan_to_num(work)):
         lines.append(("work (motors, friction, ...)", work))
     for index, (label, values) in enumerate(lines):
-        # Work lies on kinetic + potential where the balance is right and both begin at zero.
+        # The work line coincides with kinetic + potential if the balance holds and both start at zero.
         style = line_style(index) | ({"linestyle": "--"} if label.startswith("work") else {})
         _draw_nominal(upper, failures, data.time.values[chosen], values, label=label, **style)
     upper.set_ylabel("energy in J")
@@ -166,7 +170,7 @@ def energy(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
 
 
 def overlay(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
-    """Returns a figure of the mechanism of the nominal world at several instants, up to its failure where it failed."""
+    """Return a figure of the nominal world at several instants, up to its failure."""
     mechanism = config.mechanism
     nominal = results.poses(data.isel(world=slice(0, 1)), len(mechanism.bodies)).values[0]
     failures = Failures(data.status.values, data.time.values)
@@ -195,15 +199,18 @@ def overlay(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
 
 
 def balance(data: xr.Dataset) -> np.ndarray:
-    """Returns E - E(0) - work (world, time) in J, zero for an exact simulation."""
-    # Worlds that ran away before they failed may have overflown.
+    """Return E - E(0) - work (world, time) in J, which is zero for an exact simulation."""
+    # Values of diverging worlds may have overflowed before the failure.
     with np.errstate(over="ignore", invalid="ignore"):
         total = data.kinetic_energy.values + data.potential_energy.values
         return total - total[:, :1] - data.work.values
 
 
 def _instants(config: Config, time: np.ndarray) -> np.ndarray:
-    """Returns the entries nearest to the instants of the picture; those beyond the last entry are left out, unless none is left."""
+    """Return the saved states nearest to the instants of the picture.
+
+    Instants after the last saved state are dropped, unless none would remain.
+    """
     if config.output.overlay is None:
         wanted = np.linspace(time[0], time[-1], 6)
     else:
@@ -214,20 +221,20 @@ def _instants(config: Config, time: np.ndarray) -> np.ndarray:
 
 
 def _thinned(failures: Failures) -> np.ndarray:
-    """Returns about as many entries as a plot can show, with the last good one of the nominal world."""
+    """Return the indices of the plotted states, including the last good state of the nominal world."""
     count = len(failures.time)
     return np.union1d(np.arange(0, count, max(1, count // _POINTS)), np.flatnonzero(failures.good[0])[-1:])
 
 
 def _peaks(time: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the largest value of each stretch of time: peaks survive where points do not fit."""
+    """Return the maximum over each time interval, so that thinning preserves peaks."""
     stride = max(1, len(time) // _POINTS)
     starts = np.arange(0, len(time), stride)
     return time[starts], np.fmax.reduceat(values, starts, axis=1)
 
 
 def _draw_nominal(axes: Any, failures: Failures, time: np.ndarray, values: np.ndarray, **style: Any) -> None:
-    """Draws the nominal world; where it failed at once a dot, because a line of one point is not seen."""
+    """Draw the nominal world as a line, or as a dot if it failed at once."""
     at_once = failures.nominal is not None and failures.good[0].sum() == 1
     axes.plot(time, values, **style, **({"marker": "o", "clip_on": False} if at_once else {}))
 
@@ -237,7 +244,7 @@ def _set_title(axes: Any, title: str, failures: Failures) -> None:
 
 
 def _fit_time(axes: Any, failures: Failures) -> None:
-    """Marks the failure of the nominal world, where the time axis ends unless another world goes on."""
+    """Mark the failure of the nominal world, and end the time axis there unless another world continues."""
     time, end = failures.time, failures.end
     axes.margins(x=0)
     if failures.nominal is not None:
@@ -249,15 +256,15 @@ def _fit_time(axes: Any, failures: Failures) -> None:
 
 
 def _fit_values(axes: Any, nominal: np.ndarray, band: np.ndarray) -> None:
-    """Keeps values that ran away before a failure from hiding all others: they leave the axes, which tell how far they went.
+    """Limit the value axis if values diverged before a failure, and annotate the largest value.
 
     Args:
-        axes: where they are drawn.
-        nominal: of the nominal world (time, lines), NaN beyond its failure.
-        band: of the worlds that did not fail.
+        axes: the axes with the lines.
+        nominal: values of the nominal world (time, lines), NaN after its failure.
+        band: values of the worlds that did not fail.
     """
     good = np.abs(nominal[np.isfinite(nominal).all(axis=-1)])
-    # The first half tells how large values are before they run away.
+    # The first half shows the magnitude of the values before they diverge.
     usual = max(float(np.max(good[: max(1, len(good) // 2)])), float(np.max(np.abs(band), initial=0.0)), 1e-9)
     largest = float(np.max(good))
     if largest > _RAN_AWAY * usual:
@@ -267,9 +274,10 @@ def _fit_values(axes: Any, nominal: np.ndarray, band: np.ndarray) -> None:
 
 
 def _draw_peaks(axes: Any, failures: Failures, values: np.ndarray) -> None:
-    """Draws the nominal world and the largest of those that did not fail on a log axis over whole decades, two at least.
+    """Draw the nominal world and the maximum over the worlds that did not fail, on a logarithmic axis.
 
-    Zero is drawn at the lower edge, and round-off does not look like a mountain range.
+    The axis spans whole decades, at least two, so that round-off stays small. Zero is drawn at the lower
+    edge.
     """
     worlds, survived = len(values), failures.survived
     shown = np.concatenate([failures.drawn(values)[:1], values[survived]])

@@ -1,4 +1,4 @@
-"""The floating-point precision of a run: the only place that touches JAX's configuration."""
+"""The floating-point precision of a run. Only this module changes JAX's configuration for it."""
 
 import contextlib
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from jaxdae.app.schema import Config
 
 @contextlib.contextmanager
 def precision(config: Config) -> Iterator[None]:
-    """Sets the precision of a config for everything that is traced inside, and the old one afterwards."""
+    """Set the precision of a config inside the context, and restore the previous one afterwards."""
     before = jax.config.read("jax_enable_x64")
     jax.config.update("jax_enable_x64", config.precision == "float64")
     try:

@@ -1,7 +1,7 @@
-"""What is wrong with a config, one line each: the place, what came, what was expected, what to do.
+"""Errors in a config, one line each: location, actual value, expected value and remedy.
 
-Every check of a config returns `Problem` values and goes on, so that all of them reach the user at once as one
-`ConfigError`. Nothing here imports JAX.
+Every check of a config returns `Problem` values and continues. The user therefore sees all of them together
+in one `ConfigError`. This module does not import JAX.
 """
 
 import dataclasses
@@ -15,15 +15,16 @@ from jaxdae.spelling import meant, shorten
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """One mistake in a config.
+    """One error in a config.
 
     Attributes:
-        where: file and line, or the command-line option, that holds the mistake.
-        path: place in the config in the words of `--set`, for example `mechanism.bodies.crank.mass`.
-        got: what came.
-        expected: what was expected.
-        remedy: what to do; empty where `expected` says it.
-        line: line in the file, for sorting; 0 outside of the file.
+        where: the file and line, or the command-line option, with the error.
+        path: the location in the config in the notation of `--set`, for example
+            `mechanism.bodies.crank.mass`.
+        got: the actual value.
+        expected: the expected value.
+        remedy: the remedy; empty if `expected` implies it.
+        line: the line in the file, for sorting; 0 outside of the file.
     """
 
     where: str
@@ -34,31 +35,37 @@ class Problem:
     line: int = 0
 
     def __str__(self) -> str:
-        """Returns the problem as one line."""
+        """Return the problem as one line."""
         place = f"{self.where}: {self.path}: " if self.path else f"{self.where}: "
         text = f"{place}got {self.got}, expected {self.expected}"
         return " ".join((f"{text}; {self.remedy}" if self.remedy else text).split())
 
 
 class ConfigError(Exception):
-    """A config with mistakes; `problems` lists all that were found, in the order of the file."""
+    """A config with errors; `problems` lists all of them in the order of the file."""
 
     def __init__(self, problems: Iterable[Problem]):
-        """Keeps the problems, sorted by line and without repetitions."""
+        """Store the problems, sorted by line and without duplicates."""
         self.problems: tuple[Problem, ...] = tuple(sorted(dict.fromkeys(problems), key=lambda problem: problem.line))
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
 class Refused(Exception):
-    """What was asked for cannot be done, and nothing was changed. The text is the whole message; the exit code is 2."""
+    """A request that cannot be fulfilled; nothing has changed.
+
+    The text is the whole message, and the exit code is 2.
+    """
 
 
 class Failed(Exception):
-    """What had begun could not be brought to its end. The text is the whole message; the exit code is 1."""
+    """An operation that failed after it had started.
+
+    The text is the whole message, and the exit code is 1.
+    """
 
 
 def did_you_mean(word: object, known: Iterable[str], what: str = "") -> str:
-    """Returns the remedy for a misspelt word: the nearest of the known words, or all of them."""
+    """Return the remedy for a misspelled word: the closest known word, or the list of known words."""
     words = list(dict.fromkeys(str(name) for name in known))
     if question := meant(word, words):
         return question
@@ -69,7 +76,7 @@ def did_you_mean(word: object, known: Iterable[str], what: str = "") -> str:
 
 
 def show(value: object) -> str:
-    """Returns a value of a config as a reader of the file would name it, shortened where long."""
+    """Return a config value in words for messages, shortened if it is long."""
     if value is None:
         return "nothing (null)"
     if isinstance(value, bool):
@@ -86,15 +93,15 @@ def show(value: object) -> str:
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Returns whether a value of a config is a number; true and false are none, infinity and NaN are."""
+    """Return whether a config value is a number; infinity and NaN are numbers, true and false are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def is_finite(value: object) -> TypeGuard[int | float]:
-    """Returns whether a value of a config is a finite number; whole numbers that are too large for a double are none."""
-    return is_number(value) and bool(abs(value) <= sys.float_info.max)  # Of numbers of NumPy, too, a bool of Python.
+    """Return whether a config value is a finite number; integers beyond the range of a double are not."""
+    return is_number(value) and bool(abs(value) <= sys.float_info.max)  # convert a NumPy bool, too
 
 
 def is_whole(value: object) -> TypeGuard[int]:
-    """Returns whether a value of a config is a whole number."""
+    """Return whether a config value is an integer."""
     return isinstance(value, int) and not isinstance(value, bool)

@@ -1,4 +1,4 @@
-"""How far a long run is: a bar on a terminal, a plain line now and then on a pipe."""
+"""The progress of a long run: a bar on a terminal, or periodic plain lines on a pipe."""
 
 import contextlib
 import logging
@@ -13,16 +13,17 @@ _SECONDS_BETWEEN_LINES = 5.0
 
 
 class Progress:
-    """Shows steps done, steps per second and time left; a context manager.
+    """Show completed steps, steps per second and remaining time; a context manager.
 
-    The steps of all worlds count, so that the time left is right where parts of a run have different numbers of worlds.
+    The display counts the steps of all worlds. The remaining time is therefore correct if the parts of a run
+    have different numbers of worlds.
 
     Args:
-        steps: number of steps of each world.
-        console: where to.
-        worlds: number of worlds.
-        seconds: time from one plain line to the next.
-        others: says how far all processes of a run are, where there are several.
+        steps: steps per world.
+        console: the output console.
+        worlds: the number of worlds.
+        seconds: the time between two plain lines.
+        others: returns the joint progress of all processes of a run, if there are several.
     """
 
     def __init__(
@@ -33,13 +34,13 @@ class Progress:
         seconds: float = _SECONDS_BETWEEN_LINES,
         others: Callable[[], str] | None = None,
     ):
-        """Prepares the display; entering the context shows it."""
+        """Prepare the display; entering the context shows it."""
         self._steps, self._console, self._worlds, self._seconds, self._others = steps, console, worlds, seconds, others
         self._total, self._done = steps * worlds, 0
         self._bar: rich.progress.Progress | None = None
 
     def __enter__(self) -> "Progress":
-        """Starts the clock."""
+        """Start the clock."""
         self._start = self._last = time.perf_counter()
         if self._console.is_terminal:
             self._bar = rich.progress.Progress(
@@ -59,11 +60,11 @@ class Progress:
         return self
 
     def update(self, done: int) -> None:
-        """Report that `done` steps of all worlds together are done."""
+        """Report that all worlds together have completed `done` steps."""
         first, self._done = self._done == 0, done
         now = time.perf_counter()
         if first:
-            # The first block includes compilation: speed and time left are measured from its end.
+            # The first block includes compilation. Speed and remaining time count from its end.
             self._measured_from, self._start = done, now
         speed = (done - self._measured_from) / (now - self._start) if done > self._measured_from and now > self._start else 0.0
         is_due = now - self._last >= self._seconds
@@ -79,7 +80,7 @@ class Progress:
             self._last = now
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Takes the bar away."""
+        """Remove the bar."""
         if self._bar is not None:
             self._bar.stop()
 
@@ -88,12 +89,12 @@ class Progress:
 
 
 def compiling(console: rich.console.Console, what: str) -> None:
-    """Says what is traced and compiled next, which shows no other sign of life."""
+    """Announce the next compilation, which shows no progress."""
     console.print(f"compiling {what}", highlight=False, markup=False, soft_wrap=True)
 
 
 class _Lines(logging.Handler):
-    """Prints log messages on a console."""
+    """Print log messages on a console."""
 
     def __init__(self, console: rich.console.Console):
         super().__init__()
@@ -125,7 +126,7 @@ def _speed(steps: float, worlds: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Returns a time in hours, minutes and seconds."""
+    """Return a time in hours, minutes and seconds."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

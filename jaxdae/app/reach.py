@@ -1,9 +1,10 @@
-"""Whether targets can be reached at all: an assembly with the target as a constraint, before any rollout is compiled.
+"""Reachability of targets: an assembly with the target as a constraint, before any rollout is compiled.
 
-To the rows of the mechanism comes that of the target, point or coordinate; `initialize` then tries to close all of them from the start pose
-and from copies of it whose bodies are turned at random. Where none closes, the target is out of reach, and what stays open
-in the best of them says by how far. Nothing else is compiled for it than that assembly. Mechanisms whose lengths or places are
-themselves tuned are not checked, nor are velocities: forces decide about these, not geometry.
+This check appends the rows of the target, a point or a coordinate, to the rows of the mechanism. `initialize`
+then tries to close all rows from the start pose and from randomly rotated copies of it. If no attempt closes,
+the target is out of reach, and the residual of the best attempt is its distance. The check compiles only this
+assembly. It skips mechanisms with tuned lengths or positions. It also skips velocity targets, because forces
+decide about them, not geometry.
 """
 
 from typing import Any
@@ -27,7 +28,7 @@ _KINETIC = ("mass", "inertia", "damping", "stiffness", "torque", "force", "gravi
 
 @jaxdae.pytree
 class _Reaching(SameCoordinates, jaxdae.System):
-    """A mechanism that also has to reach a target."""
+    """A mechanism with a target as an additional constraint."""
 
     system: Any
     target: Any
@@ -54,12 +55,12 @@ class _Reaching(SameCoordinates, jaxdae.System):
         return self.system.turns_over
 
     def _miss(self, t: Any, q: Any) -> Any:
-        """Returns by how much the target is missed, (k,) in m or rad."""
+        """Return the distance to the target, (k,) in m or rad."""
         return jnp.atleast_1d(observer(self.term, self.system)(jaxdae.State(t, q, q)) - self.target)
 
 
 def unreachable(config: Config, document: Document, worlds: Worlds) -> list[Problem]:
-    """Returns a problem for every target that the mechanism cannot reach."""
+    """Return a problem for every target that the mechanism cannot reach."""
     found = []
     sections = (("tune", config.tune), ("optimize", config.optimize))
     for name, section in sections:
@@ -84,7 +85,7 @@ def _one(config: Config, document: Document, worlds: Worlds, term: Any, place: L
         wanted = np.asarray(term.target, float)
         units = dict(zip(system.names.coordinates, system.names.coordinate_units, strict=True))
         if term.type == "coordinate" and units[term.coordinate] == "rad":
-            # Full turns are no question of geometry.
+            # Geometry does not depend on full turns.
             start = float(observer(term, system)(state))
             wanted = start + (wanted - start + np.pi) % (2.0 * np.pi) - np.pi
         reaching = _Reaching(system, jnp.asarray(wanted, state.q.dtype), term)

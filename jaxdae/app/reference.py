@@ -1,4 +1,4 @@
-"""Tables of the types of joints and forces for configs/README.md, from the fields of the types."""
+"""Tables of the joint and force types for configs/README.md, from the fields of the types."""
 
 from collections.abc import Iterable
 
@@ -6,13 +6,13 @@ from jaxdae.mechanisms.describe import Element
 
 
 def table(types: Iterable[type[Element]]) -> str:
-    """Returns the table of types in Markdown: their names in configs, their keys with units, and what they are."""
+    """Return the table of types in Markdown: names in configs, keys with units, and summaries."""
     rows = [f"| `{kind.type_key()}` | {', '.join(_keys(kind))} | {kind.summary().replace('|', chr(92) + '|')} |" for kind in types]
     return "\n".join(["| type | keys | what it is |", "|---|---|---|", *rows]) + "\n"
 
 
 def _keys(kind: type[Element]) -> list[str]:
-    """Returns the keys of a type but its name, those of a place as one."""
+    """Return the keys of a type except its name; alternative keys of one position form one entry."""
     in_bodies = {point: world for world, point in kind.places()}
     shared = len(in_bodies) > len(set(in_bodies.values()))
     keys: dict[str, None] = {}

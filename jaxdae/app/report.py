@@ -8,7 +8,7 @@ from jaxdae.app.schema import Config
 
 
 def rows(config: Config, record: dict[str, Any]) -> list[tuple[str, str]]:
-    """Returns what a reader wants to know first, as label and value."""
+    """Return the main facts of a run as pairs of label and value."""
     numbers, timing = record["results"], record["timing"]
     batch, mechanism = config.batch, config.mechanism
     varied = [vary.path for vary in batch.vary] if batch.size > 1 else []  # World 0 is nominal.
@@ -65,7 +65,7 @@ def _judged(value: float, limit: float) -> str:
 
 
 def write(file: pathlib.Path, config: Config, record: dict[str, Any], pictures: list[pathlib.Path]) -> None:
-    """Writes the report beside the results."""
+    """Write the report next to the results."""
     lines = [f"# {config.title}", ""]
     if config.of_script:
         lines += [verdicts.mechanism_only(config), ""]

@@ -1,11 +1,13 @@
-"""Labelled results on disk: dimensions world, time, coordinate and row; made whole at the beginning, filled chunk by chunk.
+"""Labeled results on disk with dimensions world, time, coordinate and row, filled chunk by chunk.
 
-Where each velocity is the rate of a coordinate, velocities have the names of coordinates; where there are quaternions, they have a
-dimension `velocity` of their own. In absolute coordinates q and v are the poses and twists of the bodies; in joint coordinates `pose` and
-`twist` have these, with the dimensions `body`, `in_pose` and `in_twist`.
+The store is created completely at the start of a run. If each velocity is the rate of a coordinate,
+velocities have the names of coordinates. With quaternions, velocities have their own dimension `velocity`. In
+absolute coordinates, q and v are the poses and twists of the bodies. In joint coordinates, `pose` and `twist`
+hold them, with the dimensions `body`, `in_pose` and `in_twist`.
 
-Zarr version 2 with consolidated metadata is what every Zarr library reads without warnings. Chunks of zeros are written, too: readers
-fill in what is missing without a word, so that only a store in which nothing is ever left out can be seen to be damaged.
+Every Zarr library reads Zarr version 2 with consolidated metadata without warnings. The store also contains
+chunks of zeros: readers silently fill in missing chunks, so damage is detectable only if no chunk is ever
+omitted.
 """
 
 import itertools
@@ -25,7 +27,7 @@ from jaxdae.app.schema import Config
 from jaxdae.disk import beside, force_names
 from jaxdae.status import Status
 
-_SCALARS = 5  # violations, energies and work, a number each
+_SCALARS = 5  # violations, energies and work, one number each
 _STATUS = 4  # bytes
 _IN_BODIES: dict[str, dict[str, list[str]]] = {
     "plane": {"in_pose": ["x", "y", "theta"], "in_twist": ["vx", "vy", "omega"]},
@@ -37,13 +39,13 @@ _IN_BODIES: dict[str, dict[str, list[str]]] = {
 
 
 def variables(entries: Entries, absolute: bool, driven: bool, first_order: bool = False) -> dict[str, tuple[str, tuple[str, ...], str]]:
-    """Returns what is stored: meaning, dimensions beyond world and time, and units, by name.
+    """Return the stored variables by name: meaning, dimensions beyond world and time, and units.
 
     Args:
         entries: the names of coordinates and velocities.
-        absolute: whether these are poses and twists of the bodies.
+        absolute: whether coordinates and velocities are poses and twists of the bodies.
         driven: whether inputs over time or a law drive forces.
-        first_order: whether velocities are what drives say, where multipliers are no forces.
+        first_order: whether drives prescribe velocities; multipliers are then not forces.
     """
     push, linear, angular = ("the velocities are", "m/s", "rad/s") if first_order else ("the constraint force is", "N", "N m")
     inputs = {"u": ("inputs of the step that begins here", ("input",), "see input_unit")}
@@ -69,11 +71,11 @@ def variables(entries: Entries, absolute: bool, driven: bool, first_order: bool 
 
 
 def entry_bytes(system: Any, real: int) -> int:
-    """Returns how many bytes one saved state of one world takes before compression.
+    """Return the size in bytes of one saved state of one world before compression.
 
     Args:
         system: the mechanism.
-        real: bytes of a number.
+        real: bytes per number.
     """
     entries = naming.of_system(system)
     mechanism = naming.mechanism_of(system)
@@ -84,7 +86,7 @@ def entry_bytes(system: Any, real: int) -> int:
 
 
 def poses(data: xr.Dataset, count: int) -> xr.DataArray:
-    """Returns the poses (world, time, body, 3 or 7) of a run in either form of coordinates.
+    """Return the poses (world, time, body, 3 or 7) of a run in absolute or joint coordinates.
 
     Args:
         data: the results.
@@ -97,21 +99,21 @@ def poses(data: xr.Dataset, count: int) -> xr.DataArray:
 
 
 def create(store: pathlib.Path, listed: pathlib.Path, config: Config, grid: Grid, system: Any, parameters: dict[str, np.ndarray]) -> None:
-    """Makes the store of a run: all names, units, instants and varied numbers, and no results yet.
+    """Create the store of a run with all names, units, instants and varied numbers, but without results.
 
-    It is put in place whole, after the list of its files. Where another process of the same run was faster, its store stays, which has the
-    same bytes.
+    The store is put in place atomically, after the list of its files. If another process of the same run was
+    faster, its store stays; it has the same bytes.
 
     Args:
         store: the folder of the store.
-        listed: where its files are listed with their digests.
+        listed: the file that lists the files of the store with their digests.
         config: the config.
-        grid: how the results are cut.
-        system: the mechanism, for the names of its coordinates, velocities, rows and bodies, with their units.
+        grid: the chunking of the results.
+        system: the mechanism, for the names and units of its coordinates, velocities, rows and bodies.
         parameters: varied numbers: path and values (world,).
 
     Raises:
-        OSError: the disk is full, or gone.
+        OSError: the disk is full or missing.
     """
     partial = beside(store)
     shutil.rmtree(partial, ignore_errors=True)
@@ -151,7 +153,8 @@ def _fill(store: pathlib.Path, config: Config, grid: Grid, system: Any, paramete
             shape=(grid.size, grid.saved, *shape),
             chunks=(grid.worlds, min(grid.entries, grid.saved), *(max(1, n) for n in shape)),
             dtype="int32" if exact else config.precision,
-            # What was not simulated is not a number. A status that readers take for missing would become a float.
+            # Values without a simulation are NaN. A fill value for the status would make readers convert it
+            # to float.
             fill_value=None if exact else np.nan,
             attributes={"long_name": meaning, "units": units, "_ARRAY_DIMENSIONS": ["world", "time", *extra]},
         )
@@ -159,7 +162,7 @@ def _fill(store: pathlib.Path, config: Config, grid: Grid, system: Any, paramete
 
 
 def instants(config: Config, grid: Grid) -> np.ndarray:
-    """Returns the times (time,) of the saved states of a run in s."""
+    """Return the times (time,) of the saved states of a run in s."""
     return config.dt * (config.save_every * np.arange(grid.saved))
 
 
@@ -182,14 +185,14 @@ def _labels(system: Any) -> dict[str, Any]:
 
 
 def _arrays(store: pathlib.Path) -> dict[str, Any]:
-    """Returns the arrays (world, time, ...) of a store by name."""
+    """Return the arrays (world, time, ...) of a store by name."""
     with zarr.config.set({"array.write_empty_chunks": True}):
         arrays: Any = zarr.open_group(store, mode="r+", zarr_format=2, use_consolidated=True).arrays()
         return {name: array for name, array in arrays if array.attrs["_ARRAY_DIMENSIONS"][:2] == ["world", "time"]}
 
 
 def chunk_files(store: pathlib.Path, grid: Grid, worlds: Range, written: int) -> list[str]:
-    """Returns the files of the store that are whole when so many instants of some worlds are written, by their paths in it."""
+    """Return the store files that are complete once `written` instants of some worlds are written."""
     rows = range(_whole_rows(grid, written))
     columns = _touched(worlds[0], worlds[1] - worlds[0], grid.worlds)
     arrays = [(name, array.ndim) for name, array in _arrays(store).items() if 0 not in array.shape]
@@ -197,12 +200,15 @@ def chunk_files(store: pathlib.Path, grid: Grid, worlds: Range, written: int) ->
 
 
 def _whole_rows(grid: Grid, written: int) -> int:
-    """Returns how many chunks are whole, one after the other in time, when so many instants are written; the last of all may be shorter."""
+    """Return the number of complete chunks along time after `written` instants.
+
+    The last chunk of a run may be shorter.
+    """
     return -(-grid.saved // grid.entries) if written == grid.saved else written // grid.entries
 
 
 def what_is_in(name: str, grid: Grid) -> str:
-    """Returns the worlds and instants of a file of the store in words; nothing of a file that holds no results."""
+    """Return the worlds and instants of a store file in words; empty for a file without results."""
     column, row, *_ = [*name.rpartition("/")[2].split("."), ""]
     if not (column.isdigit() and row.isdigit() and "/" in name):
         return ""
@@ -213,24 +219,25 @@ def what_is_in(name: str, grid: Grid) -> str:
 
 def _inputs(config: Config) -> dict[str, Any]:
     values = config.model_dump()
-    # The inputs of drives are rates, which the velocities of the results are already.
+    # The inputs of drives are rates, which the saved velocities already contain.
     names = [] if values["mechanism"]["order"] == "first" else laws.driven_names(values)
     return {"input": names, "input_unit": ("input", laws.input_units(values))} if names else {}
 
 
 class Writer:
-    """Writes the saved states of a part of a run into its region of the store, chunk by chunk.
+    """Write the saved states of a part of a run into its region of the store, chunk by chunk.
 
-    A chunk is written when all of its instants are there; what is not yet written is `pending`. So a file that is listed is whole. What a
-    writer that was killed has written since its last checkpoint is written again: what made it is in the checkpoint.
+    A chunk is written when all of its instants are available; `pending` holds the remaining instants. A
+    listed file is therefore complete. After a kill, the writer writes everything since the last checkpoint
+    again, from data in the checkpoint.
 
     Args:
         store: the folder of the store.
-        grid: how the results are cut.
-        worlds: the worlds of the part (first, behind the last).
-        listed: where the files that are whole are listed, see `jaxdae.app.listing`.
-        written: the number of instants that are in the store already.
-        pending: those that come next, (world, time, ...) by name.
+        grid: the chunking of the results.
+        worlds: the worlds of the part (first, past the last).
+        listed: the file that lists the complete files, see `jaxdae.app.listing`.
+        written: the number of instants already in the store.
+        pending: the following instants, (world, time, ...) by name.
     """
 
     def __init__(
@@ -242,7 +249,7 @@ class Writer:
         written: int = 0,
         pending: dict[str, np.ndarray] | None = None,
     ):
-        """Opens the store."""
+        """Open the store."""
         self._store, self._grid, self._first, self._listed = store, grid, worlds[0], listed
         self._blocks = [pending] if pending else []
         self.written = written
@@ -251,7 +258,7 @@ class Writer:
         self._remove_later(worlds[1])
 
     def _remove_later(self, behind: int) -> None:
-        """Removes what a writer that was killed may have left of later chunks: it may be cut off, and is written again."""
+        """Remove later chunks of a killed writer: they may be truncated and are written again."""
         columns = range(self._first // self._grid.worlds, -(-behind // self._grid.worlds))
         for name, column in itertools.product(self._arrays, columns):
             for file in (self._store / name).glob(f"{column}.*"):
@@ -261,18 +268,20 @@ class Writer:
 
     @property
     def pending(self) -> dict[str, np.ndarray]:
-        """What is not yet in the store, (world, time, ...) by name; empty where nothing is."""
+        """The instants not yet in the store, (world, time, ...) by name; empty if all are written."""
         if len(self._blocks) > 1:
             self._blocks = [{name: np.concatenate([block[name] for block in self._blocks], axis=1) for name in self._arrays}]
         return self._blocks[0] if self._blocks else {}
 
     def add(self, time: np.ndarray, block: dict[str, np.ndarray]) -> None:
-        """Adds a block: instants (time,) and arrays (world, time, ...) by the names of `variables`; writes the chunks that are whole.
+        """Add a block and write the complete chunks.
+
+        The block has instants (time,) and arrays (world, time, ...) by the names of `variables`.
 
         Raises:
-            OSError: the disk is full, or gone.
+            OSError: the disk is full or missing.
         """
-        del time  # The store has all instants from the beginning.
+        del time  # The store contains all instants from the start.
         self._blocks.append(block)
         waiting = sum(block["status"].shape[1] for block in self._blocks)
         if waiting >= self._grid.entries or self.written + waiting == self._grid.saved:
@@ -283,13 +292,13 @@ class Writer:
             self._blocks = [rest] if waiting > whole else []
 
     def flush(self) -> int:
-        """Writes what is pending, too, without the rest of its chunks, for somebody who looks at a run that was stopped.
+        """Write the pending instants, too, in incomplete chunks, so that an interrupted run can be inspected.
 
         Returns:
-            The number of instants that are in the store then.
+            The number of instants then in the store.
 
         Raises:
-            OSError: the disk is full, or gone.
+            OSError: the disk is full or missing.
         """
         waiting = self.pending["status"].shape[1] if self._blocks else 0
         if waiting:
@@ -297,7 +306,7 @@ class Writer:
         return self.written + waiting
 
     def _write(self, count: int) -> dict[str, str]:
-        """Writes the first `count` of the pending instants, and forces their files to the disk; returns the digests of these by name."""
+        """Write the first `count` pending instants and sync the files; return their digests by name."""
         digests: dict[str, str] = {}
         try:
             for name, array in self._arrays.items():
@@ -306,7 +315,8 @@ class Writer:
                     array[self._first : self._first + value.shape[0], self.written : self.written + count] = value
                     digests |= self._forced(name, value)
         except OSError:
-            # Chunks are written side by side. One error is raised here; asyncio would print the others later, each with a traceback.
+            # Chunks are written concurrently. This function raises one error; asyncio would log the other
+            # errors later with tracebacks.
             logging.getLogger("asyncio").setLevel(logging.CRITICAL)
             raise
         return digests
@@ -321,22 +331,23 @@ class Writer:
 
 
 def _key(name: str, column: int, row: int, ndim: int) -> str:
-    """Returns the path in the store of the file of a chunk."""
+    """Return the path in the store of a chunk file."""
     return f"{name}/{'.'.join(map(str, (column, row, *[0] * (ndim - 2))))}"
 
 
 def _touched(first: int, count: int, together: int) -> range:
-    """Returns the numbers of the chunks that hold some entries."""
+    """Return the indices of the chunks that hold `count` entries from `first` on."""
     return range(first // together, (first + count - 1) // together + 1)
 
 
 def read(store: pathlib.Path, written: list[list[int]] | None = None) -> xr.Dataset:
-    """Returns the data set in a store, loaded lazily.
+    """Return the data set in a store, loaded lazily.
 
     Args:
         store: the folder of the store.
-        written: what a run that was stopped left behind, parts of worlds as (first, behind the last, instants); left out: all is there. Of
-            such a run the worlds are given that are as far as the nominal one, as far as that is.
+        written: the extent of an interrupted run, as parts of worlds (first, past the last, instants); by
+            default, all results exist. For an interrupted run, the result has the instants of the nominal
+            world, and the worlds that are at least as far.
     """
     data = xr.open_zarr(store, chunks=None)
     if written is None:
@@ -347,7 +358,7 @@ def read(store: pathlib.Path, written: list[list[int]] | None = None) -> xr.Data
 
 
 def last_status(store: pathlib.Path, worlds: Range | None = None) -> dict[str, int]:
-    """Returns how many worlds of a store, all or some that are complete in it, ended with which status."""
+    """Return the number of worlds per final status, for all worlds or a range of complete worlds."""
     with read(store) as data:
         codes, counts = np.unique(data.status.isel(time=-1, world=slice(*(worlds or (None,)))).values, return_counts=True)
     return {Status(int(code)).name: int(count) for code, count in zip(codes, counts, strict=True)}

@@ -1,8 +1,9 @@
-"""Robots from files in configs, and `jaxdae check` of a robot file by itself.
+"""Robot files in configs, and `jaxdae check` of a robot file on its own.
 
-A section `mechanism` with a `file` is written out before anything else looks at it: bodies, joints and forces of the file come before those
-of the config, as if somebody had typed them. What the config adds may name links and frames of the file for bodies, with points and
-directions in the frames of links; its places in the world are those of the start.
+A `mechanism` section with a `file` is expanded before any other processing. The bodies, joints and forces of
+the file precede those of the config, as if you had typed them. Elements that the config adds may name links
+and frames of the file as bodies, with points and directions in the frames of links. Their world positions
+refer to the start pose.
 """
 
 import pathlib
@@ -24,14 +25,14 @@ from jaxdae.mechanisms.kinds import NOTHING, Kind
 from jaxdae.robots.attach import changes
 
 KEYS = ("file", "base", "loops", "packages", "strict")
-"""The keys of a section `mechanism` with a file, beside those of all."""
+"""The additional keys of a `mechanism` section with a file."""
 
 
 def lines(path: str, base: str | None = None) -> list[str]:
-    """Returns what `jaxdae check` says of a robot file.
+    """Return the output of `jaxdae check` for a robot file.
 
     Raises:
-        robots.RobotFileError: what is wrong with it.
+        robots.RobotFileError: the file has errors.
     """
     with nodes.double():
         found = robots.load(path, base=base)
@@ -60,11 +61,11 @@ def lines(path: str, base: str | None = None) -> list[str]:
 
 
 def expand(section: yaml.MappingNode, config: str, root: yaml.Node) -> list[Problem]:
-    """Writes out the robot of a section `mechanism` that names a file, in place; returns what is wrong with its keys and its file.
+    """Expand the robot of a `mechanism` section in place; return the errors in its keys and file.
 
     Args:
         section: the section.
-        config: the file of the config, beside which the robot's file is looked for.
+        config: the config file; the path of the robot file is relative to its folder.
         root: the config.
     """
     given = {key.value: (key, value) for key, value in section.value}
@@ -106,7 +107,7 @@ def expand(section: yaml.MappingNode, config: str, root: yaml.Node) -> list[Prob
 
 
 def _turn(root: yaml.MappingNode, section: yaml.MappingNode, found: robots.Robot, names: Mapping[str, str], path: str) -> None:
-    """Puts hinges that start beyond half a turn into the start positions of a config: poses of bodies do not tell full turns."""
+    """Write hinge angles beyond half a turn into the start positions; poses cannot express them."""
     form = next((nodes.plain(value) for key, value in section.value if key.value == "coordinates"), None)
     cut = next((nodes.plain(value) for key, value in section.value if key.value == "cut"), None)
     hinges = [joint.name for joint in found.description.joints if isinstance(joint, jm.spatial.Revolute)]
@@ -125,7 +126,7 @@ def _turn(root: yaml.MappingNode, section: yaml.MappingNode, found: robots.Robot
             inside = nodes.node({}, path)
             at.value.append((nodes.node(word, path), inside))
         if not isinstance(inside, yaml.MappingNode):
-            return  # The checks to come tell.
+            return  # Later checks report the error.
         at = inside
     given = {key.value for key, _ in at.value}
     at.value += [(nodes.node(key, path), nodes.node(float(angle), path)) for key, angle in turned.items() if key not in given]
@@ -145,7 +146,7 @@ def _loops(given: Any) -> tuple[list[Any], list[str]]:
 
 
 def _poses(found: robots.Robot) -> dict[str, tuple[list[float], list[float]]]:
-    """Returns place and quaternion of all bodies at the start."""
+    """Return position and quaternion of all bodies at the start."""
     made, q = jm.mechanism(found.description, jm.Joints())
     state = jm.to_absolute(made, robots.joint_state(made, q, found.start))
     numbers = np.asarray(state.q, float).reshape(-1, 7)
@@ -153,7 +154,7 @@ def _poses(found: robots.Robot) -> dict[str, tuple[list[float], list[float]]]:
 
 
 def words(found: robots.Robot) -> dict[str, str]:
-    """Returns the names of bodies, joints and forces as words that configs allow; those that two things would share get a number."""
+    """Return valid config names for bodies, joints and forces, with a number appended to duplicates."""
     words: dict[str, str] = {}
     description = found.description
     for group in (description.bodies, description.joints, description.forces):
@@ -170,7 +171,7 @@ def words(found: robots.Robot) -> dict[str, str]:
 
 
 def _write(section: yaml.MappingNode, found: robots.Robot, poses: Mapping[str, Any], names: Mapping[str, str], path: str) -> None:
-    """Puts a robot into a section, before what is there."""
+    """Insert a robot into a section, before the present elements."""
     description = found.description
     bodies = [
         {
@@ -202,7 +203,7 @@ def _write(section: yaml.MappingNode, found: robots.Robot, poses: Mapping[str, A
 
 
 def _inertial(body: jm.SpatialBody) -> dict[str, Any]:
-    """Returns mass and inertia as a config has them, left out where there is none."""
+    """Return mass and inertia in config form; zero values are omitted."""
     mass, inertia = float(body.mass), np.asarray(body.inertia, float)
     given = {"mass": mass} if mass else {}
     given |= {"inertia": inertia.tolist()} if np.any(inertia) else {}
@@ -210,7 +211,7 @@ def _inertial(body: jm.SpatialBody) -> dict[str, Any]:
 
 
 def _on_bodies(element: yaml.Node, found: robots.Robot, names: Mapping[str, str]) -> None:
-    """Moves an element of a config from links to bodies, in place; what is no element stays, for the checks to come."""
+    """Move an element of a config from links to bodies, in place; leave invalid elements to later checks."""
     if not isinstance(element, yaml.MappingNode):
         return
     values = {key.value: value for key, value in element.value}
@@ -227,7 +228,7 @@ def _on_bodies(element: yaml.Node, found: robots.Robot, names: Mapping[str, str]
 
 
 def _is_sound(kind: Kind, value: Any) -> bool:
-    """Returns whether a value of a config is what its field wants; axes are quaternions there."""
+    """Return whether a config value is valid for its field; axes are quaternions in configs."""
     if kind.names_body:
         return isinstance(value, str)
     if kind.plain == "quaternion" and not (isinstance(value, list) and len(value) == 4):
@@ -236,7 +237,7 @@ def _is_sound(kind: Kind, value: Any) -> bool:
 
 
 def _written(kind: Kind, value: Any, names: Mapping[str, str]) -> Any:
-    """Returns a value of an element as a config has it."""
+    """Return a value of an element in config form."""
     if kind.names_body:
         return names.get(value, value)
     numbers = np.asarray(value, float)

@@ -1,4 +1,4 @@
-"""A run: simulate, save, draw, report."""
+"""Simulate a config, save the results, and write plots and a report."""
 
 import pathlib
 
@@ -14,20 +14,21 @@ from jaxdae.app.shares import Shares
 def run(
     config: Config, worlds: Worlds, parent: pathlib.Path, console: rich.console.Console, source: str = "", devices: int | None = None
 ) -> Run:
-    """Runs a checked config into a new folder below `parent`.
+    """Run a checked config in a new folder below `parent`.
 
     Args:
         config: the config.
         worlds: its worlds, from `jaxdae.app.config.load`.
-        parent: where the run folder is made.
-        console: for progress.
+        parent: the parent of the new run folder.
+        console: the console for progress.
         source: the file of the config, for the record.
-        devices: among how many cores of a CPU, or devices, the worlds are divided; None for all.
+        devices: the number of CPU cores or devices that share the worlds; None for all.
 
     Raises:
-        Refused: no folder can be made there.
-        Failed: the disk let the run down on the way.
-        KeyboardInterrupt: with what is left behind in words. What was simulated is written, and the record says that it is not all.
+        Refused: the run folder cannot be created.
+        Failed: a disk error stopped the run.
+        KeyboardInterrupt: with a message about the saved part of the run. The simulated steps are written,
+            and the record marks the run as incomplete.
     """
     folder, record = begin(config, parent, source)
     with locks.lock(folder):

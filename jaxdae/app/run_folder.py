@@ -1,4 +1,4 @@
-"""Run folders: never the same one twice, and enough beside the results to know how they came about."""
+"""Run folders: a unique name for every run, and the origin of the results next to them."""
 
 import contextlib
 import datetime
@@ -33,14 +33,15 @@ CONTROLS = "controls.csv"
 OPTIMIZED = "optimized.yaml"
 MOTION = "motion"
 LOCK = "lock"
-_SAY_NONE = ("projection", "position")  # left out, they would mean their defaults
+_SAY_NONE = ("projection", "position")  # written as "none", because an omitted key means the default
 _PACKAGES = ("jaxdae", "jax", "jaxlib", "numpy", "scipy", "xarray", "zarr")
 
 
 def create(parent: pathlib.Path, name: str, now: datetime.datetime | None = None) -> pathlib.Path:
-    """Returns a new, empty run folder `parent/name-<UTC time>`, with `-2`, `-3`, ... where that exists.
+    """Return a new, empty run folder `parent/name-<UTC time>`, with `-2`, `-3`, ... if the name exists.
 
-    Creating a folder is atomic, so that runs started at the same moment, even by different processes, never share one.
+    Creating a folder is atomic. Runs started at the same moment, even by different processes, therefore never
+    share one.
     """
     now = now or datetime.datetime.now(datetime.UTC)
     parent.mkdir(parents=True, exist_ok=True)
@@ -58,33 +59,33 @@ def create(parent: pathlib.Path, name: str, now: datetime.datetime | None = None
 
 
 def write_config(folder: pathlib.Path, config: Config) -> None:
-    """Writes the resolved config, defaults included, so that `jaxdae run` can read it again."""
+    """Write the resolved config, including defaults, in a form that `jaxdae run` can read again."""
     text = yaml.safe_dump(resolved(config), sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
     files.write_text(folder / CONFIG, text)
 
 
 def write_record(folder: pathlib.Path, record: dict[str, Any]) -> None:
-    """Writes `run.json`, whole or not at all."""
+    """Write `run.json` atomically."""
     files.write_text(folder / RECORD, json.dumps(record, indent=2, default=str) + "\n")
 
 
 def read_record(folder: pathlib.Path) -> dict[str, Any]:
-    """Returns what `run.json` of a folder that this code made holds."""
+    """Return the contents of `run.json` of a trusted folder, without checks."""
     return json.loads((folder / RECORD).read_text(encoding="utf-8"))
 
 
 def incomplete(record: dict[str, Any]) -> str:
-    """Returns why the run of a record is not complete; empty of one that is."""
+    """Return the reason why the run of a record is incomplete, or an empty string for a complete run."""
     return "" if record["complete"] else record.get("stopped") or "it goes on at this moment, or was killed"
 
 
 def failed(error: OSError, folder: pathlib.Path, told: str) -> Failed:
-    """Returns what ends a run whose folder could not be written to on the way.
+    """Return the exception for a run whose folder could not be written.
 
     Args:
-        error: of the operating system.
+        error: the error of the operating system.
         folder: the run folder.
-        told: what is left behind and how to go on, in words; that holds where the folder is still there.
+        told: the saved results and the way to continue, in words; valid if the folder still exists.
     """
     if (folder / RECORD).exists():
         return Failed(f"{files.explained(error, folder)}; {told}")
@@ -94,7 +95,7 @@ def failed(error: OSError, folder: pathlib.Path, told: str) -> Failed:
 
 
 def digests(folder: pathlib.Path) -> dict[str, str]:
-    """Returns the SHA-256 of every file of the results, of a simulation or of a fit, by its path in the run folder."""
+    """Return the SHA-256 digests of all result files of a run, by their paths in the run folder."""
     candidates = [*(folder / RESULTS).rglob("*"), *(folder / name for name in (HISTORY, TUNED, CONTROLS, OPTIMIZED))]
     found = sorted(file for file in candidates if file.is_file() and file.suffix != files.PARTIAL)
     return {file.relative_to(folder).as_posix(): files.digest(file) for file in found}
@@ -102,7 +103,7 @@ def digests(folder: pathlib.Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def pictures(folder: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Gives an empty folder to draw into; what is drawn without an error takes its place in `plots`, the rest leaves no trace."""
+    """Yield an empty folder for plots; on success, move its files to `plots`, otherwise discard them."""
     with tempfile.TemporaryDirectory(prefix=f"{PLOTS}.", dir=folder) as place:
         yield pathlib.Path(place)
         (folder / PLOTS).mkdir(exist_ok=True)
@@ -113,17 +114,17 @@ def pictures(folder: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def resolved(config: Config) -> dict[str, Any]:
-    """Returns the config as plain values, defaults included; what was left out and has no value stays out."""
+    """Return the config as plain values including defaults, without keys that have no value."""
     return _without_none(config.model_dump(mode="json"))
 
 
 def environment(project: pathlib.Path) -> dict[str, Any]:
-    """Returns versions, hardware and the state of the project's git repository."""
+    """Return versions, hardware and the state of the project's git repository."""
     return {"versions": versions(), "hardware": hardware(), "git": git_state(project)}
 
 
 def versions() -> dict[str, str]:
-    """Returns the version of Python and of the packages that matter for the numbers."""
+    """Return the versions of Python and of the packages that affect the numbers."""
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -135,7 +136,7 @@ def versions() -> dict[str, str]:
 
 
 def hardware() -> dict[str, Any]:
-    """Returns the machine as JAX and the operating system see it."""
+    """Return a description of the machine from JAX and the operating system."""
     import jax
 
     return {
@@ -150,7 +151,7 @@ def hardware() -> dict[str, Any]:
 
 
 def git_state(project: pathlib.Path) -> dict[str, Any] | None:
-    """Returns commit and cleanness of the repository that holds a folder, None outside of one."""
+    """Return commit and number of changed files of the repository of a folder, or None without one."""
     commit = _git(project, "rev-parse", "HEAD")
     if commit is None:
         return None
@@ -158,7 +159,7 @@ def git_state(project: pathlib.Path) -> dict[str, Any] | None:
 
 
 def command_line() -> list[str]:
-    """Returns the command as it was typed, the program without its folder."""
+    """Return the command line as typed, without the folder of the program."""
     return [pathlib.Path(sys.argv[0]).name, *sys.argv[1:]]
 
 
@@ -179,7 +180,7 @@ def _processor() -> str:
 
 
 def _without_none(value: Any) -> Any:
-    """Returns the value as a config would be written: without what is left out, type and name first."""
+    """Return the value as in a config file: without None entries, type and name first."""
     if isinstance(value, dict):
         value = {key: value[key] for key in ("type", "name") if key in value} | value
         kept = {key: "none" if inside is None and key in _SAY_NONE else inside for key, inside in value.items()}

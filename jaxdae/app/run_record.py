@@ -1,4 +1,4 @@
-"""The record of a run from its begin to its end, its pictures and its report."""
+"""The record of a run from start to end, with its plots and its report."""
 
 import dataclasses
 import datetime
@@ -18,13 +18,13 @@ from jaxdae.app.simulate import Summary
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """What a run left behind.
+    """A finished run.
 
     Attributes:
         config: its config.
         folder: its folder.
-        summary: what the simulation was like.
-        record: what `run.json` holds.
+        summary: the summary of the simulation.
+        record: the contents of `run.json`.
     """
 
     config: Config
@@ -34,17 +34,17 @@ class Run:
 
 
 def draw_finished(draw: Callable[..., None], folder: pathlib.Path, config: Config, record: dict[str, Any]) -> None:
-    """Draws a run that has just finished, and says that its results are complete where that is stopped.
+    """Draw a run that has just finished; if drawing is interrupted, report that its results are complete.
 
     Args:
-        draw: of simulations or of fits.
+        draw: the drawing function for simulations or for fits.
         folder: the run folder.
         config: its config.
-        record: what its `run.json` holds.
+        record: the contents of its `run.json`.
 
     Raises:
-        Failed: the disk let the pictures down.
-        KeyboardInterrupt: with what is left behind in words.
+        Failed: a disk error prevented the plots.
+        KeyboardInterrupt: with a message about the saved results.
     """
     told = f"the results in {folder} are complete, and jaxdae plot {folder} draws them"
     try:
@@ -56,10 +56,10 @@ def draw_finished(draw: Callable[..., None], folder: pathlib.Path, config: Confi
 
 
 def begin(config: Config, parent: pathlib.Path, source: str = "") -> tuple[pathlib.Path, dict[str, Any]]:
-    """Returns a new run folder that holds the resolved config, and the record of a run that begins now.
+    """Return a new run folder with the resolved config, and the record of the run that starts now.
 
     Raises:
-        Refused: no such folder can be made; nothing is left of it.
+        Refused: the folder cannot be created; nothing is left of it.
     """
     started = datetime.datetime.now(datetime.UTC)
     record: dict[str, Any] = {
@@ -89,14 +89,14 @@ def begin(config: Config, parent: pathlib.Path, source: str = "") -> tuple[pathl
 
 
 def finish(folder: pathlib.Path, record: dict[str, Any], stopped: str = "", digests: dict[str, str] | None = None, **found: Any) -> None:
-    """Writes what a run found into its record, the digests of its results, and that it ended.
+    """Write the results and the end of a run into its record, with the digests of its result files.
 
     Args:
         folder: the run folder.
-        record: what `begin` returned.
-        stopped: why it ended before all was done; such a run is not complete.
-        digests: of the results; left out, as they lie on the disk now.
-        found: what is added to the record.
+        record: the record from `begin`.
+        stopped: the reason of an early end; the run is then incomplete.
+        digests: the digests of the results; by default, the digests of the files now on disk.
+        found: entries added to the record.
     """
     record |= found
     if stopped:
@@ -111,7 +111,7 @@ def finish(folder: pathlib.Path, record: dict[str, Any], stopped: str = "", dige
 
 
 def draw(folder: pathlib.Path, config: Config, record: dict[str, Any], pictures: bool) -> None:
-    """Draws the plots of a run, where they are wanted, and writes its report, over those that are there."""
+    """Draw the plots of a run if `pictures` is set, and write its report; replace existing files."""
     from jaxdae.app import plots, results
 
     shown = []
@@ -123,7 +123,7 @@ def draw(folder: pathlib.Path, config: Config, record: dict[str, Any], pictures:
 
 
 def table(config: Config, record: dict[str, Any]) -> rich.table.Table:
-    """Returns the summary of a run as a table for the console."""
+    """Return the summary of a run as a table for the console."""
     summary = rich.table.Table(title=config.title, title_justify="left", show_header=False)
     for label, value in report.rows(config, record):
         summary.add_row(label, value)

@@ -1,4 +1,7 @@
-"""The command line that experiments share: `python experiments/NAME.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]`."""
+"""The command line of experiments.
+
+Usage: `python experiments/NAME.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]`.
+"""
 
 import argparse
 import dataclasses
@@ -18,14 +21,14 @@ Model = TypeVar("Model", bound=pydantic.BaseModel)
 
 @dataclasses.dataclass(frozen=True)
 class Script:
-    """What an experiment was asked to do.
+    """The parsed command line of an experiment.
 
     Attributes:
         config: the checked config.
-        worlds: its worlds, loops closed.
+        worlds: its worlds, with closed loops.
         source: the file of the config.
-        out: where run folders are made.
-        console: where to print.
+        out: the parent of the run folders.
+        console: the output console.
     """
 
     config: Config
@@ -36,11 +39,11 @@ class Script:
 
 
 def script(default: str, about: str) -> Script:
-    """Returns what the command line of an experiment asks for; ends with exit code 2 where its config is wrong.
+    """Parse the command line of an experiment; exit with code 2 if its config has errors.
 
     Args:
-        default: the config without the argument CONFIG.
-        about: what the experiment does, for `--help`.
+        default: the config used without the argument CONFIG.
+        about: the description of the experiment for `--help`.
     """
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("config", metavar="CONFIG", nargs="?", default=default, help=f"default: {default}")
@@ -55,10 +58,10 @@ def script(default: str, about: str) -> Script:
 
 
 def settings(asked: Script, model: type[Model]) -> Model | None:
-    """Returns the section `experiment` of the config, checked; None where it is wrong, after every mistake is printed with its place.
+    """Return the checked `experiment` section of the config; if it has errors, print them and return None.
 
     Args:
-        asked: what `script` returned.
+        asked: the result of `script`.
         model: the model of the section.
     """
     try:

@@ -1,9 +1,9 @@
-"""Simulates the worlds of a run part by part, by one process or by many, so that nothing is lost where one of them ends early.
+"""Simulate the worlds of a run part by part, in one or many processes, without losing finished work.
 
-A run is its folder: config, record, an empty store made whole at the beginning, and the parts that were begun (`jaxdae.app.parts`). A
-process takes the worlds of its share, leaves out what is complete, goes on where checkpoints are, and fills its regions of the store. Who
-sees all parts complete ends the run: what they were like goes into `run.json`, and the folder of parts goes. Processes share nothing but
-files.
+A run consists of its folder: config, record, a store that is created completely at the start, and the started
+parts (`jaxdae.app.parts`). A process takes the worlds of its share, skips complete parts, resumes from
+checkpoints and fills its regions of the store. The process that sees all parts complete finishes the run: it
+writes their summaries into `run.json` and deletes the folder of parts. Processes share nothing but files.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ SECONDS_BETWEEN_LOOKS = 1.0
 
 
 def grid_of(config: Config, worlds: Worlds) -> Grid:
-    """Returns how the results of a config are cut."""
+    """Return the chunking of the results of a config."""
     return grid(config, results.entry_bytes(worlds.one()[0], 8 if config.precision == "float64" else 4))
 
 
@@ -44,14 +44,14 @@ class Shares:
 
     Attributes:
         folder: the folder.
-        record: what its `run.json` holds.
+        record: the contents of its `run.json`.
         config: the config of the run.
         worlds: all of its worlds at their starts.
-        console: for progress.
-        number: the number of this process among those that share the run; None where it is alone.
-        mesh: the devices of this process; None as `devices` says.
-        devices: how many cores or devices are used; None as the config says, all by default.
-        reports: whether this process says how far all of them are.
+        console: the console for progress.
+        number: the number of this process among the processes of the run; None for a single process.
+        mesh: the devices of this process; None to follow `devices`.
+        devices: the number of cores or devices; None to follow the config, which defaults to all.
+        reports: whether this process reports the joint progress of all processes.
     """
 
     folder: pathlib.Path
@@ -65,17 +65,17 @@ class Shares:
     reports: bool = False
 
     def __post_init__(self) -> None:
-        """Looks how the results are cut."""
+        """Determine the chunking of the results."""
         self.grid = grid_of(self.config, self.worlds)
         self._clock = time.perf_counter()
-        self._shown: dict[Range, int] = {}  # Instants in the store of parts that were stopped, the last chunk not whole.
+        self._shown: dict[Range, int] = {}  # stored instants of interrupted parts
 
     def all(self) -> Run:
-        """Simulates all worlds that are not complete, and ends the run.
+        """Simulate all incomplete worlds, and finish the run.
 
         Raises:
-            Failed: the disk let the run down on the way.
-            KeyboardInterrupt: with what is left behind in words.
+            Failed: a disk error stopped the run.
+            KeyboardInterrupt: with a message about the saved part of the run.
         """
         stopped = ""
         try:
@@ -94,9 +94,10 @@ class Shares:
         return Run(self.config, self.folder, self._summary, self.record)
 
     def _go_on(self) -> bool:
-        """Takes back what the record says of an end before; returns whether the run goes on: another process may have ended it meanwhile.
+        """Remove an earlier stop from the record; return whether the run is still incomplete.
 
-        Called while the lock of a part is held: who stops the run after that sees it, and leaves the record as it is here.
+        Another process may have finished the run in the meantime. Call this method while the lock of a part
+        is held: a process that stops the run later sees the lock and leaves the record unchanged.
         """
         self._forget_end()
         with locks.turn(self.folder):
@@ -107,7 +108,7 @@ class Shares:
 
     @property
     def _ended(self) -> bool:
-        """Whether the run is complete by now, in which case nothing is left of what was known of its parts."""
+        """Whether the run is complete by now; the folder of its parts is then deleted."""
         return run_folder.read_record(self.folder)["complete"]
 
     def _check_not_ended(self) -> None:
@@ -119,12 +120,13 @@ class Shares:
             self.record.pop(key, None)
 
     def share(self, index: int, count: int) -> str:
-        """Simulates the worlds of a share that are not complete; returns what was done in words.
+        """Simulate the incomplete worlds of a share, and return a summary in words.
 
         Raises:
-            Refused: more shares than there can be, or another process works on one of these worlds.
-            Failed: the disk let the run down on the way.
-            KeyboardInterrupt: with what is left behind in words.
+            Refused: `count` exceeds the possible number of shares, or another process works on one of these
+                worlds.
+            Failed: a disk error stopped the run.
+            KeyboardInterrupt: with a message about the saved part of the run.
         """
         within = self.grid.share(index, count)
         told = f"chunk {index} of {count}, worlds {within[0]} to {within[1] - 1}"
@@ -138,7 +140,7 @@ class Shares:
         return f"{told}: {'complete' if done else 'was complete before'}"
 
     def failed(self, index: int, count: int) -> str:
-        """Returns how many worlds of a share that is complete failed, and how; empty where none did."""
+        """Return the number and the statuses of failed worlds of a complete share; empty without failures."""
         within = self.grid.share(index, count)
         ended = results.last_status(self.folder / run_folder.RESULTS, within)
         failed = {name: number for name, number in ended.items() if name != Status.OK.name}
@@ -146,12 +148,13 @@ class Shares:
         return f"{sum(failed.values())} of worlds {within[0]} to {within[1] - 1} failed: {how}" if failed else ""
 
     def wait(self) -> None:
-        """Waits until the worlds of other processes are complete, too.
+        """Wait until the worlds of other processes are complete.
 
-        By looking at their files: an exchange between the processes has a time limit of XLA's, and others may need hours more.
+        This method polls files, because XLA limits the duration of an exchange between processes, and other
+        processes may need hours more.
 
         Raises:
-            KeyboardInterrupt: with what is left behind in words.
+            KeyboardInterrupt: with a message about the saved part of the run.
         """
         said = time.monotonic()
         try:
@@ -169,10 +172,10 @@ class Shares:
         return watch.far(self._parts(), self.grid.size, self.config.steps)
 
     def merge(self, asked: str = "merge") -> Run:
-        """Ends a run whose parts are all complete.
+        """Finish a run whose parts are all complete.
 
         Raises:
-            Refused: parts are missing or not complete, with their worlds.
+            Refused: parts are missing or incomplete; the message lists their worlds.
         """
         self._check_not_ended()
         complete, begun = self._found()
@@ -189,7 +192,7 @@ class Shares:
         return Run(self.config, self.folder, self._summary, self.record)
 
     def _found(self) -> tuple[list[Range], list[Range]]:
-        """Returns the parts that are complete and those that were begun, of this run and no other."""
+        """Return the complete and the incomplete parts of this run; reject parts of other runs."""
         found = self._parts()
         return [part.worlds for part in found if part.complete], [part.worlds for part in found if not part.complete]
 
@@ -205,24 +208,25 @@ class Shares:
         return found
 
     def _planned(self, within: Range) -> list[Range]:
-        """Returns the parts of some worlds that are not complete, in order."""
+        """Return the incomplete parts of some worlds, in order."""
         complete, begun = self._found()
-        # Whoever ends a run writes that it is complete, and then removes what is known of its parts.
+        # A process that finishes a run first marks it as complete, and then deletes the folder of its parts.
         if self._ended:
             return []
-        # Somebody cut the run otherwise before: a part that was begun belongs to who has its first world.
+        # An earlier process may have used another partition: a started part belongs to the share with its
+        # first world.
         mine = [worlds for worlds in begun if within[0] <= worlds[0] < within[1]]
         return sorted(mine + self.grid.parts(within, complete + begun))
 
     def _simulate(self, within: Range) -> int:
-        """Simulates what is not complete of some worlds; returns how many parts that were."""
+        """Simulate the incomplete parts of some worlds, and return the number of simulated parts."""
         planned, count = self._planned(within), 0
         if not planned:
             return 0
         try:
             self._check(within)
         except Refused:
-            # Whoever has ended the run meanwhile has removed the lists of its files.
+            # Another process may have finished the run and removed the lists of its files.
             if self._ended:
                 return 0
             raise
@@ -239,7 +243,7 @@ class Shares:
                 worlds = planned[0]
                 size = worlds[1] - worlds[0]
                 with parts.locked(self.folder, worlds):
-                    # Once more: who held the lock a moment ago may have completed these worlds.
+                    # Check again: the previous holder of the lock may just have completed these worlds.
                     if worlds in self._planned(within) and self._go_on():
                         working = _Working(self, simulator, metrics, worlds)
                         working.run(lambda done, size=size, before=finished: progress.update(before + done * size))
@@ -248,7 +252,7 @@ class Shares:
         return count
 
     def _check(self, within: Range) -> None:
-        """Makes the store where nothing was begun yet; otherwise looks whether what was written of some worlds is still there."""
+        """Create the store of a new run; otherwise verify the written files of some worlds."""
         found = self._parts()
         if not found and not (self.folder / run_folder.RESULTS).exists():
             system, listed = self.worlds.one()[0], self.folder / parts.STORE
@@ -258,16 +262,17 @@ class Shares:
         parts.check_written(self.folder, self.grid, [part for part in found if within[0] <= part.worlds[0] < within[1]])
 
     def _end(self, stopped: str) -> None:
-        """Writes the record of the run: complete, or stopped and what there is; nothing where it is stopped and others go on with it."""
+        """Write the record of a complete or stopped run, unless other processes continue a stopped run."""
         self._check_not_ended()
         found = [part for part in parts.found(self.folder) if stopped or part.complete]
-        if not stopped:  # Other jobs may go on writing otherwise.
+        if not stopped:  # Other jobs may still be writing otherwise.
             for folder in (self.folder / run_folder.RESULTS).glob("**/"):
                 files.remove_leftovers(folder)
         busy = bool(stopped) and parts.at_work(self.folder)
         digests = {} if busy else run_folder.digests(self.folder)
         if not stopped:
-            # What is declared complete is looked at once more: it may have been changed while the rest was simulated.
+            # Verify all files again before marking the run as complete: a file may have changed during the
+            # simulation.
             inside = {name.removeprefix(f"{run_folder.RESULTS}/"): digest for name, digest in digests.items()}
             parts.check_store(self.folder, inside.get)
             parts.check_written(self.folder, self.grid, found, inside.get)
@@ -277,7 +282,7 @@ class Shares:
         self._forget_end()
         told: dict[str, Any] = {}
         written = [[*part.worlds, self._shown.get(part.worlds, part.told["written"])] for part in found]
-        # Without the nominal world there is nothing to draw.
+        # Plots need the nominal world.
         if any(first == 0 and entries for first, _, entries in written):
             told = {"results": _results(self.config, summary), "layout": summary.layout, "timing": self._timing(summary)}
         if stopped:
@@ -291,11 +296,11 @@ class Shares:
             shutil.rmtree(self.folder / parts.FOLDER, ignore_errors=True)
 
     def shown(self, worlds: Range, entries: int) -> None:
-        """Notes how many instants of a part that is stopped are in the store for somebody who looks."""
+        """Record the number of stored instants of an interrupted part, including an incomplete chunk."""
         self._shown[worlds] = entries
 
     def _which(self, found: list[parts.Found]) -> str:
-        """Returns how many worlds are complete, where worlds are simulated one part after the other."""
+        """Return the number of complete worlds in words, if the run has several parts."""
         if self.grid.part >= self.grid.size:
             return ""
         count = sum(part.worlds[1] - part.worlds[0] for part in found if part.complete)
@@ -309,9 +314,9 @@ class Shares:
         return f"{self.folder} is not complete; {way_on}"
 
     def _interrupted(self) -> str:
-        """Writes the report of an interrupted run, and returns what it left behind in words."""
+        """Write the report of an interrupted run, and return a message about its saved part."""
         told = f"{self.folder} is not complete: {self.record['stopped']}; {self._way_on}"
-        if "results" not in self.record:  # No nominal world to be drawn, or others go on.
+        if "results" not in self.record:  # The nominal world is missing, or other processes continue.
             return told
         try:
             report.write(self.folder / run_folder.REPORT, self.config, self.record, [])
@@ -331,7 +336,7 @@ class Shares:
 
 
 class _Working:
-    """A part that is simulated now."""
+    """The simulation of one part."""
 
     def __init__(self, run: Shares, simulator: Simulator, metrics: Metrics, worlds: Range):
         self._run, self._simulator, self._metrics, self._range = run, simulator, metrics, worlds
@@ -351,7 +356,7 @@ class _Working:
         self._part = Part(worlds[0], run.grid.size, carried, done)
 
     def run(self, progress: Any) -> None:
-        """Simulates the part to its end; where it is stopped before, writes what there is and where to go on."""
+        """Simulate the part to its end; on an interrupt, write the results so far and a checkpoint."""
         self._metrics.begin(self._part.done)
         try:
             self._simulator.run(self._worlds, self._writer.add, progress, self._summary, self._part, self._after_block)
@@ -377,7 +382,7 @@ class _Working:
 
 
 def _results(config: Config, summary: Summary) -> dict[str, Any]:
-    """Return what `run.json` holds of a simulation, with the verdicts."""
+    """Return the results section of `run.json` for a simulation, with the verdicts."""
     energy = verdicts.energy_balance(config, summary)
     return {
         "largest_violation": summary.largest_violation,

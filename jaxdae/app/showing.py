@@ -1,4 +1,4 @@
-"""The commands that show what a run left behind: view, plot and export."""
+"""The commands that show the results of a run: view, plot and export."""
 
 import contextlib
 import pathlib
@@ -26,7 +26,10 @@ def view(
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Of the server on this machine.")] = 8080,
     robot: Annotated[pathlib.Path | None, _ROBOT] = None,
 ) -> None:
-    """Show a run in the browser, live: play, scrub, pick worlds, frames, joints, forces and reactions. Ctrl-C ends it."""
+    """Show a run live in the browser; Ctrl-C ends it.
+
+    Play, scrub, and pick worlds, frames, joints, forces and reactions.
+    """
     from jaxdae.app.view import live
 
     with _extra():
@@ -41,7 +44,7 @@ def view(
 
 
 def _moving(folder: pathlib.Path) -> Any:
-    """Opens a run that holds a motion, and says so where it is not all of it."""
+    """Open a run with a motion, and print a note if it is incomplete."""
     from jaxdae.app import opened
 
     found = opened.with_results(folder)
@@ -59,7 +62,7 @@ def _note_incomplete(found: Any) -> None:
 
 @contextlib.contextmanager
 def _extra() -> Iterator[None]:
-    """Ends the command where a package of an extra is missing."""
+    """End the command if a package of an extra is missing."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -76,7 +79,7 @@ def plot(
     overlay: Annotated[bool, _OVERLAY] = False,
     robot: Annotated[pathlib.Path | None, _ROBOT] = None,
 ) -> None:
-    """Redraw plots and report of a run, or write its scene for browsers."""
+    """Redraw the plots and the report of a run, or write its scene for browsers."""
     from jaxdae.app import files, opened, run_folder, verdicts
 
     if html:
@@ -106,7 +109,7 @@ def export(
     worlds: Annotated[int | None, _WORLDS] = None,
     out: Annotated[pathlib.Path | None, typer.Option("--out", help="The file; left out: in the run folder.")] = None,
 ) -> None:
-    """Write the results of a run for other programs; docs/results.md says what the files hold."""
+    """Write the results of a run for other programs; docs/results.md describes the files."""
     from jaxdae.app import files
     from jaxdae.app.export import FORMATS
     from jaxdae.app.export import export as written

@@ -1,7 +1,7 @@
-"""Runs worlds of a config block by block, so that progress shows and results reach the disk on the way.
+"""Simulate the worlds of a config block by block, to show progress and to write results during the run.
 
-A block is one compiled rollout of a fixed number of steps with what the reports need at each saved state; the host only
-loops. The result is that of one rollout over all steps.
+A block is one compiled rollout of a fixed number of steps, including the reported quantities of each saved
+state. The host only loops over blocks. The result equals the result of one rollout over all steps.
 """
 
 import concurrent.futures
@@ -36,26 +36,28 @@ Sink = Callable[[np.ndarray, dict[str, np.ndarray]], None]
 
 @dataclasses.dataclass
 class Summary:
-    """What a simulation was like.
+    """The summary of a simulation.
 
     Attributes:
-        largest_violation: over all worlds and steps, in units of the rows.
-        largest_velocity_violation: the same of the velocities.
-        largest_velocity: over all worlds and saved states, in m/s or rad/s.
-        energy_balance_error: largest |E - E(0) - work| in J over all steps, of the world with the worst balance.
-        energy_exchanged: the energy in J that this world exchanged: the largest of its kinetic energy, the range of its
-            potential energy and the range of the work on it.
-        energy_balance_relative: that error over the energy exchanged.
+        largest_violation: the maximum over all worlds and steps, in units of the rows.
+        largest_velocity_violation: the maximum for the velocity constraints.
+        largest_velocity: the maximum over all worlds and saved states, in m/s or rad/s.
+        energy_balance_error: largest |E - E(0) - work| in J over all steps, of the world with the worst
+            balance.
+        energy_exchanged: the energy in J that this world exchanged: the largest of its kinetic energy, the
+            range of its potential energy and the range of the work on it.
+        energy_balance_relative: `energy_balance_error` over `energy_exchanged`.
         energy_balance_world: the number of this world.
-        status: how many worlds ended with which status.
-        failure: the first failure in words, empty without one.
-        failed_first: its saved entry and its world, by which the first one of several parts is found; empty without one.
-        steps: how many steps were done.
-        compile_s: seconds spent on compiling.
-        simulate_s: seconds spent on simulating.
-        layout: on how many devices the worlds ran, how many at a time on each, in how many chunks, how many copies were added, in how
-            many threads, and the bytes that the compiled program needs in all of them.
-            `kernel` is "fused" or "xla"; `fallback` is the reason why XLA runs a config that selects fused kernels.
+        status: the number of worlds per final status.
+        failure: the first failure in words; empty without a failure.
+        failed_first: its saved entry and its world, to find the first failure among several parts; empty
+            without a failure.
+        steps: the number of completed steps.
+        compile_s: compilation time in s.
+        simulate_s: simulation time in s.
+        layout: the number of devices, worlds per device at a time, chunks, added copies of worlds and
+            threads, and the bytes that the compiled program needs in all threads. `kernel` is "fused" or
+            "xla"; `fallback` is the reason why XLA runs a config that selects fused kernels.
     """
 
     largest_violation: float = 0.0
@@ -76,12 +78,12 @@ class Summary:
 
 @dataclasses.dataclass(frozen=True)
 class Carried:
-    """Where a simulation stands after a block: from here it goes on as if it had not stopped, bit for bit.
+    """The state of a simulation after a block, from which it resumes bit for bit.
 
     Attributes:
         state: the states (world, ...).
-        status: how each world fares (world,).
-        memory: what the integrators carry, with their energy accounts, (world, ...).
+        status: the status of each world (world,).
+        memory: the memories of the integrators, with their energy accounts, (world, ...).
     """
 
     state: jaxdae.State
@@ -91,13 +93,13 @@ class Carried:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Which worlds of a run are simulated, and from where on.
+    """The simulated worlds of a run, and their starting point.
 
     Attributes:
-        first: the number of the first of them.
-        of: how many the run has.
-        carried: where it goes on; None at the start.
-        done: steps that were done before.
+        first: the number of the first world of the part.
+        of: the number of worlds of the run.
+        carried: the state to resume from; None at the start.
+        done: the number of steps completed before.
     """
 
     first: int = 0
@@ -107,20 +109,21 @@ class Part:
 
 
 class Simulator:
-    """The compiled program of a config, for any of its worlds; call it inside `precision`.
+    """The compiled program of a config, for any of its worlds; use it inside `precision`.
 
     Args:
         config: the config.
-        block: saved states that are computed at a time.
-        mesh: the devices; None for all that JAX sees.
-        threads: among how many threads the worlds are divided, each of which runs the program of its share; on a CPU, where the compiler
-            gives the operations of one program to other cores only where they are large.
-        most: the worlds of the largest part, whose program also serves parts that are one chunk of worlds smaller; 0 where
-            there is one part only.
+        block: the number of saved states per block.
+        mesh: the devices; None for all devices that JAX sees.
+        threads: the number of threads that share the worlds. Each thread runs the program of its share. Use
+            several threads on a CPU, where the compiler distributes only large operations of one program over
+            cores.
+        most: the number of worlds of the largest part, whose program also serves parts that are one chunk of
+            worlds smaller; 0 for a single part.
     """
 
     def __init__(self, config: Config, block: int, mesh: jax.sharding.Mesh | None = None, threads: int = 1, most: int = 0):
-        """Compiles nothing yet."""
+        """Store the settings; compile nothing yet."""
         self._config, self._block, self._threads, self._most = config, block, threads, most
         self._layout = jaxdae.Layout(mesh=mesh, chunk=config.layout.chunk, kernel=config.layout.selected_kernel)
         self._fallback = ""
@@ -128,9 +131,9 @@ class Simulator:
         self._memory: Any = None
 
     def carried(self, worlds: Worlds) -> Carried:
-        """Returns where worlds stand at their start."""
+        """Return the carried state of worlds at their start."""
         worlds = self._accounted(worlds)
-        if self._memory is None:  # One for all parts, which have the same axes: it is traced once for each number of worlds.
+        if self._memory is None:  # shared by all parts: one trace per number of worlds
             self._memory = jax.jit(partial(_first_memory, (worlds.system_axes, worlds.integrator_axes)))
         memory = self._memory(worlds.system, worlds.integrator, worlds.state)
         return Carried(worlds.state, jnp.zeros(worlds.size, jnp.int32), memory)
@@ -149,16 +152,17 @@ class Simulator:
         part: Part | None = None,
         saved: Callable[[Carried], None] = lambda carried: None,
     ) -> Summary:
-        """Returns the summary of a simulation.
+        """Simulate worlds to the end of the run, and return the summary.
 
         Args:
             worlds: the worlds.
-            sink: takes blocks of saved states: instants (time,) in s, and arrays (world, time, ...) by the names of
-                `jaxdae.app.results.variables`. The first block begins with the start state.
-            progress: told the number of steps done after each block.
-            summary: filled block by block, so that a caller whose simulation was interrupted knows what there is; left out, a new one.
-            part: which worlds these are; left out, all of the config, from their start.
-            saved: told after each block where the simulation stands.
+            sink: receives blocks of saved states: instants (time,) in s, and arrays (world, time, ...) by the
+                names of `jaxdae.app.results.variables`. The first block begins with the start state.
+            progress: receives the number of completed steps after each block.
+            summary: updated after each block, so that the caller has a summary even after an interrupt; by
+                default, a new one.
+            part: the part that these worlds form; by default, all worlds of the config, from their start.
+            saved: receives the carried state after each block.
         """
         config = self._config
         summary = Summary() if summary is None else summary
@@ -200,9 +204,10 @@ class Simulator:
         return summary
 
     def _divided(self, worlds: Worlds) -> tuple[list[Range], dict[str, Any]]:
-        """Returns the worlds (first, behind the last) of each call of the program, and where they run, for the record.
+        """Return the worlds (first, past the last) of each program call, and their placement for the record.
 
-        On a CPU a call is for one chunk: a loop over chunks inside of the program rounds otherwise than the program of one chunk.
+        On a CPU, each call handles one chunk: a loop over chunks inside the program rounds differently than
+        the program of one chunk.
         """
         q, nv = worlds.state.q, worlds.state.v.shape[-1]
         together = 1 if on_accelerator() else lanes(q.dtype)
@@ -220,7 +225,7 @@ class Simulator:
         return [(first, first + placed.chunk) for first in range(0, worlds.size, placed.chunk)], told
 
     def _compiled(self, worlds: Worlds, stand: Any, dt: Any) -> Any:
-        """Returns the program for worlds of this number."""
+        """Return the compiled program for this number of worlds."""
         if worlds.size not in self._programs:
             axes, every = (worlds.system_axes, worlds.integrator_axes), self._config.save_every
             block = partial(_block, axes, self._layout, self._block * every, every)
@@ -234,7 +239,7 @@ class Simulator:
         return self._programs[worlds.size]
 
     def _kernel(self) -> dict[str, str]:
-        """Return the kind of the compiled program, for the record, and the reason if it is not the selected one."""
+        """Return the kernel of the compiled program for the record, and the reason for a fallback."""
         if self._layout.kernel is None or self._fallback:
             return {"kernel": "xla"} | ({"fallback": self._fallback} if self._fallback else {})
         return {"kernel": "fused"}
@@ -254,16 +259,17 @@ def _one_thread_per_kernel() -> Iterator[None]:
 
 
 def _bytes(program: Any) -> int:
-    """Returns the bytes that one call of a compiled program needs."""
+    """Return the bytes that one call of a compiled program needs."""
     needs = program.memory_analysis()
     return needs.temp_size_in_bytes + needs.argument_size_in_bytes + needs.output_size_in_bytes
 
 
 def _shares(size: int, threads: int, together: int) -> list[Range]:
-    """Returns the worlds of each thread (first, behind the last), as many for each, so that one program serves all.
+    """Return the worlds of each thread (first, past the last), in shares of equal size for one program.
 
-    Where there are fewer worlds than that, copies of the last one are computed, too. No share is one world alone, and all are multiples
-    of `together`: no bit of a world then depends on how many there are.
+    If the run has fewer worlds than the shares, the program also computes copies of the last world. No share
+    has only one world (unless the run has one), and all shares are multiples of `together`. The bits of a
+    world therefore do not depend on the number of worlds.
     """
     each = -(-size // threads)
     each = -(-each // together) * together if size > 1 else 1
@@ -272,7 +278,7 @@ def _shares(size: int, threads: int, together: int) -> list[Range]:
 
 
 def _side_by_side(function: Callable[[int], Any], count: int, threads: int) -> list[Any]:
-    """Returns what a function returns for the numbers below a count, among so many threads."""
+    """Return the results of a function for the indices below `count`, computed in several threads."""
     if threads == 1:
         return [function(index) for index in range(count)]
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
@@ -280,7 +286,7 @@ def _side_by_side(function: Callable[[int], Any], count: int, threads: int) -> l
 
 
 def _whole(trees: Any, size: int) -> Any:
-    """Returns what all threads found of so many worlds, (world, ...), on the host."""
+    """Return the joined results of all threads for `size` worlds, (world, ...), on the host."""
     if len(trees) == 1:
         return jax.tree.map(lambda x: local(x)[:size], trees[0])
     return jax.tree.map(lambda *x: np.concatenate([local(part) for part in x])[:size], *trees)
@@ -290,7 +296,7 @@ def _whole(trees: Any, size: int) -> Any:
 
 
 def _first_memory(axes: Any, system: Any, integrator: Any, state: Any) -> Any:
-    """Returns what the integrator carries before the first step, (world, ...)."""
+    """Return the memory of the integrator before the first step, (world, ...)."""
     return jax.vmap(lambda s, i, x: i.init(s, x), in_axes=(*axes, 0))(system, integrator, state)
 
 
@@ -306,7 +312,10 @@ def _block(
     memory: Any,
     dt: Any,
 ) -> tuple[Any, Any, Any, dict[str, Any]]:
-    """Returns state, status and memory after a block, and what is saved of its start and its steps, (world, time, ...)."""
+    """Return state, status and memory after a block, and its saved quantities (world, time, ...).
+
+    The saved quantities include the start of the block.
+    """
     counts: Any = {"steps": steps, "save_every": every}
     if status.shape[0] == 1 and layout.kernel is None:
         one, method = (_first(tree, kind) for tree, kind in zip((system, integrator), axes, strict=True))
@@ -315,7 +324,7 @@ def _block(
     else:
         given: Any = {"memory": memory, "layout": layout} | counts
         trajectory = jaxdae.batch_rollout(system, integrator, state, dt=dt, in_axes=(*axes, 0, None), **given)
-    # A world that failed in an earlier block stays where it is, and says so.
+    # A world that failed in an earlier block keeps its state and status.
     failed = status != jaxdae.Status.OK
     info = trajectory.info
     saved = jax.tree.map(lambda x, old: jnp.where(_over(failed, x), old[:, None], x), trajectory.state, state)
@@ -345,7 +354,7 @@ def _block(
 def _accounts(begin: Account, after: Account, end: Account, status: Any) -> Account:
     """Return the accounts (world, time) at the start of a block and at its saved states.
 
-    A failed world has the account `end` of its last good state, where it stays.
+    After a failure, a world keeps the account `end` of its last good state.
     """
 
     def joined(old: Any, new: Any, last: Any) -> Any:
@@ -368,14 +377,14 @@ def _first(tree: Any, axes: Any) -> Any:
 
 
 class _Track:
-    """Hands blocks on to the sink, and carries the extremes from block to block."""
+    """Pass blocks to the sink, and update the extremes over all blocks."""
 
     def __init__(self, config: Config, worlds: Worlds, summary: Summary, sink: Sink, part: Part):
         self._config, self._worlds, self._summary, self._sink, self._part = config, worlds, summary, sink, part
         self._is_first = part.carried is None
 
     def take(self, instants: np.ndarray, block: dict[str, Any]) -> None:
-        """Takes a block: instants (time,) with its start, arrays (world, at least time, ...), and the energy accounts."""
+        """Process a block: instants (time,) with its start, arrays (world, time or more, ...), accounts."""
         accounts, last = block.pop("account", None), len(instants) - 1
         block = {name: x[:, : len(instants)] for name, x in block.items()}
         if self._is_first:
@@ -386,7 +395,7 @@ class _Track:
             instants, block = instants[1:], {name: x[:, 1:] for name, x in block.items()}
         self._look(instants, block)
         if accounts is not None:
-            # A block may reach beyond the end of the run.
+            # A block may extend beyond the end of the run.
             self._balance(jax.tree.map(lambda x: x[:, last], accounts))
         self._is_first = False
         self._sink(instants, block)
@@ -413,7 +422,7 @@ class _Track:
         summary.status = dict(zip(names, counts.tolist(), strict=True))
 
     def _balance(self, account: Account) -> None:
-        """Note the world with the worst energy balance so far."""
+        """Record the world with the worst energy balance so far."""
         relative, exchanged = relative_error(account, self._config.precision)
         world = int(np.argmax(relative))
         self._summary.energy_balance_relative = float(relative[world])

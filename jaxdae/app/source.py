@@ -1,10 +1,10 @@
-"""Reads a config file so that every value remembers where it was written.
+"""Read a config file and record the origin of every value.
 
-YAML is composed into nodes, `--set` overrides are grafted into the nodes, and only then the nodes become plain Python
-values; a key that stands twice in a mapping is an error. A place in the config is a *location*: a tuple of keys and
-list indices. It is written with dots, elements of a list by their names: `mechanism.bodies.crank.mass`. The leading
-`mechanism.` may be left out, and `x`, `y`, `theta`, in space `x`, `y`, `z`, name the entries of a vector, `w`, `x`, `y`, `z` those of
-a quaternion.
+The reader composes YAML into nodes, grafts `--set` overrides into the nodes, and then converts the nodes to
+plain Python values. A duplicate key in a mapping is an error. A place in the config is a *location*: a tuple
+of keys and list indices. Its text form has dots, with list elements by name: `mechanism.bodies.crank.mass`.
+The leading `mechanism.` is optional. `x`, `y`, `theta` (in space `x`, `y`, `z`) name the entries of a vector,
+and `w`, `x`, `y`, `z` name the entries of a quaternion.
 """
 
 import pathlib
@@ -34,7 +34,7 @@ _ENTRIES: dict[int, tuple[dict[str, int], ...]] = {
 _WRITTEN_OUT = ("vehicle", "wheels")
 _SECTIONS_OF_MECHANISM = ("bodies", "rotors", "joints", "forces", "gravity", "space", "coordinates", "cut", "terrain", *_WRITTEN_OUT)
 Defaults = Callable[[tuple[str, ...], Callable[[tuple[str, ...]], str | None]], Any]
-"""Keys, and what tells the text that is written at keys -> what a config holds there where nothing is written."""
+"""A function from keys, and a lookup of the text at other keys, to the default value at these keys."""
 
 
 def _no_defaults(path: tuple[str, ...], written: Callable[[tuple[str, ...]], str | None]) -> Any:
@@ -45,25 +45,25 @@ _DOTTED_KEYS = ("positions", "velocities")
 
 
 class Document:
-    """A config file with its overrides: plain values in `data`, and the place of each of them.
+    """A config file with its overrides: plain values in `data`, and the origin of each value.
 
     Attributes:
         data: the values, as dictionaries, lists, text, numbers, truth values and None.
-        problems: mistakes in the YAML itself and in the overrides.
-        name: the file, as it was given.
+        problems: errors in the YAML itself and in the overrides.
+        name: the file name as given.
     """
 
     def __init__(self, name: str, text: str, overrides: tuple[str, ...] = (), defaults: Defaults = _no_defaults):
-        """Reads a config from its text.
+        """Read a config from its text.
 
         Args:
-            name: the file, as messages should call it.
+            name: the file name in messages.
             text: YAML.
-            overrides: `path.to.key=value` each, the value in YAML.
-            defaults: what the config holds at keys where nothing is written; None where it holds nothing.
+            overrides: entries `path.to.key=value`, with the value in YAML.
+            defaults: the default value at omitted keys; None without a default.
 
         Raises:
-            ConfigError: where the text is no YAML at all, so that nothing else can be looked at.
+            ConfigError: the text is not YAML, so no further check is possible.
         """
         self.name = name
         self.problems: list[Problem] = []
@@ -71,7 +71,8 @@ class Document:
         self._root = self._compose(text, name)
         self.hidden, self._wheels = False, []
         self._write_out_robot(name)
-        # What is written out has to be whole before; whatever it is written out as can be changed after.
+        # Overrides of expanded sections apply before the expansion; overrides of its results apply
+        # afterwards.
         before = [_of_written_out(override) for override in overrides]
         for override in (each for each, early in zip(overrides, before, strict=True) if early):
             self._override(override)
@@ -84,13 +85,13 @@ class Document:
     # places
 
     def problem(self, location: Location, got: str, expected: str, remedy: str = "", *, key: bool = False) -> Problem:
-        """Returns a problem at a location; `key` points at the key instead of its value."""
+        """Return a problem at a location; `key` points at the key instead of its value."""
         node = self._nearest(location, key)
         where, line = self._where(node)
         return Problem(where, self.path(location), got, expected, remedy, line)
 
     def path(self, location: Location) -> str:
-        """Returns a location in the words of `--set`, elements of lists by name where they have one."""
+        """Return a location in the notation of `--set`, with list elements by name if they have one."""
         words: list[str] = []
         value: object = self.data
         for part in location:
@@ -102,13 +103,13 @@ class Document:
             else:
                 words.append(str(part))
             value = inside
-        # Joints that were written as wheels.
+        # Joints from the wheels section.
         if location[:2] == ("mechanism", "joints") and any(self._nearest(location[:3], False) is wheel for wheel in self._wheels):
             words[1] = "wheels"
         return ".".join(words)
 
     def line(self, location: Location) -> str:
-        """Returns the file and line (or the override) of a location."""
+        """Return the file and line (or the override) of a location."""
         return self._where(self._nearest(location, key=False))[0]
 
     def _where(self, node: yaml.Node) -> tuple[str, int]:
@@ -213,14 +214,14 @@ class Document:
         return mapping
 
     def _mechanism(self, *keys: str) -> yaml.MappingNode | None:
-        """Returns the section of the mechanism where it has one of some keys."""
+        """Return the mechanism section if it has any of some keys."""
         sections = self._root.value if isinstance(self._root, yaml.MappingNode) else ()
         section = next((value for key, value in sections if key_text(key) == "mechanism"), None)
         has = isinstance(section, yaml.MappingNode) and any(key_text(key) in keys for key, _ in section.value)
         return section if has else None
 
     def _write_out_vehicle(self) -> None:
-        """Writes out a vehicle, and wheels that are given beside bodies."""
+        """Expand a vehicle, and wheels next to bodies."""
         section = self._mechanism(*_WRITTEN_OUT)
         if section is not None:
             from jaxdae.app import vehicle
@@ -229,10 +230,10 @@ class Document:
             self.problems += problems
 
     def _write_out_robot(self, name: str) -> None:
-        """Writes out a mechanism that is read from a file."""
+        """Expand a mechanism from a file."""
         section = self._mechanism("file")
         if section is not None:
-            # The library is imported here, so that other configs need not wait for it.
+            # Import the library here, so that other configs load without it.
             from jaxdae.app import robot
 
             problems = robot.expand(section, name, self._root)
@@ -242,7 +243,7 @@ class Document:
     # overrides
 
     def _text_at(self, keys: tuple[str, ...]) -> str | None:
-        """Returns the text that is written at keys; None where there is none."""
+        """Return the text at some keys, or None without text."""
         node = self._root
         for key in keys:
             pairs = node.value if isinstance(node, yaml.MappingNode) else ()
@@ -307,7 +308,7 @@ class Document:
             self._graft(child, parts[used:], [*done, *parts[:used]], value, label)
 
     def _default(self, path: list[str], label: str) -> yaml.Node:
-        """Returns what an override changes a part of where the file says nothing: the default, or an empty mapping."""
+        """Return the value that an override of an omitted key modifies: the default, or an empty mapping."""
         default = self._defaults(tuple(path), self._text_at)
         if not isinstance(default, dict | list | tuple):
             default = {}
@@ -315,21 +316,21 @@ class Document:
 
 
 def _of_written_out(override: str) -> bool:
-    """Returns whether an override is of what stands for bodies and joints."""
+    """Return whether an override targets a section that expands to bodies and joints."""
     parts = override.partition("=")[0].strip().removeprefix("mechanism.").split(".")
     return parts[0] in _WRITTEN_OUT
 
 
 def read(path: str, overrides: tuple[str, ...] = (), defaults: Defaults = _no_defaults) -> Document:
-    """Returns the config in a file, or that of a robot file (see `bare_robot`), with overrides.
+    """Return the config in a file, or the config of a robot file (see `bare_robot`), with overrides.
 
     Args:
-        path: YAML file, or a robot file.
-        overrides: `path.to.key=value` each, the value in YAML.
-        defaults: as `Document` takes them.
+        path: a YAML file or a robot file.
+        overrides: entries `path.to.key=value`, with the value in YAML.
+        defaults: as in `Document`.
 
     Raises:
-        ConfigError: where the file is missing, cannot be read, or is not YAML.
+        ConfigError: the file is missing, unreadable or not YAML.
     """
     file = pathlib.Path(path)
     if bare_robot.is_robot(path) and file.is_file():
@@ -352,7 +353,7 @@ def read(path: str, overrides: tuple[str, ...] = (), defaults: Defaults = _no_de
 
 
 def find(data: object, parts: list[str]) -> tuple[Location, list[str]]:
-    """Returns the location that the parts of a dotted path lead to, and the parts that lead nowhere.
+    """Return the location of a dotted path, and the parts of the path that do not exist.
 
     Args:
         data: values as in `Document.data`.
@@ -364,7 +365,7 @@ def find(data: object, parts: list[str]) -> tuple[Location, list[str]]:
     if rest and rest[0] in _SECTIONS_OF_MECHANISM and isinstance(data, dict) and rest[0] not in data:
         rest.insert(0, "mechanism")
     if rest[:2] == ["mechanism", "wheels"]:
-        rest[1] = "joints"  # As which they are written out.
+        rest[1] = "joints"  # The joints section contains the expanded wheels.
     while rest:
         if isinstance(value, dict):
             used = next((n for n in range(len(rest), 0, -1) if ".".join(rest[:n]) in value), None)
@@ -380,14 +381,14 @@ def find(data: object, parts: list[str]) -> tuple[Location, list[str]]:
 
 
 def value_at(data: object, location: Location) -> Any:
-    """Returns the value at a location, None where there is none."""
+    """Return the value at a location, or None if the location does not exist."""
     for part in location:
         data = _child(data, part)
     return data
 
 
 def _undotted(location: list[str | int], rest: list[str]) -> list[str]:
-    """Returns the rest of a path with keys that contain dots, such as `crank.theta`, in one piece."""
+    """Return the rest of a path, with dotted keys such as `crank.theta` joined."""
     words = [*location[-1:], *rest]
     for index, word in enumerate(words[:-1]):
         if word in _DOTTED_KEYS:
@@ -426,10 +427,10 @@ def _index_in_values(values: list | tuple, word: str) -> int | None:
 
 
 def entry_names(key: object, values: list | tuple) -> list[str]:
-    """Returns the names of the entries of a vector, as paths write them; none of those that have none.
+    """Return the names of the entries of a vector in paths; empty for entries without names.
 
     Args:
-        key: what the vector is in a config, such as gravity.
+        key: the key of the vector in a config, such as gravity.
         values: its entries.
     """
     if key == "inertia" or any(isinstance(value, dict | list | tuple) for value in values):
@@ -439,7 +440,7 @@ def entry_names(key: object, values: list | tuple) -> list[str]:
 
 
 def _near_file(file: pathlib.Path) -> str:
-    """Returns the remedy for a file that is not there: one of a similar name beside it or in configs/."""
+    """Return the remedy for a missing file: a file with a similar name in the same folder or in configs/."""
     known = [str(found) for folder in (file.parent, pathlib.Path("configs")) for found in sorted(folder.glob("*.yaml"))]
     same_name = [name for name in known if pathlib.Path(name).stem == file.stem]
     return meant(same_name[0] if same_name else file, known) or "check the path; configs/ holds examples"

@@ -1,4 +1,4 @@
-"""How much a run will write, told before anything is written: a disk that fills up overnight takes the night with it."""
+"""Estimate the disk space of a run before anything is written, so that it does not fill the disk."""
 
 import pathlib
 
@@ -12,11 +12,11 @@ from jaxdae.app.schema import Config
 from jaxdae.app.schema_tuning import Optimize, Tune
 
 _OVERHEAD = 10_000_000  # bytes of plots, reports, records and metadata
-_WORD = 25  # bytes of a number in a table of text
+_WORD = 25  # bytes per number in a text table
 
 
 def results_bytes(config: Config, entry: int) -> int:
-    """Returns how many bytes the results of `jaxdae run` take at most; compression may save some of them.
+    """Return an upper bound for the bytes of the results of `jaxdae run`; compression may save some.
 
     Args:
         config: the config.
@@ -26,7 +26,7 @@ def results_bytes(config: Config, entry: int) -> int:
 
 
 def forecast(config: Config, entry: int, worlds: Worlds) -> str:
-    """Returns in words what a run of several parts will take; nothing where all worlds are in memory at once.
+    """Return the memory and disk needs of a run with several parts in words; empty for a single part.
 
     Args:
         config: the config.
@@ -38,7 +38,7 @@ def forecast(config: Config, entry: int, worlds: Worlds) -> str:
     if parts == 1:
         return ""
     starts = sum(x.nbytes for x in jax.tree.leaves((worlds.system, worlds.state, worlds.guess, worlds.parameters)))
-    # Beside what is not yet in the store, the block that is computed and its copy on the host.
+    # Count the pending instants, the computed block and its copy on the host.
     together = cut.part * entry * (min(cut.entries, cut.saved) + 2 * cut.block)
     return (
         f"{cut.size} worlds in {parts} parts of at most {cut.part}: {files.in_words(starts)} of starts and {files.in_words(together)} of"
@@ -48,18 +48,18 @@ def forecast(config: Config, entry: int, worlds: Worlds) -> str:
 
 
 def fit_bytes(config: Config, section: Tune | Optimize) -> int:
-    """Returns how many bytes checkpoint, history and inputs of `jaxdae tune` or `optimize` take at most."""
+    """Return an upper bound for the bytes that `jaxdae tune` or `optimize` writes."""
     if isinstance(section, Optimize):
         trained, driven = sum(given.knots for given in section.inputs), len(section.inputs)
     else:
         trained, driven = len(section.parameters), 0
     iteration = 8 + trained
-    # A checkpoint is there twice while it is replaced; the table of the history and the lines of metrics are text.
+    # A checkpoint exists twice during its replacement; the history table and the metrics lines are text.
     return section.iterations * (iteration * (2 * 8 + _WORD) + 10 * _WORD) + config.steps * (driven + 1) * _WORD
 
 
 def check(folder: pathlib.Path, needed: int, remedy: str) -> None:
-    """Raises `Refused` where less than `needed` bytes are free below a folder, which need not be there yet."""
+    """Raise `Refused` if a folder, which need not exist yet, has less than `needed` bytes of free space."""
     needed += _OVERHEAD
     free = files.free_bytes(folder)
     if free is not None and free < needed:

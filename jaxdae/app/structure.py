@@ -1,4 +1,4 @@
-"""How a mechanism hangs together, in words: the tree of bodies with the joints that carry them, and the joints that close its loops."""
+"""The structure of a mechanism in words: the spanning tree of its bodies, and the joints that close loops."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,9 +11,10 @@ from jaxdae.mechanisms.kinds import GROUND
 
 
 def lines(config: Config) -> list[str]:
-    """Returns the spanning tree of a mechanism, one body a line below the one that carries it, and the loops.
+    """Return the spanning tree of a mechanism, one indented line per body, and its loops.
 
-    The tree is that of joint coordinates, with `cut` where the config has it; in absolute coordinates it is the one that they would have.
+    The tree is the tree of joint coordinates, with `cut` if the config has it. In absolute coordinates, it is
+    the tree that joint coordinates would use.
     """
     values = config.model_dump()
     joints = description(values).joints
@@ -34,7 +35,7 @@ def lines(config: Config) -> list[str]:
 
 
 def _below(tree: Tree, carrier: str) -> Iterator[str]:
-    """Yields what a body carries, with all that this carries, indented."""
+    """Yield the descendants of a body, indented."""
     for edge in tree.edges:
         if edge.parent != carrier:
             continue
@@ -46,7 +47,7 @@ def _below(tree: Tree, carrier: str) -> Iterator[str]:
 
 
 def _ends(joint: Any) -> str:
-    """Returns the type of a joint and what it connects; of a motor the joint that it moves, of a wheel the body that it carries."""
+    """Return the type of a joint and its bodies, or the joint of a motor, or the body of a wheel."""
     if "body" in joint.kinds():
         return f"{joint.type_key()} below {joint.body}"
     if "joint" in joint.kinds():

@@ -1,4 +1,4 @@
-"""How all plots look: colors that color-blind readers can tell apart, thin lines, quiet grids."""
+"""The style of all plots: colors for color-blind readers, thin lines, light grids."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,7 +31,7 @@ _SETTINGS: dict[Any, Any] = {
 
 @contextmanager
 def styled() -> Iterator[Any]:
-    """Yields matplotlib's figure class with the project's style on; draws without a display, leaves no global state."""
+    """Yield matplotlib's figure class in the project's style, without a display or global state."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -40,5 +40,5 @@ def styled() -> Iterator[Any]:
 
 
 def line_style(index: int) -> dict[str, str]:
-    """Returns color and dashes of the n-th line; lines beyond the colors change their dashes."""
+    """Return color and dashes of line `index`; lines beyond the number of colors change their dashes."""
     return {"color": COLORS[index % len(COLORS)], "linestyle": DASHES[index // len(COLORS) % len(DASHES)]}

@@ -1,4 +1,4 @@
-"""How the command talks: results on its console, notes and refusals beside it."""
+"""The output of the command: results on its console, notes and refusals on the error stream."""
 
 import warnings
 from typing import Any, NoReturn
@@ -7,19 +7,19 @@ import typer
 
 
 def new_console() -> Any:
-    """Returns the console of the command; its import waits until something is printed."""
+    """Return the console of the command; `rich` is imported only when needed."""
     import rich.console
 
     return rich.console.Console()
 
 
 def note(text: str) -> None:
-    """Prints what the user should know, and goes on."""
+    """Print a note for the user, and continue."""
     typer.echo(f"note: {text}", err=True)
 
 
 def warnings_as_notes() -> None:
-    """Makes warnings of the library notes: the line of Python that warned tells a reader of a config nothing."""
+    """Print warnings of the library as notes, without the line of Python code."""
     usual = warnings.showwarning
 
     def show(message: Any, category: type[Warning], *place: Any, **more: Any) -> None:
@@ -32,6 +32,6 @@ def warnings_as_notes() -> None:
 
 
 def stop(text: str, code: int) -> NoReturn:
-    """Prints why the command ends, and ends it with an exit code."""
+    """Print the reason for the end of the command, and exit with a code."""
     typer.echo(text, err=True)
     raise typer.Exit(code)

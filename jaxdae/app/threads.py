@@ -1,8 +1,9 @@
-"""Among what the worlds of a batch are divided: the cores of a CPU, each with a thread of its own, or the devices that JAX sees.
+"""Distribute the worlds of a batch over CPU cores, with one thread per core, or over JAX devices.
 
-Measured with 64 worlds of Andrews' mechanism on two cores: one program over both cores takes 0.40 s, as on one core, for its operations
-are too short to be shared; two threads take 0.19 s, two host devices (`jax.shard_map`) 0.18 s. Threads run one program, so that no bit
-depends on how many there are; programs for several devices are fused otherwise, to other last bits (docs/layout.md says why).
+Measured with 64 worlds of Andrews' mechanism on two cores: one program over both cores takes 0.40 s, as on
+one core, because its operations are too short to be shared. Two threads take 0.19 s, and two host devices
+(`jax.shard_map`) take 0.18 s. All threads run one program, so no bit depends on the number of threads.
+Programs for several devices are fused differently, which changes the last bits (docs/layout.md explains why).
 """
 
 import os
@@ -14,13 +15,13 @@ from jaxdae.app.problems import Refused
 
 
 def divided(devices: int | None) -> tuple[int, jax.sharding.Mesh | None]:
-    """Returns the number of threads, and the devices; None for all that JAX sees.
+    """Return the number of threads and the device mesh; None for all devices that JAX sees.
 
     Args:
-        devices: how many cores, or devices, are used; None for all.
+        devices: the number of cores or devices; None for all.
 
     Raises:
-        Refused: more devices than there are.
+        Refused: `devices` exceeds the number of devices.
     """
     if jax.default_backend() == "cpu":
         return devices or _cores(), None

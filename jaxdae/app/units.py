@@ -1,4 +1,4 @@
-"""Units of the numbers of a config, for the axes of plots."""
+"""Units of the numbers of a config, for plot axes."""
 
 from typing import Any
 
@@ -21,11 +21,11 @@ _OF_TYPES = {
 
 
 def unit_of(values: Any, location: Location) -> str:
-    """Returns the unit of a number of a config; empty where it has none.
+    """Return the unit of a number of a config, or an empty string without a unit.
 
     Args:
         values: the config as plain values, defaults included.
-        location: the place of the number.
+        location: the location of the number.
     """
     if location[:2] == ("start", "velocities"):
         entries = naming.of_values(values)
@@ -54,14 +54,14 @@ def unit_of(values: Any, location: Location) -> str:
 
 
 def force_unit(values: Any, force: Any) -> str:
-    """Returns the unit of a torque or of a force along a joint, both as plain values of a config."""
+    """Return the unit of a torque or of a force along a joint, given as plain values of a config."""
     if value_at(force, ("type",)) in ("torque", "motor"):
         return "N m"
     return "N m" if _turns(values, force) else "N"
 
 
 def _of_motion(values: Any, location: Location, key: str) -> str:
-    """Returns the unit of a number of a prescribed motion."""
+    """Return the unit of a number of a prescribed motion."""
     if key in _OF_KEYS:
         return _OF_KEYS[key]
     moved = value_at(values, location[: location.index("motion")])
@@ -72,7 +72,7 @@ def _of_motion(values: Any, location: Location, key: str) -> str:
 
 
 def _turns(values: Any, element: Any) -> bool:
-    """Returns whether the coordinate of a joint along which a force or a motor acts is an angle."""
+    """Return whether the joint coordinate of a force or motor is an angle."""
     mechanism = value_at(values, ("mechanism",))
     named = value_at(element, ("joint",))
     found = [each for each in value_at(mechanism, ("joints",)) or () if value_at(each, ("name",)) == named]

@@ -1,9 +1,10 @@
-"""Vehicles and wheels in configs: what `vehicle:` and `wheels:` stand for, written out as bodies, rotors and joints.
+"""Expand `vehicle:` and `wheels:` in configs to bodies, rotors and joints.
 
-`vehicle: {type: differential_drive, wheel_separation: 0.5, ...}` is a constructor of `jaxdae.vehicles` with its parameters by name.
-`wheels` are wheels beside bodies that are written out: joints whose type and axis may be left out, and which get a rotor of their own
-where they have an `inertia`. Both are written out before anything else looks at the mechanism, as if somebody had typed them; all that
-is written beside them stays, so that motors are torques on the rotors of a vehicle.
+`vehicle: {type: differential_drive, wheel_separation: 0.5, ...}` calls a constructor of `jaxdae.vehicles`
+with named parameters. `wheels` defines wheels next to explicit bodies. They are joints with optional type and
+axis. A wheel with an `inertia` gets its own rotor. Both sections are expanded before any other processing of
+the mechanism, as if you had typed the elements. All other elements stay, so that motors are torques on the
+rotors of a vehicle.
 """
 
 import contextlib
@@ -25,22 +26,25 @@ from jaxdae.app.schema_terrain import TERRAINS, terrain
 from jaxdae.mechanisms import SPACE, Description
 
 KEYS = ("vehicle", "wheels")
-"""The keys of a section `mechanism` that are written out here."""
+"""The keys of a `mechanism` section that this module expands."""
 
 Found = Iterator[tuple[tuple[str | int, ...], str, str, str]]
-"""Places below the mechanism, what came, what was expected, and what to do."""
+"""Tuples of location below the mechanism, actual value, expected value and remedy."""
 
 
 def _whipple(*, terrain: Any = None, gravity: Any = 9.81, **numbers: Any) -> Description:
-    """Returns the Whipple bicycle of a config, whose parameters are not in a class of their own."""
+    """Return the Whipple bicycle of a config, whose parameters are separate keyword arguments."""
     return vehicles.whipple_bicycle(vehicles.BicycleParameters(**numbers), terrain=terrain, gravity=gravity)
 
 
 _MASSES = ("mass", "inertia")
 _SIZES = ("radius", "separation", "track")
-"""How the names of parameters end that are masses and moments of inertia, and of lengths that must be positive like them."""
+"""Name endings of parameters that must be positive: masses, moments of inertia and lengths."""
 _POSITIVE_OF_BICYCLE = ("rR", "mR", "IRxx", "IRyy", "mB", "IBxx", "IByy", "IBzz", "mH", "IHxx", "IHyy", "IHzz", "rF", "mF", "IFxx", "IFyy")
-"""The same of `BicycleParameters`, whose names are those of the published benchmark; products of inertia have any sign."""
+"""The positive parameters of `BicycleParameters`, with the names of the published benchmark.
+
+Products of inertia may have any sign.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,10 +52,11 @@ class _Parameter:
     """A parameter of a constructor.
 
     Attributes:
-        default: `...` where there is none.
-        text: what it is, for messages.
-        required: whether a config must give it: what has a mass moves by forces in a config.
-        positive: whether it must be above zero.
+        default: the default value; `...` without a default.
+        text: its description, for messages.
+        required: whether a config must give it; masses are required, because bodies move under forces in a
+            config.
+        positive: whether it must be positive.
     """
 
     default: Any
@@ -61,13 +66,13 @@ class _Parameter:
 
 
 def _parameter(name: str, default: Any, text: str) -> _Parameter:
-    """Returns a parameter by what its name says of it."""
+    """Return a parameter with the properties that follow from its name."""
     required = default is ... or (default is None and name.endswith(_MASSES))
     return _Parameter(default, text, required, name.endswith((*_MASSES, *_SIZES)) or name in _POSITIVE_OF_BICYCLE)
 
 
 def _of_function(function: Callable[..., Any]) -> dict[str, _Parameter]:
-    """Returns the parameters of a constructor with what its docstring says of them."""
+    """Return the parameters of a constructor with their descriptions in its docstring."""
     documented = (inspect.getdoc(function) or "").partition("Args:\n")[2].partition("\n\n")[0]
     texts = {name: " ".join(text.split()).rstrip(".") for name, text in re.findall(r"^ +(\w+): ((?:.|\n {8})+)$", documented, re.M)}
     given = inspect.signature(function).parameters.values()
@@ -103,14 +108,14 @@ PARAMETERS: dict[str, dict[str, _Parameter]] = {
 
 
 def expand(section: yaml.MappingNode) -> tuple[list[Problem], bool, list[yaml.Node]]:
-    """Writes out vehicle and wheels of a section `mechanism`, in place.
+    """Expand vehicle and wheels of a `mechanism` section in place.
 
     Args:
         section: the section.
 
     Returns:
-        What is wrong with them, whether bodies are missing because of that, so that nobody should look at the mechanism further, and the
-        joints that were wheels.
+        The errors, whether bodies are missing because of them (then skip further checks of the mechanism),
+        and the joints from the wheels section.
     """
     given = {key.value: value for key, value in section.value}
     section.value = [(key, value) for key, value in section.value if key.value not in KEYS]
@@ -141,7 +146,7 @@ def expand(section: yaml.MappingNode) -> tuple[list[Problem], bool, list[yaml.No
 
 
 def _problem(at: yaml.Node, place: tuple[str | int, ...], got: str, expected: str, remedy: str) -> Problem:
-    """Returns a problem at the deepest node of a place, whose first part is the key of the node `at`."""
+    """Return a problem at the deepest node of a place, whose first part is the key of the node `at`."""
     words: list[str] = [str(place[0])]
     for part in place[1:]:
         if isinstance(at, yaml.MappingNode):
@@ -154,14 +159,14 @@ def _problem(at: yaml.Node, place: tuple[str | int, ...], got: str, expected: st
         else:
             words.append(str(part))
     mark = at.start_mark
-    # Overrides have their own text for a place, and no line of the file.
+    # Overrides have their own location text, without a line of the file.
     in_file = not mark.name.startswith("--set")
     where = f"{mark.name}:{mark.line + 1}" if in_file else mark.name
     return Problem(where, ".".join(["mechanism", *words]), got, expected, remedy, mark.line + 1 if in_file else 0)
 
 
 def _vehicle(given: Any, ground: Any, massless: bool) -> tuple[list[Any], Description | None]:
-    """Returns what is wrong with a vehicle, and its description where nothing is."""
+    """Return the errors of a vehicle, and its description if it has no errors."""
     if not isinstance(given, dict):
         return [((), show(given), "a mapping", f"{{type: ..., parameters}}; types are {', '.join(_MAKERS)}")], None
     name = given.get("type")
@@ -174,7 +179,7 @@ def _vehicle(given: Any, ground: Any, massless: bool) -> tuple[list[Any], Descri
     numbers = {key: value for key, value in given.items() if key != "type"}
     ground = {"type": ground} if isinstance(ground, str) else ground
     if "terrain" in PARAMETERS[name] and isinstance(ground, dict) and str(ground.get("type")) in TERRAINS:
-        # What is wrong with the terrain is told where it is.
+        # Another check reports errors of the terrain at their location.
         with contextlib.suppress(pydantic.ValidationError):
             numbers["terrain"] = terrain(TERRAINS[ground["type"]].model_validate(ground).model_dump())
     try:
@@ -206,7 +211,7 @@ def _mistakes(parameters: dict[str, _Parameter], given: dict[str, Any], massless
 
 
 def _shapes(key: str, parameter: _Parameter) -> list[tuple[int, ...]]:
-    """Returns the shapes that a list of numbers may have; both wheels may be steered by one angle."""
+    """Return the valid shapes of a list of numbers; one steering angle may serve both wheels."""
     return [(len(parameter.default),), *([()] if key == "steering" else [])]
 
 
@@ -217,7 +222,10 @@ def _is_numbers(value: Any) -> bool:
 
 
 def _write(section: yaml.MappingNode, description: Description, at: yaml.Node, of_first_order: bool) -> None:
-    """Puts a vehicle into a section, before what is there; of first order with its drives, and with masses of one where it has none."""
+    """Insert a vehicle into a section, before the present elements.
+
+    A first-order vehicle includes its drives, and unit masses where it has none.
+    """
     bodies: list[dict[str, Any]] = []
     rotors: list[dict[str, Any]] = []
     for body in (body.with_unit_mass() if of_first_order else body for body in description.bodies):
@@ -248,7 +256,7 @@ def _spatial_pose(body: Any) -> dict[str, Any]:
 
 
 def _wheels(section: yaml.MappingNode, given: yaml.Node, space: str, joints: list[yaml.Node]) -> Found:
-    """Puts wheels below the joints of a section, and yields what is wrong with them beyond what any joint can have."""
+    """Insert wheels below the joints of a section, and yield the errors that only wheels can have."""
     if not isinstance(given, yaml.SequenceNode):
         yield (), show(plain(given)), "a list", "the wheels, a list of {name, body, point, ...}"
         return
@@ -266,7 +274,8 @@ def _wheels(section: yaml.MappingNode, given: yaml.Node, space: str, joints: lis
         joint = yaml.MappingNode(wheel.tag, [(key, value) for key, value in wheel.value if key.value != "inertia"], mark)
         left_out: dict[str, Any] = {"type": usual}
         if space == "plane" and "point" in entries:
-            # In the frame of the body; with `at` the heading depends on the start pose and has to be told.
+            # The default axis is in the body frame. With `at`, the heading depends on the start pose, so the
+            # config must give it.
             left_out["axis"] = [1.0, 0.0]
         if "inertia" in entries:
             if "spin" in entries or space == "space":

@@ -13,13 +13,16 @@ from jaxdae.app.simulate import Summary
 from jaxdae.rollout_arguments import checked_tolerance
 
 ENERGY_LIMIT = 0.05
-"""The largest balance error, relative to the energy exchanged, that counts as ok."""
+"""The largest acceptable balance error, relative to the exchanged energy."""
 
 OK, POOR, UNKNOWN = "ok", "poor", "unknown"
 
 
 def energy_balance(config: Config, summary: Summary) -> dict[str, Any] | None:
-    """Return error, energy exchanged and verdict of the world with the worst balance; None for order first."""
+    """Return error, exchanged energy and verdict of the world with the worst balance.
+
+    Return None for a first-order mechanism.
+    """
     if config.mechanism.order == "first":
         return None
     relative = summary.energy_balance_relative
@@ -52,12 +55,12 @@ def constraints(config: Config, summary: Summary) -> dict[str, Any]:
 
 
 def verdict(value: float, limit: float) -> str:
-    """Return the verdict on a value that must not exceed a limit."""
+    """Return the verdict on a value with an upper limit."""
     return UNKNOWN if not np.isfinite(value) else OK if value <= limit else POOR
 
 
 def size(config: Config) -> float:
-    """Return the diagonal of the box around all places of the mechanism at its start pose, in m; 1 for a single place."""
+    """Return the bounding-box diagonal of the mechanism at its start pose, in m; 1 for a single point."""
     poses = np.stack([outline.start_pose(body) for body in config.mechanism.bodies])
     dimension = 2 if config.mechanism.space == "plane" else 3
     points = np.concatenate([outline.places(config.mechanism, poses[None])[0], poses[:, :dimension]])
@@ -66,7 +69,7 @@ def size(config: Config) -> float:
 
 
 def sentences(results: dict[str, Any]) -> list[str]:
-    """Return what the verdicts of a run that are not ok mean, with the remedy."""
+    """Return explanations and remedies for all verdicts that are not ok."""
     found = []
     energy = results.get("energy_balance")
     if energy and energy["verdict"] != OK:
@@ -91,6 +94,6 @@ def _percent(relative: float) -> str:
 
 
 def mechanism_only(config: Config) -> str:
-    """Return the warning that the command simulates only the mechanism of a config that belongs to a script."""
+    """Return the warning that the command simulates only the mechanism of a script's config."""
     remedy = f" Run the experiment with: python {config.script} CONFIG" if config.script else ""
     return f"This config belongs to {config.of_script}. The command jaxdae simulates only its mechanism, without the experiment.{remedy}"

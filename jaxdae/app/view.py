@@ -22,24 +22,24 @@ PAGE = "scene.html"
 
 
 class Seen:
-    """What is to be seen of a run.
+    """The scene of a run.
 
     Args:
-        found: its folder.
-        worlds: how many of its worlds, from the first; None for all.
-        all_instants: whether all saved instants are read; else those that a screen can show.
-        robot: the robot's file; None for that of the config, if that is still there.
+        found: the run folder.
+        worlds: the number of worlds, from the first; None for all.
+        all_instants: whether to read all saved instants; otherwise, only those that a screen can show.
+        robot: the robot file; None for the robot file of the config, if it still exists.
 
     Attributes:
         scene: the scene.
-        notes: what of the robot's looks cannot be shown, in words.
+        notes: unreadable visuals of the robot, in words.
     """
 
     def __init__(self, found: opened.Opened, worlds: int | None = None, all_instants: bool = False, robot: pathlib.Path | None = None):
-        """Reads the instants.
+        """Read the instants.
 
         Raises:
-            Refused: a run without results.
+            Refused: the run has no results.
         """
         store = found.folder / run_folder.RESULTS
         self._config = config = found.config
@@ -62,7 +62,7 @@ class Seen:
                 self._show_robot(robot or _robot_file(found.record.get("source", "")), robot is not None)
 
     def _show_robot(self, file: pathlib.Path | None, asked: bool) -> None:
-        """Gives bodies the looks of the robot's file, where there is one."""
+        """Replace the shapes of bodies by the visuals of the robot file, if there is one."""
         if file is None:
             return
         try:
@@ -75,14 +75,14 @@ class Seen:
                 raise Refused(f"--robot: {error}") from None
 
     def _mechanism(self, world: int) -> Any:
-        """Returns the mechanism of a world, with its numbers."""
+        """Return the mechanism of a world, with its numbers."""
         locations, samples = build.sample(self._config)
         numbers = [float(column[self._worlds[world]]) for column in samples]
         made = build.construct(build.with_numbers(self._config.model_dump(), locations, numbers))[0]
         return naming.mechanism_of(made)
 
     def arrows(self, world: int) -> tuple[Arrows, ...]:
-        """Returns reactions and applied forces of a world; nothing of first order, where there are none."""
+        """Return reactions and applied forces of a world; empty for first order, which has no forces."""
         if self._config.mechanism.order == "first":
             return ()
         with precision(self._config):
@@ -94,7 +94,7 @@ class Seen:
 
 
 def _robot_file(source: str) -> pathlib.Path | None:
-    """Returns the robot's file that a config names, where both are still there."""
+    """Return the robot file of a config, if both files still exist."""
     try:
         section = yaml.safe_load(files.read_text(pathlib.Path(source), CONFIG_BYTES))["mechanism"]
         file = pathlib.Path(source).parent / section["file"]
@@ -106,10 +106,10 @@ def _robot_file(source: str) -> pathlib.Path | None:
 def write_page(
     found: opened.Opened, *, worlds: int | None, look: Look, robot: pathlib.Path | None = None
 ) -> tuple[pathlib.Path, list[str]]:
-    """Writes the page of a run into its folder; returns its file, and what is to be told of it.
+    """Write the HTML page of a run into its folder; return its file and notes for the user.
 
     Raises:
-        Refused: a run without results, or a folder that cannot be written to.
+        Refused: the run has no results, or the folder is not writable.
         ModuleNotFoundError: viser is not installed.
     """
     seen, path = Seen(found, worlds, robot=robot), found.folder / PAGE
@@ -128,15 +128,15 @@ def write_page(
 
 
 def with_arrows(seen: Seen, look: Look) -> Scene:
-    """Returns the scene of a run with the arrows of world 0 that a look asks for."""
+    """Return the scene of a run with the arrows of world 0 that a look selects."""
     return dataclasses.replace(seen.scene, arrows=seen.arrows(0)) if look.arrows else seen.scene
 
 
 def live(found: opened.Opened, *, worlds: int | None, port: int, robot: pathlib.Path | None = None) -> tuple[Live, list[str]]:
-    """Shows a run live on loopback; returns the view, and what is to be told of it.
+    """Show a run live on loopback; return the view and notes for the user.
 
     Raises:
-        Refused: a run without results.
+        Refused: the run has no results.
         ModuleNotFoundError: viser is not installed.
     """
     seen = Seen(found, worlds, robot=robot)

@@ -1,4 +1,4 @@
-"""How far a run is, from its folder alone: also while other processes, on other machines, work on it."""
+"""The progress of a run, from its folder alone, even while processes on other machines work on it."""
 
 import datetime
 import pathlib
@@ -9,10 +9,10 @@ from jaxdae.app.progress import duration
 
 
 def lines(folder: pathlib.Path) -> list[str]:
-    """Returns what `jaxdae status` prints.
+    """Return the output lines of `jaxdae status`.
 
     Raises:
-        Refused: no folder of a run.
+        Refused: the folder is not a run folder.
     """
     found = opened.looked_at(folder)
     if found.is_fit:
@@ -45,12 +45,12 @@ def _of_fit(found: opened.Opened) -> list[str]:
 
 
 def far(begun: list[parts.Found], size: int, steps: int) -> str:
-    """Returns in words how far all processes of a run are together.
+    """Return the joint progress of all processes of a run in words.
 
     Args:
-        begun: the parts that left something behind.
+        begun: the parts with a record or checkpoint.
         size: the number of worlds.
-        steps: steps of each.
+        steps: steps per world.
     """
     done = sum(part.told["steps"] * (part.worlds[1] - part.worlds[0]) for part in begun)
     failed = sum(count for part in begun for name, count in part.summary.status.items() if name != "OK")
@@ -59,7 +59,7 @@ def far(begun: list[parts.Found], size: int, steps: int) -> str:
 
 
 def _states(folder: pathlib.Path, begun: list[parts.Found], steps: int) -> list[tuple[tuple[int, int], str]]:
-    """Returns what is known of the parts that are not complete."""
+    """Return the state of each incomplete part in words."""
     locked = set(parts.at_work(folder))
     known = {part.worlds: f"checkpoint at step {part.told['steps']} of {steps}" for part in begun if not part.complete}
     who = {True: "a process of this machine works on it", False: "no process of this machine works on it"}
@@ -67,7 +67,7 @@ def _states(folder: pathlib.Path, begun: list[parts.Found], steps: int) -> list[
 
 
 def _speed(line: dict) -> str:
-    """Returns the last line of the metrics of a process in words."""
+    """Return the last metrics line of a process in words."""
     age = datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(line["time"])
     first, last = line["worlds"]
     told = f"{line['world_steps_per_s']:,.4g} world steps/s, {line['memory_MB']} MB"

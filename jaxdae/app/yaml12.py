@@ -1,6 +1,6 @@
-"""YAML as people expect it: `1e-3` is a number, `yes` and `on` are text, `010` is ten.
+"""YAML with the core schema of YAML 1.2: `1e-3` is a number, `yes` and `on` are text, `010` is ten.
 
-PyYAML reads YAML 1.1; the plain values of YAML 1.2's core schema take its place here.
+PyYAML reads YAML 1.1; this loader replaces its plain scalars by those of YAML 1.2.
 """
 
 import re

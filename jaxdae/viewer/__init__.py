@@ -1,4 +1,7 @@
-"""Motions seen in a browser: scenes of mechanisms, pages of one file, and a live view. Pages and live views need the extra `viewer`."""
+"""Motions in a browser: scenes of mechanisms, single-file pages, and a live view.
+
+Pages and live views need the extra `viewer`.
+"""
 
 from jaxdae.viewer.arrows import Arrows, force_arrows, reaction_arrows
 from jaxdae.viewer.live import Live, show

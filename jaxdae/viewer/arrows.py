@@ -1,7 +1,7 @@
-"""Arrows over time: what joints do to their bodies, and what is applied to bodies.
+"""Arrows over time for joint reactions and applied forces.
 
-Reactions are forces on the body b of a joint, at its place there, from the multipliers; of a body's applied forces, its weight among them,
-the sum acts at the mass center. Torques are not drawn.
+Reactions are the constraint forces on body b of a joint, at the joint, from the multipliers. The sum of the
+applied forces on a body, including its weight, acts at the mass center. Torques are not drawn.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from jaxdae.viewer.outline import placed
 
 @dataclasses.dataclass(frozen=True)
 class Arrows:
-    """Vectors of one kind, of world 0.
+    """Vectors of one kind, for world 0.
 
     Attributes:
         name: "reactions" or "forces".
-        labels: what each of them is, (n,).
+        labels: the labels of the vectors, (n,).
         starts: (time, n, 3) in m.
         vectors: (time, n, 3) in N.
         color: 0 to 255 each.
@@ -41,21 +41,21 @@ class Arrows:
 
     @property
     def largest(self) -> float:
-        """The length in N to which the others are seen: all but the largest hundredth are below."""
+        """The reference length of the arrows in N: the 99th percentile of the vector lengths."""
         lengths = np.linalg.norm(self.vectors, axis=-1)
         lengths = lengths[np.isfinite(lengths)]
         return float(np.quantile(lengths, 0.99)) if lengths.size and lengths.max() > 0.0 else 0.0
 
 
 def reaction_arrows(mechanism: Mechanism, state: State, lam: Any, poses: np.ndarray, controls: Any = None) -> Arrows:
-    """Returns the reactions of all joints of one world.
+    """Return the reactions of all joints of one world.
 
     Args:
-        mechanism: in either form of coordinates.
-        state: stacked along (time,).
+        mechanism: the mechanism, in absolute or joint coordinates.
+        state: the states, stacked along (time,).
         lam: (time, nc) the multipliers.
-        poses: (time, body, 7) of the bodies that have a place, in space.
-        controls: (time, nu) the inputs at these instants; None where there are none.
+        poses: (time, body, 7) the poses in space of all bodies except rotors.
+        controls: (time, nu) the inputs at these instants; None without inputs.
     """
     state = jax.tree.map(jnp.asarray, state)
     found = jax.jit(jax.vmap(functools.partial(reactions, mechanism)))(state, jnp.asarray(lam), controls)
@@ -74,13 +74,13 @@ def reaction_arrows(mechanism: Mechanism, state: State, lam: Any, poses: np.ndar
 
 
 def force_arrows(mechanism: Mechanism, state: State, poses: np.ndarray, controls: Any = None) -> Arrows:
-    """Returns the applied forces on all bodies of one world, weights among them; see `reaction_arrows`."""
+    """Return the applied forces on all bodies of one world, including weights; see `reaction_arrows`."""
 
     def of(s: State, u: Any) -> Any:
         motion = mechanism.coordinates.kinematics(s.q, s.v)
         total = mechanism.applied(s.t, s.q, s.v, u, motion)
         if motion.bias is not None:
-            # What constant v takes is no force that is applied.
+            # The inertial force of the bias acceleration is not an applied force.
             taken = mechanism.space.inertial(mechanism.mass, mechanism.inertia, motion.bias)
             total = jax.tree.map(jnp.add, total, taken)
         return jnp.stack(tuple(total)[: mechanism.space.dimension], axis=-1)

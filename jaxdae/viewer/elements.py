@@ -1,4 +1,4 @@
-"""A mechanism that was built, taken apart into its elements, for all who draw it."""
+"""The elements of a built mechanism, for drawing."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from jaxdae.viewer.outline import Drawn
 
 
 def placed_bodies(mechanism: Mechanism) -> tuple[str, ...]:
-    """Returns the names of the bodies that have a place: all but rotors, which come last."""
+    """Return the names of the bodies that have a pose: all except rotors, which come last."""
     return mechanism.body_names[: len(mechanism.body_names) - len(mechanism.rotors)]
 
 
 def drawn(mechanism: Mechanism) -> Drawn:
-    """Returns the elements of a mechanism with the names of their bodies, and numbers of NumPy."""
+    """Return the elements of a mechanism with the names of their bodies, and with NumPy arrays."""
     names = placed_bodies(mechanism)
     numbers = ("mass", "inertia")
     known = {name: np.asarray(value, float) for name in numbers if (value := getattr(mechanism, name)) is not None}
@@ -31,13 +31,13 @@ def drawn(mechanism: Mechanism) -> Drawn:
 
 
 def places_in_bodies(element: Any) -> dict[str, np.ndarray]:
-    """Returns the places of an element of `drawn`, in the frames of its bodies, by the fields that name these, such as "a" and "b"."""
+    """Return the points of an element of `drawn` in its body frames, by body field such as "a" or "b"."""
     kinds = element.kind.kinds()
     return {kinds[point].body: np.asarray(getattr(element, point), float) for _, point in element.kind.places()}
 
 
 def _elements(mechanism: Mechanism, groups: Mapping[str, Any]) -> Iterator[Any]:
-    """Yields the elements of groups; what looks at a rotor looks at the ground, because a rotor has no place."""
+    """Yield the elements of groups; replace rotors by the ground, because a rotor has no pose."""
     count, places = len(mechanism.body_names), len(placed_bodies(mechanism))
     for group in groups.values():
         kinds = group.kinds()
@@ -49,6 +49,6 @@ def _elements(mechanism: Mechanism, groups: Mapping[str, Any]) -> Iterator[Any]:
                     number = given[k]
                     values[field] = GROUND if number == count or number >= places else mechanism.body_names[number]
                 else:
-                    # Of every array that is stacked the entry of the element, of a terrain's as well.
+                    # Take the entry of the element from every stacked array, also inside a terrain.
                     values[field] = jax.tree.map(lambda x, k=k: np.asarray(x)[k] if np.ndim(x) else x, given)
             yield types.SimpleNamespace(**values | {"kind": type(group), "name": name})

@@ -1,4 +1,7 @@
-"""A live view: a server on loopback with a bar of time, and switches for worlds, joints, frames, arrows and colors."""
+"""A live view: a server on loopback with a time slider and display controls.
+
+The controls select worlds, joints, frames, arrows and colors.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,15 @@ _ALL, _ONE = "all", "one"
 
 
 class Live:
-    """A scene that is played in browsers; made by `show`.
+    """A scene that plays in browsers, created by `show`.
 
     Attributes:
-        server: viser's, to which one may add things of one's own.
-        url: where browsers find it.
+        server: the viser server, to which you may add objects.
+        url: the address for browsers.
     """
 
     def __init__(self, scene: Scene, look: Look, port: int, arrows: Callable[[int], tuple[Arrows, ...]] | None):
-        """Starts the server, and shows the first instant."""
+        """Start the server, and show the first instant."""
         self._whole, self._look, self._find_arrows = scene, look, arrows
         self._known: dict[int, tuple[Arrows, ...]] = {}
         self._lock = threading.RLock()
@@ -41,14 +44,14 @@ class Live:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the view."""
+        """Close the view."""
         self._stop.set()
         self._thread.join()
         with contextlib.redirect_stdout(None):
             self.server.stop()
 
     def wait(self) -> None:
-        """Returns when the view is closed, or at Ctrl-C."""
+        """Block until the view is closed, or until Ctrl-C."""
         while not self._stop.wait(0.2):
             pass
 
@@ -78,20 +81,20 @@ class Live:
         self.time.on_update(lambda event: self.go_to(int(self.time.value)) if event.client is not None else None)
 
     def go_to(self, instant: int) -> None:
-        """Shows one of the saved instants, and stays there."""
+        """Show one of the saved instants, and pause."""
         with self._lock:
             self.playing.value = False
             self._show(instant)
             self._elapsed = float(self._seconds[instant])
 
     def pick(self, world: int) -> None:
-        """Shows one world alone."""
+        """Show one world alone."""
         with self._lock:
             self.world.value, self.which.value = world, _ONE
             self._rebuild()
 
     def _rebuild(self) -> None:
-        """Shows what the controls ask for."""
+        """Rebuild the scene from the values of the controls."""
         with self._lock, self.server.atomic():
             one = self.which.value == _ONE or self._whole.worlds == 1
             number = int(self.world.value) if self._whole.worlds > 1 else 0
@@ -137,7 +140,7 @@ class Live:
                 continue
             with self._lock:
                 self._elapsed += passed * self.speed.value
-                # A moment at the end, before it begins again.
+                # Pause briefly at the end before the motion restarts.
                 if self._elapsed > self._seconds[-1] + 0.5:
                     self._elapsed = 0.0
                 instant = int(np.clip(np.searchsorted(self._seconds, self._elapsed, side="right") - 1, 0, len(self._seconds) - 1))
@@ -153,13 +156,15 @@ def show(
     port: int = 8080,
     arrows: Callable[[int], tuple[Arrows, ...]] | None = None,
 ) -> Live:
-    """Shows a scene live on loopback, and returns the view; browsers on this machine find it at its `url`. Needs the extra `viewer`.
+    """Show a scene live on loopback, and return the view; it needs the extra `viewer`.
+
+    Browsers on this machine find the view at its `url`.
 
     Args:
-        scene: what is shown.
-        look: what of it at first; the controls in the browser change it.
-        port: of the server; another one where that is taken.
-        arrows: the forces and reactions of a world, found when they are asked for; left out: those of the scene.
+        scene: the scene.
+        look: the initial look; the controls in the browser change it.
+        port: the port of the server; if it is taken, the server uses another one.
+        arrows: returns the forces and reactions of a world on request; by default, the arrows of the scene.
 
     Raises:
         ModuleNotFoundError: viser is not installed.

@@ -1,4 +1,4 @@
-"""Triangles of simple solids, each with sharp edges where it has some: vertices of different faces are not shared across them."""
+"""Triangle meshes of simple solids. Faces that meet at a sharp edge do not share vertices."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import NamedTuple
 import numpy as np
 
 SINGLE = np.single
-"""The precision of what browsers draw."""
+"""The precision of browser graphics."""
 
 _SIDES = 20  # of circles
-_CELLS = 6  # steps of the grid of a surface in a field of the chess board on it
+_CELLS = 6  # grid steps per field of the checkerboard on a surface
 
 
 class Mesh(NamedTuple):
-    """Triangles.
+    """A triangle mesh.
 
     Attributes:
         vertices: (n, 3) in m.
-        faces: (m, 3) numbers of vertices, counterclockwise seen from outside.
+        faces: (m, 3) vertex indices, counterclockwise as seen from outside.
     """
 
     vertices: np.ndarray
@@ -27,14 +27,14 @@ class Mesh(NamedTuple):
 
 
 def merged(meshes: Sequence[Mesh]) -> Mesh:
-    """Returns several meshes as one."""
+    """Merge several meshes into one."""
     firsts = np.cumsum([0, *(len(mesh.vertices) for mesh in meshes)])
     faces = [mesh.faces + first for mesh, first in zip(meshes, firsts, strict=False)]
     return Mesh(np.concatenate([mesh.vertices for mesh in meshes]), np.concatenate(faces))
 
 
 def basis(axis: np.ndarray) -> np.ndarray:
-    """Returns a rotation matrix (3, 3) whose third column points along an axis (3,) of any length."""
+    """Return a rotation matrix (3, 3) whose third column points along an axis (3,) of any length."""
     z = np.asarray(axis, float) / np.linalg.norm(axis)
     x = np.cross(np.eye(3)[np.argmin(np.abs(z))], z)
     x /= np.linalg.norm(x)
@@ -42,7 +42,7 @@ def basis(axis: np.ndarray) -> np.ndarray:
 
 
 def prism(corners: np.ndarray, bottom: float, top: float) -> Mesh:
-    """Returns the solid above a convex polygon.
+    """Return the prism above a convex polygon.
 
     Args:
         corners: (n, 2) in m, counterclockwise.
@@ -61,13 +61,16 @@ def prism(corners: np.ndarray, bottom: float, top: float) -> Mesh:
 
 
 def circle(radius: float) -> np.ndarray:
-    """Returns points (n, 2) of a circle about the origin."""
+    """Return points (n, 2) of a circle about the origin."""
     angles = 2.0 * np.pi * np.arange(_SIDES) / _SIDES
     return radius * np.column_stack([np.cos(angles), np.sin(angles)])
 
 
 def cylinder(start: np.ndarray, end: np.ndarray, radius: float, tip: float | None = None) -> Mesh:
-    """Returns a cylinder between two places (3,), or a cone frustum with another radius at its end; its side is smooth."""
+    """Return a cylinder between two points (3,), or a cone frustum with radius `tip` at its end.
+
+    The lateral surface is smooth.
+    """
     start, end = np.asarray(start, float), np.asarray(end, float)
     frame, ring = basis(end - start), circle(1.0)
     low, high = (place + (size * ring) @ frame[:, :2].T for place, size in ((start, radius), (end, radius if tip is None else tip)))
@@ -81,7 +84,7 @@ def cylinder(start: np.ndarray, end: np.ndarray, radius: float, tip: float | Non
 
 
 def ball(center: np.ndarray, radius: float) -> Mesh:
-    """Returns a sphere."""
+    """Return a sphere."""
     rows, columns = 8, 14
     polar = np.pi * np.arange(rows + 1) / rows
     around = 2.0 * np.pi * np.arange(columns) / columns
@@ -100,7 +103,7 @@ def ball(center: np.ndarray, radius: float) -> Mesh:
 
 
 def cuboid(halves: np.ndarray, frame: np.ndarray | None = None, center: np.ndarray | None = None) -> Mesh:
-    """Returns a box with half sides (3,) along the columns of a frame (3, 3)."""
+    """Return a box with half sides (3,) along the columns of a frame (3, 3)."""
     x, y, z = np.asarray(halves, float)
     mesh = prism(np.array([(-x, -y), (x, -y), (x, y), (-x, y)]), -z, z)
     frame = np.eye(3) if frame is None else frame
@@ -108,25 +111,25 @@ def cuboid(halves: np.ndarray, frame: np.ndarray | None = None, center: np.ndarr
 
 
 def wheel(center: np.ndarray, axle: np.ndarray, radius: float, width: float) -> Mesh:
-    """Returns a disc about an axle (3,) through its center."""
+    """Return a disc about an axle (3,) through its center."""
     half = 0.5 * width * np.asarray(axle, float) / np.linalg.norm(axle)
     return cylinder(center - half, center + half, radius)
 
 
 def arrow() -> Mesh:
-    """Returns an arrow of length 1 along z, slender: its shaft has the radius 0.5, its head 1, to be scaled."""
+    """Return an arrow of length 1 along z, to be scaled; its shaft has radius 0.5 and its head 1.2."""
     z = np.array([0.0, 0.0, 1.0])
     return merged([cylinder(0.0 * z, 0.75 * z, 0.5), cylinder(0.75 * z, z, 1.2, 1e-3)])
 
 
 def surface(height: Callable[[np.ndarray, np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray, count: int = 60) -> Mesh:
-    """Returns the surface z = height(x, y) over a rectangle, from a grid with `count` steps along its longer side.
+    """Return the surface z = height(x, y) over a rectangle, from a grid.
 
     Args:
-        height: of arrays x and y in m.
-        low: (2,) the corner with the least x and y.
-        high: (2,) the opposite one.
-        count: steps along the longer side.
+        height: a function of arrays x and y in m.
+        low: (2,) the corner with the smallest x and y.
+        high: (2,) the opposite corner.
+        count: grid steps along the longer side.
     """
     sides = np.maximum(np.asarray(high, float) - low, 1e-9)
     steps = np.maximum(np.ceil(count * sides / sides.max()), 1).astype(int)
@@ -139,7 +142,7 @@ def surface(height: Callable[[np.ndarray, np.ndarray], np.ndarray], low: np.ndar
 
 
 def checkered(mesh: Mesh) -> tuple[Mesh, Mesh]:
-    """Returns the two colors of a chess board on a `surface`: hills that light alone does not show are seen by its lines."""
+    """Return the two colors of a checkerboard on a `surface`, whose lines make hills visible."""
     corner = mesh.vertices[:, :2].min(axis=0)
     step = np.array([np.diff(np.unique(mesh.vertices[:, axis])[:2])[0] for axis in (0, 1)])
     middle = mesh.vertices[mesh.faces][..., :2].mean(axis=1)
@@ -148,6 +151,6 @@ def checkered(mesh: Mesh) -> tuple[Mesh, Mesh]:
 
 
 def _part(mesh: Mesh, chosen: np.ndarray) -> Mesh:
-    """Returns some faces of a mesh, with the vertices that they use."""
+    """Return some faces of a mesh, with the vertices that they use."""
     used, numbers = np.unique(mesh.faces[chosen], return_inverse=True)
     return Mesh(mesh.vertices[used], numbers.reshape(-1, 3))

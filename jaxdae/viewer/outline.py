@@ -1,7 +1,8 @@
-"""What pictures of a mechanism show: the joints of each body in its frame, lines between bodies, and what is on the ground.
+"""The outline of a mechanism: the joints of each body in its frame, lines between bodies, and ground points.
 
-The shape of a body follows from its joints, which is all that a mechanism knows of it; that of a body whose only joint is its center of
-mass, or which has none, from its inertia. Plots and animations of runs draw these lines, the viewer makes solids of them.
+The joints of a body determine its shape, because a mechanism has no other information about it. If a body has
+no joint, or only a joint at its center of mass, its inertia determines its shape. Plots and animations of
+runs draw these lines; the viewer turns them into solids.
 """
 
 from __future__ import annotations
@@ -15,20 +16,21 @@ import numpy as np
 
 from jaxdae.mechanisms.kinds import GROUND
 
-_PIN = 0.12  # half the length of a pin, of the size of a body
-_SAME = 1e-9  # of the size of a body: joints that are nearer are drawn as one
+_PIN = 0.12  # half the length of a pin, relative to the size of a body
+_SAME = 1e-9  # relative to the size of a body: closer joints are drawn as one
 
 
 @dataclasses.dataclass(frozen=True)
 class Drawn:
-    """What a mechanism is made of, whoever described it: a config, or a mechanism that was built.
+    """The elements of a mechanism, from a config or from a built mechanism.
 
     Attributes:
         dimension: 2 in the plane, 3 in space.
-        bodies: with `name`, `mass` and `inertia`.
-        poses: start poses of the bodies (3,) or (7,), for places that are given in the world; empty where none is.
-        joints: with `kind`, the type, and the fields of the type.
-        forces: likewise.
+        bodies: bodies with `name`, `mass` and `inertia`.
+        poses: start poses of the bodies (3,) or (7,), for points given in the world; empty without such
+            points.
+        joints: joints with their type `kind` and the fields of the type.
+        forces: forces with their type `kind` and the fields of the type.
     """
 
     dimension: int
@@ -40,14 +42,16 @@ class Drawn:
 
 @dataclasses.dataclass(frozen=True)
 class Outline:
-    """What a picture of a mechanism shows.
+    """The drawn points and lines of a mechanism.
 
     Attributes:
-        bodies: corners of each body (n, dimension) in its frame, m; in space those of its lines are in `lines`.
-        joints: joints and other places of each body (n, dimension) in its frame, m; its center where it has none.
+        bodies: corners of each body (n, dimension) in its frame, m; in space, the vertices of its lines in
+            `lines`.
+        joints: joints and other points of each body (n, dimension) in its frame, m; its center if it has
+            none.
         links: lines between bodies: (rod, spring or slide, body a, point a, body b, point b).
         ground_points: joints on the ground, m.
-        slides: ground points with a direction along which something slides.
+        slides: ground points with a sliding direction.
         lines: in space, the polylines of each body, each (k, 3) in its frame, m.
     """
 
@@ -60,7 +64,7 @@ class Outline:
 
 
 def outline(mechanism: Drawn) -> Outline:
-    """Returns the drawing of a mechanism, its places in the frames of its bodies."""
+    """Return the outline of a mechanism, with points in the frames of its bodies."""
     poses, spatial = mechanism.poses, mechanism.dimension == 3
     center = np.zeros(mechanism.dimension)
     points: dict[str, list[np.ndarray]] = {body.name: [] for body in mechanism.bodies}
@@ -88,7 +92,7 @@ def outline(mechanism: Drawn) -> Outline:
             if _slides(kind) and GROUND not in ends:
                 (a, point_a), (b, point_b) = ends.items()
                 links.append(("slide", a, point_a, b, point_b))
-        # Two places in the world are the ends of a line.
+        # Two world points are the ends of a line.
         if len({world for world, _ in kind.places()}) == 2:
             (a, point_a), (b, point_b) = ends.items()
             links.append((link, a, point_a, b, point_b))
@@ -108,7 +112,11 @@ def outline(mechanism: Drawn) -> Outline:
 
 
 def shown(shape: Outline, name: str) -> np.ndarray:
-    """Returns the places of a body that a picture shows: its joints, its center where it has one joint only, in space its lines."""
+    """Return the drawn points of a body in its frame.
+
+    These are its joints and, in space, the vertices of its lines. In the plane, a body with one joint also
+    has its center.
+    """
     joints = shape.joints[name]
     if name in shape.lines:
         return np.vstack([joints, *shape.lines[name]])
@@ -116,20 +124,20 @@ def shown(shape: Outline, name: str) -> np.ndarray:
 
 
 def placed(pose: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Returns body-frame points in the world: one pose and many points, or many poses and one point."""
+    """Transform body-frame points to the world: one pose and many points, or many poses and one point."""
     dimension = points.shape[-1]
     return pose[..., :dimension] + turned(points, pose[..., dimension:])
 
 
 def seen_from(pose: np.ndarray, point: np.ndarray, *, place: bool = True) -> np.ndarray:
-    """Returns a place of the world, or a direction, in the frame of a body."""
+    """Transform a world point, or a direction if `place` is false, to the frame of a body."""
     dimension = point.shape[-1]
     back = -pose[dimension:] if dimension == 2 else pose[dimension:] * [1.0, -1.0, -1.0, -1.0]
     return turned(point - pose[:dimension] if place else point, back)
 
 
 def turned(points: np.ndarray, by: np.ndarray) -> np.ndarray:
-    """Returns points (..., dimension) turned by angles (..., 1) in the plane, by unit quaternions wxyz (..., 4) in space."""
+    """Rotate points (..., dimension) by angles (..., 1) or unit quaternions wxyz (..., 4)."""
     if points.shape[-1] == 2:
         c, s = np.cos(by[..., 0]), np.sin(by[..., 0])
         return np.stack([c * points[..., 0] - s * points[..., 1], s * points[..., 0] + c * points[..., 1]], axis=-1)
@@ -139,12 +147,12 @@ def turned(points: np.ndarray, by: np.ndarray) -> np.ndarray:
 
 
 def _slides(kind: Any) -> bool:
-    """Returns whether something slides along the direction of a type in space."""
+    """Return whether a spatial joint type has a sliding direction."""
     return "slide" in getattr(kind, "coordinates", ())
 
 
 def _pins(element: Any) -> list[tuple[str, np.ndarray]]:
-    """Returns the bodies of a joint with the directions of pins that are fixed in each of them, as the forks of a universal joint have."""
+    """Return the bodies of a joint with the directions of pins fixed in them, as in a universal joint."""
     fields = {name: field for name, field in element.kind.kinds().items() if field.plain == "direction" and hasattr(element, name)}
     if len({field.body for field in fields.values()}) < 2 or "at" not in element.kind.kinds():
         return []
@@ -153,7 +161,10 @@ def _pins(element: Any) -> list[tuple[str, np.ndarray]]:
 
 
 def _lines(joints: np.ndarray, body: Any, pins: list[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray]:
-    """Returns the polylines of a body in space: between its joints, around them where they lie in a plane, else a star; and its pins."""
+    """Return the polylines of a spatial body, and its pins.
+
+    The polylines connect two joints, go around the joints if these lie in a plane, or otherwise form a star.
+    """
     size = max(float(np.ptp(joints, axis=0).max()), float(np.abs(joints).max()))
     return _shape(joints, body, size) + [np.stack([at - _PIN * size * along, at + _PIN * size * along]) for at, along in pins]
 
@@ -173,7 +184,10 @@ def _shape(joints: np.ndarray, body: Any, size: float) -> list[np.ndarray]:
 
 
 def middle_lines(body: Any) -> list[np.ndarray]:
-    """Returns the middle lines of the box that has the mass and the inertia of a body, its place where it lacks one of them."""
+    """Return the center lines of the box with the mass and inertia of a body.
+
+    The lines have zero length if the body lacks mass or inertia.
+    """
     if body.inertia is None or not body.mass:
         return [np.zeros((2, 3))] * 3
     given = np.asarray(body.inertia, float)
@@ -192,7 +206,7 @@ def _distinct(points: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def hull(points: list[np.ndarray]) -> np.ndarray:
-    """Returns those of distinct points of the plane that are corners of the convex hull, in order (Andrew's monotone chain)."""
+    """Return the corners of the convex hull of distinct planar points in order (Andrew's monotone chain)."""
     distinct = sorted(points, key=lambda p: (p[0], p[1]))
     if len(distinct) < 3:
         return np.array(distinct).reshape(-1, 2)

@@ -1,4 +1,7 @@
-"""A scene as one file of HTML that plays in any browser and asks the network for nothing: viser's client with the recorded frames in it."""
+"""A scene as a single HTML file that plays in any browser without a network connection.
+
+The file contains viser's client and the recorded frames.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +16,26 @@ from jaxdae.viewer.scenes import FASTEST, Scene
 from jaxdae.viewer.stage import Look, Stage, quiet_server
 
 LARGE = 20_000_000
-"""The size in bytes above which a page is told to be large: browsers take seconds to open it."""
+"""The size in bytes above which `write_html` warns: browsers take seconds to open such a page."""
 
 
 def write_html(scene: Scene, path: pathlib.Path | str, *, look: Look = Look(), rate: float = FASTEST) -> pathlib.Path:
-    """Writes a scene into a file that plays by itself, and returns its path. It needs the extra `viewer`, and no network, then or later.
+    """Write a scene into a file that plays on its own, and return its path.
+
+    Writing needs the extra `viewer`. Neither writing nor playing needs a network connection.
 
     Args:
-        scene: what is shown.
-        path: the file, ending in ".html"; written whole or not at all.
-        look: what of it, and how.
-        rate: frames a second on the screen at most.
+        scene: the scene.
+        path: the file, ending in ".html"; it is written atomically.
+        look: the look of the scene.
+        rate: the maximum number of frames per second on the screen.
 
     Raises:
-        ValueError: another ending, or a rate that is not positive.
+        ValueError: the path has another ending, or the rate is not positive.
         ModuleNotFoundError: viser is not installed.
 
-    Warns where the file has more than 20 MB: fewer worlds, or a lower rate, make it smaller.
+    Warns:
+        UserWarning: the file exceeds 20 MB. Show fewer worlds, or use a lower rate, for a smaller file.
     """
     path = pathlib.Path(path)
     if path.suffix != ".html":
@@ -45,8 +51,8 @@ def write_html(scene: Scene, path: pathlib.Path | str, *, look: Look = Look(), r
 
 
 def _recorded(scene: Scene, look: Look, shown: Any) -> str:
-    """Returns the page: the scene at its first instant, then what changes from frame to frame."""
-    # A port of its own on loopback, which nobody connects to: viser records what it would send.
+    """Return the page: the scene at its first instant, then the changes from frame to frame."""
+    # Use a separate port on loopback without clients: viser records the messages to clients.
     server = quiet_server(port=0)
     try:
         stage = Stage(server, scene, look)

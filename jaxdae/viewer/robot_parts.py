@@ -1,4 +1,4 @@
-"""Robots as their files show them, in place of the shapes that follow from joints."""
+"""The visuals of robot files, in place of shapes from joints."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ _PLAIN = (0.62, 0.64, 0.68)
 
 
 def with_robot(scene: Scene, report: Report, visuals: Sequence[Visual], names: Mapping[str, str] | None = None) -> tuple[Scene, list[str]]:
-    """Returns a scene whose bodies look as the robot's file says, where it does, and in words what of it cannot be read.
+    """Return a scene with the visuals of a robot file, and messages about unreadable visuals.
+
+    Bodies with visuals lose their previous shapes. The package trimesh, which comes with viser, reads mesh
+    files.
 
     Args:
-        scene: of the robot's mechanism.
-        report: of `jaxdae.robots.load`, which says where links are in their bodies.
-        visuals: of `jaxdae.robots.read_visuals`.
-        names: the names of the bodies in the scene by those in the report; left out: the same.
-
-    Files of meshes are read by trimesh, which comes with viser.
+        scene: the scene of the robot's mechanism.
+        report: the report of `jaxdae.robots.load`, with the frames of links in their bodies.
+        visuals: the visuals from `jaxdae.robots.read_visuals`.
+        names: from body names in the report to body names in the scene; by default, they agree.
     """
     found: dict[tuple[str, tuple[int, int, int]], list[Mesh]] = {}
     wrong: list[str] = []
@@ -78,10 +79,10 @@ def _file(file: MeshFile, wrong: list[str]) -> Mesh | None:
         wrong.append(f"{file.path} cannot be read (the format {brief(kind)}; expected one of {', '.join(_FORMATS)})")
         return None
     try:
-        # From memory, so that no file opens others.
+        # Load from memory, so that the file cannot open other files.
         loaded: Any = trimesh.load(io.BytesIO(Library().data(file.path)), file_type=kind, force="mesh")
         return Mesh(np.asarray(loaded.vertices, float) * file.scale, np.asarray(loaded.faces))
-    except Exception as error:  # Readers of many formats raise whatever they like; a mesh that cannot be read is no reason to show nothing.
+    except Exception as error:  # Readers of many formats raise any exception; show the rest of the scene.
         wrong.append(f"{file.path} cannot be read ({' '.join(str(error).split())[:100] or type(error).__name__})")
         return None
 

@@ -1,9 +1,10 @@
-"""What there is to see of a motion, whoever shows it: solids of bodies, their places over time, what pulls on them, how open loops are.
+"""Scenes: solids of bodies, their poses over time, forces on them, and loop-closure errors.
 
-A scene knows nothing of a renderer. It is plain arrays: triangles in the frames of bodies, poses (world, time, body, 7), lines between
-bodies, arrows over time. `jaxdae.viewer.stage` hands it to viser; another renderer would need as little.
+A scene does not depend on a renderer. It consists of plain arrays: triangles in the frames of bodies, poses
+(world, time, body, 7), lines between bodies, and arrows over time. `jaxdae.viewer.stage` passes it to viser.
 
-A mechanism in the plane lies in the plane z = 0 of the scene, its bodies a little above each other, as cut from sheets.
+A planar mechanism lies in the plane z = 0 of the scene. Its bodies are stacked slightly above each other, as
+if cut from sheets.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ from jaxdae.viewer.outline import outline, placed, shown
 from jaxdae.viewer.solids import Solids, solids
 
 FASTEST = 30.0
-"""Frames a second at most."""
+"""The maximum number of frames per second."""
 
-_SHORTEST = 1.5  # seconds that a motion takes on the screen; faster ones are slowed down
+_SHORTEST = 1.5  # minimum duration in s on the screen; faster motions are slowed down
 _STEPS = (1.0, 2.0, 5.0)
-_ASPECT = 1.5  # of many worlds beside each other, as screens have it
-_MANY, _BOLD = 64, 2.0  # worlds beyond which bodies are drawn thicker, so that they are seen from afar
+_ASPECT = 1.5  # width over height of a grid of many worlds
+_MANY, _BOLD = 64, 2.0  # above this number of worlds, bodies are drawn thicker
 
 
 class Part(NamedTuple):
     """Triangles that move with a body.
 
     Attributes:
-        name: of the part, unique in the scene.
-        body: number of the body, -1 for the ground.
-        mesh: in the frame of the body, or in the world.
+        name: the name of the part, unique in the scene.
+        body: the index of the body, -1 for the ground.
+        mesh: the triangles in the frame of the body, or in the world.
         color: 0 to 255 each.
-        is_detail: whether it may be left out where there are many worlds: joints, marks on wheels.
+        is_detail: whether scenes with many worlds may omit the part: joints, marks on wheels.
     """
 
     name: str
@@ -52,15 +53,15 @@ class Part(NamedTuple):
 
 
 class Link(NamedTuple):
-    """A straight line between points of two bodies: a rod, a spring, a slide.
+    """A straight line between points of two bodies: a rod, a spring or a slide.
 
     Attributes:
-        name: of the link, unique in the scene.
-        a: number of the first body, -1 for the ground.
+        name: the name of the link, unique in the scene.
+        a: the index of the first body, -1 for the ground.
         point_a: (3,) in its frame in m.
-        b: number of the second body, -1 for the ground.
+        b: the index of the second body, -1 for the ground.
         point_b: (3,) in its frame in m.
-        radius: of the line in m.
+        radius: the radius of the line in m.
         color: 0 to 255 each.
     """
 
@@ -75,22 +76,22 @@ class Link(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Scene:
-    """A motion to be shown.
+    """A motion to show.
 
     Attributes:
-        title: in words.
+        title: the title.
         times: (time,) in s.
-        bodies: their names.
-        poses: (world, time, body, 7), places in m and quaternions wxyz, body to world.
-        parts: what moves with bodies, and what stands.
+        bodies: the names of the bodies.
+        poses: (world, time, body, 7), positions in m and quaternions wxyz, body to world.
+        parts: parts that move with bodies, and parts on the ground.
         links: lines between bodies.
-        violation: largest constraint violation (world, time) in m or rad; None where nobody knows.
+        violation: largest constraint violation (world, time) in m or rad; None if unknown.
         arrows: forces and reactions of one world.
-        up: "+y" for mechanisms in the plane, "+z" in space and for vehicles in the plane, which are seen from above.
-        size: of one world in m, over its whole motion.
-        center: (3,) of one world in m.
-        extent: (3,) of one world in m, along x, y and z.
-        lift: how far in front of the bodies arrows and frames are drawn, along z in m; zero in space.
+        up: "+y" for planar mechanisms; "+z" in space, and for planar vehicles, which are seen from above.
+        size: the size of one world in m, over its whole motion.
+        center: (3,) the center of one world in m.
+        extent: (3,) the extent of one world in m, along x, y and z.
+        lift: the offset of arrows and frames in front of the bodies, along z in m; zero in space.
     """
 
     title: str
@@ -109,23 +110,23 @@ class Scene:
 
     @property
     def worlds(self) -> int:
-        """Number of worlds."""
+        """The number of worlds."""
         return self.poses.shape[0]
 
     @property
     def pace(self) -> float:
-        """Seconds of the motion in a second on the screen: 1, or a round number below where all is over in a moment."""
+        """The playback speed in seconds of motion per second on the screen; see `pace`."""
         return pace(self.times)
 
     def frames(self, rate: float = FASTEST) -> np.ndarray:
-        """Returns which saved instants are shown, see `shown_instants`."""
+        """Return the indices of the shown instants, see `shown_instants`."""
         return shown_instants(self.times, rate)
 
     def offsets(self, apart: bool) -> np.ndarray:
-        """Returns where the worlds stand (world, 3) in m: all in one place, or in rows beside each other."""
+        """Return the offsets of the worlds (world, 3) in m: zero, or a grid of rows side by side."""
         if not apart or self.worlds == 1:
             return np.zeros((self.worlds, 3))
-        # Flat worlds still need some room.
+        # Flat worlds still need some space.
         step = np.array([1.1, 1.1, 0.0]) * np.maximum(self.extent, 0.25 * self.size)
         columns = min(self.worlds, int(np.ceil(np.sqrt(_ASPECT * self.worlds * step[1] / step[0]))))
         row, column = np.divmod(np.arange(self.worlds), columns)
@@ -133,25 +134,31 @@ class Scene:
         return step * places
 
     def of_worlds(self, worlds: Any) -> Scene:
-        """Returns the scene of some worlds: numbers, or a slice. Arrows are those of world 0, and stay where that does."""
+        """Return the scene of some worlds, given as indices or a slice.
+
+        Arrows belong to world 0, and remain only if it comes first.
+        """
         numbers = np.arange(self.worlds)[worlds]
         kept = self.arrows if numbers.size and numbers[0] == 0 else ()
         violation = None if self.violation is None else self.violation[numbers]
         return dataclasses.replace(self, poses=self.poses[numbers], violation=violation, arrows=kept)
 
     def with_parts(self, *parts: Part, instead_of: tuple[str, ...] = ()) -> Scene:
-        """Returns the scene with further parts.
+        """Return the scene with additional parts.
 
         Args:
-            parts: what is added.
-            instead_of: names of bodies whose solids and details they take the place of.
+            parts: the additional parts.
+            instead_of: the names of bodies whose solids and details are removed.
         """
         gone = {self.bodies.index(name) for name in instead_of}
         return dataclasses.replace(self, parts=(*(part for part in self.parts if part.body not in gone), *parts))
 
 
 def pace(times: np.ndarray) -> float:
-    """Returns the seconds of a motion in a second on the screen: 1, or a round number below where all is over in a moment."""
+    """Return the seconds of motion per second on the screen.
+
+    The result is 1, or a smaller round number for short motions.
+    """
     span = float(times[-1] - times[0])
     if span <= 0.0 or span >= _SHORTEST:
         return 1.0
@@ -161,14 +168,16 @@ def pace(times: np.ndarray) -> float:
 
 
 def shown_instants(times: np.ndarray, rate: float = FASTEST) -> np.ndarray:
-    """Returns which saved instants are shown, at most `rate` a second on the screen, the first and the last among them.
+    """Return the indices of the shown instants, at most `rate` per second on the screen.
+
+    They include the first and the last instant.
 
     Args:
         times: (time,) in s.
-        rate: frames a second.
+        rate: frames per second.
 
     Raises:
-        ValueError: a rate that is not positive.
+        ValueError: the rate is not positive.
     """
     if not rate > 0.0:
         raise ValueError(f"rate must be positive, in frames a second, got {rate}")
@@ -187,20 +196,23 @@ def scene(
     arrows: tuple[Arrows, ...] = (),
     title: str = "",
 ) -> Scene:
-    """Returns what there is to see of a mechanism in motion.
+    """Return the scene of a mechanism in motion.
+
+    The joints determine the shapes. A body with two joints is a bar between them, and a body with more joints
+    is a plate or a star. Wheels are discs. A body without joints, or with its only joint at the mass center,
+    is the box with its inertia.
 
     Args:
-        mechanism: in the plane or in space, in either form of coordinates; of many worlds the nominal one, whose shapes all have.
-        states: a `State` or a `Trajectory`, stacked along (time,) or (world, time); the violations of a trajectory are shown, too.
-        violation: (time,) or (world, time) in m or rad, in place of those.
+        mechanism: a planar or spatial mechanism in absolute or joint coordinates; for many worlds, the
+            nominal mechanism, whose shapes all worlds share.
+        states: a `State` or a `Trajectory`, stacked along (time,) or (world, time); the scene includes the
+            violations of a trajectory.
+        violation: (time,) or (world, time) in m or rad, in place of the violations of a trajectory.
         arrows: forces and reactions of world 0, see `reaction_arrows` and `force_arrows`.
-        title: in words.
+        title: the title.
 
     Raises:
-        ValueError: states that are not stacked, or have no entries.
-
-    Shapes follow from joints: a body with two joints is a bar between them, one with more a plate or a star, wheels are discs, and a body
-    with its joint in the mass center, or with none, is the box that has its inertia.
+        ValueError: the states are not stacked, or have no entries.
     """
     state = getattr(states, "state", states)
     info = getattr(states, "info", None)
@@ -217,7 +229,7 @@ def scene(
 
 
 def absolute_poses(mechanism: Mechanism, state: State) -> np.ndarray:
-    """Returns the poses (..., body, 3 or 7) of all bodies that have a place, of stacked states."""
+    """Return the poses (..., body, 3 or 7) of all bodies except rotors, from stacked states."""
     lead = np.shape(state.q)[:-1]
     flat = State(jnp.zeros(int(np.prod(lead)), state.q.dtype), *(jnp.reshape(x, (-1, x.shape[-1])) for x in (state.q, state.v)))
     found = jax.jit(jax.vmap(lambda s: to_absolute(mechanism, s).q))(flat)
@@ -235,7 +247,7 @@ def from_poses(
     arrows: tuple[Arrows, ...] = (),
     title: str = "",
 ) -> Scene:
-    """Returns the scene of poses (world, time, body, 3 or 7) that were found before, such as those in a run folder; see `scene`."""
+    """Return the scene of poses (world, time, body, 3 or 7), such as poses in a run folder; see `scene`."""
     elements = drawn(mechanism)
     poses, names = in_space(np.asarray(poses, float)), placed_bodies(mechanism)
     shape = outline(elements)
@@ -252,7 +264,7 @@ def from_poses(
 
 
 def in_space(poses: np.ndarray) -> np.ndarray:
-    """Returns poses (..., 7): those of the plane (..., 3) as poses in space, turned about z."""
+    """Return poses in space (..., 7); rotate planar poses (..., 3) about z."""
     if poses.shape[-1] == 7:
         return poses
     x, y, angle = np.moveaxis(poses, -1, 0)
@@ -261,7 +273,7 @@ def in_space(poses: np.ndarray) -> np.ndarray:
 
 
 def _extent(shape: Any, poses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns center and extent of what world 0 does, in m: its places over time, and what stands on the ground."""
+    """Return center and extent of the motion of world 0 and of the ground points, in m."""
     seen = [poses[0, :, k, :3] for k in range(poses.shape[2])]
     for k, name in enumerate(shape.bodies):
         for point in shown(shape, name):
@@ -281,7 +293,7 @@ def _lifted(point: np.ndarray) -> np.ndarray:
 
 
 def _parts(solid: Solids, names: tuple[str, ...], poses: np.ndarray, size: float) -> tuple[tuple[Part, ...], tuple[Link, ...]]:
-    """Returns the solids of bodies with their colors, what stands on the ground, and the lines."""
+    """Return the solids of bodies with their colors, the parts on the ground, and the lines."""
     number = {name: k for k, name in enumerate(names)}
     parts = [Part(name, number[name], mesh, colors.rgb(number[name])) for name, mesh in solid.bodies.items()]
     parts += [Part(f"{name}/joints", number[name], mesh, colors.GRAY, True) for name, mesh in solid.details.items()]

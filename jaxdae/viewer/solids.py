@@ -1,8 +1,9 @@
-"""Solids of bodies, from the places and axes of their joints.
+"""Solids of bodies, from the positions and axes of their joints.
 
-In the plane a body is a sheet around its joints, the convex hull of circles about them; bodies that share a joint lie in different layers.
-In space a body is a bar between two joints, a sheet where its joints lie in a plane, else a star of bars from its mass center. Wheels are
-discs, with a mark that shows how they turn. A body whose only joint is its mass center is the box with its mass and its inertia.
+In the plane, a body is a sheet around its joints, the convex hull of circles about them. Bodies that share a
+joint lie in different layers. In space, a body is a bar between two joints, a sheet if its joints lie in a
+plane, or otherwise a star of bars from its mass center. Wheels are discs, with a mark that shows their
+rotation. A body whose only joint is at its mass center is the box with its mass and its inertia.
 """
 
 from __future__ import annotations
@@ -21,24 +22,24 @@ from jaxdae.viewer.elements import places_in_bodies
 from jaxdae.viewer.meshes import Mesh, ball, basis, circle, cuboid, cylinder, merged, prism, surface, wheel
 from jaxdae.viewer.outline import Drawn, Outline, hull, middle_lines
 
-_WIDTH = 0.09  # of a bar, over the length of bodies
-_SHEET = 0.3  # the thickness of sheets over their width
+_WIDTH = 0.09  # of a bar, relative to the length of bodies
+_SHEET = 0.3  # thickness of sheets relative to their width
 _Z = np.array([0.0, 0.0, 1.0])
-_SAME = 1e-6  # of the size of all: places that are nearer are one
-_MARGIN = 0.25  # of terrain around the motion, over its size
+_SAME = 1e-6  # relative to the total size: closer points are one point
+_MARGIN = 0.25  # of terrain around the motion, relative to its size
 
 
 class Terrain(NamedTuple):
-    """The ground of wheels, a surface z = h(x, y).
+    """The terrain below wheels, a surface z = h(x, y).
 
     Attributes:
-        terrain: of `jaxdae.vehicles`.
+        terrain: a terrain of `jaxdae.vehicles`.
     """
 
     terrain: Any
 
     def mesh(self, places: np.ndarray, size: float) -> Mesh:
-        """Returns its triangles where places (..., 3) are above it, with a margin."""
+        """Return the triangles of the terrain below positions (..., 3), with a margin."""
         flat = places.reshape(-1, 3)
         flat = flat[np.isfinite(flat).all(axis=-1)]
         low, high = flat[:, :2].min(axis=0), flat[:, :2].max(axis=0)
@@ -52,14 +53,14 @@ class Terrain(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Solids:
-    """What a mechanism is made of.
+    """The solids of a mechanism.
 
     Attributes:
-        bodies: by name, in the frames of the bodies.
-        details: joints and marks of bodies, likewise.
-        ground: what stands on the ground, in the world; None where nothing does.
-        terrains: the ground of wheels.
-        links: those of the outline.
+        bodies: meshes by body name, in the frames of the bodies.
+        details: meshes of joints and marks by body name, in the frames of the bodies.
+        ground: the mesh of the ground supports, in the world; None without supports.
+        terrains: the terrain below wheels.
+        links: the links of the outline.
         thickness: the radius of a bar in m.
         stands: whether wheels stand on the plane.
     """
@@ -77,9 +78,9 @@ class Round(NamedTuple):
     """A wheel, a pinion or a sphere.
 
     Attributes:
-        body: the name of the body that it is part of.
-        is_all: whether it is all of that body.
-        solid: its triangles in the frame of the body, without and with the mark: of a width in m.
+        body: the name of its body.
+        is_all: whether it is the whole body.
+        solid: width in m -> meshes of the wheel and of its mark, in the frame of the body.
     """
 
     body: str
@@ -110,7 +111,7 @@ def _sphere_on_terrain(joint: Any) -> Round:
 
 
 def _upright(joint: Any) -> Round:
-    """Returns a wheel of a vehicle in the plane, seen from above: it stands on the plane."""
+    """Return a wheel of a planar vehicle, which stands on the plane and is seen from above."""
     heading = np.array([*joint.axis, 0.0])
     center = np.array([*joint.point_b, 0.0])
     axle = np.cross(_Z, heading)
@@ -142,20 +143,20 @@ ROUND: dict[type, Callable[[Any], Round]] = {
     planar.RackAndPinion: _pinion,
     spatial_wheels.RackAndPinion: _spatial_pinion,
 }
-"""Joints that are round, by their types."""
+"""The round shapes of joints, by joint type."""
 
 _TURNING = (spatial.Revolute, spatial.Cylindrical, spatial.Screw)
 _SLIDING = (spatial.Prismatic, spatial.PointOnLine)
 
 
 def solids(elements: Drawn, shape: Outline, size: float, bold: float = 1.0) -> Solids:
-    """Returns the solids of a mechanism.
+    """Return the solids of a mechanism.
 
     Args:
-        elements: what it is made of.
+        elements: the elements of the mechanism.
         shape: its outline.
-        size: of its motion in m.
-        bold: how much thicker than usual.
+        size: the size of its motion in m.
+        bold: the factor on the usual thickness.
     """
     rounds = [ROUND[joint.kind](joint) for joint in elements.joints if joint.kind in ROUND]
     width = bold * _WIDTH * _length(elements, shape, size)
@@ -187,7 +188,7 @@ def solids(elements: Drawn, shape: Outline, size: float, bold: float = 1.0) -> S
 
 
 def _length(elements: Drawn, shape: Outline, size: float) -> float:
-    """Returns the usual length of bodies in m."""
+    """Return the median length of bodies in m."""
     spans = [
         float(np.ptp(np.vstack([shape.joints[body.name], 0.0 * shape.joints[body.name][:1]]), axis=0).max()) for body in elements.bodies
     ]
@@ -196,7 +197,7 @@ def _length(elements: Drawn, shape: Outline, size: float) -> float:
 
 
 def _layers(elements: Drawn) -> dict[str, int]:
-    """Returns the layers of bodies in the plane: those that share a joint lie in different ones, each in the lowest that is free."""
+    """Return the layers of planar bodies: each body takes the lowest layer that no neighbor occupies."""
     neighbors: dict[str, set[str]] = {body.name: set() for body in elements.bodies}
     for joint in elements.joints:
         ends = [end for end in (joint.a, joint.b) if end in neighbors]
@@ -211,7 +212,10 @@ def _layers(elements: Drawn) -> dict[str, int]:
 
 
 def _sheet(body: Any, shape: Outline, width: float, layers: dict[str, int]) -> Mesh:
-    """Returns a body in the plane: the hull of circles about its joints, and about its center where it has one joint only."""
+    """Return a planar body: the hull of circles about its joints.
+
+    A body with one joint also has a circle about its center.
+    """
     joints = shape.joints[body.name]
     places = joints if len(joints) > 1 else np.vstack([joints, np.zeros((1, 2))])
     radius = 0.5 * width if np.ptp(places, axis=0).max() > 0.2 * width else 0.9 * width
@@ -228,7 +232,7 @@ def _spatial(body: Any, shape: Outline, width: float) -> Mesh:
         halves = np.array([0.5 * np.linalg.norm(line[1] - line[0]) for line in axes])
         given = np.zeros(3) if body.inertia is None else body.inertia
         directions = np.linalg.eigh(np.diag(given) if np.ndim(given) == 1 else given)[1]
-        # A body that is thin like a point mass still can be seen.
+        # Give thin bodies, such as point masses, a visible size.
         return cuboid(np.maximum(halves, 0.25 * width), directions * np.sign(np.linalg.det(directions)))
     meshes = []
     for line in lines:
@@ -242,7 +246,7 @@ def _spatial(body: Any, shape: Outline, width: float) -> Mesh:
 
 
 def _plate(corners: np.ndarray, width: float) -> Mesh:
-    """Returns a sheet around places (n, 3) that lie in a plane."""
+    """Return a sheet around coplanar points (n, 3)."""
     middle = corners.mean(axis=0)
     directions = np.linalg.svd(corners - middle)[2]
     directions[2] *= np.sign(np.linalg.det(directions))
@@ -253,7 +257,10 @@ def _plate(corners: np.ndarray, width: float) -> Mesh:
 
 
 def _add_joint(joint: Any, dimension: int, width: float, top: int, details: dict[str, list[Mesh]], ground: list[Mesh]) -> None:
-    """Adds what a joint looks like: to its second body, or to the first where that is the ground; and its foot on the ground."""
+    """Add the marker of a joint to its second body, or to its first body if the second one is the ground.
+
+    Also add the support of a joint on the ground.
+    """
     bodies, places = {"b": joint.b, "a": joint.a}, places_in_bodies(joint)
     carrier = next((end for end, body in bodies.items() if end in places and body in details), None)
     if carrier is not None:
@@ -274,7 +281,7 @@ def _marker(joint: Any, end: str, at: np.ndarray, dimension: int, width: float, 
 
 
 def _foot(at: np.ndarray, width: float) -> Mesh:
-    """Returns what stands for the ground at a joint."""
+    """Return the ground support at a joint."""
     if len(at) == 2:
         corners = np.asarray(at) + 1.3 * width * np.array([(0.0, 0.35), (-0.9, -1.0), (0.9, -1.0)])
         return prism(corners, -0.9 * _SHEET * width, -0.1 * _SHEET * width)

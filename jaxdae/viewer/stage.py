@@ -1,6 +1,7 @@
-"""A scene in viser: a part is one mesh with as many instances as there are worlds, so that a thousand worlds are as many objects as one.
+"""A scene in viser. Each part is one mesh with one instance per world.
 
-A frame is poses, and colors where these tell how open the loops are; lines and arrows are meshes of length one, stretched.
+A thousand worlds therefore need no more objects than one world. A frame consists of poses, and of colors if
+they show the violation. Lines and arrows are stretched meshes of unit length.
 """
 
 from __future__ import annotations
@@ -19,25 +20,25 @@ from jaxdae.viewer.outline import placed
 from jaxdae.viewer.scenes import Link, Part, Scene
 
 DETAILED = 64
-"""The number of worlds beyond which joints and marks are left out, unless they are asked for."""
+"""The number of worlds above which joints and marks are omitted by default."""
 
-_FIELD = 40.0  # degrees that a camera sees from top to bottom
-_ASPECT = 1.2  # of windows at least, width over height
-_LONGEST_ARROW = 0.3  # over the size of a world
-_THINNEST = 0.008  # arrow over the size of a world
+_FIELD = 40.0  # vertical field of view of the camera in degrees
+_ASPECT = 1.2  # minimum width over height of windows
+_LONGEST_ARROW = 0.3  # relative to the size of a world
+_THINNEST = 0.008  # arrow width relative to the size of a world
 
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    """What of a scene is shown, and how.
+    """The visible parts of a scene, and their appearance.
 
     Attributes:
-        apart: whether worlds stand in rows beside each other; else all are in one place.
-        joints: whether joints and marks on wheels are shown; None: where there are few worlds.
-        frames: whether the axes of bodies are shown.
-        arrows: which arrows are shown, by name: "reactions", "forces".
-        violation: whether bodies have the color of the constraint violation of their world in place of their own.
-        dark: whether the ground is dark; pages only, a live view has a switch in the browser.
+        apart: whether worlds stand side by side in rows; otherwise, all worlds overlap.
+        joints: whether to show joints and marks on wheels; None shows them for few worlds.
+        frames: whether to show the axes of bodies.
+        arrows: the names of the shown arrows: "reactions", "forces".
+        violation: whether the color of bodies shows the constraint violation of their world.
+        dark: whether the background is dark; for pages only, because a live view has a switch in the browser.
     """
 
     apart: bool = True
@@ -49,10 +50,10 @@ class Look:
 
 
 def import_viser() -> Any:
-    """Returns the package viser.
+    """Import and return the package viser.
 
     Raises:
-        ModuleNotFoundError: it is not installed.
+        ModuleNotFoundError: viser is not installed.
     """
     try:
         return importlib.import_module("viser")
@@ -63,7 +64,7 @@ def import_viser() -> Any:
 
 
 def quiet_server(port: int, label: str = "jaxdae") -> Any:
-    """Returns a server of viser on loopback that prints nothing.
+    """Return a viser server on loopback that prints nothing.
 
     Raises:
         ModuleNotFoundError: viser is not installed.
@@ -74,16 +75,16 @@ def quiet_server(port: int, label: str = "jaxdae") -> Any:
 
 
 class Stage:
-    """A scene on a server of viser.
+    """A scene on a viser server.
 
     Args:
         server: `viser.ViserServer`.
-        scene: what is shown.
-        look: how.
+        scene: the scene.
+        look: the look of the scene.
     """
 
     def __init__(self, server: Any, scene: Scene, look: Look = Look()):
-        """Puts all parts where they are at the first instant."""
+        """Add all parts with their poses at the first instant."""
         self._server, self._scene, self._look = server, scene, look
         self.offsets = scene.offsets(look.apart).astype(SINGLE)
         self._front = self.offsets + np.array([0.0, 0.0, scene.lift], SINGLE)
@@ -121,7 +122,7 @@ class Stage:
         camera.look_at = tuple(center)
 
     def _lights(self) -> None:
-        # The lights that viser has by itself wash colors out.
+        # The default lights of viser wash out colors.
         place = self._server.scene
         place.configure_default_lights(enabled=False)
         place.configure_environment_map(hdri=None)
@@ -161,7 +162,7 @@ class Stage:
             )
 
     def _grid(self) -> None:
-        """Shows the plane on which vehicles drive, below their wheels, with lines a round number of meters apart."""
+        """Show the plane below the wheels of vehicles, with grid lines at a round number of meters."""
         scene = self._scene
         cell = 10.0 ** np.floor(np.log10(scene.size))
         across, deep = 2.0 * cell * np.ceil((np.ptp(self.offsets, axis=0) + 1.5 * scene.size)[:2] / cell / 2.0)
@@ -186,9 +187,9 @@ class Stage:
         )
 
     def show(self, instant: int) -> None:
-        """Shows one of the saved instants."""
+        """Show one of the saved instants."""
         scene, poses = self._scene, self._scene.poses[:, instant]
-        # What is not a number is nowhere; a browser would stop there.
+        # Replace non-finite poses by zeros, because they would stop the browser.
         poses = np.where(np.isfinite(poses).all(axis=(1, 2), keepdims=True), poses, 0.0)
         shades = None
         if self._look.violation and scene.violation is not None:
@@ -218,8 +219,8 @@ class Stage:
             self._axes.batched_wxyzs = poses[..., 3:].reshape(-1, 4)
 
     def clear(self) -> None:
-        """Removes all that is shown."""
-        # Details first: what is below a part in the tree of names goes with it.
+        """Remove all parts, links, arrows and frames."""
+        # Remove details first: removing a part also removes its descendants in the name tree.
         for name in sorted((*self._parts, *self._links, *self._arrows), key=lambda name: -name.count("/")):
             (self._parts.get(name) or self._links.get(name) or self._arrows[name])[1].remove()
         if self._axes is not None:
@@ -227,14 +228,15 @@ class Stage:
 
 
 def _end(poses: np.ndarray, body: int, point: np.ndarray) -> np.ndarray:
-    """Returns where a point of a body, or of the ground, is in all worlds (world, 3)."""
+    """Return the position of a point of a body or of the ground in all worlds (world, 3)."""
     return np.tile(point, (len(poses), 1)) if body < 0 else placed(poses[:, body], point)
 
 
 def turned_to(vectors: np.ndarray) -> np.ndarray:
-    """Returns quaternions wxyz (n, 4) that turn z into the directions of vectors (n, 3); no turn for those of no length.
+    """Return quaternions wxyz (n, 4) that rotate z into the directions of vectors (n, 3).
 
-    With the unit vector d the half-way turn is (1 + d_z, -d_y, d_x, 0) up to its length; for d = -z it is half a turn about x.
+    A zero vector gives the identity. With the unit vector d, the half-way rotation is (1 + d_z, -d_y, d_x, 0)
+    up to its length; for d = -z it is half a turn about x.
     """
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
     x, y, z = (vectors / np.where(length > 0.0, length, 1.0)).T
