@@ -1,4 +1,4 @@
-"""Mechanisms made of bodies, joints and forces."""
+"""Mechanisms of bodies, joints and forces."""
 
 from jaxdae.mechanisms import spatial
 from jaxdae.mechanisms.bodies import Body, DescriptionWarning, Rotor, SpatialBody

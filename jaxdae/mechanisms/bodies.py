@@ -1,4 +1,4 @@
-"""Rigid bodies as a user describes them."""
+"""User descriptions of rigid bodies."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from jaxdae.mechanisms.values import (
 Number = Any
 
 _ROUNDED = 1e-3
-"""The relative error that numbers with few digits may have."""
+"""Relative error allowed for numbers with few digits."""
 
 _POINT = 1e-14
-"""The square of the radius of gyration in m^2, 0.1 micrometers, below which a body is a point mass."""
+"""Squared radius of gyration in m^2, 0.1 micrometers, below which a body is a point mass."""
 
 
 class DescriptionWarning(UserWarning):
-    """A description can be calculated with, but says what no machine has."""
+    """Warning about a computable, but physically implausible description."""
 
 
 def _many(*names: str, use: str) -> dict[str, str]:
@@ -50,9 +50,11 @@ class Body(ByKeywords):
 
     Attributes:
         name: unique; not "ground".
-        mass: in kg, positive; in joint coordinates it may be zero where M stays positive definite. A `kinematic_mechanism` needs none.
-        inertia: in kg m^2 about the mass center, positive; as for the mass.
-        pose: (x, y, theta) of the mass center at the start in m and rad; a guess will do, see `initialize`.
+        mass: in kg, positive; in joint coordinates it may be zero if M stays positive definite. A
+            `kinematic_mechanism` needs no mass.
+        inertia: in kg m^2 about the mass center, positive; with the same exceptions as the mass.
+        pose: (x, y, theta) of the mass center at the start in m and rad; an approximate pose suffices, see
+            `initialize`.
     """
 
     name: str
@@ -62,36 +64,36 @@ class Body(ByKeywords):
 
     instead: ClassVar[Mapping[str, str]] = _many("place", "position", "angle", "quaternion", "x", "y", "theta", use="pose=(x, y, theta)")
     turns_only: ClassVar[bool] = False
-    """Whether it has an angle, and no place."""
+    """Whether the body has an angle, but no position."""
 
     def mistakes(self, massless: bool = False) -> Iterable[str]:
-        """Yields what is wrong with it; `massless` says whether zeros are right."""
+        """Yield the errors of the body; `massless` allows zero mass and inertia."""
         for name in ("mass", "inertia"):
             yield from _number_mistakes(name, getattr(self, name), massless)
         if not is_vector(self.pose, 3):
             yield f"pose must be three finite numbers (x, y, theta), got {shown(self.pose)}{batches(self.pose, 3)}"
 
     def doubts(self) -> Iterable[str]:
-        """Yields what one can calculate with, though hardly anyone means it: an angle in degrees."""
+        """Yield warnings about computable but implausible values: an angle in degrees."""
         pose = concrete(self.pose)
         if pose is not None and looks_like_degrees(pose[2]):
             yield f"pose has the angle {pose[2]:g} rad; where these are degrees, give {np.radians(pose[2]):.6g} rad"
 
     def with_unit_mass(self) -> Body:
-        """Returns the body with mass and inertia of one where it has none."""
+        """Return the body with missing mass and inertia set to one."""
         return dataclasses.replace(self, **_one_where_missing(self, mass=1.0, inertia=1.0))
 
     def frame(self) -> planar.Frame:
-        """Returns the frame at the start."""
+        """Return the body frame at the start."""
         x, y, angle = vector(self.pose)
         return planar.Frame(x, y, angle, jnp.cos(angle), jnp.sin(angle))
 
     def coordinates(self) -> Any:
-        """Returns the absolute coordinates at the start (3,)."""
+        """Return the absolute coordinates at the start (3,)."""
         return vector(self.pose)
 
     def moments(self) -> Any:
-        """Returns the inertia ()."""
+        """Return the inertia ()."""
         return real(self.inertia)
 
 
@@ -99,14 +101,14 @@ class Body(ByKeywords):
 class Rotor(ByKeywords):
     """What spins in a planar mechanism and has no place there: the spin of a wheel about its axle, the shaft of a motor.
 
-    The axle of a wheel lies in the plane in which its vehicle moves, so that its spin is no rotation in the plane: it has the kinetic
-    energy inertia spin'^2 / 2 and nothing else in common with the motion of the bodies. A rotor is that one coordinate. It has no mass:
-    the mass of a wheel, and its inertia about the vertical, are those of the body that carries it. A `Wheel` ties its spin to the
-    ground.
+    The axle of a wheel lies in the plane of motion of its vehicle, so its spin is not a rotation in the
+    plane. The spin has kinetic energy inertia spin'^2 / 2 and is otherwise independent of the motion of the
+    bodies. A rotor is this single coordinate. It has no mass: the body that carries a wheel includes the
+    wheel's mass and its inertia about the vertical. A `Wheel` couples its spin to the ground.
 
     Attributes:
         name: unique; not "ground".
-        inertia: in kg m^2 about the axle, positive; a `kinematic_mechanism` needs none.
+        inertia: in kg m^2 about the axle, positive; a `kinematic_mechanism` needs no inertia.
         angle: at the start in rad; positive spin rolls forward.
     """
 
@@ -118,35 +120,35 @@ class Rotor(ByKeywords):
 
     @property
     def mass(self) -> float:
-        """Zero: the body that carries a rotor has its mass."""
+        """Zero, because the body that carries a rotor includes its mass."""
         return 0.0
 
     def mistakes(self, massless: bool = False) -> Iterable[str]:
-        """Yields what is wrong with it; `massless` changes nothing, since nothing but its inertia holds back its angle."""
+        """Yield the errors of the rotor; `massless` has no effect, because its inertia must be positive."""
         if not is_positive(self.inertia):
             yield f"inertia must be a positive number, got {shown(self.inertia)}"
         if not is_number(self.angle):
             yield f"angle must be a finite number in rad, got {shown(self.angle)}"
 
     def doubts(self) -> Iterable[str]:
-        """Yields nothing."""
+        """Return no warnings."""
         return ()
 
     def with_unit_mass(self) -> Rotor:
-        """Returns the rotor with an inertia of one where it has none."""
+        """Return the rotor with a missing inertia set to one."""
         return dataclasses.replace(self, **_one_where_missing(self, inertia=1.0))
 
     def frame(self) -> planar.Frame:
-        """Returns the frame at the start: turned by the angle, at the origin, where it stays."""
+        """Return the frame at the start: at the origin, rotated by the angle."""
         zero = jnp.zeros_like(real(self.angle))
         return planar.Frame.of_pose(zero, zero, real(self.angle))
 
     def coordinates(self) -> Any:
-        """Returns the angle at the start (1,)."""
+        """Return the angle at the start (1,)."""
         return real(self.angle)[None]
 
     def moments(self) -> Any:
-        """Returns the inertia ()."""
+        """Return the inertia ()."""
         return real(self.inertia)
 
 
@@ -156,12 +158,15 @@ class SpatialBody(ByKeywords):
 
     Attributes:
         name: unique; not "ground".
-        mass: in kg, positive; in joint coordinates it may be zero where M stays positive definite, such as between the hinges of a wrist.
-        inertia: in kg m^2 about the mass center in the axes of the body: principal moments (3,), or a symmetric matrix (3, 3); positive
-            definite, in joint coordinates as for the mass. A warning says where the largest moment is more than the sum of the others:
-            no body has that, but some published models do.
-        place: (3,) of the mass center at the start in m; a guess will do, see `initialize`.
-        quaternion: (4,) wxyz, body to world, at the start; of any length but zero, it is made a unit quaternion, with a warning.
+        mass: in kg, positive; in joint coordinates it may be zero if M stays positive definite, as between
+            the hinges of a wrist.
+        inertia: in kg m^2 about the mass center in the axes of the body: principal moments (3,), or a
+            symmetric matrix (3, 3); positive definite, in joint coordinates with the same exception as the
+            mass. A warning reports a largest moment that exceeds the sum of the others. No physical body has
+            such an inertia, but some published models do.
+        place: (3,) of the mass center at the start in m; an approximate position suffices, see `initialize`.
+        quaternion: (4,) wxyz, body to world, at the start; any nonzero length is accepted and normalized,
+            with a warning.
     """
 
     name: str
@@ -178,7 +183,7 @@ class SpatialBody(ByKeywords):
     turns_only: ClassVar[bool] = False
 
     def mistakes(self, massless: bool = False) -> Iterable[str]:
-        """Yields what is wrong with it; `massless` says whether zeros are right."""
+        """Yield the errors of the body; `massless` allows zero mass and inertia."""
         yield from _number_mistakes("mass", self.mass, massless)
         yield from _inertia_mistakes(self, massless)
         if not is_vector(self.place, 3):
@@ -191,7 +196,7 @@ class SpatialBody(ByKeywords):
             yield f"quaternion must have a length that can be divided by, got {shown(self.quaternion)}"
 
     def doubts(self) -> Iterable[str]:
-        """Yields what no body has, though one can calculate with it."""
+        """Yield warnings about computable values that no physical body has."""
         inertia, quaternion = concrete(self.inertia), concrete(self.quaternion)
         if inertia is not None:
             moments, nothing = _principal(inertia), self._nothing()
@@ -206,29 +211,32 @@ class SpatialBody(ByKeywords):
             yield f"quaternion has the length {np.linalg.norm(quaternion):.6g}; it was made a unit quaternion"
 
     def _nothing(self) -> float:
-        """Returns what is no moment of inertia: a point mass whose tensor was turned and moved has round-off in place of zeros."""
+        """Return the threshold below which a moment of inertia is zero.
+
+        Rotating and shifting the tensor of a point mass leaves round-off in place of zeros.
+        """
         mass = concrete(self.mass)
         return 0.0 if mass is None or mass.ndim else _POINT * float(mass)
 
     def with_unit_mass(self) -> SpatialBody:
-        """Returns the body with mass and inertia of one where it has none."""
+        """Return the body with missing mass and inertia set to one."""
         return dataclasses.replace(self, **_one_where_missing(self, mass=1.0, inertia=(1.0, 1.0, 1.0)))
 
     def frame(self) -> spatial.Frame:
-        """Returns the frame at the start."""
+        """Return the body frame at the start."""
         return spatial.Frame.of_pose(vector(self.place), quat_normalize(vector(self.quaternion)))
 
     def coordinates(self) -> Any:
-        """Returns the absolute coordinates at the start (7,)."""
+        """Return the absolute coordinates at the start (7,)."""
         return jnp.concatenate([vector(self.place), quat_normalize(vector(self.quaternion))])
 
     def moments(self) -> Any:
-        """Returns the inertia (3,) or (3, 3)."""
+        """Return the inertia (3,) or (3, 3)."""
         return jnp.asarray(self.inertia, jnp.result_type(float))
 
 
 def _one_where_missing(body: Any, **ones: Any) -> dict[str, Any]:
-    """Returns the given numbers for those fields of a body that are None."""
+    """Return the given values for the fields of a body that are None."""
     return {name: one for name, one in ones.items() if getattr(body, name) is None}
 
 
@@ -251,7 +259,7 @@ def _inertia_mistakes(body: SpatialBody, massless: bool) -> Iterable[str]:
     if moments is None:
         return
     matrix = np.diag(moments) if moments.ndim == 1 else moments
-    # Against the largest entry: round-off where a tensor was turned or moved is no mistake.
+    # Tolerance relative to the largest entry: round-off from rotating or shifting a tensor is not an error.
     if not np.allclose(matrix, matrix.T, rtol=0.0, atol=1e-9 * np.max(np.abs(matrix))):
         yield f"inertia must be symmetric, got {shown(given)}: products of inertia stand on both sides of the diagonal"
         return
@@ -264,5 +272,5 @@ def _inertia_mistakes(body: SpatialBody, massless: bool) -> Iterable[str]:
 
 
 def _principal(inertia: np.ndarray) -> np.ndarray:
-    """Returns the principal moments (3,), the smallest first."""
+    """Return the principal moments (3,) in ascending order."""
     return np.sort(inertia) if inertia.ndim == 1 else np.linalg.eigvalsh(inertia)

@@ -1,7 +1,7 @@
-"""From named bodies, joints and forces to stacked arrays.
+"""Conversion of named bodies, joints and forces to stacked arrays.
 
-Names become index tuples (structure), numbers become leaves. Places given in the world at the start pose are moved into the frames of
-both bodies here, so that the mechanism itself knows body frames only.
+Names become index tuples (structure), and numbers become leaves. World positions at the start pose are
+converted to the frames of both bodies here, so the mechanism itself uses body frames only.
 """
 
 from __future__ import annotations
@@ -41,21 +41,22 @@ TYPES: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "plane": (PLANAR_JOINTS, PLANAR_FORCES),
     "space": (SPATIAL_JOINTS, SPATIAL_FORCES),
 }
-"""The types of joints and of forces in each space."""
+"""The joint types and force types of each space."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Description(ByKeywords):
-    """What a mechanism is made of; the same description serves all coordinates.
+    """The elements of a mechanism; the same description works with all coordinates.
 
     Attributes:
         space: `PLANE` or `SPACE`.
         bodies: at least one, `Body` and `Rotor` in the plane, `SpatialBody` in space.
-        joints: elements of the types of joints.
-        forces: elements of the types of forces.
-        drives: velocities that are inputs of the mechanism of first order (`kinematic_mechanism`).
+        joints: elements of the joint types.
+        forces: elements of the force types.
+        drives: velocities that are inputs of the first-order mechanism (`kinematic_mechanism`).
         gravity: (2,) or (3,) in m/s^2; by default 9.81 downward, along -y in the plane and -z in space.
-        loops: names of joints that close loops in joint coordinates where `Joints.cut` names none; bodies hang on the other joints.
+        loops: names of the joints that close loops in joint coordinates, used if `Joints.cut` names none; the
+            other joints form the tree.
     """
 
     space: Plane | Space = PLANE
@@ -70,23 +71,25 @@ class Description(ByKeywords):
 
 
 def mechanism(description: Description, coordinates: Any = Absolute()) -> tuple[Mechanism, Any]:
-    """Returns the mechanism of a description in the coordinates of choice, and its start coordinates q.
+    """Return the mechanism of a description in the given coordinates, and its start coordinates q.
 
-    Close the loops of a rough pose with `initialize`. Differentiable with respect to every number in the description.
+    Close the loops of an approximate pose with `initialize`. Differentiable with respect to every number in
+    the description.
 
     Args:
         description: bodies, joints and forces.
         coordinates: `Absolute()` or `Joints()`.
 
     Raises:
-        ValueError: every mistake at once: unknown or repeated names, missing places, non-positive masses, numbers out of bounds or
-            without effect, a cut that cannot be, in a tree without rows joints that carry nothing that resists.
-        TypeError: things in the lists that are no bodies, joints or forces, told with all other mistakes (this error is a ValueError too);
-            coordinates that are none.
+        ValueError: lists all mistakes: unknown or repeated names, missing positions, non-positive masses,
+            numbers out of bounds or without effect, invalid cuts, and, in a tree without rows, joints that
+            move no inertia.
+        TypeError: for list elements that are not bodies, joints or forces, reported with all other mistakes
+            (this error is also a ValueError); for invalid coordinates.
 
     Warns:
-        DescriptionWarning: inertia that no body can have, quaternions that are not of length 1, angles of bodies in degrees, a start at
-            which nothing resists.
+        DescriptionWarning: for inertia that no physical body has, quaternions whose length is not 1, body
+            angles in degrees, and a start at which the mass matrix is singular.
     """
     return built("mechanism", description, coordinates)[:2]
 
@@ -99,27 +102,29 @@ def planar_mechanism(
     gravity: Any = (0.0, -9.81),
     coordinates: Any = Absolute(),
 ) -> tuple[Mechanism, Any]:
-    """Returns a planar mechanism and its start pose.
+    """Return a planar mechanism and its start pose.
 
     Args:
         bodies: at least one `Body` or `Rotor`.
-        joints: `Revolute`, `Prismatic`, `Weld` and the other types of joints.
+        joints: `Revolute`, `Prismatic`, `Weld` and the other joint types.
         forces: `LinearSpring`, `TorsionalSpring`, `Torque`, `Force`, `JointForce`, `Motor`, `Drag`.
         gravity: (2,) in m/s^2.
         coordinates: `Absolute()` or `Joints()`.
 
     Returns:
-        The `Mechanism`, and q: in absolute coordinates (3 n,), the start poses stacked. Close the loops of a rough pose with `initialize`.
+        The `Mechanism`, and q: in absolute coordinates (3 n,), the stacked start poses. Close the loops of an
+            approximate pose with `initialize`.
 
     Raises:
-        ValueError: every mistake at once: unknown or repeated names, missing places, non-positive masses, numbers out of bounds or
-            without effect, a cut that cannot be, in a tree without rows joints that carry nothing that resists.
-        TypeError: things in the lists that are no bodies, joints or forces, told with all other mistakes (this error is a ValueError too);
-            coordinates that are none.
+        ValueError: lists all mistakes: unknown or repeated names, missing positions, non-positive masses,
+            numbers out of bounds or without effect, invalid cuts, and, in a tree without rows, joints that
+            move no inertia.
+        TypeError: for list elements that are not bodies, joints or forces, reported with all other mistakes
+            (this error is also a ValueError); for invalid coordinates.
 
     Warns:
-        DescriptionWarning: inertia that no body can have, quaternions that are not of length 1, angles of bodies in degrees, a start at
-            which nothing resists.
+        DescriptionWarning: for inertia that no physical body has, quaternions whose length is not 1, body
+            angles in degrees, and a start at which the mass matrix is singular.
 
     Differentiable with respect to every number in the description.
     """
@@ -135,7 +140,7 @@ def spatial_mechanism(
     gravity: Any = (0.0, 0.0, -9.81),
     coordinates: Any = Absolute(),
 ) -> tuple[Mechanism, Any]:
-    """Returns a mechanism in space and its start pose.
+    """Return a mechanism in space and its start pose.
 
     Args:
         bodies: at least one `SpatialBody`.
@@ -145,18 +150,19 @@ def spatial_mechanism(
         coordinates: `Absolute()` or `Joints()`.
 
     Returns:
-        The `Mechanism`, and q: in absolute coordinates (7 n,), place and quaternion wxyz of each body. Close the loops of a rough pose with
-        `initialize`.
+        The `Mechanism`, and q: in absolute coordinates (7 n,), position and quaternion wxyz of each body.
+            Close the loops of an approximate pose with `initialize`.
 
     Raises:
-        ValueError: every mistake at once: unknown or repeated names, missing places, inertia that is not positive definite, numbers out
-            of bounds or without effect, a cut that cannot be, in a tree without rows joints that carry nothing that resists.
-        TypeError: things in the lists that are no bodies, joints or forces, told with all other mistakes (this error is a ValueError too);
-            coordinates that are none.
+        ValueError: lists all mistakes: unknown or repeated names, missing positions, inertia that is not
+            positive definite, numbers out of bounds or without effect, invalid cuts, and, in a tree without
+            rows, joints that move no inertia.
+        TypeError: for list elements that are not bodies, joints or forces, reported with all other mistakes
+            (this error is also a ValueError); for invalid coordinates.
 
     Warns:
-        DescriptionWarning: inertia that no body can have, quaternions that are not of length 1, angles of bodies in degrees, a start at
-            which nothing resists.
+        DescriptionWarning: for inertia that no physical body has, quaternions whose length is not 1, body
+            angles in degrees, and a start at which the mass matrix is singular.
 
     Differentiable with respect to every number in the description.
     """
@@ -165,12 +171,12 @@ def spatial_mechanism(
 
 
 def _frames(space: Plane | Space, bodies: Sequence[Any]) -> dict[str, Any]:
-    """Returns the frames of all bodies at the start, by name."""
+    """Return the frames of all bodies and the ground at the start, by name."""
     return {body.name: body.frame() for body in bodies} | {GROUND: jax.tree.map(real, space.frame(*space.frame.GROUND))}
 
 
 def check_is_description(caller: str, description: Any) -> None:
-    """Raises TypeError where something is no description, or one of no space."""
+    """Raise TypeError unless the argument is a description with a valid space."""
     if not isinstance(description, Description):
         raise TypeError(f"{caller}: description must be a Description(bodies=..., joints=...), got a {type(description).__name__}")
     if description.space not in (PLANE, SPACE):
@@ -178,17 +184,17 @@ def check_is_description(caller: str, description: Any) -> None:
 
 
 def built(caller: str, description: Description, coordinates: Any, *, moved: bool = True) -> tuple[Mechanism, Any, dict[str, Any]]:
-    """Returns the mechanism of a description, its start coordinates, and its drives as groups.
+    """Return the mechanism of a description, its start coordinates, and its drives as groups.
 
     Args:
-        caller: who asks, for messages.
-        description: what it is made of.
+        caller: name of the calling function, for messages.
+        description: the elements of the mechanism.
         coordinates: `Absolute()` or `Joints()`.
-        moved: whether forces are to move it, so that its mass matrix has to be positive definite.
+        moved: whether forces move the mechanism, so that its mass matrix must be positive definite.
 
     Raises:
-        TypeError: as `mechanism`.
-        ValueError: as `mechanism`.
+        TypeError: as in `mechanism`.
+        ValueError: as in `mechanism`.
     """
     check_is_description(caller, description)
     space, bodies, joints, forces = description.space, description.bodies, description.joints, description.forces
@@ -248,7 +254,7 @@ def built(caller: str, description: Description, coordinates: Any, *, moved: boo
         gravity=vector(gravity),
         joints=joint_groups,
         carrying=carrying_groups,
-        # Sorted, as JAX sorts them.
+        # Sorted in the key order of JAX.
         relations=dict(sorted((groups_of(relations, by_name, own, frames, numbers) | sides.relations(related)).items())),
         forces=force_groups,
         tendons=over_joints,
@@ -263,19 +269,19 @@ def built(caller: str, description: Description, coordinates: Any, *, moved: boo
 
 
 def _freedoms(body: Any, space: Plane | Space) -> int:
-    """Return the number of freedoms of a body without joints."""
+    """Return the number of degrees of freedom of a body without joints."""
     return 1 if body.turns_only else 3 if space.dimension == 2 else 6
 
 
 def _turns(forces: Sequence[Any], groups: Mapping[str, Any], own: Callable[[str, int], Any]) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Returns the groups of forces that measure coordinates of joints which are in q, and where for each element, -1 where it is not."""
+    """Return the force groups that measure entries of q, with the index in q per element, or -1."""
     places = {force.name: own(*force.measured_joint) for force in forces if force.measured_joint}
     each = ((key, tuple(place[0] if (place := places.get(name)) else -1 for name in group.names)) for key, group in groups.items())
     return tuple((key, places) for key, places in each if any(place >= 0 for place in places))
 
 
 def _stacked_moments(bodies: Sequence[Body | Rotor | SpatialBody]) -> Any:
-    """Returns the inertia of all bodies: principal moments where all bodies have them, else matrices for all."""
+    """Return the inertia of all bodies: principal moments if all bodies have them, else matrices."""
     moments = [body.moments() for body in bodies]
     if len({m.ndim for m in moments}) > 1:
         moments = [jnp.diag(m) if m.ndim == 1 else m for m in moments]
@@ -283,7 +289,10 @@ def _stacked_moments(bodies: Sequence[Body | Rotor | SpatialBody]) -> Any:
 
 
 def _groups(elements: Iterable[Any]) -> dict[str, Any]:
-    """Returns the elements stacked by key; those that do not stack, as motions of different form, are numbered groups of their own."""
+    """Return the elements stacked by key.
+
+    Elements that do not stack, such as motions of different form, become separate numbered groups.
+    """
     shapes: dict[str, list[Any]] = {}
     groups: dict[str, list[Any]] = {}
     for element in elements:
@@ -294,12 +303,13 @@ def _groups(elements: Iterable[Any]) -> dict[str, Any]:
             known.append(shape)
         number = known.index(shape)
         groups.setdefault(element.key + (f"_{number + 1}" if number else ""), []).append(element)
-    # Sorted, because JAX sorts the keys of a dictionary whenever it rebuilds one, and rows follow the order of the groups.
+    # Sorted, because JAX sorts the keys of a dictionary whenever it rebuilds one, and the row order follows
+    # the group order.
     return {key: _stack(groups[key]) for key in sorted(groups)}
 
 
 def _stack(elements: list[Element]) -> Any:
-    """Returns one group from single elements: leaves stacked, names and numbers joined, numbers that are all zero left out."""
+    """Return one group of single elements: leaves stacked, names and indices joined, zeros omitted."""
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(_plain(element) for element in elements))
     joined = {name: sum((getattr(e, name) for e in elements), ()) for name in _static(elements[0])}
     kinds = elements[0].kinds()
@@ -311,7 +321,7 @@ def _stack(elements: list[Element]) -> Any:
 
 
 def _plain(element: Any) -> Any:
-    """Returns an element without what is static."""
+    """Return an element without its static fields."""
     return dataclasses.replace(element, **dict.fromkeys(_static(element), ()))
 
 

@@ -1,4 +1,4 @@
-"""Mistakes in the description of a mechanism, all of them at once."""
+"""Checks of a mechanism description that report all mistakes together."""
 
 from __future__ import annotations
 
@@ -25,45 +25,46 @@ _WHERE = {"plane": "the plane", "space": "space"}
 _SHOWN = 20
 
 Mistake = tuple[str, str, str]
-"""What it is of, its name, and the mistake in words."""
+"""The kind of element, its name, and the message."""
 
 
 class DescriptionError(ValueError):
     """Mistakes in a description.
 
     Attributes:
-        caller: who was asked.
-        mistakes: what each is of ("body", "joint", "force", or empty), its name, and the mistake in words.
+        caller: name of the calling function.
+        mistakes: for each mistake the kind of element ("body", "joint", "force", or empty), its name, and the
+            message.
     """
 
     def __init__(self, caller: str, mistakes: Sequence[Mistake]) -> None:
-        """Keeps the mistakes."""
+        """Store the mistakes."""
         self.caller, self.mistakes = caller, tuple(mistakes)
         super().__init__(f"{caller}: " + _first([text for _, _, text in self.mistakes]))
 
     def __reduce__(self) -> Any:
-        """Returns what it is made of, so that it comes back from other processes."""
+        """Return the constructor arguments, so that the error can be pickled."""
         return type(self), (self.caller, self.mistakes)
 
 
 class WrongKindError(DescriptionError, TypeError):
-    """Mistakes in a description, among them things that are none of the types that they must be."""
+    """Mistakes in a description that include elements of the wrong type."""
 
 
 class Elements(NamedTuple):
-    """One of the lists of a description, with the types that its elements may have."""
+    """One list of a description, with its permitted element types."""
 
     given: Sequence[Any]
     types: tuple[Any, ...]
 
     @property
     def right(self) -> list[Any]:
-        """Those that are of the types and have names."""
+        """The elements that have a permitted type and a name."""
         return [item for item in _listed(self.given) if isinstance(item, self.types) and _is_name(item.name)]
 
     @property
     def strays(self) -> list[str]:
-        """The names of the others, those that have any."""
+        """The names of elements of other types, if they have names."""
         return [item.name for item in _listed(self.given) if not isinstance(item, self.types) and _is_name(getattr(item, "name", None))]
 
     @property
@@ -83,23 +84,24 @@ def check_description(
     coordinates: Any,
     loops: Any = (),
 ) -> None:
-    """Raises where a description has mistakes, and tells all of them.
+    """Raise an error that lists all mistakes of a description.
 
     Args:
-        caller: who asks, for messages.
-        space: in which the mechanism is.
-        bodies: what should be bodies.
-        elements: what should be joints, forces and drives, by "joint", "force" and "drive".
+        caller: name of the calling function, for messages.
+        space: the space of the mechanism.
+        bodies: the given bodies.
+        elements: the given joints, forces and drives, by "joint", "force" and "drive".
         gravity: in m/s^2.
         coordinates: the choice of coordinates.
-        loops: what should be names of joints that close loops.
+        loops: the given names of joints that close loops.
 
     Raises:
-        WrongKindError: a TypeError and a ValueError: things in the lists that are of none of the types, with all other mistakes.
-        DescriptionError: a ValueError: names, places, axes, values that no mechanism has, trees that cannot be.
+        WrongKindError: a TypeError and a ValueError: for list elements of the wrong type, reported with all
+            other mistakes.
+        DescriptionError: a ValueError: for invalid names, positions, axes, values, or trees.
 
     Warns:
-        DescriptionWarning: of what no body has.
+        DescriptionWarning: for values that no physical body has.
     """
     lists = {"body": Elements(bodies, BODIES[space.name]), **elements}
     kinds = [mistake for what, some in lists.items() for mistake in _kind_mistakes(what, some.given, some.types)]
@@ -125,31 +127,31 @@ def check_description(
         raise (WrongKindError if kinds else DescriptionError)(caller, mistakes)
     doubts = [f"body {brief(body.name)}: {doubt}" for body in bodies for doubt in body.doubts()]
     if doubts:
-        # At the line that builds the mechanism.
+        # The stack level points to the line that builds the mechanism.
         warnings.warn(f"{caller}: " + _first(doubts), DescriptionWarning, stacklevel=4)
 
 
 def check_resistance(caller: str, bodies: Sequence[Any], carrying: Sequence[Any], made: Callable[[], tuple[Any, Any]]) -> None:
-    """Raises where nothing resists in joints of a tree without rows, so that its mass matrix is singular.
+    """Raise an error if joints of a tree without rows move no inertia, so that the mass matrix is singular.
 
-    With rows it may be: bodies without mass move as the others let them.
+    With rows, a singular mass matrix is allowed: the rows determine the motion of massless bodies.
 
     Args:
-        caller: who asks, for messages.
-        bodies: sound ones.
+        caller: name of the calling function, for messages.
+        bodies: valid bodies.
         carrying: the joints of the tree.
         made: () -> the coordinates of the tree, and q at the start.
 
     Raises:
-        DescriptionError: joints that have nothing to move, wherever they are.
+        DescriptionError: for joints that move no inertia in any configuration.
 
     Warns:
-        DescriptionWarning: joints that have nothing to move at the start.
+        DescriptionWarning: for joints that move no inertia at the start.
     """
     numbers = [body.mass for body in bodies if not body.turns_only], [body.inertia for body in bodies]
     if not lack(*numbers):
         return
-    # Numbers that are known stay known inside of a function that is being compiled.
+    # Known numbers stay concrete inside a function that is being compiled.
     with jax.ensure_compile_time_eval():
         found = unresisted(*made(), [body.mass for body in bodies], numbers[1])
     if found is None:
@@ -174,13 +176,13 @@ def _unresisted(name: str, is_joint: bool) -> Mistake:
 def _of_elements(
     space: Plane | Space, lists: Mapping[str, Elements], unsound_bodies: Collection[str], coordinates: Any, loops: Any
 ) -> list[Mistake]:
-    """Returns what is wrong with joints, forces and drives, and with the tree that the joints make."""
+    """Return the mistakes of joints, forces and drives, and of the tree that the joints form."""
     bodies, joints = lists["body"].right, lists["joint"].right
     names = known_names(bodies, joints, lists["joint"].types)
-    # What is of the wrong type is told already; what names it is right.
+    # Elements of the wrong type are already reported; references to them are valid.
     strays = lists["joint"].strays
     names = names._replace(bodies=[*names.bodies, *lists["body"].strays], movable=[*names.movable, *strays])
-    # Numbers that are known stay known inside of a function that is being compiled.
+    # Known numbers stay concrete inside a function that is being compiled.
     with jax.ensure_compile_time_eval():
         frames = {body.name: body.frame() for body in bodies if body.name not in unsound_bodies} | {
             GROUND: space.frame(*space.frame.GROUND)
@@ -195,7 +197,7 @@ def _of_elements(
     every = [*names.coordinates, *strays]
     if are_names(loops):
         found += [("", "", f"Description.loops: {brief(name)} is no joint{hint(name, every)}") for name in loops if name not in every]
-    # Names that are there twice say nothing about who is meant.
+    # A repeated name is ambiguous.
     wrong = {name for what, name, _ in found if what == "joint"} | _twice([*(joint.name for joint in joints), *strays])
     doubles = _twice(names.bodies)
     unsound = [joint for joint in joints if joint.name in wrong or doubles & set(filter(_is_name, _ends(joint)))]
@@ -205,18 +207,18 @@ def _of_elements(
 
 
 def _first(texts: Sequence[str]) -> str:
-    """Return the first texts of a list, and the number of the others."""
+    """Return the first texts of a list, and the number of the remaining texts."""
     more = [f"... ({len(texts) - _SHOWN} more)"] if len(texts) > _SHOWN else []
     return "; ".join([*texts[:_SHOWN], *more])
 
 
 def _twice(names: Sequence[str]) -> set[str]:
-    """Returns the names that are there more than once."""
+    """Return the names that occur more than once."""
     return {name for name, count in collections.Counter(names).items() if count > 1}
 
 
 def _ends(item: Any) -> list[Any]:
-    """Returns what should be the names of the bodies that a joint or a force connects."""
+    """Return the given names of the bodies that a joint or a force connects."""
     return [getattr(item, end) for end in ("a", "b") if end in item.kinds()]
 
 
@@ -225,7 +227,7 @@ def _is_name(name: Any) -> bool:
 
 
 def _listed(given: Any) -> Sequence[Any]:
-    """Returns a list, nothing where something else was given."""
+    """Return a list, or an empty list if something else was given."""
     return given if isinstance(given, Sequence) and not isinstance(given, str) else ()
 
 
@@ -242,7 +244,7 @@ def _kind_mistakes(what: str, items: Any, kinds: tuple[Any, ...]) -> Iterable[st
 
 
 def _thing(item: Any, kinds: tuple[Any, ...]) -> str:
-    """Returns what something of the wrong type is, in words, and what was expected."""
+    """Return a message that describes an element of the wrong type and the expected types."""
     if item in kinds:
         return f"the class {item.__name__}: call it, {item.__name__}(...)"
     kind = type(item)
@@ -266,7 +268,7 @@ def _name_mistakes(what: str, items: Sequence[Any]) -> Iterable[tuple[str, str]]
 
 
 def _element_mistakes(item: Any, names: Known, frames: Mapping[str, Any]) -> Iterable[str]:
-    """Yields what is wrong with a joint or a force, each to follow its name."""
+    """Yield the mistakes of a joint or a force; each message follows the name of the element."""
     kinds = item.kinds()
     ends = _ends(item)
     if len(ends) == 2 and all(map(_is_name, ends)) and ends[0] == ends[1]:
@@ -294,13 +296,13 @@ def _element_mistakes(item: Any, names: Known, frames: Mapping[str, Any]) -> Ite
 
 
 def _frame_of(item: Any, kind: Any, frames: Mapping[str, Any]) -> Any:
-    """Returns the frame of the body that a field is given in, None where it is not known."""
+    """Return the frame of the body in which a field is given, or None if it is unknown."""
     name = getattr(item, kind.body)
     return frames.get(name) if _is_name(name) else None
 
 
 def _start_place(item: Any, at: str, point: str, kind: Any, frames: Mapping[str, Any]) -> Any:
-    """Returns a place in the world at the start pose, None where it is traced or a mistake of its own."""
+    """Return a world position at the start pose, or None if it is traced or invalid."""
     frame, in_world = _frame_of(item, kind, frames), getattr(item, at) is not None
     place = concrete(getattr(item, at if in_world else point))
     if frame is None or concrete(list(frame)) is None or place is None or place.shape != (kind.dimension,):
@@ -310,7 +312,7 @@ def _start_place(item: Any, at: str, point: str, kind: Any, frames: Mapping[str,
 
 
 def _start_direction(item: Any, name: str, kind: Any, frames: Mapping[str, Any]) -> Any:
-    """Returns a unit vector in the world at the start pose, None where there is none, it is traced or a mistake of its own."""
+    """Return a world unit vector at the start pose, or None if it is missing, traced or invalid."""
     frame, given = _frame_of(item, kind, frames), getattr(item, name)
     axis = None if given is None else concrete(given)
     if frame is None or concrete(list(frame)) is None or axis is None or axis.shape != (kind.dimension,) or not has_length(axis):

@@ -1,13 +1,14 @@
-"""States of one mechanism in both forms of coordinates.
+"""Conversion of states between absolute and joint coordinates.
 
-From joint to absolute coordinates frames and twists of all bodies are written down.
+To convert from joint to absolute coordinates, collect the frames and twists of all bodies.
 
-On the way back each joint of the tree measures its coordinates between the frames of the two bodies that it connects. Its velocities v
-follow from the motion V of one body against the other. With S the motions of these velocities, about a point of the joint,
+In the opposite direction, each joint of the tree measures its coordinates between the frames of its two
+bodies. Its velocities v follow from the relative motion V of these bodies. With S the motion subspace of the
+joint, about a point of the joint,
 
     S v = V_child - V_parent,
 
-which has one solution, because S has full rank.
+which has a unique solution, because S has full column rank.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from jaxdae.system import State, default_tolerance
 
 
 def to_absolute(mechanism: Mechanism, state: State) -> State:
-    """Returns a state in absolute coordinates.
+    """Return a state in absolute coordinates.
 
     Args:
         mechanism: in either form of coordinates.
@@ -46,18 +47,21 @@ def to_absolute(mechanism: Mechanism, state: State) -> State:
 
 
 def to_joints(mechanism: Mechanism, state: State) -> State:
-    """Returns a state in the joint coordinates of a mechanism; angles are in (-pi, pi], quaternions have w >= 0.
+    """Return a state in the joint coordinates of a mechanism.
+
+    Angles are in (-pi, pi], quaternions have w >= 0.
 
     Args:
         mechanism: in joint coordinates.
         state: in absolute coordinates; it must satisfy the joints of the tree.
 
     Raises:
-        TypeError: a mechanism in other coordinates.
+        TypeError: if the mechanism has other coordinates.
 
     Warns:
-        StateWarning: the state violates joints of the tree, so that the result is a different motion. Under `jit`,
-            `vmap` and `grad` nothing is checked. Rows of loops keep their violation, which `state_status` reports.
+        StateWarning: if the state violates joints of the tree, so that the result is a different motion.
+            Under `jit`, `vmap` and `grad`, nothing is checked. Loop rows keep their violation, which
+            `state_status` reports.
 
     Differentiable.
     """
@@ -94,7 +98,7 @@ def _report_change(mechanism: Mechanism, state: State, found: State) -> None:
 
 
 def _coordinates(mechanism: Mechanism, tree: TreeCoordinates, motion: Kinematics) -> Any:
-    """Returns q from the frames of all bodies."""
+    """Return q from the frames of all bodies."""
     shape = tree.structure
     starts = shape.starts(COORDINATES)
     q = jnp.zeros((len(tree.names),), motion.frame.x.dtype)
@@ -126,12 +130,12 @@ def _coordinates(mechanism: Mechanism, tree: TreeCoordinates, motion: Kinematics
 
 
 def _velocities(mechanism: Mechanism, tree: TreeCoordinates, q: Any, motion: Kinematics) -> Any:
-    """Returns v from the twists of all bodies."""
+    """Return v from the twists of all bodies."""
     shape, screw, near = tree.structure, mechanism.space.screw, tree.locate(q)
     bodies = screw.of_twist(near.bodies, motion.velocity)
     padded = [jnp.append(entry, 0.0) for entry in bodies]
     parents, children = np.asarray(shape.ends, int).T
-    # Counted from the last link of each joint, where the motions of its velocities are of unit size and at right angles.
+    # Expressed at the last link of each joint, where the motion subspace columns are orthonormal.
     last = np.zeros(len(shape.joint_names), int)
     last[np.asarray(shape.joints, int)] = np.arange(shape.count)
     own = measures.frames_of(last, near.links)

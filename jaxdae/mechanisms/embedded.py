@@ -1,11 +1,13 @@
-"""Mechanisms of first order and of second order without rows: velocities as a function of coordinates, as few equations as freedoms.
+"""First- and second-order mechanisms without rows: one equation per degree of freedom.
 
-`Embedded` is the motion of a `KinematicMechanism` without rows, v as a function of q and u. `EmbeddedMechanism` is that of second order:
-with the driven velocities z as unknowns in place of inputs,
+`Embedded` is the motion of a `KinematicMechanism` without rows, with v as a function of q and u.
+`EmbeddedMechanism` is the second-order counterpart. With the driven velocities z as unknowns instead of
+inputs,
 
     v = N(q) z + n(t, q),        N^T M N z' = N^T (f - M d),        [J; D] [N d] = [0 -gamma; 1 -gamma],
 
-with a = N z' + d: as few equations as there are freedoms, no multipliers, and wheels that never slip by what an integrator leaves.
+with a = N z' + d. It has one equation per degree of freedom, no multipliers, and no wheel slip from
+integration error.
 """
 
 from __future__ import annotations
@@ -32,11 +34,11 @@ from jaxdae.wrapper import SameCoordinates
 
 @pytree
 class Embedded(SameCoordinates, KinematicSystem):
-    """A system of first order without rows: its rate is the velocity that rows and drives of the system inside leave.
+    """A first-order system without rows: its rate satisfies the rows and drives of an inner system.
 
-    The rate is NaN where it does not hold the rows of the system inside, and a rollout stops where `kinematic_status` is not OK at the
-    begin or the end of a step: with CONFLICTING_ROWS where wheels fight. Rows at position level are not watched: `Joints()` has none
-    but those of loops.
+    The rate is NaN if it violates the rows of the inner system. A rollout stops if `kinematic_status` is not
+    OK at the beginning or end of a step: with CONFLICTING_ROWS if wheels conflict. Position-level rows are
+    not monitored: in `Joints()`, only loops have such rows.
 
     Attributes:
         system: a `KinematicMechanism`, or any `KinematicSystem`.
@@ -48,56 +50,57 @@ class Embedded(SameCoordinates, KinematicSystem):
 
     @property
     def n_inputs(self) -> int | None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The number of inputs of the system inside."""
+        """The number of inputs of the inner system."""
         return self.system.n_inputs
 
     @property
     def names(self) -> Names:
-        """The names of the system inside, without rows."""
+        """The names of the inner system, without rows."""
         return self.system.names._replace(rows=(), row_units=())
 
     @property
     def coordinates_of(self) -> KinematicSystem:
-        """The system inside."""
+        """The inner system."""
         return self.system
 
     def rate(self, t: Scalar, x: Coordinates, u: Input) -> Velocity:
-        """Returns the velocity (nv,)."""
+        """Return the velocity (nv,)."""
         return held_velocity(self.system, self._still(t, x, u), u, self.solver)
 
     def rate_status(self, t: Scalar, x: Coordinates, u: Input) -> Count:
-        """Returns the status of the velocity, as `kinematic_status` has it."""
-        # The compiled program has what both begin with once.
+        """Return the status of the velocity, as in `kinematic_status`."""
+        # The compiled program computes the common part of rate and status once.
         return feasible_velocity(self.system, self._still(t, x, u), u, self.solver)[2]
 
     def _still(self, t: Scalar, x: Coordinates, u: Input) -> State:
         return State(t, x, jnp.zeros(jax.eval_shape(self.system.rate, t, x, u).shape, x.dtype))
 
     def mass_matrix(self, q: Coordinates) -> Square:
-        """Returns W of the system inside."""
+        """Return W of the inner system."""
         return self.system.mass_matrix(q)
 
     def mass_operator(self, q: Coordinates) -> MassOperator:
-        """Returns W of the system inside."""
+        """Return W of the inner system."""
         return self.system.mass_operator(q)
 
     def condition(self, t: Scalar, q: Coordinates) -> Count | None:
-        """Returns the condition of the system inside."""
+        """Return the condition of the inner system."""
         return self.system.condition(t, q)
 
     def jumps(self, before: State, after: State) -> Any:
-        """Return whether relations of the system inside jump in a step."""
+        """Return whether relations of the inner system jump in a step."""
         return self.system.jumps(before, after)
 
 
 @pytree
 class EmbeddedMechanism(KinematicSystem):
-    """The equations of motion of a mechanism in its driven velocities: x = (q, z), z as many as there are freedoms.
+    """The equations of motion in the driven velocities of a mechanism: x = (q, z), one z per freedom.
 
-    Integrate it with `Kinematic`; its inputs are those of the forces. The driven velocities of `frame` are what z is: in the order of its
-    inputs. Rows and drives together have to leave no freedom, or the status of a step is SINGULAR: what is left would move by forces, and
-    no z knows of it. Where they contradict each other the rate is NaN and the status CONFLICTING_ROWS, or SINGULAR with a solver that
-    needs full rank.
+    Integrate it with `Kinematic`; its inputs are the force inputs. z contains the driven velocities of
+    `frame`, in the order of the inputs of `frame`. Rows and drives together must leave no freedom. Otherwise
+    the status of a step is SINGULAR, because forces would drive motion that z does not describe. If rows and
+    drives conflict, the rate is NaN and the status is CONFLICTING_ROWS, or SINGULAR with a solver that needs
+    full rank.
 
     Attributes:
         mechanism: the mechanism with masses and forces.
@@ -111,7 +114,7 @@ class EmbeddedMechanism(KinematicSystem):
 
     @property
     def n_inputs(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """How many inputs the forces read."""
+        """The number of force inputs."""
         return self.mechanism.n_inputs
 
     @property
@@ -137,23 +140,27 @@ class EmbeddedMechanism(KinematicSystem):
         return len(self.frame.order)
 
     def start(self, state: State) -> State:
-        """Returns the start x = (q, z) of a state of the mechanism."""
+        """Return the start x = (q, z) of a state of the mechanism."""
         x = jnp.concatenate([state.q, self.frame.inputs_of(state)])
         return State(state.t, x, jnp.zeros((state.v.shape[0] + self._freedoms,), x.dtype))
 
     def state(self, state: State) -> State:
-        """Returns the state (q, v) of the mechanism."""
+        """Return the state (q, v) of the mechanism."""
         q, frame = self._at(state.q)
         return State(state.t, q, self._moving(frame, state.t, q)[0])
 
     def rate_status(self, t: Scalar, x: Coordinates, u: Input) -> Count:
-        """Returns CONFLICTING_ROWS where no velocity satisfies rows and drives, SINGULAR where many do or nobody can tell, else OK."""
-        # The compiled program has this once: it is what the rate begins with.
+        """Return the status of the velocity.
+
+        CONFLICTING_ROWS means that no velocity satisfies rows and drives. SINGULAR means that many velocities
+        do, or that the solver cannot determine which. Otherwise the status is OK.
+        """
+        # The compiled program computes this once, because the rate begins with it.
         q, frame = self._at(x)
         return self._moving(frame, t, q)[2]
 
     def _at(self, x: Any) -> tuple[Any, KinematicMechanism]:
-        """Returns q, and the frame at the driven velocities z of x = (q, z), which knows what its terms share at q."""
+        """Return q, and the frame at q and at the driven velocities z of x = (q, z)."""
         if self.frame.slips:
             given = ", ".join(slip.name for slip in self.frame.slips)
             raise ValueError(f"EmbeddedMechanism: frame has inputs that are no velocities ({given}): give wheels their slips as numbers")
@@ -161,10 +168,11 @@ class EmbeddedMechanism(KinematicSystem):
         return q, self.frame.at_input(z).at(q)
 
     def _moving(self, frame: KinematicMechanism, t: Scalar, q: Coordinates) -> tuple[Velocity, Any, Count]:
-        """Returns v (nv,), NaN without one; what finds velocities or accelerations from right-hand sides of the rows; and a `Status`.
+        """Return v, a solver for right-hand sides of the rows, and a `Status`.
 
-        What is left of rows that conflict is left again by a second solution. Where it is not, the solver needs full rank and has made
-        its factors of rounding errors.
+        v (nv,) is NaN if no velocity satisfies the rows. The solver computes velocities or accelerations. A
+        second solve does not change the residual of conflicting rows. If it does, the solver needs full rank
+        and its factors consist of rounding errors.
         """
         still = State(t, q, jnp.zeros((len(self.mechanism.form.velocity_names),), q.dtype))
         at = linearize(frame, still, self.solver)
@@ -184,7 +192,7 @@ class EmbeddedMechanism(KinematicSystem):
         return jnp.where(holds, v, jnp.nan), solved, status.astype(jnp.int32)
 
     def rate(self, t: Scalar, x: Coordinates, u: Input) -> Velocity:
-        """Returns (v, z') (nv + freedoms,); NaN where rows and drives contradict each other."""
+        """Return (v, z') (nv + freedoms,); NaN if rows and drives conflict."""
         q, frame = self._at(x)
         v, solved, _ = self._moving(frame, t, q)
         # [J; D] a + gamma = [0; z']
@@ -200,15 +208,15 @@ class EmbeddedMechanism(KinematicSystem):
         return jnp.concatenate([v, reduced.solve(basis.T @ rest)])
 
     def mass_operator(self, q: Coordinates) -> MassOperator:
-        """Returns the identity (nv + freedoms): there are no rows, and nothing is weighed."""
+        """Return the identity (nv + freedoms): there are no rows, so the weights have no effect."""
         return DiagonalMatrix(jnp.ones((len(self.mechanism.form.velocity_names) + self._freedoms,), q.dtype))
 
     def mass_matrix(self, q: Coordinates) -> Square:
-        """Returns the identity (nv + freedoms, nv + freedoms)."""
+        """Return the identity (nv + freedoms, nv + freedoms)."""
         return self.mass_operator(q).as_dense()
 
     def condition(self, t: Scalar, q: Coordinates) -> Count | None:
-        """Returns the condition of the mechanism."""
+        """Return the condition of the mechanism."""
         return self.mechanism.condition(t, q[: -self._freedoms])
 
     def jumps(self, before: State, after: State) -> Any:
@@ -217,17 +225,17 @@ class EmbeddedMechanism(KinematicSystem):
         return self.mechanism.jumps(*(State(state.t, state.q[:-k], state.v[:-k]) for state in (before, after)))
 
     def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
-        """Returns x (+) xi."""
+        """Return x (+) xi."""
         k = self._freedoms
         return jnp.concatenate([self.mechanism.retract(q[:-k], xi[:-k]), q[-k:] + xi[-k:]])
 
     def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
-        """Returns xi with x0 (+) xi = x1."""
+        """Return xi such that x0 (+) xi = x1."""
         k = self._freedoms
         return jnp.concatenate([self.mechanism.difference(q0[:-k], q1[:-k]), q1[-k:] - q0[-k:]])
 
     def step_rate(self, q: Coordinates, xi: Velocity, v: Velocity) -> Velocity | None:
-        """Returns xi' of x (+) xi(t) where it moves with velocity v, as far as the mechanism knows it."""
+        """Return xi' of x (+) xi(t) for motion with velocity v, or None if the mechanism has none."""
         k = self._freedoms
         known = self.mechanism.step_rate(q[:-k], xi[:-k], v[:-k])
         return None if known is None else jnp.concatenate([known, v[-k:]])

@@ -1,15 +1,15 @@
 """A mechanism: coordinates x joints x forces, with bodies, joints and forces as stacked arrays.
 
-The coordinates say where the bodies are and how they move with q and v; joints and forces look at the bodies. The equations of free bodies,
-seen through T, which takes v to the twists of all bodies, are those of the mechanism:
+The coordinates map q and v to the poses and motion of the bodies; joints and forces depend on the bodies
+only. With T the map from v to the twists of all bodies, the equations follow from those of free bodies:
 
     M = T^T M_b T,      J = J_b T,      gamma = gamma_b + J_b T' v,      f = T^T (f_b - M_b T' v).
 
-The constraint rows are those of the joint groups in the order of `joints`, joint by joint within a group: those of positions of all groups,
-then relations, then those of velocities. `row_names` says which row is whose.
+The constraint rows follow the group order of `joints`, joint by joint within a group: first the
+position-level rows of all groups, then relations, then the velocity-level rows. `row_names` names each row.
 
-A subclass may declare further rows, by a `constraint` or a `velocity_constraint` of its own that begins with that of the base class. All
-rows of that level are then differentiated as those of any `System`, joint by joint no more.
+A subclass may add rows with its own `constraint` or `velocity_constraint`, which must begin with the rows of
+the base class. All rows of that level are then differentiated as in any `System`, no longer joint by joint.
 """
 
 from __future__ import annotations
@@ -42,33 +42,38 @@ from jaxdae.typing import Coordinates, Count, Input, Jacobian, Leaf, Residual, R
 
 @pytree(kw_only=True)
 class Mechanism(Labels, System):
-    """A mechanism in the plane or in space; made by `planar_mechanism` or `spatial_mechanism`.
+    """A mechanism in the plane or in space; created by `planar_mechanism` or `spatial_mechanism`.
 
     Attributes:
-        body_names: one name a body (static).
-        n_inputs: how many inputs u the forces read (static).
-        rotors: the numbers of the bodies that have an angle and no place (static).
+        body_names: one name per body (static).
+        n_inputs: the number of inputs u that the forces read (static).
+        rotors: the indices of the bodies that have an angle but no position (static).
         space: the plane or space (static).
         form: the coordinates without parameters; `coordinates` has them.
         mass: (n,) in kg.
-        inertia: in kg m^2 about the mass center: (n,) in the plane, (n, 3) or (n, 3, 3) in the axes of the body in space.
+        inertia: (n,) in the plane, (n, 3) or (n, 3, 3) in body axes in space; kg m^2 about the mass center.
         gravity: (2,) or (3,) in m/s^2.
-        joints: groups by type, such as `mechanism.joints["revolute"].point_a` (k, 2); leaf path "joints.revolute.point_a".
+        joints: groups by type, such as `mechanism.joints["revolute"].point_a` (k, 2); leaf path
+            "joints.revolute.point_a".
         forces: groups by type, such as `mechanism.forces["torque"].torque` (k,).
-        relations: groups of rows between coordinates of joints, below those of the joints at position level.
-        tendons: what acts along weighted sums of coordinates of joints; None where there is none.
-        turns: which groups of forces measure what is in q, where full turns count, and where each element is, -1 where it is not (static).
-        carrying: in joint coordinates, the groups of the joints of the tree, which have no rows; `coordinates` takes its parameters from
-            them.
-        located: the coordinates with their parameters, set by `prepared` and `at`; None where they are computed from the joints on use.
-        length: the characteristic length, set by `prepared`; None where it is computed on use.
-        redundant: whether loops or axles have redundant rows by their number, see `graph.overconstrained` (static).
+        relations: groups of rows between joint coordinates, after the position-level rows of the joints.
+        tendons: the tendon forces on weighted sums of joint coordinates, or None.
+        turns: force groups that measure entries of q (full turns), and each element's index in q or -1
+            (static).
+        carrying: the groups of the tree joints in joint coordinates, without rows; they parametrize
+            `coordinates`.
+        located: the coordinates with parameters, set by `prepared` and `at`; None to compute them on use.
+        length: the characteristic length, set by `prepared`; None to compute it on use.
+        redundant: whether a count predicts redundant rows, see `graph.overconstrained` (static).
     """
 
     blocks_from: ClassVar[int] = 24
-    """The number of bodies from which J is handed to solvers as rows of body pairs. So it is where there are more rows than a batch unrolls
-    (`small_matrix`); a matrix is faster below. Chains of hinges, microseconds a step of one world / of each of 64, with a matrix and with
-    blocks: 11 links 10.7 / 13.6 and 8.5 / 6.4; 16 links 15 / 18 and 19 / 2.8; 64 links 440 / 605 and 45 / 8."""
+    """Number of bodies from which solvers receive J as rows of body pairs.
+
+    The same applies if there are more rows than a batch unrolls (`small_matrix`). Below, a matrix is faster.
+    Chains of hinges, microseconds per step of one world / per world of 64, with a matrix, then with blocks:
+    11 links 10.7 / 13.6 and 8.5 / 6.4; 16 links 15 / 18 and 19 / 2.8; 64 links 440 / 605 and 45 / 8.
+    """
 
     body_names: tuple[str, ...] = static()
     n_inputs: int = static(default=0)
@@ -90,12 +95,12 @@ class Mechanism(Labels, System):
 
     @property
     def default_solver(self) -> SaddlePointSolver:
-        """`LeastSquares(1e-5)` where the description has redundant rows, else `SchurComplement()`."""
+        """`LeastSquares(1e-5)` if the description has redundant rows, else `SchurComplement()`."""
         return LeastSquares(default_tolerance(self.dtype)) if self.redundant else super().default_solver
 
     @property
     def characteristic_length(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The largest distance of a joint from the mass center of a body, else the largest radius of gyration, in m; 1 without either."""
+        """The largest joint distance from a mass center in m, else the largest radius of gyration, else 1."""
         if self.length is not None:
             return self.length
         groups, mass, inertia = jax.lax.stop_gradient(((*self.joints.values(), *self.carrying.values()), self.mass, self.inertia))
@@ -109,11 +114,11 @@ class Mechanism(Labels, System):
 
     @property
     def coordinates(self) -> BodyCoordinates:
-        """The relation between q and the motion of the bodies, with the parameters of the joints."""
+        """The map from q to the motion of the bodies, with the parameters of the joints."""
         return self.form.of_joints(self.carrying) if self.located is None else self.located
 
     def prepared(self) -> Mechanism:
-        """Return the mechanism with the parameters of its coordinates, which loops then do not compute in every step."""
+        """Return the mechanism with precomputed coordinate parameters, which loops then do not recompute."""
         if self.located is not None:
             return self
         return dataclasses.replace(self, located=self.coordinates, length=self.characteristic_length)
@@ -137,7 +142,7 @@ class Mechanism(Labels, System):
 
     @property
     def affine_rows(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether all velocity-level rows are affine in the velocities: those of joints are, those that a subclass adds may not be."""
+        """Whether all velocity-level rows are affine in the velocities; rows of a subclass may not be."""
         return not self._has_velocities
 
     # The bodies.
@@ -148,11 +153,11 @@ class Mechanism(Labels, System):
         return absolute_form(self.space, self.body_names, self.rotors)
 
     def frames(self, q: Coordinates) -> Any:
-        """Returns the frames of all bodies, a `Frame` whose entries are arrays (n,), in m and rad."""
+        """Return the frames of all bodies, a `Frame` whose entries are arrays (n,), in m and rad."""
         return self.coordinates.at_rest(q).frame
 
     def twists(self, q: Coordinates, v: Velocity) -> Any:
-        """Returns the twists of all bodies, a `Twist` whose entries are arrays (n,), in m/s and rad/s."""
+        """Return the twists of all bodies, a `Twist` whose entries are arrays (n,), in m/s and rad/s."""
         return self.coordinates.kinematics(q, v).velocity
 
     @property
@@ -161,64 +166,64 @@ class Mechanism(Labels, System):
         return self.form.flat
 
     def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
-        """Returns q (+) xi."""
+        """Return q (+) xi."""
         return self.form.retract(q, xi)
 
     def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
-        """Returns xi with q0 (+) xi = q1."""
+        """Return xi such that q0 (+) xi = q1."""
         return self.form.difference(q0, q1)
 
     def step_rate(self, q: Coordinates, xi: Velocity, v: Velocity) -> Velocity | None:
-        """Returns xi' of q (+) xi(t) where it moves with velocity v; None where a subclass has a `retract` of its own."""
+        """Return xi' of q (+) xi(t) for motion with velocity v; None if a subclass overrides `retract`."""
         return self.form.step_rate(q, xi, v) if type(self).retract is Mechanism.retract else None
 
     def condition(self, t: Scalar, q: Coordinates) -> Count | None:
-        """Returns the first status of a joint that is beyond its limits, OK where there is none; None where no joint has limits.
+        """Return the first status of a joint beyond its limits, or OK; None if no joint has limits.
 
-        Relations and efforts of angles that are measured between bodies in space end near half a turn with OUT_OF_RANGE: such angles
-        forget full turns, and rows and efforts would jump there.
+        In space, relations and efforts of angles measured between bodies end near half a turn with
+        OUT_OF_RANGE. Such angles are known modulo 2 pi only, and rows and efforts would jump there.
         """
         return condition(self, t, q, forces=True)
 
     def jumps(self, before: State, after: State) -> Any:
-        """Return whether an angle on which rows or efforts depend passed half a turn in a step; None if none forgets full turns."""
+        """Return whether an angle of rows or efforts passed half a turn; None if full turns are known."""
         return jumps(self, before, after, forces=True)
 
     def row_condition(self, t: Scalar, q: Coordinates) -> Count | None:
-        """Return the `condition` of joints and relations alone, for systems in which springs and other forces do not act."""
+        """Return the `condition` of joints and relations alone, for systems that ignore forces."""
         return condition(self, t, q, forces=False)
 
     def at(self, q: Coordinates) -> Mechanism:
-        """Return the mechanism with the frames of its bodies at q."""
+        """Return the mechanism with the body frames evaluated at q."""
         known = self.coordinates.at(q)
         return self if known is self.located else dataclasses.replace(self, located=known)
 
     # The equations.
 
     def mass_matrix(self, q: Coordinates) -> Square:
-        """Returns M (nv, nv), in kg and kg m^2."""
+        """Return M (nv, nv), in kg and kg m^2."""
         return self.mass_operator(q).as_dense()
 
     def mass_operator(self, q: Coordinates) -> MassOperator:
-        """Returns the mass matrix in the structure that the coordinates give it."""
+        """Return the mass matrix in the structure of the coordinates."""
         bodies = self.coordinates.mass_operator(q, self.mass, self.inertia)
         motors = [joint.T @ (inertia[:, None] * joint) for joint, inertia in self._reflected(q)]
         return DenseMatrix(sum(motors, bodies.as_dense())) if motors else bodies
 
     def kinetic_energy(self, q: Coordinates, v: Velocity) -> Scalar:
-        """Returns the kinetic energy in J."""
+        """Return the kinetic energy in J."""
         bodies = self.coordinates.kinetic_energy(q, v, self.mass, self.inertia)
         return sum((0.5 * jnp.sum(inertia * (joint @ v) ** 2) for joint, inertia in self._reflected(q)), bodies)
 
     @property
     def resists(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether there are springs, dampers, friction or forces other than constant ones."""
+        """Whether the mechanism has springs, dampers, friction, or forces that are not constant."""
         joints = [number for group in (*self.joints.values(), *self.carrying.values()) for number in group.elements().items()]
         acting = any(number is not None for name, number in joints if name in ("damping", "friction", "stiffness"))
         return acting or self.tendons is not None or any(group.resists for group in self.forces.values())
 
     def _reflected(self, q: Coordinates) -> list[tuple[Jacobian, Any]]:
-        """Returns the derivatives S (k, nv) of the coordinates of joints with rows whose motors have inertia, and that inertia (k,)."""
+        """Return the derivatives S (k, nv) of row-joint coordinates with armature, and that armature (k,)."""
         groups = list(self._groups({key: group for key, group in self.joints.items() if group.reflects}))
         if not groups:
             return []
@@ -232,18 +237,18 @@ class Mechanism(Labels, System):
         ]
 
     def constraint(self, t: Scalar, q: Coordinates) -> Residual:
-        """Returns the residuals of all joints at position level (ng,), in m and rad."""
+        """Return the position-level residuals of all joints (ng,), in m and rad."""
         motion = self.coordinates.at_rest(q)
         related = [group.residual(self.coordinates, motion, q, t) for group in self.relations.values()]
         return self._rows("values", t, motion, related)
 
     @property
     def turns_over(self) -> bool:
-        """Whether there are joints whose rows are sines of angles."""
+        """Whether any joint has rows that are sines of angles."""
         return not self._has_positions and any(group.turns_over for group in self.joints.values())
 
     def opening(self, t: Scalar, q: Coordinates) -> Residual:
-        """Returns the rows of all joints at position level (ng,), with angles in place of their sines; see `Joint.opening`."""
+        """Return the position-level rows (ng,), with angles instead of their sines; see `Joint.opening`."""
         if not self.turns_over:
             return self.constraint(t, q)
         motion = self.coordinates.at_rest(q)
@@ -251,11 +256,11 @@ class Mechanism(Labels, System):
         return self._rows("values", t, motion, related, judged=True)
 
     def velocity_constraint(self, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
-        """Returns the residuals of all joints at velocity level (nw,), in m/s and rad/s."""
+        """Return the velocity-level residuals of all joints (nw,), in m/s and rad/s."""
         return self._velocity_rows("velocity_values", t, self.coordinates.kinematics(q, v))
 
     def constraint_rate(self, t: Scalar, q: Coordinates, v: Velocity) -> Residual:
-        """Returns g' (ng,)."""
+        """Return g' (ng,)."""
         if self._has_positions:
             return super().constraint_rate(t, q, v)
         motion = self.coordinates.kinematics(q, v)
@@ -263,7 +268,7 @@ class Mechanism(Labels, System):
         return self._rows("rates", t, motion, related)
 
     def constraint_bias(self, t: Scalar, q: Coordinates, v: Velocity) -> Rows:
-        """Returns gamma (nc,)."""
+        """Return gamma (nc,)."""
         if self._has_positions:
             return super().constraint_bias(t, q, v)
         motion = self.coordinates.kinematics(q, v)
@@ -272,7 +277,7 @@ class Mechanism(Labels, System):
         return jnp.concatenate([self._rows("biases", t, motion, related), moving])
 
     def constraint_jacobian(self, t: Scalar, q: Coordinates, v: Velocity) -> Jacobian:
-        """Returns J (nc, nv): of joints from the blocks of the two bodies that each of them connects."""
+        """Return J (nc, nv), assembled from the blocks of the two bodies of each joint."""
         if self._has_positions:
             return super().constraint_jacobian(t, q, v)
         motion = self.coordinates.kinematics(q, v)
@@ -282,24 +287,24 @@ class Mechanism(Labels, System):
         return jnp.concatenate(rows)
 
     def jacobian_operator(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
-        """Returns J: the rows of joints as blocks of the two bodies that each of them connects, a matrix where there are few bodies."""
+        """Return J, with joint rows as blocks of their two bodies; a matrix for few bodies."""
         if self._has_own_rows:
             return super().jacobian_operator(t, q, v)
         return self._rows_by(self.coordinates.block_rows if self._has_blocks else self.coordinates.dense_group_rows, t, q, v)
 
     def jacobian_products(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
-        """Returns J as blocks, by autodiff where there are few bodies; never formed."""
+        """Return J as blocks, or by autodiff for few bodies, without forming a matrix."""
         return self._rows_by(self.coordinates.block_rows, t, q, v) if self._has_blocks else super().jacobian_products(t, q, v)
 
     @property
     def _has_blocks(self) -> bool:
-        """Whether J is made of the blocks of joints, matrix or not."""
+        """Whether J is assembled from joint blocks, as a matrix or not."""
         rows = sum(len(group.names) * (len(group.rows) + len(group.velocity_rows)) for group in self.joints.values())
         return (len(self.body_names) >= self.blocks_from or rows > UNROLLED_UP_TO) and not self._has_own_rows
 
     @property
     def _has_own_rows(self) -> bool:
-        """Whether a subclass has a J of its own."""
+        """Whether a subclass defines its own J."""
         return self._has_positions or type(self).constraint_jacobian is not Mechanism.constraint_jacobian
 
     def _rows_by(self, of_joints: Callable[..., JacobianOperator], t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
@@ -308,7 +313,7 @@ class Mechanism(Labels, System):
         return joints.stacked(DenseRows(velocity_rows_jacobian(self, t, q, v))) if self._has_velocities else joints
 
     def _terms(self, t: Scalar, q: Coordinates, motion: Kinematics) -> list[Terms]:
-        """Returns what the rows of all groups see, in their order; not those at velocity level where a subclass has its own."""
+        """Return the terms of the rows in group order; omit velocity-level rows that a subclass overrides."""
         found: list[Terms] = []
         for group, pair in self._holding():
             asked = type(group).residual, group, pair, motion, t
@@ -323,7 +328,7 @@ class Mechanism(Labels, System):
         return found
 
     def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
-        """Returns gravity, springs, dampers, torques and forces, minus what the motion at constant v takes, (nv,), in N and N m."""
+        """Return gravity, springs, dampers, torques and forces, minus inertial terms at constant v (nv,)."""
         motion = self.coordinates.kinematics(q, v)
         total = self.applied(t, q, v, u, motion)
         pulled, own = self.coordinates.pull(q, motion, total), self.coordinates.efforts(q, v)
@@ -332,7 +337,7 @@ class Mechanism(Labels, System):
         return pulled if own is None else pulled + own
 
     def applied(self, t: Scalar, q: Coordinates, v: Velocity, u: Input, motion: Kinematics) -> Any:
-        """Returns the wrenches on all bodies, a `Twist`: weights, forces, what acts along joints with rows, minus what constant v takes."""
+        """Return a `Twist` of wrenches: weights, forces, row joints, gyroscopic terms, minus M_b T' v."""
         u = None if u is None else self._checked_input(jnp.asarray(u, q.dtype))
         wrenches = [self.space.weight(self.mass.astype(q.dtype), self.gravity.astype(q.dtype))]
         gyroscopic = self.space.gyroscopic(self.inertia.astype(q.dtype), motion.velocity)
@@ -358,12 +363,12 @@ class Mechanism(Labels, System):
         return total
 
     def virtual_work(self, block: Blocks, pair: Pairs, efforts: Any) -> Any:
-        """Returns the wrenches on all bodies of efforts (k, rows) on measures with these derivatives."""
+        """Return the wrenches on all bodies of efforts (k, rows) on measures with the given derivatives."""
         work = [[sum(row * efforts[:, r] for r, row in enumerate(direction)) for direction in side] for side in block]
         return self.space.twist(*(fr.summed(pair, a, b) for a, b in zip(*work, strict=True)))
 
     def potential_energy(self, t: Scalar, q: Coordinates) -> Scalar:
-        """Returns the energy of gravity, springs and constant forces in J."""
+        """Return the energy of gravity, springs and constant forces in J."""
         motion = self.coordinates.at_rest(q)
         places = jnp.stack(motion.frame[: self.space.dimension], axis=-1)
         total = -jnp.sum(self.mass[:, None] * self.gravity[None, :] * places)
@@ -387,15 +392,15 @@ class Mechanism(Labels, System):
             yield group, Pairs(group.a, group.b, len(self.body_names))
 
     def _holding(self) -> Iterator[tuple[Any, Pairs]]:
-        """Yields the groups of joints with rows at position level."""
+        """Yield the groups of joints with position-level rows."""
         return self._groups({key: group for key, group in self.joints.items() if group.rows})
 
     def _guiding(self) -> Iterator[tuple[Any, Pairs]]:
-        """Yields the groups of joints with rows at velocity level."""
+        """Yield the groups of joints with velocity-level rows."""
         return self._groups({key: group for key, group in self.joints.items() if group.velocity_rows})
 
     def _rows(self, which: str, t: Scalar, motion: Kinematics, related: list[Any], judged: bool = False) -> Rows:
-        """Returns rows at position level, or which of their `Derivatives`, (ng,); `judged` as those of a start."""
+        """Return the position-level rows or one of their `Derivatives` (ng,); `judged` selects `opening`."""
         rows = []
         for group, pair in self._holding():
             measure = type(group).opening if judged and group.turns_over else type(group).residual
@@ -404,7 +409,7 @@ class Mechanism(Labels, System):
         return jnp.concatenate(rows) if rows else jnp.zeros((0,), motion.frame.x.dtype)
 
     def _velocity_rows(self, which: str, t: Scalar, motion: Kinematics) -> VelocityResidual:
-        """Returns rows at velocity level, or which of their `Derivatives`, (nw,)."""
+        """Return the velocity-level rows or one of their `Derivatives` (nw,)."""
         rows = [
             getattr(group.derivatives, which)(type(group).velocity_residual, group, pair, motion, t).reshape(-1)
             for group, pair in self._guiding()
@@ -422,14 +427,14 @@ class Mechanism(Labels, System):
         )
 
     def _inputs(self, group: Any, u: Input, q: Coordinates) -> Any:
-        """Returns the input of each element (k,), zero where it reads none."""
+        """Return the input of each element (k,), or zero for elements without an input."""
         if u is None or all(k < 0 for k in group.inputs):
             return jnp.zeros((len(group.inputs),), q.dtype)
         return fr.selected(np.asarray([k if k >= 0 else self.n_inputs for k in group.inputs]), u)
 
 
 def _measured(group: Any, pair: Pairs, motion: Kinematics, t: Any) -> tuple[Any, Any, Blocks]:
-    """Returns what forces measure (k, rows), its rate, and the derivatives of the rate in the twists."""
+    """Return the measures of forces (k, rows), their rates, and the twist derivatives of the rates."""
     derivatives, arguments = group.derivatives, (group, pair, motion, t)
     if group.quasi:
         rate = derivatives.velocity_values(type(group).rate, *arguments)
@@ -439,7 +444,7 @@ def _measured(group: Any, pair: Pairs, motion: Kinematics, t: Any) -> tuple[Any,
 
 
 def joint_arms(group: Any, ground: int) -> list[Any]:
-    """Return the distances (k,) in m of the points of a group of joints from the mass centers of moving bodies."""
+    """Return the distances (k,) in m from the points of joints to the mass centers of moving bodies."""
     kinds = group.kinds()
     points = [(getattr(group, point), getattr(group, kinds[point].body)) for _, point in group.places()]
     return [jnp.where(np.asarray(bodies) == ground, 0.0, jnp.linalg.norm(point, axis=-1)) for point, bodies in points if point is not None]

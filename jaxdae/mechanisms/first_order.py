@@ -1,18 +1,21 @@
-"""Mechanisms of first order: no masses and no forces, but velocities that are driven.
+"""First-order mechanisms: driven velocities, without masses and forces.
 
-Joints and wheels are rows as ever. What is actuated, spins and angles of kingpins and speeds, is one more row each at velocity level,
+Joints and wheels are rows, as in other mechanisms. Each actuated quantity (a spin, a kingpin angle, a speed)
+adds one velocity-level row,
 
     [J; D(q)] v = [-b; u],        q' = v,
 
-so that motors do as they are told: the projection of a wanted velocity onto the rows in the metric of the identity would slow them down.
-Where rows and drives together leave freedom, v is the smallest of its kind (in the weight W, the identity by default). Where rows depend
-on each other a solver for dependent rows is needed (`LeastSquares`, `NullSpace`); where they contradict each other the status of a step is
-CONFLICTING_ROWS, and `diagnose` names those that stop all motion.
+so motors follow their inputs exactly. By contrast, projecting a desired velocity onto the rows in the
+identity metric would slow them down. If rows and drives together leave freedom, v is the solution of minimum
+norm (in the weight W, the identity by default). Dependent rows need a suitable solver (`LeastSquares`,
+`NullSpace`). If rows conflict, the status of a step is CONFLICTING_ROWS, and `diagnose` names the rows that
+stop all motion.
 
-Without rows: `jaxdae.mechanisms.embedded`.
+For mechanisms without rows, see `jaxdae.mechanisms.embedded`.
 
 References:
-    A. Kelly, "Mobile Robotics: Mathematics, Models, and Methods", section 3.4.3; lecture notes, Carnegie Mellon University.
+    A. Kelly, "Mobile Robotics: Mathematics, Models, and Methods", section 3.4.3; lecture notes, Carnegie
+    Mellon University.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ from jaxdae.wrapper import SameCoordinates
 
 
 class SlipInput(NamedTuple):
-    """An input that is a number of a wheel: its name, its unit, which input; the group, field and element that it sets."""
+    """An input that sets a wheel parameter: its name, unit and index; the group, field and element."""
 
     name: str
     unit: str
@@ -54,15 +57,15 @@ class SlipInput(NamedTuple):
 
 @pytree(kw_only=True)
 class KinematicMechanism(SameCoordinates, KinematicSystem):
-    """A mechanism of first order; made by `kinematic_mechanism`.
+    """A first-order mechanism; created by `kinematic_mechanism`.
 
     Attributes:
         mechanism: its bodies and joints, without masses and forces.
-        drives: groups of driven velocities by type; rows below those of the joints.
-        order: the input of each drive that is a row, in the order of the rows (static).
-        slips: the inputs that are numbers of wheels (static).
-        given: the inputs (nu,), set by `at_input`; without them drives stand still.
-        weight: W (nv,), by which v is small where rows leave freedom; None for ones.
+        drives: groups of driven velocities by type; their rows follow the joint rows.
+        order: the input index of each drive with a row, in row order (static).
+        slips: the inputs that set wheel parameters (static).
+        given: the inputs (nu,), set by `at_input`; None for zero velocities.
+        weight: W (nv,), the weight of the minimum norm of v if rows leave freedom; None for ones.
     """
 
     mechanism: MasslessMechanism
@@ -74,7 +77,7 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
 
     @property
     def n_inputs(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """How many velocities are driven."""
+        """The number of driven velocities and slip inputs."""
         return len(self.order) + len(self.slips)
 
     @property
@@ -84,14 +87,18 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
 
     @property
     def default_solver(self) -> SaddlePointSolver:
-        """`LeastSquares(1e-5)` where the mechanism has redundant rows, or more rows than velocities, else `SchurComplement()`."""
+        """The default solver.
+
+        It is `LeastSquares(1e-5)` if the mechanism has redundant rows, or more rows than velocities, else
+        `SchurComplement()`.
+        """
         rows = len(self.mechanism.row_names) + len(self.order)
         redundant = self.mechanism.redundant or rows > len(self.mechanism.form.velocity_names)
         return LeastSquares(default_tolerance(self.mechanism.dtype)) if redundant else super().default_solver
 
     @property
     def driven_rows(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """How many rows are those of drives, the last ones."""
+        """The number of drive rows, which are the last rows."""
         return len(self.order)
 
     @property
@@ -115,15 +122,15 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
 
     @property
     def row_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The names of the rows: of joints, and below them of drives, such as "left_motor.rate"."""
+        """The row names: joint rows first, then drive rows such as "left_motor.rate"."""
         return self.names.rows
 
     def at_input(self, u: Input) -> KinematicMechanism:
-        """Returns the mechanism with its drives at these velocities (nu,).
+        """Return the mechanism with its inputs set (nu,).
 
         Raises:
-            TypeError: no input, though velocities are driven.
-            ValueError: not one for each drive.
+            TypeError: if the input is None, but velocities are driven.
+            ValueError: if the input does not have one entry per drive.
         """
         if not self.n_inputs:
             return self
@@ -141,20 +148,20 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
         return dataclasses.replace(self, given=u, mechanism=dataclasses.replace(self.mechanism, joints=joints))
 
     def at(self, q: Coordinates) -> KinematicMechanism:
-        """Return the mechanism with the frames of its bodies at q."""
+        """Return the mechanism with the body frames evaluated at q."""
         known = self.mechanism.at(q)
         return self if known is self.mechanism else dataclasses.replace(self, mechanism=known)
 
     def rate(self, t: Scalar, x: Coordinates, u: Input) -> Velocity:
-        """Returns zero (nv,): what is neither held nor driven stays."""
+        """Return zero (nv,), the velocity without rows and drives."""
         return jnp.zeros((len(self.mechanism.form.velocity_names),), x.dtype)
 
     def mass_matrix(self, q: Coordinates) -> Square:
-        """Returns W (nv, nv)."""
+        """Return W (nv, nv)."""
         return self.mass_operator(q).as_dense()
 
     def mass_operator(self, q: Coordinates) -> MassOperator:
-        """Returns W, a diagonal."""
+        """Return W, a diagonal matrix."""
         ones = jnp.ones((len(self.mechanism.form.velocity_names),), q.dtype)
         return DiagonalMatrix(ones if self.weight is None else ones * self.weight)
 
@@ -164,51 +171,51 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
         return self.mechanism
 
     def condition(self, t: Scalar, q: Coordinates) -> Count | None:
-        """Returns the condition of the mechanism, such as wheels beyond their terrain."""
+        """Return the condition of the mechanism, such as wheels beyond their terrain."""
         return self.mechanism.row_condition(t, q)
 
     def jumps(self, before: State, after: State) -> Any:
-        """Return whether an angle on which relations depend passed half a turn in a step; None if none forgets full turns."""
+        """Return whether an angle of relations passed half a turn in a step; None if full turns are known."""
         return jumps(self.mechanism, before, after, forces=False)
 
     def constraint(self, t: Scalar, q: Coordinates) -> Residual:
-        """Returns the rows of joints at position level (ng,), in m and rad."""
+        """Return the position-level rows of the joints (ng,), in m and rad."""
         return self.mechanism.constraint(t, q)
 
     @property
     def affine_rows(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether all velocity-level rows of the mechanism are affine in the velocities; those of drives are."""
+        """Whether all velocity-level rows are affine in the velocities; drive rows are affine."""
         return self.mechanism.affine_rows
 
     @property
     def turns_over(self) -> bool:
-        """Whether there are joints whose rows are sines of angles."""
+        """Whether any joint has rows that are sines of angles."""
         return self.mechanism.turns_over
 
     def opening(self, t: Scalar, q: Coordinates) -> Residual:
-        """Returns the rows by which a start is judged (ng,)."""
+        """Return the rows that check a start (ng,)."""
         return self.mechanism.opening(t, q)
 
     def constraint_rate(self, t: Scalar, q: Coordinates, v: Velocity) -> Residual:
-        """Returns g' (ng,)."""
+        """Return g' (ng,)."""
         return self.mechanism.constraint_rate(t, q, v)
 
     def velocity_constraint(self, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
-        """Returns the rows of joints at velocity level and those of drives (nw,), in m/s and rad/s."""
+        """Return the velocity-level rows of joints and drives (nw,), in m/s and rad/s."""
         return jnp.concatenate([self.mechanism.velocity_constraint(t, q, v), self.driven(t, q, v) - self._wanted(q)])
 
     def driven(self, t: Scalar, q: Coordinates, v: Velocity) -> Any:
-        """Returns the velocities that are driven, in the order of the rows (nu,), in m/s and rad/s."""
+        """Return the driven velocities in row order (nu,), in m/s and rad/s."""
         return self._stacked(fr.velocity_values, t, self.mechanism.coordinates.kinematics(q, v))
 
     def inputs_of(self, state: State) -> Any:
-        """Returns the inputs (nu,) with which a mechanism moves as it does at a state, slips as they are."""
+        """Return the inputs (nu,) that reproduce the motion at a state, with the current slip values."""
         slips = [getattr(self.mechanism.joints[slip.group], slip.field)[slip.element] for slip in self.slips]
         numbers = np.asarray([*self.order, *(slip.number for slip in self.slips)], int)
         return jnp.concatenate([self.driven(state.t, state.q, state.v), jnp.stack(slips) if slips else state.q[:0]])[np.argsort(numbers)]
 
     def constraint_jacobian(self, t: Scalar, q: Coordinates, v: Velocity) -> Jacobian:
-        """Returns J (nc, nv)."""
+        """Return J (nc, nv)."""
         coordinates = self.mechanism.coordinates
         motion = coordinates.kinematics(q, v)
         rows = [
@@ -218,12 +225,12 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
         return jnp.concatenate([self.mechanism.constraint_jacobian(t, q, v), *rows])
 
     def constraint_bias(self, t: Scalar, q: Coordinates, v: Velocity) -> Rows:
-        """Returns gamma (nc,), at a constant input."""
+        """Return gamma (nc,), at constant input."""
         motion = self.mechanism.coordinates.kinematics(q, v)
         return jnp.concatenate([self.mechanism.constraint_bias(t, q, v), self._stacked(fr.velocity_biases, t, motion)])
 
     def _wanted(self, q: Coordinates) -> Any:
-        """Returns the inputs in the order of the rows (nu,)."""
+        """Return the inputs in row order (nu,)."""
         nothing = jnp.zeros((len(self.order),), q.dtype)
         return nothing if self.given is None else self.given[np.asarray(self.order, int)].astype(q.dtype)
 
@@ -237,19 +244,19 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
 
 
 def kinematic_mechanism(description: Description, coordinates: Any = Absolute()) -> tuple[KinematicMechanism, Any]:
-    """Returns the mechanism of first order of a description, and its start coordinates q.
+    """Return the first-order mechanism of a description, and its start coordinates q.
 
-    The inputs are the velocities of `description.drives`, in their order. Masses, inertias and gravity may be left
-    out. The mechanism has none of them, and no forces, springs, damping, friction and armature, because they do not
-    change its motion.
+    The inputs are the velocities of `description.drives`, in their order. Masses, inertias and gravity may be
+    omitted. The mechanism ignores them, and also forces, springs, damping, friction and armature, because
+    they do not change its motion.
 
     Args:
         description: bodies, joints and drives.
         coordinates: `Absolute()` or `Joints()`.
 
     Raises:
-        ValueError: every mistake at once.
-        TypeError: things in the lists that are no bodies, joints or drives; coordinates that are none.
+        ValueError: lists all mistakes.
+        TypeError: for list elements that are not bodies, joints or drives; for invalid coordinates.
 
     Differentiable with respect to every number in the description that it uses.
     """
@@ -274,7 +281,10 @@ def kinematic_mechanism(description: Description, coordinates: Any = Absolute())
 
 
 def _slip_input(mechanism: Mechanism, drive: Any, number: int) -> SlipInput | str:
-    """Returns where a number of a wheel is that an input sets; a mistake in words where there is no row, or a function of time."""
+    """Return the location of the wheel parameter that an input sets.
+
+    If the wheel has no such row, or the parameter is a function of time, return an error message.
+    """
     for key, group in mechanism.joints.items():
         if drive.wheel in group.names and hasattr(group, drive.slips):
             if callable(getattr(group, drive.slips)):

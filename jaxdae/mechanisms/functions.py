@@ -1,4 +1,4 @@
-"""Fields that are functions, or may be: of time, of a coordinate, and terrains, which are heights over places."""
+"""Fields that are or may be functions: of time, of a coordinate, and terrains (heights over positions)."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from jaxdae.requirements import check_requirements
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Function(Kind):
-    """A function: a pytree that is called, whose numbers are leaves, or a plain function.
+    """A function: a callable pytree whose numbers are leaves, or a plain function.
 
     Attributes:
-        name: of the field.
-        what: what it must be, in words.
-        returns: what it returns, in words.
-        takes: the shape of its argument.
-        gives: the shape of what it returns.
+        name: the name of the field.
+        what: a description of the expected value.
+        returns: a description of the return value.
+        takes: the shape of the argument.
+        gives: the shape of the return value.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Function(Kind):
     gives: tuple[int, ...] = ()
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
-        """Yields what is no such function."""
+        """Yield an error if the value is not a valid function."""
         expected = f"must be {self.what}, got {shown(value)}"
         if not callable(value) or isinstance(value, type):
             yield expected
@@ -66,17 +66,20 @@ class Function(Kind):
             yield f"{expected}, which returns shape {shape} instead of {self.returns}"
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Returns the function as a pytree of arrays."""
+        """Return the function as a pytree of arrays."""
         # A plain function is structure: it has no leaves.
         return jax.tree.map(real, as_pytree(value, f"joint {element.name[0]!r}: {self.name}"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Varying(Number):
-    """A number, or from Python a function of time: a pytree that is called with t in s, whose numbers are leaves, or a plain function."""
+    """A number, or from Python a function of time.
+
+    The function is a pytree that is called with t in s, whose numbers are leaves, or a plain function.
+    """
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
-        """Yields what is neither a number nor a function of time."""
+        """Yield an error if the value is neither a number nor a function of time."""
         if callable(value):
             return Function(text=self.text, name=self.text, what="a number or a function of time", returns="one number").mistakes(
                 value, names
@@ -84,7 +87,7 @@ class Varying(Number):
         return super().mistakes(value, names)
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Returns the number as an array (), or the function as a pytree of arrays."""
+        """Return the number as an array (), or the function as a pytree of arrays."""
         if not callable(value):
             return super().placed(value, element, start)
         return jax.tree.map(real, as_pytree(value, f"joint {element.name[0]!r}: {self.text}"))
@@ -97,11 +100,11 @@ class Ground(Kind):
     plain: ClassVar[str] = "terrain"
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
-        """Yields what is wrong with it."""
+        """Yield the errors of the terrain."""
         yield from terrain_mistakes(value)
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Returns the terrain with arrays."""
+        """Return the terrain with arrays."""
         return jax.tree.map(real, value)
 
 

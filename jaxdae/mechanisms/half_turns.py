@@ -1,6 +1,7 @@
-"""Ends of the range of a mechanism: limits of joints, and angles between frames in space near half a turn.
+"""Range checks of a mechanism: joint limits, and half turns of angles between frames in space.
 
-Such angles forget full turns. Relations, springs, servos and tendons that depend on them would jump at half a turn.
+Such angles are known modulo 2 pi only. Relations, springs, servos and tendons that depend on them would jump
+at half a turn.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from jaxdae.typing import Coordinates, Count, Scalar
 
 
 def condition(mechanism: Any, t: Scalar, q: Coordinates, *, forces: bool) -> Count | None:
-    """Return the first status of a joint or effort that is out of its range, OK if all are in range; None if none has a range.
+    """Return the first status of a joint or effort out of range, or OK; None if nothing has a range.
 
     Args:
         mechanism: the mechanism.
@@ -45,7 +46,9 @@ def condition(mechanism: Any, t: Scalar, q: Coordinates, *, forces: bool) -> Cou
 
 
 def jumps(mechanism: Any, before: State, after: State, *, forces: bool) -> Any:
-    """Return whether an angle passes half a turn in a step of less than half a turn (), None if no angle matters.
+    """Return whether an angle passes half a turn in a step (); None without such angles.
+
+    The step itself must be less than half a turn.
 
     Args:
         mechanism: the mechanism.
@@ -72,16 +75,16 @@ def jumps(mechanism: Any, before: State, after: State, *, forces: bool) -> Any:
 
 
 def _turning(mechanism: Any, forces: bool) -> list[Callable[..., Any]]:
-    """Return functions (motion, q, t, ends) of rows and efforts that depend on angles without full turns.
+    """Return functions (motion, q, t, ends) of rows and efforts that depend on angles modulo 2 pi.
 
-    They return whether `ends(angle)` holds for an angle at which they would jump.
+    Each function returns whether `ends(angle)` holds for an angle at which the row or effort would jump.
     """
     related = [partial(group.lost, mechanism.coordinates) for group in mechanism.relations.values() if group.forgets]
     return [*related, *_jumping(mechanism)] if forces else related
 
 
 def _jumping(mechanism: Any) -> Iterator[Callable[..., Any]]:
-    """Yield the functions of efforts that may jump, see `_turning`."""
+    """Yield the functions of efforts that may jump; see `_turning`."""
     if mechanism.tendons is not None and mechanism.tendons.lengths.forgets:
         yield partial(mechanism.tendons.lost, mechanism.coordinates)
 
@@ -97,7 +100,10 @@ def _jumping(mechanism: Any) -> Iterator[Callable[..., Any]]:
 
 
 def counted(mechanism: Any, key: str, s: Any, q: Coordinates) -> Any:
-    """Return the measured coordinates (k, rows) of a group of forces with full turns: those in q, or those nearest to `nearest`."""
+    """Return the measured coordinates (k, rows) of a force group with full turns.
+
+    Full turns come from q, or from the turn nearest to `nearest`.
+    """
     group, places = mechanism.forces[key], dict(mechanism.turns).get(key)
     if places is None and group.nearest is None:
         return s

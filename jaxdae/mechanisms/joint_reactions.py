@@ -1,12 +1,14 @@
-"""What joints do to the bodies that they connect.
+"""Reaction forces and torques of joints on the bodies that they connect.
 
-The multipliers of a joint pull on both of its bodies; moved to the joint's point they are its force and its torque. A joint of a tree has
-no multipliers: what goes through it is what all the bodies that it carries need, M_b (T a + T' v), beyond the forces that act on them,
+The multipliers of a joint act on both of its bodies. Moved to the joint's point, they are its force and
+torque. A tree joint has no multipliers. Its reaction is the wrench M_b (T a + T' v) that all bodies beyond it
+need, minus the forces that act on them:
 
     reaction = sum over carried bodies of M_b a_b - f_b - (J_b^T lam of the loops).
 
-What acts along the coordinates of a joint (springs, dampers, motors with their inertia, relations) is a force like others, and no part of
-its reaction. Both forms of coordinates give the same reactions where no rows depend on each other.
+Efforts along the coordinates of a joint (springs, dampers, motors with their inertia, relations) count as
+forces and are not part of its reaction. Both forms of coordinates give the same reactions if no rows are
+linearly dependent.
 
 References:
     R. Featherstone, "Rigid Body Dynamics Algorithms" (2008), chapter 5.
@@ -34,15 +36,15 @@ from jaxdae.typing import Rows
 
 @pytree
 class Reactions:
-    """What each joint does to its body b, with the opposite on its body a.
+    """Force and torque of each joint on its body b, with the opposite on its body a.
 
-    A `Gear` and the wheels of the plane have no opposite: what they do to their bodies is balanced by the ground.
+    A `Gear` and the planar wheels have no opposite: the ground balances their effect on the bodies.
 
     Attributes:
-        names: of the joints (k,), static, so that reactions are compiled and mapped over worlds like any numbers.
-        force: in the axes of the world, or of each joint's body b where that was asked for, (k, 2) or (k, 3), in N.
-        torque: about the joint's point on b, about the mass center of b where it has none: (k,) in the plane, (k, 3) in the same axes as
-            the force in space, in N m.
+        names: of the joints (k,), static, so that reactions can be compiled and batched like arrays.
+        force: in world axes, or in the axes of each joint's body b on request, (k, 2) or (k, 3), in N.
+        torque: about the joint's point on b, or about the mass center of b if the joint has no point: (k,) in
+            the plane, (k, 3) in the same axes as the force in space, in N m.
     """
 
     names: tuple[str, ...] = static()
@@ -50,10 +52,10 @@ class Reactions:
     torque: Array
 
     def of(self, name: str) -> tuple[Array, Array]:
-        """Returns force and torque of one joint.
+        """Return force and torque of one joint.
 
         Raises:
-            ValueError: an unknown joint.
+            ValueError: if the joint is unknown.
         """
         if name not in self.names:
             raise ValueError(f"Reactions.of: no joint {name!r}; there is: {', '.join(self.names)}")
@@ -62,24 +64,25 @@ class Reactions:
 
 
 def reactions(mechanism: Mechanism, state: State, lam: Rows, u: Any = None, *, body_frame: bool = False) -> Reactions:
-    """Returns force and torque of every joint, in either form of coordinates.
+    """Return force and torque of every joint, in either form of coordinates.
 
     Args:
         mechanism: the mechanism.
         state: time (s), coordinates and velocities.
-        lam: the multipliers there (nc,), as of `forward_dynamics` or a `StepInfo`.
-        u: input (nu,), which matters for the joints of a tree.
-        body_frame: whether forces and torques are in the axes of the body b of each joint instead of those of the world; where b is the
-            ground these are the same.
+        lam: the multipliers at the state (nc,), as from `forward_dynamics` or a `StepInfo`.
+        u: input (nu,), which matters for tree joints.
+        body_frame: whether forces and torques are in the axes of each joint's body b instead of world axes;
+            for the ground, both are the same.
 
     Raises:
-        ValueError: not one multiplier for each row.
+        ValueError: if there is not one multiplier per row.
 
     Warns:
-        StateWarning: the state violates the constraints. Checked for concrete arguments only, not under
+        StateWarning: if the state violates the constraints. Checked for concrete arguments only, not under
             `jit`, `vmap` and `grad`; use `state_status` there.
 
-    Differentiable. Where rows depend on each other, single multipliers are not determined by mechanics, and neither are the reactions.
+    Differentiable. If rows are linearly dependent, mechanics does not determine individual multipliers, and
+    therefore not the reactions.
     """
     rows, lam = len(mechanism.names.rows), jnp.asarray(lam)
     if lam.shape != (rows,):
@@ -96,7 +99,7 @@ def reactions(mechanism: Mechanism, state: State, lam: Rows, u: Any = None, *, b
     force, torque = jnp.concatenate(forces), jnp.concatenate(torques)
     if body_frame:
         frames, turned = fr.frames_of(np.concatenate(bodies), motion.frame), jax.vmap(lambda frame, vector: frame.components_of(vector))
-        # In the plane a torque is the same in all axes.
+        # In the plane, a torque is the same in all axes.
         force, torque = turned(frames, force), torque if torque.ndim == 1 else turned(frames, torque)
     report_state("reactions", mechanism, state, force, torque)
     return Reactions(sum(names, ()), force, torque)
@@ -105,10 +108,11 @@ def reactions(mechanism: Mechanism, state: State, lam: Rows, u: Any = None, *, b
 def _of_rows(
     mechanism: Mechanism, state: State, lam: Any, u: Any, motion: Kinematics
 ) -> tuple[list[tuple[Any, Pairs, Any, Any]], list[Any], Any]:
-    """Returns what multipliers and tendons do.
+    """Return the wrenches and efforts of multipliers and tendons.
 
-    These are the groups of joints with rows, with the wrenches on their bodies b (k,) and those on all bodies (n,); the wrenches of
-    relations and tendons between measured coordinates on all bodies; and the efforts (nv,) of both on the coordinates themselves.
+    The first item lists the groups of joints with rows, with the wrenches on their bodies b (k,) and on all
+    bodies (n,). The second item lists the wrenches on all bodies of relations and tendons between measured
+    coordinates. The third item is the efforts (nv,) of relations and tendons on the coordinates themselves.
     """
     used, loads, along = 0, dict[str, Any](), jnp.zeros_like(state.v)
     pulls: list[tuple[Any, Any]] = []
@@ -121,7 +125,7 @@ def _of_rows(
                 used += own.size
                 block = getattr(group.derivatives, derivative)(getattr(type(group), measure), group, pair, motion, state.t)
                 load = (group, pair, _on_b(mechanism, block, own), mechanism.virtual_work(block, pair, own))
-                # What rolls on a surface has rows of both levels, which are one joint.
+                # A joint that rolls on a surface has rows of both levels, which belong to one reaction.
                 loads[key] = (group, pair, *jax.tree.map(jnp.add, loads[key][2:], load[2:])) if key in loads else load
         for group in mechanism.relations.values() if rows == "rows" else ():
             own = lam[used : used + len(group.names)]
@@ -141,14 +145,17 @@ def _of_rows(
 
 
 def _on_b(mechanism: Mechanism, block: Blocks, efforts: Any) -> Any:
-    """Returns the wrenches (k,) on the bodies b of efforts (k, rows)."""
+    """Return the wrenches (k,) on the bodies b of efforts (k, rows)."""
     return mechanism.space.twist(*(sum(row * efforts[:, r] for r, row in enumerate(direction)) for direction in block[1]))
 
 
 def _of_tree(
     mechanism: Mechanism, tree: TreeCoordinates, state: State, u: Any, motion: Kinematics, loops: list[Any], along: Any
 ) -> list[tuple[tuple[str, ...], np.ndarray, Any, Any]]:
-    """Returns names, bodies b, forces and torques of the joints of a tree, under wrenches of loops and efforts along the coordinates."""
+    """Return names, bodies b, forces and torques of the tree joints.
+
+    The loop wrenches and the efforts along the coordinates are given.
+    """
     t, q, v = state.t, state.q, state.v
     acting = mechanism.applied(t, q, v, u, motion)
     for wrench in loops:
@@ -172,7 +179,7 @@ def _of_tree(
         pair = Pairs(group.a, group.b, len(mechanism.body_names))
         numbers = np.asarray([tree.structure.joint_names.index(name) for name in group.names], int)
         children = np.asarray(tree.structure.ends, int)[numbers, 1]
-        # What is done to the child, which is a where the joint leads back to the parent.
+        # Reaction on the child, which is body a if the joint points back to the parent.
         sign = np.where(np.asarray(tree.structure.backward)[numbers], -1.0, 1.0)
         on_child = jax.tree.map(lambda entry, k=numbers, s=sign: entry[k] * s, through)
         force, torque = _moved(mechanism, on_child.wrench_at(fr.frames_of(children, near.bodies)), children, group, pair, motion)
@@ -186,12 +193,12 @@ def _of_tree(
 
 
 def _at_points(mechanism: Mechanism, group: Any, pair: Pairs, motion: Kinematics, wrench: Any) -> tuple[Any, Any]:
-    """Returns wrenches on the bodies b as forces and torques about the points of the joints, in the axes of the world."""
+    """Return wrenches on the bodies b as forces and torques about the joint points, in world axes."""
     return _moved(mechanism, wrench, pair.sides[1], group, pair, motion)
 
 
 def _moved(mechanism: Mechanism, wrench: Any, bodies: np.ndarray, group: Any, pair: Pairs, motion: Kinematics) -> tuple[Any, Any]:
-    """Returns wrenches about the mass centers of bodies as forces and torques about the points of the joints."""
+    """Return wrenches about mass centers as forces and torques about the joint points."""
     frame, (_, b) = fr.frames_of(bodies, motion.frame), fr.ends(pair, motion)
     place = b.point(group.point_b.T) if "point_b" in group.kinds() else b.place
     return mechanism.space.about(wrench, frame, frame.place - place)

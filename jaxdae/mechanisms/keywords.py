@@ -1,4 +1,4 @@
-"""Types whose objects a user makes by keywords: those that there are not are told all at once, each with what to use instead."""
+"""Dataclasses with keyword arguments that report all unknown keywords together, each with its remedy."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ T = TypeVar("T", bound="ByKeywords")
 
 
 class ByKeywords:
-    """A dataclass that says what may have been meant by keywords that it does not have."""
+    """A dataclass that suggests the closest known keyword for an unknown keyword."""
 
     instead: ClassVar[Mapping[str, str]] = {}
-    """What to use for keywords that one may look for here, in words."""
+    """Remedies for keywords that a user may expect here."""
 
     def __new__(cls: type[T], *args: Any, **given: Any) -> T:
-        """Returns an object, before its fields are set.
+        """Return an object without fields set.
 
         Raises:
-            TypeError: keywords that are no fields.
+            TypeError: for keywords that are not fields.
         """
-        # JAX makes objects without arguments, and often.
+        # JAX often creates objects without arguments.
         if given:
             fields: Any = cls.__dict__.get("__dataclass_fields__", given)
             if not given.keys() <= fields.keys():

@@ -1,7 +1,8 @@
-"""Kinds of fields of joint and force types: names, inputs and truth values; others are in `number_kinds`, `places` and `functions`.
+"""Field kinds of joint and force types: names, inputs and Booleans.
 
-The kind of a field says everything that is asked of it: what a user may give (`mistakes`), how it becomes an entry of a stacked group
-(`placed`), and what configs and tables of the documentation write of it (`description`, `plain`).
+Other kinds are in `number_kinds`, `places` and `functions`. The kind of a field defines its valid values
+(`mistakes`), its conversion to an entry of a stacked group (`placed`), and its text in configs and
+documentation tables (`description`, `plain`).
 """
 
 from __future__ import annotations
@@ -19,17 +20,18 @@ from jaxdae.mechanisms.values import (
 )
 
 GROUND = "ground"
-"""The name that stands for the fixed world."""
+"""The name of the fixed world."""
 
 _WORLD = ("ground", "world", "origin", "base", "fixed", "none", "")
-"""What others call it."""
+"""Common other names of the fixed world."""
 
 
 class Known(NamedTuple):
-    """What a description may refer to: the names of bodies and of joints with a coordinate, and what types of joints have one.
+    """The names that a description may refer to.
 
-    `coordinates` are the names of the coordinates of all joints, by the names of the joints; `rotors` are the bodies without a place;
-    `instead` is what to use in place of coordinates of joints that have none, by their names.
+    `bodies` are all bodies. `movable` are the joints with a coordinate, and `movable_types` names their
+    types. `coordinates` are the coordinate names of each joint. `rotors` are the bodies without a position.
+    `instead` is the remedy for each joint without coordinates.
     """
 
     bodies: Sequence[str]
@@ -41,17 +43,17 @@ class Known(NamedTuple):
 
 
 NOTHING = Known((), (), "", {})
-"""No names, for the mistakes of fields that refer to nothing."""
+"""An empty set of names, for checks of fields that refer to no names."""
 
 
 class Start(NamedTuple):
-    """The start pose as an element sees it.
+    """The start pose from the perspective of an element.
 
     Attributes:
-        given: the element as it was described.
-        frames: the frames of its bodies, by their fields.
+        given: the described element.
+        frames: the frames of its bodies, by field name.
         everything: the frames of all bodies, by name.
-        numbers: the numbers of all bodies, by name.
+        numbers: the indices of all bodies, by name.
     """
 
     given: Any
@@ -62,19 +64,19 @@ class Start(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Kind:
-    """What a field is.
+    """The kind of a field.
 
     Attributes:
-        text: what it is, in words.
-        unit: of its numbers.
-        default: what it is where it is left out, in words.
-        in_config: whether a config has it as well.
-        required: whether a config must give it.
-        sparse: whether groups go without it where it is zero in all their elements.
-        needs: another field without which it has no effect; groups go without it there.
-        dimension: of the space in which the type is, 2 in the plane.
-        transient: whether other fields are made of it, and groups go without it.
-        inherited: whether a config may say it once for the whole mechanism instead.
+        text: a description of the field.
+        unit: the unit of its numbers.
+        default: a description of the default.
+        in_config: whether configs have the field.
+        required: whether a config must specify it.
+        sparse: whether groups omit it if it is zero in all elements.
+        needs: another field without which it has no effect; groups then omit it.
+        dimension: the dimension of the space of the type, 2 in the plane.
+        transient: whether other fields are derived from it, and groups omit it.
+        inherited: whether a config may specify it once for the whole mechanism instead.
     """
 
     text: str
@@ -89,60 +91,62 @@ class Kind:
     inherited: bool = False
 
     def of(self, element: Any) -> Kind:
-        """Returns what the field is in a type of element."""
+        """Return the kind of the field in a given element type."""
         return dataclasses.replace(self, dimension=element.space.dimension)
 
     names_body: ClassVar[bool] = False
-    """Whether it names a body whose frame the mathematics sees."""
+    """Whether it names a body whose frame the equations use."""
 
     is_direction: ClassVar[bool] = False
     """Whether it is a direction that is fixed in a body."""
 
     is_place: ClassVar[bool] = False
-    """Whether it is a place in a body, for which one in the world may be given."""
+    """Whether it is a body-frame position for which a world position may be given instead."""
 
     plain: ClassVar[str] = "number"
-    """How a config writes it: name, number, numbers, vector, direction, matrix, text, truth or motion."""
+    """Its form in a config: name, number, numbers, vector, direction, matrix, text, truth or motion."""
 
     @property
     def axes(self) -> str:
-        """The components of a vector, in words."""
+        """The components of a vector, as text."""
         return "[x, y]" if self.dimension == 2 else "[x, y, z]"
 
     @property
     def bounds(self) -> dict[str, float]:
-        """The bounds of a config, as `gt` and `ge`."""
+        """The bounds in a config, as `gt` and `ge`."""
         return {}
 
     @property
     def description(self) -> str:
-        """What it is, with its unit, in a line."""
+        """A one-line description with the unit."""
         unit = f" in {self.unit}" if self.unit else ""
         return f"{self.text}{unit}" + (f"; left out: {self.default}" if self.default else "")
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
-        """Yields what is wrong with a value; each is to follow the name of the field."""
+        """Yield the errors of a value; each message follows the name of the field."""
         return ()
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Returns the value as an entry of a group, from an element whose earlier fields are entries already."""
+        """Return the value as a group entry, from an element whose earlier fields are already entries."""
         return value
 
     def given_in(self, given: Mapping[str, Any]) -> str:
-        """Returns the field that names the body in whose frame the value is given; empty for a value that is given in none.
+        """Return the field that names the body in whose frame the value is given, or empty text.
 
         Args:
-            given: the fields of the element, by name; those that are missing count as None.
+            given: the fields of the element, by name; missing fields count as None.
         """
         return ""
 
     def moved(self, value: Any, rotation: Any, place: Any) -> Any:
-        """Returns a value that is given in a frame, as it is in another frame; all but places, directions and axes in space stay.
+        """Return a value of one frame expressed in another frame.
+
+        Only positions, directions and axes in space change.
 
         Args:
-            value: in the frame.
-            rotation: (3, 3) to the axes of the other frame.
-            place: (3,) of the frame in the other one, in m.
+            value: in the first frame.
+            rotation: (3, 3) from the axes of the first frame to the axes of the other frame.
+            place: (3,) origin of the first frame in the other frame, in m.
         """
         return value
 
@@ -154,20 +158,20 @@ class ElementName(Kind):
     plain: ClassVar[str] = "name"
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Returns a tuple of one name."""
+        """Return a tuple of one name."""
         return (value,)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BodyName(Kind):
-    """The name of a body; `ground` tells whether it may be the ground. In a group: its number."""
+    """The name of a body; `ground` allows the ground. In a group: its index."""
 
     ground: bool = True
     names_body: ClassVar[bool] = True
     plain: ClassVar[str] = "text"
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
-        """Yields an unknown name."""
+        """Yield an error for an unknown name."""
         known = [*names.bodies, GROUND] if self.ground else names.bodies
         if self.ground and (value is None or (isinstance(value, str) and value not in known and value.lower() in _WORLD)):
             yield f"is {value!r}, which is no body: write {GROUND!r}, jaxdae.mechanisms.GROUND, for the fixed world"
@@ -175,18 +179,18 @@ class BodyName(Kind):
             yield f"is {said(value)}, which is no body{hint(value, known)}"
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Returns the number of the body, a tuple of one."""
+        """Return the index of the body, in a tuple of length one."""
         return (start.numbers[value],)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RotorName(Kind):
-    """The name of a rotor, the spin of a wheel; None for none."""
+    """The name of a rotor, the spin of a wheel; may be None."""
 
     plain: ClassVar[str] = "text"
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
-        """Yields an unknown name, and a body that is no rotor."""
+        """Yield an error for an unknown name, or for a body that is not a rotor."""
         if not isinstance(value, str | None):
             yield f"is {said(value)}, which is no rotor{hint(value, names.rotors)}"
         elif value in names.bodies and value not in names.rotors:
@@ -202,7 +206,7 @@ class JointName(Kind):
     plain: ClassVar[str] = "text"
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
-        """Yields an unknown name, and a joint without a coordinate."""
+        """Yield an error for an unknown name, or for a joint without a coordinate."""
         known = isinstance(value, str) and value in names.coordinates
         if known and value not in names.movable:
             instead = names.instead.get(value, "")
@@ -219,7 +223,7 @@ class JointNames(Kind):
     plain: ClassVar[str] = "texts"
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
-        """Yields unknown names, and joints without a coordinate."""
+        """Yield errors for unknown names, and for joints without a coordinate."""
         if not isinstance(value, tuple | list) or not (value or self.may_be_empty):
             yield f'must be names of joints, such as ("hip", "knee"), got {shown(value)}'
             return
@@ -236,21 +240,24 @@ class CoordinateName(Kind):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Index(Kind):
-    """A number that is structure; the same for all elements of a group."""
+    """A structural number, the same for all elements of a group."""
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Returns the number, a tuple of one."""
+        """Return the number in a tuple of length one."""
         return (value,)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Inner(Kind):
-    """A joint inside of an element that acts along one of its coordinates. In a group: its entry, without names and numbers of bodies."""
+    """A joint inside an element that acts along one of its coordinates.
+
+    In a group: its group entry, without names and body indices.
+    """
 
     in_config: bool = False
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Returns the joint as an entry of a group."""
+        """Return the joint as a group entry."""
         return value.placed(start.everything, start.numbers).measuring(getattr(element, "number", 0))
 
 
@@ -259,12 +266,12 @@ class Input(Kind):
     """The index of an input, or None. In a group: the index, -1 for none."""
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
-        """Yields what is no index."""
+        """Yield an error if the value is not an index."""
         if value is not None and (not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 0):
             yield f"must be an index 0, 1, ..., got {shown(value)}"
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Returns the index, a tuple of one."""
+        """Return the index in a tuple of length one."""
         return (-1 if value is None else value,)
 
 
@@ -275,12 +282,12 @@ class Truth(Kind):
     plain: ClassVar[str] = "truth"
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
-        """Yields what is no truth value."""
+        """Yield an error if the value is not a Boolean."""
         if not isinstance(value, bool | np.bool_):
             yield f"must be True or False, got {shown(value)}"
 
 
 def unknown_coordinate(joint: Any, along: Any, names: Known, field: str = "along") -> Iterable[str]:
-    """Yields the name of a coordinate that a joint does not have; None is its first one."""
+    """Yield an error for a coordinate name that a joint does not have; None is the first coordinate."""
     if (known := names.coordinates.get(joint, ()) if isinstance(joint, str) else ()) and along is not None and along not in known:
         yield f"{field} is {along!r}, which is no coordinate of {joint!r}{hint(along, known)}"

@@ -12,7 +12,7 @@ from jaxdae.names import Names
 
 
 class Labels:
-    """The names of a `Mechanism`, whose fields it reads."""
+    """The names of a `Mechanism`; this base class reads its fields."""
 
     body_names: tuple[str, ...]
     n_inputs: int
@@ -58,14 +58,15 @@ class Labels:
 
     @property
     def joint_names(self) -> tuple[str, ...]:
-        """The names of all joints, group by group; those of a tree last."""
+        """The names of all joints, group by group; tree joints last."""
         return tuple(name for groups in (self.joints, self.carrying) for group in groups.values() for name in group.names)
 
     @property
     def row_names(self) -> tuple[str, ...]:
-        """The names of the constraint rows, such as "A.x", in their order; those that a subclass adds are "constraint.0", ...
+        """The names of the constraint rows in order, such as "A.x".
 
-        Rows of a `velocity_constraint` are "velocity_constraint.0" and so on. A subclass may give names of its own.
+        Rows that a subclass adds in `constraint` are "constraint.0", "constraint.1" and so on. Rows of a
+        `velocity_constraint` are "velocity_constraint.0" and so on. A subclass may define its own names.
         """
         joints, moving = (tuple(name for name, _ in rows) for rows in self._joint_rows())
         if not (self._has_positions or self._has_velocities):
@@ -84,7 +85,7 @@ class Labels:
         return tuple(units.get(name, "") for name in self.row_names)
 
     def _joint_rows(self) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-        """Returns names and units of the rows of all joints, at position and at velocity level."""
+        """Return names and units of the joint rows, at position level and at velocity level."""
         groups = self.joints.values()
         positions = [(f"{name}.{row}", unit) for group in groups for name in group.names for row, unit in group.rows.items()]
         positions += [(f"{name}.relation", group.unit) for group in self.relations.values() for name in group.names]
@@ -92,19 +93,20 @@ class Labels:
         return positions, velocities
 
     def named_leaf(self, names: Sequence[str]) -> tuple[str, int] | None:
-        """Return leaf path and index of a parameter by the names of the description: (bodies | joints | forces).<name>.<field>.
+        """Return leaf path and index of a parameter named as in the description.
 
-        Keys of groups, such as "revolute", take precedence over equal names of elements.
+        The name is (bodies | joints | forces).<name>.<field>. Keys of groups, such as "revolute", take
+        precedence over equal names of elements.
 
         Raises:
-            KeyError: the element has no such parameter, or it is zero for all elements of its group.
+            KeyError: if the element has no such parameter, or if it is zero for all elements of its group.
         """
         if len(names) != 3 or names[0] not in ("bodies", "joints", "forces"):
             return None
         kind, name, field = names
         if kind == "bodies":
             return (field, self.body_names.index(name)) if name in self.body_names and field in ("mass", "inertia") else None
-        if name in getattr(self, kind):  # The key of a group, which comes first.
+        if name in getattr(self, kind):  # A group key takes precedence.
             return None
         places = ("joints", "carrying") if kind == "joints" else ("forces",)
         for place, key, group in ((p, k, g) for p in places for k, g in getattr(self, p).items()):

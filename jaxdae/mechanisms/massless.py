@@ -1,4 +1,4 @@
-"""The bodies and joints of a mechanism of first order, without masses and without what acts on them."""
+"""The bodies and joints of a first-order mechanism, without masses and without forces."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from jaxdae.operators import DiagonalMatrix, MassOperator
 from jaxdae.typing import Coordinates, Input, Scalar, Velocity
 
 _UNUSED = ("mass", "inertia", "gravity")
-"""The parameters of a `Mechanism` that change no velocity."""
+"""The parameters of a `Mechanism` that do not affect velocities."""
 
 
 @pytree(kw_only=True)
 class MasslessMechanism(Mechanism):
-    """A mechanism with rows and frames only; `KinematicMechanism.mechanism`.
+    """A mechanism with rows and frames only; see `KinematicMechanism.mechanism`.
 
-    `mass`, `inertia` and `gravity` are None, and so are springs, damping, friction and armature of the joints:
-    none of them changes the motion of first order. Functions that need them raise TypeError. `diagnose` and
-    `initialize` apply, in the metric of the identity.
+    `mass`, `inertia` and `gravity` are None, as are springs, damping, friction and armature of the joints,
+    because they do not change first-order motion. Functions that need them raise TypeError. `diagnose` and
+    `initialize` work, in the identity metric.
     """
 
     def mass_operator(self, q: Coordinates) -> MassOperator:
@@ -48,10 +48,10 @@ class MasslessMechanism(Mechanism):
         refuse("forces")
 
     def named_leaf(self, names: Sequence[str]) -> tuple[str, int] | None:
-        """Return leaf path and index of a parameter by the names of the description.
+        """Return leaf path and index of a parameter named as in the description.
 
         Raises:
-            KeyError: a parameter that has no effect in first order, by whichever path.
+            KeyError: if the parameter has no effect in first order, for any form of path.
         """
         if names[0] in _UNUSED or (names[0] == "bodies" and names[-1] in _UNUSED) or self._acts(names):
             raise KeyError(
@@ -62,7 +62,7 @@ class MasslessMechanism(Mechanism):
         return super().named_leaf(names)
 
     def _acts(self, names: Sequence[str]) -> bool:
-        """Return whether names address a spring, damping, friction or armature of a joint or a group."""
+        """Return whether the path names a spring, damping, friction or armature of a joint or a group."""
         if names[0] not in ("joints", "carrying") or len(names) < 3:
             return False
         groups = (*self.joints.items(), *self.carrying.items())
@@ -70,7 +70,7 @@ class MasslessMechanism(Mechanism):
 
 
 def without_masses(mechanism: Mechanism) -> MasslessMechanism:
-    """Return the bodies and joints of a mechanism without masses, gravity, and what acts along joints."""
+    """Return the bodies and joints of a mechanism without masses, gravity, and elements along joints."""
     names = [field.name for field in dataclasses.fields(mechanism)]
     fields: dict[str, Any] = {name: getattr(mechanism, name) for name in names}
     joints, carrying = (
@@ -82,7 +82,7 @@ def without_masses(mechanism: Mechanism) -> MasslessMechanism:
 
 
 def refuse(what: str) -> NoReturn:
-    """Raise TypeError: a mechanism of first order has no masses or forces.
+    """Raise TypeError, because a first-order mechanism has no masses or forces.
 
     Args:
         what: the missing quantity, a noun.

@@ -1,4 +1,4 @@
-"""Functions of time for prescribed motions: pytrees that are called with t."""
+"""Functions of time for prescribed motions: callable pytrees."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Polynomial:
         """Return the value at time t (s).
 
         Raises:
-            ValueError: coefficients that are not a list of at least one number.
+            ValueError: if the coefficients are not a list of at least one number.
         """
         if (shape_of(self.coefficients) or ()) in ((), (0,)):
             raise ValueError(f"Polynomial.coefficients must be a list of at least one number, got {shown(self.coefficients)}")
@@ -56,5 +56,5 @@ class Sinusoid:
         yield self.frequency > 0.0, "frequency must be positive"
 
     def __call__(self, t: Scalar) -> Scalar:
-        """Returns the value at time t (s)."""
+        """Return the value at time t (s)."""
         return self.offset + self.amplitude * jnp.sin(2.0 * jnp.pi * self.frequency * t + self.phase)

@@ -1,4 +1,4 @@
-"""Fields that are numbers, with their bounds: one number, one per coordinate of a joint, components of a vector, lists."""
+"""Numeric fields with bounds: one number, one per joint coordinate, vector components, lists."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Bounded(Kind):
 
     @property
     def bounds(self) -> dict[str, float]:
-        """The bounds of a config, as `gt` and `ge`."""
+        """The bounds in a config, as `gt` and `ge`."""
         return {key: bound for key, bound in (("gt", self.above), ("ge", self.at_least)) if bound is not None}
 
     def out_of_bounds(self, value: Any) -> Iterable[tuple[str, str]]:
-        """Yield each bound that known numbers break, in words, with the remedy for it, which may be empty."""
+        """Yield each violated bound of known numbers as text, with its remedy, which may be empty."""
         numbers = concrete(value)
         if numbers is None:
             return
@@ -51,7 +51,7 @@ class Bounded(Kind):
             yield "not be zero", self.nonzero
 
     def bound_mistakes(self, value: Any) -> Iterable[str]:
-        """Yield the mistakes of finite numbers, or of traced ones, that are out of bounds."""
+        """Yield the errors of finite or traced numbers that are out of bounds."""
         for bound, remedy in self.out_of_bounds(value):
             yield f"must {bound}, got {shown(value)}" + (f": {remedy}" if remedy else "")
 
@@ -61,15 +61,15 @@ class Number(Bounded):
     """A number.
 
     Attributes:
-        at_start: (element, frame of a, frame of b) -> what it is where it is left out, at the start pose.
-        may_be_none: whether it may be left out though nothing here says what it then is.
+        at_start: (element, frame of a, frame of b) -> the default, measured at the start pose.
+        may_be_none: whether the value may be None although this field defines no default.
     """
 
     may_be_none: bool = False
     at_start: Callable[[Any, Any, Any], Any] | None = None
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
-        """Yields what is no number, or out of bounds."""
+        """Yield an error if the value is not a number, or is out of bounds."""
         if value is None and (self.may_be_none or self.at_start is not None):
             return
         if not self.fits(value):
@@ -79,7 +79,7 @@ class Number(Bounded):
 
     @property
     def wanted(self) -> str:
-        """The expected value, in words."""
+        """The expected value, as text."""
         return "a finite number"
 
     def fits(self, value: Any) -> bool:
@@ -87,36 +87,36 @@ class Number(Bounded):
         return is_number(value)
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Returns the number as an array ()."""
+        """Return the number as an array ()."""
         if value is None and self.at_start is not None:
             return self.at_start(element, start.frames["a"], start.frames["b"])
-        # Known numbers stay known inside of a program, so that groups can go without zeros.
+        # Known numbers stay concrete inside a compiled program, so that groups can omit zeros.
         with jax.ensure_compile_time_eval() if concrete(value) is not None else contextlib.nullcontext():
             return real(value)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PerCoordinate(Number):
-    """A number for each coordinate of a joint, or one for all of them.
+    """A number per joint coordinate, or one number for all coordinates.
 
-    In a group: () of joints with one coordinate, (coordinates,) of others.
+    In a group: () for joints with one coordinate, else (coordinates,).
 
     Attributes:
-        units: by the units of the coordinates.
-        count: how many coordinates the type of joint has.
+        units: the unit of the number for each coordinate unit.
+        count: the number of coordinates of the joint type.
     """
 
     units: Mapping[str, str]
     count: int = 1
 
     def of(self, element: Any) -> Kind:
-        """Returns what the field is in a type of joint."""
+        """Return the kind of the field in a joint type."""
         units = dict.fromkeys(self.units[unit] for unit in element.coordinates.values())
         return dataclasses.replace(self, dimension=element.space.dimension, unit=" and ".join(units), count=len(element.coordinates))
 
     @property
     def wanted(self) -> str:
-        """The expected value, in words."""
+        """The expected value, as text."""
         return f"a finite number{f', or {self.count} of them' if self.count > 1 else ''}"
 
     def fits(self, value: Any) -> bool:
@@ -124,7 +124,10 @@ class PerCoordinate(Number):
         return is_number(value) or (self.count > 1 and is_vector(value, self.count))
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Returns the numbers as an array; what is known stays known inside of a program, so that groups can go without what is zero."""
+        """Return the numbers as an array.
+
+        Known numbers stay concrete inside a compiled program, so that groups can omit zeros.
+        """
         known = value is not None and concrete(value) is not None
         with jax.ensure_compile_time_eval() if known else contextlib.nullcontext():
             placed = real(super().placed(value, element, start))
@@ -139,31 +142,31 @@ class Components(Bounded):
 
     @property
     def description(self) -> str:
-        """What it is, with its unit, in a line."""
+        """A one-line description with the unit."""
         return f"{super().description}, {self.axes}"
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
-        """Yields what is no vector, or out of bounds."""
+        """Yield errors if the value is not a vector, or is out of bounds."""
         found = list(vector_mistakes(value, self.dimension))
         return found or self.bound_mistakes(value)
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Returns the components."""
+        """Return the components."""
         return vector(value)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Numbers(Kind):
-    """Any number of numbers, at least one."""
+    """A list of at least one number."""
 
     plain: ClassVar[str] = "numbers"
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
-        """Yields what is no list of numbers."""
+        """Yield an error if the value is not a list of numbers."""
         numbers, shape = concrete(value), shape_of(value)
         if len(shape or ()) != 1 or shape == (0,) or not (numbers is None or np.all(np.isfinite(numbers))):
             yield f"must be a list of finite numbers, got {shown(value)}"
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Returns the numbers."""
+        """Return the numbers."""
         return vector(value)

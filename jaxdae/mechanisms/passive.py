@@ -1,4 +1,4 @@
-"""The effort of springs, dampers and dry friction along one coordinate: of a joint, of a velocity of the tree, or of a tendon."""
+"""Effort of springs, dampers and dry friction along a joint coordinate, a tree velocity, or a tendon."""
 
 from __future__ import annotations
 

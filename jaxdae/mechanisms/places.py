@@ -1,4 +1,4 @@
-"""Fields that are places, directions and axes, in the world at the start pose or in the frames of bodies."""
+"""Fields for positions, directions and axes, in the world at the start pose or in body frames."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from jaxdae.mechanisms.values import concrete, has_length, is_vector, shape_of, 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class World(Kind):
-    """A place in the world at the start pose; a group has only what it stands for, places in bodies."""
+    """A world position at the start pose; a group stores the body-frame positions instead."""
 
     plain: ClassVar[str] = "vector"
 
     @property
     def description(self) -> str:
-        """What it is, with its unit, in a line."""
+        """A one-line description with the unit."""
         return f"{self.text} in the world at the start pose, {self.axes} in m"
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
-        """Yields what is no vector."""
+        """Yield an error if the value is not a vector."""
         if value is not None:
             yield from vector_mistakes(value, self.dimension)
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Returns None."""
+        """Return None."""
         return None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Point(World):
-    """A place in the frame of a body, or instead of it a place in the world.
+    """A position in the frame of a body, or alternatively a world position.
 
     Attributes:
         body: the field with the name of the body.
-        world: the field with the place in the world.
+        world: the field with the world position.
     """
 
     body: str
@@ -50,31 +50,33 @@ class Point(World):
 
     @property
     def description(self) -> str:
-        """What it is, with its unit, in a line."""
+        """A one-line description with the unit."""
         return f"{self.text} in the frame of {self.body} (ground: the world), {self.axes} in m"
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Returns the place in the frame of the body."""
+        """Return the position in the frame of the body."""
         if value is not None:
             return vector(value)
         return start.frames[self.body].place_of(vector(getattr(start.given, self.world)))
 
     def given_in(self, given: Mapping[str, Any]) -> str:
-        """Returns the field of the body."""
+        """Return the name of the body field."""
         return self.body
 
     def moved(self, value: Any, rotation: Any, place: Any) -> Any:
-        """Returns the place in the other frame."""
+        """Return the position in the other frame."""
         return place + rotation @ vector(value)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Direction(Kind):
-    """A unit vector fixed in a body: a direction of the world where a place in the world is given, else one in the frame of the body.
+    """A unit vector fixed in a body.
+
+    It is a world direction if a world position is given, else a direction in the frame of the body.
 
     Attributes:
         body: the field with the name of the body.
-        world: the field with the place in the world.
+        world: the field with the world position.
     """
 
     body: str
@@ -84,11 +86,11 @@ class Direction(Kind):
 
     @property
     def description(self) -> str:
-        """What it is, in a line."""
+        """A one-line description."""
         return f"{self.text}, {self.axes}: in the world with `{self.world}`, else in the frame of {self.body}"
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
-        """Yields what is no direction."""
+        """Yield an error if the value is not a direction."""
         axis = concrete(value)
         if is_vector(value, self.dimension) and (axis is None or np.any(axis)):
             if not has_length(value):
@@ -98,41 +100,44 @@ class Direction(Kind):
             yield f"must be {count}, {self.text}, got {value}" if value is None else f"must be {count}, got {shown(value)}"
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Returns the unit vector in the frame of the body."""
+        """Return the unit vector in the frame of the body."""
         axis = vector(value)
         axis = axis / jnp.linalg.norm(axis)
         return axis if getattr(start.given, self.world) is None else start.frames[self.body].components_of(axis)
 
     def given_in(self, given: Mapping[str, Any]) -> str:
-        """Returns the field of the body, empty where a place in the world is given, and with it a direction of the world."""
+        """Return the name of the body field, or empty text if a world position and direction are given."""
         return self.body if self.world is None or given.get(self.world) is None else ""
 
     def moved(self, value: Any, rotation: Any, place: Any) -> Any:
-        """Returns the direction in the other frame."""
+        """Return the direction in the other frame."""
         return rotation @ vector(value)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Axis(Direction):
-    """A direction that may be left out; the axes of a joint are made of most of them, and groups have these instead."""
+    """An optional direction.
+
+    Most such directions define the axes of a joint, which groups store instead.
+    """
 
     world: str | None
     transient: bool = True
 
     @property
     def description(self) -> str:
-        """What it is, in a line."""
+        """A one-line description."""
         where = (
             f"in the frame of {self.body}" if self.world is None else f"in the world with `{self.world}`, else in the frame of {self.body}"
         )
         return f"{self.text}, {self.axes}: {where}"
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
-        """Yields what is no direction."""
+        """Yield an error if the value is not a direction."""
         return () if value is None else super().mistakes(value, names)
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Returns the unit vector in the frame of the body (3,), None where there is none."""
+        """Return the unit vector in the frame of the body (3,), or None if it is not given."""
         if value is None:
             return None
         axis = vector(value) / jnp.linalg.norm(vector(value))
@@ -142,11 +147,13 @@ class Axis(Direction):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JointAxes(Kind):
-    """The axes x, y, z of a joint in the frame of a body: the columns of a rotation matrix (3, 3), or a quaternion wxyz (4,).
+    """The axes x, y, z of a joint in the frame of a body.
+
+    They are the columns of a rotation matrix (3, 3), or a quaternion wxyz (4,).
 
     Attributes:
         body: the field with the name of the body.
-        columns: fields with directions that the axes of the joint are made of: one for z, two for x and y.
+        columns: direction fields that define the axes of the joint: one for z, two for x and y.
     """
 
     body: str
@@ -155,12 +162,12 @@ class JointAxes(Kind):
 
     @property
     def description(self) -> str:
-        """What it is, in a line."""
+        """A one-line description."""
         made = f"made of {' and '.join(self.columns)}" if self.columns and self.body == "a" else "those of the start pose"
         return f"the axes of the joint in the frame of {self.body}, a quaternion [w, x, y, z]; left out: {made}"
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
-        """Yields what is no rotation."""
+        """Yield an error if the value is not a rotation."""
         numbers = None if value is None else concrete(value)
         if numbers is None:
             if value is not None and shape_of(value) not in ((4,), (3, 3)):
@@ -172,7 +179,7 @@ class JointAxes(Kind):
             yield f"must be a rotation matrix, right-handed with columns of length 1 at right angles, got {shown(value)}"
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Returns the matrix (3, 3)."""
+        """Return the matrix (3, 3)."""
         if value is not None:
             return _matrix(value)
         if self.body == "b":
@@ -184,50 +191,54 @@ class JointAxes(Kind):
         return _in_frame(start.frames["a"], _basis(*given))
 
     def given_in(self, given: Mapping[str, Any]) -> str:
-        """Returns the field of the body."""
+        """Return the name of the body field."""
         return self.body
 
     def moved(self, value: Any, rotation: Any, place: Any) -> Any:
-        """Returns the axes in the other frame, a matrix (3, 3)."""
+        """Return the axes in the other frame, a matrix (3, 3)."""
         return rotation @ _matrix(value)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FrameAxes(JointAxes):
-    """The axes of a frame that is fixed in a body, in the frame of that body; by default those of the body."""
+    """The axes of a frame that is fixed in a body, in the frame of that body; by default the body axes."""
 
     columns: tuple[str, ...] = ()
 
     @property
     def description(self) -> str:
-        """What it is, in a line."""
+        """A one-line description."""
         return f"{self.text} in the frame of {self.body}, a quaternion [w, x, y, z]; left out: those of {self.body}"
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Returns the matrix (3, 3)."""
+        """Return the matrix (3, 3)."""
         return jnp.eye(3, dtype=jnp.result_type(float)) if value is None else super().placed(value, element, start)
 
 
 def _matrix(axes: Any) -> Any:
-    """Returns axes that are given as a matrix (3, 3) or as a quaternion wxyz, as a matrix."""
+    """Return axes, given as a matrix (3, 3) or a quaternion wxyz, as a matrix."""
     given = jnp.asarray(axes, jnp.result_type(float))
     return given if given.ndim == 2 else rotation_matrix(quat_normalize(given))
 
 
 def _in_frame(frame: Any, columns: Any) -> Any:
-    """Returns vectors of the world, columns (3, 3), in the frame of a body."""
+    """Return world vectors, columns (3, 3), in the frame of a body."""
     return jnp.stack([frame.components_of(columns[:, k]) for k in range(3)], axis=1)
 
 
 def _in_world(frame: Any, columns: Any) -> Any:
-    """Returns vectors of a body, columns (3, 3), in the world."""
+    """Return body vectors, columns (3, 3), in the world."""
     return jnp.stack([frame.direction(columns[:, k]).array() for k in range(3)], axis=1)
 
 
 def _basis(first: Any, second: Any = None) -> Any:
-    """Returns axes as columns (3, 3): z along the first direction, or x along it and y along what of the second is normal to it."""
+    """Return axes as columns (3, 3).
+
+    With one direction, z is along it. With two, x is along the first, and y along the component of the second
+    that is normal to x.
+    """
     if second is None:
-        # Across the axis of the world from which it is farthest.
+        # Start x from the world axis that is most nearly normal to the direction.
         away = jnp.eye(3, dtype=first.dtype)[jnp.argmin(jnp.abs(first))]
         x = away - jnp.dot(away, first) * first
         x = x / jnp.linalg.norm(x)

@@ -1,15 +1,17 @@
-"""Relations between coordinates of joints: one follows another by a polynomial, wherever in the mechanism both of them are.
+"""Relations between joint coordinates: one coordinate follows another by a polynomial.
 
-With s of one joint and x = s_other - other_reference of the other one, a row at position level is
+The coordinates may be anywhere in the mechanism. With s of one joint and x = s_other - other_reference of the
+other joint, a position-level row is
 
     s - reference - p(x) = 0,      p(x) = c_0 + c_1 x + c_2 x^2 + ...,
 
-and its derivatives along the motion are those of both coordinates,
+and its derivatives along the motion follow from those of both coordinates,
 
     rate s' - p' s_other',      row of J  S - p' S_other,      bias sigma - p' sigma_other - p'' s_other'^2.
 
-The multiplier is the torque or force along s; the other joint feels -p' of it. In joint coordinates a coordinate of the tree is an entry of
-q itself, with all its turns; other coordinates are measured between the frames of two bodies, and angles in space then forget full turns.
+The multiplier is the torque or force along s; the other joint receives -p' times the multiplier. In joint
+coordinates, a tree coordinate is an entry of q, including full turns. Other coordinates are measured between
+the frames of two bodies, and angles in space are then known modulo 2 pi only.
 """
 
 from __future__ import annotations
@@ -34,14 +36,14 @@ from jaxdae.typing import Leaf
 
 @pytree
 class Measured:
-    """A coordinate of joints that is measured between the frames of two bodies.
+    """A joint coordinate that is measured between the frames of two bodies.
 
     Attributes:
-        joints: the joints, elements of one type stacked (k,), without names and numbers of bodies.
-        number: which coordinate (static).
-        a: the numbers of their first bodies (static).
-        b: those of their second bodies (static).
-        wraps: whether it is an angle that forgets full turns (static).
+        joints: the joints, stacked elements of one type (k,), without names and body indices.
+        number: the coordinate index (static).
+        a: the indices of the first bodies (static).
+        b: the indices of the second bodies (static).
+        wraps: whether it is an angle that is known modulo 2 pi only (static).
     """
 
     joints: Any
@@ -52,12 +54,12 @@ class Measured:
 
     @property
     def key(self) -> str:
-        """What the coordinate is."""
+        """The joint type and coordinate index."""
         return f"{self.joints.type_key()}_{self.number}"
 
     @property
     def forgets(self) -> bool:
-        """Whether full turns are forgotten in it."""
+        """Whether full turns are unknown."""
         return self.wraps
 
     def _measured(self, derivative: Callable[..., Any], coordinates: BodyCoordinates, motion: Kinematics, t: Any) -> Any:
@@ -65,35 +67,35 @@ class Measured:
         return derivative(type(self.joints).coordinate, self.joints, pair, motion, t)
 
     def values(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Array:
-        """Returns the coordinates (k,) in m or rad."""
+        """Return the coordinates (k,) in m or rad."""
         return self._measured(fr.values, coordinates, motion, t)[:, self.number]
 
     def rates(self, coordinates: BodyCoordinates, motion: Kinematics, v: Any, t: Any) -> Array:
-        """Returns their rates (k,)."""
+        """Return the coordinate rates (k,)."""
         return self._measured(fr.rates, coordinates, motion, t)[:, self.number]
 
     def biases(self, coordinates: BodyCoordinates, motion: Kinematics, t: Any) -> Array:
-        """Returns their second derivatives without what accelerations make (k,)."""
+        """Return the second derivatives of the coordinates at zero acceleration (k,)."""
         return self._measured(fr.biases, coordinates, motion, t)[:, self.number]
 
     def blocks(self, motion: Kinematics, t: Any) -> tuple[fr.Blocks, Pairs]:
-        """Returns their derivatives in the twists of both bodies, and which bodies these are."""
+        """Return the derivatives by the twists of both bodies, and the pairs of bodies."""
         pair = Pairs(self.a, self.b, motion.frame[0].shape[0])
         block = fr.blocks(type(self.joints).coordinate, self.joints, pair, motion, t)
         return [[(direction[self.number],) for direction in side] for side in block], pair
 
     def terms(self, motion: Kinematics, t: Any, factor: Any) -> Terms:
-        """Returns what rows see that have their derivatives times a factor (k,)."""
+        """Return row terms with the coordinate derivatives times a factor (k,)."""
         block, pair = self.blocks(motion, t)
         scaled = [[tuple(row * factor for row in direction) for direction in side] for side in block]
         return Terms(on_bodies=(BodyTerm(lambda: scaled, pair, self.joints.relative),))
 
     def pulls(self, efforts: Array) -> tuple[tuple[Any, Array], ...]:
-        """Returns the coordinates with efforts (k,) along them."""
+        """Return the coordinates with efforts (k,) along them."""
         return ((self, efforts),)
 
     def stacked(self, others: Sequence[Measured]) -> Measured:
-        """Returns these coordinates and others with the same key as one stack."""
+        """Return this coordinate and others with the same key as one stack."""
         every = (self, *others)
         joints = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(one.joints for one in every))
         return Measured(joints, self.number, sum((one.a for one in every), ()), sum((one.b for one in every), ()), self.wraps)
@@ -101,11 +103,11 @@ class Measured:
 
 @pytree
 class Own:
-    """A coordinate of joints that is an entry of q, and its rate one of v.
+    """A joint coordinate that is an entry of q, with its rate an entry of v.
 
     Attributes:
-        in_q: where in q (k,) (static).
-        in_v: where in v (k,) (static).
+        in_q: the indices in q (k,) (static).
+        in_v: the indices in v (k,) (static).
     """
 
     in_q: tuple[int, ...] = static()
@@ -116,43 +118,44 @@ class Own:
     forgets = False
 
     def values(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Array:
-        """Returns the coordinates (k,) in m or rad."""
+        """Return the coordinates (k,) in m or rad."""
         return q[np.asarray(self.in_q)]
 
     def rates(self, coordinates: BodyCoordinates, motion: Kinematics, v: Any, t: Any) -> Array:
-        """Returns their rates (k,)."""
+        """Return the coordinate rates (k,)."""
         return v[np.asarray(self.in_v)]
 
     def biases(self, coordinates: BodyCoordinates, motion: Kinematics, t: Any) -> Array:
-        """Returns zeros (k,): their second derivatives are accelerations."""
+        """Return zeros (k,), because the second derivatives are accelerations."""
         return jnp.zeros((len(self.in_v),), motion.frame[0].dtype)
 
     def terms(self, motion: Kinematics, t: Any, factor: Any) -> Terms:
-        """Returns what rows see that have their derivatives times a factor (k,)."""
+        """Return row terms with the coordinate derivatives times a factor (k,)."""
         return Terms(on_velocities=(VelocityTerm(self.in_v, factor),))
 
     def pulls(self, efforts: Array) -> tuple[tuple[Any, Array], ...]:
-        """Returns the coordinates with efforts (k,) along them."""
+        """Return the coordinates with efforts (k,) along them."""
         return ((self, efforts),)
 
     def stacked(self, others: Sequence[Own]) -> Own:
-        """Returns these coordinates and others as one stack."""
+        """Return this coordinate and others as one stack."""
         every = (self, *others)
         return Own(sum((one.in_q for one in every), ()), sum((one.in_v for one in every), ()))
 
 
 def with_turns(measured: Array, q: Any, places: Sequence[int], nearest: Any = None) -> Array:
-    """Returns what forces measure (k, rows) with the full turns of the entries of q that it is, in m and rad.
+    """Return force measures (k, rows) with the full turns of their entries of q, in m and rad.
 
     Args:
-        measured: the coordinates (k, rows), of which the first ones may be in q.
+        measured: the coordinates (k, rows), of which the first may be in q.
         q: coordinates (nq,).
-        places: where in q (k,), -1 where it is not.
-        nearest: angles (k,) in rad: coordinates that are not in q get the full turns that bring them nearest; None for no turns.
+        places: the indices in q (k,), -1 for coordinates that are not in q.
+        nearest: angles (k,) in rad: coordinates that are not in q are shifted by full turns to be nearest to
+            them; None for no turns.
     """
     at = np.asarray(places)
     own: Any = jnp.where(at >= 0, q[at], measured[:, 0] if nearest is None else nearest.astype(q.dtype))
-    # Of one value but for full turns; the derivatives are those of the measure.
+    # Equal up to full turns; the derivatives are those of the measure.
     near = measured[:, 0] + 2.0 * jnp.pi * jnp.round((own - measured[:, 0]) / (2.0 * jnp.pi))
     return measured.at[:, 0].set(near)
 
@@ -162,13 +165,13 @@ class Relations:
     """A group of relations.
 
     Attributes:
-        names: of the relations (static).
-        unit: of the rows, m or rad (static).
+        names: the names of the relations (static).
+        unit: the unit of the rows, m or rad (static).
         first: the coordinates that follow, or weighted sums of them (`jaxdae.mechanisms.tendons`).
-        second: the coordinates that are followed, or such sums.
-        coefficients: of the polynomials (k, m).
-        reference: what is taken from the first ones (k,), in m or rad.
-        other_reference: what is taken from the second ones (k,), in m or rad.
+        second: the coordinates that are followed, or weighted sums of them.
+        coefficients: the polynomial coefficients (k, m).
+        reference: the reference subtracted from the first coordinates (k,), in m or rad.
+        other_reference: the reference subtracted from the second coordinates (k,), in m or rad.
     """
 
     names: tuple[str, ...] = static()
@@ -180,30 +183,30 @@ class Relations:
     other_reference: Leaf
 
     def polynomial(self, x: Array) -> Array:
-        """Returns p(x) (k,), in m or rad."""
+        """Return p(x) (k,), in m or rad."""
         total = jnp.zeros_like(x)
         for k in reversed(range(self.coefficients.shape[1])):
             total = total * x + self.coefficients[:, k]
         return total
 
     def slope(self, x: Array) -> Array:
-        """Returns p'(x) (k,)."""
+        """Return p'(x) (k,)."""
         return jax.jvp(self.polynomial, (x,), (jnp.ones_like(x),))[1]
 
     def followed(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Array:
-        """Returns x (k,), in m or rad."""
+        """Return x (k,), in m or rad."""
         x = self.second.values(coordinates, motion, q, t) - self.other_reference
         return nearest_turn(x) if self.second.wraps else x
 
     @property
     def forgets(self) -> bool:
-        """Whether full turns are forgotten on a side where they may matter."""
+        """Whether full turns are unknown on a side where they may matter."""
         return self.second.forgets or (self.first.forgets and not self.first.wraps)
 
     def lost(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any, ends: Any) -> Array:
-        """Return whether an angle ends at half a turn, behind which the row would ask for something else (k,)."""
+        """Return whether an angle ends at half a turn, where the row would jump (k,)."""
         arguments = coordinates, motion, q, t
-        if not self.second.wraps:  # Sums of coordinates.
+        if not self.second.wraps:  # Weighted sums of coordinates.
             return self.first.lost(*arguments, ends) | self.second.lost(*arguments, ends)
         x = self.followed(*arguments)
         jump = self.polynomial(x) - self.polynomial(x - 2.0 * jnp.pi * jnp.sign(x))
@@ -211,30 +214,30 @@ class Relations:
         return ends(x) & (jnp.abs(jump) > 1e-6)
 
     def residual(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Array:
-        """Returns the rows (k,) in m or rad."""
+        """Return the rows (k,) in m or rad."""
         x = self.followed(coordinates, motion, q, t)
         rest = self.first.values(coordinates, motion, q, t) - self.reference - self.polynomial(x)
         return nearest_turn(rest) if self.first.wraps else rest
 
     def rate(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, v: Any, t: Any) -> Array:
-        """Returns the derivatives of the rows along the motion (k,)."""
+        """Return the rates of the rows along the motion (k,)."""
         slope = self.slope(self.followed(coordinates, motion, q, t))
         return self.first.rates(coordinates, motion, v, t) - slope * self.second.rates(coordinates, motion, v, t)
 
     def bias(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, v: Any, t: Any) -> Array:
-        """Returns the second derivatives of the rows along the motion without what accelerations make (k,)."""
+        """Return the second derivatives of the rows along the motion at zero acceleration (k,)."""
         x = self.followed(coordinates, motion, q, t)
         slope, bend = jax.jvp(self.slope, (x,), (jnp.ones_like(x),))
         first, second = (side.biases(coordinates, motion, t) for side in (self.first, self.second))
         return first - slope * second - bend * self.second.rates(coordinates, motion, v, t) ** 2
 
     def terms(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Terms:
-        """Returns what the rows of J are the sum of."""
+        """Return the terms whose sum is the rows of J."""
         slope = self.slope(self.followed(coordinates, motion, q, t))
         return self.first.terms(motion, t, jnp.ones_like(slope)).and_also(self.second.terms(motion, t, -slope))
 
     def efforts(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any, lam: Array) -> tuple[tuple[Any, Array], ...]:
-        """Returns the coordinates of both sides with what multipliers (k,) do along them, in N or N m."""
+        """Return the coordinates of both sides with the efforts of multipliers (k,), in N or N m."""
         slope = self.slope(self.followed(coordinates, motion, q, t))
         return *self.first.pulls(lam), *self.second.pulls(-slope * lam)
 
@@ -246,14 +249,14 @@ def groups_of(
     frames: Mapping[str, Any],
     numbers: Mapping[str, int],
 ) -> dict[str, Relations]:
-    """Returns described relations as groups.
+    """Return described relations as groups.
 
     Args:
         relations: the relations.
         joints: all described joints by name.
-        own: returns where a coordinate of a joint is in q and in v, None where it is not.
+        own: returns the indices of a joint coordinate in q and v, or None if it is not in q.
         frames: the frames of all bodies at the start pose, by name.
-        numbers: the numbers of all bodies, by name.
+        numbers: the indices of all bodies, by name.
     """
     found: dict[str, list[Relations]] = {}
     for relation in relations:
@@ -278,19 +281,19 @@ def groups_of(
 
 
 def measured_coordinate(placed: Any, number: int) -> Measured:
-    """Returns a coordinate of one joint, an element of a group."""
+    """Return a coordinate of one joint, given as a group element."""
     unit = list(placed.coordinates.values())[number]
     return Measured(placed.measuring(number), number, placed.a, placed.b, unit == "rad" and not placed.counts_turns)
 
 
 def stacked_coordinates(single: Sequence[Any]) -> Any:
-    """Returns single coordinates with the same key as one stack (k,)."""
+    """Return single coordinates with the same key as one stack (k,)."""
     first, *others = single
     return first.stacked(others)
 
 
 def _stacked(single: Sequence[Relations]) -> Relations:
-    """Returns one group of single relations of the same form."""
+    """Return one group of single relations of the same form."""
     coefficients, reference, other_reference = (
         jnp.stack([getattr(one, name) for one in single]) for name in ("coefficients", "reference", "other_reference")
     )

@@ -1,4 +1,4 @@
-"""What bodies are in the plane and in space: their weight, and what their inertia does while they turn."""
+"""Weight and inertial wrenches of bodies in the plane and in space."""
 
 from __future__ import annotations
 
@@ -22,19 +22,25 @@ class Plane:
     body_inertia: ClassVar[Any] = screws.PlanarInertia
 
     def weight(self, mass: Any, gravity: Any) -> planar.Twist:
-        """Returns the weights of all bodies as wrenches, in N and N m."""
+        """Return the weights of all bodies as wrenches, in N and N m."""
         return planar.Twist(mass * gravity[0], mass * gravity[1], jnp.zeros_like(mass))
 
     def gyroscopic(self, inertia: Any, twist: planar.Twist) -> planar.Twist | None:
-        """Returns None: planar bodies have no gyroscopic torques."""
+        """Return None, because planar bodies have no gyroscopic torques."""
         return None
 
     def inertial(self, mass: Any, inertia: Any, change: planar.Twist) -> planar.Twist:
-        """Returns M_b times the rates of twists, as wrenches."""
+        """Return M_b times the rates of twists, as wrenches."""
         return planar.Twist(mass * change.x, mass * change.y, inertia * change.angle)
 
     def about(self, wrench: planar.Twist, frame: planar.Frame, arm: planar.Vector) -> tuple[Any, Any]:
-        """Returns force (k, 2) and torque (k,) of wrenches, about points from which the arms lead to the mass centers."""
+        """Return force (k, 2) and torque (k,) of wrenches about other points.
+
+        Args:
+            wrench: wrenches about the mass centers.
+            frame: the frames of the bodies.
+            arm: vectors from these points to the mass centers.
+        """
         torque = wrench.angle + arm.x * wrench.y - arm.y * wrench.x
         return jnp.stack([wrench.x, wrench.y], axis=1), torque
 
@@ -51,29 +57,35 @@ class Space:
     body_inertia: ClassVar[Any] = screws.SpatialInertia
 
     def weight(self, mass: Any, gravity: Any) -> spatial.Twist:
-        """Returns the weights of all bodies as wrenches, in N and N m."""
+        """Return the weights of all bodies as wrenches, in N and N m."""
         zero = jnp.zeros_like(mass)
         return spatial.Twist(mass * gravity[0], mass * gravity[1], mass * gravity[2], zero, zero, zero)
 
     def gyroscopic(self, inertia: Any, twist: spatial.Twist) -> spatial.Twist | None:
-        """Returns -omega_body x (I omega_body) of all bodies, as wrenches."""
+        """Return -omega_body x (I omega_body) of all bodies, as wrenches."""
         torque = -twist.omega_body.cross(_turning(inertia, twist.omega_body))
         zero = jnp.zeros_like(twist.x)
         return spatial.Twist(zero, zero, zero, torque.x, torque.y, torque.z)
 
     def inertial(self, mass: Any, inertia: Any, change: spatial.Twist) -> spatial.Twist:
-        """Returns M_b times the rates of twists, as wrenches."""
+        """Return M_b times the rates of twists, as wrenches."""
         torque = _turning(inertia, change.omega_body)
         return spatial.Twist(mass * change.x, mass * change.y, mass * change.z, torque.x, torque.y, torque.z)
 
     def about(self, wrench: spatial.Twist, frame: spatial.Frame, arm: spatial.Vector) -> tuple[Any, Any]:
-        """Returns force (k, 3) and torque (k, 3) of wrenches in the world, about points from which the arms lead to the mass centers."""
+        """Return force (k, 3) and torque (k, 3) of wrenches about other points, in the world.
+
+        Args:
+            wrench: wrenches about the mass centers.
+            frame: the frames of the bodies.
+            arm: vectors from these points to the mass centers.
+        """
         torque = frame.turned(wrench.omega_body) + arm.cross(wrench.velocity)
         return jnp.stack(wrench[:3], axis=1), jnp.stack([torque.x, torque.y, torque.z], axis=1)
 
 
 def _turning(inertia: Any, omega: spatial.Vector) -> spatial.Vector:
-    """Returns I omega of all bodies."""
+    """Return I omega of all bodies."""
     if inertia.ndim == 2:
         return spatial.Vector(*(inertia[:, k] * entry for k, entry in enumerate((omega.x, omega.y, omega.z))))
     rows = (inertia[:, k, 0] * omega.x + inertia[:, k, 1] * omega.y + inertia[:, k, 2] * omega.z for k in range(3))

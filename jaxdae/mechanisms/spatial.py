@@ -1,4 +1,4 @@
-"""Bodies, joints and forces in space, under the names that they have in the plane."""
+"""Bodies, joints and forces in space, with the same names as in the plane."""
 
 from jaxdae.mechanisms.bodies import SpatialBody as Body
 from jaxdae.mechanisms.forces.actuators import Actuator

@@ -1,15 +1,17 @@
-"""Weighted sums of coordinates of joints: tendons with springs, dampers and motors, and rows between two such sums.
+"""Weighted sums of joint coordinates: tendons with springs, dampers and motors, and rows between sums.
 
-With s_i the coordinates of joints and w_i constant weights, the length of a tendon, its rate, its derivative in the velocities and its
-second derivative without what accelerations make are sums of those of the coordinates:
+With s_i the joint coordinates and w_i constant weights, the length of a tendon, its rate, its derivative by
+the velocities and its second derivative at zero acceleration are weighted sums of the coordinate quantities:
 
     L = sum_i w_i s_i,      V = sum_i w_i s_i',      dV/dv = sum_i w_i S_i,      sum_i w_i sigma_i.
 
-An effort e along L does the work e dL, so that the coordinate s_i feels w_i e. The row L - reference - p(L_other - other_reference) = 0
-with a polynomial p is that of `jaxdae.mechanisms.relations` with sums in place of single coordinates.
+An effort e along L does the work e dL, so the coordinate s_i receives w_i e. The row L - reference -
+p(L_other - other_reference) = 0 with a polynomial p is the row of `jaxdae.mechanisms.relations`, with sums
+instead of single coordinates.
 
 References:
-    MuJoCo documentation, "Computation", tendons and actuators; "XML reference", tendon/fixed and equality/tendon.
+    MuJoCo documentation, "Computation", tendons and actuators; "XML reference", tendon/fixed and
+    equality/tendon.
 """
 
 from __future__ import annotations
@@ -36,12 +38,12 @@ from jaxdae.typing import Input, Leaf, Scalar, Velocity
 
 @pytree
 class Sums:
-    """Weighted sums of coordinates of joints; what `Own` and `Measured` are for single ones.
+    """Weighted sums of joint coordinates; the counterpart of `Own` and `Measured` for single coordinates.
 
     Attributes:
-        parts: the coordinates, of one kind in each part.
-        weights: of the coordinates of each part in the sums (k, coordinates).
-        count: how many sums there are, k (static).
+        parts: the coordinates, of one kind per part.
+        weights: the weights of the coordinates of each part in the sums (k, coordinates).
+        count: the number of sums, k (static).
     """
 
     parts: tuple[Own | Measured, ...]
@@ -52,11 +54,11 @@ class Sums:
 
     @property
     def forgets(self) -> bool:
-        """Whether there are angles among the coordinates that forget full turns."""
+        """Whether any coordinate is an angle that is known modulo 2 pi only."""
         return any(part.forgets for part in self.parts)
 
     def lost(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any, ends: Any) -> Array:
-        """Return whether an angle that forgets full turns ends at half a turn (k,)."""
+        """Return whether an angle known modulo 2 pi ends at half a turn (k,)."""
         near = jnp.zeros((self.count,), bool)
         for part, weights in zip(self.parts, self.weights, strict=True):
             if part.forgets:
@@ -71,24 +73,27 @@ class Sums:
         return total
 
     def values(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Array:
-        """Returns the sums (k,)."""
+        """Return the sums (k,)."""
         return self._summed(lambda part: part.values(coordinates, motion, q, t), q.dtype)
 
     def rates(self, coordinates: BodyCoordinates, motion: Kinematics, v: Any, t: Any) -> Array:
-        """Returns their rates (k,)."""
+        """Return the rates of the sums (k,)."""
         return self._summed(lambda part: part.rates(coordinates, motion, v, t), v.dtype)
 
     def biases(self, coordinates: BodyCoordinates, motion: Kinematics, t: Any) -> Array:
-        """Returns their second derivatives without what accelerations make (k,)."""
+        """Return the second derivatives of the sums at zero acceleration (k,)."""
         return self._summed(lambda part: part.biases(coordinates, motion, t), motion.frame[0].dtype)
 
     def rows(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Array:
-        """Returns their derivatives (k, nv)."""
+        """Return the derivatives of the sums by the velocities (k, nv)."""
         none = jnp.zeros((self.count, len(coordinates.velocity_names)), q.dtype)
         return none + coordinates.term_rows(q, motion, self.terms(motion, t, jnp.ones((self.count,), q.dtype)))
 
     def terms(self, motion: Kinematics, t: Any, factor: Any) -> Terms:
-        """Returns what rows see that have their derivatives times a factor (k,): one term for each coordinate, which all rows share."""
+        """Return row terms with the derivatives of the sums times a factor (k,).
+
+        There is one term per coordinate, which all rows share.
+        """
         found = Terms()
         for part, weights in zip(self.parts, self.weights, strict=True):
             terms = part.terms(motion, t, jnp.ones((weights.shape[1],), factor.dtype))
@@ -97,7 +102,7 @@ class Sums:
         return found
 
     def pulls(self, efforts: Array) -> tuple[tuple[Own | Measured, Array], ...]:
-        """Returns the coordinates with what efforts (k,) along the sums do along them."""
+        """Return the coordinates with the efforts along them that result from efforts (k,) along the sums."""
         return tuple((part, efforts @ weights.astype(efforts.dtype)) for part, weights in zip(self.parts, self.weights, strict=True))
 
 
@@ -106,13 +111,13 @@ class Tendons:
     """A group of tendons.
 
     Attributes:
-        names: of the tendons (static).
+        names: the names of the tendons (static).
         inputs: the inputs that they read, -1 for none (static).
-        lengths: the sums.
-        spring: stiffness, damping, the lengths between which there is no force, friction and its speed (k, 6).
-        ratio: way of the actuator for one of the tendon (k,).
-        gain: force of the input, and how it grows with length and rate (k, 3); None if no tendon reads an input.
-        bias: force without input, likewise (k, 3).
+        lengths: the tendon lengths as weighted sums.
+        spring: stiffness, damping, bounds of the slack length, friction and its speed (k, 6).
+        ratio: actuator travel per tendon travel (k,).
+        gain: force per input, constant and per length and rate (k, 3); None if no tendon reads an input.
+        bias: force without input, constant and per length and rate (k, 3).
         bounds: least and largest force, least and largest input (k, 4).
     """
 
@@ -126,12 +131,12 @@ class Tendons:
     bounds: Leaf
 
     def _stretch(self, length: Array) -> Array:
-        # Two sums and no `clip`: where both ends of the slack are one length, as at the start pose by default, halves of both slopes add up
-        # to the slope of a spring there.
+        # min + max instead of `clip`: if both slack bounds coincide, as at the start pose by default, each
+        # term contributes half of its slope, and the sum is the slope of a spring.
         return jnp.minimum(length - self.spring[:, 2], 0.0) + jnp.maximum(length - self.spring[:, 3], 0.0)
 
     def efforts(self, length: Array, rate: Array, u: Array) -> Array:
-        """Returns the efforts (k,) along the tendons, from lengths, rates and the input of each (k,)."""
+        """Return the efforts (k,) along the tendons from lengths, rates and inputs, each (k,)."""
         stiffness, damping, _, _, friction, speed = self.spring.T
         numbers = {"stiffness": stiffness, "damping": damping, "friction": friction, "friction_speed": speed}
         passive = passive_effort(self._stretch(length), rate, **numbers)
@@ -142,7 +147,7 @@ class Tendons:
         return passive + self.ratio * jnp.clip(force, self.bounds[:, 0], self.bounds[:, 1])
 
     def acting(self, coordinates: BodyCoordinates, motion: Kinematics, state: tuple[Any, Any, Any], u: Input) -> Array:
-        """Returns the efforts (k,) at a state (t, q, v) with inputs u, None for zero."""
+        """Return the efforts (k,) at a state (t, q, v) with inputs u; None means zero."""
         t, q, v = state
         numbers = np.asarray(self.inputs)
         given: Any = jnp.zeros((len(self.inputs),), q.dtype)
@@ -151,12 +156,12 @@ class Tendons:
         return self.efforts(self.lengths.values(coordinates, motion, q, t), self.lengths.rates(coordinates, motion, v, t), given)
 
     def pull(self, coordinates: BodyCoordinates, motion: Kinematics, state: tuple[Any, Any, Any], u: Input) -> Velocity:
-        """Returns what the tendons do to the velocities (nv,)."""
+        """Return the generalized forces of the tendons (nv,)."""
         t, q, _ = state
         return self.acting(coordinates, motion, state, u) @ self.lengths.rows(coordinates, motion, q, t)
 
     def lost(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any, ends: Any) -> Array:
-        """Return whether an angle ends at half a turn, where it jumps by a full turn and the effort jumps with it (k,)."""
+        """Return whether an angle ends at half a turn, where it and the effort jump (k,)."""
         feedback = self.bias[:, 1] != 0.0
         if self.gain is not None:
             feedback |= self.gain[:, 1] != 0.0
@@ -175,12 +180,12 @@ class Tendons:
         return found
 
     def energy(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Scalar:
-        """Returns the energy of the springs in J."""
+        """Return the spring energy in J."""
         return 0.5 * jnp.sum(self.spring[:, 0] * self._stretch(self.lengths.values(coordinates, motion, q, t)) ** 2)
 
 
 class Sides:
-    """Where the coordinates of described joints are: in q, or measured between bodies."""
+    """Locations of the coordinates of described joints: in q, or measured between bodies."""
 
     def __init__(
         self,
@@ -192,10 +197,10 @@ class Sides:
         self.joints, self.own, self.frames, self.numbers = joints, own, frames, numbers
 
     def sums(self, terms: Sequence[tuple[Sequence[str], Any]]) -> tuple[Sums, Array]:
-        """Returns weighted sums of the first coordinates of joints, and their values at the start pose (k,).
+        """Return weighted sums of the first coordinates of joints, and their values at the start pose (k,).
 
         Args:
-            terms: of each sum the names of joints and their weights.
+            terms: for each sum, the names of joints and their weights.
         """
         names = tuple(dict.fromkeys(itertools.chain.from_iterable(joints for joints, _ in terms)))
         placed = {name: self.joints[name].placed(self.frames, self.numbers) for name in names}
@@ -219,7 +224,7 @@ class Sides:
         return Sums(tuple(part for part, _ in parts), tuple(weights), len(terms)), jnp.stack(values)
 
     def tendons(self, elements: Sequence[Tendon]) -> Tendons | None:
-        """Returns described tendons as a group, None where there are none."""
+        """Return described tendons as a group, or None if there are none."""
         if not elements:
             return None
         lengths, start = self.sums([(one.joints, one.weights) for one in elements])
@@ -243,7 +248,7 @@ class Sides:
         )
 
     def relations(self, elements: Sequence[TendonRelation]) -> dict[str, Relations]:
-        """Returns described relations between tendons as a group, nothing where there are none."""
+        """Return described tendon relations as a group, or an empty dictionary if there are none."""
         if not elements:
             return {}
         first, start = self.sums([(one.joints, one.weights) for one in elements])

@@ -1,21 +1,23 @@
-"""Rows of what touches: velocities of two bodies against each other at a place, in some directions.
+"""Rows of contacts: relative velocity components of two bodies at a point.
 
-A wheel on a terrain has a contact p, and unit vectors e there: the normal n, and the directions across and along its track. All of its
-rows are made of the velocity of the material points that are at p,
+A wheel on a terrain has a contact p, and unit vectors e there: the normal n, and the directions across and
+along its track. All of its rows depend on the relative velocity of the material points at p,
 
     c = v_b + omega_b x (p - x_b) - v_a - omega_a x (p - x_a),        height' = n . c,        others: e . c,
 
-because the clearance is stationary along the wheel, so that the motion of the contact on it does not count. No row has to be
-differentiated for J: it is a force of size one along e at p on b, and the opposite one on a. Along a motion p and e change, by
-the rates p', e' that the contact has (`jaxdae.geometry.contact`), so that with A the accelerations of the bodies at v' = 0
+because the clearance is stationary along the wheel, so that the motion of the contact point on the wheel has
+no effect. J needs no differentiation of rows: a row of J is a unit force along e at p on b, and the opposite
+force on a. Along a motion, p and e change at the rates p', e' of the contact (`jaxdae.geometry.contact`).
+With A the accelerations of the bodies at v' = 0,
 
-    gamma = e' . c + e . (A_b + alpha_b x (p - x_b) + omega_b x (p' - v_b) - the same of a).
+    gamma = e' . c + e . (A_b + alpha_b x (p - x_b) + omega_b x (p' - v_b) - the same for a).
 
-Both levels need one contact and one rate of it, whatever the number of rows and of directions in which bodies can move. Differentiated
-row by row and direction by direction the contact of a wheel was computed two dozen times for J.
+Both levels need one contact and one contact rate, for any number of rows and of velocity directions. Autodiff
+by row and direction computed the contact of a wheel two dozen times for J.
 
 References:
-    R. M. Murray, Z. Li, S. S. Sastry, "A Mathematical Introduction to Robotic Manipulation", CRC Press, 1994, chapter 5 (rolling contact).
+    R. M. Murray, Z. Li, S. S. Sastry, "A Mathematical Introduction to Robotic Manipulation", CRC Press, 1994,
+    chapter 5 (rolling contact).
 """
 
 from __future__ import annotations
@@ -34,10 +36,10 @@ from jaxdae.mechanisms.measures import Blocks, Derivatives, Kinematics, Pairs
 
 
 class Touch(NamedTuple):
-    """A place in the world, unit vectors of the world, and the center of what touches there.
+    """A contact point, unit vectors, and the center of the touching body, all in the world.
 
-    The vectors are the normal of the surface of a, out of it, and those of the velocity rows. A row is a component of the velocity of b
-    over a along a vector, at a place.
+    The vectors are the outward normal of the surface of a, and the directions of the velocity rows. A row is
+    a component of the velocity of b relative to a along a vector, at a point.
     """
 
     place: Vector
@@ -46,20 +48,20 @@ class Touch(NamedTuple):
     center: Vector
 
     def of_height(self) -> tuple[tuple[Vector, Vector], ...]:
-        """Returns the direction and the place of the rate of the row at position level."""
+        """Return the direction and the point of the rate of the position-level row."""
         return ((self.normal, self.place),)
 
     def of_rolling(self) -> tuple[tuple[Vector, Vector], ...]:
-        """Returns the directions and the places of the rows at velocity level."""
+        """Return the directions and the points of the velocity-level rows."""
         return tuple((e, self.place) for e in self.others)
 
     def of_tire(self) -> tuple[tuple[Vector, Vector], ...]:
-        """Returns the directions and the places of what a tire sees: slip forward and to the left, and the center forward."""
+        """Return directions and points of a tire: slip forward, slip to the left, and the center forward."""
         left, forward = self.others
         return (forward, self.place), (left, self.place), (forward, self.center)
 
 
-# Compiled as units, as in `measures`; static: what is asked of the contact, and which bodies touch.
+# Jitted, as in `measures`. Static arguments: the selected rows of the contact, and the pairs of bodies.
 _unit = functools.partial(jax.jit, static_argnums=(0, 2))
 
 
@@ -69,13 +71,13 @@ def _touches(group: Any, a: Frame, b: Frame) -> Touch:
 
 
 def _velocity(a: Frame, b: Frame, moving: tuple[Twist, Twist], place: Vector) -> Vector:
-    """Returns the velocity of b over a at a place of the world."""
+    """Return the velocity of b relative to a at a world point."""
     return moving[1].at(b, place) - moving[0].at(a, place)
 
 
 @_unit
 def _values(chosen: Callable[[Touch], Any], group: Any, pair: Pairs, motion: Kinematics) -> Array:
-    """Returns the components of the velocity (k, rows)."""
+    """Return the velocity components (k, rows)."""
     a, b = measures.ends(pair, motion)
     twists = measures.both(pair, motion.velocity)
     return jnp.stack([e.dot(_velocity(a, b, twists, place)) for e, place in chosen(_touches(group, a, b))], axis=-1)
@@ -83,7 +85,7 @@ def _values(chosen: Callable[[Touch], Any], group: Any, pair: Pairs, motion: Kin
 
 @_unit
 def _biases(chosen: Callable[[Touch], Any], group: Any, pair: Pairs, motion: Kinematics) -> Array:
-    """Returns the rates of the components of the velocity, without what accelerations of the coordinates make, (k, rows)."""
+    """Return the rates of the velocity components (k, rows), at zero acceleration of the coordinates."""
     at, twists = measures.ends(pair, motion), measures.both(pair, motion.velocity)
     along = tuple(frame.along(twist) for frame, twist in zip(at, twists, strict=True))
     touch, rate = jax.jvp(lambda a, b: _touches(group, a, b), at, along)
@@ -98,25 +100,26 @@ def _biases(chosen: Callable[[Touch], Any], group: Any, pair: Pairs, motion: Kin
 
 
 def _acceleration(frame: Frame, twist: Twist, change: Twist | None, place: Vector, moving: Vector) -> Vector:
-    """Returns the rate of the velocity of a body at a place that moves."""
+    """Return the rate of the velocity of a body at a moving point."""
     turned = twist.omega_world(frame).cross(moving - twist.velocity)
     return turned if change is None else turned + change.at(frame, place)
 
 
 @_unit
 def _blocks(chosen: Callable[[Touch], Any], group: Any, pair: Pairs, motion: Kinematics) -> Blocks:
-    """Returns the rows as forces on both bodies, in the axes of twists."""
+    """Return the rows as forces on both bodies, in twist axes."""
     a, b = measures.ends(pair, motion)
     return pushing(a, b, chosen(_touches(group, a, b)))
 
 
 def pushing(a: Frame, b: Frame, rows: Sequence[tuple[Vector, Vector]]) -> Blocks:
-    """Returns rows as forces on both bodies, in the axes of twists.
+    """Return rows as forces on both bodies, in twist axes.
 
     Args:
         a: the frames of the first bodies, stacked (k,).
-        b: those of the second bodies.
-        rows: the direction of each row in the world, and the place of the world where its force acts: on b, with the opposite one on a.
+        b: the frames of the second bodies.
+        rows: the direction of each row in the world, and the world point where its force acts: on b, with the
+            opposite force on a.
     """
 
     def forces(frame: Frame, sign: float) -> list[tuple[Any, ...]]:
@@ -128,7 +131,7 @@ def pushing(a: Frame, b: Frame, rows: Sequence[tuple[Vector, Vector]]) -> Blocks
 
 
 def _without_measure(function: Any, chosen: Callable[[Touch], Any]) -> Any:
-    """Returns a function of `Derivatives`, which is told what to differentiate; the rows of a contact are known."""
+    """Return a `Derivatives` function that ignores the measure, because contact rows are known."""
 
     def derivative(measure: Any, group: Any, pair: Pairs, motion: Kinematics, t: Any) -> Any:
         return function(chosen, group, pair, motion)
@@ -137,7 +140,7 @@ def _without_measure(function: Any, chosen: Callable[[Touch], Any]) -> Any:
 
 
 def _touching(moving: Callable[[Touch], Any]) -> Derivatives:
-    """Returns the derivatives of what touches, with these rows at velocity level."""
+    """Return the derivatives of a contact with the given velocity-level rows."""
     blocks = _without_measure(_blocks, Touch.of_height)
     return Derivatives(
         values=measures.values,
@@ -152,7 +155,7 @@ def _touching(moving: Callable[[Touch], Any]) -> Derivatives:
 
 
 TOUCHING = _touching(Touch.of_rolling)
-"""The derivatives of a joint whose `touch` says what it touches with. Its row at position level is the clearance along the normal."""
+"""The derivatives of a joint with a `touch` method; its position-level row is the normal clearance."""
 
 TIRES = _touching(Touch.of_tire)
-"""The derivatives of what a tire sees."""
+"""The derivatives of tire slip."""

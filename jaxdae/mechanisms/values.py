@@ -1,4 +1,4 @@
-"""Numbers that a user gives: whether they are what they should be, and as arrays."""
+"""Checks of user-provided numbers, and their conversion to arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jaxdae.spelling import brief, join_first, meant
 
 
 def concrete(x: Any) -> np.ndarray | None:
-    """Return the numbers as an array, one NaN for anything else (text and truth values too), or None for traced numbers."""
+    """Return the numbers as an array, None for traced numbers, or one NaN for text, Booleans and others."""
     leaves = jax.tree.leaves(x)
     if not all(map(_is_real, leaves)):
         return np.asarray(np.nan)
@@ -27,7 +27,7 @@ def concrete(x: Any) -> np.ndarray | None:
 
 
 def _is_real(leaf: Any) -> bool:
-    """Return whether a leaf is a real number, an array of them, or traced."""
+    """Return whether a leaf is a real number, an array of real numbers, or traced."""
     if isinstance(leaf, Tracer | int | float) and not isinstance(leaf, bool):
         return True
     dtype = getattr(leaf, "dtype", None) or np.asarray(leaf).dtype
@@ -35,7 +35,7 @@ def _is_real(leaf: Any) -> bool:
 
 
 def shape_of(x: Any) -> tuple[int, ...] | None:
-    """Returns the shape of numbers, traced ones too, None of lists whose entries have several."""
+    """Return the shape of numbers, including traced numbers; None for ragged lists."""
     if isinstance(x, list | tuple):
         shapes = {shape_of(entry) for entry in x} or {()}
         shape = shapes.pop()
@@ -44,7 +44,7 @@ def shape_of(x: Any) -> tuple[int, ...] | None:
 
 
 def is_vector(x: Any, size: int) -> bool:
-    """Returns whether something is so many finite numbers, or traced and of that shape."""
+    """Return whether a value consists of `size` finite numbers, or is traced with that shape."""
     numbers = concrete(x)
     if numbers is None:
         return shape_of(x) == (size,)
@@ -52,13 +52,16 @@ def is_vector(x: Any, size: int) -> bool:
 
 
 def is_number(x: Any) -> bool:
-    """Returns whether something is a finite number, or traced and of the shape ()."""
+    """Return whether a value is a finite number, or is traced with shape ()."""
     numbers = concrete(x)
     return shape_of(x) == () if numbers is None else numbers.ndim == 0 and bool(np.isfinite(numbers))
 
 
 def has_length(x: Any) -> bool:
-    """Returns whether numbers are traced, or have a length that can be divided by: their squares are numbers in the default precision."""
+    """Return whether a vector is traced, or can be divided by its length.
+
+    Its squares must neither overflow nor underflow in the default precision.
+    """
     numbers = concrete(x)
     if numbers is None:
         return True
@@ -68,51 +71,51 @@ def has_length(x: Any) -> bool:
 
 
 def is_positive(x: Any) -> bool:
-    """Returns whether something is a positive number, or traced."""
+    """Return whether a value is a positive number, or traced."""
     numbers = concrete(x)
     return is_number(x) and (numbers is None or bool(numbers > 0.0))
 
 
 def is_zero(x: Any) -> bool:
-    """Returns whether something is the number zero."""
+    """Return whether a value is the number zero."""
     numbers = concrete(x)
     return is_number(x) and numbers is not None and bool(numbers == 0.0)
 
 
 def looks_like_degrees(angle: float) -> bool:
-    """Return whether an angle in rad is a multiple of five from ten on, as most angles in degrees are."""
+    """Return whether an angle in rad is a multiple of five of at least ten, like most angles in degrees."""
     return bool(abs(angle) >= 10.0 and angle % 5.0 == 0.0)
 
 
 def is_there(x: Any) -> bool:
-    """Returns whether a number, or one of several, is traced or not zero."""
+    """Return whether any of the numbers is traced or nonzero."""
     numbers = concrete(x)
     return numbers is None or bool(np.any(numbers != 0.0))
 
 
 def at_time(x: Any, t: Any) -> Any:
-    """Returns a number, or what a function of time says at t in s."""
+    """Return a number, or the value of a function of time at t in s."""
     return x(t) if callable(x) else x
 
 
 def real(x: Any) -> Any:
-    """Returns a number as an array of the default precision."""
+    """Return a number as an array in the default precision."""
     return jnp.asarray(x, jnp.result_type(float))
 
 
 def floating(x: Any) -> Any:
-    """Returns numbers as an array of their own precision, of the default one where they are whole."""
+    """Return numbers as an array in their own precision, or in the default precision for integers."""
     given = jnp.asarray(x)
     return given if jnp.issubdtype(given.dtype, jnp.floating) else given.astype(jnp.result_type(float))
 
 
 def vector(x: Any) -> Any:
-    """Returns numbers as an array of the default precision."""
+    """Return numbers as an array in the default precision."""
     return real(x) if isinstance(x, jax.Array) else jnp.stack([real(entry) for entry in x])
 
 
 def hint(name: Any, known: Sequence[str]) -> str:
-    """Returns what might have been meant by an unknown name."""
+    """Return a suggestion of the closest known name for an unknown name."""
     if not known:
         return " (there is none)"
     if isinstance(name, str):
@@ -122,7 +125,7 @@ def hint(name: Any, known: Sequence[str]) -> str:
 
 
 def batches(x: Any, *shape: int) -> str:
-    """Returns what to do with numbers of many worlds, in words, nothing where they are none of that shape with a world axis before."""
+    """Return the remedy for numbers with a leading world axis, or empty text for other shapes."""
     given = shape_of(x)
     return (
         "; where these are of many worlds: a description is of one, and jax.vmap makes many of it" if given and given[1:] == shape else ""
@@ -130,7 +133,7 @@ def batches(x: Any, *shape: int) -> str:
 
 
 def are_names(x: Any) -> bool:
-    """Returns whether something is a sequence of texts."""
+    """Return whether a value is a sequence of texts."""
     return isinstance(x, Sequence) and not isinstance(x, str) and all(isinstance(name, str) for name in x)
 
 
@@ -140,12 +143,12 @@ def shown(x: Any) -> str:
 
 
 def said(x: Any) -> str:
-    """Returns something that was given in place of a name, in few words."""
+    """Return a short text for a value that was given instead of a name."""
     return shown(x) if x is None or isinstance(x, str | int | float) else f"a {x.__name__ if isinstance(x, type) else type(x).__name__}"
 
 
 def vector_mistakes(value: Any, dimension: int) -> Iterable[str]:
-    """Yields what is no vector."""
+    """Yield an error if the value is not a vector."""
     if not is_vector(value, dimension):
         names = "two finite numbers (x, y)" if dimension == 2 else "three finite numbers (x, y, z)"
         yield f"must be {names}, got {shown(value)}{batches(value, dimension)}"

@@ -1,1 +1,1 @@
-"""The types of forces, one class each."""
+"""Force types, one class per type."""

@@ -1,4 +1,4 @@
-"""Actuators in space with feedback of what they move: motors and servos as robot files have them."""
+"""Actuators in space with feedback of joint length and rate: the motors and servos of robot files."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ from jaxdae.mechanisms.values import concrete
 class Actuator(describe.Force):
     """A motor or a servo on a coordinate of a joint, with affine feedback of what it moves and bounds.
 
-    With its length L = ratio s and rate V = ratio s' the effort is ratio clip((g0 + g1 L + g2 V) clip(u) + b0 + b1 L + b2 V), where
-    g is its `gain`, b its `bias` and u its input. A motor has the gain (k, 0, 0); a servo of stiffness k and damping d to the position u
-    has the gain (k, 0, 0) and the bias (0, -k, -d), one to the velocity u the gain (d, 0, 0) and the bias (0, 0, -d). Angles count
-    full turns where they are coordinates, in `Joints()` those of the tree; elsewhere they are those between frames, in (-pi, pi].
-    There, an effort that depends on L jumps at half a turn: the status is OUT_OF_RANGE from 0.2 rad before.
+    With length L = ratio s and rate V = ratio s', the effort is ratio clip((g0 + g1 L + g2 V) clip(u) + b0 +
+    b1 L + b2 V), where g is the `gain`, b the `bias` and u the input. A motor has gain (k, 0, 0). A servo
+    with stiffness k and damping d to position u has gain (k, 0, 0) and bias (0, -k, -d). A velocity servo has
+    gain (d, 0, 0) and bias (0, 0, -d). Angles that are coordinates count full turns; in `Joints()` these are
+    the angles of the tree. All other angles are measured between frames, in (-pi, pi]. An effort that depends
+    on L jumps at half a turn of such an angle: the status is OUT_OF_RANGE within 0.2 rad of half a turn.
     """
 
     space: ClassVar[Plane | Space] = SPACE
@@ -50,15 +51,15 @@ class Actuator(describe.Force):
 
     @property
     def conserves_energy(self) -> bool:
-        """False: it takes energy from elsewhere."""
+        """False, because the actuator adds or removes energy."""
         return False
 
     def unknown(self, names: Known) -> Iterable[str]:
-        """Yields a coordinate that the joint does not have."""
+        """Yield an error if the joint does not have the coordinate."""
         return unknown_coordinate(self.joint, self.along, names)
 
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
-        """Yields bounds in the wrong order."""
+        """Yield errors for bounds in the wrong order."""
         for what in ("force", "input"):
             least, most = (getattr(self, f"{side}_{what}") for side in ("least", "most"))
             if least is None or most is None:
@@ -68,7 +69,7 @@ class Actuator(describe.Force):
                 yield f"least_{what} {least:g} must not be above most_{what} {most:g}"
 
     def resolved(self, joints: Mapping[str, Any]) -> describe.Force:
-        """Returns the effort along the coordinate of the named joint."""
+        """Return the effort along the coordinate of the named joint."""
         joint = joints[self.joint]
         number = 0 if self.along is None else list(joint.coordinates).index(self.along)
         bounds = [
@@ -101,21 +102,21 @@ class CoordinateActuator(Driven):
 
     @property
     def key(self) -> str:
-        """The name of the group that the element belongs to: by the joint and its coordinate."""
+        """The name of the element's group, from the joint type and the coordinate index."""
         return f"actuator_{self.joint.type_key()}_{self.number[0]}"
 
     @property
     def measured_joint(self) -> tuple[str, int] | None:
-        """The name of the joint and which of its coordinates is measured."""
+        """The name of the measured joint and the index of the measured coordinate."""
         return self.joint.name, self.number
 
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the coordinate in m or rad."""
+        """Return the coordinate in m or rad."""
         return (self.joint.coordinate(a, b, t)[self.number[0]],)
 
     @property
     def forgets(self) -> bool:
-        """Whether the group measures angles that forget full turns."""
+        """Whether the group measures angles that are known modulo 2 pi only."""
         return forgets_turns(self.joint, self.number[0])
 
     def lost(self, s: Array, ends: Any) -> Array:
@@ -126,7 +127,7 @@ class CoordinateActuator(Driven):
         return ends(s[:, 0]) & feedback & (self.least_force < self.most_force)
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
-        """Returns the torque in N m or the force in N."""
+        """Return the torque in N m or the force in N."""
         feedback = jnp.stack([jnp.ones_like(s[0]), self.ratio * s[0], self.ratio * rate[0]])
         force = jnp.sum(self.bias * feedback)
         if self.gain is not None:

@@ -1,4 +1,4 @@
-"""Motors with gears in joints: what those of both spaces share."""
+"""Shared base class of geared joint motors, in the plane and in space."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class GearedMotor(Force):
 
     @property
     def coordinate_name(self) -> str | None:
-        """The name of the coordinate that is driven, None for the first."""
+        """The name of the driven coordinate, or None for the first coordinate."""
         return None
 
     def adds_to(self, joint: Joint) -> Joint:
-        """Returns the driven joint with the inertia of the rotor, as its coordinate feels it; others as they are."""
+        """Return the driven joint with the reflected rotor inertia added; return other joints unchanged."""
         if joint.name != self.joint or not is_there(self.rotor_inertia):
             return joint
         armature, names = joint.elements()["armature"], list(joint.coordinates)

@@ -1,8 +1,8 @@
-"""The forces of planar mechanisms, by virtual work. `PLANAR_FORCES` names all of them.
+"""Forces of planar mechanisms, by virtual work. `PLANAR_FORCES` lists all of them.
 
-An element measures one or more coordinates s between two frames (a length, an angle, the place of a point) and has an effort e for
-each. Virtual work, e ds, makes the generalized force (ds/dq)^T e, so that an element consists of what it measures and the effort
-that it answers with; the derivatives are those of `measures`.
+An element measures one or more coordinates s between two frames (a length, an angle, the position of a point)
+and returns an effort e for each coordinate. The virtual work e ds gives the generalized force (ds/dq)^T e.
+Therefore an element consists of its measure and its effort; `measures` computes the derivatives.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ class TorsionalSpring(describe.Force):
 
     @property
     def conserves_energy(self) -> bool:
-        """Whether it is not damped."""
+        """Whether the spring has no damping."""
         return self.damping == 0.0
 
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the relative angle in rad."""
+        """Return the relative angle in rad."""
         return (parts.turn(self, a, b),)
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
-        """Returns the torque on b in N m."""
+        """Return the torque on b in N m."""
         spring = 0.0 if self.stiffness is None else self.stiffness * (s - self.rest_angle)
         return -spring - self.damping * rate
 
     def energy(self, s: Array) -> Any:
-        """Returns the elastic energy in J."""
+        """Return the elastic energy in J."""
         return jnp.zeros_like(s[0]) if self.stiffness is None else 0.5 * self.stiffness * (s[0] - self.rest_angle) ** 2
 
 
@@ -65,7 +65,7 @@ class TorsionalSpring(describe.Force):
 class Torque(Driven):
     """A torque on b, with its reaction on a.
 
-    It is torque + gain u[input] in N m; without `input` it is constant.
+    It is torque + gain u[input] in N m; without `input`, it is constant.
     """
 
     resists: ClassVar[bool] = False
@@ -78,15 +78,15 @@ class Torque(Driven):
     gain: Number = fields.number("the torque of the input", "N m", value=1.0, in_config=False, needs="input")
 
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the relative angle in rad."""
+        """Return the relative angle in rad."""
         return (parts.turn(self, a, b),)
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
-        """Returns the torque in N m."""
+        """Return the torque in N m."""
         return jnp.stack([self.torque + times(self.gain, u)])
 
     def energy(self, s: Array) -> Any:
-        """Returns the potential of the constant part in J."""
+        """Return the potential energy of the constant part in J."""
         return -self.torque * s[0]
 
 
@@ -94,7 +94,7 @@ class Torque(Driven):
 class Force(describe.Force):
     """A force on a point of a body; its direction is fixed in the world, or in the body with `body_frame`.
 
-    It is force + u[input] direction in N; without `input` it is constant.
+    It is force + u[input] direction in N; without `input`, it is constant.
     """
 
     name: Name = fields.name("force")
@@ -108,11 +108,11 @@ class Force(describe.Force):
 
     @property
     def conserves_energy(self) -> bool:
-        """Whether it keeps its direction in the world."""
+        """Whether the force has a fixed direction in the world."""
         return not self.body_frame
 
     def resolved(self, joints: Mapping[str, Any]) -> describe.Force:
-        """Returns the force in the world or in the body."""
+        """Return the force with fixed direction in the world or in the body."""
         kind = BodyForce if self.body_frame else WorldForce
         return kind(self.name, GROUND, self.body, self.at, self.point, self.force, self.input, self.direction)
 
@@ -121,7 +121,7 @@ class Force(describe.Force):
 class JointForce(describe.Force):
     """A torque in a revolute joint or a force along a prismatic one, on b with its reaction on a.
 
-    It is force + gain u[input], in N m or N; without `input` it is constant.
+    It is force + gain u[input], in N m or N; without `input`, it is constant.
     """
 
     name: Name = fields.name("force")
@@ -131,7 +131,7 @@ class JointForce(describe.Force):
     gain: Number = fields.number("the effort of the input", "N m or N", value=1.0, in_config=False, needs="input")
 
     def resolved(self, joints: Mapping[str, Any]) -> describe.Force:
-        """Returns the torque or the force along the slide."""
+        """Return the torque or the force along the slide."""
         return joints[self.joint].driven(self.name, self.force, self.input, self.gain)
 
 
@@ -153,15 +153,15 @@ class SlideForce(Driven):
     gain: Number = fields.number("the force of the input", "N", value=1.0)
 
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the slide along the axis in m."""
+        """Return the slide along the axis in m."""
         return (parts.along(self, a, b),)
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
-        """Returns the force in N."""
+        """Return the force in N."""
         return jnp.stack([self.force + times(self.gain, u)])
 
     def energy(self, s: Array) -> Any:
-        """Returns the potential of the constant part in J."""
+        """Return the potential energy of the constant part in J."""
         return -self.force * s[0]
 
 
@@ -182,16 +182,16 @@ class WorldForce(Driven):
     direction: Any = fields.components("the force of the input", "N", value=(1.0, 0.0))
 
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the place of the point in m."""
+        """Return the position of the point in m."""
         place = b.point(self.point)
         return place.x, place.y
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
-        """Returns the force in N."""
+        """Return the force in N."""
         return self.force + times(self.direction, u)
 
     def energy(self, s: Array) -> Any:
-        """Returns the potential of the constant part in J."""
+        """Return the potential energy of the constant part in J."""
         return -jnp.sum(self.force * s)
 
 
@@ -200,12 +200,12 @@ class BodyForce(WorldForce):
     """A force on a point of b that turns with b: force + u[input] direction in the body's frame, in N. It has no potential."""
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
-        """Returns the force in the world, in N."""
+        """Return the force in the world, in N."""
         force = b.direction(self.force + times(self.direction, u))
         return jnp.stack([force.x, force.y])
 
     def energy(self, s: Array) -> Any:
-        """Returns zero."""
+        """Return zero, because the force has no potential."""
         return jnp.zeros_like(s[0])
 
 
@@ -213,12 +213,12 @@ class BodyForce(WorldForce):
 class Motor(GearedMotor):
     """A motor with a gear in a revolute or prismatic joint: ratio (torque + gain u[input]), and the inertia of its rotor times ratio^2.
 
-    The rotor turns with the joint alone, ratio times as fast; its spin about axes that turn with the bodies is left out, as is usual for
-    small rotors behind large ratios.
+    The rotor turns with the joint coordinate alone, ratio times as fast. Its spin about axes that turn with
+    the bodies is neglected, as is usual for small rotors with large gear ratios.
     """
 
     def resolved(self, joints: Mapping[str, Any]) -> describe.Force:
-        """Returns the torque or the force along the slide."""
+        """Return the torque or the force along the slide."""
         return joints[self.joint].driven(self.name, self.ratio * self.torque, self.input, self.ratio * self.gain)
 
 
@@ -227,7 +227,7 @@ class Drag(DragOnBody):
     """The resistance of the surroundings to a point of a body: -(linear + quadratic |v|) v, with v its velocity in the world."""
 
     def resolved(self, joints: Mapping[str, Any]) -> describe.Force:
-        """Returns the drag with its body as the second of two."""
+        """Return the drag with the body as `b`."""
         return PointDrag(self.name, GROUND, self.body, self.at, self.point, self.linear, self.quadratic)
 
 

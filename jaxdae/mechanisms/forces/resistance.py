@@ -1,4 +1,4 @@
-"""The resistance of the surroundings to a motion, in the plane and in space."""
+"""Drag of the surrounding fluid, in the plane and in space."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from jaxdae.mechanisms.describe import BodyName, Force, Name, Number, Place, Row
 
 
 def resistance(linear: Any, quadratic: Any, velocity: Array) -> Array:
-    """Returns -(linear + quadratic |v|) v, differentiable at rest.
+    """Return -(linear + quadratic |v|) v, differentiable at rest.
 
     Args:
-        linear: in N s/m.
-        quadratic: in N s^2/m^2.
+        linear: linear drag coefficient in N s/m.
+        quadratic: quadratic drag coefficient in N s^2/m^2.
         velocity: (2,) or (3,) in m/s.
     """
     square = jnp.sum(velocity * velocity)
@@ -39,7 +39,7 @@ class DragOnBody(Force):
 
     @property
     def conserves_energy(self) -> bool:
-        """False: it takes energy out."""
+        """False, because drag dissipates energy."""
         return False
 
 
@@ -58,10 +58,10 @@ class DragOnPoint(Force):
     quadratic: Number = fields.number("the drag at high speed", "N s^2/m^2", value=0.0)
 
     def rate(self, a: Any, b: Any, moving_a: Any, moving_b: Any, t: Any) -> Rows:
-        """Returns the velocity of the point in the world, in m/s."""
+        """Return the velocity of the point in the world, in m/s."""
         velocity = moving_b.at(b, b.point(self.point))
         return tuple(getattr(velocity, axis) for axis in "xyz"[: self.space.dimension])
 
     def effort(self, s: Array, rate: Array, a: Any, b: Any, u: Any) -> Array:
-        """Returns the force in the world, in N; differentiable at rest."""
+        """Return the force in the world, in N; differentiable at rest."""
         return resistance(self.linear, self.quadratic, rate)

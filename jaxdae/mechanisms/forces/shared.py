@@ -1,4 +1,4 @@
-"""What forces in the plane and in space have in common."""
+"""Shared base classes of forces in the plane and in space."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jaxdae.mechanisms.joints import parts
 
 
 def times(coefficient: Any, x: Any) -> Any:
-    """Return a coefficient times x, zero for a group that goes without the coefficient."""
+    """Return a coefficient times x, or zero if the group does not have the coefficient."""
     return 0.0 if coefficient is None else coefficient * x
 
 
@@ -22,16 +22,16 @@ class Driven(Force):
     """A force that may read an input."""
 
     of_input: ClassVar[tuple[str, ...]] = ("gain",)
-    """The fields that act on the input only; groups go without them where no element reads an input."""
+    """Fields that scale the input; groups omit them if no element reads an input."""
 
     input: Any
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """The inputs that the elements of a group read, -1 for none.
+        """The inputs that the elements of a group read, with -1 for elements without an input.
 
         Raises:
-            ValueError: an element reads an input, but the group has no coefficient for it.
+            ValueError: if an element reads an input, but the group has no coefficient for it.
         """
         absent = [name for name in self.of_input if getattr(self, name) is None]
         if absent and any(k is not None and k >= 0 for k in self.input):
@@ -56,29 +56,29 @@ class SpringBetweenPoints(Force):
 
     @property
     def conserves_energy(self) -> bool:
-        """Whether it is not damped."""
+        """Whether the spring has no damping."""
         return self.damping == 0.0
 
     def coordinate(self, a: Any, b: Any, t: Any) -> Rows:
-        """Returns half the square of the length in m^2: other than the length it is smooth where both ends meet."""
+        """Return half the squared length in m^2, which unlike the length is smooth where the ends meet."""
         gap = parts.gap(self, a, b)
         return (0.5 * gap.dot(gap),)
 
     def effort(self, s: Array, rate: Array, a: Any, b: Any, u: Any) -> Array:
-        """Returns the thrust by the length in N/m; times the gap it is the force.
+        """Return the compressive force divided by the length in N/m; times the gap, it is the force vector.
 
-        Where both ends meet, the direction of a rest length and of damping is unknown and they do nothing. A spring of rest length zero is
-        as stiff there as elsewhere.
+        If the ends meet, the force direction is undefined, and damping and a rest length contribute nothing.
+        A spring with rest length zero has the same stiffness there as elsewhere.
         """
         apart, length = _length(s)
-        # The rate of the length is that of s by the length.
+        # The rate of the length is the rate of s divided by the length.
         if self.stiffness is None:
             return jnp.asarray(jnp.where(apart, -self.damping * rate / length**2, 0.0))
         thrust = -self.stiffness * (length - self.rest_length) - self.damping * rate / length
         return jnp.where(apart, thrust / length, -self.stiffness)
 
     def energy(self, s: Array) -> Any:
-        """Returns the elastic energy in J."""
+        """Return the elastic energy in J."""
         if self.stiffness is None:
             return jnp.zeros_like(s[0])
         apart, length = _length(s[0])
@@ -87,7 +87,10 @@ class SpringBetweenPoints(Force):
 
 
 def _length(s: Array) -> tuple[Any, Any]:
-    """Returns whether the ends of springs are apart, and the lengths of which s are half the squares in m; sqrt(2) where they are not."""
+    """Return whether the ends of springs are apart, and the lengths in m from half their squares s.
+
+    If the ends are not apart, the length is sqrt(2).
+    """
     apart = s > 0.0
     squares: Any = jnp.where(apart, s, 1.0)
     return apart, jnp.sqrt(2.0 * squares)

@@ -1,7 +1,8 @@
-"""The forces of mechanisms in space, by virtual work. `SPATIAL_FORCES` names all of them.
+"""Forces of spatial mechanisms, by virtual work. `SPATIAL_FORCES` lists all of them.
 
-As in the plane, an element measures coordinates s between two frames and answers with an effort for each of them. Torques on bodies have no
-coordinate that they are the derivative of; they are wrenches of their own.
+As in the plane, an element measures coordinates s between two frames and returns an effort for each
+coordinate. Torques on bodies are not conjugate to any coordinate. They use angular velocities, as
+quasi-velocities, instead.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class LinearSpring(SpringBetweenPoints, SpatialForce):
 class Force(SpatialForce):
     """A force on a point of a body; its direction is fixed in the world, or in the body with `body_frame`.
 
-    It is force + u[input] direction in N; without `input` it is constant.
+    It is force + u[input] direction in N; without `input`, it is constant.
     """
 
     name: Name = fields.name("force")
@@ -62,11 +63,11 @@ class Force(SpatialForce):
 
     @property
     def conserves_energy(self) -> bool:
-        """Whether it keeps its direction in the world."""
+        """Whether the force has a fixed direction in the world."""
         return not self.body_frame
 
     def resolved(self, joints: Mapping[str, Any]) -> describe.Force:
-        """Returns the force in the world or in the body."""
+        """Return the force with fixed direction in the world or in the body."""
         kind = BodyForce if self.body_frame else WorldForce
         return kind(self.name, GROUND, self.body, self.at, self.point, self.force, self.input, self.direction)
 
@@ -88,16 +89,16 @@ class WorldForce(SpatialDriven):
     direction: Any = fields.components("the force of the input", "N", value=(1.0, 0.0, 0.0))
 
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the place of the point in m."""
+        """Return the position of the point in m."""
         place = b.point(self.point)
         return place.x, place.y, place.z
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
-        """Returns the force in N."""
+        """Return the force in N."""
         return self.force + times(self.direction, u)
 
     def energy(self, s: Array) -> Any:
-        """Returns the potential of the constant part in J."""
+        """Return the potential energy of the constant part in J."""
         return -jnp.sum(self.force * s)
 
 
@@ -106,11 +107,11 @@ class BodyForce(WorldForce):
     """A force on a point of b that turns with b: force + u[input] direction in the body's frame, in N. It has no potential."""
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
-        """Returns the force in the world, in N."""
+        """Return the force in the world, in N."""
         return b.direction(self.force + times(self.direction, u)).array()
 
     def energy(self, s: Array) -> Any:
-        """Returns zero."""
+        """Return zero, because the force has no potential."""
         return jnp.zeros_like(s[0])
 
 
@@ -118,9 +119,10 @@ class BodyForce(WorldForce):
 class JointForce(SpatialForce):
     """A torque about or a force along a coordinate of a joint, on b with its reaction on a, with a spring to a rest position.
 
-    It is force + gain u[input] - stiffness (s - rest), in N m or N; without `input` it is constant. Angles of the tree in `Joints()` count
-    full turns. Springs on other angles pull to the nearest turn of the rest position, because frames do not know of turns; the status is
-    OUT_OF_RANGE from 0.2 rad before half a turn, where they jump.
+    It is force + gain u[input] - stiffness (s - rest), in N m or N; without `input`, it is constant. Angles
+    of the tree in `Joints()` count full turns. Springs on other angles pull to the nearest turn of the rest
+    position, because frames do not count turns. They jump at half a turn: the status is OUT_OF_RANGE within
+    0.2 rad of half a turn.
     """
 
     name: Name = fields.name("force")
@@ -134,15 +136,18 @@ class JointForce(SpatialForce):
 
     @property
     def conserves_energy(self) -> bool:
-        """Whether it is a spring alone: a constant torque has no potential, because its angle forgets full turns."""
+        """Whether the force is a spring alone.
+
+        A constant torque has no potential, because its angle is known modulo 2 pi only.
+        """
         return self.force == 0.0
 
     def unknown(self, names: Known) -> Iterable[str]:
-        """Yields a coordinate that the joint does not have."""
+        """Yield an error if the joint does not have the coordinate."""
         return unknown_coordinate(self.joint, self.along, names)
 
     def resolved(self, joints: Mapping[str, Any]) -> describe.Force:
-        """Returns the effort along the coordinate of the named joint."""
+        """Return the effort along the coordinate of the named joint."""
         joint = joints[self.joint]
         names = list(joint.coordinates)
         number = 0 if self.along is None else names.index(self.along)
@@ -168,38 +173,38 @@ class CoordinateForce(SpatialDriven):
 
     @property
     def key(self) -> str:
-        """The name of the group that the element belongs to: by the joint and its coordinate."""
+        """The name of the element's group, from the joint type and the coordinate index."""
         return f"joint_force_{self.joint.type_key()}_{self.number[0]}"
 
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the coordinate in m or rad."""
+        """Return the coordinate in m or rad."""
         return (self.joint.coordinate(a, b, t)[self.number[0]],)
 
     @property
     def measured_joint(self) -> tuple[str, int] | None:
-        """The name of the joint and which of its coordinates is measured; None without a spring."""
+        """The name of the measured joint and the index of the measured coordinate; None without a spring."""
         return (self.joint.name, self.number) if is_there(self.stiffness) else None
 
     @property
     def forgets(self) -> bool:
-        """Whether the group has springs on angles that forget full turns."""
+        """Whether the group has springs on angles that are known modulo 2 pi only."""
         return self.stiffness is not None and parts.forgets_turns(self.joint, self.number[0])
 
     @property
     def nearest(self) -> Any:
-        """The rest positions (k,) in rad of springs on angles that forget full turns."""
+        """The rest angles (k,) in rad of springs on angles that are known modulo 2 pi only, or None."""
         return self.rest if self.forgets else None
 
     def lost(self, s: Array, ends: Any) -> Array:
-        """Return whether an angle ends half a turn from the rest position of its spring (k,)."""
+        """Return whether an angle ends half a turn from the rest angle of its spring (k,)."""
         return ends(parts.nearest_turn(s[:, 0] - self.rest)) & (self.stiffness != 0.0)
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
-        """Returns the torque in N m or the force in N."""
+        """Return the torque in N m or the force in N."""
         return jnp.stack([self.force + times(self.gain, u)]) - (0.0 if self.stiffness is None else self.stiffness * (s - self.rest))
 
     def energy(self, s: Array) -> Any:
-        """Returns the potential of the spring in J, along a slide that of the constant force as well."""
+        """Return the potential energy of the spring in J; for a slide, add that of the constant force."""
         spring = jnp.zeros_like(s[0]) if self.stiffness is None else 0.5 * self.stiffness * (s[0] - self.rest) ** 2
         return spring if self.turns[0] else spring - self.force * s[0]
 
@@ -208,23 +213,23 @@ class CoordinateForce(SpatialDriven):
 class Motor(GearedMotor, SpatialForce):
     """A motor with a gear in a joint: ratio (torque + gain u[input]), and the inertia of its rotor times ratio^2.
 
-    The rotor turns with the coordinate of the joint alone, ratio times as fast; its spin about axes that turn with the bodies is left out,
-    as is usual for small rotors behind large ratios.
+    The rotor turns with the joint coordinate alone, ratio times as fast. Its spin about axes that turn with
+    the bodies is neglected, as is usual for small rotors with large gear ratios.
     """
 
     along: Any = fields.coordinate("which coordinate of the joint, such as slide or angle; left out: the first")
 
     @property
     def coordinate_name(self) -> str | None:
-        """The name of the coordinate that is driven, None for the first."""
+        """The name of the driven coordinate, or None for the first coordinate."""
         return self.along
 
     def unknown(self, names: Known) -> Iterable[str]:
-        """Yields a coordinate that the joint does not have."""
+        """Yield an error if the joint does not have the coordinate."""
         return unknown_coordinate(self.joint, self.along, names)
 
     def resolved(self, joints: Mapping[str, Any]) -> describe.Force:
-        """Returns the effort along the coordinate of the named joint."""
+        """Return the effort along the coordinate of the named joint."""
         geared = JointForce(self.name, self.joint, self.ratio * self.torque, self.input, self.ratio * self.gain, self.along)
         return geared.resolved(joints)
 
@@ -233,7 +238,7 @@ class Motor(GearedMotor, SpatialForce):
 class Torque(SpatialDriven):
     """A torque on b, with its reaction on a; its direction is fixed in the world, or in b with `body_frame`.
 
-    It is torque + u[input] direction in N m; without `input` it is constant.
+    It is torque + u[input] direction in N m; without `input`, it is constant.
     """
 
     resists: ClassVar[bool] = False
@@ -248,11 +253,11 @@ class Torque(SpatialDriven):
 
     @property
     def conserves_energy(self) -> bool:
-        """False: a torque of fixed direction has no potential."""
+        """False, because a torque with fixed direction has no potential."""
         return False
 
     def resolved(self, joints: Mapping[str, Any]) -> describe.Force:
-        """Returns the torque in the world or in the body."""
+        """Return the torque with fixed direction in the world or in the body."""
         kind = BodyTorque if self.body_frame else WorldTorque
         return kind(self.name, self.a, self.b, self.torque, self.input, self.direction)
 
@@ -274,11 +279,11 @@ class WorldTorque(SpatialDriven):
     direction: Any = fields.components("the torque of the input", "N m", value=(1.0, 0.0, 0.0))
 
     def rate(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
-        """Returns the angular velocity of b against a in the world, in rad/s."""
+        """Return the angular velocity of b relative to a in the world, in rad/s."""
         return parts.spin(a, b, moving_a, moving_b)
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
-        """Returns the torque in N m."""
+        """Return the torque in N m."""
         return self.torque + times(self.direction, u)
 
 
@@ -287,7 +292,7 @@ class BodyTorque(WorldTorque):
     """A torque on b of fixed direction in b, with its reaction on a: torque + u[input] direction in the frame of b, in N m."""
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
-        """Returns the torque in the world, in N m."""
+        """Return the torque in the world, in N m."""
         return b.direction(self.torque + times(self.direction, u)).array()
 
 
@@ -304,15 +309,15 @@ class RotationalDamper(SpatialForce):
 
     @property
     def conserves_energy(self) -> bool:
-        """Whether it does not damp."""
+        """Whether the damping is zero."""
         return self.damping == 0.0
 
     def rate(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
-        """Returns the angular velocity of b against a in the world, in rad/s."""
+        """Return the angular velocity of b relative to a in the world, in rad/s."""
         return parts.spin(a, b, moving_a, moving_b)
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
-        """Returns the torque in the world, in N m."""
+        """Return the torque in the world, in N m."""
         return -self.damping * rate
 
 
@@ -320,9 +325,10 @@ class RotationalDamper(SpatialForce):
 class RotationalSpring(SpatialForce):
     """A spring against the rotation of b relative to a about any axis: the stiffness of a ball joint.
 
-    With phi the rotation vector of that rotation, from the axes of the spring in a to those in b, the energy is stiffness |phi|^2 / 2 and
-    the torque on b -stiffness phi. What is measured is |phi|^2 / 2, differentiable at rest. At half a turn the torque
-    jumps, in all coordinates: the status is OUT_OF_RANGE from 0.2 rad before.
+    With phi the rotation vector from the spring axes in a to the spring axes in b, the energy is stiffness
+    |phi|^2 / 2 and the torque on b is -stiffness phi. The measure is |phi|^2 / 2, which is differentiable at
+    rest. At half a turn the torque jumps, in all coordinates: the status is OUT_OF_RANGE within 0.2 rad of
+    half a turn.
     """
 
     name: Name = fields.name("force")
@@ -333,26 +339,29 @@ class RotationalSpring(SpatialForce):
     stiffness: Number = fields.number("the stiffness", "N m/rad", value=0.0, at_least=0.0, required=True)
 
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns |phi|^2 / 2 in rad^2."""
+        """Return |phi|^2 / 2 in rad^2."""
         axes = [[parts.axis_a(self, a, i).dot(parts.axis_b(self, b, k)) for k in range(3)] for i in range(3)]
         phi = quat_log(matrix_quaternion(jnp.stack([jnp.stack(row) for row in axes])))
         return (0.5 * jnp.sum(phi * phi),)
 
     @property
     def forgets(self) -> bool:
-        """True: the rotation vector jumps to its negative at half a turn."""
+        """True, because the rotation vector changes sign at half a turn."""
         return True
 
     def lost(self, s: Array, ends: Any) -> Array:
-        """Return whether rotations are near half a turn (k,); the angle alone does not show whether a step passes it."""
+        """Return whether rotations are near half a turn (k,).
+
+        The angle alone does not show whether a step passes half a turn.
+        """
         return ends(jnp.sqrt(2.0 * s[:, 0])) & (self.stiffness != 0.0)
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
-        """Returns the derivative of the energy with the other sign, in N m."""
+        """Return the negative derivative of the energy, in N m."""
         return -self.stiffness * jnp.ones_like(s)
 
     def energy(self, s: Array) -> Any:
-        """Returns the elastic energy in J."""
+        """Return the elastic energy in J."""
         return self.stiffness * s[0]
 
 
@@ -361,7 +370,7 @@ class Drag(DragOnBody, SpatialForce):
     """The resistance of the surroundings to a point of a body: -(linear + quadratic |v|) v, with v its velocity in the world."""
 
     def resolved(self, joints: Mapping[str, Any]) -> describe.Force:
-        """Returns the drag with its body as the second of two."""
+        """Return the drag with the body as `b`."""
         return PointDrag(self.name, GROUND, self.body, self.at, self.point, self.linear, self.quadratic)
 
 
@@ -374,8 +383,9 @@ class PointDrag(DragOnPoint, SpatialForce):
 class Bushing(SpatialForce):
     """A block of rubber between two bodies: springs and dampers along and about the axes of the joint that it is.
 
-    Its axes are those of body a, or the columns of `axes_a` in it; gaps are measured along them. Rotations are those of `Weld`, sin(angle)
-    times the axis. At the start it is not strained.
+    The bushing axes are the axes of body a, or the columns of `axes_a` in a; gaps are measured along them.
+    Rotations are measured as in `Weld`: sin(angle) times the rotation axis. The bushing is unstrained at the
+    start.
     """
 
     name: Name = fields.name("force")
@@ -393,21 +403,21 @@ class Bushing(SpatialForce):
 
     @property
     def conserves_energy(self) -> bool:
-        """Whether it is not damped."""
+        """Whether the bushing has no damping."""
         return not any((*self.damping, *self.rotational_damping))
 
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the gap along the axes in m and the rotation about them in rad."""
+        """Return the gap along the axes in m and the rotation about them in rad."""
         return *(parts.slide(self, a, b, k) for k in range(3)), *parts.rotation(self, a, b)
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
-        """Returns forces in N and torques in N m."""
+        """Return forces in N and torques in N m."""
         stiffness = jnp.concatenate([self.stiffness, self.rotational_stiffness])
         damping = jnp.concatenate([self.damping, self.rotational_damping])
         return -stiffness * s - damping * rate
 
     def energy(self, s: Array) -> Any:
-        """Returns the elastic energy in J."""
+        """Return the elastic energy in J."""
         return 0.5 * jnp.sum(jnp.concatenate([self.stiffness, self.rotational_stiffness]) * s**2)
 
 

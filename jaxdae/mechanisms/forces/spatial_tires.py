@@ -1,14 +1,15 @@
-"""Forces of the ground on wheels in space that slip: tires of thin discs on terrain.
+"""Tire forces of thin discs that slip on terrain in space.
 
-A `SlidingDisc` holds the height of a wheel and nothing else. With its contact p, the direction t in which it rolls, l = n x t to the
-left of it, and c the velocity of the material point of the wheel at p, its tire sees
+A `SlidingDisc` constrains only the height of a wheel. With its contact p, rolling direction t, l = n x t to
+the left of t, and c the velocity of the material point of the wheel at p, its tire has the inputs
 
     w_x = t . c,      w_y = l . c,      v_x = t . (velocity of the center),      rim speed V_r = v_x - w_x,
 
-and answers with F_x along t and F_y along l at p, by the laws of `jaxdae.mechanisms.forces.tires`. The wheel is the body that spins, so
-that F_x turns it as well: virtual work does both.
+and returns F_x along t and F_y along l at p, by the laws of `jaxdae.mechanisms.forces.tires`. The wheel is
+the spinning body, so F_x also turns it, by virtual work.
 
-The normal load F_z is a number here. That of a moving vehicle is the multiplier of the height row, `jaxdae.vehicles.HeightLoads`.
+Here the normal load F_z is a number. The normal load of a moving vehicle is the multiplier of the height row,
+`jaxdae.vehicles.HeightLoads`.
 """
 
 from __future__ import annotations
@@ -49,27 +50,27 @@ class TerrainContact(describe.Force):
 
     @property
     def key(self) -> str:
-        """The name of the group that the element belongs to: by the kind of terrain."""
+        """The name of the element's group, from the terrain type."""
         wheel: Any = self.joint
         return f"{self.type_key()}_{type(wheel.terrain).__name__.lower()}"
 
     def touch(self, a: Frame, b: Frame) -> Touch:
-        """Returns the contact of the wheel."""
+        """Return the contact of the wheel."""
         wheel: Any = self.joint
         return wheel.touch(a, b)
 
     def rate(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
-        """Returns w_x, w_y and v_x in m/s."""
+        """Return w_x, w_y and v_x in m/s."""
         rows = self.touch(a, b).of_tire()
         return tuple(e.dot(moving_b.at(b, place) - moving_a.at(a, place)) for e, place in rows)
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
-        """Returns F_x and F_y in N, and zero."""
+        """Return F_x and F_y in N, and zero."""
         force_x, force_y = self.forces(rate[0], rate[1], rate[2])
         return jnp.stack([force_x, force_y, jnp.zeros_like(force_x)])
 
     def forces(self, slip_x: Any, slip_y: Any, speed: Any) -> tuple[Any, Any]:
-        """Returns F_x and F_y in N from slip speeds w_x, w_y and the speed v_x in m/s."""
+        """Return F_x and F_y in N from slip speeds w_x, w_y and the speed v_x in m/s."""
         raise NotImplementedError(f"{type(self).__name__}.forces")
 
 
@@ -99,7 +100,7 @@ class MagicFormulaOnTerrain(TerrainContact):
 
 
 class TireOnWheel(describe.Force):
-    """A tire of a wheel on terrain as it is described."""
+    """Base class of tire descriptions for wheels on terrain."""
 
     space: ClassVar[Plane | Space] = SPACE
     contact: ClassVar[type[TerrainContact]]
@@ -109,19 +110,19 @@ class TireOnWheel(describe.Force):
 
     @property
     def conserves_energy(self) -> bool:
-        """False: slip takes energy."""
+        """False, because slip dissipates energy."""
         return False
 
     def unknown(self, names: Known) -> Iterable[str]:
-        """Yields a wheel that there is not."""
+        """Yield an error if the wheel does not exist."""
         if not isinstance(self.wheel, str) or self.wheel not in names.coordinates:
             yield f"wheel is {said(self.wheel)}, which is no joint{hint(self.wheel, list(names.coordinates))}"
 
     def resolved(self, joints: Mapping[str, Any]) -> describe.Force:
-        """Returns the tire between the terrain and its wheel.
+        """Return the tire between the terrain and its wheel.
 
         Raises:
-            ValueError: a joint that is no `SlidingDisc`.
+            ValueError: if the joint is not a `SlidingDisc`.
         """
         wheel = joints[self.wheel]
         if not isinstance(wheel, SlidingDisc):

@@ -1,4 +1,4 @@
-"""Tendons over joints, as a user describes them; what they do is in `jaxdae.mechanisms.tendons`."""
+"""User descriptions of tendons over joints; `jaxdae.mechanisms.tendons` implements them."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ from jaxdae.mechanisms.values import concrete, is_there
 class Tendon(Force):
     """A tendon over joints: its length L is a weighted sum of their coordinates, and what acts along it pulls on each by its weight.
 
-    With its rate V = L' it has the effort, of which each coordinate feels its weight times as much,
+    With rate V = L', the tendon has the effort
 
         -stiffness (L - L0) - damping V - friction tanh(V / friction_speed)
         + ratio clip((g0 + g1 ratio L + g2 ratio V) clip(u) + b0 + b1 ratio L + b2 ratio V).
 
-    L0 is the nearest length between `slack_from` and `slack_to`, where the spring is without force. The second line is the actuator of
-    `Actuator`, with its `gain` g, `bias` b and bounds. Of each joint it is the first coordinate that counts; angles count full turns where
-    they are coordinates, in `Joints()` those of the tree. Elsewhere in space, an effort that depends on L jumps at half a turn of an
-    angle: the status is OUT_OF_RANGE from 0.2 rad before.
+    Each joint coordinate receives this effort times its weight. L0 is the point nearest to L between
+    `slack_from` and `slack_to`, where the spring has no force. The second line is the actuator law of
+    `Actuator`, with its `gain` g, `bias` b and bounds. Each joint contributes its first coordinate. Angles
+    that are coordinates count full turns; in `Joints()` these are the angles of the tree. For other angles in
+    space, an effort that depends on L jumps at half a turn: the status is OUT_OF_RANGE within 0.2 rad of half
+    a turn.
     """
 
     name: Name = fields.name("force")
@@ -67,15 +69,15 @@ class Tendon(Force):
 
     @property
     def conserves_energy(self) -> bool:
-        """Whether it is a spring alone."""
+        """Whether the tendon is a spring alone."""
         return self.input is None and not any(is_there(x) for x in (self.damping, self.friction, self.bias))
 
     def unknown(self, names: Known) -> Iterable[str]:
-        """Yields weights that are not one for each joint."""
+        """Yield an error unless there is one weight per joint."""
         return one_each(self.joints, self.weights, "weights")
 
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
-        """Yields bounds in the wrong order, and feedback that is not three numbers."""
+        """Yield errors for bounds in the wrong order, and for feedback that does not have three numbers."""
         for least, most in (("slack_from", "slack_to"), ("least_force", "most_force"), ("least_input", "most_input")):
             low, high = (None if (x := getattr(self, name)) is None else concrete(x) for name in (least, most))
             if low is not None and high is not None and np.any(low > high):

@@ -1,30 +1,38 @@
-"""Forces of the ground on wheels that slip, in the plane.
+"""Tire forces of wheels that slip, in the plane.
 
-With the velocity v of the place of a wheel, its heading e, n to the left of it, radius r and spin phi', a tire sees
+With v the velocity of the wheel position, e the heading, n to the left of e, r the radius and phi' the spin,
+a tire has the inputs
 
-    v_x = e . v,      v_y = n . v,      rim speed V_r = r phi' (v_x of a wheel that rolls freely),
-    w_x = v_x - V_r,  w_y = v_y         slip speeds: what the rows of a `Wheel` hold at zero,
-
-    slip ratio    kappa = (V_r - v_x) / |v_x|,           positive where the wheel drives,
-    slip angle    alpha = atan(v_y / |v_x|),             positive where it moves to its left,
+    v_x = e . v,      v_y = n . v,      rim speed V_r = r phi' (v_x for a wheel that rolls freely),
+    w_x = v_x - V_r,  w_y = v_y         slip speeds, which the rows of a `Wheel` hold at zero,
+    slip ratio    kappa = (V_r - v_x) / |v_x|,           positive for a driving wheel,
+    slip angle    alpha = atan(v_y / |v_x|),             positive for motion to the left,
     theoretical   sigma_x = (V_r - v_x) / |V_r|,  sigma_y = v_y / |V_r|,
 
-and answers with F_x along e, of the sign of kappa, and F_y along n, against alpha (ISO 8855). F_x turns the rotor back by r F_x.
+and returns F_x along e, with the sign of kappa, and F_y along n, opposing alpha (ISO 8855). F_x acts back on
+the rotor with r F_x.
 
-    ViscousTire      F_x = -c_x w_x,  F_y = -c_y w_y:  the rows relaxed, lam = -c w; hard as c grows
-    LinearTire       F_x = C_kappa kappa,  F_y = -C_alpha (v_y - steer v_x) / |v_x|, at most friction times load
-    BrushTire        |F| = mu F_z (3 t - 3 t^2 + t^3), t = C |sigma| / (3 mu F_z), all of mu F_z from t = 1; along (sigma_x, -sigma_y)
-    MagicFormulaTire F = F_z sin(C atan(B s - E (B s - atan(B s)))) (D_x kappa, -D_y tan alpha) / s, s^2 = kappa^2 + tan^2 alpha
+    ViscousTire      F_x = -c_x w_x,  F_y = -c_y w_y:  the rows relaxed, lam = -c w; stiff for large c
+    LinearTire       F_x = C_kappa kappa,  F_y = -C_alpha (v_y - steer v_x) / |v_x|, at most friction times
+    load
+    BrushTire        |F| = mu F_z (3 t - 3 t^2 + t^3), t = C |sigma| / (3 mu F_z), all of mu F_z from t = 1;
+    along (sigma_x, -sigma_y)
+    MagicFormulaTire F = F_z sin(C atan(B s - E (B s - atan(B s)))) (D_x kappa, -D_y tan alpha) / s, s^2 =
+    kappa^2 + tan^2 alpha
 
-The brush with parabolic pressure is Fiala's tire. The last two share one curve between both directions, so that combined forces stay in a
-circle, or in an ellipse with half axes D_x F_z and D_y F_z.
+The brush model with parabolic pressure is Fiala's tire. The last two laws use a single curve for both
+directions, so that combined forces stay within a circle, or within an ellipse with half axes D_x F_z and D_y
+F_z.
 
-Slips are velocities over a speed, and have no meaning at rest. Below `slow` the speed V under them is (V^2 + slow^2) / (2 slow), at least
-slow / 2 and with a continuous derivative: a tire is viscous there, c = C / V, and stops a vehicle instead of dividing by zero. Above it
-nothing is changed. Modes of tires decay at the rate C / (m V): an explicit method needs steps below 2.8 m V / C (Runge-Kutta of order 4).
+Slips are velocities divided by a speed, and are undefined at rest. Below `slow`, the speed V in the
+denominator is replaced by (V^2 + slow^2) / (2 slow), which is at least slow / 2 and has a continuous
+derivative. There, a tire is viscous, c = C / V, and stops a vehicle without a division by zero. Above `slow`,
+the law is unchanged. Tire modes decay at the rate C / (m V): an explicit method needs steps below 2.8 m V / C
+(Runge-Kutta of order 4).
 
 References:
-    H. B. Pacejka, "Tire and Vehicle Dynamics", chapters 1, 3 and 4. E. Fiala, VDI-Zeitschrift 96 (1954). ISO 8855:2011.
+    H. B. Pacejka, "Tire and Vehicle Dynamics", chapters 1, 3 and 4. E. Fiala, VDI-Zeitschrift 96 (1954). ISO
+    8855:2011.
 """
 
 from __future__ import annotations
@@ -45,11 +53,13 @@ from jaxdae.mechanisms.joints.wheels import contact_velocity
 from jaxdae.mechanisms.kinds import GROUND
 
 SLOW = 0.1
-"""The speed in m/s below which slips are those of a viscous tire."""
+"""Speed in m/s below which the tire laws are viscous."""
 
 
 def magic_formula(slip: Any, stiffness: Any, shape: Any, peak: Any, curvature: Any) -> Any:
-    """Returns D sin(C atan(B s - E (B s - atan(B s)))), the force over the load at a slip s; its slope at zero is B C D.
+    """Return D sin(C atan(B s - E (B s - atan(B s)))), the force divided by the load at a slip s.
+
+    The slope at zero is B C D.
 
     Args:
         slip: kappa or tan(alpha).
@@ -63,22 +73,22 @@ def magic_formula(slip: Any, stiffness: Any, shape: Any, peak: Any, curvature: A
 
 
 def brush_forces(sigma_x: Any, sigma_y: Any, stiffness: Any, friction: Any, load: Any) -> tuple[Any, Any]:
-    """Returns F_x and F_y in N of a brush with the same stiffness in both directions; F_y is against sigma_y.
+    """Return F_x and F_y in N of a brush with the same stiffness in both directions; F_y opposes sigma_y.
 
     Args:
-        sigma_x: theoretical slip along the heading, positive where the wheel drives.
-        sigma_y: theoretical slip to the left of it; tan(alpha) of a wheel that rolls freely.
+        sigma_x: theoretical slip along the heading, positive for a driving wheel.
+        sigma_y: theoretical slip to the left of the heading; tan(alpha) for a wheel that rolls freely.
         stiffness: C in N, the slope at zero.
         friction: mu.
         load: F_z in N.
     """
     slip = _length(sigma_x, sigma_y)
-    # A wheel that carries nothing, or is pulled at, has no force, at rest neither.
+    # A wheel with zero or negative load has no force, including at rest.
     loaded = friction * load > 0.0
     most: Any = jnp.where(loaded, friction * load, 0.0)
     some: Any = jnp.where(loaded, most, 1.0)
     t = jnp.minimum(stiffness * slip / (3.0 * some), 1.0)
-    # Over the slip, so that nothing is divided by zero at rest: 3 t - 3 t^2 + t^3 = t (3 - 3 t + t^2).
+    # Divide by the slip analytically, to avoid 0 / 0 at rest: 3 t - 3 t^2 + t^3 = t (3 - 3 t + t^2).
     sliding = (stiffness * slip >= 3.0 * most) & (slip > 0.0)
     safe: Any = jnp.where(sliding, slip, 1.0)
     sticking: Any = jnp.where(loaded, stiffness * (3.0 - 3.0 * t + t * t) / 3.0, 0.0)
@@ -87,7 +97,7 @@ def brush_forces(sigma_x: Any, sigma_y: Any, stiffness: Any, friction: Any, load
 
 
 def _length(x: Any, y: Any) -> Any:
-    """Returns the length of a vector; its derivative at zero is taken as zero."""
+    """Return the length of a vector; its derivative at zero is defined as zero."""
     square = x * x + y * y
     apart = square > 0.0
     safe: Any = jnp.where(apart, square, 1.0)
@@ -95,7 +105,7 @@ def _length(x: Any, y: Any) -> Any:
 
 
 def regularized(speed: Any, slow: Any) -> Any:
-    """Returns |V| where it is above `slow`, else (V^2 + slow^2) / (2 slow), in m/s."""
+    """Return |V| if it is above `slow`, else (V^2 + slow^2) / (2 slow), in m/s."""
     return jnp.where(jnp.abs(speed) > slow, jnp.abs(speed), (speed * speed + slow * slow) / (2.0 * slow))
 
 
@@ -118,19 +128,19 @@ class Contact(Driven):
     driven: Number = fields.number("one where the rim has a speed of its own", value=0.0)
 
     def rate(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
-        """Returns w_x without what an input adds to the rim speed, w_y, and v_x, in m/s."""
+        """Return w_x without the contribution of an input to the rim speed, w_y, and v_x, in m/s."""
         along, across = contact_velocity(self, b, moving_b)
-        # A wheel that rolls freely has no slip along its heading.
+        # A freely rolling wheel has no slip along its heading.
         return self.driven * (along - self.radius * moving_a.angle - self.rim_speed), across, along
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
-        """Returns F_x and F_y in N, and zero."""
+        """Return F_x and F_y in N, and zero."""
         slip_x = rate[0] - times(self.gain, self.driven * u)
         force_x, force_y = self.forces(slip_x, rate[1], rate[2])
         return jnp.stack([force_x, force_y, jnp.zeros_like(force_x)])
 
     def forces(self, slip_x: Any, slip_y: Any, speed: Any) -> tuple[Any, Any]:
-        """Returns F_x and F_y in N from slip speeds w_x, w_y and the speed v_x in m/s."""
+        """Return F_x and F_y in N from slip speeds w_x, w_y and the speed v_x in m/s."""
         raise NotImplementedError(f"{type(self).__name__}.forces")
 
 
@@ -154,11 +164,11 @@ class Tire(Force):
 
     @property
     def conserves_energy(self) -> bool:
-        """False: slip takes energy."""
+        """False, because slip dissipates energy."""
         return False
 
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
-        """Yields a spin without radius, and two ways to give the speed of the rim."""
+        """Yield errors for a spin without radius, a radius without spin, and a rim speed given twice."""
         tire: Any = self
         if tire.spin is not None and tire.radius is None:
             yield f"has the spin {tire.spin!r} and no radius: give the radius in m"
@@ -168,7 +178,7 @@ class Tire(Force):
             yield "has a spin, and a rim_speed or an input besides: the rotor says how fast the rim is"
 
     def resolved(self, joints: Mapping[str, Any]) -> Force:
-        """Returns the tire between the rotor or the ground and its body."""
+        """Return the tire between the rotor or the ground and its body."""
         tire: Any = self
         driven = tire.spin is not None or tire.rim_speed is not None or tire.input is not None
         return self.contact(
@@ -195,7 +205,7 @@ class ViscousContact(Contact):
     lateral: Number = fields.number("c_y", "N s/m", value=0.0)
 
     def forces(self, slip_x: Any, slip_y: Any, speed: Any) -> tuple[Any, Any]:
-        """Returns -c_x w_x and -c_y w_y."""
+        """Return -c_x w_x and -c_y w_y."""
         return -self.longitudinal * slip_x, -self.lateral * slip_y
 
 
@@ -210,9 +220,9 @@ class LinearContact(Contact):
     slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW)
 
     def forces(self, slip_x: Any, slip_y: Any, speed: Any) -> tuple[Any, Any]:
-        """Returns C_kappa kappa and -C_alpha (v_y - steer v_x) / |v_x|, shortened to the largest force where there is one."""
+        """Return C_kappa kappa and -C_alpha (v_y - steer v_x) / |v_x|, limited to the largest force."""
         under = regularized(speed, self.slow)
-        # The steered wheel moves to its left by v_y - steer v_x: nothing at rest, and to the other side backward.
+        # The steered wheel moves to its left by v_y - steer v_x: zero at rest, and opposite in reverse.
         force_x, force_y = -self.longitudinal * slip_x / under, -self.lateral * (slip_y - self.steer * speed) / under
         size = _length(force_x, force_y)
         limited = (self.most > 0.0) & (size > self.most)
@@ -230,7 +240,7 @@ class BrushContact(Contact):
     slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW)
 
     def forces(self, slip_x: Any, slip_y: Any, speed: Any) -> tuple[Any, Any]:
-        """Returns the forces at the theoretical slips."""
+        """Return the forces at the theoretical slips."""
         under = regularized(speed - slip_x, self.slow)
         return brush_forces(-slip_x / under, slip_y / under, self.stiffness, self.friction, self.load)
 
@@ -248,7 +258,7 @@ class MagicFormulaContact(Contact):
     slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW)
 
     def forces(self, slip_x: Any, slip_y: Any, speed: Any) -> tuple[Any, Any]:
-        """Returns the forces at the slips kappa and tan(alpha)."""
+        """Return the forces at the slips kappa and tan(alpha)."""
         under = regularized(speed, self.slow)
         kappa, tangent = -slip_x / under, slip_y / under
         slip = _length(kappa, tangent)

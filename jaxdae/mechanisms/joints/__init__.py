@@ -1,1 +1,1 @@
-"""The types of joints, one class each."""
+"""Joint types, one class per type."""

@@ -1,7 +1,8 @@
-"""Velocities that a mechanism of first order is driven by: each is a row that holds it at an input, rate = u[k].
+"""Driven velocities of a first-order mechanism: each drive is a row that sets a velocity to an input.
 
-They say what is actuated: spins of wheels, angles of kingpins, the speed of a point, the yaw rate of a body. A dynamic mechanism does not
-see them; its motors are forces. How much a wheel slips may be an input, too.
+With the velocity named rate, the row is rate = u[k]. Drives name the actuated quantities: wheel spins,
+kingpin angles, the speed of a point, the yaw rate of a body. The slip angle or slip ratio of a wheel may also
+be an input. A dynamic mechanism ignores drives; its actuators are forces.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from jaxdae.mechanisms.values import hint, said
 
 
 class Drive(Joint):
-    """A type of velocity that is driven."""
+    """Base class of driven velocities."""
 
     velocity_rows: ClassVar[dict[str, str]] = {"rate": ""}
 
     slips: ClassVar[str] = ""
-    """The number of a wheel that is an input in place of a velocity."""
+    """Name of the wheel quantity that the input replaces; empty if the drive sets a velocity."""
 
     @property
     def unit(self) -> str:
@@ -43,7 +44,7 @@ class BodyTurn(Drive):
     b: BodyName = fields.body("the body or rotor that turns")
 
     def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
-        """Returns the angular velocity in rad/s."""
+        """Return the angular velocity in rad/s."""
         return (moving_b.angle,)
 
 
@@ -64,7 +65,7 @@ class PointSpeed(Drive):
         return "m/s"
 
     def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
-        """Returns the speed in m/s."""
+        """Return the speed in m/s."""
         return (contact_velocity(self, b, moving_b)[0],)
 
 
@@ -80,7 +81,7 @@ class CoordinateRate(Drive):
 
     @property
     def key(self) -> str:
-        """The name of the group that the element belongs to: by the joint and its coordinate."""
+        """The name of the element's group, from the joint type and the coordinate index."""
         return f"coordinate_rate_{self.joint.type_key()}_{self.number[0]}"
 
     @property
@@ -89,7 +90,7 @@ class CoordinateRate(Drive):
         return f"{list(self.joint.coordinates.values())[self.number[0]]}/s"
 
     def velocity_residual(self, a: Any, b: Any, moving_a: Any, moving_b: Any, t: Any) -> Rows:
-        """Returns the rate in rad/s or m/s."""
+        """Return the rate in rad/s or m/s."""
 
         def coordinate(a: Any, b: Any) -> Any:
             return self.joint.coordinate(a, b, t)[self.number[0]]
@@ -105,12 +106,12 @@ class SpinRate(Drive):
     spin: Any = fields.rotor("the rotor that is turned")
 
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
-        """Yields a missing rotor."""
+        """Yield an error if the rotor is missing."""
         if self.spin is None:
             yield "needs a spin: the name of the Rotor that is turned"
 
     def resolved(self, joints: Mapping[str, Any]) -> Joint:
-        """Returns the angular velocity of the rotor."""
+        """Return a drive of the rotor's angular velocity."""
         return BodyTurn(self.name, GROUND, self.spin)
 
 
@@ -122,7 +123,7 @@ class YawRate(Drive):
     body: BodyName = fields.body("the body that is turned", ground=False)
 
     def resolved(self, joints: Mapping[str, Any]) -> Joint:
-        """Returns the angular velocity of the body."""
+        """Return a drive of the body's angular velocity."""
         return BodyTurn(self.name, GROUND, self.body)
 
 
@@ -130,7 +131,8 @@ class YawRate(Drive):
 class Speed(Drive):
     """The speed of a point of a body along an axis that is fixed in the body, in m/s.
 
-    The `axis` is a direction in the world at the start pose with `at`, in the frame of the body with `point`.
+    With `at`, `axis` is a direction in the world at the start pose. With `point`, it is a direction in the
+    frame of the body.
     """
 
     name: Name = fields.name("drive")
@@ -140,7 +142,7 @@ class Speed(Drive):
     point: Place = fields.point("the point", "body", "at")
 
     def resolved(self, joints: Mapping[str, Any]) -> Joint:
-        """Returns the speed with its body as the second of two."""
+        """Return the speed drive with the body as `b`."""
         return PointSpeed(self.name, GROUND, self.body, self.axis, self.at, self.point)
 
 
@@ -153,23 +155,24 @@ class JointRate(Drive):
     along: Any = fields.coordinate("which coordinate of the joint, such as slide or angle; left out: the first")
 
     def unknown(self, names: Known) -> Iterable[str]:
-        """Yields a coordinate that the joint does not have."""
+        """Yield an error if the joint does not have the coordinate."""
         return unknown_coordinate(self.joint, self.along, names)
 
     def resolved(self, joints: Mapping[str, Any]) -> Joint:
-        """Returns the rate of the coordinate of the named joint."""
+        """Return a drive of the named joint's coordinate."""
         joint = joints[self.joint]
         number = 0 if self.along is None else list(joint.coordinates).index(self.along)
         return CoordinateRate(self.name, joint.a, joint.b, joint, number)
 
 
 class _Slip(Drive):
-    """A number of a wheel that is an input: its row is held at what the input says, and there is no further one."""
+    """A wheel quantity that is an input: it replaces a parameter of the wheel's row and adds no row."""
 
     def unknown(self, names: Known) -> Iterable[str]:
-        """Yields a wheel that there is not, or that has no such row."""
+        """Yield an error if the wheel does not exist."""
         drive: Any = self
-        # Whether a joint has the number is known where the mechanism is built, from the rows that its wheels have.
+        # The build checks whether the joint has this quantity, because only then are the rows of the wheels
+        # known.
         if not isinstance(drive.wheel, str) or drive.wheel not in names.coordinates:
             yield f"wheel is {said(drive.wheel)}, which is no joint{hint(drive.wheel, list(names.coordinates))}"
 
@@ -200,9 +203,9 @@ class SlipRatio(_Slip):
 
     @property
     def unit(self) -> str:
-        """The unit of the ratio: it has none."""
+        """The unit of the ratio, which is dimensionless."""
         return ""
 
 
 DRIVES: dict[str, tuple[type[Drive], ...]] = {"plane": (SpinRate, YawRate, Speed, JointRate, SlipAngle, SlipRatio), "space": (JointRate,)}
-"""What can be driven in each space."""
+"""The drives that are available in each space."""

@@ -1,13 +1,14 @@
-"""What acts along the coordinates of a joint: a spring, damping, dry friction, and the inertia of a motor.
+"""Springs, damping, dry friction and motor inertia (armature) along the coordinates of a joint.
 
 With s a coordinate of the joint, each coordinate has the effort
 
     e = -stiffness (s - rest) - damping s' - friction tanh(s' / friction_speed) - armature s'',
 
-on b with its reaction on a. The armature is the inertia of what turns with the coordinate alone, such as the rotor of a motor times the
-square of its gear ratio: its kinetic energy is armature s'^2 / 2. With s' = S v and s'' = S a + sigma it adds S^T armature S to the mass
-matrix and -S^T armature sigma to the forces. In joint coordinates S picks one velocity for a joint of the tree; elsewhere it ties two
-bodies together, so that the mass matrix is no longer one of single bodies.
+which acts on b, with its reaction on a. The armature is the inertia of parts that turn with the coordinate
+alone, such as a motor rotor: rotor inertia times the square of the gear ratio. Its kinetic energy is armature
+s'^2 / 2. With s' = S v and s'' = S a + sigma, it adds S^T armature S to the mass matrix and -S^T armature
+sigma to the forces. For a tree joint in joint coordinates, S selects one velocity. Otherwise S couples two
+bodies, so the mass matrix is no longer block diagonal by body.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from jaxdae.mechanisms.values import is_there
 
 
 def _at_start(joint: Any, a: Any, b: Any) -> Any:
-    """Returns the coordinates at the start pose; zero where nothing asks for them, because to measure all joints takes time."""
+    """Return the coordinates at the start pose, or zeros without a spring, to save measuring all joints."""
     count = len(joint.coordinates)
     measured = jnp.stack(joint.coordinate(a, b, None)) if is_there(joint.stiffness) else jnp.zeros((count,), joint.stiffness.dtype)
     return measured[0] if count == 1 else measured
@@ -39,15 +40,17 @@ def _at_start(joint: Any, a: Any, b: Any) -> Any:
 class WithElements(Joint):
     """A type of joint with coordinates, along which something may act.
 
-    `rest` counts the coordinate of the joint, as q does in joint coordinates; see docs/coordinates.md, "Zero of a joint coordinate".
+    `rest` is a value of the joint coordinate, as is q in joint coordinates; see docs/coordinates.md, "Zero of
+    a joint coordinate".
     """
 
     movable: ClassVar[bool] = True
 
     counts_turns: ClassVar[bool] = True
-    """Whether its angles count full turns when they are measured between frames; springs pull to the nearest turn where they do not.
+    """Whether angles count full turns when measured between frames. If not, springs pull to the nearest turn.
 
-    Near half a turn from rest, where such a spring jumps, the status is OUT_OF_RANGE."""
+    Near half a turn from rest, where such a spring jumps, the status is OUT_OF_RANGE.
+    """
 
     damping: Number = fields.per_coordinate("the damping", {"rad": "N m s/rad", "m": "N s/m"}, value=0.0, at_least=0.0)
     friction: Number = fields.per_coordinate("the dry friction", {"rad": "N m", "m": "N"}, value=0.0, at_least=0.0)
@@ -72,29 +75,29 @@ class WithElements(Joint):
 
     @property
     def acts(self) -> bool:
-        """Whether something acts along the coordinates of a group."""
+        """Whether a group has any effort along its coordinates."""
         return any(number is not None for number in (self.damping, self.friction, self.stiffness, self.armature))
 
     @property
     def springs(self) -> bool:
-        """Whether there are springs along the coordinates of a group."""
+        """Whether a group has springs along its coordinates."""
         return self.stiffness is not None
 
     @property
     def reflects(self) -> bool:
-        """Whether motors add to the inertia of the coordinates of a group."""
+        """Whether a group has armature along its coordinates."""
         return self.armature is not None
 
     def elements(self) -> dict[str, Any]:
-        """Returns what acts along the coordinates of an element of a group, by the names of the fields."""
+        """Return the spring, damping, friction and armature fields of a group by name."""
         return {name: getattr(self, name) for name in ("damping", "friction", "friction_speed", "stiffness", "rest", "armature")}
 
     def each(self, number: Any) -> Array:
-        """Returns a field of a group as a number for each coordinate (k, coordinates)."""
+        """Return a field of a group with one number per coordinate (k, coordinates)."""
         return number.reshape(-1, len(self.coordinates))
 
     def stretch(self, s: Array) -> Array:
-        """Returns by how much coordinates (k, coordinates) of a group differ from those at rest."""
+        """Return the deflections from rest of coordinates (k, coordinates) of a group."""
         ways = s - self.each(self.rest)
         if self.counts_turns:
             return ways
@@ -104,17 +107,28 @@ class WithElements(Joint):
 
     @property
     def forgets(self) -> bool:
-        """Whether a group has springs on angles that forget full turns."""
+        """Whether a group has springs on angles that are known modulo 2 pi only."""
         return self.stiffness is not None and not self.counts_turns and "rad" in self.coordinates.values()
 
     def lost(self, s: Array, ends: Any) -> Array:
-        """Return whether an angle ends half a turn from the rest position of its spring (k,), from coordinates (k, coordinates)."""
+        """Return whether an angle ends half a turn from the rest angle of its spring.
+
+        Args:
+            s: the coordinates (k, coordinates) of a group.
+            ends: maps deflections (k, coordinates) to whether each one is near half a turn.
+
+        Returns:
+            One flag per element (k,).
+        """
         turning = np.asarray([unit == "rad" for unit in self.coordinates.values()])
         return jnp.any(turning & ends(self.stretch(s)) & (self.each(self.stiffness) != 0.0), axis=1)
 
 
 def efforts(group: WithElements, pair: Pairs, motion: Kinematics, t: Any) -> Array:
-    """Returns what acts along the coordinates of a group (k, coordinates) in N and N m, without what the armature takes for S a."""
+    """Return the efforts along the coordinates of a group (k, coordinates) in N and N m.
+
+    The result omits the armature term in S a, which is part of the mass matrix.
+    """
     arguments = type(group).coordinate, group, pair, motion, t
     names = "stiffness", "damping", "friction", "friction_speed"
     numbers = {name: None if (own := getattr(group, name)) is None else group.each(own) for name in names}
@@ -127,6 +141,6 @@ def efforts(group: WithElements, pair: Pairs, motion: Kinematics, t: Any) -> Arr
 
 
 def energy(group: WithElements, pair: Pairs, motion: Kinematics, t: Any) -> Any:
-    """Returns the energy of the springs of a group in J."""
+    """Return the spring energy of a group in J."""
     stretch = group.stretch(fr.values(type(group).coordinate, group, pair, motion, t))
     return 0.5 * jnp.sum(group.each(group.stiffness) * stretch**2)

@@ -1,4 +1,4 @@
-"""What several types of joints and forces measure between two frames; `gap` and `distance` in the plane and in space."""
+"""Measures between two frames for joints and forces; `gap` and `distance` work in the plane and in space."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ import jax.numpy as jnp
 from jaxdae.geometry.planar import Frame
 
 NO_RADIUS = "a joint such as Prismatic lets b slide without turning"
-"""The remedy for a pinion with the radius zero."""
+"""The remedy for a pinion with radius zero."""
 
 
 def parallel(point: Any, angle: Any = 0.0) -> Frame:
-    """Returns the frame at a point of a body (2,), turned against it by an angle."""
+    """Return the frame at a point of a body (2,), rotated relative to the body by an angle."""
     return Frame.of_pose(point[0], point[1], jnp.asarray(angle, point.dtype))
 
 
 def turn(element: Any, a: Frame, b: Frame) -> Any:
-    """Returns the rotation of b against a in rad."""
+    """Return the rotation of b relative to a in rad."""
     return b.angle - a.angle
 
 
 def gap(element: Any, a: Any, b: Any) -> Any:
-    """Returns the vector from the element's point on a to its point on b, in the world."""
+    """Return the vector from the element's point on a to its point on b, in the world."""
     return b.point(element.point_b) - a.point(element.point_a)
 
 
 def along(element: Any, a: Frame, b: Frame) -> Any:
-    """Returns the component of the gap along the element's axis, which is fixed in a."""
+    """Return the component of the gap along the element's axis, which is fixed in a."""
     return gap(element, a, b).dot(a.direction(element.axis))
 
 
 def across(element: Any, a: Frame, b: Frame) -> Any:
-    """Returns the component of the gap normal to the element's axis."""
+    """Return the component of the gap normal to the element's axis."""
     return gap(element, a, b).dot(a.direction(element.axis).quarter_turn())
 
 
 def distance(element: Any, a: Any, b: Any) -> Any:
-    """Returns the length of the gap; its derivative at length zero is taken as zero."""
+    """Return the length of the gap; the derivative at length zero is defined as zero."""
     ends = gap(element, a, b)
     square = ends.dot(ends)
     apart = square > 0.0

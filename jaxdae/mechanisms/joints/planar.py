@@ -1,4 +1,4 @@
-"""The joints of planar mechanisms. `PLANAR_JOINTS` names all of them."""
+"""Joints of planar mechanisms. `PLANAR_JOINTS` lists all of them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from jaxdae.mechanisms.joints.wheels import WHEELS
 
 
 class Movable(WithElements):
-    """A type of joint with one coordinate."""
+    """A joint with one coordinate."""
 
     def prescribed(self, name: str, motion: Any) -> Joint:
-        """Returns the joint that makes the coordinate a function of time."""
+        """Return the joint that prescribes the coordinate as a function of time."""
         raise NotImplementedError(f"{type(self).__name__}.prescribed")
 
     def driven(self, name: str, force: Number, input: int | None, gain: Number) -> Any:
-        """Returns the force that acts along the coordinate."""
+        """Return the actuator force along the coordinate."""
         raise NotImplementedError(f"{type(self).__name__}.driven")
 
 
@@ -46,30 +46,30 @@ class Revolute(Movable):
     point_b: Place = fields.point("the joint", "b", "at")
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the gap between the points, in m."""
+        """Return the gap between the points, in m."""
         gap = parts.gap(self, a, b)
         return gap.x, gap.y
 
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the joint angle in rad."""
+        """Return the joint angle in rad."""
         return (parts.turn(self, a, b),)
 
     in_tree: ClassVar[bool] = True
 
     def steps(self) -> tuple[Step, ...]:
-        """Returns the turn about the point."""
+        """Return the rotation about the point."""
         return (axis(1.0, (0.0, 0.0), "angle", "rad"),)
 
     def joint_frames(self) -> tuple[Frame, Frame]:
-        """Returns frames at the points, parallel to those of the bodies."""
+        """Return the joint frames at the points, parallel to the body frames."""
         return parts.parallel(self.point_a), parts.parallel(self.point_b)
 
     def prescribed(self, name: str, motion: Any) -> PrescribedAngle:
-        """Returns the joint that makes the angle a function of time."""
+        """Return the joint that prescribes the angle as a function of time."""
         return PrescribedAngle(name, self.a, self.b, motion)
 
     def driven(self, name: str, force: Number, input: int | None, gain: Number) -> Torque:
-        """Returns the torque of a motor in the joint."""
+        """Return the motor torque at the joint."""
         return Torque(name, self.a, self.b, force, input, gain)
 
 
@@ -77,7 +77,8 @@ class Revolute(Movable):
 class Prismatic(Movable):
     """A slider: b moves along an axis fixed in a, without turning against a.
 
-    The `axis` is a direction in the world at the start pose with `at`, in the frame of a with `point_a` and `point_b`.
+    With `at`, `axis` is a direction in the world at the start pose. With `point_a` and `point_b`, it is a
+    direction in the frame of a.
     """
 
     rows: ClassVar[dict[str, str]] = {"normal": "m", "angle": "rad"}
@@ -93,29 +94,29 @@ class Prismatic(Movable):
     angle: Number = fields.at_start("the rotation of b against a", "rad", parts.turn, in_config=False)
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the distance from the line in m, and the relative rotation in rad."""
+        """Return the distance from the line in m, and the relative rotation in rad."""
         return parts.across(self, a, b), b.angle - a.angle - self.angle
 
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the slide along the axis in m."""
+        """Return the slide along the axis in m."""
         return (parts.along(self, a, b),)
 
     in_tree: ClassVar[bool] = True
 
     def steps(self) -> tuple[Step, ...]:
-        """Returns the slide along the axis."""
+        """Return the slide along the axis."""
         return (axis(0.0, self.axis, "slide", "m"),)
 
     def joint_frames(self) -> tuple[Frame, Frame]:
-        """Returns frames at the points, parallel to that of a."""
+        """Return the joint frames at the points, parallel to the frame of a."""
         return parts.parallel(self.point_a), parts.parallel(self.point_b, -self.angle)
 
     def prescribed(self, name: str, motion: Any) -> PrescribedSlide:
-        """Returns the joint that makes the slide a function of time."""
+        """Return the joint that prescribes the slide as a function of time."""
         return PrescribedSlide(name, self.a, self.b, self.axis, motion, self.at, self.point_a, self.point_b)
 
     def driven(self, name: str, force: Number, input: int | None, gain: Number) -> SlideForce:
-        """Returns the force of a motor in the joint."""
+        """Return the actuator force along the slide."""
         return SlideForce(name, self.a, self.b, self.axis, self.at, self.point_a, self.point_b, force, input, gain)
 
 
@@ -134,18 +135,18 @@ class Weld(Joint):
     angle: Number = fields.at_start("the rotation of b against a", "rad", parts.turn, in_config=False)
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the gap between the points in m, and the relative rotation in rad."""
+        """Return the gap between the points in m, and the relative rotation in rad."""
         gap = parts.gap(self, a, b)
         return gap.x, gap.y, b.angle - a.angle - self.angle
 
     in_tree: ClassVar[bool] = True
 
     def steps(self) -> tuple[Step, ...]:
-        """Returns nothing: no freedom."""
+        """Return an empty tuple, because a weld has no degrees of freedom."""
         return ()
 
     def joint_frames(self) -> tuple[Frame, Frame]:
-        """Returns frames at the points, parallel to that of a."""
+        """Return the joint frames at the points, parallel to the frame of a."""
         return parts.parallel(self.point_a), parts.parallel(self.point_b, -self.angle)
 
 
@@ -158,7 +159,7 @@ class Rod(RodBetweenPoints):
 class PointOnLine(Joint):
     """A pin in a slot: a point of b stays on a line that is fixed in a, and b turns freely.
 
-    The line goes through the point of a along `axis`, which is given as for `Prismatic`.
+    The line passes through the point of a along `axis`, which is specified as for `Prismatic`.
     """
 
     rows: ClassVar[dict[str, str]] = {"normal": "m"}
@@ -172,7 +173,7 @@ class PointOnLine(Joint):
     point_b: Place = fields.point("the joint", "b", "at")
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the distance from the line, in m."""
+        """Return the distance from the line, in m."""
         return (parts.across(self, a, b),)
 
 
@@ -190,7 +191,7 @@ class Gear(Joint):
     offset: Number = fields.at_start("theta_b - ratio theta_a", "rad", lambda gear, a, b: b.angle - gear.ratio * a.angle, in_config=False)
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the phase error in rad."""
+        """Return the phase error in rad."""
         return (b.angle - self.ratio * a.angle - self.offset,)
 
 
@@ -198,8 +199,9 @@ class Gear(Joint):
 class Skate(Joint):
     """A blade or a wheel that does not slip sideways: a point of b moves over a along `axis` only, which is fixed in b.
 
-    The row holds velocities back, not positions: on the ground -sin(theta) x' + cos(theta) y' = 0 for a blade along the x axis of b. The
-    `axis` is a direction in the world at the start pose with `at`, in the frame of b with `point_b`.
+    The row constrains velocity, not position: on the ground, -sin(theta) x' + cos(theta) y' = 0 for a blade
+    along the x axis of b. With `at`, `axis` is a direction in the world at the start pose. With `point_b`, it
+    is a direction in the frame of b.
     """
 
     velocity_rows: ClassVar[dict[str, str]] = {"normal": "m/s"}
@@ -212,7 +214,7 @@ class Skate(Joint):
     point_b: Place = fields.point("the blade", "b", "at")
 
     def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
-        """Returns the velocity of the blade across its axis over the ground beneath it, in m/s."""
+        """Return the blade velocity normal to its axis, relative to the point of a beneath it, in m/s."""
         place = b.point(self.point_b)
         slip = moving_b.at(b, place) - moving_a.at(a, place)
         return (slip.dot(b.direction(self.axis).quarter_turn()),)
@@ -222,10 +224,11 @@ class Skate(Joint):
 class RackAndPinion(Joint):
     """A pinion of b rolls on a rack of a without slip: its center moves along the rack as far as its rim turns.
 
-    The center is the point of b; `axis` is the direction of the rack, given as for `Prismatic`. With a positive radius the pinion is to
-    the left of the rack seen along the axis (a wheel on the ground, seen along the x axis), with a negative one to its right. Both
-    motions count from the start pose. The joint carries the force along the rack only: another one, such as `PointOnLine`, keeps the
-    center at its distance.
+    The center is the point of b. `axis` is the direction of the rack, specified as for `Prismatic`. With a
+    positive radius, the pinion is to the left of the rack when looking along the axis (a wheel on the ground,
+    looking along the x axis). With a negative radius, it is to the right. Both motions are measured from the
+    start pose. The joint transmits only the force along the rack. Another joint, such as `PointOnLine`, must
+    hold the center at its distance from the rack.
     """
 
     rows: ClassVar[dict[str, str]] = {"slip": "m"}
@@ -241,11 +244,11 @@ class RackAndPinion(Joint):
     offset: Number = fields.at_start("the slide and the turn", "m", lambda joint, a, b: joint.rolled(a, b), in_config=False)
 
     def rolled(self, a: Frame, b: Frame) -> Any:
-        """Returns the slide of the center along the rack plus the way of the rim, in m."""
+        """Return the slide of the center along the rack plus the rim travel, in m."""
         return parts.along(self, a, b) + self.radius * parts.turn(self, a, b)
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the slip of the rim on the rack in m; the multiplier is the force along the rack in N."""
+        """Return the slip of the rim on the rack in m; the multiplier is the force along the rack in N."""
         return (self.rolled(a, b) - self.offset,)
 
 

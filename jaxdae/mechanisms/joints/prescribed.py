@@ -1,4 +1,4 @@
-"""Coordinates of joints that are given functions of time."""
+"""Joint coordinates prescribed as functions of time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class PrescribedMotion(Joint):
     Attributes:
         name: unique among the joints.
         joint: the name of the `Revolute` (angle in rad) or `Prismatic` (slide in m).
-        motion: called with t (s): a pytree such as `Sinusoid` or `Polynomial`, whose numbers are leaves, or a plain function.
+        motion: called with t (s): a pytree such as `Sinusoid` or `Polynomial`, whose numbers are leaves, or a
+            plain function.
     """
 
     name: Name = fields.name("joint")
@@ -28,16 +29,16 @@ class PrescribedMotion(Joint):
 
     @property
     def conserves_energy(self) -> bool:
-        """False: motors do work."""
+        """False, because motors do work."""
         return False
 
     def resolved(self, joints: Mapping[str, Any]) -> Joint:
-        """Returns the joint that moves the coordinate of the named one."""
+        """Return the joint that prescribes the named joint's coordinate."""
         return joints[self.joint].prescribed(self.name, self.motion)
 
 
 class _Prescribed(Joint):
-    """A joint whose coordinate is a function of time."""
+    """A joint that prescribes a coordinate as a function of time."""
 
     prescribes: ClassVar[bool] = True
 
@@ -45,7 +46,7 @@ class _Prescribed(Joint):
 
     @property
     def key(self) -> str:
-        """The name of the group that the element belongs to: by the kind of motion."""
+        """The name of the element's group, from the motion type."""
         return f"{self.type_key()}_{type(self.motion).__name__.lower()}"
 
 
@@ -62,7 +63,7 @@ class PrescribedAngle(_Prescribed):
     offset: Number = fields.at_start("the angle at the start", "rad", parts.turn)
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the error of the angle in rad; the multiplier is the motor torque in N m."""
+        """Return the error of the angle in rad; the multiplier is the motor torque in N m."""
         return (b.angle - a.angle - self.offset - self.motion(t),)
 
 
@@ -83,5 +84,5 @@ class PrescribedSlide(_Prescribed):
     offset: Number = fields.at_start("the slide at the start", "m", parts.along)
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the error of the slide in m; the multiplier is the motor force in N."""
+        """Return the error of the slide in m; the multiplier is the motor force in N."""
         return (parts.along(self, a, b) - self.offset - self.motion(t),)

@@ -1,4 +1,4 @@
-"""Relations between coordinates of joints, as a user describes them; what they do is in `jaxdae.mechanisms.relations`."""
+"""User descriptions of relations between joint coordinates; `jaxdae.mechanisms.relations` implements them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from jaxdae.mechanisms.values import concrete, shown
 class Relation(Joint):
     """The coordinate of a `joint` follows that of an `other` one: s - reference = p(s_other - other_reference), p a polynomial.
 
-    A mimic joint of a robot file with its multiplier and offset has the coefficients (offset, multiplier) and both references zero; gears
-    between two joints have (0, ratio). References are those of the start pose by default.
+    A mimic joint of a robot file with multiplier and offset has coefficients (offset, multiplier) and both
+    references zero. A gear pair between two joints has (0, ratio). The default references are the coordinates
+    at the start pose.
     """
 
     name: Name = fields.name("joint")
@@ -34,7 +35,7 @@ class Relation(Joint):
     other_along: Any = fields.coordinate("which coordinate of the other joint; left out: the first")
 
     def unknown(self, names: Known) -> Iterable[str]:
-        """Yields coordinates that the joints do not have, and a coordinate that is to follow itself."""
+        """Yield errors for coordinates that the joints lack, and for a coordinate that follows itself."""
         yield from unknown_coordinate(self.joint, self.along, names)
         yield from unknown_coordinate(self.other, self.other_along, names, "other_along")
         own = names.coordinates.get(self.joint, ())
@@ -46,8 +47,8 @@ class Relation(Joint):
 class TendonRelation(Joint):
     """A weighted sum of joint coordinates follows another one: L - reference = p(L_other - other_reference), p a polynomial.
 
-    The sums are lengths as those of `Tendon`; without `others` the first one is held at reference + c0. Of each joint it is the first
-    coordinate that counts. References are those of the start pose by default.
+    The sums are lengths, as in `Tendon`. Without `others`, the first sum is held at reference + c0. Each
+    joint contributes its first coordinate. The default references are the sums at the start pose.
     """
 
     name: Name = fields.name("joint")
@@ -67,24 +68,24 @@ class TendonRelation(Joint):
     )
 
     def unknown(self, names: Known) -> Iterable[str]:
-        """Yields weights that are not one for each joint."""
+        """Yield an error unless there is one weight per joint."""
         yield from one_each(self.joints, self.weights, "weights")
         if self.others:
             yield from one_each(self.others, self.other_weights, "other_weights")
 
 
 def one_each(joints: Any, weights: Any, field: str) -> Iterable[str]:
-    """Yields weights that are not one for each joint."""
+    """Yield an error unless there is one weight per joint."""
     numbers = concrete(weights)
     if numbers is not None and isinstance(joints, tuple | list) and joints and numbers.shape != (len(joints),):
         yield f"{field} must be one number for each of the {len(joints)} joints, got {shown(weights)}"
 
 
 def joint_coordinate(joint: Any, along: Any) -> int:
-    """Returns which coordinate of a joint has a name; None is the first one."""
+    """Return the index of a joint coordinate by name; None is the first coordinate."""
     return _index(tuple(joint.coordinates), along)
 
 
 def _index(names: Sequence[str], along: Any) -> int:
-    """Returns which of the names is meant, -1 for none of them."""
+    """Return the index of a name, 0 for None, and -1 for an unknown name."""
     return 0 if along is None else list(names).index(along) if along in names else -1

@@ -1,4 +1,4 @@
-"""A rod between two points, which is the same in the plane and in space."""
+"""A rod between two points, with the same equation in the plane and in space."""
 
 from __future__ import annotations
 
@@ -32,12 +32,15 @@ class RodBetweenPoints(Joint):
     length: Number = fields.at_start("the distance", "m", parts.distance, above=0.0)
 
     def residual(self, a: Any, b: Any, t: Any) -> Rows:
-        """Returns (d^2 - L^2) / (2 L) in m: the elongation to first order, and smooth at d = 0; the multiplier is the thrust in N."""
+        """Return (d^2 - L^2) / (2 L) in m: the elongation to first order, smooth at d = 0.
+
+        The multiplier is the compressive force in N.
+        """
         gap = parts.gap(self, a, b)
         return ((gap.dot(gap) - self.length**2) / (2.0 * self.length),)
 
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
-        """Yields a length that would be zero."""
+        """Yield an error if the default length would be zero."""
         ends = places["point_a"], places["point_b"]
         if self.length is None and ends[0] is not None and ends[1] is not None and np.array_equal(*ends):
             yield "its points coincide at the start pose, so that its length would be 0; give length"

@@ -1,7 +1,8 @@
-"""The joints of mechanisms in space. `SPATIAL_JOINTS` names all of them.
+"""Joints of spatial mechanisms. `SPATIAL_JOINTS` lists all of them.
 
-A joint is given by places and directions in the world at the start pose (`at`, `axis`), or by points and axes in the frames of both bodies
-(`point_a`, `axes_a`, ...). Its own axes have z along `axis`. What is not given is taken from the start pose.
+Specify a joint by positions and directions in the world at the start pose (`at`, `axis`), or by points and
+axes in the frames of both bodies (`point_a`, `axes_a`, ...). The joint's own axes have z along `axis`. The
+start pose determines unspecified fields.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _TURNING = "on what may turn about any axis Torque, RotationalSpring and Rotatio
 _BUSHING = "what gives way is a Bushing, a force, with stiffness, rotational_stiffness, damping and rotational_damping"
 
 _UPRIGHT = 1e-3
-"""The cosine of the axes of a Cardan joint below which a rounded right angle is one."""
+"""Cosine of the angle between the axes of a Cardan joint below which they count as normal to each other."""
 
 
 @pytree
@@ -45,17 +46,17 @@ class Revolute(Facing, OnAxis, Movable):
     in_tree: ClassVar[bool] = True
 
     def steps(self) -> tuple[Step, ...]:
-        """Returns the turn about the axis."""
+        """Return the rotation about the axis."""
         return (axis(parts.Z, parts.NONE, "angle", "rad"),)
 
     @of_pairs(PairRows(gap=True, products=TILT))
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the gap between the points in the world in m, and the tilt of the axes in rad."""
+        """Return the gap between the points in the world in m, and the tilt of the axes in rad."""
         gap = parts.gap(self, a, b)
         return gap.x, gap.y, gap.z, *parts.tilt(self, a, b)
 
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the joint angle in rad."""
+        """Return the joint angle in rad."""
         return (parts.turn(self, a, b),)
 
 
@@ -69,20 +70,20 @@ class Prismatic(Facing, OnAxis, Movable):
     in_tree: ClassVar[bool] = True
 
     def steps(self) -> tuple[Step, ...]:
-        """Returns the slide along the axis."""
+        """Return the slide along the axis."""
         return (axis(parts.NONE, parts.Z, "slide", "m"),)
 
     @of_pairs(PairRows(slides=(0, 1), products=ROTATION))
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the distance from the line along x and y of the joint in m, and the rotation in rad."""
+        """Return the distances from the line along x and y of the joint in m, and the rotation in rad."""
         return parts.slide(self, a, b, 0), parts.slide(self, a, b, 1), *parts.rotation(self, a, b)
 
     def facing(self, a: Frame, b: Frame) -> Any:
-        """Returns the cosine of the angle of the rotation."""
+        """Return the cosine of the rotation angle."""
         return parts.aligned(self, a, b)
 
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the slide along the axis in m."""
+        """Return the slide along the axis in m."""
         return (parts.slide(self, a, b),)
 
 
@@ -96,16 +97,19 @@ class Cylindrical(Facing, OnAxis, Movable):
     in_tree: ClassVar[bool] = True
 
     def steps(self) -> tuple[Step, ...]:
-        """Returns the slide along the axis and the turn about it."""
+        """Return the slide along the axis and the rotation about it."""
         return axis(parts.NONE, parts.Z, "slide", "m"), axis(parts.Z, parts.NONE, "angle", "rad")
 
     @of_pairs(PairRows(slides=(0, 1), products=TILT))
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the distance from the line along x and y of the joint in m, and the tilt of the axes in rad."""
+        """Return the distances from the line along x and y in m, and the tilt of the axes in rad."""
         return parts.slide(self, a, b, 0), parts.slide(self, a, b, 1), *parts.tilt(self, a, b)
 
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the slide along the axis in m and the angle in rad; zero for one without the fields that it depends on."""
+        """Return the slide along the axis in m and the angle in rad.
+
+        A coordinate whose fields are missing is zero.
+        """
         slide = jnp.zeros_like(a.x) if self.point_a is None else parts.slide(self, a, b)
         return slide, jnp.zeros_like(a.x) if self.axes_b is None else parts.turn(self, a, b)
 
@@ -114,7 +118,7 @@ class Cylindrical(Facing, OnAxis, Movable):
 class Screw(Facing, OnAxis, Movable):
     """A nut on a screw: b turns about an axis fixed in both bodies, and moves along it by `lead` a radian.
 
-    The slide says how many turns were made, so that the row holds for any number of them.
+    The slide determines the number of turns, so the row holds for any number of turns.
     """
 
     rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "tilt_x": "rad", "tilt_y": "rad", "thread": "m"}
@@ -131,17 +135,17 @@ class Screw(Facing, OnAxis, Movable):
     in_tree: ClassVar[bool] = True
 
     def steps(self) -> tuple[Step, ...]:
-        """Returns the turn about the axis, with the slide along it."""
+        """Return the rotation about the axis with the slide along it."""
         return (axis(parts.Z, self.lead * parts.Z, "angle", "rad"),)
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the distance from the line in m, the tilt of the axes in rad, and the slip of the thread in m."""
+        """Return the distances from the line in m, the tilt of the axes in rad, and the thread slip in m."""
         slide, angle = parts.slide(self, a, b), parts.turn(self, a, b)
         thread = self.lead * parts.nearest_turn(slide / self.lead - angle)
         return parts.slide(self, a, b, 0), parts.slide(self, a, b, 1), *parts.tilt(self, a, b), thread
 
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the angle in rad, with all turns, from the slide."""
+        """Return the angle in rad, including full turns, from the slide."""
         return (parts.slide(self, a, b) / self.lead,)
 
 
@@ -165,28 +169,31 @@ class Universal(Movable):
     in_tree: ClassVar[bool] = True
 
     def steps(self) -> tuple[Step, ...]:
-        """Returns the turns about both axes."""
+        """Return the rotations about both axes."""
         return axis(parts.X, parts.NONE, "first", "rad"), axis(parts.Y, parts.NONE, "second", "rad")
 
     def joint_frames(self) -> tuple[Frame, Frame]:
-        """Returns the frames of the joint in both bodies."""
+        """Return the frames of the joint in both bodies."""
         return parts.frames_of_joint(self)
 
     @of_pairs(PairRows(gap=True, products=((Product(1.0, 0, 1),),)))
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the gap between the points in the world in m, and by how much the axes are not at a right angle, in rad."""
+        """Return the gap between the points in the world in m, and the error of the right angle in rad."""
         gap = parts.gap(self, a, b)
         return gap.x, gap.y, gap.z, parts.axis_a(self, a, 0).dot(parts.axis_b(self, b, 1))
 
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the angle about the axis of a and that about the axis of b, in rad."""
+        """Return the angles about the axis of a and about the axis of b, in rad."""
         y_a, z_a = parts.axis_a(self, a, 1), parts.axis_a(self, a, 2)
         x_b, z_b = parts.axis_b(self, b, 0), parts.axis_b(self, b, 2)
         x_a, y_b = parts.axis_a(self, a, 0), parts.axis_b(self, b, 1)
         return jnp.arctan2(z_a.dot(y_b), y_a.dot(y_b)), jnp.arctan2(x_a.dot(z_b), x_a.dot(x_b))
 
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
-        """Yields axes that are missing, there twice, or not at a right angle, which its row would give another angle without a word."""
+        """Yield errors for axes that are missing, specified twice, or not at a right angle.
+
+        The row would silently force the axes to a right angle.
+        """
         if found := list(two_axes_mistakes(self, places, ("axis", "second"))):
             return found
         first, second = places["axis"], places["second"]
@@ -215,16 +222,16 @@ class Ball(AnyOrientation, SpatialJoint):
     in_tree: ClassVar[bool] = True
 
     def steps(self) -> tuple[Step, ...]:
-        """Returns any orientation."""
+        """Return a free orientation."""
         return (ball(),)
 
     def joint_frames(self) -> tuple[Frame, Frame]:
-        """Returns frames at the points, with the axes of the bodies."""
+        """Return the joint frames at the points, with the axes of the bodies."""
         return parts.parallel(self.point_a), parts.parallel(self.point_b)
 
     @of_pairs(PairRows(gap=True))
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the gap between the points in the world, in m."""
+        """Return the gap between the points in the world, in m."""
         gap = parts.gap(self, a, b)
         return gap.x, gap.y, gap.z
 
@@ -239,7 +246,7 @@ class Planar(Facing, OnAxis, Movable):
     in_tree: ClassVar[bool] = True
 
     def steps(self) -> tuple[Step, ...]:
-        """Returns two slides in the plane and the turn about its normal."""
+        """Return two slides in the plane and the rotation about its normal."""
         return (
             axis(parts.NONE, parts.X, "x", "m"),
             axis(parts.NONE, parts.Y, "y", "m"),
@@ -248,11 +255,14 @@ class Planar(Facing, OnAxis, Movable):
 
     @of_pairs(PairRows(slides=(2,), products=TILT))
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the distance from the plane in m, and the tilt of the normals in rad."""
+        """Return the distance from the plane in m, and the tilt of the normals in rad."""
         return parts.slide(self, a, b), *parts.tilt(self, a, b)
 
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the slides along x and y of the joint in m, and the angle about its z in rad; zero for one without its fields."""
+        """Return the slides along x and y of the joint in m, and the angle about its z axis in rad.
+
+        A coordinate whose fields are missing is zero.
+        """
         zero = jnp.zeros_like(a.x)
         slides = (zero, zero) if self.point_a is None else (parts.slide(self, a, b, 0), parts.slide(self, a, b, 1))
         return *slides, zero if self.axes_b is None else parts.turn(self, a, b)
@@ -277,21 +287,21 @@ class Weld(Facing):
     in_tree: ClassVar[bool] = True
 
     def steps(self) -> tuple[Step, ...]:
-        """Returns nothing: no freedom."""
+        """Return an empty tuple, because a weld has no degrees of freedom."""
         return ()
 
     def joint_frames(self) -> tuple[Frame, Frame]:
-        """Returns the frames of the joint in both bodies."""
+        """Return the frames of the joint in both bodies."""
         return parts.frames_of_joint(self)
 
     @of_pairs(PairRows(gap=True, products=ROTATION))
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the gap between the points in the world in m, and the rotation of b against a in rad."""
+        """Return the gap between the points in the world in m, and the rotation of b relative to a in rad."""
         gap = parts.gap(self, a, b)
         return gap.x, gap.y, gap.z, *parts.rotation(self, a, b)
 
     def facing(self, a: Frame, b: Frame) -> Any:
-        """Returns the cosine of the angle of the rotation."""
+        """Return the cosine of the rotation angle."""
         return parts.aligned(self, a, b)
 
 
@@ -299,9 +309,11 @@ class Weld(Facing):
 class Free(AnyOrientation, SpatialJoint):
     """b moves freely against a, by place and orientation of a frame that is fixed in b, such as that of the link of a robot.
 
-    In joint coordinates q is the place of that frame in a and its quaternion wxyz, v the velocity of its origin in the axes of a and its
-    angular velocity in its own axes: where a is the ground, qpos and qvel of a free joint in MuJoCo. A body that no joint connects moves
-    by its mass center instead. Joints with rows go before it where they can carry b as well. In absolute coordinates it does nothing.
+    In joint coordinates, q is the position of that frame in a and its quaternion wxyz; v is the velocity of
+    its origin in the axes of a and its angular velocity in its own axes. If a is the ground, these are qpos
+    and qvel of a free joint in MuJoCo. A body without any joint moves by its mass center instead. If a joint
+    with rows can also place b in the tree, that joint takes precedence. In absolute coordinates, this joint
+    has no effect.
     """
 
     instead: ClassVar[Mapping[str, str]] = dict.fromkeys(
@@ -317,11 +329,11 @@ class Free(AnyOrientation, SpatialJoint):
     in_tree: ClassVar[bool] = True
 
     def steps(self) -> tuple[Step, ...]:
-        """Returns any place and any orientation."""
+        """Return a free position and a free orientation."""
         return place(), ball()
 
     def joint_frames(self) -> tuple[Frame, Frame]:
-        """Returns the frame of a and that in b."""
+        """Return the frame of a and the joint frame in b."""
         in_b = Frame.of_axes(Vector(*self.point_b), *(Vector(*self.axes_b[:, k]) for k in range(3)))
         return parts.parallel(jnp.zeros_like(self.point_b)), in_b
 
@@ -342,16 +354,16 @@ class PointOnLine(OnAxis, Movable):
     tree_fields: ClassVar[tuple[str, ...]] = ("axes_b",)
 
     def steps(self) -> tuple[Step, ...]:
-        """Returns the slide along the line and any orientation."""
+        """Return the slide along the line and a free orientation."""
         return axis(parts.NONE, parts.Z, "slide", "m"), ball()
 
     @of_pairs(PairRows(slides=(0, 1)))
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the distance from the line along x and y of the joint, in m."""
+        """Return the distances from the line along x and y of the joint, in m."""
         return parts.slide(self, a, b, 0), parts.slide(self, a, b, 1)
 
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the place along the line in m."""
+        """Return the position along the line in m."""
         return (parts.slide(self, a, b),)
 
 
@@ -366,16 +378,16 @@ class PointOnPlane(OnAxis, Movable):
     tree_fields: ClassVar[tuple[str, ...]] = ("axes_b",)
 
     def steps(self) -> tuple[Step, ...]:
-        """Returns two slides in the plane and any orientation."""
+        """Return two slides in the plane and a free orientation."""
         return axis(parts.NONE, parts.X, "x", "m"), axis(parts.NONE, parts.Y, "y", "m"), ball()
 
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the place in the plane along x and y of the joint, in m."""
+        """Return the position in the plane along x and y of the joint, in m."""
         return parts.slide(self, a, b, 0), parts.slide(self, a, b, 1)
 
     @of_pairs(PairRows(slides=(2,)))
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the distance from the plane in m."""
+        """Return the distance from the plane in m."""
         return (parts.slide(self, a, b),)
 
 
@@ -383,8 +395,8 @@ class PointOnPlane(OnAxis, Movable):
 class ConstantVelocity(Facing, OnAxis):
     """A homokinetic joint: a point of a and a point of b coincide, and b turns about its own shaft as fast as a about its own.
 
-    The shafts are the z axes of the joint in both bodies; they may bend against each other by less than half a turn. Tracks that lie in
-    the plane that halves the angle of the shafts keep the twist out: x_a . y_b = y_a . x_b.
+    The shafts are the z axes of the joint in both bodies. The angle between them must be less than half a
+    turn. The ball tracks lie in the bisecting plane of the shafts and prevent twist: x_a . y_b = y_a . x_b.
     """
 
     rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "z": "m", "twist": "rad"}
@@ -393,14 +405,14 @@ class ConstantVelocity(Facing, OnAxis):
 
     @of_pairs(PairRows(gap=True, products=((Product(0.5, 1, 0), Product(-0.5, 0, 1)),)))
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the gap between the points in the world in m, and the twist of the shafts in rad."""
+        """Return the gap between the points in the world in m, and the twist of the shafts in rad."""
         gap = parts.gap(self, a, b)
         x_a, y_a = parts.axis_a(self, a, 0), parts.axis_a(self, a, 1)
         x_b, y_b = parts.axis_b(self, b, 0), parts.axis_b(self, b, 1)
         return gap.x, gap.y, gap.z, 0.5 * (y_a.dot(x_b) - x_a.dot(y_b))
 
     def facing(self, a: Frame, b: Frame) -> Any:
-        """Returns the cosine of the twist, shorter where the shafts are bent, as its sine is."""
+        """Return the cosine of the twist, scaled by the bend of the shafts like the sine in the row."""
         return 0.5 * (parts.axis_a(self, a, 0).dot(parts.axis_b(self, b, 0)) + parts.axis_a(self, a, 1).dot(parts.axis_b(self, b, 1)))
 
 

@@ -1,4 +1,4 @@
-"""What the joints of mechanisms in space share: their axes, and what acts along their coordinates."""
+"""Shared base classes of spatial joints: axes, and elements along coordinates."""
 
 from __future__ import annotations
 
@@ -20,33 +20,42 @@ from jaxdae.mechanisms.space import SPACE, Plane, Space
 from jaxdae.spelling import brief
 
 PARALLEL = 1e-6
-"""The sine of the angle below which two directions are parallel."""
+"""Sine of the angle below which two directions count as parallel."""
 
 
 class SpatialJoint(Joint):
-    """A joint in space; one with `coordinates` can be driven, damped and prescribed along them."""
+    """A joint in space; a joint with `coordinates` can be driven, damped and prescribed along them."""
 
     space: ClassVar[Plane | Space] = SPACE
     derivatives: ClassVar[Derivatives] = PAIRS
 
 
 class Facing(SpatialJoint):
-    """A joint whose rows are sines of the angles that it forbids: they are zero as well where b is turned over by half a turn."""
+    """A joint whose rows are sines of the constrained angles.
+
+    The rows also vanish if b is flipped by half a turn.
+    """
 
     turns_over: ClassVar[bool] = True
 
     def facing(self, a: Frame, b: Frame) -> Any:
-        """Returns the cosine of the angle whose sine the rows in rad have as their length: here of that between the z axes."""
+        """Return the cosine of the angle whose sine is the norm of the rows in rad.
+
+        By default, this is the angle between the z axes.
+        """
         return parts.axis_a(self, a, 2).dot(parts.axis_b(self, b, 2))
 
     def opening(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the residual, its rows in rad longer by angle / sin(angle): they are zero at half a turn no more."""
+        """Return the residual with its rows in rad scaled by angle / sin(angle).
+
+        The scaled rows do not vanish at half a turn.
+        """
         rows, cosine, units = self.residual(a, b, t), self.facing(a, b), list(self.rows.values())
         square = sum(row * row for row, unit in zip(rows, units, strict=True) if unit == "rad")
         aligned = square < jnp.finfo(cosine.dtype).eps
         sine = jnp.sqrt(jnp.where(aligned, 1.0, square))
         longer = jnp.where(aligned, 1.0, jnp.arctan2(sine, cosine) / sine)
-        # At half a turn there is no direction to turn back in: any will do.
+        # At half a turn the direction back is undefined, so any direction is valid.
         turned = jnp.where(aligned & (cosine < 0.0), jnp.pi, 0.0)
         first = units.index("rad")
         return tuple(
@@ -59,8 +68,8 @@ class Facing(SpatialJoint):
 class OnAxis(SpatialJoint):
     """A joint with an axis: z of the joint, along `axis` at the start pose.
 
-    The `axis` is a direction in the world with `at`, in the frame of a with `point_a` and `point_b`. In a group `axes_a` and `axes_b` say
-    all of it.
+    With `at`, `axis` is a direction in the world. With `point_a` and `point_b`, it is a direction in the
+    frame of a. In a group, `axes_a` and `axes_b` determine both joint frames.
     """
 
     name: Name = fields.name("joint")
@@ -74,11 +83,11 @@ class OnAxis(SpatialJoint):
     axes_b: Any = fields.joint_axes("b")
 
     def joint_frames(self) -> tuple[Frame, Frame]:
-        """Returns the frames of the joint in both bodies."""
+        """Return the frames of the joint in both bodies."""
         return parts.frames_of_joint(self)
 
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
-        """Yields an axis that is missing, or there twice."""
+        """Yield an error if the axis is missing or specified twice."""
         if self.axis is None and self.axes_a is None:
             yield "needs a direction: give axis, or axes_a and axes_b"
         if self.axis is not None and self.axes_a is not None:
@@ -91,7 +100,7 @@ ROTATIONAL = {
     "stiffness": f"add the force {SPRING}(name, a, b, stiffness=...) between the same bodies, which pulls back about any axis",
     "rest": f"the force {SPRING} is at rest where its axes_a and axes_b coincide",
 }
-"""What acts on any rotation of one body against another, for keywords of joints that turn about axes."""
+"""Remedies for rotational keywords of joints: the forces that act on any relative rotation of two bodies."""
 
 
 class Movable(WithElements, SpatialJoint):
@@ -104,7 +113,8 @@ class Movable(WithElements, SpatialJoint):
 class AnyOrientation(SpatialJoint):
     """A joint that leaves any orientation, with what may act on each of its velocities in joint coordinates.
 
-    An inertia that is the same about all axes, and dry friction on each component, as robot files have them; both are part of the reaction.
+    In joint coordinates, armature is the same inertia about all axes, and dry friction acts on each velocity
+    component, as in robot files. Both are part of the reaction.
     """
 
     tree_only: ClassVar[tuple[str, ...]] = ("armature", "friction")
@@ -124,17 +134,20 @@ class AnyOrientation(SpatialJoint):
     )
 
     def elements(self) -> dict[str, Any]:
-        """Returns what acts on each velocity of an element of a group, by the names of the fields."""
+        """Return the armature and friction fields of a group by name."""
         return {name: getattr(self, name) for name in ("armature", "friction", "friction_speed")}
 
 
 def two_axes_mistakes(joint: Any, places: Mapping[str, Any], names: tuple[str, str]) -> Iterable[str]:
-    """Yields what is wrong with the two directions that the axes of a joint are made of: missing, there twice, or parallel.
+    """Yield errors for the two directions that define the axes of a joint.
+
+    Directions may be missing, specified twice, or parallel.
 
     Args:
         joint: the described joint.
-        places: the directions in the world at the start pose by the names of their fields, None where one is traced or wrong.
-        names: of the fields.
+        places: the directions in the world at the start pose by field name; None for a traced or invalid
+            direction.
+        names: the names of the two fields.
     """
     given = [name for name in names if getattr(joint, name) is not None]
     if joint.axes_a is not None:

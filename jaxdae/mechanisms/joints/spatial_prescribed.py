@@ -1,4 +1,4 @@
-"""Coordinates of joints in space that are given functions of time."""
+"""Coordinates of spatial joints prescribed as functions of time."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ class PrescribedMotion(SpatialJoint):
     Attributes:
         name: unique among the joints.
         joint: the name of a joint with coordinates, such as `Revolute` or `Cylindrical`.
-        motion: called with t (s): a pytree such as `Sinusoid` or `Polynomial`, whose numbers are leaves, or a plain function.
-        along: the name of the coordinate, such as "slide" or "angle"; None for the first one.
-        reference: the coordinate in m or rad from which the motion is counted; None for that of the start pose.
+        motion: called with t (s): a pytree such as `Sinusoid` or `Polynomial`, whose numbers are leaves, or a
+            plain function.
+        along: the name of the coordinate, such as "slide" or "angle"; None for the first coordinate.
+        reference: the coordinate in m or rad from which the motion is measured; None for its value at the
+            start pose.
     """
 
     name: Name = fields.name("joint")
@@ -36,15 +38,15 @@ class PrescribedMotion(SpatialJoint):
 
     @property
     def conserves_energy(self) -> bool:
-        """False: motors do work."""
+        """False, because motors do work."""
         return False
 
     def unknown(self, names: Known) -> Iterable[str]:
-        """Yields a coordinate that the joint does not have."""
+        """Yield an error if the joint does not have the coordinate."""
         return unknown_coordinate(self.joint, self.along, names)
 
     def resolved(self, joints: Mapping[str, Any]) -> Joint:
-        """Returns the joint that moves the coordinate of the named one."""
+        """Return the joint that prescribes the named joint's coordinate."""
         joint = joints[self.joint]
         names = list(joint.coordinates)
         number = 0 if self.along is None else names.index(self.along)
@@ -53,7 +55,7 @@ class PrescribedMotion(SpatialJoint):
 
 
 class _Prescribed(SpatialJoint):
-    """A joint that makes a coordinate of another one a function of time."""
+    """A joint that prescribes a coordinate of another joint as a function of time."""
 
     prescribes: ClassVar[bool] = True
 
@@ -64,11 +66,11 @@ class _Prescribed(SpatialJoint):
 
     @property
     def key(self) -> str:
-        """The name of the group that the element belongs to: by the kind of motion, the joint and its coordinate."""
+        """The name of the element's group, from the motion type, the joint type and the coordinate index."""
         return f"{self.type_key()}_{type(self.motion).__name__.lower()}_{self.joint.type_key()}_{self.number[0]}"
 
     def measured(self, a: Frame, b: Frame) -> Any:
-        """Returns the coordinate in m or rad."""
+        """Return the coordinate in m or rad."""
         return self.joint.coordinate(a, b, None)[self.number[0]]
 
 
@@ -87,7 +89,7 @@ class PrescribedAngle(_Prescribed):
     offset: Number = fields.at_start("the angle at the start", "rad", lambda joint, a, b: joint.measured(a, b))
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the error of the angle in rad, less full turns; the multiplier is the motor torque in N m."""
+        """Return the angle error in rad, reduced by full turns; the multiplier is the motor torque in N m."""
         return (parts.nearest_turn(self.measured(a, b) - self.offset - self.motion(t)),)
 
 
@@ -106,5 +108,5 @@ class PrescribedSlide(_Prescribed):
     offset: Number = fields.at_start("the slide at the start", "m", lambda joint, a, b: joint.measured(a, b))
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the error of the slide in m; the multiplier is the motor force in N."""
+        """Return the error of the slide in m; the multiplier is the motor force in N."""
         return (self.measured(a, b) - self.offset - self.motion(t),)

@@ -1,4 +1,4 @@
-"""Wheels that turn each other, and a wheel on a rack."""
+"""Gears, bevel gears, and a rack with a pinion in space."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from jaxdae.mechanisms.joints.spatial_base import PARALLEL, SpatialJoint, two_ax
 class Gear(SpatialJoint):
     """Wheels of a and b turn at a ratio: omega_b . axis_b = ratio omega_a . axis_a, each axis fixed in its body.
 
-    The row holds velocities, so that any ratio holds over any number of turns. The bearings of the wheels are joints of their own, on the
-    ground; both angular velocities are those against the world.
+    The row constrains velocities, so any ratio holds over any number of turns. The bearings of the wheels are
+    separate joints, on the ground. Both angular velocities are relative to the world.
     """
 
     velocity_rows: ClassVar[dict[str, str]] = {"ratio": "rad/s"}
@@ -35,7 +35,7 @@ class Gear(SpatialJoint):
     ratio: Number = fields.number("the turn of b over the turn of a")
 
     def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
-        """Returns the slip of the wheels in rad/s; the multiplier is a torque in N m."""
+        """Return the slip of the wheels in rad/s; the multiplier is a torque in N m."""
         spin_a, spin_b = (
             axis[0] * twist.wx + axis[1] * twist.wy + axis[2] * twist.wz
             for axis, twist in ((self.axis_a, moving_a), (self.axis_b, moving_b))
@@ -47,13 +47,17 @@ class Gear(SpatialJoint):
 class BevelGear(SpatialJoint):
     """Wheels whose axes meet turn at a ratio against whatever carries them: a pair of a differential, or of an angle drive.
 
-    With unit vectors n_a, n_b along the axes and angular velocities omega_a = omega + s_a n_a, omega_b = omega + s_b n_b, where omega is
-    that of the carrier, the wheels do not slip when s_b = ratio s_a. The carrier falls out of the difference of both, by a vector m in the
-    plane of the axes, along the tooth flanks' normal of the cones that roll on each other:
+    With unit vectors n_a, n_b along the axes and angular velocities omega_a = omega + s_a n_a, omega_b =
+    omega + s_b n_b, where omega is the angular velocity of the carrier, the wheels do not slip when s_b =
+    ratio s_a. The difference of both angular velocities does not depend on the carrier. It is projected on a
+    vector m in the plane of the axes, along the normal of the tooth flanks of the cones that roll on each
+    other:
 
-        (omega_b - omega_a) . m = 0,    m = ((ratio - c) n_a + (1 - ratio c) n_b) / (1 - c^2),    c = n_a . n_b,
+        (omega_b - omega_a) . m = 0,    m = ((ratio - c) n_a + (1 - ratio c) n_b) / (1 - c^2),    c = n_a .
+        n_b,
 
-    for which n_b . m = 1 and n_a . m = ratio. Parallel axes have no such vector: there the carrier matters.
+    for which n_b . m = 1 and n_a . m = ratio. Parallel axes have no such vector, because the motion of the
+    carrier then matters.
     """
 
     velocity_rows: ClassVar[dict[str, str]] = {"ratio": "rad/s"}
@@ -66,14 +70,14 @@ class BevelGear(SpatialJoint):
     ratio: Number = fields.number("the turn of b over the turn of a, both against their carrier")
 
     def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
-        """Returns the slip of the wheels in rad/s; the multiplier is the torque on b about its axis in N m."""
+        """Return the slip of the wheels in rad/s; the multiplier is the torque on b about its axis in N m."""
         n_a, n_b = a.direction(self.axis_a), b.direction(self.axis_b)
         c = n_a.dot(n_b)
         normal = (n_a.times(self.ratio - c) + n_b.times(1.0 - self.ratio * c)).times(1.0 / (1.0 - c * c))
         return (Vector(*parts.spin(a, b, moving_a, moving_b)).dot(normal),)
 
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
-        """Yields parallel axes."""
+        """Yield an error for parallel axes."""
         axes = places["axis_a"], places["axis_b"]
         if axes[0] is not None and axes[1] is not None and np.linalg.norm(np.cross(*axes)) < PARALLEL:
             yield "axis_a and axis_b must meet at an angle: wheels with parallel axes are a Gear"
@@ -83,12 +87,14 @@ class BevelGear(SpatialJoint):
 class RackAndPinion(SpatialJoint):
     """A pinion of b rolls on a rack of a without slip: its center moves along the rack as far as its rim turns.
 
-    x of the joint is along the rack, y along the axis of the pinion, both fixed in a; z = x cross y points from the rack to the center of
-    the pinion, which is the point of b. With the rack on the ground along x and the axis along y that is a wheel that rolls forward as it
-    turns by a positive angle. A negative radius puts the pinion on the other side. Both motions count from the start pose. The joint
-    carries the force along the rack only: others keep the center on its line and the axis in its direction.
+    The x axis of the joint is along the rack and the y axis along the axis of the pinion, both fixed in a. z
+    = x cross y points from the rack to the center of the pinion, which is the point of b. For a rack on the
+    ground along x and the axis along y, this is a wheel that rolls forward as it turns by a positive angle. A
+    negative radius places the pinion on the other side. Both motions are measured from the start pose. The
+    joint transmits only the force along the rack. Other joints must hold the center on its line and the axis
+    in its direction.
 
-    The slide says how many turns were made, as with `Screw`.
+    The slide determines the number of turns, as for `Screw`.
     """
 
     rows: ClassVar[dict[str, str]] = {"slip": "m"}
@@ -109,13 +115,13 @@ class RackAndPinion(SpatialJoint):
     offset: Number = fields.at_start("the slide less the way of the rim", "m", lambda joint, a, b: joint.rolled(a, b), in_config=False)
 
     def rolled(self, a: Frame, b: Frame) -> Any:
-        """Returns the slide of the center along the rack less the way of the rim, in m, up to full turns."""
+        """Return the slide of the center along the rack minus the rim travel, in m, modulo full turns."""
         return parts.slide(self, a, b, 0) - self.radius * parts.turn(self, a, b, 1)
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the slip of the rim on the rack in m; the multiplier is the force along the rack in N."""
+        """Return the slip of the rim on the rack in m; the multiplier is the force along the rack in N."""
         return (self.radius * parts.nearest_turn((self.rolled(a, b) - self.offset) / self.radius),)
 
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
-        """Yields axes that are missing, there twice, or parallel."""
+        """Yield errors for axes that are missing, specified twice, or parallel."""
         return two_axes_mistakes(self, places, ("axis", "pinion_axis"))

@@ -1,30 +1,34 @@
-"""Wheels on the ground of planar mechanisms: rows that hold velocities of the place where a wheel touches the ground.
+"""Wheels on the ground of planar mechanisms: rows that constrain the velocity of the contact point.
 
-A wheel stands at a place p of the body that carries it, with its heading e fixed there and n = e turned to the left. A steered wheel
-is fixed in a body of its own, its kingpin a `Revolute`; a caster is such a body with the wheel behind the kingpin. With v the velocity
-of p and phi' the spin of the wheel, forward positive, the wheel equation has a component across the heading and one along it:
+A wheel is at a point p of its carrier body, with its heading e fixed there and n = e rotated to the left. A
+steered wheel is fixed to a body of its own, with a `Revolute` as its kingpin. A caster is such a body with
+the wheel behind the kingpin. With v the velocity of p and phi' the spin of the wheel, forward positive, the
+wheel equation has a component normal to the heading and a component along it:
 
     lateral   n . v + tan(alpha) e . v = 0,        rolling   e . v - (1 - s) r phi' = 0.
 
-Slip angle alpha and slip ratio s are what one wants the wheel to slip ("slip like this"), numbers or functions of time, of first order also
-inputs (`SlipAngle`, `SlipRatio` in `Description.drives`); zero, the default, is no slip. Both rows are in
-m/s, so that their multipliers are the forces of the ground on the wheel in N: along n, and along e. With slip, the lateral multiplier acts
-along n + tan(alpha) e, the direction in which the row holds the wheel.
+The slip angle alpha and slip ratio s are prescribed values. They are numbers or functions of time; in
+first-order mechanisms they may also be inputs (`SlipAngle`, `SlipRatio` in `Description.drives`). The
+default, zero, is no slip. Both rows are in m/s, so their multipliers are the forces of the ground on the
+wheel in N, along n and along e. With slip, the lateral multiplier acts along n + tan(alpha) e, the direction
+in which the row constrains the wheel.
 
-The spin of a wheel is no rotation in the plane. It is the angle of a `Rotor`, whose inertia is that about the axle; wheels without spin
-have no rolling row and need no radius. Two bodies are all that a joint looks at, and the ground does not move: so a is the rotor, and b
-the body that carries the wheel.
+The spin of a wheel is not a rotation in the plane. It is the angle of a `Rotor`, whose inertia is the wheel
+inertia about the axle. Wheels without spin have no rolling row and need no radius. A joint sees only two
+bodies, and the ground does not move. Therefore a is the rotor, and b is the body that carries the wheel.
 
-A wheel whose rim is covered with rollers holds only the velocity along the axles of the rollers that touch the ground. With these axles at
-the angle gamma to the heading, c = (cos gamma) e + (sin gamma) n,
+A wheel with rollers around its rim constrains only the velocity along the axles of the rollers that touch the
+ground. With these axles at the angle gamma to the heading, c = (cos gamma) e + (sin gamma) n,
 
     c . (v - r phi' e) = 0,
 
 gamma = +-45 degrees for Mecanum wheels, 0 for omni wheels.
 
 References:
-    A. Kelly, "Mobile Robotics: Mathematics, Models, and Methods", sections 3.4 and 3.5 (wheel equations). J. Agullo, S. Cardona,
-    J. Vivancos, "Kinematics of vehicles with directional sliding wheels", Mechanism and Machine Theory 22 (1987), for rollers.
+    A. Kelly, "Mobile Robotics: Mathematics, Models, and Methods", sections 3.4 and 3.5 (wheel equations). J.
+    Agullo, S. Cardona,
+    J. Vivancos, "Kinematics of vehicles with directional sliding wheels", Mechanism and Machine Theory 22
+    (1987), for rollers.
 """
 
 from __future__ import annotations
@@ -44,12 +48,12 @@ from jaxdae.mechanisms.values import at_time, is_there
 
 
 def contact_velocity(wheel: Any, b: Frame, moving_b: Twist) -> tuple[Any, Any]:
-    """Returns the velocity of the place of a wheel along its heading and to the left of it, in m/s.
+    """Return the velocity of a wheel's contact point along its heading and to the left of it, in m/s.
 
     Args:
         wheel: with `point_b` (2,) in m and `axis` (2,), a unit vector, both in the frame of b.
-        b: the frame of the body that carries it.
-        moving_b: its twist.
+        b: the frame of the body that carries the wheel.
+        moving_b: the twist of that body.
     """
     heading = b.direction(wheel.axis)
     velocity = moving_b.at(b, b.point(wheel.point_b))
@@ -72,7 +76,7 @@ class LateralWheel(Joint):
     slip_angle: Any = fields.varying("the slip angle", "rad", value=0.0)
 
     def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
-        """Returns the lateral row in m/s."""
+        """Return the lateral row in m/s."""
         along, across = contact_velocity(self, b, moving_b)
         return (across + jnp.tan(at_time(self.slip_angle, t)) * along,)
 
@@ -83,7 +87,7 @@ class _Spinning(Joint):
     relative: ClassVar[bool] = False
 
     def rolling(self, along: Any, moving_a: Twist, t: Any) -> Any:
-        """Returns the rolling row in m/s."""
+        """Return the rolling row in m/s."""
         wheel: Any = self
         return along - (1.0 - at_time(wheel.slip_ratio, t)) * wheel.radius * moving_a.angle
 
@@ -105,7 +109,7 @@ class RollingWheel(_Spinning):
     slip_ratio: Any = fields.varying("the slip ratio", value=0.0)
 
     def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
-        """Returns the lateral and the rolling row in m/s."""
+        """Return the lateral and rolling rows in m/s."""
         along, across = contact_velocity(self, b, moving_b)
         return across + jnp.tan(at_time(self.slip_angle, t)) * along, self.rolling(along, moving_a, t)
 
@@ -126,7 +130,7 @@ class TractionWheel(_Spinning):
     slip_ratio: Any = fields.varying("the slip ratio", value=0.0)
 
     def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
-        """Returns the rolling row in m/s."""
+        """Return the rolling row in m/s."""
         return (self.rolling(contact_velocity(self, b, moving_b)[0], moving_a, t),)
 
 
@@ -147,7 +151,7 @@ class RollerWheel(Joint):
     roller_angle: Number = fields.number("the angle from the heading to the axles of the rollers", "rad", value=0.0)
 
     def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
-        """Returns the slip along the axle of the roller on the ground in m/s."""
+        """Return the slip along the axle of the roller on the ground in m/s."""
         along, across = contact_velocity(self, b, moving_b)
         slip = Vector(along - self.radius * moving_a.angle, across)
         return (slip.dot(Vector(jnp.cos(self.roller_angle), jnp.sin(self.roller_angle))),)
@@ -157,8 +161,9 @@ class RollerWheel(Joint):
 class Wheel(Joint):
     """A wheel on the ground that does not slip, or slips as it is told: a lateral row, and a rolling row where it has a spin.
 
-    The `axis` is the heading: a direction in the world at the start pose with `at`, in the frame of the body with `point`. The force of the
-    ground on the wheel is along the left of the heading for the row "lateral", along the heading for "rolling".
+    `axis` is the heading. With `at`, it is a direction in the world at the start pose. With `point`, it is a
+    direction in the frame of the body. The force of the ground on the wheel points to the left of the heading
+    for the row "lateral", and along the heading for the row "rolling".
     """
 
     name: Name = fields.name("joint")
@@ -178,7 +183,7 @@ class Wheel(Joint):
         return not (is_there(self.slip_angle) or is_there(self.slip_ratio))
 
     def resolved(self, joints: Mapping[str, Any]) -> Joint:
-        """Returns the wheel with the rows that it has."""
+        """Return the wheel joint with the rows that the fields select."""
         place = self.body, self.axis, self.at, self.point
         if self.spin is None:
             return LateralWheel(self.name, GROUND, *place, slip_angle=self.slip_angle)
@@ -188,7 +193,10 @@ class Wheel(Joint):
         return TractionWheel(self.name, self.spin, *place, **rolling)
 
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
-        """Yields a rolling row without spin or radius, and a wheel without rows."""
+        """Yield errors for inconsistent fields.
+
+        These are a rolling row without spin or radius, slip without its row, and a wheel without rows.
+        """
         if self.spin is None and self.radius is not None:
             yield "has a radius and no spin: a rolling row needs the name of a Rotor as spin; without spin leave out radius"
         elif self.spin is not None and self.radius is None:
@@ -202,15 +210,15 @@ class Wheel(Joint):
 
 
 class _WithRollers(Joint):
-    """A wheel with rollers, as it is described."""
+    """Base class of wheel descriptions with rollers."""
 
     def rolling(self, roller_angle: Any) -> RollerWheel:
-        """Returns the wheel with its row."""
+        """Return the wheel joint with its row."""
         wheel: Any = self
         return RollerWheel(wheel.name, wheel.spin, wheel.body, wheel.axis, wheel.at, wheel.point, wheel.radius, roller_angle)
 
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
-        """Yields a missing spin."""
+        """Yield an error if the spin is missing."""
         wheel: Any = self
         if wheel.spin is None:
             yield "needs a spin: the name of the Rotor whose angle turns the wheel"
@@ -220,8 +228,9 @@ class _WithRollers(Joint):
 class MecanumWheel(_WithRollers):
     """A wheel with oblique rollers around its rim: no slip along the axles of the rollers that touch the ground.
 
-    Four of them in the usual arrangement, whose rollers seen from above make an X, have -45, 45, 45 and -45 degrees at the front left,
-    front right, rear left and rear right; rollers on the ground, at the other side of the wheels, then make an O.
+    In the usual arrangement, the rollers of the four wheels form an X seen from above. Their angles are -45,
+    45, 45 and -45 degrees at the front left, front right, rear left and rear right. The rollers on the
+    ground, on the opposite side of the wheels, then form an O.
     """
 
     name: Name = fields.name("joint")
@@ -240,7 +249,7 @@ class MecanumWheel(_WithRollers):
     point: Place = fields.point("the wheel", "body", "at")
 
     def resolved(self, joints: Mapping[str, Any]) -> Joint:
-        """Returns the wheel with its row."""
+        """Return the wheel joint with its row."""
         return self.rolling(self.roller_angle)
 
 
@@ -257,7 +266,7 @@ class OmniWheel(_WithRollers):
     point: Place = fields.point("the wheel", "body", "at")
 
     def resolved(self, joints: Mapping[str, Any]) -> Joint:
-        """Returns the wheel with its row."""
+        """Return the wheel joint with its row."""
         return self.rolling(0.0)
 
 

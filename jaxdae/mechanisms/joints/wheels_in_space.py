@@ -1,24 +1,31 @@
-"""Wheels in space on a terrain: thin discs and spheres that stand on it, and roll or slide.
+"""Wheels in space on a terrain: thin discs and spheres that roll or slide.
 
-A wheel is a body b with a center and a radius, the terrain z = h(x, y) is fixed in a body a, the ground mostly. With c_v the velocity of
-the material point of b at the contact against that of a, n the normal of the surface, s the axle,
+A wheel is a body b with a center and a radius. The terrain z = h(x, y) is fixed in a body a, usually the
+ground. With c_v the velocity of the material point of b at the contact relative to a, n the normal of the
+surface, and s the axle,
 
-    height    (position)    clearance of the contact = 0          multiplier: the normal force in N, positive while the ground pushes
-    lateral   (velocity)    (n x t) . c_v = 0                     t = s x n / |s x n|: the direction in which the disc rolls
-    rolling   (velocity)    t . c_v = 0                           for spheres, which have no axle, t = (1, 0, h_x) / |.|
+    height    (position)    clearance of the contact = 0          multiplier: the normal force in N, positive
+    while the ground pushes
+    lateral   (velocity)    (n x t) . c_v = 0                     t = s x n / |s x n|: the direction in which
+    the disc rolls
+    rolling   (velocity)    t . c_v = 0                           for spheres, which have no axle, t = (1, 0,
+    h_x) / |.|
 
-With s to the left and n up t is forward and n x t to the left (ISO 8855). c_v . n = 0 is the rate of the height row, never a third row at
-velocity level, with which the height would drift: of three velocities of the contact two are rows.
+With s to the left and n up, t points forward and n x t to the left (ISO 8855). c_v . n = 0 is the rate of the
+height row. It is not a third velocity row, because the height would then drift. Thus two of the three contact
+velocity components are rows.
 
-The contact is found inside of the rows, and its derivatives follow from its conditions (`jaxdae.geometry.contact`). The other way is a
-contact angle as a massless coordinate a wheel, with the condition of tangency as a further row. It makes M singular, so that most solvers
-cannot be used, and the coordinates have to be started and named. What speaks for it, that no iteration is differentiated, holds here too:
-the iteration finds a number, and one rule in closed form differentiates it. The compiled program has the iteration once for all rows and
-their derivatives.
+The rows solve for the contact, and its derivatives follow from the contact conditions
+(`jaxdae.geometry.contact`). The alternative is a contact angle as a massless coordinate per wheel, with the
+tangency condition as an additional row. It makes M singular, so most solvers cannot be used, and the
+coordinates need names and initial values. Its advantage, no differentiation through an iteration, holds here
+too: the iteration computes a number, and one closed-form rule differentiates it. The compiled program
+contains the iteration once for all rows and their derivatives.
 
-Wheel and terrain touch at one place as long as the wheel is curved more than the ground, `room` says by how much, and looks around the
-wheel for a step that the contact does not know of; two contacts, and places beyond the terrain, end a rollout with a status.
-Nothing keeps a wheel from being pulled at: the multiplier tells when it would lift off.
+Wheel and terrain touch at a single point as long as the curvature of the wheel exceeds the curvature of the
+ground. `room` returns this margin, and also searches around the wheel for a step that the contact does not
+detect. A second contact, or a contact beyond the terrain, ends a rollout with a status. The rows can also
+pull on a wheel: the sign of the multiplier tells when it would lift off.
 """
 
 from __future__ import annotations
@@ -53,7 +60,7 @@ from jaxdae.status import Status
 
 
 class OnTerrain(SpatialJoint):
-    """Something round that stands on a terrain."""
+    """A round body on a terrain."""
 
     rows: ClassVar[dict[str, str]] = {"height": "m"}
     derivatives: ClassVar[Derivatives] = TOUCHING
@@ -64,73 +71,80 @@ class OnTerrain(SpatialJoint):
 
     @property
     def key(self) -> str:
-        """The name of the group that the element belongs to: by the kind of terrain."""
+        """The name of the element's group, from the terrain type."""
         return f"{self.type_key()}_{type(self.terrain).__name__.lower()}"
 
     def contact(self, a: Frame, b: Frame, guess: Vector | None = None) -> Contact:
-        """Returns where it touches the terrain, in the frame of a; faster with a guess of the direction from there to the center."""
+        """Return the contact with the terrain, in the frame of a.
+
+        A guess of the direction from the contact to the center makes the solution faster.
+        """
         raise NotImplementedError(f"{type(self).__name__}.contact")
 
     def corrected(self, direction: Vector, a: Frame, b: Frame) -> tuple[Vector, Contact]:
-        """Returns a better direction from the contact to the center, and the contact if the given one is right, in the frame of a."""
+        """Return a better direction from the contact to the center, and the contact, both in the frame of a.
+
+        The contact is valid if the given direction is correct.
+        """
         raise NotImplementedError(f"{type(self).__name__}.corrected")
 
     def center(self, a: Frame, b: Frame) -> Vector:
-        """Returns the center in the frame of a."""
+        """Return the center in the frame of a."""
         return a.turned_back(b.point(self.point_b) - a.place)
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the clearance in m; the multiplier is the normal force in N."""
+        """Return the clearance in m; the multiplier is the normal force in N."""
         return (self.contact(a, b).clearance,)
 
     def gap(self, contact: Contact) -> Any:
-        """Returns how far a contact is above the ground, vertically, in m; negative where it is in the ground."""
-        # Not from the clearance, whose derivatives are exact on the ground only.
+        """Return the vertical height of a contact above the ground in m; negative below the ground."""
+        # The clearance is not used, because its derivatives are exact on the ground only.
         return contact.place.z - self.terrain.height(contact.place.x, contact.place.y)
 
     def margin(self, contact: Contact, a: Frame, b: Frame) -> Any:
-        """Returns one minus the curvature of the terrain over that of the wheel.
+        """Return one minus the curvature of the terrain divided by the curvature of the wheel.
 
-        Where the wheel is in the ground beside the contact as well it is minus the depth there over the radius.
+        If the wheel also penetrates the ground next to the contact, the result is minus the depth there
+        divided by the radius.
         """
         raise NotImplementedError(f"{type(self).__name__}.margin")
 
     def room(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns 1 on the terrain and -1 beyond it, and how far it is from a second contact."""
+        """Return 1 on the terrain and -1 beyond it, and the margin to a second contact."""
         contact = self.contact(a, b)
         inside = self.terrain.inside(contact.place.x, contact.place.y)
         one = jnp.ones_like(contact.margin)
         return jnp.where(inside, one, -one), self.margin(contact, a, b)
 
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
-        """Yields a start beside the terrain."""
+        """Yield an error if the start is outside the terrain."""
         place = places["point_b"]
-        # Of a terrain with mistakes of its own nobody knows where it ends.
+        # The boundary of an invalid terrain is unknown.
         if place is not None and self.a == GROUND and not terrain_mistakes(self.terrain) and self.known_beside(place):
             yield f"starts at {[round(float(x), 6) for x in place[:2]]}, beside the terrain"
 
     def known_beside(self, place: Any) -> bool:
-        """Returns whether a place of the world is known to be beside the terrain."""
+        """Return whether a world position is known to be outside the terrain."""
         try:
             inside = concrete(jnp.where(self.terrain.inside(*(jnp.asarray(x) for x in place[:2])), 1.0, 0.0))
         except (AttributeError, IndexError, TypeError, ValueError):
-            return False  # The terrain has mistakes of its own.
+            return False  # The terrain itself is invalid.
         return inside is not None and not inside
 
     def known_normal(self, place: Any) -> np.ndarray | None:
-        """Returns the normal (3,) of the terrain under a place of the world, None where it is not known."""
+        """Return the terrain normal (3,) under a world position, or None if it is unknown."""
         try:
             normal = concrete(normal_at(self.terrain, *(jnp.asarray(x) for x in place[:2]))[1].array())
         except (AttributeError, IndexError, TypeError, ValueError):
-            return None  # The terrain has mistakes of its own.
+            return None  # The terrain itself is invalid.
         return normal
 
     def forward(self, contact: Contact, a: Frame, b: Frame) -> Vector:
-        """Returns the direction of the rolling row in the frame of a, in the surface and of length 1."""
+        """Return the unit direction of the rolling row in the frame of a, tangent to the surface."""
         raise NotImplementedError(f"{type(self).__name__}.forward")
 
     def touch(self, a: Frame, b: Frame) -> Touch:
-        """Returns the contact in the world with the directions of all rows."""
+        """Return the contact in the world with the directions of all rows."""
         contact = self.contact(a, b)
         forward = self.forward(contact, a, b)
         others = contact.normal.cross(forward), forward
@@ -138,13 +152,16 @@ class OnTerrain(SpatialJoint):
         return Touch(place, a.turned(contact.normal), tuple(a.turned(e) for e in others), b.point(self.point_b))
 
     def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
-        """Returns the slip to the left and forward in m/s; the multipliers are the forces of the ground on the wheel there in N."""
+        """Return the slip to the left and forward in m/s.
+
+        The multipliers are the forces of the ground on the wheel in these directions in N.
+        """
         rows = self.touch(a, b).of_rolling() if self.velocity_rows else ()
         return tuple(e.dot(moving_b.at(b, place) - moving_a.at(a, place)) for e, place in rows)
 
 
 def _across(direction: Vector, axle: Vector) -> Vector:
-    """Returns the part of a direction across an axle, of length 1."""
+    """Return the unit vector along the component of a direction normal to an axle."""
     across = direction - axle.times(axle.dot(direction))
     return across.times(1.0 / jnp.sqrt(across.dot(across)))
 
@@ -163,7 +180,7 @@ class DiscOnTerrain(OnTerrain):
     terrain: Any = fields.terrain("the terrain")
 
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
-        """Yields a start beside the terrain, and a disc that lies flat."""
+        """Yield errors for a start outside the terrain, and for a disc that lies flat."""
         yield from super().mistakes(places)
         place, axle = places["point_b"], places["axis"]
         if place is None or axle is None or self.a != GROUND:
@@ -173,25 +190,28 @@ class DiscOnTerrain(OnTerrain):
             yield "lies flat on the terrain, which it touches all around: its axis must not be normal to the ground"
 
     def axle(self, a: Frame, b: Frame) -> Vector:
-        """Returns the axle in the frame of a."""
+        """Return the axle in the frame of a."""
         return a.turned_back(b.direction(self.axis))
 
     def contact(self, a: Frame, b: Frame, guess: Vector | None = None) -> Contact:
-        """Returns where the rim touches the terrain, in the frame of a."""
+        """Return the contact of the rim with the terrain, in the frame of a."""
         axle = self.axle(a, b)
         return rim_contact(self.terrain, self.center(a, b), axle, self.radius, None if guess is None else _across(guess, axle))
 
     def corrected(self, direction: Vector, a: Frame, b: Frame) -> tuple[Vector, Contact]:
-        """Returns a better direction, normal to the axle, and the contact if the given one, made so, is right."""
+        """Return a better direction normal to the axle, and the contact.
+
+        The contact is valid if the given direction, projected normal to the axle, is correct.
+        """
         axle = self.axle(a, b)
         return rim_correction(self.terrain, self.center(a, b), axle, self.radius, _across(direction, axle))
 
     def margin(self, contact: Contact, a: Frame, b: Frame) -> Any:
-        """Returns how far the disc is from a second contact."""
+        """Return the margin of the disc to a second contact."""
         return rim_margin(self.terrain, self.center(a, b), self.axle(a, b), self.radius, contact)
 
     def forward(self, contact: Contact, a: Frame, b: Frame) -> Vector:
-        """Returns the direction in which the disc rolls."""
+        """Return the rolling direction of the disc."""
         forward = self.axle(a, b).cross(contact.normal)
         return forward.times(1.0 / jnp.sqrt(forward.dot(forward)))
 
@@ -209,19 +229,19 @@ class SphereOnTerrain(OnTerrain):
     terrain: Any = fields.terrain("the terrain")
 
     def contact(self, a: Frame, b: Frame, guess: Vector | None = None) -> Contact:
-        """Returns where the sphere touches the terrain, in the frame of a."""
+        """Return the contact of the sphere with the terrain, in the frame of a."""
         return ball_contact(self.terrain, self.center(a, b), self.radius, guess)
 
     def corrected(self, direction: Vector, a: Frame, b: Frame) -> tuple[Vector, Contact]:
-        """Returns a better direction, and the contact if the given one is right."""
+        """Return a better direction, and the contact, which is valid if the given direction is correct."""
         return ball_correction(self.terrain, self.center(a, b), self.radius, direction)
 
     def margin(self, contact: Contact, a: Frame, b: Frame) -> Any:
-        """Returns how far the sphere is from a second contact."""
+        """Return the margin of the sphere to a second contact."""
         return ball_margin(self.terrain, self.center(a, b), self.radius, contact)
 
     def forward(self, contact: Contact, a: Frame, b: Frame) -> Vector:
-        """Returns the direction of x of a, in the surface."""
+        """Return the x direction of a, projected on the surface."""
         n = contact.normal
         return Vector(n.z, jnp.zeros_like(n.z), -n.x).times(1.0 / jnp.sqrt(n.x * n.x + n.z * n.z))
 
@@ -230,7 +250,7 @@ class SphereOnTerrain(OnTerrain):
 class SlidingDisc(DiscOnTerrain):
     """A thin disc stands on a terrain and slides freely: its height row only. Forces of tires act beside it.
 
-    The disc may spin about its axle: what it touches with does not depend on it.
+    The disc may spin about its axle, because the contact does not depend on the spin.
     """
 
 
@@ -238,7 +258,8 @@ class SlidingDisc(DiscOnTerrain):
 class RollingDisc(DiscOnTerrain):
     """A thin disc rolls over a terrain without slip, along it and sideways.
 
-    The body b is what rolls: it spins about its axle, so that the body of a wheel on a hinge is meant and not the frame that carries it.
+    The body b is the rolling body, which spins about its axle. For a wheel on a hinge, b is the wheel and not
+    the frame that carries it.
     """
 
     velocity_rows: ClassVar[dict[str, str]] = {"lateral": "m/s", "rolling": "m/s"}
@@ -253,7 +274,7 @@ class SlidingSphere(SphereOnTerrain):
 class RollingSphere(SphereOnTerrain):
     """A sphere rolls over a terrain without slip; it may turn about the normal.
 
-    Forward is along x of a, in the surface.
+    The forward direction is along x of a, in the surface.
     """
 
     velocity_rows: ClassVar[dict[str, str]] = {"lateral": "m/s", "rolling": "m/s"}
