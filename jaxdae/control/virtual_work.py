@@ -5,9 +5,9 @@ achieve the goal, but no actuator can exert it. Motors act through the coordinat
 J_m = dy_m/dxi. Their efforts tau do the same virtual work, tau^T J_m dxi = lam_e^T J_e dxi, for all
 displacements dxi if
 
-    J_m^T tau = J_e^T lam_e,                                                          (1)
+    J_m^T tau = J_e^T lam_e,                                                                (1)
 
-nv equations for one unknown per motor, solved in the least-squares sense. For a pendulum with J_e = 1 and
+nv equations in one unknown per motor, solved in the least-squares sense. For a pendulum with J_e = 1 and
 J_m = [y, -x] / r^2 the solution is tau = y lam_x - x lam_y, the torque of the force about the hinge.
 
 *Mechanisms with constraints.* For these mechanisms (1) is too strict. The bodies transmit forces: a force at
