@@ -3,8 +3,7 @@
 The states near a state x on the manifold of c = [g; g'; w] are x (+) d, d = (xi, dv), with the Jacobian
 C = dc/dd at d = 0 (see `control.minimal`). With the singular value decomposition of C, of rank r,
 
-    C = U S V^T,      N = the columns of V beyond r,      C^+ = V_r S_r^-1 U_r^T,      N^T N = 1,  N^T C^+ =
-    0,
+    C = U S V^T,   N = the columns of V beyond r,   C^+ = V_r S_r^-1 U_r^T,   N^T N = 1,   N^T C^+ = 0,
 
 z = N^T d are coordinates of the manifold. Their inverse, a state for every z, is
 
@@ -12,8 +11,8 @@ z = N^T d are coordinates of the manifold. Their inverse, a state for every z, i
 
 A Newton step with the constant C^+ removes the residual of second order and leaves a residual of third order,
 and N^T d(z) = z holds exactly. Second derivatives at z = 0 of any function on the manifold therefore use
-constant N and C^+: the basis is not differentiated. Without the second term they would miss (dl/dx) C^+ c'' z
-z, the curvature of the manifold.
+constant N and C^+: the basis is not differentiated. Without the second term they would miss the curvature of
+the manifold, (dl/dx) C^+ c'' z z.
 
 A move of finite length returns to the manifold by more such steps, d <- d - C^+ c(d).
 """

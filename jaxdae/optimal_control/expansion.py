@@ -50,8 +50,8 @@ class Curvature(enum.Enum):
     """The second derivatives that a solver uses."""
 
     GAUSS_NEWTON = "gauss_newton"
-    """Second derivatives of costs and constraints only (iLQR): cheap. Convergence is linear, and fast if little
-    cost remains at the solution."""
+    """Second derivatives of costs and constraints only (iLQR): cheap. Convergence is linear, and fast if
+    little cost remains at the solution."""
     EXACT = "exact"
     """Also second derivatives of the motion (Newton's method, as in DDP): quadratic convergence, but more
     derivatives."""

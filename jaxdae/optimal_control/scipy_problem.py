@@ -5,9 +5,8 @@ The unknowns are the inputs of all stages, x = (u_0, u_1, ...). Simulation compu
 
     fun(x), jac(x), hessp(x, p), hess(x)        J and its gradient, Hessian-vector products, and the Hessian
     bounds                                      the limits of the inputs
-    constraints                                 dictionaries with type, fun, jac and hess(x, y); "eq" is fun =
-    0,
-                                                "ineq" is fun >= 0
+    constraints                                 dictionaries with type, fun, jac and hess(x, y);
+                                                "eq" is fun = 0, "ineq" is fun >= 0
 
 SciPy and `Problem` use opposite signs for inequalities: the SciPy "ineq" is -c.
 

@@ -13,8 +13,8 @@ formed.
 *Damping.* mu follows the gain ratio rho, the reduction of F = |r|^2 / 2 divided by the prediction of the
 linear model,
 
-    promised = |J d|^2 / 2 + mu |D d|^2,        for a step shortened to s d:  (s - s^2 / 2) |J d|^2 + s mu |D
-    d|^2,
+    promised = |J d|^2 / 2 + mu |D d|^2,
+    promised = (s - s^2 / 2) |J d|^2 + s mu |D d|^2        for a step that is shortened to s d,
 
 by Nielsen's rule: mu changes by the factor max(1/3, 1 - (2 rho - 1)^3) after a step that reduces F, and
 otherwise grows by nu = 2, 4, 8, ...

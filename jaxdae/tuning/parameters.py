@@ -4,12 +4,11 @@ A fit changes only the leaves that are named by dotted path ("integrator.stabili
 Bounds hold by construction, because the optimizer moves a free variable z, and the leaf is a smooth,
 increasing function of z:
 
-    Positive          x = exp(z)                                      equal steps of z are equal ratios of x
-    AtLeast, AtMost   x = lower + s log(1 + exp(z / s))               the identity far from the bound; s is
-    the
-                                                                      width of the bend
-    Between           x = lower + (upper - lower) / (1 + exp(-z))     z = 4 dx / (upper - lower) around the
-    middle
+    Positive          x = exp(z)                                     equal steps of z are equal ratios of x
+    AtLeast, AtMost   x = lower + s log(1 + exp(z / s))              the identity far from the bound;
+                                                                     s is the width of the bend
+    Between           x = lower + (upper - lower) / (1 + exp(-z))    z = 4 dx / (upper - lower) around the
+                                                                     middle
 
 None of these functions reaches its bound. A start value on a bound, where the derivative would vanish,
 therefore raises an error instead of a fit that does not move.
