@@ -1,24 +1,27 @@
-"""Computed torque: inputs that make chosen outputs follow a linear error equation, constraints included.
+"""Computed torque: inputs that impose linear error dynamics on chosen outputs, constraints included.
 
-The accelerations of a constrained system are affine in its inputs, a = a0 + A_u u with a0 = L11 f0 - L12 gamma, A_u = L11 B. So are those
-of outputs y(q), y'' = Jy a + b. Asking for
+The accelerations of a constrained system are affine in its inputs, a = a0 + A_u u with
+a0 = L11 f0 - L12 gamma and A_u = L11 B. The accelerations of outputs y(q), y'' = Jy a + b, are therefore also
+affine in u. The error dynamics
 
     e'' + Kd e' + Kp e = 0,      e = yd - y,
 
-gives linear equations for u, with the multipliers eliminated:
+give linear equations for u, with the multipliers eliminated:
 
     Jy A_u u = yd'' + Kd e' + Kp e - Jy a0 - b.
 
-They are solved by the pseudoinverse: exactly where motors can produce what is asked, by the smallest inputs where there are several, in
-least squares where there are none. Outputs that motors cannot move (a singular configuration) get no input instead of an infinite one.
+The pseudoinverse solves them. The solution is exact if the motors can produce the requested accelerations. It
+has the smallest inputs if several inputs produce them, and it is a least-squares solution if no input does.
+Outputs that the motors cannot move (a singular configuration) get zero input instead of an infinite one.
 
-For an open arm this is the classical law tau = M (qd'' + Kd e' + Kp e) + c. With constraints nothing has to be eliminated by hand, and it
-does not matter which coordinates the system is written in.
+For an open arm this is the classical law tau = M (qd'' + Kd e' + Kp e) + c. With constraints, no manual
+elimination is necessary, and the choice of coordinates does not matter.
 
 References:
-    J. Y. S. Luh, M. W. Walker, R. P. C. Paul, "Resolved-acceleration control of mechanical manipulators", IEEE Transactions on Automatic
-    Control 25 (1980). F. Aghili, "A unified approach for inverse and direct dynamics of constrained multibody systems based on linear
-    projection operator", IEEE Transactions on Robotics 21 (2005).
+    J. Y. S. Luh, M. W. Walker, R. P. C. Paul, "Resolved-acceleration control of mechanical manipulators",
+    IEEE Transactions on Automatic Control 25 (1980). F. Aghili, "A unified approach for inverse and direct
+    dynamics of constrained multibody systems based on linear projection operator", IEEE Transactions on
+    Robotics 21 (2005).
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ from jaxdae.typing import Input, Leaf
 
 
 def commanded(reference: Any, kp: Any, kd: Any, t: Any, y: OutputMotion) -> Any:
-    """Returns yd'' + Kd e' + Kp e (ny,), the accelerations that make errors decay.
+    """Return yd'' + Kd e' + Kp e (ny,), the output accelerations that make the errors decay.
 
     Raises:
         ValueError: gains or a reference that do not fit the output.
@@ -53,17 +56,20 @@ class ComputedTorque:
     """Inputs with which outputs of a constrained system obey e'' + Kd e' + Kp e = 0.
 
     Attributes:
-        model: the system as the controller knows it.
-        output: y(q), a pytree with `__call__(q)`; at most as many as there are independent motors.
+        model: the controller's model of the system.
+        output: y(q), a pytree with `__call__(q)`; at most as many outputs as independent motors.
         reference: yd: (ny,), a number, or a pytree with `__call__(t)`, twice differentiable.
         kp: in 1/s^2: a number, (ny,) or (ny, ny).
         kd: in 1/s; 2 sqrt(kp) is critical damping.
-        solver: a saddle-point solver; None for `NullSpace()`, which allows dependent rows; `SchurComplement()` is faster.
-        rank_tolerance: outputs that motors move less than this fraction of the most that they move any, count as out of reach.
-        inputs: how many inputs, where the model does not know (static).
+        solver: a saddle-point solver; None for `NullSpace()`, which allows dependent rows;
+            `SchurComplement()` is faster.
+        rank_tolerance: the motors cannot move an output direction if their effect on it is below this
+            fraction of their largest effect.
+        inputs: the number of inputs, if the model does not define it (static).
 
-    Evaluated at every stage of an integrator the error equation holds to its accuracy; in `Sampled`, to first order in the period.
-    Differentiable where the rank does not change.
+    If an integrator evaluates the law at every stage, the error equation holds to the accuracy of the
+    integrator. In `Sampled`, it holds to first order in the period. Differentiable where the rank does not
+    change.
     """
 
     model: AnySystem
@@ -76,13 +82,13 @@ class ComputedTorque:
     inputs: int | None = static(default=None)
 
     def requirements(self) -> Any:
-        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.requirements`."""
         yield is_system(self.model), MODEL_TEXT
         yield is_solver(self.solver), SOLVER_TEXT
         yield fraction(self.rank_tolerance), "rank_tolerance must be at least 0 and below 1"
 
     def __call__(self, t: Any, state: State) -> Input:
-        """Returns u (nu,)."""
+        """Return u (nu,)."""
         at = State(t, state.q, state.v)
         response = input_response(self.model, at, self.inputs, solver=self.solver)
         y = output_motion(self.model, self.output, at)

@@ -1,15 +1,16 @@
 """Goals: motors and end effectors as constraint rows.
 
-A goal wants an output y(q), such as a joint angle or the place of a hand, to be somewhere or to move somehow. With the error
-psi = y(q) - y*(t) its rows are, in a step of length h,
+A goal prescribes the position or the rate of an output y(q), such as a joint angle or the position of a hand.
+With the error psi = y(q) - y*(t), the rows of a goal in a step of length h are
 
     position target     psi' + (beta / h) psi = 0          psi' = Jy v - dy*/dt
     velocity target     Jy v - y'* = 0
-    both                Jy v - y'* + (beta / h) psi = 0    the bias pulls to y*, whatever rate y'* is asked for
+    both                Jy v - y'* + (beta / h) psi = 0    the bias pulls to y*, for any requested rate y'*
 
-beta is the part of the error that a step is to remove: 1 all of it, 2 and beyond diverges. The multiplier of a row is what a motor has to
-do for it, N m for a row in rad and N for one in m. A target is a number or an array, a function of time (a pytree with `__call__(t)`
-such as `jaxdae.mechanisms.Sinusoid`, differentiated by autodiff), or an input, `InputTarget`, that is held over the step.
+beta is the fraction of the error that a step removes: 1 removes all of it, and 2 or more diverges. The
+multiplier of a row is the required motor effort: N m for a row in rad and N for a row in m. A target is a
+number or an array, a function of time (a pytree with `__call__(t)` such as `jaxdae.mechanisms.Sinusoid`,
+differentiated by autodiff), or an input, `InputTarget`, that is held over the step.
 """
 
 from __future__ import annotations
@@ -31,49 +32,51 @@ Vector = Float[Array, " k"]
 
 @pytree
 class InputTarget:
-    """A target that is read from the inputs: u[index] of those inputs that goals have.
+    """A target that is read from the inputs: u[index] of the goal inputs.
 
-    These are the last entries of u; the entries before are the inputs of the system itself.
+    The goal inputs are the last entries of u, after the inputs of the system itself.
 
     Attributes:
-        index: which input, or one for each row, counted from the first input of a goal (static).
+        index: index of the input, or one index per row, counted from the first goal input (static).
     """
 
     index: int | tuple[int, ...] = static()
 
 
 class AnyGoal(Protocol):
-    """What gives constraint rows: `Goal`, `FunctionGoal`, or one of your own.
+    """A provider of goal rows: `Goal`, `FunctionGoal`, or your own class.
 
-    Three further fields or properties are optional, and mean what they mean in `Goal`: `input_count`, how many inputs of goals it reads,
-    none where it is missing; `rate`, with which a goal has rows at velocity level in `WithGoals`; and `target`, which beside a rate needs
-    the step.
+    Three further fields or properties are optional, with the same meaning as in `Goal`:
+
+    * `input_count`: the number of goal inputs that the goal reads; 0 if missing.
+    * `rate`: gives the goal velocity-level rows in `WithGoals`.
+    * `target`: in combination with a rate, requires the step length.
     """
 
     def moving(self, t: Any, q: Coordinates) -> Vector:
-        """Returns what is to be moved (k,), a function of q; its derivative is J."""
+        """Return the controlled quantity (k,), a function of q; its derivative is J."""
         ...
 
     def error(self, t: Any, q: Coordinates, u: Input) -> Vector:
-        """Returns psi (k,); zero in rows without a position target."""
+        """Return psi (k,); zero in rows without a position target."""
         ...
 
     def error_rate(self, system: AnySystem, state: State, u: Input) -> Vector:
-        """Returns the row without its bias (k,): how fast what is moved leaves what it is to follow."""
+        """Return the rows without their bias (k,): rate of the controlled quantity minus target rate."""
         ...
 
 
 @pytree
 class Goal:
-    """An output is to be at a target, to move at a rate, or both; see the module.
+    """A goal for an output: a target position, a target rate, or both; see the module.
 
     Attributes:
-        output: y(q) (k,), a pytree with `__call__(q)`: `Coordinates`, `JointCoordinate`, `BodyPoint`, `BodyFrame`, or one of your own; a
-            plain function is part of the program.
-        target: y*, in the unit of y; None for none.
+        output: y(q) (k,), a pytree with `__call__(q)`: `Coordinates`, `JointCoordinate`, `BodyPoint`,
+            `BodyFrame`, or your own class; a plain function is part of the program.
+        target: y*, in the unit of y; None for no position target.
         rate: y'*, in the unit of y per second; None for the derivative of the target.
 
-    A target that follows no rate of its own, an `InputTarget`, counts as constant over the step.
+    A target without a rate of its own, an `InputTarget`, counts as constant over the step.
     """
 
     output: Any = function_field()
@@ -81,18 +84,18 @@ class Goal:
     rate: Any = function_field(default=None)
 
     def moving(self, t: Any, q: Coordinates) -> Vector:
-        """Returns y (k,)."""
+        """Return y (k,)."""
         if self.target is None and self.rate is None:
             raise ValueError("Goal: give a target, a rate, or both")
         return checked_vector("Goal.output(q)", self.output(q))
 
     def error(self, t: Any, q: Coordinates, u: Input) -> Vector:
-        """Returns y - y* (k,), zero without a target."""
+        """Return y - y* (k,), zero without a target."""
         y = self.moving(t, q)
         return jnp.zeros_like(y) if self.target is None else y - _value("target", self.target, t, u, y)
 
     def error_rate(self, system: AnySystem, state: State, u: Input) -> Vector:
-        """Returns y' - y'* (k,)."""
+        """Return y' - y'* (k,)."""
         if self.rate is None:
             return along_motion(system, state, lambda t, q: self.error(t, q, u))[1]
         y, rate = along_motion(system, state, self.moving)
@@ -100,36 +103,36 @@ class Goal:
 
     @property
     def input_count(self) -> int:
-        """How many inputs of goals the targets need."""
+        """The number of goal inputs that the targets read."""
         return max((_input_count(x) for x in (self.target, self.rate)), default=0)
 
 
 @pytree
 class FunctionGoal:
-    """psi(t, q) = 0 for a function of one's own.
+    """psi(t, q) = 0 for a user-defined function.
 
     Attributes:
-        residual: called with (t, q), returns psi (k,): a pytree whose numbers are leaves, or a plain function, which is part of the
-            program.
+        residual: called with (t, q), returns psi (k,): a pytree whose numbers are leaves, or a plain
+            function, which is part of the program.
     """
 
     residual: Any = function_field()
 
     def moving(self, t: Any, q: Coordinates) -> Vector:
-        """Returns psi (k,)."""
+        """Return psi (k,)."""
         return checked_vector("FunctionGoal.residual(t, q)", self.residual(t, q))
 
     def error(self, t: Any, q: Coordinates, u: Input) -> Vector:
-        """Returns psi (k,)."""
+        """Return psi (k,)."""
         return self.moving(t, q)
 
     def error_rate(self, system: AnySystem, state: State, u: Input) -> Vector:
-        """Returns psi' (k,), explicit time derivative included."""
+        """Return psi' (k,), including the explicit time derivative."""
         return along_motion(system, state, self.moving)[1]
 
     @property
     def input_count(self) -> int:
-        """None of the inputs."""
+        """0: the function reads no inputs."""
         return 0
 
 
@@ -137,7 +140,7 @@ GOALS_TEXT = "goals must be a tuple of Goal(output, target) or FunctionGoal(resi
 
 
 def are_goals(goals: Any) -> TypeGuard[tuple[AnyGoal, ...]]:
-    """Returns whether something is a tuple or a list of goals."""
+    """Return whether an object is a tuple or a list of goals."""
     return isinstance(goals, tuple | list) and all(offers(goal, "moving", "error", "error_rate") for goal in goals)
 
 
@@ -150,17 +153,17 @@ class GoalRows(NamedTuple):
 
 
 def goal_rows(system: AnySystem, goals: tuple[Any, ...], state: State, u: Input = None) -> GoalRows:
-    """Returns the rows of goals, one goal after the other; differentiable.
+    """Return the rows of all goals, in the order of the goals; differentiable.
 
     Args:
-        system: the mechanical system, whose `retract` says how v moves q.
+        system: the mechanical system, whose `retract` defines how v changes q.
         goals: `Goal` or `FunctionGoal`.
         state: time (s), coordinates and velocities.
-        u: the inputs of goals.
+        u: the goal inputs.
 
     Raises:
-        ValueError: no goal, an output that is no vector, targets that do not fit it.
-        TypeError: an output that is no array.
+        ValueError: no goal, an output that is not a vector, or targets that do not fit it.
+        TypeError: goals that are not a tuple or a list of goals, or an output that is not an array.
     """
     if not are_goals(goals):
         raise TypeError(f"{GOALS_TEXT}, got {came(goals)}")
@@ -173,22 +176,22 @@ def goal_rows(system: AnySystem, goals: tuple[Any, ...], state: State, u: Input 
 
 
 def input_count(goals: tuple[Any, ...]) -> int:
-    """Returns how many inputs the targets of goals need."""
+    """Return the number of inputs that the targets of goals read."""
     return max((goal.input_count for goal in goals if offers(goal, "input_count")), default=0)
 
 
 def has_rate(goal: Any) -> bool:
-    """Returns whether a goal has a velocity target of its own, so that its rows are at velocity level."""
+    """Return whether a goal has a velocity target of its own, which puts its rows at velocity level."""
     return offers(goal, "rate") and goal.rate is not None
 
 
 def has_both_targets(goal: Any) -> bool:
-    """Returns whether a goal has a position target beside its velocity target, which only a step of known length can weigh."""
+    """Return whether a goal has a position and a velocity target; weighting them requires the step length."""
     return has_rate(goal) and offers(goal, "target") and goal.target is not None
 
 
 def _value(name: str, target: Any, t: Any, u: Input, y: Any) -> Any:
-    """Returns a target (k,) at time t."""
+    """Return a target (k,) at time t."""
     if isinstance(target, InputTarget):
         if u is None:
             raise ValueError(f"Goal.{name} is read from the inputs, but there is no input: pass controls")

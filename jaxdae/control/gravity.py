@@ -1,15 +1,18 @@
 """Inputs that hold a constrained system at rest.
 
-At rest M a = f(t, q, 0, u) + J^T lam with a = 0, or as nearly as the inputs allow. Eliminating lam, with f = f0 + B u,
+At rest M a = f(t, q, 0, u) + J^T lam with a = 0, or as close to zero as the inputs allow. Eliminating lam,
+with f = f0 + B u, gives
 
-    a(u) = L11 (f0 + B u),
+    a(u) = L11 (f0 + B u).
 
-and the inputs are those of least |a(u)|_M^2 = a^T M a, of least length where there are several. That is Gauss' measure: it does not depend
-on the choice of coordinates or their units, as a residual of forces would. Three cases:
+The inputs minimize |a(u)|_M^2 = a^T M a and have the smallest norm among all minimizers. This is Gauss'
+measure. Unlike a residual of forces, it does not depend on the choice of coordinates or their units. Three
+cases occur:
 
-    as many motors as freedoms: a = 0, whatever lam has to be;
-    fewer (underactuated): what remains is orthogonal, in the mass metric, to all that motors can do;
-    more (redundantly actuated): a = 0 with the smallest inputs; motors do not fight each other.
+    as many motors as degrees of freedom: a = 0, for whatever lam results;
+    fewer (underactuated): the remainder is orthogonal, in the mass metric, to all accelerations that motors
+        can produce;
+    more (redundantly actuated): a = 0 with the smallest inputs; motors do not work against each other.
 
 With R^T R = M, K = R L11 B: u = -K^+ R L11 f0.
 """
@@ -33,12 +36,15 @@ from jaxdae.typing import Input, Leaf
 
 
 def solve_inputs(matrix: Any, wanted: Any, tolerance: Any) -> Any:
-    """Returns the shortest u of least |A u - wanted|; singular values below `tolerance` of the largest count as zero."""
+    """Return the smallest u that minimizes |A u - wanted|.
+
+    Singular values below `tolerance` times the largest count as zero.
+    """
     return pseudoinverse(matrix, NullSpace(SingularValues(tolerance))) @ wanted
 
 
 def at_rest(system: AnySystem, state: State) -> State:
-    """Returns a state without its velocities, after a check of the system and of the state."""
+    """Check the system and the state, and return the state with zero velocities."""
     check_system(system)
     state = checked_state(state)
     check_fit(system, state)
@@ -53,14 +59,14 @@ def static_inputs(
     solver: SaddlePointSolver | None = None,
     rank_tolerance: Any = 1e-5,
 ) -> Input:
-    """Returns the inputs (nu,) that hold a system at rest in a configuration, or that hold it best.
+    """Return the inputs (nu,) that hold a system at rest in a configuration, or come closest to it.
 
     Args:
         system: the mechanical system.
         state: time (s) and coordinates; velocities are taken as zero.
-        inputs: how many inputs, where the system does not know.
+        inputs: the number of inputs, if the system does not define it.
         solver: a saddle-point solver; `NullSpace()` by default, which allows dependent rows.
-        rank_tolerance: what motors do less than this fraction of the most that they do, counts as nothing.
+        rank_tolerance: effects of the motors below this fraction of their largest effect count as zero.
 
     Raises:
         ValueError: unknown number of inputs, or lengths that do not fit.
@@ -83,15 +89,16 @@ def _static_inputs(system: AnySystem, rest: State, inputs: int, solver: SaddlePo
 
 @pytree
 class GravityCompensation:
-    """The inputs that would hold the system at rest where it is: weight, springs, and all other forces of position.
+    """Inputs that compensate weight, springs, and all other forces at rest in the current configuration.
 
-    Add it to a feedback: `Sum((PD(...), GravityCompensation(mechanism)))`.
+    Add this law to a feedback: `Sum((PD(...), GravityCompensation(mechanism)))`.
 
     Attributes:
-        model: the system as the controller knows it.
-        solver: a saddle-point solver; None for `NullSpace()`, which allows dependent rows; `SchurComplement()` is faster.
-        rank_tolerance: what motors do less than this fraction of the most that they do, counts as nothing.
-        inputs: how many inputs, where the model does not know (static).
+        model: the controller's model of the system.
+        solver: a saddle-point solver; None for `NullSpace()`, which allows dependent rows;
+            `SchurComplement()` is faster.
+        rank_tolerance: effects of the motors below this fraction of their largest effect count as zero.
+        inputs: the number of inputs, if the model does not define it (static).
 
     Differentiable where the rank does not change.
     """
@@ -102,12 +109,12 @@ class GravityCompensation:
     inputs: int | None = static(default=None)
 
     def requirements(self) -> Any:
-        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.requirements`."""
         yield is_system(self.model), MODEL_TEXT
         yield is_solver(self.solver), SOLVER_TEXT
         yield fraction(self.rank_tolerance), "rank_tolerance must be at least 0 and below 1"
 
     def __call__(self, t: Any, state: State) -> Input:
-        """Returns u (nu,)."""
+        """Return u (nu,)."""
         at = State(t, state.q, state.v)
         return static_inputs(self.model, at, self.inputs, solver=self.solver, rank_tolerance=self.rank_tolerance)

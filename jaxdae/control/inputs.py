@@ -1,11 +1,12 @@
-"""How inputs act on a constrained system.
+"""Effect of inputs on a constrained system.
 
-The force of a system is f(t, q, v, u); where inputs enter linearly, as motors do,
+The force of a system is f(t, q, v, u). If inputs enter linearly, as those of motors do,
 
     f = f0 + B u,      B = df/du at u = 0,        a = L11 (f0 + B u) - L12 gamma = a0 + A_u u,    A_u = L11 B,
 
-with the blocks of `kkt_inverse`. Columns of B that constraints carry have no effect: A_u is what motors can do. Laws that need a model
-start here. A force that is not affine in u is linearized at u = 0.
+with the blocks of `kkt_inverse`. Columns of B that the constraints carry have no effect: A_u contains the
+accelerations that motors can produce. All laws that need a model use this module. A force that is not affine
+in u is linearized at u = 0.
 """
 
 from __future__ import annotations
@@ -25,14 +26,15 @@ from jaxdae.typing import Leaf
 
 
 def count_inputs(system: AnySystem, inputs: int | None = None) -> int:
-    """Returns how many inputs a system has.
+    """Return the number of inputs of a system.
 
     Args:
-        system: the mechanical system; a `Mechanism` knows, others have `n_inputs` if their author wrote it.
-        inputs: the number where the system does not know it.
+        system: the mechanical system. A `Mechanism` defines the number; other systems do if they have an
+            attribute `n_inputs`.
+        inputs: the number, if the system does not define it.
 
     Raises:
-        ValueError: nobody says, or there is none.
+        ValueError: the number is unknown or below 1.
     """
     inputs = system.n_inputs if inputs is None else inputs
     if inputs is None:
@@ -45,12 +47,12 @@ def count_inputs(system: AnySystem, inputs: int | None = None) -> int:
 
 
 def input_matrix(system: AnySystem, state: State, inputs: int | None = None) -> Float[Array, "nv nu"]:
-    """Returns B = df/du at u = 0, the generalized force of each unit input: N or N m per unit of u.
+    """Return B = df/du at u = 0, the generalized force of each unit input: N or N m per unit of u.
 
     Args:
         system: the mechanical system.
         state: time (s), coordinates and velocities.
-        inputs: how many inputs, where the system does not know.
+        inputs: the number of inputs, if the system does not define it.
 
     Raises:
         ValueError: unknown number of inputs.
@@ -68,7 +70,7 @@ class InputResponse:
     """Accelerations as a function of inputs at one state: a = drift + matrix u.
 
     Attributes:
-        drift: a0 (nv,), without input.
+        drift: a0 (nv,), the accelerations without input.
         matrix: L11 B (nv, nu).
         mass: M, an operator.
     """
@@ -79,23 +81,23 @@ class InputResponse:
 
     @property
     def weighted(self) -> Float[Array, "nv nu"]:
-        """R L11 B with R^T R = M: its columns have the Euclidean length that accelerations have in the mass metric."""
+        """R L11 B with R^T R = M; Euclidean norms of columns are acceleration norms in the mass metric."""
         return self.mass.root_times(self.matrix)
 
 
 def input_response(system: AnySystem, state: State, inputs: int | None = None, *, solver: SaddlePointSolver | None = None) -> InputResponse:
-    """Returns how the accelerations of a constrained system answer to its inputs.
+    """Return the accelerations of a constrained system as an affine function of its inputs.
 
     Args:
         system: the mechanical system.
         state: time (s), coordinates and velocities.
-        inputs: how many inputs, where the system does not know.
+        inputs: the number of inputs, if the system does not define it.
         solver: a saddle-point solver; `NullSpace()` by default, which allows dependent rows.
 
     Raises:
         ValueError: unknown number of inputs, or lengths that do not fit.
 
-    One factorization, one solve an input; differentiable.
+    Costs one factorization and one solve per input; differentiable.
     """
     effect = input_matrix(system, state, inputs)
     state = checked_state(state)
@@ -108,6 +110,6 @@ def input_response(system: AnySystem, state: State, inputs: int | None = None, *
 
 
 def accelerations(at: Linearization, forces: Float[Array, "nv n"]) -> Float[Array, "nv n"]:
-    """Returns L11 F, the accelerations of generalized forces that are the columns of F."""
+    """Return L11 F, the accelerations that the columns of F cause as generalized forces."""
     still = jnp.zeros((at.jacobian.shape[0],), forces.dtype)
     return jax.vmap(lambda f: solve(at.factors, at.mass, at.jacobian, at.compliance, f, still)[0], in_axes=1, out_axes=1)(forces)

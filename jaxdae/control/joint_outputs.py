@@ -1,4 +1,4 @@
-"""Outputs of planar mechanisms that motors and end effectors act on: the coordinate of a joint, and the frame of a body."""
+"""Outputs of planar mechanisms for motors and end effectors: joint coordinates and body frames."""
 
 from __future__ import annotations
 
@@ -21,18 +21,23 @@ Vector = Float[Array, " ny"]
 
 @pytree
 class JointCoordinate:
-    """y = the coordinate of a joint (1,): the angle of b against a in rad of a revolute joint, the slide in m of a prismatic one.
+    """y = the coordinate of a joint (1,).
 
-    The multiplier of a goal for it is the effort of the joint's motor: N m or N on b, with the reaction on a.
+    For a revolute joint it is the angle of b relative to a in rad, for a prismatic joint the displacement in
+    m.
+
+    The multiplier of a goal for this output is the effort of the joint's motor: N m or N on b, with the
+    reaction on a.
 
     Attributes:
-        a: number of the body a, None for the ground (static).
-        b: number of the body b (static).
+        a: index of the body a, None for the ground (static).
+        b: index of the body b (static).
         joint: the joint, an element of one of the mechanism's groups.
-        coordinates: how the bodies of the mechanism move with q, with the lengths that it had in `named`; None for (x, y, theta) of every
-            body.
+        coordinates: the map from q to the bodies of the mechanism, with its lengths at the call of `named`;
+            None for (x, y, theta) of every body.
 
-    It is measured on the frames of both bodies, in joint coordinates as well; angles in the plane count full turns.
+    The coordinate is measured between the frames of both bodies, also in joint coordinates; planar angles
+    include full turns.
     """
 
     a: int | None = static()
@@ -42,14 +47,14 @@ class JointCoordinate:
 
     @classmethod
     def named(cls, mechanism: Any, name: str) -> JointCoordinate:
-        """Returns the output by the name of the joint.
+        """Return the output for the name of a joint.
 
         Args:
-            mechanism: whose `joint_names` these are.
-            name: a revolute or a prismatic joint.
+            mechanism: the mechanism, which defines `joint_names`.
+            name: name of a revolute or prismatic joint.
 
         Raises:
-            ValueError: an unknown joint, one without a coordinate, or a mechanism in space.
+            ValueError: an unknown joint, a joint without a coordinate, or a spatial mechanism.
         """
         _refuse_space("JointCoordinate", mechanism)
         groups = [*mechanism.joints.values(), *mechanism.carrying.values()]
@@ -59,7 +64,7 @@ class JointCoordinate:
             raise ValueError(f"JointCoordinate.named: joint {name!r} {kind}; those with one are: {', '.join(able) or 'none'}")
         group = next(group for group in groups if name in group.names)
         k = group.names.index(name)
-        # Without the static fields, which are tuples over the group.
+        # Drop the static fields, which are tuples over the group.
         plain = {f.name: () for f in dataclasses.fields(group) if f.metadata.get("static")}
         joint = jax.tree.map(lambda x: x[k], dataclasses.replace(group, **plain))
         ground = len(mechanism.body_names)
@@ -67,7 +72,7 @@ class JointCoordinate:
         return cls(a, b, joint, mechanism.coordinates.plain)
 
     def __call__(self, q: Q) -> Vector:
-        """Returns y (1,).
+        """Return y (1,).
 
         Raises:
             ValueError: a body that does not exist.
@@ -80,13 +85,13 @@ class JointCoordinate:
 class BodyFrame:
     """y = (x, y, theta) of a frame fixed in a planar body, parallel to that of the body; in m and rad.
 
-    The multiplier of a goal for it is a force and a torque: N, N, N m.
+    The multiplier of a goal for this output is a force and a torque: N, N, N m.
 
     Attributes:
-        body: number of the body (static).
-        point: (2,) origin of the frame in that of the body, whose origin is its mass center; in m.
-        coordinates: how the bodies of the mechanism move with q, with the lengths that it had in `named`; None for (x, y, theta) of every
-            body.
+        body: index of the body (static).
+        point: (2,) origin of the frame in m, in the frame of the body, whose origin is its mass center.
+        coordinates: the map from q to the bodies of the mechanism, with its lengths at the call of `named`;
+            None for (x, y, theta) of every body.
     """
 
     body: int = static()
@@ -95,21 +100,21 @@ class BodyFrame:
 
     @classmethod
     def named(cls, mechanism: Any, name: str, point: Any = (0.0, 0.0)) -> BodyFrame:
-        """Returns the output by the name of the body.
+        """Return the output for the name of a body.
 
         Args:
-            mechanism: whose `body_names` these are.
-            name: the body.
+            mechanism: the mechanism, which defines `body_names`.
+            name: name of the body.
             point: (2,) in the frame of the body, in m.
 
         Raises:
-            ValueError: an unknown body, a point with another number of components, or a mechanism in space.
+            ValueError: an unknown body, a point with a wrong number of components, or a spatial mechanism.
         """
         _refuse_space("BodyFrame", mechanism)
         return cls(*point_of_body("BodyFrame", mechanism, name, point))
 
     def __call__(self, q: Q) -> Vector:
-        """Returns y (3,).
+        """Return y (3,).
 
         Raises:
             ValueError: a body that does not exist.
@@ -125,7 +130,7 @@ def _refuse_space(what: str, mechanism: Any) -> None:
 
 
 def _frame(what: str, q: Q, body: int | None, coordinates: Any) -> Frame:
-    """Returns the frame of a body, None for the ground."""
+    """Return the frame of a body; None is the ground."""
     if body is None:
         zero, one = jnp.zeros((), q.dtype), jnp.ones((), q.dtype)
         return Frame(zero, zero, zero, one, zero)

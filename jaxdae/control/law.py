@@ -1,13 +1,15 @@
-"""Feedback laws, with and without memory, and how they are put together.
+"""Feedback laws with and without memory, and their composition.
 
-A law is a pytree with `__call__(t, state)` that returns the input u; its gains are leaves, and `rollout(..., controls=law)` evaluates it at
-every stage. A law with a memory (the integral of a PID) cannot be evaluated out of turn; it has instead
+A law is a pytree with `__call__(t, state)` that returns the input u. Its gains are leaves, and
+`rollout(..., controls=law)` evaluates it at every stage. A law with a memory (the integral of a PID) must be
+evaluated exactly once per step and in order. It has two methods instead:
 
     init(system, state) -> memory                     before the first step
-    update(t, state, memory, dt) -> (u, memory)       once a step
+    update(t, state, memory, dt) -> (u, memory)       once per step
 
-and runs inside of `Sampled(integrator, law)`, which holds u over the step as a digital controller does. Sums and limits of laws pass the
-memory on, and say by a property `has_memory` whether there is any.
+Such a law runs inside `Sampled(integrator, law)`, which holds u over the step as a digital controller does.
+Sums and limits of laws pass the memory on. Their property `has_memory` states whether any of their laws has
+one.
 """
 
 from __future__ import annotations
@@ -27,44 +29,44 @@ class Law(Protocol):
     """A feedback law without memory; a pytree."""
 
     def __call__(self, t: Any, state: State) -> Input:
-        """Returns the input u (nu,)."""
+        """Return the input u (nu,)."""
         ...
 
 
 class MemoryLaw(Protocol):
-    """A feedback law with a memory; a pytree that runs inside of `Sampled`."""
+    """A feedback law with a memory; a pytree that runs inside `Sampled`."""
 
     def init(self, system: AnySystem, state: State) -> Any:
-        """Returns the memory before the first step: a pytree of arrays."""
+        """Return the memory before the first step: a pytree of arrays."""
         ...
 
     def update(self, t: Any, state: State, memory: Any, dt: Any) -> tuple[Input, Any]:
-        """Returns the input u (nu,) for the time from t to t + dt, and the memory at its end."""
+        """Return the input u (nu,) for the interval from t to t + dt, and the memory at its end."""
         ...
 
 
 def is_law(law: Any) -> bool:
-    """Returns whether something is a feedback law, with or without memory."""
+    """Return whether an object is a feedback law, with or without memory."""
     return offers(law, "__call__") or offers(law, "init", "update")
 
 
 def has_memory(law: Any) -> bool:
-    """Returns whether a law has a memory: laws with an `update` have; laws that are made of others answer by their own `has_memory`."""
+    """Return the property `has_memory` of a law if defined, else whether the law has `update`."""
     return law.has_memory if offers(law, "has_memory") else offers(law, "update")
 
 
 def init_law(law: Any, system: AnySystem, state: State) -> Any:
-    """Returns the memory of a law before the first step, () where it has none."""
+    """Return the memory of a law before the first step; () for a law without memory."""
     return law.init(system, state) if offers(law, "update") else ()
 
 
 def update_law(law: Any, t: Any, state: State, memory: Any, dt: Any) -> tuple[Input, Any]:
-    """Returns (u, memory) of a law, which may be one without memory."""
+    """Return (u, memory) of a law with or without memory."""
     return law.update(t, state, memory, dt) if offers(law, "update") else (law(t, state), memory)
 
 
 def refuse_call(law: Any) -> NoReturn:
-    """Raises the TypeError of a law with memory that is called as if it had none."""
+    """Raise TypeError for the call of a law with memory as a law without memory."""
     raise TypeError(
         f"{type(law).__name__} has a memory, so it cannot be given as controls: wrap the integrator, Sampled(integrator, law), and leave"
         " controls out"
@@ -76,33 +78,33 @@ class Sum:
     """The sum of laws, such as a PD and the compensation of gravity.
 
     Attributes:
-        laws: a tuple of laws of the same inputs; some may have a memory.
+        laws: a tuple of laws with the same inputs; some may have a memory.
     """
 
     laws: tuple[Any, ...] = function_field()
 
     def requirements(self) -> Any:
-        """Yields what the laws have to be; see `jaxdae.requirements`."""
+        """Yield the conditions on the laws; see `jaxdae.requirements`."""
         laws = self.laws
         yield isinstance(laws, tuple | list) and all(map(is_law, laws)), "laws must be a tuple of feedback laws, such as (PD(...), law)"
 
     @property
     def has_memory(self) -> bool:
-        """Whether one of the laws has a memory."""
+        """Return whether any of the laws has a memory."""
         return any(map(has_memory, self.laws))
 
     def __call__(self, t: Any, state: State) -> Input:
-        """Returns the sum of the inputs (nu,)."""
+        """Return the sum of the inputs (nu,)."""
         if self.has_memory:
             refuse_call(next(part for part in self.laws if has_memory(part)))
         return self._total([checked_input(law, law(t, state)) for law in self.laws])
 
     def init(self, system: AnySystem, state: State) -> tuple[Any, ...]:
-        """Returns the memories of the laws."""
+        """Return the memories of the laws."""
         return tuple(init_law(law, system, state) for law in self.laws)
 
     def update(self, t: Any, state: State, memory: tuple[Any, ...], dt: Any) -> tuple[Input, tuple[Any, ...]]:
-        """Returns the sum of the inputs (nu,), and the memories."""
+        """Return the sum of the inputs (nu,), and the memories."""
         pairs = [update_law(law, t, state, part, dt) for law, part in zip(self.laws, memory, strict=True)]
         return self._total([u for u, _ in pairs]), tuple(part for _, part in pairs)
 
@@ -120,12 +122,13 @@ class Saturated:
     """A law whose inputs stay within limits.
 
     Attributes:
-        law: the law, with or without memory. A PID has limits of its own, at which its integral stops.
+        law: the law, with or without memory. A PID has its own limits, which stop its integral.
         lower: smallest inputs, a number or (nu,).
         upper: largest inputs.
 
-    Differentiable almost everywhere: with respect to the law where no limit holds, to the limit where one does. The derivative there with
-    respect to the law is zero, so that gradient descent does not leave a law that is saturated all of the time.
+    Differentiable almost everywhere: with respect to the law if no limit is active, and with respect to an
+    active limit. The derivative with respect to the law is then zero. Gradient descent therefore cannot
+    improve a law that is always saturated.
     """
 
     law: Any = function_field()
@@ -133,31 +136,31 @@ class Saturated:
     upper: Leaf
 
     def requirements(self) -> Any:
-        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.requirements`."""
         yield is_law(self.law), "law must be a feedback law, such as PD(...)"
         yield not_above(self.lower, self.upper), "lower must not be above upper"
 
     @property
     def has_memory(self) -> bool:
-        """Whether the law has a memory."""
+        """Return whether the law has a memory."""
         return has_memory(self.law)
 
     def __call__(self, t: Any, state: State) -> Input:
-        """Returns the limited inputs (nu,)."""
+        """Return the limited inputs (nu,)."""
         return clip(checked_input(self.law, self.law(t, state)), self.lower, self.upper)
 
     def init(self, system: AnySystem, state: State) -> Any:
-        """Returns the memory of the law."""
+        """Return the memory of the law."""
         return init_law(self.law, system, state)
 
     def update(self, t: Any, state: State, memory: Any, dt: Any) -> tuple[Input, Any]:
-        """Returns the limited inputs (nu,), and the memory of the law."""
+        """Return the limited inputs (nu,), and the memory of the law."""
         u, memory = update_law(self.law, t, state, memory, dt)
         return clip(checked_input(self.law, u), self.lower, self.upper), memory
 
 
 def clip(u: Any, lower: Any, upper: Any) -> Any:
-    """Returns u between its limits; None is no limit.
+    """Return u clipped to its limits; None is no limit.
 
     Raises:
         ValueError: limits that are neither numbers nor of the shape of u.

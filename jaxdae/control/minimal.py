@@ -1,33 +1,38 @@
 """Linear models of constrained systems in minimal coordinates, by autodiff on the manifold.
 
-*Tangent space.* The neighbors of a state (q, v) are (q (+) xi, v + dv). Those on the manifold satisfy all constraints on states,
+*Tangent space.* The neighbors of a state (q, v) are (q (+) xi, v + dv). Neighbors on the manifold satisfy all
+constraints on states,
 
     c(xi, dv) = [g(t, q (+) xi); g'(t, q (+) xi, v + dv); w(t, q (+) xi, v + dv)] = 0.
 
-With the derivative C = dc/d(xi, dv), (2 ng + nw, 2 nv), and a basis N of the null space of C they are d = (xi, dv) = N z + O(|z|^2). The
-z are the minimal coordinates. There are as many as there are independent states: twice the mobility for holonomic rows. At rest
-C = diag(J, J) and N = diag(N_J, N_J). Any left inverse of N leads from d to z. We take N^+ = (N^T N)^-1 N^T, so that for every d on the
-manifold z = N^+ d + O(|z|^2).
+Let C = dc/d(xi, dv), (2 ng + nw, 2 nv), be the derivative and N a basis of the null space of C. The neighbors
+are d = (xi, dv) = N z + O(|z|^2), where z are the minimal coordinates. Their number is the number of
+independent states: twice the mobility for holonomic rows. At rest C = diag(J, J) and N = diag(N_J, N_J). Any
+left inverse of N maps d to z. This module uses N^+ = (N^T N)^-1 N^T, so that z = N^+ d + O(|z|^2) for every d
+on the manifold.
 
-*At an equilibrium* (v = 0, a = 0) neighbors move by d' = Phi(d, u) = (dv, a(t, q (+) xi, dv, u)), because a retraction begins like the
-identity. Hence
+*At an equilibrium* (v = 0, a = 0) neighbors move by d' = Phi(d, u) = (dv, a(t, q (+) xi, dv, u)), because a
+retraction equals the identity to first order. Hence
 
     z' = A z + B du,      A = N^+ DPhi N,      B = N^+ Phi_u,
 
-with DPhi and Phi_u by forward mode through the constrained dynamics, a = L11 f - L12 gamma. There a is differentiated along the manifold
-only; how it continues off the manifold does not matter.
+where forward mode through the constrained dynamics, a = L11 f - L12 gamma, computes DPhi and Phi_u. It
+differentiates a along the manifold only; values of a off the manifold do not matter.
 
-*Along a trajectory* the same is done to the step of an integrator, d_{k+1} = F_k(d_k, u_k), with the bases of both ends:
+*Along a trajectory* the same linearization applies to the step of an integrator, d_{k+1} = F_k(d_k, u_k),
+with the bases of both ends:
 
     z_{k+1} = A_k z_k + B_k du_k,      A_k = N_{k+1}^+ DF_k N_k,      B_k = N_{k+1}^+ dF_k/du.
 
-*Rows that give way* (`Soft`), or are switched off (`Masked`), constrain no state: they are left out of c. What soft rows do to the motion
-is part of a, with the feedback of the stabilization that simulates them: without it a row that gives way has a mass and no spring.
+*Compliant rows* (`Soft`) and inactive rows (`Masked`) do not constrain the state and are excluded from c. The
+effect of compliant rows on the motion is part of a, with the feedback of the stabilization that the
+simulation uses. Without this feedback, a compliant row would have a mass but no spring.
 
-*Derivatives of the basis.* N is not unique: an SVD may turn it at will, and has no derivative where singular values are equal. So we take
-N = P N0. Here P is the projector onto the null space, which is differentiable at constant rank, and N0 is the basis at the point, held
-constant. P N0 is smooth, is N0 at the point, and is a basis nearby as well. It is orthonormal at the point only; hence N^+ and not N^T.
-What does not depend on the basis, such as the gain K N^+ (nu, 2 nv) in all coordinates, is then differentiated exactly.
+*Derivatives of the basis.* N is not unique: an SVD may rotate it arbitrarily, and has no derivative at equal
+singular values. Instead N = P N0. Here P is the projector onto the null space, which is differentiable at
+constant rank, and N0 is the basis at the point, held constant. P N0 is smooth, equals N0 at the point, and is
+also a basis nearby. It is orthonormal at the point only, which requires N^+ instead of N^T. Quantities that
+do not depend on the basis, such as the gain K N^+ (nu, 2 nv) in all coordinates, have exact derivatives.
 """
 
 from __future__ import annotations
@@ -56,7 +61,7 @@ from jaxdae.system import AnySystem, State
 from jaxdae.typing import Input, Leaf
 
 RANK_TOLERANCE = 1e-5
-"""That of `SingularValues`, by which the projector decides."""
+"""Rank tolerance of `SingularValues`, which the projector uses."""
 
 
 @pytree
@@ -66,7 +71,7 @@ class LinearModel:
     Attributes:
         a: A (n, n), in 1/s.
         b: B (n, nu).
-        basis: N (2 nv, n), whose columns span what the constraints allow; orthonormal.
+        basis: N (2 nv, n), whose orthonormal columns span the tangent space of the constraints.
         inverse: N^+ (n, 2 nv).
     """
 
@@ -85,23 +90,25 @@ def linearize_equilibrium(
     solver: SaddlePointSolver | None = None,
     stabilization: Stabilization | None = None,
 ) -> LinearModel:
-    """Returns the linear model of a constrained system about an equilibrium.
+    """Return the linear model of a constrained system about an equilibrium.
 
     Args:
         system: the mechanical system.
         state: time (s) and coordinates of the equilibrium; velocities are taken as zero.
-        u: input (nu,) that holds it, see `static_inputs`.
-        dimension: of the model, twice the mobility; counted where the state is known, and 2 nv - 2 ng - nw under transformations, which is
-            right if no rows are dependent.
+        u: input (nu,) that holds the equilibrium, see `static_inputs`.
+        dimension: dimension of the model, twice the mobility. By default it is counted from the rank for a
+            known state. Under transformations the default is 2 nv - 2 ng - nw, which is correct without
+            dependent rows.
         solver: a saddle-point solver; `NullSpace()` by default, which allows dependent rows.
-        stabilization: that of the integrator, of which rows that give way (`Soft`) have their stiffness and damping; hard rows do not
-            feel it on the manifold. `NoStabilization()` by default.
+        stabilization: the stabilization of the integrator, which defines stiffness and damping of compliant
+            rows (`Soft`). Hard rows on the manifold are not affected. `NoStabilization()` by default.
 
     Raises:
-        ValueError: a dimension that is not positive, or none under transformations where rows may give way or be switched off.
+        ValueError: a dimension that is not between 1 and 2 nv, or a missing dimension under transformations
+            if rows may be compliant or inactive.
 
-    Eigenvalues of A, and the gains made of it, do not depend on the basis and are differentiable at constant rank; entries of A are not
-    unique.
+    Eigenvalues of A, and gains computed from A, do not depend on the basis and are differentiable at constant
+    rank. The entries of A are not unique.
     """
     state = at_rest(system, state)
     check_solver(solver)
@@ -128,7 +135,10 @@ def _linearize_equilibrium(
 
 
 def state_constraints(system: AnySystem, state: State) -> Callable[[Any], Any]:
-    """Returns d (2 nv,) -> [g; g'; w], all constraints on states next to the given one; zero in rows that give way or are off."""
+    """Return d (2 nv,) -> [g; g'; w], all constraints on states near the given state.
+
+    Compliant and inactive rows are zero.
+    """
     system = hard_rows(system, state)
     t, q, v = state.t, state.q, state.v
 
@@ -147,16 +157,16 @@ def _state_jacobian(system: AnySystem, state: State) -> Array:
 
 
 def count_dimension(system: AnySystem, state: State, dimension: int | None) -> int:
-    """Returns how many independent states there are next to the given one: 2 nv less the rank of C.
+    """Return the number of independent states near the given state: 2 nv minus the rank of C.
 
     Args:
         system: the mechanical system.
         state: time (s), coordinates and velocities.
-        dimension: the number where the caller knows it.
+        dimension: the number, if the caller knows it.
 
     Raises:
-        ValueError: rows that are not finite, nothing can move, a given dimension that is not between 1 and 2 nv, or none where the rows
-            that are hard are not known.
+        ValueError: rows that are not finite, a dimension that is not between 1 and 2 nv (0: no motion is
+            possible), or a missing dimension under transformations if rows may be compliant or inactive.
     """
     size = 2 * state.v.shape[0]
     count = dimension
@@ -180,7 +190,7 @@ def count_dimension(system: AnySystem, state: State, dimension: int | None) -> i
 
 
 def tangent_basis(system: AnySystem, state: State, dimension: int) -> tuple[Float[Array, "nd n"], Float[Array, "n nd"]]:
-    """Returns N (2 nv, n) and N^+ (n, 2 nv) at a state, with derivatives at constant rank.
+    """Return N (2 nv, n) and N^+ (n, 2 nv) at a state, with derivatives at constant rank.
 
     Args:
         system: the mechanical system.
@@ -198,7 +208,7 @@ def tangent_basis(system: AnySystem, state: State, dimension: int) -> tuple[Floa
 
 
 def check_input(system: AnySystem, u: Any, inputs: int | None) -> None:
-    """Raises ValueError where the input has another shape than the system expects."""
+    """Raise ValueError if the shape of the input differs from the shape that the system expects."""
     size = count_inputs(system, inputs) if inputs is not None or system.n_inputs is not None else None
     if jnp.ndim(u) != 1 or size not in (None, jnp.shape(u)[0]):
         raise ValueError(f"u must have shape ({'nu' if size is None else size},), got {jnp.shape(u)}")

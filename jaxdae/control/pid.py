@@ -2,10 +2,11 @@
 
     u = Kp (yd - y) + Kd (yd' - y') + z,        z' = Ki (yd - y)        (z: PID only)
 
-y are outputs of the coordinates, yd their reference. The law acts on the inputs directly: input k is meant to push output k, or Kp and Kd
-are matrices that say what pushes what. The weight of the mechanism is another law's business, `GravityCompensation`: with it, a PD holds a
-resting mechanism without an offset (M. Takegaki, S. Arimoto, "A new feedback method for dynamic control of manipulators", ASME Journal of
-Dynamic Systems, Measurement, and Control 103 (1981)), and a PID does so without knowing the weight.
+y are outputs of the coordinates, and yd is their reference. The law acts on the inputs directly: either input
+k drives output k, or the matrices Kp and Kd assign errors to inputs. Compensation of the weight is a separate
+law, `GravityCompensation`. With it, a PD holds a resting mechanism without an offset (M. Takegaki, S.
+Arimoto, "A new feedback method for dynamic control of manipulators", ASME Journal of Dynamic Systems,
+Measurement, and Control 103 (1981)). A PID has no offset even without knowledge of the weight.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from jaxdae.typing import Input, Leaf
 
 
 def _errors(law: Any, t: Any, state: State) -> tuple[Any, Any]:
-    """Returns yd - y and yd' - y' (ny,)."""
+    """Return yd - y and yd' - y' (ny,)."""
     y, rate = output_rate(law.model, law.output, state)
     target, target_rate, _ = reference_motion(law.reference, t, y)
     return target - y, target_rate - rate
@@ -35,13 +36,13 @@ class PD:
     """u = Kp (yd - y) + Kd (yd' - y').
 
     Attributes:
-        model: the system, whose `retract` says how velocities move coordinates.
+        model: the system, whose `retract` defines how velocities change coordinates.
         output: y(q), a pytree with `__call__(q)`, such as `Coordinates`.
         reference: yd: (ny,), a number, or a pytree with `__call__(t)`.
         kp: in units of u per unit of y: a number, (ny,) or (nu, ny).
         kd: in units of u per unit of y and 1/s: a number, (ny,) or (nu, ny).
 
-    Differentiable with respect to everything.
+    Differentiable with respect to all fields.
     """
 
     model: AnySystem
@@ -51,24 +52,25 @@ class PD:
     kd: Leaf = 0.0
 
     def requirements(self) -> Any:
-        """Yields what the model has to be; see `jaxdae.requirements`."""
+        """Yield the conditions on the model; see `jaxdae.requirements`."""
         yield is_system(self.model), MODEL_TEXT
 
     def __call__(self, t: Any, state: State) -> Input:
-        """Returns u (nu,)."""
+        """Return u (nu,)."""
         error, error_rate = _errors(self, t, state)
         return apply_gain("kp", self.kp, error) + apply_gain("kd", self.kd, error_rate)
 
 
 @pytree(kw_only=True)
 class PID:
-    """u = Kp (yd - y) + Kd (yd' - y') + z + feedforward, with the integral z; runs inside of `Sampled`.
+    """u = Kp (yd - y) + Kd (yd' - y') + z + feedforward, with the integral z; runs inside `Sampled`.
 
-    z is summed once a step, z + dt Ki (yd - y), after u has been computed with its old value. *Anti-windup* by clamping: while the input
-    is at a limit and the error would drive it further beyond, its integral stands still.
+    The law updates z once per step to z + dt Ki (yd - y), after computing u with the old value. *Anti-windup*
+    by clamping: the integral of an input stops while the input is at a limit and the error would drive it
+    further beyond.
 
     Attributes:
-        model: the system, whose `retract` says how velocities move coordinates.
+        model: the system, whose `retract` defines how velocities change coordinates.
         output: y(q), a pytree with `__call__(q)`, such as `Coordinates`.
         reference: yd: (ny,), a number, or a pytree with `__call__(t)`.
         kp: in units of u per unit of y: a number, (ny,) or (nu, ny).
@@ -77,9 +79,10 @@ class PID:
         lower: smallest inputs, a number or (nu,); None for no limit.
         upper: largest inputs.
         integral: z at the start, a number or (nu,), in units of u.
-        feedforward: a law that is added before the limits, such as `GravityCompensation`; None for none.
+        feedforward: a law that is added before the limits, such as `GravityCompensation`; None for no law.
 
-    Differentiable almost everywhere with respect to everything; where a limit holds, u depends on the limit alone.
+    Differentiable almost everywhere with respect to all fields. Where a limit is active, u depends on the
+    limit alone.
 
     References:
         K. J. Astrom, T. Hagglund, "Advanced PID Control" (2006), section 3.5 on integrator windup.
@@ -97,17 +100,17 @@ class PID:
     feedforward: Any = function_field(default=None)
 
     def requirements(self) -> Any:
-        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.requirements`."""
         yield is_system(self.model), MODEL_TEXT
         yield not_above(self.lower, self.upper), "lower must not be above upper"
         yield self.feedforward is None or is_law(self.feedforward), "feedforward must be a feedback law, or None"
 
     def __call__(self, t: Any, state: State) -> NoReturn:
-        """Raises TypeError: the law has a memory."""
+        """Raise TypeError: the law has a memory."""
         refuse_call(self)
 
     def init(self, system: AnySystem, state: State) -> Any:
-        """Returns z at the start (nu,)."""
+        """Return z at the start (nu,)."""
         error, _ = _errors(self, state.t, state)
         rate = apply_gain("ki", self.ki, error)
         start = jnp.asarray(self.integral, rate.dtype)
@@ -116,14 +119,15 @@ class PID:
         return jnp.broadcast_to(start, rate.shape)
 
     def update(self, t: Any, state: State, memory: Any, dt: Any) -> tuple[Input, Any]:
-        """Returns u (nu,), and z after the step."""
+        """Return u (nu,), and z after the step."""
         error, error_rate = _errors(self, t, state)
         wanted = apply_gain("kp", self.kp, error) + apply_gain("kd", self.kd, error_rate) + memory
         if self.feedforward is not None:
             wanted = wanted + checked_input(self.feedforward, self.feedforward(t, state))
         u = clip(wanted, self.lower, self.upper)
         rate = apply_gain("ki", self.ki, error)
-        # Against the limits: the compiler may compute what was wanted twice, so that it differs from u by rounding where no limit holds.
+        # Compare with the limits instead of u: the compiler may compute `wanted` twice, so that it differs
+        # from u by rounding where no limit is active.
         above = False if self.upper is None else wanted > jnp.asarray(self.upper, wanted.dtype)
         below = False if self.lower is None else wanted < jnp.asarray(self.lower, wanted.dtype)
         winding = (above & (rate > 0.0)) | (below & (rate < 0.0))

@@ -1,19 +1,22 @@
 """Linear-quadratic regulators of constrained systems, about an equilibrium and about a trajectory.
 
-The equations are those of the linear model in minimal coordinates z (see `minimal`), with the deviation d = (xi, dv) = N z from the
-reference.
+The equations are written for the linear model in minimal coordinates z (see `minimal`), with the deviation
+d = (xi, dv) = N z from the reference.
 
-*Equilibrium.* Least cost of  d^T Q d + du^T R du  over all time: with Qz = N^T Q N, and X the stabilizing solution of
-A^T X + X A - X B R^-1 B^T X + Qz = 0,
+*Equilibrium.* Minimize the integral of  d^T Q d + du^T R du  over all time. With Qz = N^T Q N, and X the
+stabilizing solution of A^T X + X A - X B R^-1 B^T X + Qz = 0,
 
     du = -K N^+ d,      K = R^-1 B^T X.
 
-*Trajectory.* Least sum over k < n of  d_k^T Q d_k + du_k^T R du_k,  plus d_n^T Qf d_n: backward from P_n = Qf, all in the z of each step,
+*Trajectory.* Minimize the sum over k < n of  d_k^T Q d_k + du_k^T R du_k,  plus d_n^T Qf d_n. The recursion
+runs backward from P_n = Qf, in the z of each step:
 
-    K_k = (R + B_k^T P_{k+1} B_k)^-1 B_k^T P_{k+1} A_k,      P_k = Qz + A_k^T P_{k+1} (A_k - B_k K_k),      du_k = -K_k N_k^+ d_k.
+    K_k = (R + B_k^T P_{k+1} B_k)^-1 B_k^T P_{k+1} A_k,
+    P_k = Qz + A_k^T P_{k+1} (A_k - B_k K_k),
+    du_k = -K_k N_k^+ d_k.
 
-The gains K N^+ (nu, 2 nv) act on all coordinates; they do not depend on the basis N, and they do not see deviations that no constraint
-allows.
+The gains K N^+ (nu, 2 nv) act on all coordinates. They do not depend on the basis N, and they ignore
+deviations that the constraints do not allow.
 
 References:
     B. D. O. Anderson, J. B. Moore, "Optimal Control: Linear Quadratic Methods" (1990), chapters 2 and 3.
@@ -49,13 +52,13 @@ class LinearFeedback:
     """u = u0 - K (q - q0, v), made by `linear_quadratic_regulator`.
 
     Attributes:
-        system: whose `difference` measures q - q0.
+        system: the system, whose `difference` measures q - q0.
         q: q0 (nq,).
         u: u0 (nu,).
         gain: K (nu, 2 nv), position columns first.
-        cost: (2 nv, 2 nv), with which d^T cost d is what the return from a small deviation d = (q - q0, v) costs.
+        cost: (2 nv, 2 nv); d^T cost d is the cost of the return from a small deviation d = (q - q0, v).
 
-    Angles are not wrapped: q0 and q0 + 2 pi are different places.
+    Angles are not wrapped: q0 and q0 + 2 pi are different positions.
     """
 
     system: AnySystem
@@ -65,11 +68,11 @@ class LinearFeedback:
     cost: Leaf
 
     def deviation(self, state: State) -> Array:
-        """Returns d = (q - q0, v), (2 nv,)."""
+        """Return d = (q - q0, v), (2 nv,)."""
         return jnp.concatenate([self.system.difference(self.q, state.q), state.v])
 
     def __call__(self, t: Any, state: State) -> Input:
-        """Returns u (nu,)."""
+        """Return u (nu,)."""
         return self.u - self.gain @ self.deviation(state)
 
 
@@ -86,25 +89,27 @@ def linear_quadratic_regulator(
     solver: SaddlePointSolver | None = None,
     stabilization: Stabilization | None = None,
 ) -> LinearFeedback:
-    """Returns the linear feedback that brings a constrained system back to an equilibrium at least cost.
+    """Return the linear feedback that brings a constrained system back to an equilibrium at minimal cost.
 
     The cost is the integral over all time of  xi^T Qp xi + v^T Qv v + du^T R du.
 
     Args:
         system: the mechanical system.
         state: time (s) and coordinates of the equilibrium; velocities are taken as zero.
-        u: input (nu,) that holds it; `static_inputs` by default.
-        position_weight: Qp: a number, (nv,) or (nv, nv), not negative. Coordinates of one mechanism may share the cost in any way.
-        velocity_weight: Qv: likewise.
+        u: input (nu,) that holds the equilibrium; `static_inputs` by default.
+        position_weight: Qp: a number, (nv,) or (nv, nv), non-negative. Any distribution of the cost over the
+            coordinates of one mechanism is allowed.
+        velocity_weight: Qv: a number, (nv,) or (nv, nv), non-negative.
         input_weight: R: a number, (nu,) or (nu, nu), positive.
-        inputs: how many inputs, where the system does not know.
+        inputs: the number of inputs, if the system does not define it.
         dimension: twice the mobility; see `linearize_equilibrium`.
         solver: a saddle-point solver; `NullSpace()` by default, which allows dependent rows.
-        stabilization: that of the integrator, where rows give way; see `linearize_equilibrium`. Where such rows carry a load, give u.
+        stabilization: the stabilization of the integrator, for compliant rows; see `linearize_equilibrium`.
+            If compliant rows carry a load, pass u.
 
     Raises:
-        ValueError: no equilibrium, no stabilizing feedback, or weights that do not fit. Under transformations, where numbers are not known,
-            gains are NaN where there is no stabilizing feedback.
+        ValueError: not an equilibrium, no stabilizing feedback, or weights that do not fit. Under
+            transformations values are unknown; if no stabilizing feedback exists, the gains are then NaN.
 
     Differentiable at constant rank with respect to system, state, input and weights.
     """
@@ -122,7 +127,7 @@ def linear_quadratic_regulator(
 
 
 def _why_none(system: AnySystem, state: State, model: LinearModel) -> str:
-    """Returns what the inputs do not reach of the motions that do not die away by themselves, by Hautus' test; else what may be wrong."""
+    """Describe undamped motions that the inputs do not reach (Hautus' test), else other likely causes."""
     a, b = np.asarray(model.a), np.asarray(model.b)
     lost = np.zeros(len(a))
     for value in np.linalg.eigvals(a):
@@ -147,7 +152,7 @@ def _check_equilibrium(system: AnySystem, state: State, u: Input, solver: Any, s
     a, _ = forward_dynamics(system, state, u, solver=solver, stabilization=stabilization)
     if isinstance(a, Tracer):
         return
-    limit = float(jnp.finfo(a.dtype).eps) ** 0.4  # 5e-7 in double precision: closed to round-off, and masses of all sizes.
+    limit = float(jnp.finfo(a.dtype).eps) ** 0.4  # 5e-7 in double precision: closed to round-off, any mass.
     violation = float(jnp.max(jnp.abs(a), initial=0.0))
     free, _ = forward_dynamics(system, state, jnp.zeros_like(u), solver=solver, stabilization=stabilization)
     if not violation <= limit * (1.0 + float(jnp.max(jnp.abs(free), initial=0.0))):
@@ -158,7 +163,7 @@ def _check_equilibrium(system: AnySystem, state: State, u: Input, solver: Any, s
 
 
 def _weights(state: State, u: Input, position: Any, velocity: Any, control: Any) -> tuple[Array, Array]:
-    """Returns Q (2 nv, 2 nv) and R (nu, nu)."""
+    """Return Q (2 nv, 2 nv) and R (nu, nu)."""
     size, dtype = state.v.shape[0], state.q.dtype
     on_state = jax.scipy.linalg.block_diag(
         _weight("position_weight", position, size, dtype), _weight("velocity_weight", velocity, size, dtype)
@@ -177,7 +182,7 @@ def _weight(name: str, weight: Any, size: int, dtype: Any) -> Array:
 
 @jax.jit
 def _gain(model: LinearModel, on_state: Array, on_input: Array) -> tuple[Array, Array]:
-    """Returns K N^+ and N^+T X N^+."""
+    """Return K N^+ and N^+T X N^+."""
     reduced = model.basis.T @ on_state @ model.basis
     input_gain = jnp.linalg.solve(on_input, model.b.T)
     x = solve_riccati(model.a, model.b @ input_gain, reduced)
@@ -188,17 +193,18 @@ def _gain(model: LinearModel, on_state: Array, on_input: Array) -> tuple[Array, 
 class TrajectoryFeedback:
     """u_k - K_k (q - q_k, v - v_k) along a trajectory, made by `trajectory_regulator`.
 
-    Meant for `Sampled(integrator, law)`, which evaluates it at the start of every step. Evaluated between steps it interpolates q and v of
-    the trajectory linearly; after the end it goes on with the last gain about the last state.
+    Use it in `Sampled(integrator, law)`, which evaluates it at the start of every step. Between steps, the
+    law interpolates q and v of the trajectory linearly. After the end, it extrapolates with the last input
+    and gain, about the last state.
 
     Attributes:
-        system: whose `difference` measures q - q_k.
+        system: the system, whose `difference` measures q - q_k.
         q: (steps + 1, nq).
         v: (steps + 1, nv).
         controls: u_k (steps, nu).
         gains: K_k (steps, nu, 2 nv), position columns first.
-        start: time () of the start in s.
-        dt: the step () in s.
+        start: start time () in s.
+        dt: step length () in s.
     """
 
     system: AnySystem
@@ -210,10 +216,11 @@ class TrajectoryFeedback:
     dt: Leaf
 
     def __call__(self, t: Any, state: State) -> Input:
-        """Returns u (nu,)."""
+        """Return u (nu,)."""
         steps = self.controls.shape[0]
         count = (t - self.start) / self.dt
-        # The times of steps are multiples of dt to rounding: a thousandth early is on time.
+        # Step times are multiples of dt up to rounding. A time that is early by a thousandth of a step is
+        # on time.
         k = jnp.clip(jnp.floor(count + 1e-3), 0, steps - 1)
         part = jnp.clip(count - k, 0.0, 1.0)
         k = k.astype(jnp.int32)
@@ -237,33 +244,34 @@ def trajectory_regulator(
     final_velocity_weight: Any = None,
     dimension: int | None = None,
 ) -> TrajectoryFeedback:
-    """Returns the time-varying feedback that keeps a constrained system on the trajectory of given inputs at least cost.
+    """Return the time-varying feedback that holds a constrained system on a trajectory at minimal cost.
 
-    The trajectory is that of `rollout(system, integrator, state, controls, dt=dt)`; the linear models are those of its steps. The cost is
-    the sum over the steps of  xi^T Qp xi + dv^T Qv dv + du^T R du  in deviations from it (not multiplied by dt), plus that of the last
-    state.
+    The trajectory is the result of `rollout(system, integrator, state, controls, dt=dt)`, and the linear
+    models are linearizations of its steps. The cost is the sum over the steps of  xi^T Qp xi + dv^T Qv dv +
+    du^T R du  of the deviations (not multiplied by dt), plus the cost of the last state.
 
     Args:
         system: the mechanical system.
-        integrator: a one-step method that keeps the constraints, such as `Projected(RungeKutta.rk4())`; methods with a memory of their own
-            are linearized as if every step were the first.
+        integrator: a one-step method that satisfies the constraints, such as `Projected(RungeKutta.rk4())`.
+            Every step of a method with its own memory is linearized as a first step.
         state: the start, consistent.
         controls: inputs (steps, nu).
-        dt: the step in s.
-        position_weight: Qp: a number, (nv,) or (nv, nv), not negative.
-        velocity_weight: Qv: likewise.
+        dt: the step length in s.
+        position_weight: Qp: a number, (nv,) or (nv, nv), non-negative.
+        velocity_weight: Qv: a number, (nv,) or (nv, nv), non-negative.
         input_weight: R: a number, (nu,) or (nu, nu), positive.
-        final_position_weight: Qp of the last state; as that of the others by default.
-        final_velocity_weight: Qv of the last state; as that of the others by default.
-        dimension: how many independent states there are, twice the mobility for holonomic rows; counted at the start where that is known,
-            and 2 nv - 2 ng - nw under transformations, where it has to be given if rows may give way or be switched off.
+        final_position_weight: Qp of the last state; `position_weight` by default.
+        final_velocity_weight: Qv of the last state; `velocity_weight` by default.
+        dimension: the number of independent states, twice the mobility for holonomic rows. By default it is
+            counted at a known start. Under transformations the default is 2 nv - 2 ng - nw; there you must
+            pass it if rows may be compliant or inactive.
 
     Raises:
         ValueError: shapes that do not fit.
         SimulationError: the trajectory fails.
 
-    Differentiable at constant rank with respect to system, integrator, state, controls, dt and weights. n + nu forward-mode products of a
-    step for every step, n the dimension.
+    Differentiable at constant rank with respect to system, integrator, state, controls, dt and weights. Each
+    step costs n + nu forward-mode products of the step, where n is the dimension.
     """
     check_system(system)
     state = checked_state(state)
@@ -291,8 +299,8 @@ def trajectory_regulator(
 def _trajectory_gains(
     system: Any, integrator: Any, states: State, controls: Array, dt: Array, on_state: Array, on_end: Array, on_input: Array, dimension: int
 ) -> Array:
-    """Returns K_k N_k^+ (steps, nu, 2 nv)."""
-    # Loops, not batches: small matrices of a batch are unrolled, which takes long to compile.
+    """Return K_k N_k^+ (steps, nu, 2 nv)."""
+    # Loops instead of batches: XLA unrolls small matrices of a batch, which takes long to compile.
     bases, inverses = jax.lax.map(lambda at: tangent_basis(system, at, dimension), states)
 
     def model(step: Any) -> tuple[Array, Array]:

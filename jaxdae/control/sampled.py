@@ -1,4 +1,4 @@
-"""Laws that are evaluated once a step and held: what a digital controller does, and where a law keeps its memory."""
+"""Laws that are evaluated once per step and held: a digital controller, and the memory of laws."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from jaxdae.system import AnySystem, State
 class Sampled(PointWrapping):
     """Any integrator, driven by a law that is evaluated at the start of a step and held (zero-order hold).
 
-    The memory of the law is part of the integrator's memory, so that worlds in a batch have one each, a failed world keeps it as it was,
-    and it is differentiated like the state. Wrap this around everything else: `Sampled(Projected(RungeKutta.rk4()), law)`; `controls` of
-    the rollout, if there are any, are added to the input, held as well.
+    The memory of the law is part of the integrator's memory. Each world in a batch therefore has its own
+    memory, a failed world freezes it, and it is differentiated like the state. Wrap `Sampled` around
+    everything else: `Sampled(Projected(RungeKutta.rk4()), law)`. If the rollout has `controls`, they are
+    added to the input and also held.
 
-    Feedback that is held for T = every dt has a stability limit of its own, whatever the integrator: a velocity gain of c per unit of mass
-    is stable up to c T = 2. Beyond the limit rollouts have the status `UNSTABLE`, see `jaxdae.integrators.held_loop`. The examination
-    evaluates the law at fixed time and memory.
+    Feedback that is held for T = every dt has its own stability limit, independent of the integrator: a
+    velocity gain of c per unit of mass is stable up to c T = 2. Beyond the limit rollouts have the status
+    `UNSTABLE`, see `jaxdae.integrators.held_loop`. This check evaluates the law at fixed time and memory.
 
     Attributes:
         integrator: any integrator.
         law: a feedback law, with or without memory.
-        every: steps from one evaluation of the law to the next (static); the sampling period is every dt.
+        every: number of steps between evaluations of the law (static); the sampling period is every dt.
 
     Raises:
         ValueError: `every` is not positive.
@@ -43,17 +44,17 @@ class Sampled(PointWrapping):
     every: int = static(one_of=int, default=1)
 
     def requirements(self) -> Any:
-        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.requirements`."""
         yield is_law(self.law), "law must be a feedback law, such as PD(...)"
 
     def sampled_law(self, memory: Any, dt: Any) -> tuple[Any, int] | None:
-        """Return the law at its memory, and `every`; None for a law that says `examined = False`."""
+        """Return the law at its memory, and `every`; None for a law with `examined = False`."""
         if not getattr(self.law, "examined", True):
             return None
         return lambda t, state: checked_input(self.law, update_law(self.law, t, state, memory[1], self.every * dt)[0]), self.every
 
     def init(self, system: AnySystem, state: State) -> Any:
-        """Returns the memories of integrator and law, and where the law is not evaluated in every step, the held input and a count."""
+        """Return the memories of integrator and law; for `every` > 1 also the held input and a step count."""
         checked_count("Sampled.every", self.every)
         inner, memory = self.integrator.init(system, state), init_law(self.law, system, state)
         if self.every == 1:
@@ -63,7 +64,7 @@ class Sampled(PointWrapping):
         return inner, memory, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), held), jnp.zeros((), jnp.int32)
 
     def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
-        """Returns the point after dt, the memory, and the report of the integrator."""
+        """Return the point after dt, the memory, and the report of the integrator."""
         state, (inner, remembered) = point.state, memory[:2]
         with jax.named_scope("feedback"):
             period = self.every * dt
@@ -77,7 +78,8 @@ class Sampled(PointWrapping):
                 now, updated = evaluated()
             else:
                 held, count = memory[2:]
-                # Outside of batches, whose worlds may have stopped at different steps, a law costs nothing between its instants.
+                # Without a batch, the law costs nothing between its evaluations. Worlds of a batch may have
+                # stopped at different steps.
                 now, updated = jax.lax.cond(count % self.every == 0, evaluated, lambda: (held, remembered))
                 rest = (now, count + 1)
             added = input_at(u, state)

@@ -1,41 +1,49 @@
-"""The velocity-level time stepper of physics engines, with goals beside the constraints.
+"""The velocity-level time stepper of physics engines, with goals in addition to constraints.
 
-A step of length h from (t, q, v), everything evaluated at its start:
+A step of length h from (t, q, v), with all quantities evaluated at its start:
 
     M (v+ - v) = h f + J^T p + sum_k A_k^T p_k
     J v+ + dg/dt = -(beta / h) g,      w(t, q, v+) = 0
     q+ = q (+) h v+
 
-p is an impulse, and p / h the multiplier. beta is the part of the violation that a step removes: to first order g+ = (1 - beta) g. The
-method is semi-implicit (v+ moves q) and of first order.
+p is an impulse, and p / h the multiplier. beta is the fraction of the violation that a step removes: to first
+order g+ = (1 - beta) g. The method is semi-implicit (v+ moves q) and of first order.
 
-*Groups.* Goals come in groups, each with its own beta, in one of three couplings to the rest:
+*Groups.* Goals are organized in groups, each with its own beta and one of three couplings:
 
-    TOGETHER    solved with the system's own constraints and all other such groups, as one set of rows. Goals that ask for what constraints
-                forbid fight them: that takes a solver for dependent rows (`LeastSquares`, `NullSpace`) or compliance.
-    FREE        decoupled, alone from the free velocity v + h M^-1 f: what the forces would be if the system had no constraints.
-    AFTER       decoupled, alone from the velocity that the constraints, the groups together and the groups before it have left, in the
-                order of `groups`.
+    TOGETHER    solved with the system's own constraints and all other such groups, as one set of rows. Goals
+                that contradict the constraints require a solver for dependent rows (`LeastSquares`,
+                `NullSpace`) or compliance.
+    FREE        decoupled, from the free velocity v + h M^-1 f alone: the forces as if the system had no
+                constraints.
+    AFTER       decoupled, from the velocity after the constraints, the TOGETHER groups and the preceding
+                groups, in the order of `groups`.
 
-What becomes of the impulses: through `motors` they are exchanged for the impulses of motors with the same virtual work (`VirtualWork`);
-with a `limit` they are clamped to |p| <= h limit; then they act. Efforts p / h are in the report.
+The impulses of a group are processed in this order: `motors` replace them by motor impulses with the same
+virtual work (`VirtualWork`); a `limit` clamps them to |p| <= h limit; then they act on the system. The report
+contains the efforts p / h.
 
-*Who has the last word.* The system's constraints are solved last (`ConstraintOrder.LAST`): with the impulses of all goals, clamped and
-exchanged, on the right-hand side. So they hold however goals saturate. Where all groups are together, unlimited and without motors, that
-is the solution already and goals are on one footing with constraints. `ConstraintOrder.FREE` takes the constraints from the free velocity
-as well, and adds up. That is the published step for a pendulum with a motor; constraints then hold as far as goals do not act on them.
+*Order of constraints and goals.* With `ConstraintOrder.LAST` the system's constraints are solved last, with
+the clamped and replaced impulses of all goals on the right-hand side. The constraints therefore hold even if
+goals saturate. If all groups are TOGETHER, without limits and without motors, the joint solution is already
+final, and goals have the same rank as constraints. `ConstraintOrder.FREE` computes the constraint impulses
+from the free velocity as well, and adds all impulses. This is the published step for a pendulum with a motor.
+The constraints then hold only to the extent that goals do not act on them.
 
-*Limits.* Rows that saturate are clamped all at once; the others keep their impulses, which were found as if none had saturated.
-Derivatives are those of the clamped impulse: zero for goals of a saturated row, one for its limit, none at the corner.
+*Limits.* Saturated rows are clamped simultaneously. The other rows keep the impulses that were computed
+without saturation. Derivatives are those of the clamped impulse: zero with respect to the goals of a
+saturated row, one with respect to its limit, and undefined at the corner.
 
-*Soft goals.* With compliance C a row reads J v+ + C p = -(beta / h) psi. It is an implicit spring and damper of stiffness k and damping d
-for beta = h k / (h k + d), C = 1 / (h (h k + d)), see `spring_and_damper`: from p / h = -k (psi + h psi'+) - d psi'+. The compliance of
-the system's own rows enters in the same way, as J v+ + C p, which is J a + C lam times h.
+*Soft goals.* With compliance C a row reads J v+ + C p = -(beta / h) psi. It is an implicit spring and damper
+of stiffness k and damping d for beta = h k / (h k + d), C = 1 / (h (h k + d)), see `spring_and_damper`: from
+p / h = -k (psi + h psi'+) - d psi'+. The compliance of the system's own rows enters in the same way, as
+J v+ + C p, which is J a + C lam times h.
 
 References:
-    E. Catto, "Iterative dynamics with temporal coherence", Game Developers Conference (2005). R. Smith, "Open Dynamics Engine User
-    Guide", section 3.8 (beta is its ERP, C its CFM / h). M. Anitescu, F. A. Potra, "Formulating dynamic multi-rigid-body contact problems
-    with friction as solvable linear complementarity problems", Nonlinear Dynamics 14 (1997).
+    E. Catto, "Iterative dynamics with temporal coherence", Game Developers Conference (2005). R. Smith, "Open
+    Dynamics Engine User Guide", section 3.8 (beta is its ERP, C its CFM / h). M. Anitescu, F. A. Potra,
+    "Formulating dynamic multi-rigid-body contact problems with friction as solvable linear complementarity
+    problems", Nonlinear Dynamics 14 (1997).
 """
 
 from __future__ import annotations
@@ -60,38 +68,41 @@ from jaxdae.typing import Input, Leaf, Rows, Velocity
 
 
 class Coupling(enum.Enum):
-    """From which velocity the impulses of a group of goals are found; see the module."""
+    """The velocity from which the impulses of a group of goals are computed; see the module."""
 
     TOGETHER = "together"
     """With the system's constraints, as one set of rows."""
     FREE = "free"
     """Alone, from the velocity without any constraint."""
     AFTER = "after"
-    """Alone, from the velocity that constraints and earlier groups have left."""
+    """Alone, from the velocity after the constraints and the preceding groups."""
 
 
 class ConstraintOrder(enum.Enum):
-    """When the system's own constraints are solved; see the module."""
+    """The order in which the system's own constraints are solved; see the module."""
 
     LAST = "last"
-    """After the goals: they hold."""
+    """After the goals: the constraints hold."""
     FREE = "free"
     """From the velocity without any goal; impulses are added."""
 
 
 @pytree(kw_only=True)
 class GoalGroup:
-    """Goals that are solved at once.
+    """Goals that are solved simultaneously.
 
     Attributes:
         goals: `Goal` or `FunctionGoal`, a tuple.
-        beta: the part of the error that a step removes, between 0 and 2; a number, or one for each row. Differentiable.
-        coupling: with the constraints or apart from them (static), see `Coupling`.
-        motors: who exerts the forces; None where they act as they are.
-        limit: largest effort in N or N m: of each motor, of each row without `motors`; a number or one for each. None for no limit.
-        compliance: C, 1 / (kg) or 1 / (kg m^2): a number or one for each row; None for hard rows.
-        active: where rows are on: nonzero or true, a number or one for each row, or a law of (t, q) that returns that. None for always.
-            Values may change without recompiling; nothing is differentiated with respect to them.
+        beta: the fraction of the error that a step removes, between 0 and 2; a number, or one per row.
+            Differentiable.
+        coupling: solution together with the constraints or decoupled (static), see `Coupling`.
+        motors: the motors that exert the forces; None to apply the goal forces directly.
+        limit: largest effort in N or N m, per motor, or per row without `motors`; a number or an array. None
+            for no limit.
+        compliance: C, 1 / (kg) or 1 / (kg m^2): a number or one per row; None for hard rows.
+        active: mask of active rows (nonzero or true): a number or one per row, or a law of (t, q) that
+            returns them. None for always active. Values may change without recompilation and are not
+            differentiated.
     """
 
     goals: tuple[Any, ...]
@@ -103,7 +114,7 @@ class GoalGroup:
     active: Any = function_field(default=None)
 
     def requirements(self) -> Any:
-        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.requirements`."""
         yield are_goals(self.goals), GOALS_TEXT
         yield (self.beta >= 0) & (self.beta <= 2), "beta must lie between 0 and 2"
         motors = self.motors
@@ -114,11 +125,12 @@ class GoalGroup:
 
 @pytree
 class SteppingInfo(StepInfo):
-    """What a step found out: a `StepInfo` of the mean over the step, a = (v+ - v) / h and lam = p / h, and what goals and motors did.
+    """A `StepInfo` of step means, a = (v+ - v) / h and lam = p / h, plus results of goals and motors.
 
     Attributes:
-        goal_lam: multipliers of the goals (k,) of each group, as they were asked for; N or N m.
-        efforts: what was applied for each group: efforts (nm,) of its motors, or goal_lam (k,) without motors, after the limit.
+        goal_lam: requested multipliers of the goals (k,) of each group; N or N m.
+        efforts: applied efforts of each group after the limit: (nm,) of its motors, or goal_lam (k,) without
+            motors.
     """
 
     goal_lam: Leaf
@@ -126,7 +138,7 @@ class SteppingInfo(StepInfo):
 
 
 class _Group(NamedTuple):
-    """A group at a state: J (k, nv), r (k,) with J dv + C p = r, and C (k,)."""
+    """Rows of a group at a state: J (k, nv), r (k,) with J dv + C p = r, and C (k,)."""
 
     jacobian: Any
     target: Any
@@ -138,14 +150,16 @@ class VelocityStepping(Method):
     """The velocity-level step of physics engines; see the module.
 
     Attributes:
-        beta: the part of the violation of the system's own constraints that a step removes; a number, or one for each position-level row.
-        groups: motors and end effectors.
+        beta: the fraction of the violation of the system's own constraints that a step removes; a number, or
+            one per position-level row.
+        groups: groups of goals, for motors and end effectors.
         solver: a saddle-point solver; None for the default solver of the system.
-        constraints: when the system's own constraints are solved (static).
+        constraints: the order in which the system's own constraints are solved (static).
 
-    Inputs: u holds those of the system's forces first, then those of `InputTarget`s. The mass matrix must be invertible with
-    `ConstraintOrder.FREE` only. Differentiable, but with respect to `active`. One factorization without groups, or with groups together
-    that are neither limited nor exchanged for motors; one more for each set of rows that is solved apart.
+    Inputs: u contains the inputs of the system's forces first, then the inputs of `InputTarget`s. The mass
+    matrix must be invertible with `ConstraintOrder.FREE` only. Differentiable except with respect to
+    `active`. A step needs one factorization without groups, or if all groups are TOGETHER without limits and
+    without motors. Each set of rows that is solved separately needs one more.
     """
 
     beta: Leaf = 1.0
@@ -154,14 +168,14 @@ class VelocityStepping(Method):
     constraints: ConstraintOrder = static(one_of=ConstraintOrder, default=ConstraintOrder.LAST)
 
     def requirements(self) -> Any:
-        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.requirements`."""
         yield (self.beta >= 0) & (self.beta <= 2), "beta must lie between 0 and 2"
         groups = self.groups
         fits = isinstance(groups, tuple | list) and all(isinstance(group, GoalGroup) for group in groups)
         yield fits, "groups must be a tuple of GoalGroup(goals=...)"
 
     def step(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, SteppingInfo]:
-        """Returns the state after dt.
+        """Return the state after dt, the memory, and the report.
 
         Raises:
             ValueError: entries of groups that do not fit their rows.
@@ -195,12 +209,12 @@ class VelocityStepping(Method):
         return new, memory, SteppingInfo(**vars(info), goal_lam=tuple(x / dt for x in impulses), efforts=tuple(efforts))
 
     def reported(self, system: AnySystem, state: State, u: Any, dt: Any) -> tuple[Velocity, Rows]:
-        """Returns the mean accelerations and multipliers of a step from a state, which goals act on as well."""
+        """Return the mean accelerations and multipliers of a step, including the effect of goals."""
         _, _, info = self.step(system, state, (), u, dt)
         return info.a, info.lam
 
     def _inputs(self, u: Input) -> tuple[Input, Input]:
-        """Returns the inputs of the system, and those of goals."""
+        """Return the inputs of the system, and the inputs of the goals."""
         count = input_count(tuple(goal for group in self.groups for goal in group.goals))
         if count == 0 or u is None:
             return u, None
@@ -211,14 +225,14 @@ class VelocityStepping(Method):
         return (u[:own] if own else None), u[own:]
 
     def _own_target(self, system: AnySystem, state: State, dt: Any) -> Rows:
-        """Returns r (nc,) of the system's own rows, J dv + C p = r."""
+        """Return r (nc,) of the system's own rows, J dv + C p = r."""
         g = system.constraint(state.t, state.q)
         beta = _spread("VelocityStepping.beta", self.beta, g, "position-level row")
         rates = velocity_residual(system, state)
         return -rates - jnp.pad(beta / dt * g, (0, rates.shape[0] - g.shape[0]))
 
     def _together(self, at: Linearization, push: Velocity, target: Rows, groups: list[_Group]) -> tuple[Velocity, Rows, list[Any]]:
-        """Returns dv, p and the impulses of the groups that are solved with the constraints; None for the others."""
+        """Return dv, p and the impulses of the TOGETHER groups; None for the impulses of the other groups."""
         impulses: list[Any] = [None] * len(groups)
         joint = [k for k, group in enumerate(self.groups) if group.coupling is Coupling.TOGETHER]
         if not joint:
@@ -242,7 +256,7 @@ class VelocityStepping(Method):
         return dv, all_p[:rows], impulses
 
     def _last(self, at: Linearization, push: Velocity, applied: Velocity, target: Rows) -> tuple[Velocity, Rows]:
-        """Returns dv and p of the system's own rows, with the impulses of goals given."""
+        """Return dv and p of the system's own rows for given impulses of the goals."""
         if self.constraints is ConstraintOrder.LAST:
             return solve(at.factors, at.mass, at.jacobian, at.compliance, push + applied, target)
         dv, p = solve(at.factors, at.mass, at.jacobian, at.compliance, push, target)
@@ -250,12 +264,12 @@ class VelocityStepping(Method):
 
 
 def spring_and_damper(stiffness: Any, damping: Any, dt: Any) -> tuple[Any, Any]:
-    """Returns (beta, compliance) of a group whose rows are springs and dampers, integrated implicitly.
+    """Return (beta, compliance) of a group whose rows are springs and dampers, integrated implicitly.
 
     Args:
-        stiffness: k in N/m or N m/rad, not negative.
-        damping: d in N s/m or N m s/rad, not negative; not both zero.
-        dt: the step in s.
+        stiffness: k in N/m or N m/rad, non-negative.
+        damping: d in N s/m or N m s/rad, non-negative. At least one of k and d must be positive.
+        dt: the step length in s.
     """
     give = dt * stiffness + damping
     return dt * stiffness / give, 1.0 / (dt * give)
@@ -266,7 +280,7 @@ def _is_apart(group: GoalGroup) -> bool:
 
 
 def _assembled(group: GoalGroup, system: AnySystem, state: State, u: Input, dt: Any, mass: Any) -> _Group:
-    """Returns the rows of a group at a state; rows that are off are 0 dv + C p = 0 with C > 0."""
+    """Return the rows of a group at a state; inactive rows are 0 dv + C p = 0 with C > 0."""
     rows: GoalRows = goal_rows(system, group.goals, state, u)
     beta = _spread("GoalGroup.beta", group.beta, rows.error)
     target = -rows.rate - beta / dt * rows.error
@@ -275,14 +289,14 @@ def _assembled(group: GoalGroup, system: AnySystem, state: State, u: Input, dt: 
         return _Group(rows.jacobian, target, compliance)
     given = group.active(state.t, state.q) if callable(group.active) else group.active
     active = _spread("GoalGroup.active", jax.lax.stop_gradient(jnp.asarray(given)).astype(bool), target, dtype=bool)
-    # As `Masked` does: near the pivots of rows in meters.
+    # As in `Masked`: close to the pivots of rows in meters.
     off = jax.lax.stop_gradient(1.0 / mass.diagonal_mean())
     on = jnp.zeros_like(target) if compliance is None else compliance
     return _Group(jnp.where(active[:, None], rows.jacobian, 0.0), jnp.where(active, target, 0.0), jnp.where(active, on, off))
 
 
 def _applied(group: GoalGroup, system: AnySystem, state: State, jacobian: Any, impulse: Any, own: Any, dt: Any) -> tuple[Any, Any]:
-    """Returns the impulses of motors (or of the goals, without motors) and the generalized impulse that they make (nv,)."""
+    """Return impulses of motors (of goals, without motors) and their generalized impulse (nv,)."""
     if group.motors is not None:
         impulse = group.motors.efforts(system, state, jacobian, impulse, own)
         jacobian = group.motors.levers(system, state)
@@ -293,10 +307,10 @@ def _applied(group: GoalGroup, system: AnySystem, state: State, jacobian: Any, i
 
 
 def _spread(name: str, value: Any, rows: Any, what: str = "row", dtype: Any = None) -> Any:
-    """Returns a number for each row.
+    """Return the value broadcast to one number per row.
 
     Raises:
-        ValueError: neither a number nor one entry for each.
+        ValueError: neither a number nor one entry per row.
     """
     value = jnp.asarray(value, dtype or rows.dtype)
     if value.shape not in ((), rows.shape):

@@ -1,37 +1,43 @@
-"""From forces that nobody can exert to efforts that motors have: the virtual-work map.
+"""The virtual-work map: from goal forces without an actuator to equivalent motor efforts.
 
-A goal of an end effector, solved like any constraint, has a multiplier lam_e: the force J_e^T lam_e would do what is asked for, but no
-actuator is there. Motors act through the coordinates y_m that they drive, with J_m = dy_m/dxi. Their efforts tau do the same virtual work,
-tau^T J_m dxi = lam_e^T J_e dxi, for all displacements dxi if
+A goal of an end effector, solved like any constraint, has a multiplier lam_e. The force J_e^T lam_e would
+achieve the goal, but no actuator can exert it. Motors act through the coordinates y_m that they drive, with
+J_m = dy_m/dxi. Their efforts tau do the same virtual work, tau^T J_m dxi = lam_e^T J_e dxi, for all
+displacements dxi if
 
-    J_m^T tau = J_e^T lam_e,                                                                                (1)
+    J_m^T tau = J_e^T lam_e,                                                                (1)
 
-nv equations for as many unknowns as there are motors, to be solved in the sense of least squares. For a pendulum with J_e = 1 and
-J_m = [y, -x] / r^2 this is tau = y lam_x - x lam_y, the torque of the force about the hinge.
+nv equations in one unknown per motor, solved in the least-squares sense. For a pendulum with J_e = 1 and
+J_m = [y, -x] / r^2 the solution is tau = y lam_x - x lam_y, the torque of the force about the hinge.
 
-*Mechanisms with constraints of their own.* There (1) asks for too much. The bodies transmit forces: a force at the hand differs from
-torques at the joints by reactions of the joints, J^T mu, which do no work in any motion that the mechanism can make. Only displacements
-dxi = N y with J N = 0 count, and
+*Mechanisms with constraints.* For these mechanisms (1) is too strict. The bodies transmit forces: a force at
+the hand differs from torques at the joints by joint reactions, J^T mu, which do no work in any admissible
+motion of the mechanism. Only displacements dxi = N y with J N = 0 count, and
 
-    N^T J_m^T tau = N^T J_e^T lam_e        or, with the projector P = N N^T,        P J_m^T tau = P J_e^T lam_e.      (2)
+    N^T J_m^T tau = N^T J_e^T lam_e    or, with the projector P = N N^T,
+    P J_m^T tau = P J_e^T lam_e.                                                            (2)
 
-In absolute coordinates (1) and (2) have different least-squares solutions, and (1) gives the wrong one: the force at the hand acts on the
-coordinates of one body, the torques on others. For an arm of hinged bodies (2) has the exact solution J_theta^T F, the transposed
-Jacobian of the textbooks, whatever the coordinates. Hence: pass the Jacobian of the constraints wherever there are any.
+In absolute coordinates (1) and (2) have different least-squares solutions, and (1) gives the wrong one: the
+force at the hand acts on the coordinates of one body, and the torques act on other coordinates. For an arm of
+hinged bodies (2) has the exact solution J_theta^T F, the transposed Jacobian of the textbooks, in any
+coordinates. Therefore always pass the Jacobian of the constraints if the mechanism has constraints.
 
-*Which nearest.* Where motors are fewer than what is asked for, the rest |P (J_m^T tau - J_e^T lam_e)| is made small in the Euclidean
-metric, which mixes N and N m, or in the kinetic one: with the accelerations L11 F that a force F causes (`kkt_inverse`), least
+*Metric.* With too few motors, the residual |P (J_m^T tau - J_e^T lam_e)| is minimized in one of two metrics.
+The Euclidean metric mixes N and N m. The kinetic metric uses the accelerations L11 F that a force F causes
+(`kkt_inverse`), and minimizes
 
-    |L11 (J_m^T tau - J_e^T lam_e)|_M,
+    |L11 (J_m^T tau - J_e^T lam_e)|_M.
 
-so that the motors do what comes nearest in the sense of Gauss' principle: independent of coordinates and units. Where motors are
-dependent (more of them than mobility, or singular configurations) the shortest tau is taken, with the rank decided by a tolerance.
+The motors then come closest to the goal force in the sense of Gauss' principle, independent of coordinates
+and units. If motors are dependent (more motors than mobility, or singular configurations), the map returns
+the smallest tau. A tolerance determines the rank.
 
-*Derivatives* are exact at full and at constant deficient rank, through no SVD (`jaxdae.saddle_point`).
+*Derivatives* are exact at full and at constant deficient rank, and do not differentiate an SVD
+(`jaxdae.saddle_point`).
 
 References:
-    O. Khatib, "A unified approach for motion and force control of robot manipulators: the operational space formulation", IEEE J.
-    Robotics and Automation 3 (1987), for J^T F and the kinetic metric.
+    O. Khatib, "A unified approach for motion and force control of robot manipulators: the operational space
+    formulation", IEEE J. Robotics and Automation 3 (1987), for J^T F and the kinetic metric.
 """
 
 from __future__ import annotations
@@ -68,23 +74,26 @@ def motor_efforts(
     mass: Array | MassOperator | None = None,
     rank_tolerance: Any = RANK_TOLERANCE,
 ) -> Vector:
-    """Returns tau (nm,), the efforts of motors whose virtual work is that of J_e^T lam_e, in least squares; see the module.
+    """Return motor efforts tau (nm,) with the virtual work of J_e^T lam_e, in least squares; see the module.
 
     Args:
         motor_jacobian: J_m (nm, nv), derivatives of the coordinates that motors drive.
         goal_jacobian: J_e (ne, nv).
-        goal_lam: lam_e (ne,): multipliers, or impulses (then efforts are impulses as well).
-        constraint_jacobian: J (nc, nv) of the mechanism's own constraints; None where there are none. Rows may be dependent.
-        mass: M, an array or an operator such as `DiagonalMatrix`, for the kinetic metric; None for the Euclidean one.
+        goal_lam: lam_e (ne,): multipliers, or impulses (the efforts are then also impulses).
+        constraint_jacobian: J (nc, nv) of the mechanism's own constraints; None without constraints. Rows may
+            be dependent.
+        mass: M, an array or an operator such as `DiagonalMatrix`, for the kinetic metric; None for the
+            Euclidean metric.
         rank_tolerance: singular values below this fraction of the largest count as zero.
 
     Returns:
-        tau: N m for a coordinate in rad, N for one in m. Of all that are as good, the shortest.
+        tau: N m for a coordinate in rad, N for a coordinate in m. The smallest of all minimizers.
 
     Raises:
         ValueError: shapes that do not fit.
 
-    Differentiable at full and at constant rank, in forward and reverse mode. One SVD of (nv, nm), and one of J where it is given.
+    Differentiable at full and at constant rank, in forward and reverse mode. Costs one SVD of (nv, nm), and
+    one SVD of J if given.
     """
     mass = None if mass is None else as_mass_operator(mass)
     nv = _checked(motor_jacobian, goal_jacobian, goal_lam, constraint_jacobian, mass)
@@ -96,7 +105,7 @@ def motor_efforts(
 
 
 def _weighted(forces: Any, jacobian: Any, mass: Any, tolerance: Any, nv: int) -> Any:
-    """Returns S^T F for each row F of `forces`, whose Euclidean length is that of F in the metric."""
+    """Return S^T F for each row F of `forces`, whose Euclidean norm is the norm of F in the metric."""
     if jacobian is None and mass is None:
         return forces
     if jacobian is None:
@@ -112,7 +121,7 @@ def _weighted(forces: Any, jacobian: Any, mass: Any, tolerance: Any, nv: int) ->
 
 
 def _checked(motor: Any, goal: Any, lam: Any, jacobian: Any, mass: Any) -> int:
-    """Returns nv, after a check of all shapes."""
+    """Check all shapes, and return nv."""
     matrices = {"motor_jacobian": motor, "goal_jacobian": goal}
     if jacobian is not None:
         matrices["constraint_jacobian"] = jacobian
@@ -134,18 +143,21 @@ def _checked(motor: Any, goal: Any, lam: Any, jacobian: Any, mass: Any) -> int:
 
 @pytree
 class VirtualWork:
-    """Motors that stand in for the forces of goals; see the module.
+    """Motors that replace the forces of goals; see the module.
 
     Attributes:
-        motors: outputs y(q) that the motors drive, such as `JointCoordinate`: a tuple; each gives as many motors as it has entries.
-        lever: (t, q) -> (nm, nv), rows by which a unit of effort acts on the system, where it is not J_m itself; else None.
-        project: whether the map counts displacements only that the constraints allow (2), or all (1) (static).
-        metric: in which the nearest efforts are found, see `jaxdae.Metric` (static): `MASS` is the kinetic one.
+        motors: outputs y(q) that the motors drive, such as `JointCoordinate`: a tuple; each output gives one
+            motor per entry.
+        lever: (t, q) -> (nm, nv), rows by which a unit of effort acts on the system; None for J_m itself.
+        project: if true, the map considers only displacements that the constraints allow (2); if false, all
+            displacements (1) (static).
+        metric: metric of the least-squares solution, see `jaxdae.Metric` (static): `MASS` is the kinetic
+            metric.
         rank_tolerance: singular values below this fraction of the largest count as zero.
 
-    Map and lever differ in a step that is published as "controlling a pendulum with constraints": it solves (1) with J_m = [y, -x] / r^2
-    and applies tau [y, -x]. On the circle of radius 1 both are the same; off it, where steps lead, the published one is not consistent
-    with virtual work, by the factor r^2.
+    Map and lever differ in a step that is published as "controlling a pendulum with constraints". It solves
+    (1) with J_m = [y, -x] / r^2 and applies tau [y, -x]. On the circle of radius 1 both are equal. Off the
+    circle, where the steps lead, the published step is inconsistent with virtual work, by the factor r^2.
     """
 
     motors: tuple[Any, ...] = function_field()
@@ -155,17 +167,17 @@ class VirtualWork:
     rank_tolerance: Leaf = RANK_TOLERANCE
 
     def requirements(self) -> Any:
-        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.requirements`."""
         motors = self.motors
         outputs = isinstance(motors, tuple) and all(offers(motor, "__call__") for motor in motors)
         yield outputs, "motors must be a tuple of outputs, such as (JointCoordinate.named(mechanism, 'elbow'),)"
         yield fraction(self.rank_tolerance), "rank_tolerance must be at least 0 and below 1"
 
     def jacobian(self, system: AnySystem, state: State) -> Matrix:
-        """Returns J_m (nm, nv).
+        """Return J_m (nm, nv).
 
         Raises:
-            ValueError: no motor, or an output that is no vector.
+            ValueError: no motor, or an output that is not a vector.
         """
         if not self.motors:
             raise ValueError("VirtualWork.motors must hold at least one output")
@@ -173,10 +185,10 @@ class VirtualWork:
         return jnp.concatenate([output_jacobian(system, state, output) for output in outputs])
 
     def levers(self, system: AnySystem, state: State) -> Matrix:
-        """Returns the rows by which efforts act (nm, nv): J_m without a `lever`.
+        """Return the rows by which efforts act (nm, nv); J_m if `lever` is None.
 
         Raises:
-            ValueError: a lever of another shape than J_m.
+            ValueError: the shape of the lever differs from the shape of J_m.
         """
         jacobian = self.jacobian(system, state)
         if self.lever is None:
@@ -187,14 +199,15 @@ class VirtualWork:
         return lever
 
     def efforts(self, system: AnySystem, state: State, goal_jacobian: Any, goal_lam: Any, constraint_jacobian: Any = None) -> Vector:
-        """Returns tau (nm,) in place of J_e^T lam_e.
+        """Return the efforts tau (nm,) that replace J_e^T lam_e.
 
         Args:
             system: the mechanical system.
             state: time (s), coordinates and velocities.
             goal_jacobian: J_e (ne, nv).
             goal_lam: lam_e (ne,).
-            constraint_jacobian: J of the system's hard rows where it is known already; soft ones transmit nothing that is exact.
+            constraint_jacobian: J of the system's hard rows, if already known. Soft rows do not transmit
+                forces exactly.
         """
         if constraint_jacobian is None:
             constraint_jacobian = hard_rows(system, state).constraint_jacobian(state.t, state.q, state.v)

@@ -1,8 +1,8 @@
-"""Goals as further constraints of a system: for any integrator, at the level of accelerations.
+"""Goals as additional constraints of a system, at acceleration level, for any integrator.
 
-The rows of `WithGoals` are rows like all others: hard and closed by projections, with feedback from a stabilization, soft with `Soft`,
-switched with `Masked` and `Switching`. Their multipliers are in `StepInfo.lam`. Limits, virtual work and targets from inputs are matters
-of `VelocityStepping`.
+The rows of `WithGoals` are ordinary rows: hard and closed by projections, with feedback from a stabilization,
+soft with `Soft`, switched with `Masked` and `Switching`. Their multipliers are in `StepInfo.lam`. Limits,
+virtual work and targets from inputs require `VelocityStepping`.
 """
 
 from __future__ import annotations
@@ -46,55 +46,56 @@ class _GoalSystem(SameCoordinates, System):
 
 @pytree
 class WithGoals(Wrapper):
-    """A system with goals as further rows.
+    """A system with goals as additional rows.
 
-    A goal with a position target gives position-level rows, after those of the system; one with a velocity target alone gives
-    velocity-level rows, after those of the system.
+    A goal with a position target gives position-level rows, after the position-level rows of the system. A
+    goal with only a velocity target gives velocity-level rows, after the velocity-level rows of the system.
 
     Attributes:
         system: the system.
         goals: `Goal` or `FunctionGoal`, a tuple; targets are numbers or functions of time.
 
-    Goals with both targets, and targets that are inputs, are refused: they need the step, which a system does not know.
+    Goals with both targets, and targets that are inputs, raise an error: they require the step length, which
+    a system does not know.
     """
 
     system: AnySystem
     goals: tuple[Any, ...]
 
     def requirements(self) -> Any:
-        """Yields what the goals have to be; see `jaxdae.requirements`."""
+        """Yield the conditions on the goals; see `jaxdae.requirements`."""
         yield are_goals(self.goals), GOALS_TEXT
 
     def constraint(self, t: Scalar, q: Coordinates) -> Residual:
-        """Returns g of the system, then psi of the goals (ng,)."""
+        """Return g of the system, then psi of the goals (ng,)."""
         return jnp.concatenate([self.system.constraint(t, q), self._rows.constraint(t, q)])
 
     def opening(self, t: Scalar, q: Coordinates) -> Residual:
-        """Returns the rows by which a start is judged (ng,): those of the system, then psi of the goals."""
+        """Return the rows that check a start (ng,): `opening` of the system, then psi of the goals."""
         return jnp.concatenate([self.system.opening(t, q), self._rows.constraint(t, q)])
 
     def velocity_constraint(self, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
-        """Returns w of the system, then y' - y'* of the goals (nw,)."""
+        """Return w of the system, then y' - y'* of the goals (nw,)."""
         return jnp.concatenate([self.system.velocity_constraint(t, q, v), self._rows.velocity_constraint(t, q, v)])
 
     def constraint_rate(self, t: Scalar, q: Coordinates, v: Velocity) -> Residual:
-        """Returns g' (ng,)."""
+        """Return g' (ng,)."""
         return jnp.concatenate([self.system.constraint_rate(t, q, v), self._rows.constraint_rate(t, q, v)])
 
     def jacobian_operator(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
-        """Returns J of the system and of the goals, position-level rows first."""
+        """Return J of the system and of the goals, position-level rows first."""
         return self._merged_rows(q, self.system.jacobian_operator(t, q, v), self._rows.jacobian_operator(t, q, v))
 
     def jacobian_products(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
-        """Returns J, never formed."""
+        """Return J as products, without forming it."""
         return self._merged_rows(q, self.system.jacobian_products(t, q, v), self._rows.jacobian_products(t, q, v))
 
     def constraint_bias(self, t: Scalar, q: Coordinates, v: Velocity) -> Rows:
-        """Returns gamma (nc,)."""
+        """Return gamma (nc,)."""
         return self._merged(t, q, self.system.constraint_bias(t, q, v), self._rows.constraint_bias(t, q, v))
 
     def compliance(self, t: Scalar, q: Coordinates) -> Rows | None:
-        """Returns C (nc,) with zeros for the goals; None where all rows are hard."""
+        """Return C (nc,) with zeros for the goals; None where all rows are hard."""
         own = self.system.compliance(t, q)
         if own is None:
             return None
@@ -102,17 +103,17 @@ class WithGoals(Wrapper):
 
     @property
     def driven_rows(self) -> int:
-        """How many of the last rows hold velocities at inputs in the system inside; none where rows of goals come after them."""
+        """The number of last rows that hold inner velocities at inputs; 0 if goal rows follow them."""
         return 0 if any(map(has_rate, self.goals)) else self.system.driven_rows
 
     def sizes(self, q: Any) -> Sizes:
-        """Returns the sizes of the system with the rows of the goals."""
+        """Return the sizes of the system with the rows of the goals."""
         own, goals = self.system.sizes(q), self._rows.sizes(q)
         return own._replace(ng=own.ng + goals.ng, nw=own.nw + goals.nw)
 
     @property
     def names(self) -> Names:
-        """The names of the system inside, but for rows: how many rows a goal has depends on its output."""
+        """The names of the inner system, without rows: the number of rows of a goal depends on its output."""
         return self.system.names._replace(rows=(), row_units=())
 
     @property
@@ -125,7 +126,7 @@ class WithGoals(Wrapper):
         return _GoalSystem(self.system, self.goals)
 
     def _merged(self, t: Any, q: Any, own: Any, goals: Any) -> Any:
-        """Returns rows of the system and of goals with all position-level rows first."""
+        """Return rows of the system and of goals, with all position-level rows first."""
         first, second = self._counts(q)
         return jnp.concatenate([own[:first], goals[:second], own[first:], goals[second:]])
 
@@ -137,7 +138,7 @@ class WithGoals(Wrapper):
         return above.stacked(goals_above, below, goals_below)
 
     def _counts(self, q: Any) -> tuple[int, int]:
-        """Returns the number of position-level rows of the system and of the goals."""
+        """Return the number of position-level rows of the system and of the goals."""
         return self.system.sizes(q).ng, self._rows.sizes(q).ng
 
 

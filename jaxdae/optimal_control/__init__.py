@@ -1,4 +1,4 @@
-"""Optimal control on the manifold: iLQR and Newton's method, multiple shooting, model-predictive control, and problems for SciPy."""
+"""Optimal control on the manifold: iLQR, Newton, multiple shooting, MPC, and problems for SciPy."""
 
 from jaxdae.optimal_control.augmented import Multipliers
 from jaxdae.optimal_control.expansion import Curvature

@@ -1,11 +1,12 @@
 """Constraints as terms of the cost: the augmented Lagrangian.
 
-Rows h = 0 and c <= 0 with multipliers y and a penalty r > 0 add to the cost of their stage
+Rows h = 0 and c <= 0 with multipliers y and a penalty r > 0 add these terms to the cost of their stage:
 
     y^T h + r |h|^2 / 2        and        (|max(0, y + r c)|^2 - |y|^2) / 2 r.
 
-At the minimum of the whole the multipliers become  y + r h  and  max(0, y + r c),  with which the derivative of the Lagrangian is what that
-of the whole was: zero. Repeated, the rows go to zero by a factor of some 1/r each time; r grows where they do not.
+At the minimum of the augmented Lagrangian the multipliers become  y + r h  and  max(0, y + r c).  With them,
+the derivative of the Lagrangian equals the derivative of the augmented Lagrangian: zero. Each repetition
+reduces the rows by a factor of about 1/r. The penalty r grows if the rows do not decrease.
 
 Reference:
     D. P. Bertsekas, "Constrained Optimization and Lagrange Multiplier Methods" (1982), chapters 2 and 3.
@@ -41,7 +42,7 @@ class Multipliers:
 
 
 def no_multipliers(problem: Problem, controls: Array, penalty: Any) -> Multipliers:
-    """Returns multipliers that are zero, with a penalty."""
+    """Return zero multipliers with a penalty."""
     state, u = problem.state, controls[0]
     shapes = jax.eval_shape(lambda: (stage_rows(problem, state, u), final_rows(problem, state)))
     zeros = [tuple(jnp.zeros(x.shape, u.dtype) for x in rows) for rows in shapes]
@@ -56,7 +57,7 @@ def _terms(rows: tuple[Array, Array], of_rows: Any, penalty: Array) -> Array:
 
 
 def stage_merit(problem: Problem, of_rows: Any, penalty: Array, state: State, u: Array) -> Array:
-    """Returns the cost () of a stage with the terms of its constraints."""
+    """Return the cost () of a stage, including its constraint terms."""
     cost = running_cost(problem, state, u)
     if problem.equality is None and problem.inequality is None:
         return cost
@@ -64,7 +65,7 @@ def stage_merit(problem: Problem, of_rows: Any, penalty: Array, state: State, u:
 
 
 def final_merit(problem: Problem, multipliers: Multipliers, state: State) -> Array:
-    """Returns the cost () of the end with the terms of its constraints."""
+    """Return the final cost (), including its constraint terms."""
     cost = final_cost(problem, state)
     if problem.final_equality is None and problem.final_inequality is None:
         return cost
@@ -72,34 +73,34 @@ def final_merit(problem: Problem, multipliers: Multipliers, state: State) -> Arr
 
 
 def merit(problem: Problem, multipliers: Multipliers, states: State, controls: Array) -> Array:
-    """Returns the total cost () with the terms of the constraints, of states (stages + 1, ...) and inputs (stages, nu)."""
+    """Return the augmented Lagrangian () of states (stages + 1, ...) and inputs (stages, nu)."""
     inner, last = jax.tree.map(lambda x: x[:-1], states), jax.tree.map(lambda x: x[-1], states)
     each = jax.vmap(lambda at, u, y: stage_merit(problem, y, multipliers.penalty, at, u))(inner, controls, multipliers.stages)
     return jnp.sum(each) + final_merit(problem, multipliers, last)
 
 
 def total_cost(problem: Problem, states: State, controls: Array) -> Array:
-    """Returns the cost () without constraints."""
+    """Return the cost () without constraints."""
     inner, last = jax.tree.map(lambda x: x[:-1], states), jax.tree.map(lambda x: x[-1], states)
     each = jax.vmap(lambda at, u: running_cost(problem, at, u))(inner, controls)
     return jnp.sum(each) + final_cost(problem, last)
 
 
 def all_rows(problem: Problem, states: State, controls: Array) -> tuple[Any, Any]:
-    """Returns the rows of all stages, (h (stages, k), c (stages, k)), and those of the end."""
+    """Return the rows of all stages, (h (stages, k), c (stages, k)), and the final rows."""
     inner, last = jax.tree.map(lambda x: x[:-1], states), jax.tree.map(lambda x: x[-1], states)
     return jax.vmap(lambda at, u: stage_rows(problem, at, u))(inner, controls), final_rows(problem, last)
 
 
 def violation(problem: Problem, states: State, controls: Array) -> Array:
-    """Returns the largest |h| or max(0, c) () of all stages and the end."""
+    """Return the largest |h| or max(0, c) () of all stages and the final state."""
     (h, c), (hf, cf) = all_rows(problem, states, controls)
     parts = [jnp.max(jnp.abs(x), initial=0.0) for x in (h, hf)] + [jnp.max(x, initial=0.0) for x in (c, cf)]
     return jnp.max(jnp.stack(parts))
 
 
 def updated(problem: Problem, multipliers: Multipliers, states: State, controls: Array, penalty: Array) -> Multipliers:
-    """Returns the multipliers after the minimum of the whole, with another penalty for the next."""
+    """Return the multipliers after the minimization of the augmented Lagrangian, with the next penalty."""
     r = multipliers.penalty
 
     def new(rows: Any, y: Any) -> Any:

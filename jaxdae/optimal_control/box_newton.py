@@ -1,15 +1,18 @@
-"""A quadratic function of few variables within limits, by projected Newton steps.
+"""Minimization of a small quadratic function with bounds, by projected Newton steps.
 
-    least  x^T H x / 2 + g^T x      with  lower <= x <= upper,      H positive definite.
+    minimize  x^T H x / 2 + g^T x      subject to  lower <= x <= upper,      H positive definite.
 
-At x the entries that stand at a limit, with the gradient H x + g pushing against it, are held (set c); the others are free (set f). For
-those the minimum without limits is -H_ff^-1 (g_f + H_fc x_c), and the step goes towards it, cut at the limits, by the fraction 1, 1/2, 1/4,
-... that lowers the function most. The set of held entries is right after finitely many steps, and one full step then ends at the minimum.
-There the free entries respond to a change of g by -H_ff^-1, the held ones do not: that is the gain of the feedback.
+At x, the entries at a bound against which the gradient H x + g pushes are fixed (active set c); the other
+entries are free (set f). For the free entries the unbounded minimum is -H_ff^-1 (g_f + H_fc x_c). The step
+goes toward it, is clipped to the bounds, and has the fraction 1, 1/2, 1/4, ... that decreases the function
+most. The active set is correct after finitely many steps, and one full step then ends at the minimum. There
+the free entries respond to a change of g by -H_ff^-1 and the fixed entries do not respond. This response is
+the feedback gain.
 
 References:
-    D. P. Bertsekas, "Projected Newton methods for optimization problems with simple constraints", SIAM Journal on Control and Optimization
-    20 (1982). Y. Tassa, N. Mansard, E. Todorov, "Control-limited differential dynamic programming", ICRA (2014), section III.
+    D. P. Bertsekas, "Projected Newton methods for optimization problems with simple constraints", SIAM
+    Journal on Control and Optimization 20 (1982). Y. Tassa, N. Mansard, E. Todorov, "Control-limited
+    differential dynamic programming", ICRA (2014), section III.
 """
 
 from __future__ import annotations
@@ -24,19 +27,22 @@ from jaxdae import small_matrix
 
 _FRACTIONS = 8
 _MORE_ITERATIONS = 4
-"""Beyond the number of variables: each iteration finds at least one entry of the set that is held, but for ties."""
+"""Iterations beyond the number of variables. Each iteration identifies at least one entry of the active set,
+except for ties."""
 
 
 def box_minimum(h: Array, g: Array, lower: Array, upper: Array) -> tuple[Array, Array, Array, Array]:
-    """Returns the minimum x (n,), whether its entries are free (n,), W with W^T W = H_ff^-1 (zero elsewhere), and whether all is well ().
+    """Return the minimum of a quadratic function with bounds, and its factors on the free entries.
 
     Args:
         h: H (n, n), symmetric.
         g: g (n,).
-        lower: (n,), not positive: zero is within the limits.
-        upper: (n,), not negative.
+        lower: (n,), non-positive, so that zero is within the bounds.
+        upper: (n,), non-negative.
 
-    Where H_ff is not positive definite the last is False, and the others are finite.
+    Returns:
+        The minimum x (n,), the mask of its free entries (n,), W with W^T W = H_ff^-1 (zero elsewhere), and
+        whether H_ff is positive definite (). If it is not, the other values are finite.
     """
 
     def held(x: Array) -> Array:
@@ -60,7 +66,7 @@ def box_minimum(h: Array, g: Array, lower: Array, upper: Array) -> tuple[Array, 
         step = -(w.T @ (w @ jnp.where(free, g + h @ x, 0.0)))
         trials = jnp.clip(x + fractions[:, None] * jnp.nan_to_num(step), lower, upper)
         best = trials[jnp.argmin(jax.vmap(value)(trials))]
-        # Where rounding is all that is left the full step is as good as any.
+        # If only rounding errors remain, the full step is as good as any other.
         better = value(best) < value(x)
         new: Any = jnp.where(better, best, x)
         return new, free, w, count + 1, ~better | jnp.all(held(new) == ~free) & jnp.all(best == trials[0])
@@ -75,7 +81,10 @@ def box_minimum(h: Array, g: Array, lower: Array, upper: Array) -> tuple[Array, 
 
 
 def minimum(h: Array, g: Array) -> tuple[Array, Array, Array]:
-    """Returns the minimum (n,) without limits, W with W^T W = H^-1, and whether H is positive definite (); finite where it is not."""
+    """Return the unbounded minimum (n,), W with W^T W = H^-1, and whether H is positive definite ().
+
+    If H is not positive definite, the other values are finite.
+    """
     w = small_matrix.inverse_cholesky(h)
     good = jnp.all(jnp.isfinite(w))
     w: Any = jnp.where(good, w, 0.0)

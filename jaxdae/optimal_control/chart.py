@@ -1,19 +1,20 @@
-"""Minimal coordinates next to a state, exact to second order: what Newton's method on a manifold needs.
+"""Minimal coordinates near a state, exact to second order, for Newton's method on a manifold.
 
-Next to a state x on the manifold of c = [g; g'; w] lie x (+) d, d = (xi, dv), with the Jacobian C = dc/dd at d = 0 (see `control.minimal`).
-With the singular value decomposition of C, of rank r,
+The states near a state x on the manifold of c = [g; g'; w] are x (+) d, d = (xi, dv), with the Jacobian
+C = dc/dd at d = 0 (see `control.minimal`). With the singular value decomposition of C, of rank r,
 
-    C = U S V^T,      N = the columns of V beyond r,      C^+ = V_r S_r^-1 U_r^T,      N^T N = 1,  N^T C^+ = 0,
+    C = U S V^T,   N = the columns of V beyond r,   C^+ = V_r S_r^-1 U_r^T,   N^T N = 1,   N^T C^+ = 0,
 
 z = N^T d are coordinates of the manifold. Their inverse, a state for every z, is
 
-    d(z) = N z - C^+ c(N z) + O(|z|^3),
+    d(z) = N z - C^+ c(N z) + O(|z|^3).
 
-because a step of Newton's method with the constant C^+ leaves a residual of third order where the first, of second order, was removed; and
-N^T d(z) = z exactly. So second derivatives at z = 0 of anything that is a function on the manifold are found with constant N and C^+: no
-basis is differentiated. Without the second term they would miss (dl/dx) C^+ c'' z z, the curvature of the manifold.
+A Newton step with the constant C^+ removes the residual of second order and leaves a residual of third order,
+and N^T d(z) = z holds exactly. Second derivatives at z = 0 of any function on the manifold therefore use
+constant N and C^+: the basis is not differentiated. Without the second term they would miss the curvature of
+the manifold, (dl/dx) C^+ c'' z z.
 
-A move of some length goes back to the manifold by more such steps, d <- d - C^+ c(d).
+A move of finite length returns to the manifold by more such steps, d <- d - C^+ c(d).
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from jaxdae.system import AnySystem, State
 from jaxdae.typing import Leaf
 
 CORRECTIONS = 5
-"""Steps back to the manifold after a move. Each multiplies the residual by some |z|: moves of 0.1 rad come back to 1e-7, and the rest goes
-with the moves that follow, which begin by the residual that is left."""
+"""Newton steps back to the manifold after a move. Each step multiplies the residual by about |z|: moves of
+0.1 rad return to 1e-7. Subsequent moves remove the remaining residual, because they start with it."""
 
 
 @pytree
 class Chart:
-    """Minimal coordinates next to a state.
+    """Minimal coordinates near a state.
 
     Attributes:
         basis: N (2 nv, n), orthonormal.
@@ -49,7 +50,7 @@ class Chart:
 
 
 def chart_at(system: AnySystem, state: State, dimension: int) -> Chart:
-    """Returns the chart of n = dimension coordinates at a state; not meant to be differentiated."""
+    """Return the chart of n = dimension coordinates at a state; do not differentiate it."""
     size = 2 * state.v.shape[0]
     zero = jnp.zeros((size,), state.q.dtype)
     jacobian = jax.jacfwd(state_constraints(system, state))(zero)
@@ -62,23 +63,23 @@ def chart_at(system: AnySystem, state: State, dimension: int) -> Chart:
 
 
 def away(system: AnySystem, origin: State, state: State) -> Array:
-    """Returns d (2 nv,) with origin (+) d = state."""
+    """Return d (2 nv,) with origin (+) d = state."""
     return jnp.concatenate([system.difference(origin.q, state.q), state.v - origin.v])
 
 
 def coordinates(system: AnySystem, chart: Chart, origin: State, state: State) -> Array:
-    """Returns z (n,) of a state in the chart at the origin."""
+    """Return z (n,) of a state in the chart at the origin."""
     return chart.basis.T @ away(system, origin, state)
 
 
 def displaced(system: AnySystem, origin: State, d: Array) -> State:
-    """Returns origin (+) d."""
+    """Return origin (+) d."""
     xi, dv = jnp.split(d, 2)
     return State(origin.t, system.retract(origin.q, xi), origin.v + dv)
 
 
 def placed(system: AnySystem, chart: Chart, origin: State, z: Array, curved: bool) -> State:
-    """Returns the state at z: exact to second order where `curved`, else to first."""
+    """Return the state at z: exact to second order if `curved`, else to first order."""
     d = chart.basis @ z
     if curved and chart.correction.shape[1]:
         d = d - chart.correction @ state_constraints(system, origin)(d)
@@ -86,7 +87,7 @@ def placed(system: AnySystem, chart: Chart, origin: State, z: Array, curved: boo
 
 
 def moved(system: AnySystem, chart: Chart, origin: State, z: Array) -> State:
-    """Returns the state on the manifold after a move z from the origin."""
+    """Return the state on the manifold after a move z from the origin."""
     d = chart.basis @ z
     if chart.correction.shape[1]:
         rows = state_constraints(system, origin)

@@ -1,30 +1,32 @@
-"""A problem to second order about a trajectory, in the minimal coordinates of its states.
+"""Second-order expansion of a problem about a trajectory, in the minimal coordinates of its states.
 
-*To first order.* Every state x_k has a chart (`chart`) with the coordinates z_k. A stage leads from x_k and u_k to the state F(x_k, u_k),
-which is seen in the chart of x_{k+1}:
+*First order.* Every state x_k has a chart (`chart`) with the coordinates z_k. A stage maps x_k and u_k to the
+state F(x_k, u_k), which is expressed in the chart of x_{k+1}:
 
     z_{k+1} = A_k z_k + B_k du_k + e_k,      e_k = N_{k+1}^T (F(x_k, u_k) - x_{k+1}).
 
-A_k and B_k are found by forward mode through the steps. e_k, the gap, is zero where the trajectory is a motion. With the costate, backward
-from the end,
+Forward mode through the steps computes A_k and B_k. The gap e_k is zero if the trajectory is a motion. With
+the costate, computed backward from the end,
 
     p_N = dl_f/dz,      p_k = dl/dz + A_k^T p_{k+1},
 
 the total cost has the derivative dl/du + B_k^T p_{k+1} with respect to u_k.
 
-*To second order.* The second derivatives of stage k are those of
+*Second order.* The second derivatives of stage k are the second derivatives of
 
     l(x_k(z), u) + p_{k+1}^T z_{k+1}(z, u)       (Newton's method), on the curved chart,
-    l(x_k(z), u)                                 (Gauss-Newton), on the flat one: costs that are convex in the coordinates stay convex.
+    l(x_k(z), u)                                 (Gauss-Newton), on the flat chart: costs that are convex in
+                                                 the coordinates remain convex.
 
-p is that of the trajectory itself, so that second derivatives depend on nothing that the backward sweep finds, and a sweep with more
-damping costs no derivative. Differential dynamic programming would use the derivative of the value function in its place; at the solution p
-is just that.
+p is the costate of the trajectory itself. The second derivatives therefore do not depend on results of the
+backward sweep, and a sweep with more damping needs no new derivatives. Differential dynamic programming would
+use the derivative of the value function instead of p; at the solution both are equal.
 
 References:
-    J. F. A. De O. Pantoja, "Differential dynamic programming and Newton's method", International Journal of Control 47 (1988). J. C. Dunn,
-    D. P. Bertsekas, "Efficient dynamic programming implementations of Newton's method for unconstrained optimal control problems", Journal
-    of Optimization Theory and Applications 63 (1989). D. H. Jacobson, D. Q. Mayne, "Differential Dynamic Programming" (1970).
+    J. F. A. De O. Pantoja, "Differential dynamic programming and Newton's method", International Journal of
+    Control 47 (1988). J. C. Dunn, D. P. Bertsekas, "Efficient dynamic programming implementations of Newton's
+    method for unconstrained optimal control problems", Journal of Optimization Theory and Applications 63
+    (1989). D. H. Jacobson, D. Q. Mayne, "Differential Dynamic Programming" (1970).
 """
 
 from __future__ import annotations
@@ -45,17 +47,19 @@ from jaxdae.typing import Leaf
 
 
 class Curvature(enum.Enum):
-    """Which second derivatives a solver takes."""
+    """The second derivatives that a solver uses."""
 
     GAUSS_NEWTON = "gauss_newton"
-    """Those of costs and constraints only (iLQR): cheap; linear convergence, fast where little is left at the end."""
+    """Second derivatives of costs and constraints only (iLQR): cheap. Convergence is linear, and fast if
+    little cost remains at the solution."""
     EXACT = "exact"
-    """Those of the motion as well (Newton's method, as in DDP): quadratic convergence, more derivatives."""
+    """Also second derivatives of the motion (Newton's method, as in DDP): quadratic convergence, but more
+    derivatives."""
 
 
 @pytree
 class Expansion:
-    """A problem to second order about a trajectory, w = (z, du); stacked over the stages.
+    """Second-order expansion of a problem about a trajectory, w = (z, du); stacked over the stages.
 
     Attributes:
         a: A (stages, n, n).
@@ -66,7 +70,7 @@ class Expansion:
         final_slope: dl_f/dz (n,).
         final_hessian: (n, n).
         costate: p_{k+1} (stages, n).
-        charts: at all states (stages + 1, ...).
+        charts: charts at all states (stages + 1, ...).
     """
 
     a: Leaf
@@ -81,24 +85,25 @@ class Expansion:
 
     @property
     def gradient(self) -> Array:
-        """The derivative (stages, nu) of the total cost with respect to the inputs, where there is no gap."""
+        """The derivative (stages, nu) of the total cost with respect to the inputs, valid without gaps."""
         n = self.a.shape[1]
         return self.slope[:, n:] + jnp.einsum("kzu,kz->ku", self.b, self.costate)
 
 
 def expand(problem: Problem, multipliers: Multipliers, states: State, controls: Array, curvature: Curvature, dimension: int) -> Expansion:
-    """Returns the problem to second order.
+    """Return the second-order expansion of a problem about a trajectory.
 
     Args:
         problem: the problem.
-        multipliers: of its constraints.
+        multipliers: multipliers of the constraints.
         states: (stages + 1, ...).
         controls: (stages, nu).
-        curvature: which second derivatives.
+        curvature: the second derivatives to use.
         dimension: n.
     """
     system, n, exact = problem.system, dimension, curvature is Curvature.EXACT
-    # Loops over the stages, not batches: small matrices of a batch are unrolled, which takes long to compile.
+    # Loops over the stages instead of batches: XLA unrolls small matrices of a batch, which takes long to
+    # compile.
     charts: Chart = jax.lax.map(lambda at: chart_at(system, at, n), states)
     before, after = jax.tree.map(lambda x: x[:-1], (states, charts)), jax.tree.map(lambda x: x[1:], (states, charts))
 

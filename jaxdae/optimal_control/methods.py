@@ -1,4 +1,4 @@
-"""The solvers by name: iLQR and its Newton variant, and multiple shooting. Both are the iteration of `solver`."""
+"""The solvers: iLQR with its Newton variant, and multiple shooting. Both use the iteration of `solver`."""
 
 from __future__ import annotations
 
@@ -27,26 +27,32 @@ def ilqr(
     penalty: float = 10.0,
     enough: float | None = None,
 ) -> Solution:
-    """Returns the best inputs from a guess, by iLQR or Newton's method with limits of inputs, on the manifold (single shooting).
+    """Return locally optimal inputs from a guess, by iLQR or Newton's method.
+
+    The method is single shooting on the manifold, with input limits.
 
     Args:
         problem: the problem.
-        controls: the guess (stages, nu), moved into the limits.
-        curvature: which second derivatives: `Curvature.GAUSS_NEWTON` (iLQR) or `Curvature.EXACT` (as DDP).
-        iterations: at most so many passes (static); the last one finds that nothing is left to do.
-        tolerance: of the projected gradient, relative to 1 + |J|, where a J below zero counts with that of the guess at most;
-            sqrt(eps) by default.
-        feasibility: of constraints, in their units; sqrt(eps) by default.
-        damping: mu at the start, in units of cost by the square of those of inputs.
-        penalty: of constraints at the start.
-        enough: a cost low enough to end with, where the best is not asked for; None goes on to the end.
+        controls: the guess (stages, nu), clipped to the limits.
+        curvature: the second derivatives to use: `Curvature.GAUSS_NEWTON` (iLQR) or `Curvature.EXACT` (as
+            DDP).
+        iterations: the maximum number of passes (static); the last pass of a converged solution only verifies
+            convergence.
+        tolerance: tolerance of the projected gradient, relative to 1 + |J|; sqrt(eps) by default. The |J| of
+            a negative J counts at most as the |J| of the guess.
+        feasibility: tolerance of constraints, in their units; sqrt(eps) by default.
+        damping: initial mu, in units of cost per square of the input units.
+        penalty: initial penalty of constraints.
+        enough: a cost at which the iteration may stop before the minimum; None to continue to the minimum.
 
     Raises:
-        TypeError, ValueError: as `Problem` says what it holds.
+        TypeError, ValueError: invalid fields of `Problem`, or arguments that do not fit.
 
-    Compiled; `jax.vmap(lambda u: ilqr(problem, u))(guesses)` solves from many starts in one program. Look at `Solution.status`. Not
-    differentiable in reverse mode. Forward mode differentiates the passes that were made: from a guess that is the solution already none
-    is made, and inputs do not move. The slope of the least cost in a parameter is that of the cost of these inputs, held.
+    Compiled; `jax.vmap(lambda u: ilqr(problem, u))(guesses)` solves from many starts in one program. Check
+    `Solution.status`. Not differentiable in reverse mode. Forward mode differentiates the passes that the
+    iteration executes. From a guess that is already the solution, the iteration does not move, and the inputs
+    have derivative zero. The derivative of the minimal cost with respect to a parameter is the derivative of
+    the cost with the optimal inputs held constant.
     """
     return _solved(problem, Single(), controls, None, curvature, iterations, tolerance, feasibility, damping, penalty, enough)
 
@@ -64,26 +70,28 @@ def multiple_shooting(
     penalty: float = 10.0,
     enough: float | None = None,
 ) -> Solution:
-    """Returns the best inputs and states from a guess of both, by Gauss-Newton or Newton steps with gaps between the stages.
+    """Return locally optimal inputs and states from a guess of both, with gaps between the stages.
+
+    The method uses Gauss-Newton or Newton steps.
 
     Args:
         problem: the problem.
-        controls: the guess (stages, nu), moved into the limits.
-        states: the guess of the states, a stacked `State` (stages + 1, ...), each on the manifold; the first is the start of the problem.
-            None for the motion under the inputs.
-        curvature: which second derivatives.
-        iterations: at most so many passes (static).
-        tolerance: of the projected gradient, relative to 1 + |J|, where a J below zero counts with that of the guess at most;
-            sqrt(eps) by default.
-        feasibility: of constraints and gaps; sqrt(eps) by default.
-        damping: mu at the start.
-        penalty: of constraints at the start.
-        enough: a cost low enough to end with, where the best is not asked for; None goes on to the end.
+        controls: the guess (stages, nu), clipped to the limits.
+        states: the guess of the states, a stacked `State` (stages + 1, ...), each on the manifold. The start
+            of the problem replaces the first state. None for the motion under the inputs.
+        curvature: the second derivatives to use.
+        iterations: the maximum number of passes (static).
+        tolerance: tolerance of the projected gradient, relative to 1 + |J|; sqrt(eps) by default. The |J| of
+            a negative J counts at most as the |J| of the guess.
+        feasibility: tolerance of constraints and gaps; sqrt(eps) by default.
+        damping: initial mu.
+        penalty: initial penalty of constraints.
+        enough: a cost at which the iteration may stop before the minimum; None to continue to the minimum.
 
     Raises:
-        TypeError, ValueError: as `ilqr`; states of another shape.
+        TypeError, ValueError: as `ilqr`; states with wrong shapes.
 
-    Compiled, and differentiable as little, as `ilqr`.
+    Compiled; differentiable with the same restrictions as `ilqr`.
     """
     return _solved(problem, Multiple(), controls, states, curvature, iterations, tolerance, feasibility, damping, penalty, enough)
 
@@ -123,7 +131,7 @@ def _number(x: Any, like: Array) -> Array:
 
 
 def _checked_states(problem: Problem, states: Any) -> State:
-    """Returns the guess of the states, its first the start of the problem."""
+    """Return the guess of the states, with the start of the problem as first state."""
     if not isinstance(states, State):
         raise TypeError(f"states must be a stacked State(t, q, v), got {type(states).__name__}")
     start, nodes = problem.state, problem.stages + 1
@@ -132,7 +140,7 @@ def _checked_states(problem: Problem, states: Any) -> State:
         if came != expected:
             raise ValueError(f"states.{name} must have the shape (stages + 1, ...) = {expected}, got {came}")
     dtype = start.q.dtype
-    # Times are those of the stages, whatever the guess says.
+    # Use the times of the stages and ignore the times of the guess.
     times = start.t + problem.every * jnp.asarray(problem.dt, dtype) * jnp.arange(nodes, dtype=dtype)
     q, v = (jnp.asarray(x, dtype) for x in (states.q, states.v))
     return State(times, q.at[0].set(start.q), v.at[0].set(start.v))

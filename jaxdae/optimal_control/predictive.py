@@ -1,12 +1,13 @@
-"""Model-predictive control: at every sampling instant the best inputs of the time to come, of which the first is applied.
+"""Model-predictive control: at every sampling instant, optimize the inputs of a horizon and apply the first.
 
-What was planned at time s serves as the guess at time t: shifted by (t - s) / T stages of duration T, the last input held. Between two
-stages the guess is blended, which is exact where the sampling period is a whole number of stages. From such a guess a pass or two of the
-solver are enough: the real-time iteration. Multipliers of constraints are shifted likewise.
+The plan from time s is the guess at time t: it is shifted by (t - s) / T stages of duration T, and the last
+input is held. Between two stages the guess is interpolated; the shift is exact if the sampling period is a
+whole number of stages. From such a guess one or two passes of the solver suffice: the real-time iteration.
+The multipliers of the constraints are shifted in the same way.
 
 Reference:
-    M. Diehl, H. G. Bock, J. P. Schloeder, "A real-time iteration scheme for nonlinear optimization in optimal feedback control", SIAM
-    Journal on Control and Optimization 43 (2005).
+    M. Diehl, H. G. Bock, J. P. Schloeder, "A real-time iteration scheme for nonlinear optimization in optimal
+    feedback control", SIAM Journal on Control and Optimization 43 (2005).
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ class Plan:
     """The memory of `ModelPredictive`.
 
     Attributes:
-        t: when it was made, in s ().
-        controls: the inputs of the stages from then on (stages, nu).
-        multipliers: of the constraints.
-        cost: what the plan costs ().
-        violation: the largest constraint that the plan leaves open ().
-        status: OK while every plan was made, else the first reason why one was not ().
-        failures: how many plans were not made ().
+        t: the time of the plan, in s ().
+        controls: the inputs of the stages from this time on (stages, nu).
+        multipliers: multipliers of the constraints.
+        cost: the cost of the plan ().
+        violation: the largest constraint violation of the plan ().
+        status: OK if every plan succeeded, else the status of the first failed plan ().
+        failures: the number of failed plans ().
     """
 
     t: Leaf
@@ -56,25 +57,31 @@ class Plan:
 
 @pytree(kw_only=True)
 class ModelPredictive:
-    """A law with memory that solves an optimal control problem at every sampling instant; runs inside of `Sampled(integrator, law, every)`.
+    """A law with memory that solves an optimal control problem at every sampling instant.
 
-    A plan that cannot be made, because the motion fails or is not finite, leaves the one before in place, shifted; `Plan.status` and
-    `Plan.failures` in the memory of the trajectory say so. A plan with open constraints is followed, because the next one goes on from it;
-    `Plan.violation` says how far they are open. Constraints that no inputs within the limits keep, such as an end that the horizon does not
-    reach, stay open with multipliers that grow from plan to plan: the inputs then swing, or rest. Such an end belongs into the cost.
+    It runs inside `Sampled(integrator, law, every)`.
+
+    If planning fails because the motion fails or is not finite, the previous plan remains in place, shifted.
+    `Plan.status` and `Plan.failures` in the memory of the trajectory report this. The law applies a plan with
+    violated constraints, because the next plan continues from it. `Plan.violation` reports the violation.
+    Constraints that cannot be satisfied within the input limits, such as a goal that the horizon does not
+    reach, stay violated. Their multipliers grow from plan to plan, and the inputs then oscillate or stall.
+    Put such a goal in the cost.
 
     Attributes:
-        problem: over the time to come; its system is the model, its start is replaced by the state of the instant. Where rows are dependent
-            give `problem.counted()`; where the plant keeps the constraints worse than a start has to, a larger `start_tolerance`.
+        problem: the problem over the horizon. Its system is the model; the current state replaces its start.
+            With dependent rows, pass `problem.counted()`. If the plant satisfies the constraints less
+            accurately than a start must, use a larger `start_tolerance`.
         guess: the first inputs (stages, nu), such as `ilqr(problem, zeros).controls`.
         iterations: passes of the solver at each instant (static).
-        curvature: which second derivatives (static).
+        curvature: the second derivatives to use (static).
         damping: mu at the start of each instant.
-        penalty: of constraints.
-        tolerance: of the projected gradient, relative to 1 + |J|: where it is met no pass is made. sqrt(eps) by default.
+        penalty: penalty of the constraints.
+        tolerance: tolerance of the projected gradient, relative to 1 + |J|; sqrt(eps) by default. If it is
+            met, the solver does not move.
     """
 
-    examined: ClassVar[bool] = False  # The search for unstable sampling would solve the problem eleven times.
+    examined: ClassVar[bool] = False  # The stability check of sampling would solve the problem eleven times.
     problem: Problem
     guess: Leaf
     iterations: int = static(one_of=int, default=1)
@@ -84,18 +91,18 @@ class ModelPredictive:
     tolerance: Leaf = None
 
     def __call__(self, t: Any, state: State) -> Input:
-        """Raises TypeError: the law has a memory."""
+        """Raise TypeError: the law has a memory."""
         refuse_call(self)
 
     def init(self, system: AnySystem, state: State) -> Plan:
-        """Returns the first guess as a plan."""
+        """Return the first guess as a plan."""
         checked_count("ModelPredictive.iterations", self.iterations)
         problem, controls = checked_problem(dataclasses.replace(self.problem, state=state), self.guess)
         none, zero = jnp.zeros((), jnp.int32), jnp.zeros((), controls.dtype)
         return Plan(state.t, controls, no_multipliers(problem, controls, self.penalty), zero, zero, none, none)
 
     def update(self, t: Any, state: State, memory: Plan, dt: Any) -> tuple[Input, Plan]:
-        """Returns the first input (nu,) of the new plan, and the plan."""
+        """Return the first input (nu,) of the new plan, and the plan."""
         state = State(jnp.asarray(t, state.q.dtype), state.q, state.v)
         problem, before = checked_problem(dataclasses.replace(self.problem, state=state), memory.controls)
         stages = (state.t - memory.t) / (problem.every * jnp.asarray(problem.dt, before.dtype))
@@ -121,9 +128,12 @@ class ModelPredictive:
 
 
 def shifted(values: Array, stages: Array) -> Array:
-    """Returns values (k, ...) of stages as seen some stages later, the last one held; between two stages a blend of both."""
+    """Return values (k, ...) of stages, shifted by a number of stages; the last value is held.
+
+    Between two stages the values are interpolated.
+    """
     count = values.shape[0]
-    # Times are sums of steps: a thousandth of a stage early is on time.
+    # Times are sums of steps. A time that is early by a thousandth of a stage is on time.
     whole = jnp.floor(stages + 1e-3)
     part = jnp.clip(stages - whole, 0.0, 1.0)
     at = jnp.arange(count, dtype=jnp.int32) + whole.astype(jnp.int32)

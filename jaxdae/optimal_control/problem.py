@@ -1,11 +1,12 @@
-"""One description of an optimal control problem, for all solvers of this package.
+"""Description of an optimal control problem, for all solvers of this package.
 
-    least   sum_{k < N} l(x_k, u_k) + l_f(x_N)      over u_0 ... u_{N-1}
-    with    x_{k+1} = F(x_k, u_k),   x_0 given,     lower <= u_k <= upper,
-            h(x_k, u_k) = 0,  c(x_k, u_k) <= 0,     h_f(x_N) = 0,  c_f(x_N) <= 0.
+    minimize    sum_{k < N} l(x_k, u_k) + l_f(x_N)      over u_0 ... u_{N-1}
+    subject to  x_{k+1} = F(x_k, u_k),   x_0 given,     lower <= u_k <= upper,
+                h(x_k, u_k) = 0,  c(x_k, u_k) <= 0,     h_f(x_N) = 0,  c_f(x_N) <= 0.
 
-x is a `State` of a constrained system, on its manifold, and F the steps of an integrator during which an input is held. Costs are numbers a
-stage; they are not multiplied by dt. Times are those of the states: a reference that moves is a function of `state.t`.
+x is a `State` of a constrained system, on its manifold. F are the integrator steps during which an input is
+held. The running cost is a number per stage and is not multiplied by dt. States carry their time: a moving
+reference is a function of `state.t`.
 """
 
 from __future__ import annotations
@@ -38,29 +39,31 @@ from jaxdae.typing import Count, Leaf
 
 @pytree(kw_only=True)
 class Problem:
-    """An optimal control problem: a system, how it is integrated, what it costs, and what holds.
+    """An optimal control problem: a system, its integration, its cost and its constraints.
 
     Attributes:
         system: the mechanical system; its inputs are the unknowns.
-        integrator: a one-step method that keeps the constraints, such as `Projected(RungeKutta.rk4())`; methods with a memory begin anew at
-            every stage.
+        integrator: a one-step method that satisfies the constraints, such as `Projected(RungeKutta.rk4())`.
+            The memory of a method with memory is reset at every stage.
         state: the start, on the manifold.
-        dt: the step in s.
-        steps: how many steps (static).
-        every: steps during which an input is held (static); must divide `steps`. There are steps / every stages.
-        running: (state, u) -> l (), the cost of a stage; None for none.
-        final: state -> l_f (), the cost of the end; None for none.
+        dt: the step length in s.
+        steps: the number of steps (static).
+        every: steps during which an input is held (static); must divide `steps`. There are steps / every
+            stages.
+        running: (state, u) -> l (), the cost of a stage; None for no running cost.
+        final: state -> l_f (), the cost of the final state; None for no final cost.
         lower: smallest inputs, a number or (nu,); None for no limit.
-        upper: largest inputs, likewise.
-        equality: (state, u) -> h (k,), zero at every stage; None for none.
-        inequality: (state, u) -> c (k,), not positive at every stage; None for none.
-        final_equality: state -> h_f (k,), zero at the end; None for none.
-        final_inequality: state -> c_f (k,), not positive at the end; None for none.
-        dimension: of the tangent space of states (static), twice the mobility for holonomic rows; None counts it where the state is known,
-            and takes 2 nv - 2 ng - nw under transformations. `counted` writes it down.
-        start_tolerance: how far the start may be off the constraints, as in `rollout`; None for its default.
-        kernel: `Fused()` to run a stage and its derivatives as kernels on CPUs (static); None for XLA. XLA runs costs and constraints in
-            both cases.
+        upper: largest inputs, a number or (nu,); None for no limit.
+        equality: (state, u) -> h (k,), zero at every stage; None for no rows.
+        inequality: (state, u) -> c (k,), non-positive at every stage; None for no rows.
+        final_equality: state -> h_f (k,), zero at the final state; None for no rows.
+        final_inequality: state -> c_f (k,), non-positive at the final state; None for no rows.
+        dimension: dimension of the tangent space of states (static), twice the mobility for holonomic rows.
+            None counts it for a known state, and uses 2 nv - 2 ng - nw under transformations. `counted`
+            stores it.
+        start_tolerance: tolerance of the constraints at the start, as in `rollout`; None for its default.
+        kernel: `Fused()` to run a stage and its derivatives as kernels on CPUs (static); None for XLA. XLA
+            runs costs and constraints in both cases.
     """
 
     system: AnySystem
@@ -82,7 +85,7 @@ class Problem:
     kernel: Fused | None = static(default=None)
 
     def requirements(self) -> Any:
-        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.requirements`."""
         yield not_above(self.lower, self.upper), "lower must not be above upper"
         for name in ("running", "final", "equality", "inequality", "final_equality", "final_inequality"):
             function = getattr(self, name)
@@ -90,29 +93,32 @@ class Problem:
 
     @property
     def stages(self) -> int:
-        """How many inputs there are, each held over `every` steps."""
+        """The number of inputs, each held over `every` steps."""
         return self.steps // self.every
 
     @property
     def limited(self) -> bool:
-        """Whether inputs have limits."""
+        """Return whether inputs have limits."""
         return self.lower is not None or self.upper is not None
 
     @property
     def constrained(self) -> bool:
-        """Whether anything but limits of inputs has to hold."""
+        """Return whether the problem has constraints other than input limits."""
         return any(f is not None for f in (self.equality, self.inequality, self.final_equality, self.final_inequality))
 
     def counted(self) -> Problem:
-        """Returns the problem with its dimension counted at the start, for use under transformations where rows are dependent."""
+        """Return the problem with its dimension counted at the start.
+
+        Use it under transformations if rows are dependent.
+        """
         return dataclasses.replace(self, dimension=count_dimension(self.system, self.state, self.dimension))
 
     def held(self, controls: Any) -> Array:
-        """Returns the inputs of all steps (steps, nu), as `rollout` takes them, from those of the stages (stages, nu)."""
+        """Return the inputs of all steps (steps, nu) for `rollout`, from inputs of stages (stages, nu)."""
         return jnp.repeat(jnp.asarray(controls), self.every, axis=0)
 
     def limits(self, controls: Array) -> tuple[Array, Array]:
-        """Returns the smallest and the largest inputs (nu,), infinite where there is no limit."""
+        """Return the smallest and the largest inputs (nu,), infinite without a limit."""
         shape, dtype = controls.shape[-1:], controls.dtype
         lower = -jnp.inf if self.lower is None else self.lower
         upper = jnp.inf if self.upper is None else self.upper
@@ -120,17 +126,17 @@ class Problem:
 
 
 def running_cost(problem: Problem, state: State, u: Array) -> Array:
-    """Returns l(x, u) ()."""
+    """Return l(x, u) ()."""
     return jnp.zeros((), u.dtype) if problem.running is None else jnp.asarray(problem.running(state, u))
 
 
 def final_cost(problem: Problem, state: State) -> Array:
-    """Returns l_f(x) ()."""
+    """Return l_f(x) ()."""
     return jnp.zeros((), state.q.dtype) if problem.final is None else jnp.asarray(problem.final(state))
 
 
 def stage_rows(problem: Problem, state: State, u: Array) -> tuple[Array, Array]:
-    """Returns h(x, u) and c(x, u), each (k,), without entries where there are none."""
+    """Return h(x, u) and c(x, u), each (k,); empty if the problem does not define them."""
     none = jnp.zeros((0,), u.dtype)
     rows = (problem.equality, problem.inequality)
     h, c = (none if f is None else jnp.ravel(jnp.asarray(f(state, u))) for f in rows)
@@ -138,7 +144,7 @@ def stage_rows(problem: Problem, state: State, u: Array) -> tuple[Array, Array]:
 
 
 def final_rows(problem: Problem, state: State) -> tuple[Array, Array]:
-    """Returns h_f(x) and c_f(x), each (k,), without entries where there are none."""
+    """Return h_f(x) and c_f(x), each (k,); empty if the problem does not define them."""
     none = jnp.zeros((0,), state.q.dtype)
     rows = (problem.final_equality, problem.final_inequality)
     h, c = (none if f is None else jnp.ravel(jnp.asarray(f(state))) for f in rows)
@@ -149,13 +155,13 @@ def final_rows(problem: Problem, state: State) -> tuple[Array, Array]:
 
 
 def advance(problem: Problem, state: State, u: Array, status: Any = None) -> tuple[State, Count]:
-    """Returns F(x, u) and the status () of the steps; a state whose steps fail stays where it was last good.
+    """Return F(x, u) and the status () of the steps; a failed state stays at its last good value.
 
     Args:
         problem: the problem.
-        state: where the stage begins.
+        state: the state at the start of the stage.
         u: the input (nu,) that is held.
-        status: anything but OK, and nothing moves; OK by default.
+        status: initial status; the state does not move unless it is OK. OK by default.
     """
     status = jnp.zeros((), jnp.int32) if status is None else status
     stage = partial(_stage, problem.every)
@@ -182,28 +188,28 @@ def _stage(every: int, system: Any, integrator: Any, state: State, u: Array, dt:
 
 
 def stacked_after(first: State, rest: State) -> State:
-    """Returns a state and stacked states as one stack."""
+    """Return the stack of a state followed by stacked states."""
     return jax.tree.map(lambda x, more: jnp.concatenate([x[None], more]), first, rest)
 
 
 def begin_status(problem: Problem) -> Count:
-    """Returns the status () of the start: OK, INCONSISTENT_START, or OUT_OF_RANGE where a parameter has no meaning."""
+    """Return the status () of the start: OK, INCONSISTENT_START, or OUT_OF_RANGE for an invalid parameter."""
     state = problem.state
     dt = jnp.asarray(problem.dt, state.q.dtype)
     tolerance = checked_tolerance(problem.start_tolerance, state.q.dtype)
     return first_status(problem.system, problem.integrator, problem, state, dt, tolerance, False)
 
 
-# What users hand over.
+# Argument checks.
 
 
 def checked_problem(problem: Any, controls: Any) -> tuple[Problem, Array]:
-    """Returns the problem with its start as arrays and its dimension counted, and the inputs (stages, nu), after a check of both.
+    """Check the problem and the inputs, and return both as arrays, with the dimension of the problem counted.
 
     Raises:
-        TypeError: something in a place where it does not belong, a count that is no integer among it.
-        ValueError: counts that are not positive or do not divide, shapes that do not fit, functions that return something else, a
-            negative tolerance.
+        TypeError: an argument or field of a wrong type, including counts that are not integers.
+        ValueError: counts that are not positive or do not divide, shapes that do not fit, functions with a
+            wrong return value, a negative tolerance.
     """
     if not isinstance(problem, Problem):
         raise TypeError(f"problem must be a Problem(system=..., ...), got {type(problem).__name__}")
@@ -243,11 +249,11 @@ def checked_problem(problem: Any, controls: Any) -> tuple[Problem, Array]:
 
 
 def finite_or_raise(name: str, controls: Array) -> None:
-    """Raises ValueError where a guess that is known holds NaN or infinity."""
+    """Raise ValueError if a guess with known values contains NaN or infinity."""
     if not isinstance(controls, Tracer) and not np.all(np.isfinite(np.asarray(controls))):
         raise ValueError(f"{name} must be finite; zeros are a guess as well")
 
 
 def is_ok(status: Any) -> Array:
-    """Returns whether a status () is OK."""
+    """Return whether a status () is OK."""
     return status == Status.OK

@@ -1,16 +1,18 @@
 """An optimal control problem as functions of one vector, for the optimizers of SciPy and Ipopt.
 
-The unknowns are the inputs of all stages, x = (u_0, u_1, ...); states follow from them by simulation (single shooting). All functions take
-and return NumPy arrays, are compiled once, and have exact derivatives:
+The unknowns are the inputs of all stages, x = (u_0, u_1, ...). Simulation computes the states from them
+(single shooting). All functions take and return NumPy arrays, are compiled once, and have exact derivatives:
 
-    fun(x), jac(x), hessp(x, p), hess(x)        J and its gradient, products with its second derivatives, and these themselves
+    fun(x), jac(x), hessp(x, p), hess(x)        J and its gradient, Hessian-vector products, and the Hessian
     bounds                                      the limits of the inputs
-    constraints                                 dictionaries with type, fun, jac and hess(x, y); "eq" is fun = 0, "ineq" is fun >= 0
+    constraints                                 dictionaries with type, fun, jac and hess(x, y);
+                                                "eq" is fun = 0, "ineq" is fun >= 0
 
-SciPy's convention for inequalities is the opposite of that of `Problem`: its "ineq" is -c.
+SciPy and `Problem` use opposite signs for inequalities: the SciPy "ineq" is -c.
 
 References:
-    SciPy, `scipy.optimize.minimize`. cyipopt, `minimize_ipopt`, which takes the same arguments, and `hess` in constraints.
+    SciPy, `scipy.optimize.minimize`. cyipopt, `minimize_ipopt`, which takes the same arguments, and `hess` in
+    constraints.
 """
 
 from __future__ import annotations
@@ -34,15 +36,17 @@ from jaxdae.system import State
 
 @dataclasses.dataclass(frozen=True)
 class ScipyProblem:
-    """What `scipy.optimize.minimize` and cyipopt's `minimize_ipopt` take: `minimize(**as_scipy(problem, guess).arguments)`.
+    """Arguments for `scipy.optimize.minimize` and cyipopt's `minimize_ipopt`.
+
+    Call `minimize(**as_scipy(problem, guess).arguments)`.
 
     Attributes:
-        fun: x -> J; infinite where the motion fails.
+        fun: x -> J; infinite if the motion fails.
         x0: the guess (n,).
         jac: x -> dJ/dx (n,).
-        hessp: (x, p) -> products (n,) of the second derivatives with p.
-        hess: x -> the second derivatives (n, n).
-        bounds: (lower, upper) of every entry, None for no limit; None where there are no limits.
+        hessp: (x, p) -> Hessian-vector product (n,) with p.
+        hess: x -> the Hessian (n, n).
+        bounds: (lower, upper) of every entry, with None for no limit; None without any limits.
         constraints: dictionaries with the keys type, fun, jac and hess.
         shape: (stages, nu).
     """
@@ -58,24 +62,25 @@ class ScipyProblem:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What every method takes; `hessp` and `hess` are for those that use them."""
+        """The arguments for all methods; add `hessp` or `hess` for methods that use them."""
         return {"fun": self.fun, "x0": self.x0, "jac": self.jac, "bounds": self.bounds, "constraints": self.constraints}
 
     def controls(self, x: Any) -> np.ndarray:
-        """Returns the inputs (stages, nu) of a vector."""
+        """Return the inputs (stages, nu) from a vector."""
         return np.asarray(x).reshape(self.shape)
 
 
 def as_scipy(problem: Problem, controls: Any) -> ScipyProblem:
-    """Returns a problem as functions of the inputs of all stages in one vector.
+    """Return a problem as functions of the inputs of all stages in one vector.
 
     Args:
         problem: the problem.
         controls: the guess (stages, nu).
 
     Raises:
-        TypeError, ValueError: as `Problem` says what it holds.
-        SimulationError: a start that does not satisfy the constraints, a motion that fails under the guess, a cost that is no number there.
+        TypeError, ValueError: invalid fields of `Problem`, or arguments that do not fit.
+        SimulationError: a start that does not satisfy the constraints, or, for the guess, a motion that fails
+            or a cost that is not finite.
     """
     problem, controls = checked_problem(problem, controls)
     finite_or_raise("controls", controls)
@@ -88,7 +93,7 @@ def as_scipy(problem: Problem, controls: Any) -> ScipyProblem:
         value, status = _value(problem, vector(x), shape)
         return float(value) if status == Status.OK and np.isfinite(value) else float("inf")
 
-    # Optimizers end at once where the cost is infinite and its slope zero, and call that a success.
+    # If the cost is infinite and its slope is zero, optimizers stop immediately and report success.
     value, status = _value(problem, jnp.ravel(controls), shape)
     if status != Status.OK or not np.isfinite(value):
         found = Status.NONFINITE if status == Status.OK else Status(int(status))

@@ -1,28 +1,33 @@
-"""How a sweep's changes are tried: as one motion, or at all stages at once.
+"""Trials of the changes from a sweep: as one motion, or at all stages simultaneously.
 
-*Single shooting* (iLQR, DDP). A trial with the fraction s follows the motion from the start with the feedback of the sweep,
+*Single shooting* (iLQR, DDP). A trial with the fraction s follows the motion from the start with the feedback
+of the sweep,
 
-    u_k <- u_k + s k_k + K_k z_k,      z_k: the coordinates of the new state in the chart of the old one,
+    u_k <- u_k + s k_k + K_k z_k,      z_k: the coordinates of the new state in the chart of the old state,
 
-within the limits. Trials are motions, so there is no gap, and the cost alone decides.
+within the limits. Trials are motions and have no gaps; the cost alone decides on acceptance.
 
-*Multiple shooting*. The states are unknowns too; the gaps e_k = F(x_k, u_k) - x_{k+1} are to vanish. The quadratic problem takes them into
-account. A trial closes the fraction s of each: with the same feedback, from the start, the next state is set where
+*Multiple shooting*. The states are also unknowns, and the gaps e_k = F(x_k, u_k) - x_{k+1} must vanish. The
+quadratic problem includes the gaps. A trial closes the fraction s of each gap: with the same feedback, from
+the start, the next state satisfies
 
     F(x_k, u_k) - x_{k+1} = (1 - s) e_k,
 
-back on the manifold (Giftthaler et al. 2018, Mastalli et al. 2020). With the gaps so small in every trial, long steps are possible where
-states that move along the linear model would open new gaps of second order. What decides is
+back on the manifold (Giftthaler et al. 2018, Mastalli et al. 2020). Every trial thus has small gaps, which
+permits long steps. States that move along the linear model would instead open new gaps of second order. The
+merit function
 
-    cost + weight sum_k |e_k|,
+    cost + weight sum_k |e_k|
 
-an exact penalty: with a weight above all costates |p_k| it falls along the change, and has its minimum where the gaps are zero. A guess of
-the states, which need not be a motion, is what this is for: the feedback of the first sweep holds the first motion near it.
+decides on acceptance. It is an exact penalty: with a weight above all costates |p_k| it decreases along the
+change, and its minimum has zero gaps. This method is for guesses of the states that need not be a motion: the
+feedback of the first sweep keeps the first motion near the guess.
 
 References:
-    H. G. Bock, K. J. Plitt, "A multiple shooting algorithm for direct solution of optimal control problems", IFAC World Congress (1984).
-    M. Giftthaler et al., "A family of iterative Gauss-Newton shooting methods for nonlinear optimal control", IROS (2018). C. Mastalli et
-    al., "Crocoddyl", ICRA (2020). J. Nocedal, S. J. Wright, "Numerical Optimization", 2nd edition (2006), section 18.3.
+    H. G. Bock, K. J. Plitt, "A multiple shooting algorithm for direct solution of optimal control problems",
+    IFAC World Congress (1984). M. Giftthaler et al., "A family of iterative Gauss-Newton shooting methods for
+    nonlinear optimal control", IROS (2018). C. Mastalli et al., "Crocoddyl", ICRA (2020). J. Nocedal, S. J.
+    Wright, "Numerical Optimization", 2nd edition (2006), section 18.3.
 """
 
 from __future__ import annotations
@@ -44,11 +49,11 @@ from jaxdae.typing import Leaf
 
 @pytree
 class Direction:
-    """What a sweep promises.
+    """The predicted effect of a sweep.
 
     Attributes:
-        promised: (2,): what is weighed changes by about s promised[0] + s^2 promised[1].
-        weight: of the gaps ().
+        promised: (2,): the merit function changes by about s promised[0] + s^2 promised[1].
+        weight: weight of the gaps ().
     """
 
     promised: Leaf
@@ -57,13 +62,13 @@ class Direction:
 
 @pytree
 class Trial:
-    """A trajectory that was tried.
+    """A trial trajectory.
 
     Attributes:
         states: (stages + 1, ...).
         controls: (stages, nu).
-        gaps: (stages,), how far each stage ends from the state that follows.
-        status: of the steps ().
+        gaps: (stages,), the distance of the end of each stage from the next state.
+        status: status of the steps ().
     """
 
     states: Leaf
@@ -73,27 +78,27 @@ class Trial:
 
 
 class Shooting(Protocol):
-    """A way to try changes; a pytree."""
+    """A method for trials; a pytree."""
 
     def direction(self, at: Expansion, swept: Sweep, controls: Array, limits: Any, weight: Array) -> Direction:
-        """Returns what a sweep promises; the weight of the gaps is at least that given."""
+        """Return the predicted effect of a sweep; the weight of the gaps is at least the given weight."""
         ...
 
     def next_state(self, problem: Problem, new: State, chart: Chart, gap: Array, part: Array) -> State:
-        """Returns the state that follows a stage which ends at `new`.
+        """Return the state after a stage that ends at `new`.
 
         Args:
             problem: the problem.
             new: F(x_k, u_k).
-            chart: at x_{k+1} of the trajectory.
-            gap: e_k there.
+            chart: the chart at x_{k+1} of the trajectory.
+            gap: e_k of the stage.
             part: the fraction of the change.
         """
         ...
 
 
 def within(limits: tuple[Array, Array] | None, u: Array) -> Array:
-    """Returns inputs cut at their limits."""
+    """Return inputs clipped to their limits."""
     return u if limits is None else jnp.clip(u, *limits)
 
 
@@ -102,20 +107,20 @@ class Single:
     """Trials are motions from the start."""
 
     def direction(self, at: Expansion, swept: Sweep, controls: Array, limits: Any, weight: Array) -> Direction:
-        """Returns what the sweep promised."""
+        """Return the predicted effect of the sweep, with the given weight."""
         return Direction(swept.promised, weight)
 
     def next_state(self, problem: Problem, new: State, chart: Chart, gap: Array, part: Array) -> State:
-        """Returns the end of the stage."""
+        """Return the end of the stage."""
         return new
 
 
 @pytree
 class Multiple:
-    """Trials close a part of the gaps."""
+    """Trials close a fraction of the gaps."""
 
     def direction(self, at: Expansion, swept: Sweep, controls: Array, limits: Any, weight: Array) -> Direction:
-        """Returns the slope along the solution of the quadratic problem, and a weight with which it is downward."""
+        """Return the slope along the solution of the quadratic problem, with a weight for descent."""
 
         def stage(z: Array, given: Any) -> tuple[Array, tuple[Array, Array]]:
             a, b, gap, u, change, gain = given
@@ -129,9 +134,10 @@ class Multiple:
         w = jnp.concatenate([z[:-1], du], axis=1)
         down = jnp.sum(at.slope * w) + at.final_slope @ z[-1]
         gaps = jnp.sum(jnp.linalg.norm(at.gap, axis=1))
-        # Gaps of the size of rounding have no weight, and then this is single shooting.
+        # Gaps of the size of rounding errors have no weight; the method is then single shooting.
         open_ = gaps > float(jnp.finfo(gaps.dtype).eps) ** 0.5
-        # Above all costates, and so large that half of what the gaps promise is more than the cost may rise.
+        # Above all costates, and large enough that half of the predicted decrease from the gaps exceeds the
+        # predicted increase of the cost.
         costates = jnp.max(jnp.linalg.norm(at.costate, axis=1))
         rise: Any = jnp.where(open_, 2.0 * down / jnp.where(open_, gaps, 1.0), 0.0)
         weight = jnp.maximum(jnp.maximum(weight, 1.5 * costates), rise)
@@ -139,11 +145,11 @@ class Multiple:
         return Direction(jnp.where(open_, along, swept.promised), weight)
 
     def next_state(self, problem: Problem, new: State, chart: Chart, gap: Array, part: Array) -> State:
-        """Returns the state that leaves 1 - part of the gap, on the manifold."""
+        """Return the state on the manifold that leaves the fraction 1 - part of the gap."""
         way = -(1.0 - part) * (chart.basis @ gap)
         here = chart_at(problem.system, new, gap.shape[0])
         some = moved(problem.system, here, new, here.basis.T @ way)
-        # The whole of a gap is closed exactly.
+        # A full step closes the gap exactly.
         return jax.tree.map(lambda moved, ended: jnp.where(part == 1.0, ended, moved), some, new)
 
 
@@ -157,7 +163,7 @@ def attempt(
     limits: tuple[Array, Array] | None,
     part: Array,
 ) -> Trial:
-    """Returns the trajectory after a fraction of the change, under the feedback of the sweep."""
+    """Return the trajectory after a fraction of the change, under the feedback of the sweep."""
     system = problem.system
 
     def stage(carried: Any, given: Any) -> Any:
@@ -179,7 +185,7 @@ def attempt(
 
 
 def between(problem: Problem, states: State, controls: Array) -> Trial:
-    """Returns states and inputs with the gaps between them."""
+    """Return states and inputs with the gaps between the stages."""
     before, after = jax.tree.map(lambda x: x[:-1], states), jax.tree.map(lambda x: x[1:], states)
 
     def stage(given: Any) -> tuple[Array, Array]:
@@ -192,7 +198,7 @@ def between(problem: Problem, states: State, controls: Array) -> Trial:
 
 
 def motion(problem: Problem, controls: Array, status: Array) -> Trial:
-    """Returns the motion from the start under given inputs."""
+    """Return the motion from the start under given inputs."""
 
     def stage(carried: Any, u: Array) -> Any:
         state, status = advance(problem, carried[0], u, carried[1])

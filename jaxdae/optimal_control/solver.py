@@ -1,21 +1,25 @@
-"""The iteration that all methods share: expand, sweep, try, and where constraints remain, raise their multipliers.
+"""The iteration that all methods share: expand, sweep, try, and update multipliers of violated constraints.
 
-One pass of the loop is
+One pass of the loop has these steps:
 
-1. the expansion of the problem about the trajectory, where it moved;
-2. a sweep with the damping mu, or with more of it where that is not enough for a positive definite problem;
-3. at a stationary trajectory: the end, or with constraints left open new multipliers. Elsewhere trials with the fractions 1, 1/2, 1/4, ...
-   of the change, of which the first is taken that lowers what is weighed by a ten-thousandth of what the quadratic model promised;
-4. after a trial that was taken whole or by half mu falls, by a factor that grows with each in a row; after one that was refused, or
-   taken by an eighth or less, it grows likewise (after Tassa, Erez, Todorov 2012).
+1. Expand the problem about the trajectory, if the trajectory has moved.
+2. Sweep with the damping mu, or with more damping if the problem is not positive definite.
+3. At a stationary trajectory, stop, or update the multipliers if constraints are violated. Otherwise try the
+   fractions 1, 1/2, 1/4, ... of the change. Accept the first trial that decreases the merit function by a
+   ten-thousandth of the decrease that the quadratic model predicts.
+4. Adapt mu. After an accepted fraction of 1 or 1/2, decrease mu, by a factor that grows with each consecutive
+   decrease. After a rejection, or an accepted fraction of at most 1/8, increase mu in the same way (after
+   Tassa, Erez, Todorov 2012).
 
-A trajectory is stationary where no input within its limits would lower the cost J. That is so where the projected gradient, the largest
-|dJ/du| of entries that stand at no limit or could leave it downward, is at most  tolerance (1 + |J|),  and the largest gap at most the
-feasibility. A maximum or a saddle is stationary, too; a guess exactly on it is the end. A cost below zero counts with |J| of the guess
-at most, so that one without a lower bound does not end as if it had one. With constraints J is the augmented Lagrangian. Its tolerance is
-loose at first, and a tenth of that with every new set of multipliers; the penalty grows tenfold where the rows did not fall to a quarter.
+A trajectory is stationary if no input change within the limits decreases the cost J. The test has two
+conditions. The projected gradient, the largest |dJ/du| of entries that are not at a limit or can leave it
+downhill, is at most  tolerance (1 + |J|).  The largest gap is at most the feasibility tolerance. A maximum or
+a saddle is also stationary: the iteration stops at a guess exactly on one. For a negative cost, |J| counts at
+most as the |J| of the guess. Otherwise a cost without a lower bound would seem to converge. With constraints
+J is the augmented Lagrangian. Its tolerance is loose at first and decreases to a tenth with every update of
+the multipliers. The penalty grows tenfold if the violation did not decrease to a quarter.
 
-Trials that fail, in a step or because a cost is not finite, cost infinity.
+Trials with a failed step or a cost that is not finite have infinite cost.
 """
 
 from __future__ import annotations
@@ -40,30 +44,30 @@ from jaxdae.system import State
 from jaxdae.typing import Leaf
 
 _SHARE = 1e-4
-"""Of the promised decrease that a trial has to keep (Armijo)."""
+"""Fraction of the predicted decrease that a trial must achieve (Armijo)."""
 _HALVINGS = 5
 _LONG, _SHORT = 0.5, 0.125
-"""Fractions of a change from which on the damping falls, and up to which it grows."""
+"""Smallest fraction of a change that decreases the damping, and largest fraction that increases it."""
 _LEAST, _MOST = 1e-6, 1e10
-"""Of the damping; below the least it is zero."""
+"""Smallest nonzero and largest damping; smaller values become zero."""
 _LOOSE = 1e-2
-"""The tolerance of the first multipliers, relative to 1 + |J|."""
+"""Tolerance for the first multipliers, relative to 1 + |J|."""
 _GROWTH, _FALL = 10.0, 0.25
-"""Of the penalty, and what the violation has to fall to."""
+"""Growth factor of the penalty; largest ratio of violations without growth."""
 _HIGHEST = 1e10
-"""The largest penalty: constraints that are still open contradict each other, or the limits."""
+"""Largest penalty. If it is exceeded, the violated constraints contradict each other, or the limits."""
 
 
 @pytree
 class Options:
-    """Numbers of the iteration.
+    """Parameters of the iteration.
 
     Attributes:
-        tolerance: of the projected gradient, relative to 1 + |J|.
-        feasibility: of constraints and gaps.
-        damping: mu at the start.
-        penalty: r at the start.
-        enough: a cost J that is low enough to end with, with the constraints kept.
+        tolerance: tolerance of the projected gradient, relative to 1 + |J|.
+        feasibility: tolerance of constraints and gaps.
+        damping: initial mu.
+        penalty: initial r.
+        enough: a cost J at which the iteration may stop before the minimum, with the constraints satisfied.
     """
 
     tolerance: Leaf
@@ -75,14 +79,14 @@ class Options:
 
 @pytree
 class History:
-    """What every pass of the iteration found before it moved; NaN after the last pass.
+    """State of every pass of the iteration before its move; NaN after the last pass.
 
     Attributes:
         cost: J () without constraints (iterations,).
         gradient: the projected gradient.
-        violation: the largest open constraint.
+        violation: the largest constraint violation.
         gap: the sum of all gaps.
-        step: the fraction that was taken; 0 where none was, and where multipliers were raised.
+        step: the accepted fraction; 0 if no trial was accepted, and for updates of the multipliers.
         damping: mu.
     """
 
@@ -96,21 +100,22 @@ class History:
 
 @pytree
 class Solution:
-    """What a solver found.
+    """The result of a solver.
 
     Attributes:
         states: a stacked `State` (stages + 1, ...), the start first.
-        controls: inputs of the stages (stages, nu); `problem.held(controls)` are those of all steps.
-        gains: (stages, nu, 2 nv): u_k + gains (q - q_k, v - v_k) answers small deviations, best to first order with `Curvature.EXACT`. Of
-            the last trajectory that was expanded: where the status is not OK, of the one before.
-        multipliers: of the constraints.
-        cost: J (), without constraints; NaN where the status is that of a guess that fails.
+        controls: inputs of the stages (stages, nu); `problem.held(controls)` returns the inputs of all steps.
+        gains: (stages, nu, 2 nv): u_k + gains (q - q_k, v - v_k) is the response to small deviations, optimal
+            to first order with `Curvature.EXACT`. The gains belong to the last expanded trajectory: if the
+            status is not OK, this is the previous trajectory.
+        multipliers: multipliers of the constraints.
+        cost: J (), without constraints; NaN if the guess fails.
         gradient: the projected gradient ().
-        violation: the largest |h| or c () that is open.
+        violation: the largest violation |h| or c ().
         gap: the largest gap () between stages.
-        iterations: how many passes were made ().
-        status: OK, NOT_CONVERGED, or why the guess has no motion ().
-        history: of all passes.
+        iterations: the number of passes ().
+        status: OK, NOT_CONVERGED, or the reason why the guess fails ().
+        history: the `History` of all passes.
         feedback_period: the duration of a stage in s.
     """
 
@@ -128,7 +133,10 @@ class Solution:
     feedback_period: Leaf
 
     def feedback(self, problem: Problem) -> TrajectoryFeedback:
-        """Returns the feedback law that keeps a system on this trajectory at least cost; meant for `Sampled(integrator, law, every)`."""
+        """Return the feedback law that holds a system on this trajectory at minimal cost.
+
+        Use it in `Sampled(integrator, law, every)`.
+        """
         states = self.states
         return TrajectoryFeedback(
             problem.system, states.q, states.v, self.controls, -self.gains, jnp.asarray(problem.state.t), self.feedback_period
@@ -137,26 +145,26 @@ class Solution:
 
 @pytree
 class _At:
-    """The iteration.
+    """State of the iteration.
 
     Attributes:
         trial: the trajectory.
-        value: J () with the terms of the constraints.
+        value: J (), including the constraint terms.
         first: |J| of the guess ().
-        multipliers: of the constraints.
-        expansion: about the trajectory, or the one before where it moved.
+        multipliers: multipliers of the constraints.
+        expansion: expansion about the trajectory, or about the previous trajectory if it moved.
         swept: the last sweep.
-        moved: whether the trajectory is another than that of the expansion.
+        moved: whether the trajectory differs from the trajectory of the expansion.
         damping: mu.
-        growth: by what it changed last.
-        weight: of the gaps.
-        target: tolerance of the present multipliers.
-        open: the violation at the last multipliers.
+        growth: last factor of mu.
+        weight: weight of the gaps.
+        target: tolerance for the current multipliers.
+        open: the violation at the last update of the multipliers.
         gradient: the projected gradient.
-        count: passes.
-        done: whether this is the end.
-        status: of the whole.
-        history: of the passes.
+        count: number of passes.
+        done: whether the iteration has ended.
+        status: status of the solution.
+        history: `History` of the passes.
     """
 
     trial: Leaf
@@ -190,17 +198,17 @@ def solve(
     iterations: int,
     curvature: Curvature,
 ) -> Solution:
-    """Returns the solution from a guess; a problem of `checked_problem`.
+    """Return the solution from a guess, for a problem from `checked_problem`.
 
     Args:
-        problem: the problem, its dimension counted.
-        shooting: how changes are tried.
-        controls: the guess (stages, nu), moved into the limits.
-        states: the guess of the states; None for the motion of the inputs.
-        options: numbers.
-        multipliers: from an earlier solution; None for zero.
-        iterations: at most so many passes.
-        curvature: which second derivatives.
+        problem: the problem, with its dimension counted.
+        shooting: the method for trials.
+        controls: the guess (stages, nu), clipped to the limits.
+        states: the guess of the states; None for the motion under the inputs.
+        options: parameters of the iteration.
+        multipliers: multipliers from an earlier solution; None for zero.
+        iterations: the maximum number of passes.
+        curvature: the second derivatives to use.
     """
     limits = problem.limits(controls) if problem.limited else None
     controls = controls if limits is None else jnp.clip(controls, *limits)
@@ -274,14 +282,14 @@ def _begin(problem: Problem, trial: Trial, options: Options, multipliers: Any, i
 
 
 def dimension_of(problem: Problem) -> int:
-    """Returns the dimension of a problem that was counted."""
+    """Return the counted dimension of a problem."""
     if problem.dimension is None:
         raise ValueError("Problem.dimension is not known here: give problem.counted()")
     return problem.dimension
 
 
 def projected(limits: tuple[Array, Array] | None, controls: Array, gradient: Array) -> Array:
-    """Returns the largest |dJ/du| () of inputs that may follow it downward."""
+    """Return the largest |dJ/du| () of inputs that can move downhill within the limits."""
     if limits is not None:
         stuck = ((controls <= limits[0]) & (gradient > 0.0)) | ((controls >= limits[1]) & (gradient < 0.0))
         gradient = jnp.where(stuck, 0.0, gradient)
@@ -325,7 +333,10 @@ def _pass(problem: Problem, shooting: Shooting, limits: Any, options: Options, c
 
 
 def _swept(expansion: Expansion, controls: Array, limits: Any, at: _At) -> tuple[Sweep, Array, Array]:
-    """Returns a sweep with the damping of the iteration, or with the least of those above it that suffice; damping and its growth."""
+    """Return a sweep, its damping and the growth factor.
+
+    The damping is the damping of the iteration, or the first larger value with which the sweep succeeds.
+    """
 
     def again(carried: Any) -> Any:
         _, _, _, damping, growth = carried
@@ -340,7 +351,7 @@ def _swept(expansion: Expansion, controls: Array, limits: Any, at: _At) -> tuple
 
 
 def _raise(problem: Problem, options: Options, at: _At, opened: Array) -> _At:
-    """Returns the iteration with new multipliers."""
+    """Return the iteration with updated multipliers."""
     states, controls, r = at.trial.states, at.trial.controls, at.multipliers.penalty
     slow = opened > jnp.maximum(_FALL * at.open, options.feasibility)
     multipliers = updated(problem, at.multipliers, states, controls, jnp.where(slow, _GROWTH * r, r))
@@ -353,12 +364,12 @@ def _raise(problem: Problem, options: Options, at: _At, opened: Array) -> _At:
 
 
 def _move(problem: Problem, shooting: Shooting, limits: Any, at: _At, gaps: Array) -> tuple[_At, Array]:
-    """Returns the iteration after trials, and the fraction that was taken."""
+    """Return the iteration after trials, and the accepted fraction."""
     states, controls = at.trial.states, at.trial.controls
     to = shooting.direction(at.expansion, at.swept, controls, limits, at.weight)
     eps = float(jnp.finfo(controls.dtype).eps)
     before = at.value + to.weight * jnp.sum(gaps)
-    # What rounding leaves of a sum of this size: the last steps may not be refused for it.
+    # Rounding error of a sum of this size, so that rounding does not reject the last steps.
     slack = 8.0 * eps * (1.0 + jnp.abs(before))
 
     def trial(part: Array) -> tuple[Trial, Array, Array]:
@@ -377,7 +388,7 @@ def _move(problem: Problem, shooting: Shooting, limits: Any, at: _At, gaps: Arra
         begin = (jnp.full_like(at.value, 2.0), at.trial, at.value, jnp.zeros((), bool), jnp.zeros((), jnp.int32))
         part, tried, value, taken, _ = jax.lax.while_loop(lambda x: at.swept.good & ~x[3] & (x[4] <= _HALVINGS), again, begin)
     kept = jax.tree.map(partial(jnp.where, taken), tried, at.trial)
-    # A whole step says that the model is good, and less damping will do; a short one, that it is not.
+    # A full step shows that the model is good and needs less damping; a short step shows the opposite.
     less, more = taken & (part >= _LONG), ~taken | (part <= _SHORT)
     shrunk, grown = jnp.minimum(0.5, 0.5 * at.growth), jnp.maximum(2.0, 2.0 * at.growth)
     growth: Any = jnp.where(less, shrunk, jnp.where(more, grown, 1.0))

@@ -1,24 +1,26 @@
 """The quadratic problem of an expansion, solved backward in time.
 
-The cost to go from a stage on is v^T z + z^T V z / 2. At the end v = dl_f/dz and V = d^2 l_f/dz^2. A stage leads to z' = A z + B du + e,
-with e the gap, where the cost to go has the slope v' = v + V e. So the cost of the stage and of all that follows has the derivatives
+The cost-to-go from a stage is v^T z + z^T V z / 2. At the end v = dl_f/dz and V = d^2 l_f/dz^2. A stage leads
+to z' = A z + B du + e, where e is the gap. There the cost-to-go has the slope v' = v + V e. The cost of the
+stage plus the cost-to-go therefore has the derivatives
 
     Q_z = l_z + A^T v'      Q_zz = l_zz + A^T V A      Q_uz = l_uz + B^T V A
     Q_u = l_u + B^T v'      Q_uu = l_uu + B^T V B + mu
 
-The change of the input that costs least is du = k + K z. Here k is the minimum of k^T Q_uu k / 2 + Q_u^T k within the limits,
-lower - u <= k <= upper - u, and K = -Q_uu^-1 Q_uz in the entries that stand at no limit, zero in the others. Put in, without mu, it gives
-the cost to go of the stage before:
+The optimal change of the input is du = k + K z. Here k is the minimum of k^T Q_uu k / 2 + Q_u^T k within the
+limits, lower - u <= k <= upper - u. K = -Q_uu^-1 Q_uz in the entries that are not at a limit, and zero in the
+other entries. Substitution, without mu, gives the cost-to-go of the preceding stage:
 
     v = Q_z + K^T Q_uu k + K^T Q_u + Q_uz^T k,      V = Q_zz + K^T Q_uu K + K^T Q_uz + Q_uz^T K.
 
-A sweep fails where Q_uu is not positive definite; more damping mu helps. It is a block-tridiagonal elimination of the optimality
-conditions of the quadratic problem and costs O(stages (n + nu)^3).
+A sweep fails if Q_uu is not positive definite; a larger damping mu helps. The sweep is a block-tridiagonal
+elimination of the optimality conditions of the quadratic problem and costs O(stages (n + nu)^3).
 
 References:
-    Y. Tassa, T. Erez, E. Todorov, "Synthesis and stabilization of complex behaviors through online trajectory optimization", IROS (2012),
-    section II; and Tassa, Mansard, Todorov (2014), see `box_newton`. S. J. Wright, "Interior point methods for optimal control of discrete
-    time systems", Journal of Optimization Theory and Applications 77 (1993).
+    Y. Tassa, T. Erez, E. Todorov, "Synthesis and stabilization of complex behaviors through online trajectory
+    optimization", IROS (2012), section II; and Tassa, Mansard, Todorov (2014), see `box_newton`. S. J.
+    Wright, "Interior point methods for optimal control of discrete time systems", Journal of Optimization
+    Theory and Applications 77 (1993).
 """
 
 from __future__ import annotations
@@ -37,13 +39,14 @@ from jaxdae.typing import Leaf
 
 @pytree
 class Sweep:
-    """Changes of inputs du = k + K z, in first place, and what they promise.
+    """Changes of inputs du = k + K z to first order, and their predicted effect.
 
     Attributes:
         change: k (stages, nu).
         gain: K (stages, nu, n).
-        good: whether all Q_uu were positive definite ().
-        promised: (2,): the cost changes by about s promised[0] + s^2 promised[1] with s k in place of k; without gaps.
+        good: whether all Q_uu are positive definite ().
+        promised: (2,): without gaps, the cost changes by about s promised[0] + s^2 promised[1] for s k in
+            place of k.
     """
 
     change: Leaf
@@ -53,12 +56,12 @@ class Sweep:
 
 
 def sweep(at: Expansion, controls: Array, limits: tuple[Array, Array] | None, damping: Array) -> Sweep:
-    """Returns the solution of the quadratic problem.
+    """Return the solution of the quadratic problem.
 
     Args:
         at: the expansion.
         controls: u (stages, nu).
-        limits: the smallest and the largest inputs (nu,), None for none.
+        limits: the smallest and the largest inputs (nu,), None for no limits.
         damping: mu ().
     """
     n, size = at.a.shape[1], controls.shape[1]

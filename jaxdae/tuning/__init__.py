@@ -1,4 +1,4 @@
-"""Learning through the simulator: losses of rollouts, fits of any leaf by gradient, least squares, and the certificate of gradients."""
+"""Learning through the simulator: losses, fits of any leaf, least squares, and gradient certificates."""
 
 from jaxdae.tuning.certificate import CHAOTIC, GradientReport, LeafCheck, check_gradients
 from jaxdae.tuning.checkpoint import Checkpoint

@@ -1,12 +1,13 @@
-"""A loss averaged over a batch, with its gradient, on one device or on many.
+"""A loss averaged over a batch, with its gradient, on one or more devices.
 
 Every device evaluates the loss and the gradient of its own items,
 
-    L_d = sum_i w_i loss(x, item_i) / n,      w_i = 1, or 0 of a copy that makes the items divide evenly,
+    L_d = sum_i w_i loss(x, item_i) / n,      w_i = 1, or 0 for a copy that makes the items divide evenly,
 
-and one all-reduce of the numbers (L_d, dL_d/dx) gives the mean and its gradient to all of them: a step of a fit exchanges 8 bytes a trained
-number, 8 of the loss and nothing else, however long the rollouts are. Several processes that JAX's runtime has connected are such devices
-too. The order of the sum depends on how many there are, and with it the last bits of the mean.
+and one all-reduce of the numbers (L_d, dL_d/dx) distributes the mean and its gradient to all devices. A step
+of a fit exchanges 8 bytes per trained number and 8 bytes for the loss, independent of the length of the
+rollouts. The devices may belong to several processes that JAX's runtime has connected. The order of the sum
+depends on the number of devices, and so do the last bits of the mean.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ _Loss = Callable[[Any, Any], Any]
 
 
 def mean(loss: _Loss, x: Any, items: Any, mesh: jax.sharding.Mesh | None) -> Any:
-    """Returns the mean of loss(x, item) over the items; of loss(x, None) where there are none.
+    """Return the mean of loss(x, item) over the items, or loss(x, None) without items.
 
     Args:
         loss: (x, item) -> scalar.
         x: a pytree.
         items: a pytree whose leaves have a leading axis of items, or None.
-        mesh: the devices among which the items are divided; None for one.
+        mesh: the devices among which the items are divided; None for one device.
 
     Raises:
-        ValueError: a loss that is no scalar.
+        ValueError: a loss that is not a scalar.
     """
     if items is None:
         return _scalars(loss(x, None), ())
@@ -43,7 +44,7 @@ def mean(loss: _Loss, x: Any, items: Any, mesh: jax.sharding.Mesh | None) -> Any
 
 
 def value_and_grad(mode: Mode, loss: _Loss, x: Any, items: Any, mesh: jax.sharding.Mesh | None) -> tuple[Any, Any]:
-    """Returns the mean, as `mean` does, and its gradient with respect to x, a pytree like x; computed by `mode`."""
+    """Return the mean over the items, see `mean`, and its gradient by `mode`, a pytree like x."""
     if items is None or mesh is None:
         return mode.value_and_grad(lambda x: mean(loss, x, items, None), x)
     return _divided(lambda x, *own: mode.value_and_grad(lambda x: _weighted(loss, x, *own), x), x, items, mesh)
@@ -62,14 +63,14 @@ def _scalars(value: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _weighted(loss: _Loss, x: Any, items: Any, weights: Any) -> Any:
-    """Returns the sum of the losses with their weights; a copy does not count, whatever its loss is."""
+    """Return the weighted sum of the losses; a copy has weight zero, even if its loss is not finite."""
     losses = _of_each(loss, x, items)
     weights = weights.astype(losses.dtype)
     return jnp.sum(jnp.where(weights > 0, losses, 0.0) * weights)
 
 
 def _divided(function: Callable[..., Any], x: Any, items: Any, mesh: jax.sharding.Mesh) -> Any:
-    """Returns the sum over all devices of function(x, items of a device, weights of these)."""
+    """Return the sum over all devices of function(x, items of the device, weights of these items)."""
     count, names = jax.tree.leaves(items)[0].shape[0], mesh.axis_names
     padded = -(-count // mesh.size) * mesh.size
     numbers = jnp.arange(padded)
@@ -81,6 +82,6 @@ def _divided(function: Callable[..., Any], x: Any, items: Any, mesh: jax.shardin
         mesh=automatic(mesh),
         in_specs=(everywhere, own, own),
         out_specs=everywhere,
-        check_vma=False,  # Inside, every device is for itself: the sum of what they found is the only exchange.
+        check_vma=False,  # Devices are independent inside; the sum of their results is the only exchange.
     )
     return summed(x, items, weights)

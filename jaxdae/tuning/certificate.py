@@ -1,28 +1,35 @@
-"""The certificate of a gradient: three ways to the same number, and where they part.
+"""Gradient certificate: three computations of the same derivative, and their differences.
 
-For every trained leaf the derivative of the loss along one direction d (every entry plus or minus its scale, signs seeded) is computed by
+For every trained leaf, the derivative of the loss along one direction d (every entry plus or minus its scale,
+signs seeded) is computed by
 
 * forward mode, one `jax.jvp`;
 * reverse mode, d . grad;
-* central differences D(h) = (L(x + h d) - L(x - h d)) / 2h, for steps h = 10^-1, 10^-1.5, ..., 10^-7 of the scale, extrapolated over
-  neighbors, R = (10 D(h / sqrt 10) - D(h)) / 9, which removes the error of order h^2.
+* central differences D(h) = (L(x + h d) - L(x - h d)) / 2h, for steps h = 10^-1, 10^-1.5, ..., 10^-7 of the
+  scale, extrapolated over neighbors, R = (10 D(h / sqrt 10) - D(h)) / 9, which removes the error of order
+  h^2.
 
-A difference has two errors: what the extrapolation leaves, estimated by how far neighboring R lie apart, and round-off, eps |L| / h times
-a factor for the digits that a rollout loses, estimated from the scatter of the smallest steps. The best step is where their sum is
-least. A leaf passes where forward and reverse agree, and both agree with the difference, to the tolerance relative to the derivative,
-plus what the difference itself is known to be off; that part is reported, so that nothing passes unseen.
+A difference has two errors. The first is the remaining extrapolation error, estimated by the distance of
+neighboring R. The second is round-off, eps |L| / h times a factor for the digits that a rollout loses,
+estimated from the scatter of the smallest steps. The best step minimizes the sum of both errors. A leaf
+passes if forward and reverse mode agree, and both agree with the difference. The allowed error is the
+tolerance relative to the derivative, plus the estimated error of the difference for comparisons with it. The
+report contains this estimate, so that it does not hide a failure.
 
-*Not finite.* Where a derivative is NaN or infinite, the leaf is named. Of a `RolloutLoss` every step is differentiated for itself, at
-the states of the rollout: the first one (in time) whose forward or reverse derivative is not finite is named too.
+*Non-finite derivatives.* The report names each leaf whose derivative is NaN or infinite. For a `RolloutLoss`,
+every step is also differentiated separately, at the states of the rollout. The report names the first step
+(in time) whose forward or reverse derivative is not finite.
 
-*Chaos.* The growth |dx(t)| / |dx(0)| of a random perturbation of the start state of a `RolloutLoss` is followed by forward mode. Regular
-motions let it grow as a power of time, chaotic ones exponentially. So ln |dx(t)| = c + p ln t + lambda t is fitted over the last nine
-tenths of the horizon T. The horizon is called chaotic where lambda T > 7, which is a thousandfold growth beyond any power. A gradient is
-exact then, and useless, because the loss has as many wiggles. Shorten the horizon, or steer the motion.
+*Chaos.* For a `RolloutLoss`, forward mode computes the growth |dx(t)| / |dx(0)| of a random perturbation of
+the start state. It grows as a power of time in regular motions, and exponentially in chaotic motions. The
+model ln |dx(t)| = c + p ln t + lambda t is therefore fitted over the last nine tenths of the horizon T. The
+horizon counts as chaotic if lambda T > 7, a thousandfold growth beyond any power. The gradient is then exact
+but useless, because the loss has as many oscillations. Shorten the horizon, or control the motion.
 
 References:
     A. Griewank, A. Walther, "Evaluating Derivatives", 2nd edition, SIAM (2008).
-    L. Metz, C. D. Freeman, S. S. Schoenholz, T. Kachman, "Gradients are not all you need", arXiv:2111.05803 (2021).
+    L. Metz, C. D. Freeman, S. S. Schoenholz, T. Kachman, "Gradients are not all you need", arXiv:2111.05803
+    (2021).
 """
 
 from __future__ import annotations
@@ -43,10 +50,11 @@ from jaxdae.tuning.parameters import Trainable, reparametrize
 from jaxdae.tuning.rollout_loss import RolloutLoss
 
 CHAOTIC = 7.0
-"""The exponent times the horizon beyond which a horizon is called chaotic: growth by exp(7), about a thousand, beyond any power of time."""
+"""Exponent times horizon above which a horizon counts as chaotic: growth by exp(7), about a thousand, beyond
+any power of time."""
 
 _STEPS = 10.0 ** -np.arange(1.0, 7.25, 0.5)
-_FRESH = 64  # of round-off in a loss, in units of eps |L|: at least so much is assumed
+_FRESH = 64  # Minimum round-off of a loss, in units of eps |L|.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,15 +63,16 @@ class LeafCheck:
 
     Attributes:
         path: the leaf.
-        forward: by forward mode, in units of the loss.
-        reverse: by reverse mode.
-        difference: by central differences, at the best step.
-        step: that step, relative to the scale of the leaf.
-        uncertainty: what the difference may be off, by the spread of its neighbors and round-off.
-        modes_error: |forward - reverse| relative to the larger.
-        error: the larger distance of the two from the difference, relative to it.
+        forward: derivative by forward mode, in units of the loss.
+        reverse: derivative by reverse mode.
+        difference: derivative by central differences, at the best step.
+        step: the best step, relative to the scale of the leaf.
+        uncertainty: estimated error of the difference, from the spread of its neighbors and round-off.
+        modes_error: |forward - reverse| relative to the largest of the three derivatives, or to the round-off
+            of the loss if that is larger.
+        error: the larger distance of forward and reverse from the difference, relative to the same size.
         allowed: the tolerance plus the uncertainty, relative.
-        passed: whether both errors are within what is allowed.
+        passed: whether modes_error is at most the tolerance, and error at most `allowed`.
     """
 
     path: str
@@ -80,16 +89,18 @@ class LeafCheck:
 
 @dataclasses.dataclass(frozen=True)
 class GradientReport:
-    """What `check_gradients` found; prints as a table.
+    """The result of `check_gradients`; prints as a table.
 
     Attributes:
-        loss: its value.
-        leaves: one check for each leaf.
-        tolerance: the relative one that was asked for.
+        loss: value of the loss.
+        leaves: one check per leaf.
+        tolerance: the requested relative tolerance.
         not_finite: the leaves whose derivative is not finite.
-        first_bad_step: the first step, from 0, that has no finite derivative; None where all have one, or of no `RolloutLoss`.
-        failed: the status in words and the step of a rollout that failed, empty without.
-        growth: |dx(T)| / |dx(0)| of a perturbed start; None of no `RolloutLoss`, as the next two.
+        first_bad_step: the first step, from 0, without a finite derivative; None if all steps have one, or
+            without a `RolloutLoss`.
+        failed: status in words and step of a failed rollout, empty without failure.
+        growth: |dx(T)| / |dx(0)| of a perturbed start; this and the next two are None without a
+            `RolloutLoss`.
         exponent: lambda in 1/s.
         horizon: T in s.
     """
@@ -106,18 +117,18 @@ class GradientReport:
 
     @property
     def chaotic(self) -> bool | None:
-        """Whether perturbations grow exponentially over the horizon; None where that is not known."""
+        """Return whether perturbations grow exponentially over the horizon; None if unknown."""
         if self.exponent is None or self.horizon is None:
             return None
         return bool(self.exponent * self.horizon > CHAOTIC)
 
     @property
     def passed(self) -> bool:
-        """Whether the loss and all derivatives are finite and agree."""
+        """Return whether the loss and all derivatives are finite and agree."""
         return bool(np.isfinite(self.loss)) and not self.failed and all(leaf.passed for leaf in self.leaves)
 
     def __str__(self) -> str:
-        """Returns the report as text."""
+        """Return the report as text."""
         width = max(len(leaf.path) for leaf in self.leaves)
         lines = [f"loss {self.loss:.10g}; relative tolerance {self.tolerance:g}"]
         lines.append(f"{'leaf':<{width}}  {'forward':>14} {'reverse':>14} {'difference':>14}  best step  modes   error   allowed")
@@ -144,14 +155,16 @@ class GradientReport:
 def check_gradients(
     loss: Callable[[Any], Any], parameters: Any, *, trainable: Trainable = None, tolerance: float = 1e-6, seed: int = 0
 ) -> GradientReport:
-    """Returns how well forward mode, reverse mode and central differences agree on the gradient of a loss.
+    """Compare forward mode, reverse mode and central differences for the gradient of a loss.
 
     Args:
-        loss: parameters -> scalar; a `RolloutLoss` also tells the step of a NaN and whether the horizon is chaotic.
+        loss: parameters -> scalar; for a `RolloutLoss` the report also contains the step of a NaN and whether
+            the horizon is chaotic.
         parameters: any pytree.
-        trainable: which leaves, as in `fit`; all floating-point leaves by default. Bounds play no role.
-        tolerance: relative, of the derivative along the direction in each leaf.
-        seed: of the directions.
+        trainable: the leaves to check, as in `fit`; all floating-point leaves by default. Bounds have no
+            effect.
+        tolerance: relative tolerance of the derivative along the direction in each leaf.
+        seed: seed of the directions.
 
     Raises:
         ValueError: as `reparametrize`; a tolerance that is not positive.
@@ -177,7 +190,8 @@ def check_gradients(
         d = {**zeros, path: scaled[path]}
         forward = float(push(start, d, parameters))
         if not np.isfinite(forward):
-            # Zero times infinity is NaN: this leaf alone, the others constant, says whether it is its own.
+            # Zero times infinity is NaN. Differentiate this leaf alone, with the others constant, to see
+            # whether it is the cause.
             forward = float(jax.jvp(lambda x, path=path: of_leaves({**start, path: x}, parameters), (start[path],), (d[path],))[1])
         reverse = float(jnp.sum(gradient[path] * d[path]))
         sides = [[float(along(start, d, jnp.asarray(sign * h, value.dtype), parameters)) for sign in (1, -1)] for h in _STEPS]
@@ -190,7 +204,11 @@ def check_gradients(
 
 
 def _direction(x: Any, generator: np.random.Generator) -> Any:
-    """Returns plus or minus the scale of each entry: its size, or that of the largest entry where it is small, or 1 where all vanish."""
+    """Return plus or minus the scale of each entry.
+
+    The scale is the size of the entry, or a tenth of the largest size if that is larger, or 1 if all entries
+    vanish.
+    """
     sizes = np.abs(np.asarray(x, float))
     largest = sizes.max(initial=0.0)
     scale = np.maximum(sizes, 0.1 * largest) if largest > 0 else np.ones_like(sizes)
@@ -198,14 +216,16 @@ def _direction(x: Any, generator: np.random.Generator) -> Any:
 
 
 def _check(path: str, forward: float, reverse: float, sides: Any, value: float, eps: float, tolerance: float) -> LeafCheck:
-    """Returns the comparison in one leaf; `sides` (steps, 2) are the losses on both sides."""
+    """Return the comparison for one leaf; `sides` (steps, 2) are the losses on both sides."""
     differences = (sides[:, 0] - sides[:, 1]) / (2.0 * _STEPS)
     richer = (10.0 * differences[1:] - differences[:-1]) / 9.0
-    # Scatter of the three smallest steps, where round-off rules, seen as an error of the loss; never less than some eps |L|.
+    # Scatter of the three smallest steps, where round-off dominates, as an error of the loss; at least a few
+    # eps |L|.
     scatter = np.ptp(differences[-3:]) * _STEPS[-3]
     fresh = max(scatter, _FRESH * eps * max(abs(value), np.nanmax(np.abs(sides), initial=0.0)) if np.isfinite(sides).any() else 0.0)
     spread = np.abs(np.diff(richer))
-    # Of each entry of `richer`: how far it is from the one before, whose error is larger, and the round-off of its smaller step.
+    # Error of each entry of `richer`: the distance to the preceding entry, which has a larger error, plus the
+    # round-off of the smaller step.
     uncertain = np.append(np.inf, spread) + fresh / _STEPS[1:]
     usable = np.isfinite(uncertain)
     if not usable.any():
@@ -213,7 +233,7 @@ def _check(path: str, forward: float, reverse: float, sides: Any, value: float, 
     best = int(np.argmin(np.where(usable, uncertain, np.inf)))
     difference, off = float(richer[best]), float(uncertain[best])
     size = max(abs(forward), abs(reverse), abs(difference))
-    # Below what round-off of the loss lets a derivative be, all three count as zero.
+    # Derivatives below the round-off of the loss count as zero.
     size = max(size, fresh) or 1.0
     modes, error = abs(forward - reverse) / size, max(abs(forward - difference), abs(reverse - difference)) / size
     allowed = tolerance + off / size
@@ -221,11 +241,11 @@ def _check(path: str, forward: float, reverse: float, sides: Any, value: float, 
     return LeafCheck(path, forward, reverse, difference, float(_STEPS[best + 1]), off, modes, error, allowed, passed)
 
 
-# Of rollouts.
+# Rollouts.
 
 
 def _of_rollout(loss: RolloutLoss, parameters: Any, seed: int) -> dict[str, Any]:
-    """Returns the fields of the report that only a `RolloutLoss` has."""
+    """Return the fields of the report that exist only for a `RolloutLoss`."""
     system, integrator, state, controls = loss.setup(parameters)
     state = State(jnp.asarray(state.t, state.q.dtype), state.q, state.v)
     plan = {"dt": loss.dt, "steps": loss.steps}
@@ -250,7 +270,7 @@ def _of_rollout(loss: RolloutLoss, parameters: Any, seed: int) -> dict[str, Any]
 
 
 def _exponent(t: Any, size: Any) -> float:
-    """Returns lambda of ln size = c + p ln t + lambda t, fitted over the last nine tenths."""
+    """Return lambda of ln size = c + p ln t + lambda t, fitted over the last nine tenths."""
     kept = (t > 0.1 * t[-1]) & np.isfinite(size) & (size > 0)
     if kept.sum() < 8:
         return 0.0
@@ -259,7 +279,7 @@ def _exponent(t: Any, size: Any) -> float:
 
 
 def _first_bad_step(loss: RolloutLoss, system: Any, integrator: Any, state: State, controls: Any, trajectory: Any, key: Any) -> int | None:
-    """Returns the first step that by itself, at its state, has a derivative that is not finite, in forward or in reverse mode."""
+    """Return the first step whose own derivative, at its state, is not finite in forward or reverse mode."""
     starts = jax.tree.map(lambda first, x: jnp.concatenate([first[None], x[:-1]]), state, trajectory.state)
     inputs = None if callable(controls) or controls is None else jnp.asarray(controls)[:, None]
     leaves, structure = jax.tree.flatten((system, integrator))
@@ -270,7 +290,7 @@ def _first_bad_step(loss: RolloutLoss, system: Any, integrator: Any, state: Stat
         for k, x in zip(moving, numbers, strict=True):
             filled[k] = x
         s, method = jax.tree.unflatten(structure, filled)
-        # The states of a rollout may have drifted, which is no fault of the step.
+        # The states of a rollout may have drifted, which is not an error of the step.
         end = rollout(s, method, State(t, q, v), controls if u is None else u, dt=loss.dt, steps=1, start_tolerance=jnp.inf)
         return end.state.q[0], end.state.v[0], end.info.lam[0]
 

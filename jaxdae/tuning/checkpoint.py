@@ -1,11 +1,12 @@
-"""Checkpoints of a fit: whole or not there, and only ever continued by the fit that wrote them.
+"""Checkpoints of a fit: written atomically, and continued only by the fit that wrote them.
 
-A checkpoint is one `.npz` file with every array that the fit carries from step to step and its history. It is written to a temporary file
-beside it, forced to the disk, and then put in place by an atomic rename: a process killed at any instant leaves the checkpoint before or
-the one after. Steps are deterministic, so that a fit that is continued ends where the uninterrupted one does, bit for bit.
+A checkpoint is one `.npz` file with every array that the fit carries from step to step, and its history. It
+is written to a temporary file in the same folder, flushed to the disk, and moved into place by an atomic
+rename. A process killed at any time leaves either the previous or the new checkpoint. Steps are
+deterministic: a continued fit ends with the same bits as the uninterrupted fit.
 
-The fingerprint in it is that of the compiled program (loss, optimizer, bounds, clipping, constants), of all numbers that are passed to
-it, and of the version of JAX; a checkpoint of anything else is refused.
+The checkpoint contains a fingerprint of the compiled program (loss, optimizer, bounds, clipping, constants),
+of all its numeric arguments, and of the version of JAX. A checkpoint with any other fingerprint is rejected.
 """
 
 from __future__ import annotations
@@ -25,25 +26,25 @@ import numpy as np
 
 from jaxdae.disk import PARTIAL, whole
 
-LARGEST = 10_000_000_000  # bytes; far beyond what is trained, far below what a device without an end would deliver
+LARGEST = 10_000_000_000  # Bytes: far more than a fit needs, far less than an endless device would deliver.
 _FORMAT = 2
 _META = "meta"
 _ZIP = b"PK\x03\x04"
 
 
 class CheckpointError(ValueError):
-    """A file that is no checkpoint of the fit that it is given to."""
+    """A file that is not a checkpoint of the fit."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """Where and how often a fit saves itself. Where the file is there already, the fit continues from it.
+    """Location and frequency of the checkpoints of a fit. If the file exists, the fit continues from it.
 
     Attributes:
         file: the path of the file, which ends in .npz.
-        every: steps from one checkpoint to the next; the last step is always saved.
-        saved: called after every checkpoint, and with the one that is continued, with the history so far (`FitStep` with a leading axis of
-            steps) and what `record` returned.
+        every: number of steps between checkpoints; the last step is always saved.
+        saved: called after every checkpoint, and with the checkpoint from which the fit continues. Arguments
+            are the history so far (`FitStep` with a leading axis of steps) and the results of `record`.
     """
 
     file: str | os.PathLike[str]
@@ -52,7 +53,7 @@ class Checkpoint:
 
 
 def fingerprint(program: str, numbers: Any) -> dict[str, str]:
-    """Returns what identifies a fit: hashes of its program's text and of the numbers it starts from, and the version of JAX."""
+    """Return the identity of a fit: hashes of its program and initial numbers, and the version of JAX."""
     digest = hashlib.sha256()
     for x in map(np.asarray, jax.tree.leaves(numbers)):
         digest.update(f"{x.dtype}{x.shape}".encode())
@@ -65,13 +66,16 @@ def fingerprint(program: str, numbers: Any) -> dict[str, str]:
 
 
 def write(file: pathlib.Path, carried: Any, history: Mapping[str, np.ndarray], identity: dict[str, str]) -> None:
-    """Writes a checkpoint atomically.
+    """Write a checkpoint atomically.
 
     Args:
-        file: where to.
+        file: path of the checkpoint.
         carried: pytree of arrays that the fit carries.
         history: arrays by name.
-        identity: what `fingerprint` returned.
+        identity: result of `fingerprint`.
+
+    Raises:
+        CheckpointError: arrays that are too large for `load`.
     """
     arrays: dict[str, Any] = {f"carried_{k}": np.asarray(x) for k, x in enumerate(jax.tree.leaves(carried))}
     arrays |= {f"history_{name}": np.asarray(x) for name, x in history.items()}
@@ -80,21 +84,21 @@ def write(file: pathlib.Path, carried: Any, history: Mapping[str, np.ndarray], i
         raise CheckpointError(f"checkpoint: {file} would take {size} bytes, at most {LARGEST} are read again; record less, or train fewer")
     told = {"format": _FORMAT, "content": _content(arrays), **identity}
     meta = np.frombuffer(json.dumps(told).encode(), np.uint8)
-    # Made anew, so that a link in its place is not followed.
+    # Create the file exclusively, so that a link at its path is not followed.
     with whole(file, partial(file)) as place, place.open("xb") as stream:
         np.savez(stream, **{_META: meta}, **arrays)
 
 
 def partial(file: pathlib.Path) -> pathlib.Path:
-    """Returns where a checkpoint is written: always the same place, which whoever goes on clears of what a killed writer left."""
+    """Return the path of the temporary file, always the same: `read` removes it after a killed writer."""
     return file.with_name(file.name + PARTIAL)
 
 
 def load(file: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Returns what a checkpoint says of itself, and its arrays as they were written.
+    """Return the metadata of a checkpoint, and its arrays as written.
 
     Raises:
-        CheckpointError: no regular file, too large a one, no checkpoint, or one that was changed.
+        CheckpointError: not a regular file, too large, not a checkpoint, or modified.
     """
     with _read(file):
         meta, arrays = _stored(file)
@@ -105,10 +109,10 @@ def load(file: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 
 def meta(file: pathlib.Path) -> dict[str, Any]:
-    """Returns what a checkpoint says of itself; its arrays are not looked at.
+    """Return the metadata of a checkpoint, without reading its arrays.
 
     Raises:
-        CheckpointError: no regular file, too large a one, or no checkpoint.
+        CheckpointError: not a regular file, too large, or not a checkpoint.
     """
     with _read(file):
         return _stored(file, only_meta=True)[0]
@@ -116,16 +120,19 @@ def meta(file: pathlib.Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _read(file: pathlib.Path) -> Iterator[None]:
-    """Says of a file that cannot be read that it is no checkpoint."""
+    """Raise CheckpointError for any error while a file is read."""
     try:
         yield
-    except Exception as error:  # What a reader of archives raises for a damaged one is without end: here all of it means the same.
+    except Exception as error:  # Archive readers raise many types for damaged files.
         reason = " ".join(str(error).split()) or type(error).__name__
         raise CheckpointError(f"checkpoint: {file} is no checkpoint of a fit ({reason}); remove it to start anew") from error
 
 
 def _stored(file: pathlib.Path, only_meta: bool = False) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Returns meta data and arrays of a file. Without O_NONBLOCK a pipe would be waited for, and a device read without an end."""
+    """Return metadata and arrays of a file.
+
+    O_NONBLOCK avoids waiting for a pipe, and the check for a regular file avoids reading an endless device.
+    """
     with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:
         status = os.fstat(stream.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST:
@@ -139,7 +146,7 @@ def _stored(file: pathlib.Path, only_meta: bool = False) -> tuple[dict[str, Any]
 
 
 def _content(arrays: Mapping[str, np.ndarray]) -> str:
-    """Returns a hash of arrays, their names, dtypes and shapes."""
+    """Return a hash of arrays, their names, dtypes and shapes."""
     digest = hashlib.sha256()
     for name in sorted(arrays):
         x = arrays[name]
@@ -149,10 +156,12 @@ def _content(arrays: Mapping[str, np.ndarray]) -> str:
 
 
 def read(file: pathlib.Path, like: Any, identity: dict[str, str]) -> tuple[Any, dict[str, np.ndarray]]:
-    """Returns what the fit carried, as a pytree like `like`, and its history; removes what a killed writer left beside the file.
+    """Return the carried state of a fit, as a pytree like `like`, and its history.
+
+    The function also removes the temporary file of a killed writer.
 
     Raises:
-        CheckpointError: the file is no checkpoint, was changed, or is one of another fit.
+        CheckpointError: not a checkpoint, modified, or a checkpoint of another fit.
     """
     partial(file).unlink(missing_ok=True)
     meta, arrays = load(file)

@@ -4,13 +4,13 @@ One step, compiled once:
 
     loss and gradient at the trained numbers -> norm -> clipping -> optimizer -> new numbers
 
-Three things make it fit for rollouts.
+Three features adapt it to rollouts.
 
-* Trained numbers live in free variables, so that bounds hold (`reparametrize`).
-* A step whose loss, gradient or update is not finite is skipped. The optimizer's state stays as it was. The numbers go back to the last
-  good ones plus half of the step that left them, after two skips a quarter, and so on: a fit that ran into a region where rollouts fail
-  walks back out of it.
-* The numbers with the smallest loss so far are kept.
+* Trained numbers are functions of free variables, so that bounds hold (`reparametrize`).
+* The fit skips a step whose loss, gradient or update is not finite, and does not change the optimizer state.
+  It returns to the last good numbers plus half of the step that left them, after two skips a quarter, and so
+  on. A fit thus backtracks from a region where rollouts fail.
+* The fit stores the numbers with the smallest loss so far.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ from jaxdae.typing import Leaf
 
 @pytree
 class FitStep:
-    """What happened in one step of a fit; of many starts each field has their axis.
+    """Record of one step of a fit; with many starts each field has an axis of starts.
 
     Attributes:
         loss: the loss before the step.
         gradient_norm: Euclidean norm of its gradient in the free variables, before clipping.
-        update_norm: the same of the step taken.
-        learning_rate: of optimizers made by `optax.inject_hyperparams`; NaN of others, whose state does not hold it.
-        skipped: whether loss, gradient or update were not finite, so that no step was taken.
+        update_norm: Euclidean norm of the accepted step in the free variables; zero if skipped.
+        learning_rate: learning rate of optimizers made by `optax.inject_hyperparams`; NaN for other
+            optimizers, whose state does not contain it.
+        skipped: whether loss, gradient or update were not finite, so that the step was skipped.
         best: the smallest loss so far.
     """
 
@@ -58,16 +59,16 @@ class FitStep:
 
 @dataclasses.dataclass(frozen=True)
 class FitResult:
-    """What a fit found.
+    """The result of a fit.
 
     Attributes:
         parameters: the parameters with the smallest loss.
-        last: the parameters after the last step, of which the loss was not evaluated.
-        loss: the smallest loss; (starts,) of many starts.
-        best_step: at which step, from 0.
-        skipped: how many steps were skipped.
+        last: the parameters after the last step, whose loss was not evaluated.
+        loss: the smallest loss; (starts,) with many starts.
+        best_step: the step of the smallest loss, from 0.
+        skipped: the number of skipped steps.
         history: `FitStep` with a leading axis of steps.
-        recorded: what `record` returned before each step, with a leading axis of steps; None without it.
+        recorded: results of `record` before each step, with a leading axis of steps; None without `record`.
     """
 
     parameters: Any
@@ -81,7 +82,7 @@ class FitResult:
 
 @pytree
 class _Carried:
-    """All that a fit carries from step to step; a checkpoint holds nothing else."""
+    """The complete state that a fit carries from step to step, and the content of a checkpoint."""
 
     count: Leaf
     free: Leaf
@@ -112,41 +113,46 @@ def fit(
     checkpoint: Checkpoint | None = None,
     mesh: jax.sharding.Mesh | None = None,
 ) -> FitResult:
-    """Returns parameters that make a loss small, by an optax optimizer.
+    """Minimize a loss with an optax optimizer, and return the best parameters.
 
     Args:
         loss: parameters -> scalar; with `batch`, (parameters, item of the batch) -> scalar.
         parameters: any pytree of systems, integrators, states, controls and numbers.
-        optimizer: an optax optimizer with its learning rate or schedule, such as `optax.adam(1e-2)`; those that search along a line
-            (`optax.lbfgs()`) work too. Write `optax.inject_hyperparams(optax.adam)(1e-2)` for learning rates in the history.
-        steps: how many steps in all, those before a checkpoint included.
-        trainable: which leaves, and in which ranges, see `reparametrize`; all floating-point leaves by default.
-        batch: pytree of starts or targets stacked along a leading axis, over which the loss is averaged; or a function of the step's number
-            that returns one, for another batch in every step.
-        starts: the number of independent fits in one program: trained leaves are stacks of so many starts, each with its own loss,
-            clipping, skips and best; the other leaves are shared.
-        stacked: paths of further leaves that differ from start to start, stacked as well.
-        clip: the largest norm of the gradient in the free variables; longer ones are shortened to it.
-        mode: `Forward()`, `Reverse()` or `ByCount(limit)`, which takes forward mode up to that many trained numbers.
-        record: parameters -> pytree of arrays, kept of every step in `FitResult.recorded`.
+        optimizer: an optax optimizer with its learning rate or schedule, such as `optax.adam(1e-2)`;
+            optimizers with a line search (`optax.lbfgs()`) also work. Use
+            `optax.inject_hyperparams(optax.adam)(1e-2)` for learning rates in the history.
+        steps: the total number of steps, including steps before a checkpoint.
+        trainable: the trained leaves and their ranges, see `reparametrize`; all floating-point leaves by
+            default.
+        batch: pytree of starts or targets stacked along a leading axis, over which the loss is averaged; or a
+            function of the step number that returns such a pytree, for a different batch in every step.
+        starts: the number of independent fits in one program. Trained leaves are stacks of that many starts,
+            each with its own loss, clipping, skips and best; the other leaves are shared.
+        stacked: paths of additional leaves that differ between starts, also stacked.
+        clip: the largest norm of the gradient in the free variables; longer gradients are scaled to it.
+        mode: `Forward()`, `Reverse()` or `ByCount(limit)`, which uses forward mode up to that many trained
+            numbers.
+        record: parameters -> pytree of arrays, stored for every step in `FitResult.recorded`.
         progress: called after every step with its number, from 0, and its `FitStep`.
-        checkpoint: where and how often to save; a fit whose file is there continues from it, bit for bit as if it had not stopped. Of
-            several processes the first one writes.
-        mesh: devices among which the items of the batch are divided, those of other processes too (`jax.distributed`), each of which calls
-            this with the same arguments; None for one device. See `jaxdae.tuning.averaging`.
+        checkpoint: location and frequency of checkpoints. If the file exists, the fit continues from it, with
+            the same bits as without interruption. If there are several processes, the first process writes.
+        mesh: devices among which the items of the batch are divided; None for one device. The devices may
+            belong to several processes (`jax.distributed`), which must all call this function with the same
+            arguments. See `jaxdae.tuning.averaging`.
 
     Raises:
-        ValueError: as `reparametrize`; counts that are not positive; a loss that is no scalar; a checkpoint of another fit; a loss or
-            gradient that is not finite at the start of every fit (`check_gradients` says where from).
-        TypeError: an optimizer that is none; counts that are no integers.
+        ValueError: as `reparametrize`; counts that are not positive; a loss that is not a scalar; a
+            checkpoint of another fit; a loss or gradient that is not finite at the start of every fit
+            (`check_gradients` locates the cause).
+        TypeError: an invalid optimizer or mode; counts that are not integers.
 
-    The loop is on the host, one dispatch a step; the step is compiled once.
+    The loop runs on the host with one dispatch per step; the step is compiled once.
     """
     _check(optimizer, mode, steps, starts, clip, checkpoint)
     if mesh is not None and (batch is None or starts is not None):
         raise ValueError("mesh divides the items of a batch: give batch, and no starts")
     chosen = reparametrize(parameters, trainable, starts=starts)
-    # The step number and the trained leaves are arguments, all else of the parameters too: no value is baked into the program.
+    # The step number and all parameters are arguments: no value is a constant of the program.
     parameters = jax.tree.map(jnp.asarray, parameters)
     axes = None if starts is None else batch_axes(parameters, *chosen.paths, *stacked)
     task = _Task(loss, optax.with_extra_args_support(optimizer), chosen, mode, clip, record, batch if callable(batch) else None)
@@ -174,7 +180,10 @@ def fit(
 
 @dataclasses.dataclass(frozen=True)
 class _Task:
-    """What one step of a fit does, see `fit`; `items_of` makes the batch of a step from its number, None where all steps have one batch."""
+    """The definition of one step of a fit, see `fit`.
+
+    `items_of` returns the batch of a step from its number; None if all steps use the same batch.
+    """
 
     loss: Callable[..., Any]
     optimizer: Any
@@ -190,10 +199,10 @@ class _Program(NamedTuple):
 
     Attributes:
         step: (carried, *shared) -> (carried, (FitStep, record)), compiled.
-        start: what is carried into the first step.
+        start: the carried state before the first step.
         shared: the parameters, whose trained leaves are not read, and the batch of all steps.
         told: the structure of (FitStep, record).
-        identity: what a checkpoint of this fit is known by; empty where there is none.
+        identity: the fingerprint for checkpoints; empty without a checkpoint.
     """
 
     step: Callable[..., Any]
@@ -204,18 +213,18 @@ class _Program(NamedTuple):
 
 
 class _History(NamedTuple):
-    """What the steps so far told: leaf by leaf of (FitStep, record), a list a step."""
+    """Results of the steps so far: one list per step, with the leaves of (FitStep, record)."""
 
     structure: Any
     steps: list[list[Any]]
 
     def told(self) -> Any:
-        """Returns (FitStep, record) with a leading axis of steps."""
+        """Return (FitStep, record) with a leading axis of steps."""
         return jax.tree.unflatten(self.structure, [np.stack(leaf) for leaf in zip(*self.steps, strict=True)])
 
 
 def _compiled(task: _Task, parameters: Any, batch: Any, axes: Any, starts: int | None, mesh: Any, *, identified: bool) -> _Program:
-    """Returns the program of a fit, or of so many of them; `axes` says which parameters differ between these."""
+    """Return the program of one fit, or of `starts` fits; `axes` marks parameters that differ."""
 
     def stepping(over: Any) -> Any:
         def one(carried: _Carried, shared: Any, items: Any) -> Any:
@@ -232,19 +241,19 @@ def _compiled(task: _Task, parameters: Any, batch: Any, axes: Any, starts: int |
         step = jax.vmap(stepping(None), in_axes=(0, axes, None))
         start = jax.vmap(begin, in_axes=(axes,), axis_size=starts)(parameters)
     here = start, parameters, batch
-    # Of several processes all begin with the same numbers, which are those on the host.
+    # With several processes, all start from the same numbers, which are on the host.
     given = here if mesh is None else jax.device_get(here)
     lowered = jax.jit(step).lower(*given)
     identity = {}
     if identified:
-        # The same fit on other devices goes on from the same checkpoint.
+        # The same fit on other devices continues from the same checkpoint.
         alone = lowered if mesh is None else jax.jit(stepping(None)).lower(*here)
         identity = checkpoints.fingerprint(alone.as_text(), given)
     return _Program(lowered.compile(), given[0], given[1:], jax.tree.structure(lowered.out_info[1]), identity)
 
 
 def _begun(program: _Program, checkpoint: Checkpoint | None, steps: int, *, on_host: bool) -> tuple[_Carried, _History]:
-    """Returns what is carried into the next step, and the history so far: from the checkpoint, where there is one."""
+    """Return the carried state and the history so far, from the checkpoint if it exists."""
     if checkpoint is None or not pathlib.Path(checkpoint.file).exists():
         return program.start, _History(program.told, [])
     file = pathlib.Path(checkpoint.file)
@@ -257,7 +266,7 @@ def _begun(program: _Program, checkpoint: Checkpoint | None, steps: int, *, on_h
 
 
 def _save(checkpoint: Checkpoint, carried: _Carried, history: _History, identity: dict[str, str]) -> None:
-    """Writes a checkpoint, of several processes the first one, and hands its history on."""
+    """Write a checkpoint in the first process, and pass its history to the callback."""
     if jax.process_index() == 0:
         told = history.told()
         columns = {str(k): leaf for k, leaf in enumerate(jax.tree.leaves(told))}
@@ -266,7 +275,7 @@ def _save(checkpoint: Checkpoint, carried: _Carried, history: _History, identity
 
 
 def _tell(checkpoint: Checkpoint, told: Any) -> None:
-    """Hands the history of a checkpoint to who wants to know of it."""
+    """Pass the history of a checkpoint to its callback `saved`."""
     if checkpoint.saved is not None:
         checkpoint.saved(*told)
 
@@ -287,7 +296,7 @@ def _check(optimizer: Any, mode: Any, steps: Any, starts: Any, clip: Any, checkp
 
 
 def _checked_count(file: pathlib.Path, carried: _Carried, start: _Carried, stored: Any, columns: int, steps: int) -> int:
-    """Returns how many steps a checkpoint holds, after a look at whether a fit can go on from its numbers."""
+    """Check that a fit can continue from the numbers of a checkpoint, and return its number of steps."""
     count = int(np.max(carried.count))
     for now, then in zip(*(jax.tree.leaves((c.free, c.good, c.best)) for c in (carried, start)), strict=True):
         if np.any(~np.isfinite(now) & np.isfinite(then)):
@@ -304,7 +313,7 @@ def _checked_count(file: pathlib.Path, carried: _Carried, start: _Carried, store
 def _begin(free: Any, optimizer: Any) -> _Carried:
     real = jax.tree.leaves(free)[0].dtype
     zero = jnp.zeros((), jnp.int32)
-    # Without weak types, which the step would return as strong ones.
+    # Remove weak types, which the step would return as strong types.
     with jax.numpy_dtype_promotion("standard"):
         state = jax.tree.map(lambda x: jnp.asarray(x, jnp.result_type(x)), optimizer.init(free))
     still = jax.tree.map(jnp.zeros_like, free)
@@ -312,13 +321,13 @@ def _begin(free: Any, optimizer: Any) -> _Carried:
 
 
 def _step(task: _Task, carried: _Carried, shared: Any, items: Any, mesh: Any) -> Any:
-    """Returns what is carried on, and (FitStep, record) of one step.
+    """Return the carried state after a step, and its (FitStep, record).
 
     Args:
-        task: of the fit.
-        carried: from the step before.
-        shared: the parameters, whose trained leaves are those of `carried`.
-        items: the batch of all steps; not used where each step has its own.
+        task: the task of the fit.
+        carried: the carried state of the preceding step.
+        shared: the parameters, whose trained leaves are replaced by the numbers in `carried`, and the batch.
+        items: the batch of all steps; not used if each step has its own batch.
         mesh: devices for the items of the batch, or None.
     """
     chosen, items = task.chosen, items if task.items_of is None else task.items_of(carried.count)
@@ -335,9 +344,9 @@ def _step(task: _Task, carried: _Carried, shared: Any, items: Any, mesh: Any) ->
     norm = _norm(gradient)
     finite = jnp.isfinite(value) & jnp.isfinite(norm)
     shortened = 1.0 if task.clip is None else jnp.minimum(1.0, task.clip / jnp.maximum(norm, task.clip))
-    # What a skipped step would have computed is selected away; zeros keep it free of NaN.
+    # The selection below discards the result of a skipped step; zeros keep it free of NaN.
     gradient = jax.tree.map(lambda g: jnp.where(finite, g * jnp.asarray(shortened, g.dtype), 0.0), gradient)
-    # Optax mixes integers, single and double precision; a user's strict promotion is meant for his own program.
+    # Optax mixes integers, single and double precision. Strict promotion is for user code only.
     with jax.numpy_dtype_promotion("standard"):
         update, state = task.optimizer.update(gradient, carried.optimizer_state, free, value=value, grad=gradient, value_fn=of_free)
     update = jax.tree.map(lambda d, x: jnp.asarray(d, x.dtype), update, free)
@@ -349,13 +358,13 @@ def _step(task: _Task, carried: _Carried, shared: Any, items: Any, mesh: Any) ->
 
 
 def _carried_on(carried: _Carried, value: Any, update: Any, state: Any, taken: Any) -> _Carried:
-    """Returns what is carried on: after the update where it is taken, else on the way back to the last good numbers.
+    """Return the next carried state: after an accepted update, or on the way back to the last good numbers.
 
     Args:
-        carried: from the step before.
+        carried: the carried state of the preceding step.
         value: the loss there.
-        update: of the free variables.
-        state: of the optimizer after it.
+        update: update of the free variables.
+        state: state of the optimizer after the update.
         taken: whether loss, gradient and update are finite ().
     """
     free = carried.free
@@ -386,7 +395,7 @@ def _norm(tree: Any) -> Any:
 
 
 def _learning_rate(state: Any, like: Any) -> Any:
-    """Returns the learning rate that the state of an optimizer holds, NaN where it holds none."""
+    """Return the learning rate in the state of an optimizer, NaN if it does not contain one."""
     for _, found in optax.tree_utils.tree_get_all_with_path(state, "learning_rate"):
         if isinstance(found, jax.Array) and found.ndim == 0:
             return found.astype(like.dtype)

@@ -1,30 +1,37 @@
-"""Least squares by Gauss-Newton steps, damped after Levenberg and Marquardt.
+"""Least squares by Gauss-Newton steps with Levenberg-Marquardt damping.
 
-For residuals r(z) (m,) of n free variables the step d minimizes |r + J d|^2 + mu |D d|^2, with D the largest column norms of J so far
-(a matter of units drops out). With R the triangular factor of J, found once a point, that is a problem of 2n rows,
+For residuals r(z) (m,) of n free variables the step d minimizes |r + J d|^2 + mu |D d|^2, where D contains
+the largest column norms of J so far (which makes the step independent of units). With R the triangular factor
+of J, computed once per point, this is a problem of 2n rows,
 
     [ R          ]       [ -Q^T r ]
     [ sqrt(mu) D ] d  =  [  0     ],
 
-solved by a second QR factorization: the normal equations, which square the condition number, are never formed.
+solved by a second QR factorization. The normal equations, which square the condition number, are never
+formed.
 
-*Damping.* It follows the gain ratio rho, the reduction of F = |r|^2 / 2 over what the linear model promised,
+*Damping.* mu follows the gain ratio rho, the reduction of F = |r|^2 / 2 divided by the prediction of the
+linear model,
 
-    promised = |J d|^2 / 2 + mu |D d|^2,        of a step that is shortened to s d:  (s - s^2 / 2) |J d|^2 + s mu |D d|^2,
+    promised = |J d|^2 / 2 + mu |D d|^2,
+    promised = (s - s^2 / 2) |J d|^2 + s mu |D d|^2        for a step that is shortened to s d,
 
-by Nielsen's rule: mu falls by max(1/3, 1 - (2 rho - 1)^3) after a step that reduces F, and grows by nu = 2, 4, 8, ... otherwise.
+by Nielsen's rule: mu changes by the factor max(1/3, 1 - (2 rho - 1)^3) after a step that reduces F, and
+otherwise grows by nu = 2, 4, 8, ...
 
-*The Jacobian* is found by forward mode, all columns in one vectorized pass together with the residuals. Where there are more than three
-variables for each residual it is found by reverse mode, all rows in one pass. The first evaluation is a pass of the loop as well, so that
-the residuals are compiled once.
+*The Jacobian* is computed in forward mode, all columns in one vectorized pass together with the residuals.
+With more than three variables per residual it is computed in reverse mode, all rows in one pass. The first
+evaluation is also a pass of the loop, so that the residuals are compiled once.
 
-*Covariance.* At the minimum, with independent errors of one standard deviation sigma in the data, the free variables have the covariance
-sigma^2 (J^T J)^-1. Functions x(z) of them have, to first order ("delta method"), dx/dz sigma^2 (J^T J)^-1 (dx/dz)^T. Bounds are functions
-of single variables, so that dx/dz is diagonal.
+*Covariance.* At the minimum, with independent errors of one standard deviation sigma in the data, the free
+variables have the covariance sigma^2 (J^T J)^-1. Functions x(z) have, to first order ("delta method"), the
+covariance dx/dz sigma^2 (J^T J)^-1 (dx/dz)^T. Bounds are functions of single variables, so that dx/dz is
+diagonal.
 
 References:
-    K. Madsen, H. B. Nielsen, O. Tingleff, "Methods for Non-Linear Least Squares Problems", 2nd edition, DTU (2004), sections 3.2, 3.3.
-    G. A. F. Seber, C. J. Wild, "Nonlinear Regression", Wiley (1989), sections 2.1 and 5.1.
+    K. Madsen, H. B. Nielsen, O. Tingleff, "Methods for Non-Linear Least Squares Problems", 2nd edition, DTU
+    (2004), sections 3.2, 3.3. G. A. F. Seber, C. J. Wild, "Nonlinear Regression", Wiley (1989), sections 2.1
+    and 5.1.
 """
 
 from __future__ import annotations
@@ -42,25 +49,28 @@ from jaxdae.tuning.parameters import Trainable, reparametrize
 from jaxdae.typing import Leaf
 
 _BLOCKED = 100.0
-"""The cosine between residuals and columns over that of convergence, from which on short steps of much damping are no convergence."""
+"""Ratio of the largest cosine between residuals and columns to the cosine of convergence. Above it, short
+steps with much damping do not count as convergence."""
 
 
 @pytree
 class LeastSquaresResult:
-    """What least squares found.
+    """The result of least squares.
 
     Attributes:
         parameters: the parameters at the minimum.
-        residual: r (m,) there.
+        residual: r (m,) at the minimum.
         cost: |r|^2 / 2 ().
-        covariance: (n, n) of the trained numbers in their own units, in the order of `paths` and of the entries of each leaf; infinite
-            where there are no more residuals than numbers, or where the residuals do not determine them.
-        standard_error: its diagonal's square roots by path, in the shapes of the leaves ((k,) for `Entries`).
-        standard_deviation: sigma () of the residuals: the given one, or sqrt(|r|^2 / (m - n)).
+        covariance: (n, n) of the trained numbers in their own units, in the order of `paths` and of the
+            entries of each leaf. Infinite if the residuals do not determine the numbers, or without a given
+            standard deviation if there are no more residuals than numbers.
+        standard_error: square roots of its diagonal by path, in the shapes of the leaves ((k,) for
+            `Entries`).
+        standard_deviation: sigma () of the residuals: the given value, or sqrt(|r|^2 / (m - n)).
         gradient: the largest cosine () between r and a column of J, zero at a minimum.
-        iterations: how many were used ().
-        status: OK, NOT_CONVERGED, or NONFINITE () where residuals or their derivatives are not finite at the start, so that nothing was
-            fitted. Those of rollouts and assemblies that failed are not.
+        iterations: the number of iterations ().
+        status: OK, NOT_CONVERGED, or NONFINITE (). NONFINITE means that residuals or their derivatives are
+            not finite at the start, as for failed rollouts and assemblies, so that nothing was fitted.
         paths: the trained leaves.
     """
 
@@ -78,7 +88,7 @@ class LeastSquaresResult:
 
 @pytree
 class _At:
-    """The iteration: free variables, residuals and Jacobian there, damping, scaling, and how the last step went."""
+    """State of the iteration: free variables with residuals and Jacobian, damping, scaling, step results."""
 
     z: Leaf
     residual: Leaf
@@ -102,27 +112,33 @@ def least_squares(
     tolerance: float | None = None,
     standard_deviation: Any = None,
 ) -> LeastSquaresResult:
-    """Returns the parameters that minimize |residual(parameters)|^2, with their covariance.
+    """Return the parameters that minimize |residual(parameters)|^2, with their covariance.
 
     Args:
-        residual: parameters -> residuals (any shape), each divided by its standard deviation where these differ.
+        residual: parameters -> residuals (any shape), each divided by its standard deviation if these differ.
         parameters: any pytree.
-        trainable: which leaves, and in which ranges, see `reparametrize`; all floating-point leaves by default.
-        iterations: at most so many; each costs one residual and its Jacobian, as does the start.
-        damping: mu at the start, relative to the columns of J.
-        max_step: the largest change of a free variable in one iteration (of log x with `Positive`); longer steps are shortened. For
-            residuals that are only good near the start, such as those of rollouts.
-        tolerance: convergence is a step smaller than this relative to the free variables, a promised relative reduction of |r| smaller than
-            it, or a cosine between r and the columns of J smaller than it; sqrt(eps) by default. Steps that are small because trials
-            were refused end with NOT_CONVERGED where |r| still falls with a variable: what lies ahead is not finite, or has a kink.
-        standard_deviation: sigma of the residuals, for the covariance; estimated from what is left of them by default.
+        trainable: the trained leaves and their ranges, see `reparametrize`; all floating-point leaves by
+            default.
+        iterations: the maximum number of iterations. Each iteration costs one evaluation of the residual and
+            its Jacobian, and so does the start.
+        damping: initial mu, relative to the columns of J.
+        max_step: the largest change of a free variable per iteration (of log x with `Positive`); longer steps
+            are shortened. Use it for residuals that are useful only near the start, such as residuals of
+            rollouts.
+        tolerance: the iteration converges if one of three values is below it: the step relative to the free
+            variables, the predicted relative reduction of |r|, or the cosine between r and the columns of J.
+            sqrt(eps) by default. If steps are small only because trials were rejected and |r| still decreases
+            along a variable, the status is NOT_CONVERGED: the residuals ahead are not finite or have a kink.
+        standard_deviation: sigma of the residuals, for the covariance; estimated from the final residuals by
+            default.
 
     Raises:
         ValueError: as `reparametrize`; counts or numbers that are not positive.
 
-    One `lax.while_loop` of fixed shapes: `jax.vmap` over parameters fits many starts at once, `jax.jit` around it saves tracing. A trial
-    that is not finite counts as a failed step; where the start is not finite the status is NONFINITE and nothing is fitted: look at it.
-    Reverse mode does not go through the loop.
+    The loop is one `lax.while_loop` of fixed shapes: `jax.vmap` over parameters fits many starts
+    simultaneously, and `jax.jit` around it avoids repeated tracing. A trial that is not finite counts as a
+    failed step. If the start is not finite, the status is NONFINITE and nothing is fitted: check the status.
+    The loop does not support reverse mode.
     """
     for name, value in (("iterations", iterations), ("damping", damping), ("max_step", max_step), ("tolerance", tolerance)):
         if value is not None and not value > 0:
@@ -157,7 +173,7 @@ def least_squares(
 
 
 def _status(at: _At) -> Any:
-    """Returns how the iteration ended (); a point that is not finite is never taken but for the start."""
+    """Return the status of the iteration (); only the start can be a point that is not finite."""
     finite = jnp.all(jnp.isfinite(at.residual)) & jnp.all(jnp.isfinite(at.jacobian))
     ended: Any = jnp.where(at.done, Status.OK, Status.NOT_CONVERGED)
     status: Any = jnp.where(finite, ended, Status.NONFINITE)
@@ -165,7 +181,7 @@ def _status(at: _At) -> Any:
 
 
 def _linearized(residual: Any, z: Any) -> tuple[Any, Any]:
-    """Returns r and J."""
+    """Return r and J."""
     rows = jax.eval_shape(residual, z).shape[0]
     if 3 * rows < z.size:
         value, pull = jax.vjp(residual, z)
@@ -175,7 +191,7 @@ def _linearized(residual: Any, z: Any) -> tuple[Any, Any]:
 
 
 def _begin(residual: Any, z: Any, damping: Any) -> _At:
-    """Returns the iteration before anything is evaluated."""
+    """Return the iteration before the first evaluation."""
     rows, one, no = jax.eval_shape(residual, z).shape[0], jnp.ones((), z.dtype), jnp.asarray(False)
     nothing = jnp.zeros((rows,), z.dtype), jnp.zeros((rows, z.size), z.dtype)
     return _At(z, *nothing, damping * one, 2.0 * one, jnp.zeros_like(z), jnp.zeros((), jnp.int32), no, no)
@@ -186,7 +202,7 @@ def _columns(jacobian: Any) -> Any:
 
 
 def _cosine(at: _At) -> Any:
-    """Returns the largest cosine between the residuals and a column of J; zero where either vanishes."""
+    """Return the largest cosine between the residuals and a column of J; zero if either vanishes."""
     lengths = _columns(at.jacobian) * jnp.sqrt(jnp.sum(at.residual**2))
     divisor: Any = jnp.where(lengths > 0, lengths, 1.0)
     return jnp.max(jnp.abs(at.residual @ at.jacobian) / divisor)
@@ -210,11 +226,12 @@ def _iterate(residual: Any, at: _At, limit: Any, max_step: float | None) -> _At:
     divisor: Any = jnp.where(promised > 0, promised, 1.0)
     ratio: Any = jnp.where(finite, (cost - new_cost) / divisor, -1.0)
     better = (finite & (ratio > 0)) | ~at.begun
-    # Convergence is judged before the step is taken, too: at the minimum no step is better.
+    # Test convergence also before the step is accepted: at the minimum no step is better.
     small = jnp.sqrt(jnp.sum(step**2)) <= limit * (limit + jnp.sqrt(jnp.sum(at.z**2)))
-    # Of F relatively; of |r| it is half of it.
+    # Relative reduction of F; the relative reduction of |r| is half of it.
     settled = 0.5 * linear + damped <= limit**2 * cost
-    # A step that is short because trials were refused, at the edge of where residuals are finite or at a kink, is no convergence.
+    # A step that is short because trials were rejected, at the edge of the finite region or at a kink, is not
+    # convergence.
     slope = jnp.max(jnp.abs(at.residual @ at.jacobian) / scale)
     blocked = (at.damping > 1.0) & (slope > _BLOCKED * limit * jnp.sqrt(2.0 * cost))
     change: Any = jnp.where(better, jnp.maximum(1.0 / 3.0, 1.0 - (2.0 * ratio - 1.0) ** 3), at.growth)
@@ -229,14 +246,15 @@ def _iterate(residual: Any, at: _At, limit: Any, max_step: float | None) -> _At:
         begun=jnp.asarray(True),
         done=at.done,
     )
-    # A start without derivatives leads nowhere; NaN passes no comparison, so it is asked for.
+    # A start without finite derivatives ends the iteration. NaN fails every comparison and needs this
+    # explicit test.
     lost = ~at.begun & ~finite
     exact = ~jnp.any(new.residual != 0)
     return _At(**{**vars(new), "done": (finite & at.begun & (small | settled) & ~blocked) | exact | lost | (_cosine(new) <= limit)})
 
 
 def _covariance(at: _At, slope: Any, given: Any) -> tuple[Any, Any]:
-    """Returns sigma, and the covariance of the trained numbers in their own units."""
+    """Return sigma, and the covariance of the trained numbers in their own units."""
     rows, count = at.jacobian.shape
     square = jnp.sum(at.residual**2)
     freedom = max(rows - count, 0)

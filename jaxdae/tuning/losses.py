@@ -1,15 +1,17 @@
-"""What a rollout can be asked for: terms of a loss, each a scalar of a trajectory, which add and multiply as numbers do.
+"""Loss terms of a rollout: each is a scalar function of a trajectory, and terms can be added and multiplied.
 
     def loss(parameters):
         trajectory = rollout(...)
         return tracking(trajectory, tip, target, over=final) + 1e-3 * effort(controls)
 
-A term squares a quantity of every saved state, sums it over the entries of that quantity, and takes it over time: `time_average` (the
-default), `final` or any function of an array (..., time). Of many worlds, (world, time), terms are the mean over the worlds.
+A term squares a quantity of every saved state, sums it over the entries of the quantity, and reduces it over
+time: `time_average` (the default), `final` or any function of an array (..., time). For many worlds, (world,
+time), a term is the mean over the worlds.
 
-A world that fails, in a step or because its start is not consistent, stays at its last good state, where a loss would be finite and may
-even be small. Every term is therefore NaN, and so is its derivative, where a world of the trajectory failed: `fit` and `least_squares`
-refuse to begin there, and shorten the step that led there. A loss of your own says so by `nan_if_failed(trajectory, value)`.
+A failed world, because of a step or an inconsistent start, stays at its last good state. There a loss would
+be finite and may even be small. Every term and its derivative are therefore NaN if a world of the trajectory
+failed. `fit` and `least_squares` do not start there, and they shorten a step that leads there. In your own
+loss, use `nan_if_failed(trajectory, value)`.
 """
 
 from __future__ import annotations
@@ -27,33 +29,34 @@ from jaxdae.system import AnySystem, State, energy, velocity_residual
 from jaxdae.trajectory import Trajectory
 
 Over = Callable[[Any], Any]
-"""From a quantity (..., time) to its value over time (...)."""
+"""Map from a quantity (..., time) to its value over time (...)."""
 
 
 def time_average(x: Any) -> Any:
-    """Returns the mean over the saved states."""
+    """Return the mean over the saved states."""
     return jnp.mean(x, axis=-1)
 
 
 def final(x: Any) -> Any:
-    """Returns the value at the last saved state."""
+    """Return the value at the last saved state."""
     return x[..., -1]
 
 
 def tracking(trajectory: Trajectory, observe: Callable[[State], Any], target: Any, *, over: Over = time_average) -> Any:
-    """Returns |observe(state) - target|^2 over time, in the square of the unit of what is observed.
+    """Return |observe(state) - target|^2 over time, in the squared unit of the observed quantity.
 
     Args:
         trajectory: from `rollout` or `batch_rollout`.
         observe: State -> scalar or vector (k,): a point, an angle, a velocity.
-        target: the same, or one for every saved state, (time, ...), or for every world and state; or a function of t.
+        target: a value like the result of `observe`, or one per saved state, (time, ...), or one per world
+            and state; or a function of t.
         over: `time_average`, `final` or another function of an array (..., time).
 
     Raises:
-        TypeError: `observe` or `over` that is no function, or an `observe` that returns no array.
-        ValueError: a target of another shape.
+        TypeError: `observe` or `over` is not a function, or `observe` does not return an array.
+        ValueError: a target with a wrong shape.
 
-    Like all terms NaN where a world failed.
+    NaN if a world failed, like all terms.
     """
     if not callable(observe):
         raise TypeError(f"tracking: observe must be a function of a State, such as lambda state: state.q[0], got {observe!r}")
@@ -62,7 +65,8 @@ def tracking(trajectory: Trajectory, observe: Callable[[State], Any], target: An
         raise TypeError(f"tracking: observe must return a number or a vector, got {type(seen).__name__}; jnp.stack([...]) makes one")
     wanted = _mapped(lambda state: target(state.t), trajectory.state) if callable(target) else jnp.asarray(target, seen.dtype)
     axes = jnp.ndim(trajectory.state.t)
-    # Broadcasting alone would take one number a time for one a component where there are as many of both.
+    # Broadcasting alone would mistake one number per time for one number per component if their counts are
+    # equal.
     if wanted.shape != () and wanted.shape not in [seen.shape[k:] for k in range(axes + 1)]:
         raise ValueError(
             f"tracking: target must be a number, or have the shape of what is observed, {seen.shape[axes:]}, alone or for every saved"
@@ -72,43 +76,43 @@ def tracking(trajectory: Trajectory, observe: Callable[[State], Any], target: An
 
 
 def effort(controls: Any, *, over: Over = time_average) -> Any:
-    """Returns |u|^2 of a sequence of inputs (steps, nu), or of many, (worlds, steps, nu), over time, in the square of their unit."""
+    """Return |u|^2 over time, in the squared unit of u, of inputs (steps, nu) or (worlds, steps, nu)."""
     controls = jnp.asarray(controls)
     return jnp.mean(over(jnp.sum(controls**2, axis=-1)))
 
 
 def energy_error(system: AnySystem, trajectory: Trajectory, reference: Any, *, over: Over = time_average) -> Any:
-    """Returns (E - reference)^2 over time in J^2, E kinetic plus potential energy; `reference` is that of the start to keep it.
+    """Return (E - reference)^2 over time in J^2, where E is the kinetic plus potential energy.
 
     Args:
-        system: the mechanical system; of many worlds, one that they share.
+        system: the mechanical system; many worlds share one system.
         trajectory: from `rollout` or `batch_rollout`.
-        reference: the wanted energy in J.
+        reference: the desired energy in J; pass the energy of the start to conserve it.
         over: as in `tracking`.
     """
     return _over(over, _mapped(lambda state: energy(system, state), trajectory.state) - reference, trajectory)
 
 
 def constraint_violation(system: AnySystem, trajectory: Trajectory, *, over: Over = time_average) -> Any:
-    """Returns |g|^2 over time, in the squares of the units of the rows: how far the constraints drift."""
+    """Return |g|^2 over time, in the squared units of the rows: the drift of the constraints."""
     return _over(over, _mapped(lambda state: system.constraint(state.t, state.q), trajectory.state), trajectory)
 
 
 def velocity_violation(system: AnySystem, trajectory: Trajectory, *, over: Over = time_average) -> Any:
-    """Returns |[g'; w]|^2 over time, in the squares of the units of the rows per second."""
+    """Return |[g'; w]|^2 over time, in the squared units of the rows per second."""
     return _over(over, _mapped(lambda state: velocity_residual(system, state), trajectory.state), trajectory)
 
 
 def reaction(trajectory: Trajectory, rows: Any = None, *, over: Over = time_average) -> Any:
-    """Returns |lam|^2 over time: reaction forces, or the torque of a motor that is a constraint.
+    """Return |lam|^2 over time: reaction forces, or the torque of a motor that is a constraint.
 
     Args:
         trajectory: from `rollout` or `batch_rollout`.
-        rows: which multipliers, as an index, a slice or an array of indices of the rows; all by default.
+        rows: the multipliers, as an index, a slice or an array of row indices; all rows by default.
         over: as in `tracking`.
 
     Raises:
-        ValueError: an index of no row.
+        ValueError: an index out of range.
     """
     lam = trajectory.info.lam
     if rows is not None and not isinstance(rows, slice | Tracer):
@@ -117,24 +121,25 @@ def reaction(trajectory: Trajectory, rows: Any = None, *, over: Over = time_aver
 
 
 def _check_rows(rows: np.ndarray, count: int) -> None:
-    # Indices of JAX arrays that are out of range are moved into it in silence.
+    # JAX silently clamps indices of arrays that are out of range.
     if rows.dtype != bool and not np.all((rows >= -count) & (rows < count)):
         raise ValueError(f"reaction: rows must be indices of the {count} constraint rows, got {rows}")
 
 
 def nan_if_failed(trajectory: Trajectory, value: Any) -> Any:
-    """Returns the value where no world failed, and NaN where one did, with a derivative that is NaN too.
+    """Return the value if no world failed, else NaN with a NaN derivative.
 
-    All terms of this module have it already; it is for losses of your own. `fit` answers with a shorter step.
+    All terms of this module already include this function; use it in your own losses. `fit` responds with a
+    shorter step.
     """
     good = jnp.all(trajectory.info.status == Status.OK)
     value = jnp.asarray(value)
-    # A product, because the derivative of a selection would be zero.
+    # Use a product, because the derivative of a selection would be zero.
     return value * jnp.where(good, jnp.ones((), value.dtype), jnp.nan)
 
 
 def _mapped(function: Callable[[State], Any], states: State) -> Any:
-    """Returns a function of single states at stacked ones."""
+    """Return the values at stacked states of a function of single states."""
     for _ in range(jnp.ndim(states.t)):
         function = jax.vmap(function)
     return function(states)

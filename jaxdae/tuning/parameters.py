@@ -1,14 +1,17 @@
-"""Which leaves are trained, and in which variables.
+"""Selection of the trained leaves, and their free variables.
 
-A fit changes the leaves that are named by dotted path ("integrator.stabilization.alpha", "state.v") and no other. Bounds hold by
-construction, because the optimizer moves a free variable z of which the leaf is a smooth, increasing function:
+A fit changes only the leaves that are named by dotted path ("integrator.stabilization.alpha", "state.v").
+Bounds hold by construction, because the optimizer moves a free variable z, and the leaf is a smooth,
+increasing function of z:
 
-    Positive          x = exp(z)                                      equal steps of z are equal ratios of x
-    AtLeast, AtMost   x = lower + s log(1 + exp(z / s))               the identity far from the bound; s is the width of the bend
-    Between           x = lower + (upper - lower) / (1 + exp(-z))     z = 4 dx / (upper - lower) around the middle
+    Positive          x = exp(z)                                     equal steps of z are equal ratios of x
+    AtLeast, AtMost   x = lower + s log(1 + exp(z / s))              the identity far from the bound;
+                                                                     s is the width of the bend
+    Between           x = lower + (upper - lower) / (1 + exp(-z))    z = 4 dx / (upper - lower) around the
+                                                                     middle
 
-None of them reaches its bound, so that a start value on it, where the derivative would vanish, is an error and not a fit that
-stands still.
+None of these functions reaches its bound. A start value on a bound, where the derivative would vanish,
+therefore raises an error instead of a fit that does not move.
 """
 
 from __future__ import annotations
@@ -31,15 +34,15 @@ class Bound(Protocol):
     """A range of values, as a smooth increasing function of a free variable."""
 
     def constrained(self, z: Any) -> Any:
-        """Returns x, inside of the range, at the free variable z of the same shape."""
+        """Return x, inside the range, at the free variable z of the same shape."""
         ...
 
     def free(self, x: Any) -> Any:
-        """Returns the free variable z of a value inside of the range."""
+        """Return the free variable z of a value inside the range."""
         ...
 
     def outside(self, x: Any) -> str:
-        """Returns what is wrong with concrete values, empty where they lie inside of the range."""
+        """Return a description of concrete values outside the range, empty if all values are inside."""
         ...
 
 
@@ -48,32 +51,32 @@ class Unbounded:
     """Any value, x = z."""
 
     def constrained(self, z: Any) -> Any:
-        """Returns z as it is."""
+        """Return z unchanged."""
         return z
 
     def free(self, x: Any) -> Any:
-        """Returns x as it is."""
+        """Return x unchanged."""
         return x
 
     def outside(self, x: Any) -> str:
-        """Returns what is wrong with values that are not finite."""
+        """Return an error text if values are not finite."""
         return "" if np.all(np.isfinite(x)) else "is not finite"
 
 
 @dataclasses.dataclass(frozen=True)
 class Positive:
-    """x > 0, by x = exp(z): masses, lengths, gains, whose size is unknown rather than their value."""
+    """x > 0, by x = exp(z): for masses, lengths and gains of unknown magnitude."""
 
     def constrained(self, z: Any) -> Any:
-        """Returns exp(z)."""
+        """Return exp(z)."""
         return jnp.exp(z)
 
     def free(self, x: Any) -> Any:
-        """Returns log(x)."""
+        """Return log(x)."""
         return jnp.log(x)
 
     def outside(self, x: Any) -> str:
-        """Returns what is wrong with values that are not positive."""
+        """Return an error text if values are not positive."""
         return "" if _all(x > 0) else "must be above 0"
 
 
@@ -83,23 +86,24 @@ class AtLeast:
 
     Attributes:
         lower: the bound, in the unit of the leaf; a number or an array that broadcasts.
-        scale: s > 0, the distance from the bound, in the unit of the leaf, below which z and x begin to differ.
+        scale: s > 0, in the unit of the leaf: the distance from the bound below which z and x begin to
+            differ.
     """
 
     lower: Any
     scale: Any = 1.0
 
     def constrained(self, z: Any) -> Any:
-        """Returns lower + s log(1 + exp(z / s))."""
+        """Return lower + s log(1 + exp(z / s))."""
         return _as(self.lower, z) + _as(self.scale, z) * jax.nn.softplus(z / _as(self.scale, z))
 
     def free(self, x: Any) -> Any:
-        """Returns s log(exp((x - lower) / s) - 1), without overflow."""
+        """Return s log(exp((x - lower) / s) - 1), without overflow."""
         y = (x - _as(self.lower, x)) / _as(self.scale, x)
         return _as(self.scale, x) * (y + jnp.log(-jnp.expm1(-y)))
 
     def outside(self, x: Any) -> str:
-        """Returns what is wrong with values that are not above the bound."""
+        """Return an error text if values are not above the bound."""
         if not _all(np.asarray(self.scale) > 0):
             return f"has a bound whose scale {_show(self.scale)} is not positive;"
         return "" if _all(x > np.asarray(self.lower)) else f"must be above {_show(self.lower)}"
@@ -111,22 +115,23 @@ class AtMost:
 
     Attributes:
         upper: the bound, in the unit of the leaf; a number or an array that broadcasts.
-        scale: s > 0, the distance from the bound, in the unit of the leaf, below which z and x begin to differ.
+        scale: s > 0, in the unit of the leaf: the distance from the bound below which z and x begin to
+            differ.
     """
 
     upper: Any
     scale: Any = 1.0
 
     def constrained(self, z: Any) -> Any:
-        """Returns upper - s log(1 + exp(-z / s))."""
+        """Return upper - s log(1 + exp(-z / s))."""
         return -AtLeast(-_as(self.upper, z), self.scale).constrained(-z)
 
     def free(self, x: Any) -> Any:
-        """Returns the inverse of `constrained`."""
+        """Return the inverse of `constrained`."""
         return -AtLeast(-_as(self.upper, x), self.scale).free(-x)
 
     def outside(self, x: Any) -> str:
-        """Returns what is wrong with values that are not below the bound."""
+        """Return an error text if values are not below the bound."""
         if not _all(np.asarray(self.scale) > 0):
             return f"has a bound whose scale {_show(self.scale)} is not positive;"
         return "" if _all(x < np.asarray(self.upper)) else f"must be below {_show(self.upper)}"
@@ -145,16 +150,16 @@ class Between:
     upper: Any
 
     def constrained(self, z: Any) -> Any:
-        """Returns lower + (upper - lower) / (1 + exp(-z))."""
+        """Return lower + (upper - lower) / (1 + exp(-z))."""
         lower, upper = _as(self.lower, z), _as(self.upper, z)
         return lower + (upper - lower) * jax.nn.sigmoid(z)
 
     def free(self, x: Any) -> Any:
-        """Returns log((x - lower) / (upper - x))."""
+        """Return log((x - lower) / (upper - x))."""
         return jnp.log(x - _as(self.lower, x)) - jnp.log(_as(self.upper, x) - x)
 
     def outside(self, x: Any) -> str:
-        """Returns what is wrong with values that are not between the bounds."""
+        """Return an error text if values are not between the bounds."""
         if not _all(np.asarray(self.lower) < np.asarray(self.upper)):
             return f"has a lower bound {_show(self.lower)} that is not below its upper bound {_show(self.upper)};"
         inside = _all(x > np.asarray(self.lower)) and _all(x < np.asarray(self.upper))
@@ -163,11 +168,11 @@ class Between:
 
 @dataclasses.dataclass(frozen=True)
 class Entries:
-    """Some entries of a leaf; the others stay as they are.
+    """Some entries of a leaf; the other entries do not change.
 
     Attributes:
-        where: a boolean mask of the shape of the leaf.
-        bound: the range of these entries; arrays in it are broadcast to their number.
+        where: a boolean mask with the shape of the leaf.
+        bound: the range of these entries; arrays in it are broadcast to the number of entries.
     """
 
     where: Any
@@ -175,7 +180,8 @@ class Entries:
 
 
 Trainable = None | str | Sequence[Any] | Mapping[str, Any]
-"""What may be trained: a path, several, or a mapping of paths to bounds; None for all floating-point leaves."""
+"""Selection of trained leaves: a path, several paths, or a mapping of paths to bounds; None for all
+floating-point leaves."""
 
 
 def _as(x: Any, like: Any) -> Any:
@@ -192,12 +198,12 @@ def _show(x: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Reparametrization:
-    """The trained leaves of a pytree as free variables, and back. Made by `reparametrize`.
+    """The map between the trained leaves of a pytree and free variables. Made by `reparametrize`.
 
     Attributes:
         paths: the dotted paths of the trained leaves.
-        bounds: the range of each.
-        entries: indices (k,) into each flattened leaf, None for all of it.
+        bounds: the range of each leaf.
+        entries: indices (k,) into each flattened leaf, None for the whole leaf.
     """
 
     paths: tuple[str, ...]
@@ -205,7 +211,7 @@ class Reparametrization:
     entries: tuple[Any, ...]
 
     def split(self, parameters: Any) -> dict[str, Any]:
-        """Returns the free variables by path, each of the shape of its leaf, or (k,) for `Entries`."""
+        """Return the free variables by path, each with the shape of its leaf, or (k,) for `Entries`."""
         free = {}
         for path, bound, entries in zip(self.paths, self.bounds, self.entries, strict=True):
             x = jnp.asarray(get_leaf(parameters, path))
@@ -213,7 +219,7 @@ class Reparametrization:
         return free
 
     def join(self, parameters: Any, free: dict[str, Any]) -> Any:
-        """Returns the parameters with the trained leaves at the values of the free variables."""
+        """Return the parameters with the trained leaves at the values of the free variables."""
         for path, x in self.values(free).items():
             entries = self.entries[self.paths.index(path)]
             if entries is not None:
@@ -223,22 +229,25 @@ class Reparametrization:
         return parameters
 
     def values(self, free: dict[str, Any]) -> dict[str, Any]:
-        """Returns the values of the trained numbers by path, in their own units."""
+        """Return the values of the trained numbers by path, in their own units."""
         return {path: bound.constrained(free[path]) for path, bound in zip(self.paths, self.bounds, strict=True)}
 
 
 def reparametrize(parameters: Any, trainable: Trainable = None, *, starts: int | None = None) -> Reparametrization:
-    """Returns the trained leaves of a pytree, with their bounds, after a check of paths and start values.
+    """Check paths and start values, and return the trained leaves of a pytree with their bounds.
 
     Args:
         parameters: any pytree of systems, integrators, states, controls, numbers.
-        trainable: the paths of leaves (or of subtrees, for all floating-point leaves below), or a mapping of paths to `Positive`,
-            `AtLeast`, `AtMost`, `Between`, `Unbounded` or `Entries`; None for all floating-point leaves without bounds.
-        starts: the length of the leading axis of the trained leaves, where they are stacks of independent starts.
+        trainable: the paths of leaves (or of subtrees, for all their floating-point leaves), or a mapping of
+            paths to `Positive`, `AtLeast`, `AtMost`, `Between`, `Unbounded` or `Entries`; None for all
+            floating-point leaves without bounds.
+        starts: the length of the leading axis of the trained leaves, if they are stacks of independent
+            starts.
 
     Raises:
-        ValueError: no such leaf, none at all, one named twice, a start value outside of its range, a mask that does not fit.
-        TypeError: a leaf that is not floating point, a bound that is none.
+        ValueError: an unknown leaf, no leaf at all, a leaf named twice, a start value outside its range, a
+            mask that does not fit.
+        TypeError: a leaf that is not floating point, an invalid bound.
     """
     if isinstance(trainable, str):
         trainable = [trainable]
@@ -268,7 +277,7 @@ def _once(paths: Sequence[Any]) -> Sequence[Any]:
 
 
 def _below(parameters: Any, path: str) -> list[str]:
-    """Returns the paths of the floating-point leaves at or below a path; the leaf itself where it is one, of whatever type."""
+    """Return the paths of the floating-point leaves below a path, or the path itself if it is a leaf."""
     try:
         inside = get_leaf(parameters, path)
     except KeyError:
@@ -292,7 +301,7 @@ def _is_float(x: Any) -> bool:
 
 
 def _checked(path: str, leaf: Any, bound: Any, starts: int | None) -> tuple[Any, Any]:
-    """Returns the range and the indices of the entries of a trained leaf."""
+    """Return the range and the indices of the entries of a trained leaf."""
     if not _is_float(leaf):
         kind = f"{jnp.result_type(leaf)}" if isinstance(leaf, int | jax.Array | np.ndarray) else type(leaf).__name__
         hint = "; write 0.0 instead of 0" if isinstance(leaf, int) else ""

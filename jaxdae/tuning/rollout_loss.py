@@ -1,4 +1,4 @@
-"""A loss of one rollout, taken apart, so that `check_gradients` can look at single steps."""
+"""A loss of one rollout in separate parts, so that `check_gradients` can examine single steps."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from jaxdae.trajectory import Trajectory, rollout
 
 @dataclasses.dataclass(frozen=True)
 class RolloutLoss:
-    """A function parameters -> scalar: set up, roll out, evaluate.
+    """A function parameters -> scalar in three parts: setup, rollout, evaluation.
 
     Attributes:
-        setup: parameters -> (system, integrator, state, controls), as `rollout` takes them.
+        setup: parameters -> (system, integrator, state, controls), as arguments of `rollout`.
         loss: (parameters, trajectory) -> scalar.
-        dt: the step in s.
-        steps: how many.
+        dt: the step length in s.
+        steps: the number of steps.
         save_every: as in `rollout`.
         segment: as in `rollout`.
         keep: as in `rollout`.
-        kernel: `Fused()` to run the rollout and its derivatives as kernels on CPUs; None for XLA. XLA evaluates the loss in both cases.
+        kernel: `Fused()` to run the rollout and its derivatives as kernels on CPUs; None for XLA. XLA
+            evaluates the loss in both cases.
     """
 
     setup: Callable[[Any], tuple[Any, Any, Any, Any]]
@@ -38,7 +39,7 @@ class RolloutLoss:
     kernel: Fused | None = None
 
     def trajectory(self, parameters: Any) -> Trajectory:
-        """Returns the trajectory that the loss is of."""
+        """Return the trajectory on which the loss is evaluated."""
         system, integrator, state, controls = self.setup(parameters)
         plan: Any = {"steps": self.steps, "save_every": self.save_every, "segment": self.segment, "keep": self.keep}
         if self.kernel is None:
@@ -50,5 +51,5 @@ class RolloutLoss:
         return fuse(rolled)(self.dt, system, integrator, state, as_controls(controls, state))
 
     def __call__(self, parameters: Any) -> Any:
-        """Returns the loss."""
+        """Return the loss."""
         return self.loss(parameters, self.trajectory(parameters))
