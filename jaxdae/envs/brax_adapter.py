@@ -10,7 +10,10 @@ from brax.envs.base import Env, State  # pyright: ignore[reportMissingImports]
 
 
 class BraxEnvironment(Env):
-    """One world as a brax environment; see `to_brax`. `metrics["status"]` is the simulation status."""
+    """One world as a brax environment; see `to_brax`.
+
+    `pipeline_state` is the `EnvState`, and `metrics["status"]` is the simulation status.
+    """
 
     def __init__(self, environment: Any, params: Any):
         """Store the environment without compiling it."""

@@ -92,7 +92,7 @@ def _check_numbers(source: Source, model: Any) -> None:
 
 
 def _switch_off(mujoco: Any, model: Any) -> None:
-    """Zero what `<option><flag>` disables in a compiled model; `actuators` handles disabled actuators."""
+    """Zero what `<option><flag>` disables; `actuators` handles actuators, with `actuatorgroupdisable`."""
     bits, flags = mujoco.mjtDisableBit, int(model.opt.disableflags)
 
     def disabled(*names: str) -> bool:

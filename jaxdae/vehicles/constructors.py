@@ -54,7 +54,7 @@ def differential_drive(
     pose: Any = (0.0, 0.0, 0.0),
     gravity: Any = NO_GRAVITY,
 ) -> Description:
-    """Return a robot with two driven wheels on one axle, `left` and `right` (rad/s), and no caster rows.
+    """Return a robot with two wheels, driven by `left_motor` and `right_motor` in rad/s, without caster rows.
 
     Args:
         wheel_separation: distance between the wheels in m.
@@ -197,7 +197,7 @@ def omni(
     """Return a platform on omni wheels in a circle; positive spins of all wheels turn it counterclockwise.
 
     Args:
-        count: number of wheels `wheel_0`, `wheel_1`, ..., at least 3.
+        count: number of wheels `wheel_0`, `wheel_1`, ..., at least 3; their spin rates are in rad/s.
         distance: distance of the wheels from the center in m.
         wheel_radius: in m, one number or one per wheel.
         angle: polar angle of the position of the first wheel in rad, from the x axis.

@@ -96,7 +96,7 @@ class Segway(LagrangianSystem):
         px, py = vx + out * heading - down * aside, vy + out * aside + down * heading
         pz = -self.height * sin * pitching
         inertia = jnp.asarray(self.inertia, q.dtype)
-        if inertia.shape != (3,):  # An index beyond the end would be that of the last number.
+        if inertia.shape != (3,):  # JAX would clamp an index beyond the end.
             raise ValueError(f"Segway: inertia must be three numbers, (I_x, I_y, I_z) in kg m^2, got shape {inertia.shape}")
         yaw = inertia[0] * sin**2 + inertia[2] * cos**2 + 0.5 * self.wheel_mass * self.wheel_separation**2 + 2.0 * self.wheel_inertia_across
         body = self.mass * (px**2 + py**2 + pz**2) + inertia[1] * pitching**2 + yaw * turn**2
