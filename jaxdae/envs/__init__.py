@@ -1,4 +1,4 @@
-"""Environments for learning: tasks of pure functions, episodes, randomization, and adapters to the libraries that train on them."""
+"""Reinforcement-learning environments: pure-function tasks, episodes, randomization, and library adapters."""
 
 from jaxdae.envs.adapters import to_brax, to_gymnasium, to_gymnax
 from jaxdae.envs.environment import AutoReset, Environment, EnvState, Step, with_params

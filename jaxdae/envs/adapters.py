@@ -1,4 +1,4 @@
-"""Environments for other libraries: `to_gymnasium`, `to_gymnax`, `to_brax`. Each library is imported where it is asked for, not before."""
+"""Adapters for other libraries: `to_gymnasium`, `to_gymnax`, `to_brax`. Each imports its library on call."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from jaxdae.requirements import checked_count
 
 
 def to_gymnasium(environment: Any, worlds: int | None = None, *, seed: int = 0, params: Mapping[str, Any] | None = None) -> Any:
-    """Returns a `gymnasium.vector.VectorEnv` of many worlds in one compiled program, or a `gymnasium.Env` of one.
+    """Return a `gymnasium.vector.VectorEnv` of many worlds in one compiled program, or a `gymnasium.Env`.
 
-    The vector environment resets in the step that ends an episode (`AutoresetMode.SAME_STEP`): `infos["final_obs"]` holds the last
-    observations, `infos["_final_obs"]` where there are any, and `infos["status"]` the `jaxdae.Status` of every world. Arrays are NumPy's.
+    The vector environment resets in the step that ends an episode (`AutoresetMode.SAME_STEP`).
+    `infos["final_obs"]` holds the last observations, `infos["_final_obs"]` marks the worlds that have one,
+    and `infos["status"]` holds the `jaxdae.Status` of every world. Arrays are NumPy arrays.
 
     Args:
         environment: an `Environment`, without `AutoReset`.
-        worlds: how many; None for one `gymnasium.Env`.
-        seed: of the random numbers until `reset(seed=...)` says otherwise.
-        params: leaves of the system by path, stacked over worlds where there are many: (worlds, ...).
+        worlds: number of worlds; None for one `gymnasium.Env`.
+        seed: random seed until `reset(seed=...)` replaces it.
+        params: leaves of the system by path; with several worlds stacked, (worlds, ...).
 
     Raises:
         ImportError: Gymnasium is not installed.
-        TypeError: no `Environment`, or a number of worlds that is no integer.
-        ValueError: a number of worlds below one.
+        TypeError: environment is not an `Environment`, or worlds is not an integer.
+        ValueError: worlds is less than one.
     """
     module = _loaded("gymnasium", "pip install '.[envs]' in a clone of jaxdae")
     if worlds is None:
@@ -34,25 +35,25 @@ def to_gymnasium(environment: Any, worlds: int | None = None, *, seed: int = 0, 
 
 
 def to_gymnax(environment: Any) -> Any:
-    """Returns an `Environment` of gymnax (release 1.0.1 or newer, six values a step), whose params are those of jaxdae.
+    """Return a gymnax `Environment` (release 1.0.1 or newer, six values per step) with the params of jaxdae.
 
     Its transitions are differentiable: `to_gymnax(environment).with_transition_gradients()`.
 
     Args:
-        environment: an `Environment`, without `AutoReset`, which gymnax does itself.
+        environment: an `Environment` without `AutoReset`, because gymnax resets environments itself.
 
     Raises:
         ImportError: gymnax is not installed.
-        TypeError: no `Environment`.
+        TypeError: environment is not an `Environment`.
     """
     return _loaded("gymnax", "pip install 'gymnax>=1.0.1'").GymnaxEnvironment(_plain(environment))
 
 
 def to_brax(environment: Any, params: Mapping[str, Any] | None = None) -> Any:
-    """Returns a `brax.envs.Env` of one world, for the wrappers and agents of brax (which need JAX before 0.10).
+    """Return a `brax.envs.Env` of one world, for wrappers and agents of brax (which need JAX before 0.10).
 
-    brax's own wrappers count actions, truncate and reset: hand `Task.limit` to them as `episode_length`. They reset to the first state of
-    each world.
+    The wrappers of brax count actions, truncate and reset: pass `Task.limit` to them as `episode_length`.
+    They reset to the first state of each world.
 
     Args:
         environment: an `Environment`, without `AutoReset`.
@@ -60,20 +61,20 @@ def to_brax(environment: Any, params: Mapping[str, Any] | None = None) -> Any:
 
     Raises:
         ImportError: brax is not installed.
-        TypeError: no `Environment`.
+        TypeError: environment is not an `Environment`.
     """
     return _loaded("brax", "pip install brax").BraxEnvironment(_plain(environment), params)
 
 
 def _plain(environment: Any) -> Any:
-    """Returns the environment, which must be one that does not reset itself."""
+    """Return the environment, which must not reset itself."""
     if not isinstance(environment, Environment):
         raise TypeError(f"expected a jaxdae.envs.Environment without AutoReset, got {type(environment).__name__}")
     return environment
 
 
 def _loaded(library: str, remedy: str) -> Any:
-    """Returns our module on top of a library."""
+    """Return the adapter module of a library."""
     try:
         return importlib.import_module(f"jaxdae.envs.{library}_adapter")
     except ImportError as error:

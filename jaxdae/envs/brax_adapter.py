@@ -1,4 +1,4 @@
-"""Environments as those of brax."""
+"""The brax adapter."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ from brax.envs.base import Env, State  # pyright: ignore[reportMissingImports]
 
 
 class BraxEnvironment(Env):
-    """One world as an environment of brax; see `to_brax`. `pipeline_state` is our state, `metrics["status"]` that of the simulation."""
+    """One world as a brax environment; see `to_brax`.
+
+    `pipeline_state` is the `EnvState`, and `metrics["status"]` is the simulation status.
+    """
 
     def __init__(self, environment: Any, params: Any):
-        """Compiles nothing yet."""
+        """Store the environment without compiling it."""
         self._environment, self._params = environment, dict(params or {})
 
     def reset(self, rng: Any) -> Any:
-        """Returns the state at the begin of an episode."""
+        """Return the initial state of an episode."""
         at, observation = self._environment.reset(rng, self._params)
         zero = jnp.zeros((), observation.dtype)
         return State(at, observation, zero, zero, {"status": zero}, {})
 
     def step(self, state: Any, action: Any) -> Any:
-        """Returns the state after an action; `done` is what jaxdae calls terminated, brax truncates by itself."""
+        """Return the state after an action; `done` is `terminated` of jaxdae; brax truncates itself."""
         found = self._environment.step(jax.random.key(0), state.pipeline_state, action, self._params)
         done, status = (x.astype(found.reward.dtype) for x in (found.terminated, found.status))
         return state.replace(
@@ -36,12 +39,12 @@ class BraxEnvironment(Env):
 
     @property
     def observation_size(self) -> int:
-        """How many numbers an observation has."""
+        """The number of entries of an observation."""
         return jax.eval_shape(self._environment.reset, jax.random.key(0))[1].shape[0]
 
     @property
     def action_size(self) -> int:
-        """How many numbers an action has."""
+        """The number of entries of an action."""
         return self._environment.task.actions
 
     @property

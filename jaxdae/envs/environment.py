@@ -1,15 +1,18 @@
-"""Episodes of a task, as pure functions of one world: `jax.vmap` makes thousands of them, `jax.grad` differentiates through them.
+"""Episodes of a task, as pure functions of one world: batch with `jax.vmap`, differentiate with `jax.grad`.
 
     environment = Environment(task)
     state, observation = environment.reset(key, params)
-    found = environment.step(key, state, action, params)      # found.state, found.observation, found.reward, ...
+    found = environment.step(key, state, action, params)      # found.state, found.observation, found.reward,
+    ...
 
-`params` are leaves of the system by dotted path, such as {"mass": ..., "gravity": ...}; {} or None is the system as it is. They are
-arguments of the compiled program like any others: a world for each, gradients with respect to them, no derived constants to refresh.
+`params` are leaves of the system by dotted path, such as {"mass": ..., "gravity": ...}. {} or None leaves the
+system unchanged. They are ordinary arguments of the compiled program: they may differ between worlds,
+gradients with respect to them exist, and no derived constants need a refresh.
 
-A world whose simulation fails stays at its last good state, says why in `status`, and its episode is over as *terminated*, with the reward
-`Task.failure`: NaN reaches neither observation nor reward, and derivatives stay finite (`jaxdae.guard`). Every leaf is strongly typed, so
-that a loop over steps compiles once.
+If the simulation of a world fails, the world stays at its last good state, and `status` gives the reason. Its
+episode is then *terminated* with the reward `Task.failure`. Observation and reward do not become NaN, and
+derivatives stay finite (`jaxdae.guard`). Every leaf is strongly typed, so that a loop over steps compiles
+only once.
 """
 
 from __future__ import annotations
@@ -38,14 +41,14 @@ from jaxdae.typing import Leaf
 
 @pytree
 class EnvState:
-    """Where an episode is.
+    """The state of an episode.
 
     Attributes:
         state: the mechanical state.
-        memory: what the integrator carries.
-        goal: of the episode, see `Task`.
-        status: `jaxdae.Status` () of the simulation; anything but OK is its end.
-        count: actions () since the episode began.
+        memory: the carry of the integrator.
+        goal: goal of the episode, see `Task`.
+        status: `jaxdae.Status` () of the simulation; a status other than OK ends it.
+        count: number of actions () since the start of the episode.
     """
 
     state: Any
@@ -57,15 +60,17 @@ class EnvState:
 
 @pytree
 class Step:
-    """What an action led to.
+    """The result of an action.
 
     Attributes:
-        state: from where the next action goes on.
-        observation: (no,) there.
-        reward: of the action ().
-        terminated: whether the episode is over (), for good or bad, or because its simulation failed.
-        truncated: whether it was cut off after `Task.limit` actions () and not terminated: what would have come is not worth nothing.
-        final_observation: (no,) at the end of the action, before any reset; the observation itself without `AutoReset`.
+        state: episode state for the next action.
+        observation: observation (no,) of this state.
+        reward: reward of the action ().
+        terminated: whether the episode is over (), by success, by failure, or because its simulation failed.
+        truncated: whether the episode was truncated after `Task.limit` actions () without termination; the
+            value of its remaining rewards is then not zero.
+        final_observation: (no,) at the end of the action, before any reset; equal to `observation` without
+            `AutoReset`.
         status: `jaxdae.Status` () of the simulation at the end of the action, before any reset.
     """
 
@@ -79,7 +84,7 @@ class Step:
 
     @property
     def done(self) -> Any:
-        """Whether the episode is over for either reason ()."""
+        """Whether the episode is terminated or truncated ()."""
         return self.terminated | self.truncated
 
 
@@ -89,24 +94,25 @@ class Environment:
 
     Attributes:
         task: the task.
-        kernel: `Fused()` to run the simulation of an action as one kernel on CPUs, for batches made by `jax.vmap`; None for XLA. XLA runs
-            resets, observations and rewards in both cases.
+        kernel: `Fused()` to run the simulation of an action as one CPU kernel, for batches of `jax.vmap`;
+            None for XLA. XLA always runs resets, observations and rewards.
 
-    Differentiable with respect to task, state, action and params, as far as its functions are; forward and reverse.
+    Differentiable with respect to task, state, action and params, as far as the functions of the task are,
+    forward and reverse.
     """
 
     task: Any
     kernel: Fused | None = static(default=None)
 
     def reset(self, key: Any, params: Mapping[str, Any] | None = None) -> tuple[EnvState, Any]:
-        """Returns the state and the observation (no,) with which an episode begins.
+        """Return the initial state and observation (no,) of an episode.
 
         Args:
-            key: of random numbers.
-            params: leaves of the system by path; None for the system as it is.
+            key: random key.
+            params: leaves of the system by path; None for the unmodified system.
 
         Raises:
-            TypeError: no task, or a reset that returns something else than a `Start`.
+            TypeError: task is not a `Task`, or its reset does not return a `Start`.
             ValueError: params that name no leaf of the system, or have another shape.
         """
         task = self.task
@@ -121,22 +127,23 @@ class Environment:
         begun = first_status(*jax.lax.stop_gradient((system, task.integrator, task.control, state, dt, tolerance)), False)
         given = jnp.asarray(start.status, jnp.int32)
         memory = task.integrator.init(system, state)
-        # The status of `initialize` knows better why a start breaks its constraints.
+        # The status of `initialize` is more specific about why a start violates its constraints.
         status = first_failure(given, begun)
         at = strong(EnvState(state, memory, start.goal, status, jnp.zeros((), jnp.int32)))
         return at, self._observed(system, at)
 
     def step(self, key: Any, state: EnvState, action: Any, params: Mapping[str, Any] | None = None) -> Step:
-        """Returns what an action leads to.
+        """Return the result of an action.
 
         Args:
-            key: of random numbers; a step as such needs none, wrappers such as `AutoReset` do.
-            state: from `reset` or the step before. After the end of an episode, the world goes on all the same where it has not failed.
+            key: random key; a plain step ignores it, wrappers such as `AutoReset` use it.
+            state: state from `reset` or the previous step. A world that has not failed continues after the
+                end of an episode.
             action: (actions,) between -1 and 1.
-            params: as in `reset`; the same ones throughout an episode.
+            params: as in `reset`, and constant throughout an episode.
 
         Raises:
-            ValueError: an action of another shape, or params as in `reset`.
+            ValueError: an action of another shape, or invalid params as in `reset`.
         """
         task = self.task
         system = with_params(task.system, params)
@@ -146,7 +153,7 @@ class Environment:
             raise ValueError(f"action must have shape ({task.actions},), got {action.shape}; jax.vmap steps many worlds")
         new, memory, status = _simulated(task, system, state, action, self.kernel)
         failed = status != Status.OK
-        # An action that is NaN fails the world; it must not reach the reward, nor its derivative.
+        # A NaN action fails the world. It must not affect the reward or its derivative.
         seen = jnp.where(failed, jnp.zeros_like(action), action)
         worth = jnp.asarray(task.reward(system, before, seen, new, state.goal), before.q.dtype)
         if worth.shape != ():
@@ -160,11 +167,11 @@ class Environment:
         return strong(Step(at, observation, reward, terminated, truncated, observation, status))
 
     def observe(self, state: EnvState, params: Mapping[str, Any] | None = None) -> Any:
-        """Returns the observation (no,) of a state."""
+        """Return the observation (no,) of a state."""
         return self._observed(with_params(self.task.system, params), state)
 
     def is_over(self, state: EnvState, params: Mapping[str, Any] | None = None) -> Any:
-        """Returns whether the episode is over in a state (), for good or bad, or because its simulation failed."""
+        """Return whether the episode is over in a state (): success, failure, or a failed simulation."""
         return self._is_over(with_params(self.task.system, params), state)
 
     def _is_over(self, system: Any, at: EnvState) -> Any:
@@ -179,14 +186,15 @@ class Environment:
 
 @pytree
 class AutoReset:
-    """An environment that begins a new episode in the step that ends one.
+    """An environment that starts a new episode in the step that ends the previous episode.
 
-    `observation` and `state` are then those of the new episode, `final_observation` and `status` those of the end of the old one; reward,
-    `terminated` and `truncated` belong to the old one. The reset is computed in every step and taken where it is needed, as compiled
-    batches have it; where `Task.reset` is dear, because it closes loops, draw from `StartPool`.
+    In that step `observation` and `state` belong to the new episode. `final_observation`, `status`, reward,
+    `terminated` and `truncated` belong to the old episode. As usual in compiled batches, every step computes
+    the reset and selects it if needed. If `Task.reset` is expensive, because it closes loops, draw starts
+    from a `StartPool`.
 
     Attributes:
-        environment: what is reset.
+        environment: the environment to reset.
     """
 
     environment: Any
@@ -197,11 +205,11 @@ class AutoReset:
         return self.environment.task
 
     def reset(self, key: Any, params: Mapping[str, Any] | None = None) -> tuple[EnvState, Any]:
-        """Returns the state and the observation (no,) with which an episode begins."""
+        """Return the initial state and observation (no,) of an episode."""
         return self.environment.reset(key, params)
 
     def step(self, key: Any, state: EnvState, action: Any, params: Mapping[str, Any] | None = None) -> Step:
-        """Returns what an action leads to, and the begin of the next episode where this one is over."""
+        """Return the result of an action, with the start of the next episode if this episode is over."""
         key_step, key_reset = jax.random.split(key)
         found = self.environment.step(key_step, state, action, params)
         fresh = self.environment.reset(key_reset, params)
@@ -210,14 +218,14 @@ class AutoReset:
 
 
 def with_params(system: Any, params: Mapping[str, Any] | None) -> Any:
-    """Returns the system with leaves replaced by path.
+    """Return the system with leaves replaced by path.
 
     Args:
         system: any pytree.
-        params: new leaves by dotted path, each of the shape of the old one; None for none.
+        params: new leaves by dotted path, each with the shape of the old leaf; None for no replacement.
 
     Raises:
-        ValueError: a path that names no leaf, or another shape; all of them at once.
+        ValueError: paths that name no leaf, or other shapes; the message lists all of them.
     """
     wrong, real = [], real_type(system)
     for path, value in (params or {}).items():
@@ -238,20 +246,20 @@ def with_params(system: Any, params: Mapping[str, Any] | None) -> Any:
 
 
 def _as_leaf(value: Any, dtype: Any, real: Any) -> Any:
-    """Returns a value in the type of the leaf that it replaces; reals stay so where they replace a whole number."""
+    """Return a value with the dtype of the replaced leaf; a real value for an integer leaf stays real."""
     new = jnp.asarray(value)
     stays = jnp.issubdtype(new.dtype, jnp.inexact) and not jnp.issubdtype(dtype, jnp.inexact)
     return new.astype(real if stays else dtype)
 
 
 def real_type(system: Any) -> Any:
-    """Returns the type of the real arrays of a system; the default one where it has none."""
+    """Return the dtype of the real arrays of a system; the default real dtype if it has none."""
     types = (jnp.result_type(leaf) for leaf in jax.tree.leaves(system) if not isinstance(leaf, float))
     return next((dtype for dtype in types if jnp.issubdtype(dtype, jnp.inexact)), jnp.result_type(float))
 
 
 def strong(tree: Any) -> Any:
-    """Returns the tree with every leaf a strongly typed array: a weak type, as of 0.0, would compile the next step anew."""
+    """Return the tree with strongly typed arrays: a weak type, as of 0.0, would recompile the next step."""
     return jax.tree.map(lambda x: jnp.asarray(x, jnp.result_type(x) if not isinstance(x, np.generic) else x.dtype), tree)
 
 

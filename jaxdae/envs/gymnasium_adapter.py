@@ -1,4 +1,4 @@
-"""Environments as those of Gymnasium: NumPy in, NumPy out, one compiled program between."""
+"""The Gymnasium adapter: NumPy inputs and outputs around one compiled program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jaxdae.envs.environment import AutoReset
 
 
 def _spaces(environment: Any) -> tuple[spaces.Box, spaces.Box]:
-    """Returns the spaces of observations and actions of one world."""
+    """Return the spaces of observations and actions of one world."""
     _, observation = jax.eval_shape(environment.reset, jax.random.key(0))
     dtype: Any = np.dtype(observation.dtype)
     return (
@@ -28,16 +28,16 @@ def _spaces(environment: Any) -> tuple[spaces.Box, spaces.Box]:
 class SingleEnvironment(gymnasium.Env):
     """One world as a `gymnasium.Env`; see `to_gymnasium`."""
 
-    metadata = {"render_modes": []}  # noqa: RUF012  # as Gymnasium has it
+    metadata = {"render_modes": []}  # noqa: RUF012  # as upstream
 
     def __init__(self, environment: Any, seed: int, params: Any):
-        """Compiles nothing yet."""
+        """Store the environment without compiling it."""
         self.observation_space, self.action_space = _spaces(environment)
         self._reset, self._step = jax.jit(environment.reset), jax.jit(environment.step)
         self._params, self._key, self._state = dict(params or {}), jax.random.key(seed), None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Returns the first observation and its status."""
+        """Return the first observation and its status."""
         super().reset(seed=seed)
         if seed is not None:
             self._key = jax.random.key(seed)
@@ -46,7 +46,7 @@ class SingleEnvironment(gymnasium.Env):
         return np.asarray(observation), {"status": int(self._state.status)}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Returns observation, reward, whether it is terminated or truncated, and the status."""
+        """Return observation, reward, terminated, truncated and the status."""
         if self._state is None:
             raise gymnasium.error.ResetNeeded("call reset() before step()")
         self._key, key = jax.random.split(self._key)
@@ -59,10 +59,10 @@ class SingleEnvironment(gymnasium.Env):
 class ManyEnvironments(VectorEnv):
     """Many worlds as a `gymnasium.vector.VectorEnv`; see `to_gymnasium`."""
 
-    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": []}  # noqa: RUF012  # as Gymnasium has it
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": []}  # noqa: RUF012  # as upstream
 
     def __init__(self, environment: Any, worlds: int, seed: int, params: Any):
-        """Compiles nothing yet."""
+        """Store the environment without compiling it."""
         self.num_envs = worlds
         self.single_observation_space, self.single_action_space = _spaces(environment)
         self.observation_space = batch_space(self.single_observation_space, worlds)
@@ -82,7 +82,7 @@ class ManyEnvironments(VectorEnv):
         self._reset, self._step = jax.jit(reset), jax.jit(step)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Returns the first observations (worlds, no), and the status of every world."""
+        """Return the first observations (worlds, no), and the status of every world."""
         super().reset(seed=seed)
         if seed is not None:
             self._key = jax.random.key(seed)
@@ -92,13 +92,13 @@ class ManyEnvironments(VectorEnv):
         return np.array(observation), {"status": np.asarray(self._state.status)}
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Returns observations, rewards, terminated, truncated (worlds, ...) and infos."""
+        """Return observations, rewards, terminated, truncated (worlds, ...) and infos."""
         if self._state is None:
             raise gymnasium.error.ResetNeeded("call reset() before step()")
         self._key, key = jax.random.split(self._key)
         found = self._step(key, self._state, np.asarray(actions, self.single_action_space.dtype), self._params)
         self._state = found.state
-        # Copies: what JAX hands out cannot be written to, which some trainers do.
+        # Copies: JAX returns read-only arrays, but some trainers write to them.
         observation, reward, terminated, truncated = (
             np.array(x) for x in (found.observation, found.reward, found.terminated, found.truncated)
         )

@@ -1,4 +1,4 @@
-"""Domain randomization: every world a system of its own, by drawing leaves of the system."""
+"""Domain randomization: draw leaves of the system separately for every world."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from jaxdae.typing import Leaf
 
 @pytree
 class Factor:
-    """Leaves are multiplied by random factors, uniform between two numbers: one for each entry of their first axis, such as a body.
+    """Multiply leaves by uniform random factors, one per entry of their first axis, such as per body.
 
     Attributes:
-        low: least factor.
+        low: smallest factor.
         high: largest factor.
     """
 
@@ -30,42 +30,45 @@ class Factor:
     high: Leaf
 
     def __call__(self, key: Any, leaf: Any) -> Any:
-        """Returns a leaf that was drawn, of the shape of the leaf."""
+        """Return a random leaf with the shape of the leaf."""
         drawn = jax.random.uniform(key, leaf.shape[:1], leaf.dtype, self.low, self.high)
         return leaf * drawn.reshape(drawn.shape + (1,) * (leaf.ndim - drawn.ndim))
 
 
 @pytree
 class Range:
-    """Leaves are drawn entry by entry, uniform between two numbers or arrays.
+    """Draw leaves entry by entry, uniformly between two numbers or arrays.
 
     Attributes:
-        low: least values, a number or of the shape of the leaf.
-        high: largest values.
+        low: smallest values, a number or an array with the shape of the leaf.
+        high: largest values, a number or an array with the shape of the leaf.
     """
 
     low: Leaf
     high: Leaf
 
     def __call__(self, key: Any, leaf: Any) -> Any:
-        """Returns a leaf that was drawn, of the shape of the leaf."""
+        """Return a random leaf with the shape of the leaf."""
         return jax.random.uniform(key, leaf.shape, leaf.dtype, self.low, self.high)
 
 
 def sample_params(key: Any, system: Any, by: Mapping[str | tuple[str, ...], Any]) -> dict[str, Any]:
-    """Returns params of one world; `jax.vmap` over keys makes those of many.
+    """Return random params of one world; apply `jax.vmap` over keys for many worlds.
 
     Args:
-        key: of random numbers.
-        system: whose leaves are meant.
-        by: `Factor(0.8, 1.2)`, `Range(low, high)` or a function (key, leaf) -> leaf of your own by dotted path. Several paths in a tuple
-            are drawn with the same numbers: {("mass", "inertia"): Factor(0.8, 1.2)} are bodies of other density.
+        key: random key.
+        system: the system whose leaves are drawn.
+        by: `Factor(0.8, 1.2)`, `Range(low, high)` or your own function (key, leaf) -> leaf, by dotted path.
+            The paths in a tuple use the same random numbers: {("mass", "inertia"): Factor(0.8, 1.2)}
+            randomizes the density of bodies.
 
     Raises:
-        ValueError: a path that names no leaf, one named twice, bounds in the wrong order, or a leaf that is drawn with another shape.
+        ValueError: a path that names no leaf, a duplicate path, bounds in the wrong order, or a drawn leaf of
+            another shape.
 
     Example:
-        >>> params = jax.vmap(lambda key: envs.sample_params(key, system, {"mass": envs.Factor(0.8, 1.2)}))(jax.random.split(key, 64))
+        >>> draw = lambda key: envs.sample_params(key, system, {"mass": envs.Factor(0.8, 1.2)})
+        >>> params = jax.vmap(draw)(jax.random.split(key, 64))
     """
     groups = [(paths,) if isinstance(paths, str) else tuple(paths) for paths in by]
     named = [path for group in groups for path in group]
@@ -74,7 +77,7 @@ def sample_params(key: Any, system: Any, by: Mapping[str | tuple[str, ...], Any]
         raise ValueError(f"sample_params: {', '.join(twice)} named twice; name each leaf once")
     for group, draw in zip(groups, by.values(), strict=True):
         low, high = (concrete(getattr(draw, name)) if isinstance(draw, Factor | Range) else None for name in ("low", "high"))
-        # Uniform numbers between bounds in the wrong order would all be the lower one.
+        # With bounds in the wrong order, all numbers would equal the lower bound.
         if low is not None and high is not None and not np.all(low <= high):
             raise ValueError(f"sample_params: low must not be above high for {', '.join(group)}, got {draw.low} and {draw.high}")
     with_params(system, {path: leaf for path in named if (leaf := _found(system, path)) is not None})
@@ -88,36 +91,37 @@ def sample_params(key: Any, system: Any, by: Mapping[str | tuple[str, ...], Any]
 
 @pytree
 class StartPool:
-    """A reset that draws one of many starts that were computed before: for tasks whose reset closes loops.
+    """A reset that draws one of many precomputed starts, for tasks whose reset closes loops.
 
     Attributes:
         starts: a `Start` whose leaves are stacked, (count, ...).
 
-    The starts belong to the system with which they were made. Params that leave constraints alone, such as masses, do them no harm; with
-    others they would break the constraints, and the episode would end at once with INCONSISTENT_START.
+    The starts belong to the system that produced them. Params that do not affect constraints, such as masses,
+    are compatible with them. Other params would violate the constraints, and the episode would end
+    immediately with INCONSISTENT_START.
     """
 
     starts: Any
 
     @classmethod
     def drawn(cls, task: Any, key: Any, count: int) -> StartPool:
-        """Returns a pool of starts of a task: `dataclasses.replace(task, reset=StartPool.drawn(task, key, 256))`."""
+        """Return a pool of starts: `dataclasses.replace(task, reset=StartPool.drawn(task, key, 256))`."""
         checked_count("StartPool.drawn: count", count)
         return cls(jax.jit(jax.vmap(task.reset, in_axes=(0, None)))(jax.random.split(key, count), task.system))
 
     def __call__(self, key: Any, system: Any) -> Start:
-        """Returns one of the starts."""
+        """Return one of the starts at random."""
         count = jax.tree.leaves(self.starts)[0].shape[0]
         return jax.tree.map(lambda x: x[jax.random.randint(key, (), 0, count)], self.starts)
 
 
 def _real(leaf: Any, dtype: Any) -> Any:
-    """Returns a leaf as an array: of reals where it was written as a whole number, such as a mass of 2."""
+    """Return a leaf as an array, with a real dtype for Python integers such as a mass of 2."""
     return jnp.asarray(leaf, dtype) if isinstance(leaf, int) and not isinstance(leaf, bool) else jnp.asarray(leaf)
 
 
 def _found(system: Any, path: str) -> Any:
-    """Returns the subtree at a path, or a stand-in where there is none, about which `with_params` complains."""
+    """Return the subtree at a path, or a placeholder for an unknown path, which `with_params` reports."""
     try:
         return get_leaf(system, path)
     except KeyError:

@@ -1,16 +1,18 @@
-"""What a policy has to do: a mechanical system, how it is stepped, and pure functions that say how an episode begins, looks, pays and ends.
+"""Tasks: a mechanical system, its integrator, and functions for start, observation, reward and termination.
 
-Every part of a task is a value of its own and may be replaced alone (`dataclasses.replace`): another reward, other observations, a
-controller between policy and motors, a longer horizon. What a function needs to know beyond the state of the system, such as the place to
-be reached, is its *goal*: any pytree of arrays, drawn when an episode begins, the same until it ends.
+Every part of a task is a separate value that you can replace (`dataclasses.replace`): another reward, other
+observations, a controller between policy and motors, a longer horizon. The *goal* holds the data that a
+function needs beyond the state of the system, such as a target position. It is any pytree of arrays, drawn at
+the start of an episode and constant until its end.
 
-    reset(key, system) -> Start                          how an episode begins
-    observe(system, state, goal) -> (no,)                what the policy sees
-    control(action) -> (nu,), or a law (t, state) -> (nu,)   what an action does
-    reward(system, state, action, new, goal) -> ()       what the way from `state` to `new` under the action is worth
-    terminated(system, state, goal) -> ()                whether the episode is over, for good or bad
+    reset(key, system) -> Start                          initial state and goal
+    observe(system, state, goal) -> (no,)                observation of the policy
+    control(action) -> (nu,), or a law (t, state) -> (nu,)   inputs of an action
+    reward(system, state, action, new, goal) -> ()       reward of the transition from `state` to `new`
+    terminated(system, state, goal) -> ()                whether the episode is over, by success or failure
 
-All of them see `system` with the parameters of their world, so that a reward may weigh by the mass that a randomized robot has.
+All functions see `system` with the parameters of their world, so that a reward may depend on the mass of a
+randomized robot.
 """
 
 from __future__ import annotations
@@ -30,12 +32,12 @@ from jaxdae.typing import Leaf
 
 @pytree
 class Start:
-    """How an episode begins.
+    """The start of an episode.
 
     Attributes:
-        state: a consistent `State`; the environment checks it and reports INCONSISTENT_START otherwise.
-        goal: what the functions of the task need to know beyond the state: any pytree of arrays, () for nothing.
-        status: `InitializeInfo.status` () where `initialize` made the state; OK otherwise.
+        state: a consistent `State`; the environment checks it and otherwise reports INCONSISTENT_START.
+        goal: data for the functions of the task beyond the state: any pytree of arrays, () for none.
+        status: `InitializeInfo.status` () if `initialize` computed the state; OK otherwise.
     """
 
     state: Any
@@ -45,44 +47,45 @@ class Start:
 
 @pytree
 class Limits:
-    """Actions are numbers between -1 and 1, one an input, which are multiplied by the limits of the inputs.
+    """Scale actions between -1 and 1, one per input, by the limits of the inputs.
 
     Attributes:
-        limits: (nu,) of the inputs, in their units.
+        limits: (nu,) limits of the inputs, in their units.
 
-    Larger actions count as -1 or 1; their derivative is zero there, so a policy whose actions are differentiated should end in tanh.
+    Actions are clipped to -1 and 1 with zero derivative. End a policy in tanh if you differentiate its
+    actions.
     """
 
     limits: Leaf
 
     def __call__(self, action: Any) -> Any:
-        """Returns the inputs (nu,)."""
+        """Return the inputs (nu,)."""
         return self.limits * jnp.clip(action, -1.0, 1.0)
 
 
 def never(system: Any, state: Any, goal: Any) -> Any:
-    """Returns False: a task that only the limit of actions ends."""
+    """Return False: only the limit of actions ends the episode."""
     return jnp.zeros((), bool)
 
 
 @pytree
 class Task:
-    """A task, see the module; functions may be plain functions or pytrees with `__call__`, whose leaves may be tuned.
+    """A task, see the module; functions may be plain functions or pytrees with `__call__` and tunable leaves.
 
     Attributes:
-        system: the mechanical system. Its leaves are the parameters that may differ from world to world.
+        system: the mechanical system. Its leaves are the parameters that may differ between worlds.
         integrator: a one-step method, such as `Projected(SemiImplicitEuler())`.
-        reset: how an episode begins.
-        observe: what the policy sees.
-        reward: what a transition is worth.
+        reset: start of an episode.
+        observe: observation of the policy.
+        reward: reward of a transition.
         terminated: whether the episode is over; `never` by default.
-        control: what an action does; `Limits(...)` for motors.
-        actions: how many numbers an action has, each between -1 and 1.
-        dt: of a step, in s.
-        steps: how many steps an action lasts.
-        limit: after how many actions an episode is truncated; None for never.
-        failure: the reward of the action in which a simulation fails, in place of that of `reward`. Where rewards are negative, ending
-            early pays, unless this is worse than what was to come.
+        control: inputs of an action; `Limits(...)` for motors.
+        actions: number of entries of an action, each between -1 and 1.
+        dt: duration of a step in s.
+        steps: number of steps per action.
+        limit: number of actions after which an episode is truncated; None for no limit.
+        failure: reward of an action whose simulation fails, in place of `reward`. With negative rewards, an
+            early end is profitable unless this is worse than the remaining rewards.
     """
 
     system: Any
@@ -100,10 +103,10 @@ class Task:
 
 
 def check_task(task: Any) -> None:
-    """Raises where a task is none, all mistakes of its counts at once.
+    """Raise if a task is invalid, with all mistakes in its counts at once.
 
     Raises:
-        TypeError: no task, no system, no integrator, a function that is none.
+        TypeError: an invalid task, system, integrator or function.
         ValueError: counts or a step that are not positive.
     """
     if not isinstance(task, Task):

@@ -1,4 +1,4 @@
-"""Robots from files: `load` returns the description of a mechanism, the start and a report."""
+"""Robots from files: `load` returns the description of a mechanism, the start coordinates and a report."""
 
 from jaxdae.robots.exchange import from_mujoco, from_pinocchio, to_mujoco, to_pinocchio
 from jaxdae.robots.graph import Ignored, Keyframe, matrix_quaternion, quaternion_matrix

@@ -1,7 +1,8 @@
-"""From the graph of a robot to the description of a mechanism.
+"""Assembly of a mechanism description from the graph of a robot.
 
-Links that are welded to each other are one body, with the name of that among them which is nearest to the root; its axes are those of this
-link, its frame is in the common mass center. What is welded to the ground is ground. Joints beyond the spanning tree close loops.
+Links that are welded to each other form one body. The body has the name and the axes of the link that is
+closest to the root, and its frame is at the common mass center. Links that are welded to the ground belong to
+the ground. Joints outside the spanning tree close loops.
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ from jaxdae.robots.source import Source
 from jaxdae.spelling import brief
 
 GRAVITY = (0.0, 0.0, -9.81)
-_OPEN = 1e-9  # In m: by how much loops may be open along parallel axes before it is said.
+_OPEN = 1e-9  # In m: loop gap along parallel axes above which a note is issued.
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What a user asks for.
+    """Options of the user.
 
     Attributes:
-        base: "fixed", "floating", or None for what the file says.
-        gravity: (3,) in m/s^2, None for that of the file.
-        cut: names of joints of the file that are to close loops.
+        base: "fixed", "floating", or None for the base in the file.
+        gravity: (3,) in m/s^2, or None for the gravity in the file.
+        cut: names of joints in the file that close loops.
     """
 
     base: str | None = None
@@ -58,17 +59,19 @@ class Options:
 
 
 def assembled(source: Source, graph: Graph, options: Options, others: Sequence[Any] = (), by_names: bool = False) -> Robot:
-    """Returns the robot of a graph.
+    """Return the robot of a graph.
 
     Args:
         source: the file, for messages.
         graph: links and joints.
-        options: what is asked for.
-        others: further joints that close loops, of `jaxdae.mechanisms.spatial`, between links.
-        by_names: whether Pinocchio orders joints of such a file by their names, and MuJoCo by their places in it.
+        options: options of the user.
+        others: additional loop joints of `jaxdae.mechanisms.spatial` between links.
+        by_names: whether Pinocchio orders the joints of such a file by name, and MuJoCo by position in the
+            file.
 
     Raises:
-        RobotFileError: what moves without inertia, loops that cannot be closed, and numbers out of bounds, such as a negative damping.
+        RobotFileError: moving parts without inertia, loops that cannot be closed, or numbers out of range,
+            such as a negative damping.
     """
     joints = graph.joints
     if options.base == "floating":
@@ -125,22 +128,22 @@ def assembled(source: Source, graph: Graph, options: Options, others: Sequence[A
 
 
 def _forces(graph: Graph, frames: Mapping[str, LinkFrame], gravity: Any) -> tuple[list[Any], int, list[str]]:
-    """Returns the forces that act, how many inputs they have, and notes on those that do not act.
+    """Return the active forces, their number of inputs, and notes on inactive forces.
 
     Args:
         graph: links and forces.
-        frames: where the links are in their bodies.
+        frames: poses of the links in their bodies.
         gravity: (3,) in m/s^2.
     """
     acting, idle = _acting([on_bodies(force, frames) for force in graph.forces])
     lifting = [_lift(link, frames[link.name], gravity) for link in graph.links.values() if link.lifted]
     forces = [*acting, *(force for force in lifting if force is not None)]
-    # Actuators behind the last one that acts have no input.
+    # Actuators behind the last active actuator have no input.
     return forces, 1 + max((force.input for force in forces if getattr(force, "input", None) is not None), default=-1), idle
 
 
 def _standing(tree: Tree, graph: Graph) -> Tree:
-    """Returns the tree with its free links welded to the ground, but for those that the file frees."""
+    """Return the tree with its free links welded to the ground, except links that are free in the file."""
     welded = [graph.links[link] for link in tree.free if link not in graph.afloat]
     welds = [Joint(f"{link.name} weld", link.line, js.Weld, GROUND, link.name, link.pose, HERE) for link in welded]
     branches = (*(Branch(GROUND, weld.child, weld, reversed=False) for weld in welds), *tree.branches)
@@ -148,7 +151,7 @@ def _standing(tree: Tree, graph: Graph) -> Tree:
 
 
 def _owners(tree: Tree) -> dict[str, str]:
-    """Returns the body of each link."""
+    """Return the body of each link."""
     owner = {GROUND: GROUND} | {link: link for link in tree.free}
     for branch in tree.branches:
         owner[branch.child] = owner[branch.parent] if branch.joint.kind is js.Weld else branch.child
@@ -164,11 +167,11 @@ def _members(links: Mapping[str, Link], owner: Mapping[str, str]) -> dict[str, l
 
 
 def together(members: Sequence[Link], at: Link | None = None) -> tuple[float, np.ndarray, np.ndarray]:
-    """Returns mass, mass center in the world and inertia about it in the axes of the world, of welded links.
+    """Return mass, mass center in the world, and inertia about it in world axes, of welded links.
 
     Args:
         members: the links.
-        at: where the center of a body without mass is.
+        at: link whose origin is the center of a massless body.
     """
     mass = sum(link.mass for link in members)
     centers = [link.pose.then(Pose(np.eye(3), link.center)).place for link in members]
@@ -184,7 +187,7 @@ def together(members: Sequence[Link], at: Link | None = None) -> tuple[float, np
 
 
 def _bodies(graph: Graph, owner: Mapping[str, str]) -> tuple[list[js.Body], dict[str, LinkFrame], list[str]]:
-    """Returns the bodies, where the links are in them, and what no body has."""
+    """Return the bodies, the poses of the links in them, and notes on doubtful inertias."""
     bodies, notes = [], []
     frames = {GROUND: LinkFrame(GROUND, np.eye(3), np.zeros(3))}
     for body, inside in _members(graph.links, owner).items():
@@ -204,7 +207,7 @@ def _bodies(graph: Graph, owner: Mapping[str, str]) -> tuple[list[js.Body], dict
 
 
 def _check_inertia(source: Source, tree: Tree, owner: Mapping[str, str], graph: Graph, made: Sequence[js.Body]) -> None:
-    """Notes joints that have nothing to move, and bodies with inertia that no coordinates take."""
+    """Report joints that move no inertia, and bodies with inertia that no coordinate moves."""
     number = {GROUND: -1}
     names, carriers, own, armature, children = [], [], [], [], []
     origin = graph.links[tree.branches[0].child].pose.place if tree.branches else np.zeros(3)
@@ -256,7 +259,7 @@ def _check_inertia(source: Source, tree: Tree, owner: Mapping[str, str], graph: 
 
 
 def _check_numbers(source: Source, joints: Sequence[Joint]) -> None:
-    """Report the numbers of joints that their fields do not take. Ball joints have the damping of a hinge, about all axes."""
+    """Report joint numbers out of range. Ball joints have the damping of a hinge about all axes."""
     for joint in joints:
         kinds = {**js.Revolute.kinds(), **joint.kind.kinds()}
         for name, value in joint.numbers.items():
@@ -265,13 +268,13 @@ def _check_numbers(source: Source, joints: Sequence[Joint]) -> None:
 
 
 def _stepped(joint: Joint) -> tuple[Any, ...]:
-    """Returns the freedoms of a joint."""
+    """Return the motion steps of a joint."""
     given = {key: value for key, value in joint.numbers.items() if key == "lead"}
     return joint.kind(joint.name, "a", "b", **given).steps()
 
 
 def _loops(source: Source, tree: Tree, owner: Mapping[str, str], graph: Graph) -> tuple[list[Joint], tuple[Loop, ...], list[str]]:
-    """Returns the joints that close loops, in the plane where they can be, what to report of them, and notes."""
+    """Return the loop joints, reduced to the plane if possible, their report entries, and notes."""
     made, reports, notes = [], [], []
     for joint in tree.loops:
         a, b = owner[joint.parent], owner[joint.child]
@@ -306,7 +309,7 @@ def _loops(source: Source, tree: Tree, owner: Mapping[str, str], graph: Graph) -
 
 
 def _element(joint: Joint, frames: Mapping[str, LinkFrame]) -> Any:
-    """Returns the joint of a description."""
+    """Return the joint as an element of a description."""
     a, b = frames[joint.parent], frames[joint.child]
     known = joint.kind.kinds()
     places: dict[str, Any] = {
@@ -325,7 +328,7 @@ def _relation(coupling: Coupling) -> js.Relation:
 
 
 def _equation(coupling: Coupling) -> str:
-    """Returns the relation as an equation."""
+    """Return the coupling as an equation in text form."""
 
     def less(name: str, reference: float) -> str:
         return f"({name} - {reference:.6g})" if reference else name
@@ -337,7 +340,7 @@ def _equation(coupling: Coupling) -> str:
 
 
 def _lift(link: Link, frame: LinkFrame, gravity: Any) -> Any:
-    """Returns the force that carries a part of the weight of a link, None for those of the ground."""
+    """Return the force that carries a part of the weight of a link; None for links of the ground."""
     if frame.body == GROUND:
         return None
     point = frame.place + frame.rotation @ link.center
@@ -345,7 +348,7 @@ def _lift(link: Link, frame: LinkFrame, gravity: Any) -> Any:
 
 
 def _acting(forces: Sequence[Any]) -> tuple[list[Any], list[str]]:
-    """Returns the forces that act on a body, and what to say of others."""
+    """Return the forces that act on a body, and notes on the other forces."""
     acting, idle = [], []
     for force in forces:
         ends = [getattr(force, name) for name, kind in force.kinds().items() if kind.names_body]
@@ -357,13 +360,13 @@ def _acting(forces: Sequence[Any]) -> tuple[list[Any], list[str]]:
 
 
 def _free_names(tree: Tree, graph: Graph, others: Sequence[Any]) -> dict[str, str]:
-    """Returns the names of the joints of free links: those of the links, where no other joint has them."""
+    """Return the joint names of free links: the link names, unless another joint has the same name."""
     taken = {one.name for one in (*graph.joints, *graph.couplings, *graph.rows, *others)}
     return {link: f"{link} free" if link in taken else link for link in tree.free}
 
 
 def _carried(tree: Tree, graph: Graph, free: Mapping[str, str], by_joints: bool) -> tuple[Carried, ...]:
-    # MuJoCo hangs the links of a URDF on each other as it comes to the joints.
+    # MuJoCo attaches the links of a URDF in the order of the joints.
     links, order = graph.links, [joint.child for joint in graph.joints] if by_joints else list(graph.links)
     number = {link: order.index(link) if link in order else -1 for link in graph.links}
     found = [Carried(GROUND, link, free[link], "free", False, False, links[link].pose.rotation, number[link]) for link in tree.free]
@@ -377,7 +380,7 @@ def _carried(tree: Tree, graph: Graph, free: Mapping[str, str], by_joints: bool)
 
 
 def _keyframes(graph: Graph, frames: Mapping[str, LinkFrame], free: Mapping[str, str], inputs: int) -> dict[str, Keyframe]:
-    """Returns the named states in the coordinates of MuJoCo (qpos, qvel) by the names of joints, with so many inputs."""
+    """Return the named states in MuJoCo coordinates (qpos, qvel) by joint, each with `inputs` controls."""
     carried = {joint.child: joint for joint in graph.joints if not joint.closes}
     found = {}
     for name, (qpos, qvel, controls) in graph.keyframes.items():
@@ -387,7 +390,7 @@ def _keyframes(graph: Graph, frames: Mapping[str, LinkFrame], free: Mapping[str,
         for link in graph.links:
             joint = carried.get(link)
             if joint is None:
-                if link in free:  # Else free in the file, welded to the ground as the user asks.
+                if link in free:  # Otherwise it is free in the file, and welded to the ground by the user.
                     place, quaternion = np.split(qpos[at_q : at_q + 7], [3])
                     positions[free[link]] = (*place, *(quaternion / np.linalg.norm(quaternion)))
                     rates[free[link]] = tuple(qvel[at_v : at_v + 6])
@@ -406,13 +409,13 @@ def _keyframes(graph: Graph, frames: Mapping[str, LinkFrame], free: Mapping[str,
 
 
 def _start(moving: Sequence[Joint], graph: Graph) -> dict[str, float]:
-    """Returns the coordinates of joints with one coordinate in the pose of the file; of those that follow others what they are then."""
+    """Return the coordinates of single-coordinate joints in the file pose; follower values are consistent."""
     start = {joint.name: float(joint.at_file[0]) for joint in moving if len(joint.at_file) == 1}
     followers = {one.joint: one for one in graph.couplings if one.joint in start and one.other in start}
 
     found: dict[str, float] = {}
     for name in followers:
-        way = {name: None}  # In order, from a follower to the joint that the others follow.
+        way = {name: None}  # In order, from a follower to the driver of the chain.
         at = name
         while at in followers and at not in found and followers[at].other not in way:
             at = followers[at].other

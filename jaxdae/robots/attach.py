@@ -1,4 +1,4 @@
-"""Joints and forces that name links for bodies, with points and directions in the frames of links."""
+"""Joints and forces that name links as bodies, with points and directions in the frames of the links."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from jaxdae.robots.report import LinkFrame
 
 
 def on_bodies(element: Any, frames: Mapping[str, LinkFrame]) -> Any:
-    """Returns a joint or a force that names bodies, from one that may name links and frames.
+    """Return a joint or a force that names bodies, from an element that may name links and frames.
 
-    Points, directions and axes that are given in the frame of a link come to be in that of its body; places in the world stay. Names that
-    are no links stay as well: they are bodies of their own.
+    Points, directions and axes move from the frame of the link to the frame of its body; world positions do
+    not change. Names that are not links are names of bodies and do not change either.
 
     Args:
-        element: of `jaxdae.mechanisms.spatial`.
-        frames: where links are, by name.
+        element: an element of `jaxdae.mechanisms.spatial`.
+        frames: poses of the links in their bodies, by name.
     """
     return dataclasses.replace(element, **changes(element.kinds(), vars(element), frames))
 
 
 def changes(kinds: Mapping[str, Kind], given: Mapping[str, Any], frames: Mapping[str, LinkFrame]) -> dict[str, Any]:
-    """Returns the fields of an element that are others once it names bodies in place of links.
+    """Return the changed fields of an element that names bodies in place of links.
 
     Args:
-        kinds: of its fields, by name.
-        given: the fields, by name; None where they are left out, or missing.
-        frames: where links are, by name.
+        kinds: kinds of its fields, by name.
+        given: the fields, by name; None or missing if left out.
+        frames: poses of the links in their bodies, by name.
     """
     ends = {name: frames.get(given.get(name, "")) for name, kind in kinds.items() if kind.names_body}
     found: dict[str, Any] = {name: end.body for name, end in ends.items() if end is not None}
@@ -41,6 +41,6 @@ def changes(kinds: Mapping[str, Kind], given: Mapping[str, Any], frames: Mapping
             found[name] = kind.moved(value, of.rotation, of.place)
     last = next(reversed(list(ends.values())), None)
     if given.get("body_frame") and last is not None:
-        # Forces and torques that turn with their body are the only vectors without a body of their own in their kind.
+        # Forces and torques that rotate with their body are the only vectors whose kind names no body.
         found |= {name: last.rotation @ np.asarray(given[name], float) for name in ("force", "torque", "direction") if name in given}
     return found

@@ -1,7 +1,8 @@
-"""Loops that a user closes, and the start at which loops are closed.
+"""Loops that the user closes, and the start at which the loops are closed.
 
-In the pose of the file loops may be open, and where joints follow others, or a state `home` is the start, at the start as well. Where they
-are, the start is the nearest pose that closes them (`jaxdae.assembly.initialize`); where there is none, that is a mistake, told in mm.
+In the pose of the file, loops may be open. If joints follow others, or the state `home` is the start, loops
+may be open at the start too. The start is then the nearest pose that closes the loops
+(`jaxdae.assembly.initialize`). If no such pose exists, an error reports the loop gap in mm.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from jaxdae.spelling import brief
 from jaxdae.status import SimulationError
 
 OPEN = 1e-9
-"""By how much loops may be open in the pose of the file, in m and rad, before the start is another one."""
+"""Loop gap in the pose of the file, in m and rad, above which the start is corrected."""
 
 _REACH = 1e3
-"""An opening of so many times the size of a robot is a mistake that no assembly mends."""
+"""Loop gap, relative to the size of the robot, above which assembly is not attempted."""
 
 
 def check_loops(graph: Graph, loops: Sequence[Any]) -> None:
-    """Raises ValueError where loops name links that there are not, are no joints with two ends, or have names that are taken."""
+    """Raise ValueError if loops name unknown links, are not joints with two ends, or have duplicate names."""
     known = [GROUND, *graph.links, *graph.frames]
     taken = {joint.name for joint in graph.joints} | {coupling.name for coupling in graph.couplings}
     for loop in loops:
@@ -60,7 +61,7 @@ def check_loops(graph: Graph, loops: Sequence[Any]) -> None:
 
 
 def in_graph(graph: Graph, loops: Sequence[Any]) -> tuple[Graph, list[Any]]:
-    """Returns the graph with the loops that may be reduced to a plane, and the loops that remain.
+    """Return the graph with the loops that may be reduced to a plane, and the remaining loops.
 
     Args:
         graph: links and joints.
@@ -100,7 +101,7 @@ def _pose(frame: Frame) -> Pose:
 
 
 def open_at_file(description: Description) -> dict[str, float]:
-    """Returns the largest row in m and rad of each joint that closes a loop, at the start poses of the bodies, by name."""
+    """Return the largest residual in m and rad of each loop joint at the body start poses, by name."""
     closing = [joint for joint in description.joints if joint.name in description.loops and joint.rows]
     ends = {end for joint in closing for end in (joint.a, joint.b)}
     frames: dict[str, Any] = {body.name: body.frame() for body in description.bodies if body.name in ends}
@@ -116,16 +117,17 @@ def open_at_file(description: Description) -> dict[str, float]:
 def closed_start(
     source: Source, description: Description, start: Mapping[str, Any], lines: Mapping[str, int], elsewhere: bool
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Returns the start at which all loops are closed, and what to say of it.
+    """Return the start at which all loops are closed, and notes about it.
 
-    Notes loops that cannot be closed as mistakes of the file.
+    Loops that cannot be closed are reported as mistakes of the file.
 
     Args:
         source: the file, for messages.
-        description: of the robot.
-        start: the coordinates from which to begin, by joint.
-        lines: of the joints in the file.
-        elsewhere: whether these may be others than those in the pose of the file, or there are rows beside those of loops.
+        description: description of the robot.
+        start: initial guess of the coordinates, by joint.
+        lines: lines of the joints in the file.
+        elsewhere: whether the initial guess may differ from the pose of the file, or rows other than loop
+            rows exist.
     """
     limit = max(OPEN, 100.0 * float(jnp.finfo(real(0.0).dtype).eps))
     apart = {name: opening for name, opening in open_at_file(description).items() if not opening <= limit}

@@ -22,28 +22,28 @@ _MOST = 3600.0
 _COMMON = (math.pi / 4.0, math.pi / 2.0, math.pi, 2.0 * math.pi)
 _ROUNDED = 1e-3
 _OF_HALF_TURNS = 0.02
-"""The rounding of a number of half turns."""
+"""Tolerance for rounded multiples of half a turn."""
 
 
 def orientation_in_degrees(angles: Iterable[float]) -> bool:
-    """Return whether angles in rad are degrees: multiples of five from ten on, or more than two turns."""
+    """Return whether angles in rad look like degrees: multiples of five from ten on, or over two turns."""
     return any(abs(angle) <= _MOST and (looks_like_degrees(angle) or abs(angle) > _TWO_TURNS) for angle in angles)
 
 
 def limits_in_degrees(limits: Iterable[float]) -> bool:
-    """Return whether limits of a joint in rad are degrees: beyond two turns, except multiples of pi and powers of ten."""
+    """Return whether joint limits in rad look like degrees: over two turns, not a power of ten or k pi."""
     return any(_TWO_TURNS < abs(limit) <= _LARGEST and not _has_no_unit(abs(limit)) for limit in limits)
 
 
 def _has_no_unit(limit: float) -> bool:
-    """Return whether a limit in rad is half turns, or a power of ten that stands for "no limit"."""
+    """Return whether a limit in rad is a multiple of half a turn, or a power of ten for "no limit"."""
     half_turns = limit / math.pi
     is_rounded = (2.0 * limit).is_integer()
     return math.log10(limit).is_integer() or (not is_rounded and abs(half_turns - round(half_turns)) <= _OF_HALF_TURNS)
 
 
 def angles_in_radians(angles: Iterable[float]) -> bool:
-    """Return whether angles in degrees are radians: rounded values of pi / 4, pi / 2, pi or 2 pi."""
+    """Return whether angles in degrees look like radians: rounded values of pi / 4, pi / 2, pi or 2 pi."""
     return any(abs(abs(angle) - common) <= _ROUNDED * common for angle in angles for common in _COMMON)
 
 
@@ -116,7 +116,7 @@ def doubt_mjcf(source: Source, root: Node, hinges: Sequence[Hinge]) -> None:
 
 
 def _numbers(text: str, count: int) -> list[float]:
-    """Return so many numbers, none where the text has something else: MuJoCo reports it."""
+    """Return `count` numbers, or an empty list for other text, which MuJoCo reports."""
     try:
         numbers = [float(word) for word in text.split()]
     except ValueError:

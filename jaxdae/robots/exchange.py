@@ -1,25 +1,26 @@
-"""States in the coordinates of MuJoCo and of Pinocchio.
+"""State conversion to and from the coordinates of MuJoCo and Pinocchio.
 
-Both engines, like joint coordinates here, have one number for a hinge or a slide. They differ from us and from each other in the order of
-coordinates, in quaternions, and above all in the velocity of a free base. Let p be the origin of the base link, R its axes in the world and
-omega its angular velocity in these axes:
+Both engines, like the joint coordinates here, use one number for a hinge or a slide. The conventions differ
+in the order of coordinates, in quaternions, and above all in the velocity of a free base. Let p be the origin
+of the base link, R its axes in the world, and omega its angular velocity in these axes:
 
-                    place     linear velocity     angular velocity      quaternion
+                    position  linear velocity     angular velocity      quaternion
     here, MuJoCo    p         p'                  omega                 wxyz
     Pinocchio       p         R^T p'              omega                 xyzw
 
-Coordinates here may be those of another frame of the body: a body that no joint connects has those of its mass center. Let c and Q be the
-place and the axes of that frame, r the place of p in it, and R_r the axes of the link in it. Then
+The coordinates here may belong to another frame of the body: a body without joints uses the frame of its mass
+center. Let c and Q be the position and the axes of that frame, r the position of p in it, and R_r the axes of
+the link in it. Then
 
     p = c + Q r,    R = Q R_r,    p' = c' + Q (omega_Q x r),    omega = R_r^T omega_Q.
 
-Both engines have a free base at the head, and order joints along the tree. Where the tree branches, MuJoCo goes by the order of bodies in
-the file, with URDF by that of joints, and Pinocchio, with URDF, by the names of joints. Pinocchio has the cosine and sine of a continuous
-joint in place of its angle.
+Both engines place a free base first and order joints along the tree. At branches of the tree, MuJoCo follows
+the order of the bodies in the file, or of the joints for URDF. Pinocchio follows the joint names for URDF.
+Pinocchio stores the cosine and sine of a continuous joint in place of its angle.
 
 References:
     MuJoCo: https://mujoco.readthedocs.io/en/stable/overview.html#floating-objects
-    Pinocchio: the lie groups of JointModelFreeFlyer and JointModelRUB in its documentation.
+    Pinocchio: the Lie groups of JointModelFreeFlyer and JointModelRUB in its documentation.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ from jaxdae.system import State
 
 
 class _Entry(NamedTuple):
-    """What one engine calls a joint: its kind, where it is in q and v here, and the constant numbers of its conversion.
+    """A joint of an engine: its kind, its indices in q and v here, and the constants of the conversion.
 
-    These are a place (3,), of a free link in the frame of the coordinates, and a quaternion: of a free link in that frame, of a ball at
-    zero.
+    The constants are a position (3,), of a free link in the coordinate frame, and a quaternion: of a free
+    link in that frame, or of a ball joint at zero.
     """
 
     kind: str
@@ -59,13 +60,13 @@ class _Entry(NamedTuple):
 
 
 class Engine(NamedTuple):
-    """What sets an engine apart.
+    """The conventions of an engine.
 
     Attributes:
-        name: of the engine.
+        name: name of the engine.
         scalar_first: whether quaternions are wxyz.
-        body_velocity: whether the linear velocity of a base is in the axes of the base.
-        angles_as_pairs: whether a joint that turns without limits has a cosine and a sine.
+        body_velocity: whether the linear velocity of a free base is in the axes of the base.
+        angles_as_pairs: whether a joint that turns without limits stores a cosine and a sine.
     """
 
     name: str
@@ -79,25 +80,26 @@ PINOCCHIO = Engine("Pinocchio", scalar_first=False, body_velocity=True, angles_a
 
 
 def to_mujoco(report: Report, mechanism: Mechanism, state: State) -> tuple[Array, Array]:
-    """Returns qpos (nq,) and qvel (nv,) of MuJoCo, for a model of the same file; arguments and errors as of `from_mujoco`.
+    """Return qpos (nq,) and qvel (nv,) of MuJoCo, for a model of the same file.
 
-    Loops and mimic joints keep their violation, which `jaxdae.state_status(mechanism, state)` reports.
+    Arguments and errors are the same as in `from_mujoco`. The violation of loops and mimic joints is
+    preserved; `jaxdae.state_status(mechanism, state)` reports it.
     """
     return _outward(report, mechanism, state, MUJOCO)
 
 
 def from_mujoco(report: Report, mechanism: Mechanism, qpos: Any, qvel: Any = None) -> State:
-    """Returns the state at t = 0 of a mechanism in joint coordinates.
+    """Return the state at t = 0 of a mechanism in joint coordinates.
 
     Args:
-        report: of the robot.
+        report: report of the robot.
         mechanism: `jm.mechanism(robot.description, jm.Joints())`.
         qpos: (nq,) in m and rad.
         qvel: (nv,) in m/s and rad/s; zero by default.
 
     Raises:
-        TypeError: a mechanism in other coordinates.
-        ValueError: another length, or joints that the engine does not have.
+        TypeError: the mechanism has other coordinates.
+        ValueError: a wrong length, or joints that the engine does not support.
 
     Differentiable.
     """
@@ -105,21 +107,22 @@ def from_mujoco(report: Report, mechanism: Mechanism, qpos: Any, qvel: Any = Non
 
 
 def to_pinocchio(report: Report, mechanism: Mechanism, state: State) -> tuple[Array, Array]:
-    """Returns q and v of Pinocchio, for a model of the same file; arguments and errors as of `from_pinocchio`.
+    """Return q and v of Pinocchio, for a model of the same file.
 
-    A floating base is that of `buildModelFromUrdf(path, JointModelFreeFlyer())`. Loops and mimic joints keep their
-    violation, which `jaxdae.state_status(mechanism, state)` reports.
+    Arguments and errors are the same as in `from_pinocchio`. A floating base corresponds to
+    `buildModelFromUrdf(path, JointModelFreeFlyer())`. The violation of loops and mimic joints is preserved;
+    `jaxdae.state_status(mechanism, state)` reports it.
     """
     return _outward(report, mechanism, state, PINOCCHIO)
 
 
 def from_pinocchio(report: Report, mechanism: Mechanism, q: Any, v: Any = None) -> State:
-    """Returns the state at t = 0 of a mechanism in joint coordinates, from q and v of Pinocchio; arguments as of `from_mujoco`."""
+    """Return the state at t = 0 in joint coordinates, from Pinocchio's q and v; see `from_mujoco`."""
     return _inward(report, mechanism, q, v, PINOCCHIO)
 
 
 def ordered(report: Report, engine: Engine) -> list[Carried]:
-    """Returns how links hang on the tree, in the order of an engine."""
+    """Return the tree entries of the links in the order of an engine."""
     below: dict[str, list[Carried]] = {}
     for one in report.tree:
         below.setdefault(one.parent, []).append(one)
@@ -163,9 +166,9 @@ def _entries(report: Report, mechanism: Mechanism, engine: Engine) -> list[_Entr
 
 
 def _link_in_coordinates(report: Report, mechanism: Mechanism, link: str) -> tuple[Any, Any]:
-    """Returns place and quaternion of a free link in the frame whose pose its coordinates are."""
+    """Return the position and quaternion of a free link in its coordinate frame."""
     own, tree = report.frames[link], mechanism.coordinates
-    if not isinstance(tree, TreeCoordinates):  # Those of a body by itself are absolute ones.
+    if not isinstance(tree, TreeCoordinates):  # A single body has absolute coordinates.
         return own.place, matrix_quaternion(own.rotation)
     number = mechanism.body_names.index(own.body)
     held = Frame(*(entry[number] for entry in tree.held))

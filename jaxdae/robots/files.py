@@ -1,7 +1,7 @@
-"""Which other files a robot file may name: those in its own folder and in folders that the caller gives.
+"""Access to referenced files: a robot file may name files in its own folder and in folders of the caller.
 
-`package://name/...` and `model://name/...` are looked up in the given packages, then beside the file. What leads out of these folders, by
-dots or by links, is not read.
+`package://name/...` and `model://name/...` are resolved in the given packages, then next to the file. Paths
+that leave these folders, through dots or links, are rejected.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _SCHEMES = ("package://", "model://")
 
 @dataclasses.dataclass(frozen=True)
 class Folders:
-    """Where files may be read.
+    """The folders in which files may be read.
 
     Attributes:
-        home: the folder of the robot file.
+        home: folder of the robot file.
         packages: folders by the names of packages or models.
     """
 
@@ -30,11 +30,11 @@ class Folders:
     packages: Mapping[str, pathlib.Path] = dataclasses.field(default_factory=dict)
 
     def found(self, uri: str, beside: pathlib.Path) -> pathlib.Path | str:
-        """Returns the path that a text of a file names, or why there is none.
+        """Return the path that a file reference names, or the reason why it is rejected.
 
         Args:
-            uri: a path, or one with `package://`, `model://` or `file://`.
-            beside: the folder of the file that names it.
+            uri: a path, or a URI with `package://`, `model://` or `file://`.
+            beside: folder of the file that contains the reference.
         """
         if "\0" in uri or not uri.strip():
             return f"{brief(uri)} is no path"
@@ -54,9 +54,9 @@ class Folders:
         return f"the package or model {brief(name)} was not found: give its folder as packages={{{brief(name)}: ...}}"
 
     def _inside(self, path: pathlib.Path) -> pathlib.Path | str:
-        """Returns a path in one of the folders, links followed; in words why it is not."""
+        """Return the resolved path if it is in an allowed folder, else the reason in words."""
         shown = shorten(str(path), 300)
-        if len(path.parts) > _MOST_PARTS:  # A link is looked up for each part.
+        if len(path.parts) > _MOST_PARTS:  # Each part costs a link lookup.
             return f"{shown} is no path: it has {len(path.parts)} parts; the limit is {_MOST_PARTS}"
         try:
             real = pathlib.Path(os.path.realpath(path))

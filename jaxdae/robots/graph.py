@@ -1,7 +1,7 @@
-"""Robots as graphs of links and joints, whatever file they come from.
+"""Robots as graphs of links and joints, independent of the file format.
 
-All links have a pose in the world: that of the file, where joints have the coordinates `at_file`. A joint has a frame of its own in both
-of its links, with the axes that its type has in `jaxdae.mechanisms.spatial`.
+All links have a pose in the world: the pose of the file, where joints have the coordinates `at_file`. A joint
+has its own frame in each of its two links, with the axes of its type in `jaxdae.mechanisms.spatial`.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ HERE = Pose(np.eye(3), np.zeros(3))
 
 
 def roll_pitch_yaw(roll: float, pitch: float, yaw: float) -> np.ndarray:
-    """Returns Rz(yaw) Ry(pitch) Rx(roll), as URDF and SDF have it."""
+    """Return Rz(yaw) Ry(pitch) Rx(roll), the convention of URDF and SDF."""
     return turn(np.eye(3)[2], yaw) @ turn(np.eye(3)[1], pitch) @ turn(np.eye(3)[0], roll)
 
 
 def quaternion_matrix(wxyz: np.ndarray) -> np.ndarray:
-    """Returns the rotation (3, 3) of a quaternion of any length but zero."""
+    """Return the rotation matrix (3, 3) of a nonzero quaternion of any length."""
     w, *xyz = wxyz / np.linalg.norm(wxyz)
     cross = cross_matrix(np.asarray(xyz))
     return np.eye(3) + 2.0 * w * cross + 2.0 * cross @ cross
 
 
 def matrix_quaternion(matrix: np.ndarray) -> np.ndarray:
-    """Returns the unit quaternion wxyz with w >= 0 of a rotation (3, 3): the row of q q^T with the largest diagonal, as a unit vector."""
+    """Return the unit quaternion wxyz, w >= 0, of a rotation (3, 3), by the q q^T row of largest diagonal."""
     (xx, xy, xz), (yx, yy, yz), (zx, zy, zz) = matrix
     rows = np.asarray(
         [
@@ -47,7 +47,7 @@ def matrix_quaternion(matrix: np.ndarray) -> np.ndarray:
 
 
 def axes_with_z(axis: np.ndarray) -> np.ndarray:
-    """Returns axes as columns (3, 3) with z along a direction."""
+    """Return axes as columns (3, 3), with z along a direction."""
     z = axis / np.linalg.norm(axis)
     away = np.eye(3)[np.argmin(np.abs(z))]
     x = away - (away @ z) * z
@@ -60,13 +60,13 @@ class Link:
     """A rigid link.
 
     Attributes:
-        name: unique.
-        line: in its file.
-        pose: in the world, in the pose of the file.
+        name: unique name.
+        line: line in its file.
+        pose: world pose in the pose of the file.
         mass: in kg; zero for a frame without a body.
-        center: of mass (3,) in the axes of the link, in m.
-        inertia: about the mass center in the axes of the link (3, 3), in kg m^2.
-        lifted: the part of its weight that something else carries, 0 for none of it.
+        center: mass center (3,) in the axes of the link, in m.
+        inertia: inertia about the mass center in the axes of the link (3, 3), in kg m^2.
+        lifted: fraction of its weight that is compensated, 0 for none.
     """
 
     name: str
@@ -83,18 +83,19 @@ class Joint:
     """A joint between two links.
 
     Attributes:
-        name: unique.
-        line: in its file.
-        kind: the type in `jaxdae.mechanisms.spatial`, `Weld` for none of motion.
-        parent: the name of a link or "ground".
-        child: the name of a link or "ground".
-        in_parent: the frame of the joint in the parent.
-        in_child: the frame of the joint in the child, which coincides with that in the parent where all coordinates are zero.
-        numbers: further fields of the type: damping, lead and the like.
-        limits: of the coordinate and of its rate and effort, by name.
-        at_file: the coordinates in the pose of the file; none for balls.
-        closes: whether the file says that it closes a loop, where other joints carry both links.
-        wraps: whether it turns without limits, for engines that have two numbers for such an angle.
+        name: unique name.
+        line: line in its file.
+        kind: type in `jaxdae.mechanisms.spatial`; `Weld` for a fixed joint.
+        parent: name of a link or "ground".
+        child: name of a link or "ground".
+        in_parent: frame of the joint in the parent.
+        in_child: frame of the joint in the child, which coincides with the frame in the parent if all
+            coordinates are zero.
+        numbers: other fields of the type, such as damping and lead.
+        limits: limits of the coordinate, its rate and its effort, by name.
+        at_file: coordinates in the pose of the file; empty for balls.
+        closes: whether the file declares it a loop joint between links that other joints carry.
+        wraps: whether it turns without limits, for engines that use two numbers for such an angle.
     """
 
     name: str
@@ -112,7 +113,7 @@ class Joint:
 
 
 def joint_at(name: str, line: int, kind: Any, ends: tuple[str, str], links: Mapping[str, Link], frame: Pose, **options: Any) -> Joint:
-    """Returns a joint whose frames coincide in the pose of the file, at a frame in the world."""
+    """Return a joint whose frames coincide with a world frame in the pose of the file."""
     in_parent, in_child = (frame.seen_from(HERE if end == GROUND else links[end].pose) for end in ends)
     joint = Joint(name, line, kind, *ends, in_parent, in_child, at_file=(0.0,) * len(kind.coordinates))
     return dataclasses.replace(joint, **options)
@@ -120,16 +121,16 @@ def joint_at(name: str, line: int, kind: Any, ends: tuple[str, str], links: Mapp
 
 @dataclasses.dataclass(frozen=True)
 class Coupling:
-    """The coordinate of a joint is a polynomial of that of another one.
+    """A coordinate of a joint that is a polynomial of the coordinate of another joint.
 
     Attributes:
-        name: unique.
-        line: in its file.
-        joint: the joint that follows.
-        other: the joint that is followed.
+        name: unique name.
+        line: line in its file.
+        joint: the follower joint.
+        other: the driver joint.
         coefficients: c0, c1, ...
-        reference: what is taken from the coordinate before.
-        other_reference: what is taken from the coordinate of the other joint before.
+        reference: offset that is subtracted from the coordinate of the follower.
+        other_reference: offset that is subtracted from the coordinate of the driver.
     """
 
     name: str
@@ -142,7 +143,7 @@ class Coupling:
 
 
 class Ignored(NamedTuple):
-    """What a file has that nothing here uses: the element, the line where it is first, and how often it is there."""
+    """An unused item of a file: the element, its first line, and its number of occurrences."""
 
     what: str
     line: int
@@ -153,8 +154,8 @@ class Keyframe(NamedTuple):
     """A named state of a file.
 
     Attributes:
-        positions: by the names of joints and free links, as `joint_state` takes them.
-        rates: the same of velocities.
+        positions: positions by the names of joints and free links, in the form of `joint_state`.
+        rates: velocities by the same names.
         controls: the inputs.
     """
 
@@ -165,23 +166,24 @@ class Keyframe(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Graph:
-    """A robot as its file has it.
+    """A robot as its file defines it.
 
     Attributes:
-        name: of the robot.
-        links: by name, in the order of the file.
-        joints: in the order of the file.
-        couplings: between coordinates of joints.
-        forces: elements of `jaxdae.mechanisms.spatial` that name links for bodies, with points and directions in the frames of links.
-        frames: named frames that are no links: the link and the pose in it.
-        gravity: (3,) in m/s^2, None where the file does not say.
-        ignored: what was not used.
-        notes: what else a user should know.
+        name: name of the robot.
+        links: links by name, in the order of the file.
+        joints: joints in the order of the file.
+        couplings: couplings between joint coordinates.
+        forces: elements of `jaxdae.mechanisms.spatial` that name links as bodies, with points and directions
+            in the frames of the links.
+        frames: named frames other than links: the link and the pose in it.
+        gravity: (3,) in m/s^2, or None if the file does not define it.
+        ignored: unused items.
+        notes: other notes for the user.
         keyframes: named states, in the coordinates of the file (qpos, qvel).
-        controls: the names of the inputs.
-        rows: further joints of `jaxdae.mechanisms.spatial` that name joints, such as prescribed motions.
-        afloat: links that move freely by the file, whatever the base.
-        floating: what acts on the velocities of free links, by link: fields of `Free`.
+        controls: names of the inputs.
+        rows: additional joints of `jaxdae.mechanisms.spatial` that name joints, such as prescribed motions.
+        afloat: links that are free in the file, regardless of the base.
+        floating: forces on the velocities of free links, by link: fields of `Free`.
     """
 
     name: str
@@ -201,7 +203,7 @@ class Graph:
 
 
 class Branch(NamedTuple):
-    """How a link hangs on the tree: the link that carries it, the joint between them, and whether it leads from the child to the parent."""
+    """A branch of the tree: parent link, child link, joint, and whether it leads from child to parent."""
 
     parent: str
     child: str
@@ -213,9 +215,9 @@ class Tree(NamedTuple):
     """A spanning tree of links.
 
     Attributes:
-        branches: carriers before what they carry.
-        loops: the joints that are no branches.
-        free: the links that no joint connects to the ground, first ones of their trees.
+        branches: branches, parents before children.
+        loops: joints outside the tree.
+        free: root links of the trees without a joint to the ground.
     """
 
     branches: tuple[Branch, ...]
@@ -224,12 +226,12 @@ class Tree(NamedTuple):
 
 
 def spanning(links: Sequence[str], joints: Sequence[Joint], cut: Sequence[str] = ()) -> Tree:
-    """Returns the tree that grows breadth-first from the ground and then from each link that was not reached, in the order of the file.
+    """Return the breadth-first tree from the ground, then from each unreached link in the order of the file.
 
     Args:
-        links: names.
-        joints: all joints; those that close loops by the file are no branches.
-        cut: names of joints that are no branches either.
+        links: names of the links.
+        joints: all joints. Joints that the file declares as loop joints are not branches.
+        cut: names of other joints that are not branches.
     """
     around: dict[str, list[Joint]] = {name: [] for name in (GROUND, *links)}
     for joint in joints:

@@ -1,6 +1,6 @@
-"""The motions that the joints of a robot give their links.
+"""The motions of links about the axes of robot joints.
 
-What they move has to resist: see `jaxdae.mechanisms.coordinates.resistance`.
+The moved inertia must resist each motion; see `jaxdae.mechanisms.coordinates.resistance`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from jaxdae.robots.graph import Pose, turn
 
 
 def columns(steps: Sequence[Any], at: Pose, values: Any) -> tuple[np.ndarray, Pose]:
-    """Returns the motions (6, k) of the links of a joint about the origin, and the frame behind them.
+    """Return the motions (6, k) of the child link of a joint about the origin, and the frame after the joint.
 
     Args:
-        steps: of the joint.
-        at: its frame in what carries it, in the world.
-        values: one number a step, used for axes.
+        steps: motion steps of the joint.
+        at: joint frame in the parent link, in world coordinates.
+        values: one number per step, used for axes.
     """
     found = []
     for step, value in zip(steps, values, strict=True):

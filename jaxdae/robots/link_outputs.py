@@ -1,8 +1,9 @@
-"""Links and the mass center as outputs of feedback laws, by name: y(q) for `jaxdae.control`, `jaxdae.tuning` and plots.
+"""Links and the mass center as feedback outputs: y(q) for `jaxdae.control`, `jaxdae.tuning` and plots.
 
-The place of a point of a link is c + R p, with the place c and the rotation R of the body that the link is a part of, and p in the frame
-of that body; see `jaxdae.robots.quantities`, also for the warning at coordinates that violate the
-constraints. Rates, Jacobians and what accelerations leave follow by autodiff, as for all outputs.
+The position of a point of a link is c + R p, with the position c and the rotation R of the body that contains
+the link, and p in the frame of that body. See `jaxdae.robots.quantities`, which also describes the warning at
+coordinates that violate the constraints. Rates, Jacobians and bias accelerations follow by autodiff, as for
+all outputs.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from jaxdae.typing import Coordinates, Leaf
 
 @pytree
 class LinkPlace:
-    """y = the place of a point of a link in the world (3,), in m.
+    """y = the world position of a point of a link (3,), in m.
 
     Attributes:
-        mechanism: in joint or in absolute coordinates.
-        body: number of the body that the link is a part of (static).
+        mechanism: mechanism in joint or absolute coordinates.
+        body: index of the body that contains the link (static).
         point: (3,) in the frame of the body, in m.
     """
 
@@ -40,12 +41,12 @@ class LinkPlace:
 
     @classmethod
     def named(cls, report: Report, mechanism: Mechanism, name: str, point: Any = (0.0, 0.0, 0.0)) -> LinkPlace:
-        """Returns the output by the name of a link, a frame or a site.
+        """Return the output for the name of a link, a frame or a site.
 
         Args:
-            report: of the robot.
-            mechanism: of its description.
-            name: of the link.
+            report: report of the robot.
+            mechanism: mechanism of its description.
+            name: name of the link, frame or site.
             point: (3,) in the axes of the link, from its origin, in m.
 
         Raises:
@@ -58,7 +59,7 @@ class LinkPlace:
         return cls(mechanism, mechanism.body_names.index(frame.body), jnp.asarray(place, mechanism.dtype))
 
     def __call__(self, q: Coordinates) -> Array:
-        """Returns y (3,)."""
+        """Return y (3,)."""
         body = jax.tree.map(lambda entry: entry[self.body], self.mechanism.frames(q))
         place = body.point(self.point).array()
         report_coordinates("LinkPlace", self.mechanism, q, place)
@@ -70,11 +71,11 @@ class CenterOfMass:
     """y = the mass center of all bodies (3,), in m.
 
     Attributes:
-        mechanism: in joint or in absolute coordinates.
+        mechanism: mechanism in joint or absolute coordinates.
     """
 
     mechanism: Mechanism
 
     def __call__(self, q: Coordinates) -> Array:
-        """Returns y (3,)."""
+        """Return y (3,)."""
         return center_of_mass(self.mechanism, q)

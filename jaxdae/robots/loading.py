@@ -1,4 +1,4 @@
-"""Any robot file by its ending, and states by the names of joints."""
+"""Loading of robot files by file extension."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from jaxdae.spelling import brief, join_first
 
 _BASES = (None, "fixed", "floating")
 PICTURES = ("visual", "collision", "material", "geom", "mesh", "texture", "camera", "light")
-"""Elements that are pictures or surfaces: `strict` does not mind them."""
+"""Elements for rendering and contact geometry, which `strict` ignores."""
 
 
 def load(
@@ -38,30 +38,35 @@ def load(
     gravity: Any = None,
     packages: Mapping[str, str | os.PathLike[str]] | None = None,
 ) -> Robot:
-    """Returns the robot of a file: (description, start, report).
+    """Return the robot of a file: (description, start, report).
 
-    The description is that of a hand-written mechanism: `jm.mechanism(description, jm.Joints())`. Joints have the names of the file, bodies
-    those of links; links that are welded together are one body. In the pose of the file the links are where it puts them, the root link
-    of a URDF at the origin of the world. Joints beyond the spanning tree close loops (`description.loops`).
+    `jm.mechanism(description, jm.Joints())` builds the mechanism, as for a hand-written description. Joints
+    have their names in the file, and bodies have link names. Links that are welded together form one body.
+    The pose of the file is preserved; the root link of a URDF is at the origin of the world. Joints outside
+    the spanning tree close loops (`description.loops`).
 
     Args:
         path: a file that ends in ".urdf", ".sdf" or, with the extra `robots`, ".xml" or ".mjcf".
-        base: "fixed" where the root link stands, "floating" where it is a free body; by default "fixed" for URDF, which does not say, and
-            what the file says for the others.
-        loops: what closes loops: joints of `jaxdae.mechanisms.spatial` that name links, with points and axes in the frames of links or, as
-            `at`, in the world in the pose of the file; and names of joints of the file that shall close loops rather than carry links.
-        strict: whether elements of the file that are not used are an error; they are in `report.ignored` otherwise. Pictures of links
-            (`visual`, `collision`, `material`, `geom`, ...) never are.
-        gravity: (3,) in m/s^2; by default that of the file, or (0, 0, -9.81) where it does not say.
-        packages: folders by the names in `package://` and `model://`; no files are read but those there and in the folder of the file.
+        base: "fixed" for a fixed root link, "floating" for a free root link. The default is "fixed" for URDF,
+            which does not define it, and the definition of the file for other formats.
+        loops: loop joints of `jaxdae.mechanisms.spatial` that name links, with points and axes in the frames
+            of links or, as `at`, in the world in the pose of the file; and names of joints in the file that
+            close loops instead of carrying links.
+        strict: whether unused elements of the file are an error; otherwise `report.ignored` lists them.
+            Visual elements (`visual`, `collision`, `material`, `geom`, ...) are never an error.
+        gravity: (3,) in m/s^2; by default the gravity of the file, or (0, 0, -9.81) if the file does not
+            define it.
+        packages: folders by the names in `package://` and `model://`. Only files in these folders and in the
+            folder of the file are read.
 
     Warns:
-        DescriptionWarning: angles that are most likely degrees where the format has radians, or the opposite.
+        DescriptionWarning: angles that are probably in degrees where the format uses radians, or the
+            opposite.
 
     Raises:
-        RobotFileError: a ValueError that lists everything that is wrong with the file, each with its line.
-        ModuleNotFoundError: MJCF without the extra `robots`.
-        ValueError: another ending, another base, or loops that name no links.
+        RobotFileError: a ValueError that lists all mistakes in the file, each with its line.
+        ModuleNotFoundError: an MJCF file without the extra `robots`.
+        ValueError: another file extension, another base, or loops with unknown links.
     """
     path = pathlib.Path(path)
     if path.suffix not in ENDINGS:
@@ -101,7 +106,7 @@ def load(
 
 
 def _is_beyond(value: Any, limits: Mapping[str, float]) -> bool:
-    """Returns whether a joint with one coordinate stands beyond its limits, by more than what files round."""
+    """Return whether the value of a single-coordinate joint exceeds its limits by more than file rounding."""
     lower, upper = limits.get("lower", -math.inf), limits.get("upper", math.inf)
     return isinstance(value, float) and lower < upper and not lower - 1e-6 <= value <= upper + 1e-6
 
@@ -111,7 +116,7 @@ def _urdf(path: pathlib.Path, folders: Folders) -> tuple[Source, Graph]:
 
 
 def _mjcf(path: pathlib.Path, folders: Folders) -> tuple[Source, Graph]:
-    # MuJoCo is imported where it is needed only.
+    # Import MuJoCo only if needed.
     from jaxdae.robots.mjcf import read_mjcf
 
     return read_mjcf(path, folders)
@@ -119,4 +124,4 @@ def _mjcf(path: pathlib.Path, folders: Folders) -> tuple[Source, Graph]:
 
 _READERS = {".urdf": _urdf, ".sdf": read_sdf, ".xml": _mjcf, ".mjcf": _mjcf}
 ENDINGS = tuple(_READERS)
-"""The endings of robot files."""
+"""The file extensions of robot files."""

@@ -1,12 +1,14 @@
 """Robots from MJCF, the format of MuJoCo, read by MuJoCo's own compiler (extra `robots`).
 
-Defaults, included files, orientations, units and inertias of geoms are what the compiler makes of them; here compiled arrays become links
-and joints. Bodies are links. Several joints of one body act in sequence, each in the body as those before it have turned it: links without
-mass between them. Coordinates are those of MuJoCo: with q = `ref` a body is where the file puts it, and springs pull to `springref`.
+The compiler resolves defaults, included files, orientations, units and inertias of geoms. This module
+converts the compiled arrays to links and joints. Bodies become links. Several joints of one body act in
+sequence, each in the body as the previous joints have moved it, with massless links between them. Coordinates
+match MuJoCo: at q = `ref` a body is at its position in the file, and springs pull to `springref`.
 
-Equalities close loops: `connect` a ball between the two anchors, `weld` a weld, `joint` and `tendon` a polynomial. They hold to
-round-off; `solref` and `solimp` say how soft they are in MuJoCo and are not used. Dry friction (`frictionloss`) is smooth here, see
-`docs/space.md`. Fixed tendons are weighted sums of coordinates (`jaxdae.robots.mjcf_tendons`).
+Equalities close loops: `connect` becomes a ball between the two anchors, `weld` a weld, `joint` and `tendon`
+a polynomial. They hold to round-off. `solref` and `solimp`, which define their softness in MuJoCo, are not
+used. Dry friction (`frictionloss`) is smooth here; see `docs/space.md`. Fixed tendons are weighted sums of
+coordinates (`jaxdae.robots.mjcf_tendons`).
 
 References:
     https://mujoco.readthedocs.io/en/stable/XMLreference.html and computation/index.html
@@ -50,13 +52,13 @@ _NUMBERS = (
         "key_ctrl",
     ),
 )
-"""The compiled arrays that are read."""
+"""The compiled arrays that are checked for finite numbers."""
 
 _SINGULAR = {"meshes": "mesh", "flexes": "flex", "lights": "light"}
 
 
 def read_mjcf(path: pathlib.Path, folders: Folders) -> tuple[Source, Graph]:
-    """Returns an MJCF file and the graph in it; see `jaxdae.robots.load`.
+    """Return an MJCF file and the graph in it; see `jaxdae.robots.load`.
 
     Raises:
         ModuleNotFoundError: MuJoCo is not installed.
@@ -82,7 +84,7 @@ def read_mjcf(path: pathlib.Path, folders: Folders) -> tuple[Source, Graph]:
 
 
 def _check_numbers(source: Source, model: Any) -> None:
-    """Raises where a compiled model has numbers that are none; the compiler lets them pass."""
+    """Raise if a compiled model contains non-finite numbers, which the compiler accepts."""
     for name in _NUMBERS:
         if not np.all(np.isfinite(getattr(model, name))):
             source.wrong(0, f"the compiled model has numbers in {name} that are not finite: look for nan and inf in the file")
@@ -90,7 +92,7 @@ def _check_numbers(source: Source, model: Any) -> None:
 
 
 def _switch_off(mujoco: Any, model: Any) -> None:
-    """Takes out of a compiled model what `<option><flag>` disables, and of actuators also `actuatorgroupdisable` (see `actuators`)."""
+    """Zero what `<option><flag>` disables; `actuators` handles actuators, with `actuatorgroupdisable`."""
     bits, flags = mujoco.mjtDisableBit, int(model.opt.disableflags)
 
     def disabled(*names: str) -> bool:
@@ -110,7 +112,7 @@ def _switch_off(mujoco: Any, model: Any) -> None:
 
 
 class _Reading:
-    """A compiled model while it becomes a graph; `first` are the lines of the file in which elements are first, by their tags."""
+    """Conversion of a compiled model to a graph; `first` maps a tag to the line of its first element."""
 
     def __init__(
         self, mujoco: Any, spec: Any, model: Any, source: Source, first: Mapping[str, int], removed: Mapping[str, list[int]]
@@ -131,7 +133,7 @@ class _Reading:
         self.floating: dict[str, dict[str, float]] = {}
 
     def _names(self, kind: str, count: int, taken: list[str]) -> list[str]:
-        """Returns unique names of objects; those without a name get a number."""
+        """Return unique names of objects; unnamed objects get a number."""
         of = getattr(self.mujoco.mjtObj, f"mjOBJ_{kind.upper()}")
         given = [self.mujoco.mj_id2name(self.model, of, k) for k in range(count)]
         names = list(taken) if kind == "body" else []
@@ -150,13 +152,13 @@ class _Reading:
         return lines[number] if number < len(lines) else 0
 
     def _line(self, item: Any, tags: Sequence[str] = ()) -> int:
-        """Returns the line of an object; where the compiler does not know, that of the first of these elements, or of what is included."""
+        """Return the line of an object; if unknown, the first line of an element in `tags` or an include."""
         found = re.search(r"line (\d+)", getattr(item, "info", "") or "")
         known = (int(found.group(1)) if found else 0, *(self.first.get(tag, 0) for tag in (*tags, "include")))
         return next((line for line in known if line), 0)
 
     def hinges(self) -> list[Hinge]:
-        """Return the hinges of the model, with the angles of each."""
+        """Return the hinges of the model with their angles."""
         model, places = self.model, self.model.jnt_qposadr
         following = np.flatnonzero((model.eq_type == self.mujoco.mjtEq.mjEQ_JOINT) & (model.eq_active0 != 0))
         return [
@@ -173,7 +175,7 @@ class _Reading:
         ]
 
     def graph(self, path: pathlib.Path, missing: list[str], doubts: list[str]) -> Graph:
-        """Returns the graph."""
+        """Return the graph."""
         model = self.model
         for body in range(1, model.nbody):
             self._body(body)
@@ -226,7 +228,7 @@ class _Reading:
         )
 
     def _body(self, k: int) -> None:
-        """Adds a body with its joints."""
+        """Add a body with its joints."""
         model, name = self.model, self.bodies[k]
         parent = int(model.body_parentid[k])
         pose = self.poses[parent].then(Pose(quaternion_matrix(model.body_quat[k]), np.array(model.body_pos[k])))
@@ -258,13 +260,13 @@ class _Reading:
             above = carried.name
 
     def _between(self, name: str) -> str:
-        """Returns a name that no body has."""
+        """Return a name that no body or link has."""
         while name in self.bodies or name in self.links:
             name += "_"
         return name
 
     def _chain(self, number: int) -> tuple[str, str]:
-        """Returns the links that a joint connects."""
+        """Return the two links that a joint connects."""
         name = self.joints[number]
         found = next((one for one in self.made if one.name == name), None)
         if found is None:
@@ -272,7 +274,7 @@ class _Reading:
         return found.parent, found.child
 
     def _joint(self, k: int, parent: str, child: str, parent_pose: Pose, pose: Pose) -> None:
-        """Adds a joint between a link and one that has the pose of its body."""
+        """Add a joint between the parent link and the child link, which has the pose of its body."""
         kind, kinds = int(self.model.jnt_type[k]), self.mujoco.mjtJoint
         self._leave_out(k)
         if kind == kinds.mjJNT_FREE:
@@ -283,7 +285,7 @@ class _Reading:
             self._single(k, parent, child, parent_pose, pose)
 
     def _leave_out(self, k: int) -> None:
-        """Says what of a joint has no counterpart here; older versions of MuJoCo lack some of the tables."""
+        """Record unsupported properties of a joint; older versions of MuJoCo lack some of the tables."""
         model, line, dof = self.model, self._at("joints", k), int(self.model.jnt_dofadr[k])
         for table, number, what in (
             ("dof_dampingpoly", dof, "damping polynomial"),
@@ -299,13 +301,13 @@ class _Reading:
             self.unused.append(("actuatorgravcomp without actuators, with which MuJoCo carries nothing", line))
 
     def _resistance(self, k: int) -> dict[str, float]:
-        """Returns damping, friction and armature of a joint."""
+        """Return the damping, friction and armature of a joint."""
         model, dof = self.model, int(self.model.jnt_dofadr[k])
         tables = {"damping": model.dof_damping, "friction": model.dof_frictionloss, "armature": model.dof_armature}
         return {name: float(table[dof]) for name, table in tables.items()}
 
     def _free(self, k: int, child: str) -> None:
-        """Notes that a link moves freely, and adds what slows it."""
+        """Record that a link moves freely, and add its damping."""
         name, resistance = self.joints[k], self._resistance(k)
         damping = resistance.pop("damping")
         if damping:
@@ -316,13 +318,13 @@ class _Reading:
         self.floating[child] = {key: value for key, value in resistance.items() if value}
 
     def _ball(self, k: int, parent: str, child: str, parent_pose: Pose, pose: Pose) -> None:
-        """Adds a ball, with damper and spring as elements of their own."""
+        """Add a ball joint, with damper and spring as separate elements."""
         name, resistance, stiffness = self.joints[k], self._resistance(k), float(self.model.jnt_stiffness[k])
         damping = resistance.pop("damping")
         if damping:
             self.forces.append(js.RotationalDamper(f"{name} damping", parent, child, damping))
         if stiffness:
-            # Without force in the pose of the file, wherever the start is.
+            # The force is zero in the pose of the file, for any start.
             axes = pose.seen_from(parent_pose).rotation, np.eye(3)
             self.forces.append(js.RotationalSpring(f"{name} stiffness", parent, child, *axes, stiffness=stiffness))
         at = pose.then(Pose(np.eye(3), np.array(self.model.jnt_pos[k])))
@@ -331,7 +333,7 @@ class _Reading:
         self.made.append(Joint(name, self._at("joints", k), js.Ball, *ends, acting))
 
     def _single(self, k: int, parent: str, child: str, parent_pose: Pose, pose: Pose) -> None:
-        """Adds a hinge or a slide."""
+        """Add a hinge or a slide."""
         model, turns, address = self.model, int(self.model.jnt_type[k]) == self.mujoco.mjtJoint.mjJNT_HINGE, int(self.model.jnt_qposadr[k])
         reference, z = float(model.qpos0[address]), np.eye(3)[2]
         in_a = pose.then(Pose(axes_with_z(np.array(model.jnt_axis[k])), np.array(model.jnt_pos[k])))
@@ -346,7 +348,7 @@ class _Reading:
         self.made.append(Joint(self.joints[k], self._at("joints", k), kind, *ends, numbers, limits, (reference,)))
 
     def _equalities(self) -> tuple[list[Coupling], list[Any]]:
-        """Returns relations between joints and joints that are held; adds the joints that close loops."""
+        """Return relations between joints and fixed joint coordinates, and add the loop joints."""
         model, kinds = self.model, self.mujoco.mjtEq
         couplings, rows = [], []
         for k in range(model.neq):
@@ -356,9 +358,9 @@ class _Reading:
                 self.unused.append(("equality with active=false", line))
             elif kind in (kinds.mjEQ_CONNECT, kinds.mjEQ_WELD):
                 ends, (a, b) = self._equal_frames(k, first, second, data, kind == kinds.mjEQ_WELD)
-                # A weld whose rotations weigh nothing (torquescale="0") holds points only.
+                # A weld without rotational weight (torquescale="0") constrains points only.
                 held = js.Weld if kind == kinds.mjEQ_WELD and data[10] != 0.0 else js.Ball
-                # The row of a connect is the point on the first body less that on the second.
+                # The residual of a connect is the point on the first body minus the point on the second body.
                 made = Joint(name, line, held, ends[1], ends[0], b, a, closes=True)
                 self.made.append(made)
             elif kind == kinds.mjEQ_JOINT:
@@ -376,7 +378,7 @@ class _Reading:
         return couplings, rows
 
     def _equal_frames(self, k: int, first: int, second: int, data: np.ndarray, weld: bool) -> tuple[tuple[str, str], tuple[Pose, Pose]]:
-        """Returns the links of an equality and the frames in them that coincide."""
+        """Return the links of an equality and the coinciding frames in them."""
         model = self.model
         if int(model.eq_objtype[k]) == self.mujoco.mjtObj.mjOBJ_SITE:
             ends = tuple(self.bodies[model.site_bodyid[site]] for site in (first, second))
@@ -388,7 +390,7 @@ class _Reading:
         return ends, (Pose(np.eye(3), data[0:3]), Pose(np.eye(3), data[3:6]))
 
     def _shaped(self) -> list[tuple[int, str]]:
-        """Returns lines and names of the bodies that have their inertia from geoms."""
+        """Return the lines and names of bodies whose inertia comes from geoms."""
         always = int(self.spec.compiler.inertiafromgeom) == 1
         bodies = [body for body in self.spec.bodies if body.id > 0 and len(body.geoms) and (always or not body.explicitinertial)]
         return [(self._line(body), self.bodies[body.id]) for body in bodies if self.model.body_mass[body.id] > 0.0]

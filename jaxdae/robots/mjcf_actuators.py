@@ -1,12 +1,13 @@
-"""The actuators of MJCF as forces with inputs.
+"""MJCF actuators as forces with inputs.
 
-With the length L = gear q and the rate V = gear q' of what it moves, an actuator makes the force
+Let L = gear q be the length and V = gear q' the rate of the transmission. An actuator applies the force
 
-    F = clip((g0 + g1 L + g2 V) clip(u) + b0 + b1 L + b2 V),      gear F along the coordinate,
+    F = clip((g0 + g1 L + g2 V) clip(u) + b0 + b1 L + b2 V),      gear F along the coordinate.
 
-which `Actuator` of `jaxdae.mechanisms.spatial` is: motors, position and velocity servos, general ones with affine gain and bias. Those on
-balls, free bodies and sites are wrenches along their gear, without feedback. On a fixed tendon L and V are its length and rate times the
-gear. Input k is control k of MuJoCo.
+This is the `Actuator` of `jaxdae.mechanisms.spatial`: motors, position and velocity servos, and general
+actuators with affine gain and bias. Actuators on balls, free bodies and sites are wrenches along their gear,
+without feedback. On a fixed tendon, L and V are its length and rate times the gear. Input k is control k of
+MuJoCo.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from jaxdae.mechanisms import GROUND
 from jaxdae.robots.graph import quaternion_matrix
 
 _UNREAD = ("actuator_damping", "actuator_dampingpoly", "actuator_armature", "actuator_delay")
-"""Tables of a model that have no counterpart here; older versions of MuJoCo lack some of them."""
+"""Unsupported tables of a model; older versions of MuJoCo lack some of them."""
 
 
 def actuators(
@@ -34,16 +35,16 @@ def actuators(
     ends: Callable[[int], tuple[str, str]],
     tendons: Mapping[int, tuple[tuple[str, ...], tuple[float, ...]]],
 ) -> tuple[list[Any], list[tuple[str, int]]]:
-    """Returns the forces of all actuators, and what was left out with the numbers of the actuators.
+    """Return the forces of all actuators, and the unsupported properties with the indices of their actuators.
 
     Args:
         mujoco: the module.
-        model: compiled.
-        names: of the actuators.
-        joints: the names of joints.
-        bodies: the names of bodies.
-        ends: returns the links that a joint connects, by its number.
-        tendons: the joints and their coefficients of fixed tendons, by their numbers.
+        model: compiled model.
+        names: names of the actuators.
+        joints: names of the joints.
+        bodies: names of the bodies.
+        ends: function that returns the links that a joint connects, by joint index.
+        tendons: joints and coefficients of the fixed tendons, by tendon index.
     """
     reader = _Reader(mujoco, model, names, joints, bodies, ends, tendons)
     for k, inputs in enumerate(_controls(model)):
@@ -57,7 +58,7 @@ def actuators(
 
 @dataclasses.dataclass(frozen=True)
 class _Law:
-    """What an actuator makes of its input, see the module: its number, that of its input, gear (6,), g (3,) and b (3,)."""
+    """The force law of an actuator, see the module: its index, input index, gear (6,), g (3,) and b (3,)."""
 
     number: int
     input: int
@@ -67,7 +68,7 @@ class _Law:
 
 
 def _refusal(mujoco: Any, model: Any, k: int, inputs: Sequence[int]) -> str:
-    """Returns why an actuator has no force here, empty where it has one."""
+    """Return the reason why an actuator is not supported; empty if it is supported."""
     gains, biases = mujoco.mjtGain, mujoco.mjtBias
     all_off = int(model.opt.disableflags) & int(mujoco.mjtDisableBit.mjDSBL_ACTUATION)
     if all_off or int(model.opt.disableactuator) >> int(model.actuator_group[k]) & 1:
@@ -82,7 +83,7 @@ def _refusal(mujoco: Any, model: Any, k: int, inputs: Sequence[int]) -> str:
 
 
 def _law(mujoco: Any, model: Any, k: int, at_input: int) -> _Law:
-    """Returns the law of an actuator whose gain and bias are numbers, or affine in length and rate."""
+    """Return the law of an actuator with constant gain and bias, or affine in length and rate."""
     is_affine = int(model.actuator_gaintype[k]) == mujoco.mjtGain.mjGAIN_AFFINE
     gain = np.array(model.actuator_gainprm[k][:3], float) * ([1.0, 1.0, 1.0] if is_affine else [1.0, 0.0, 0.0])
     bias = np.array(model.actuator_biasprm[k][:3], float) * float(int(model.actuator_biastype[k]) == mujoco.mjtBias.mjBIAS_AFFINE)
@@ -91,7 +92,7 @@ def _law(mujoco: Any, model: Any, k: int, at_input: int) -> _Law:
 
 @dataclasses.dataclass
 class _Reader:
-    """Makes forces of actuators, by what they act on; the first fields are those of `actuators`."""
+    """Conversion of actuators to forces by transmission; the first fields are arguments of `actuators`."""
 
     mujoco: Any
     model: Any
@@ -104,7 +105,7 @@ class _Reader:
     unused: list[tuple[str, int]] = dataclasses.field(default_factory=list)
 
     def read(self, law: _Law) -> None:
-        """Adds the forces of an actuator, and what of it is left out."""
+        """Add the forces of an actuator, and record its unsupported properties."""
         model, kinds, k = self.model, self.mujoco.mjtTrn, law.number
         for table in _UNREAD:
             if np.any(getattr(model, table, np.zeros(model.nu))[k]):
@@ -136,12 +137,12 @@ class _Reader:
         if at not in self.tendons:
             self.unused.append(("actuator on a spatial tendon", law.number))
             return
-        # What is passive of the tendon is an element of its own.
+        # The passive forces of the tendon are a separate element.
         ratio = float(law.gear[0])
         self.made.append(js.Tendon(self.names[law.number], *self.tendons[at], ratio=ratio, **self._numbers(law)))
 
     def _numbers(self, law: _Law) -> dict[str, Any]:
-        """Returns input, gain, bias and the bounds of an actuator by the names of their fields."""
+        """Return input, gain, bias and bounds of an actuator by field name."""
         found: dict[str, Any] = {"input": law.input, "gain": law.gain, "bias": law.bias}
         for what, number, limited, table in (
             ("force", law.number, self.model.actuator_forcelimited, self.model.actuator_forcerange),
@@ -154,7 +155,7 @@ class _Reader:
     def _wrench(
         self, law: _Law, ends: tuple[str, str], place: np.ndarray, force: np.ndarray, torque: np.ndarray, *, force_in_world: bool = False
     ) -> None:
-        """Adds a force and a torque, those of a unit of input without gain, at a place of the second of two bodies and in its axes."""
+        """Add force and torque per unit input (without gain) at a point of the second body, in its axes."""
         model, name, (parent, child) = self.model, self.names[law.number], ends
         if np.any(law.gain[1:]) or np.any(law.bias):
             self.unused.append(("actuator with feedback that is on no hinge or slide", law.number))
@@ -169,18 +170,18 @@ class _Reader:
 
 
 def _controls(model: Any) -> list[range]:
-    """Returns the numbers of the controls of each actuator; before MuJoCo 4 each has its own."""
+    """Return the control indices of each actuator; before MuJoCo 4 each actuator has one control."""
     count = len(model.actuator_trntype)
     first, several = getattr(model, "actuator_ctrladr", range(count)), getattr(model, "actuator_ctrlnum", [1] * count)
     return [range(int(start), int(start) + int(size)) for start, size in zip(first, several, strict=True)]
 
 
 def control_names(model: Any, names: Sequence[str]) -> tuple[str, ...]:
-    """Returns the names of all controls: those of the actuators, numbered where one has several.
+    """Return the names of all controls: the actuator names, numbered for actuators with several controls.
 
     Args:
-        model: compiled.
-        names: of the actuators.
+        model: compiled model.
+        names: names of the actuators.
     """
     found = []
     for name, inputs in zip(names, _controls(model), strict=True):

@@ -1,4 +1,4 @@
-"""MuJoCo's compiler for the checked files of a robot."""
+"""Compilation of the checked files of a robot with MuJoCo."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from jaxdae.spelling import join_first
 
 
 def compiled(mujoco: Any, path: pathlib.Path, files: Prepared) -> tuple[Any, Any, list[str]]:
-    """Return the spec of prepared files, the compiled model and the warnings of MuJoCo.
+    """Return the MuJoCo spec of prepared files, the compiled model, and the warnings of MuJoCo.
 
     Args:
         mujoco: the module.
-        path: of the main file, for messages.
+        path: path of the main file, for messages.
         files: the checked files.
 
     Raises:
@@ -25,11 +25,11 @@ def compiled(mujoco: Any, path: pathlib.Path, files: Prepared) -> tuple[Any, Any
     """
     notes: list[str] = []
     before = mujoco.get_mju_user_warning()
-    # Without a function of our own MuJoCo writes warnings into a file in the working directory.
+    # Without a warning handler, MuJoCo writes warnings to a file in the working directory.
     mujoco.set_mju_user_warning(notes.append)
     try:
         spec: Any = mujoco.MjSpec.from_string(document(files.root), include=files.parsed, assets=files.assets)
-        # Ranges of lengths serve muscles, which are left out.
+        # Length ranges are only needed for muscles, which are not supported.
         spec.compiler.LRopt.mode = 0
         if files.missing:
             _strip(spec)
@@ -54,7 +54,7 @@ def compiled(mujoco: Any, path: pathlib.Path, files: Prepared) -> tuple[Any, Any
 
 
 def _strip(spec: Any) -> None:
-    """Takes what is drawn or touches out of a model whose files are missing; geoms stay where they give a body its inertia."""
+    """Remove visual and contact elements of a model with missing files; keep geoms that define inertia."""
     for items in (spec.sensors, spec.pairs, spec.excludes, spec.skins):
         for item in list(items):
             spec.delete(item)

@@ -1,13 +1,13 @@
 """All files of an MJCF robot as one document and named buffers, checked before MuJoCo's compiler sees them.
 
-MuJoCo's virtual file system opens files on the disk if it does not know a name. Therefore nothing in the document
-names a file on the disk: includes are replaced by their elements, folders (`meshdir`, ...) are removed, and each file
-name is replaced by the name of a buffer. Paths are resolved as MuJoCo resolves them: against the folder of the main
-file and the folder in `<compiler>`, then against the folder of the included file.
+MuJoCo's virtual file system opens files on disk if it does not know a name. Therefore nothing in the document
+names a file on disk: elements replace includes, folders (`meshdir`, ...) are removed, and buffer names
+replace file names. Paths are resolved as in MuJoCo: against the folder of the main file and the folder in
+`<compiler>`, then against the folder of the included file.
 
-Elements without effect on mechanics that can take much memory are reduced: textures to one pixel, height fields to
-2 x 2 points. Skins, sensors, custom data and buffer sizes are removed. The number of elements after `replicate`,
-`attach`, `composite` and `flexcomp` is limited.
+Elements without effect on mechanics that can take much memory are reduced: textures to one pixel, height
+fields to 2 x 2 points. Skins, sensors, custom data and buffer sizes are removed. The number of elements after
+`replicate`, `attach`, `composite` and `flexcomp` is limited.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _KEPT = {
     "texture": ({"name", "type", "class"}, {"builtin": "flat", "width": "1", "height": "1"}),
     "hfield": ({"name", "size"}, {"nrow": "2", "ncol": "2"}),
 }
-"""The attributes that are kept of reduced elements, and those that replace the others."""
+"""The preserved attributes of reduced elements, and replacements for the other attributes."""
 
 _VERTICES_PER_ELEMENT = 10
 _BYTES_PER_POINT = 60
 _POINTS = 1000
-"""The number of points of a flexible body whose count is left out."""
+"""The assumed number of points of a flexible body without a count."""
 
 
 class Prepared(NamedTuple):
@@ -48,10 +48,10 @@ class Prepared(NamedTuple):
 
     Attributes:
         root: the document, with the lines of the main file.
-        parsed: the files that MuJoCo's parser opens, by the names of their buffers: attached models and flexible bodies.
-        assets: the files that its compiler opens, by the names of their buffers.
+        parsed: files that MuJoCo's parser opens, by buffer name: attached models and flexible bodies.
+        assets: files that MuJoCo's compiler opens, by buffer name.
         missing: files that do not exist, by the names that replace them.
-        names: the names of files, by the names of their buffers, for messages.
+        names: file names by buffer name, for messages.
         removed: lines of removed elements, by kind.
     """
 
@@ -67,12 +67,12 @@ def prepared(path: pathlib.Path, folders: Folders, library: Library) -> Prepared
     """Return an MJCF robot with all of its files.
 
     Args:
-        path: of the main file.
-        folders: where files may be read.
-        library: reads them.
+        path: path of the main file.
+        folders: folders in which files may be read.
+        library: reader of the files.
 
     Raises:
-        RobotFileError: files outside of the folders, missing includes and models, cycles, or sizes beyond the limits.
+        RobotFileError: files outside the folders, missing includes and models, cycles, or exceeded limits.
     """
     reading = _Reading(folders, library)
     root = _Model(reading, path.absolute(), ()).root()
@@ -83,7 +83,7 @@ def prepared(path: pathlib.Path, folders: Folders, library: Library) -> Prepared
 
 
 def document(node: Node) -> str:
-    """Return an element as XML text, in which elements are in their lines."""
+    """Return an element as XML text that preserves the line numbers of elements."""
     pieces: list[str] = []
     waiting: list[Node | str] = [node]
     line = 1
@@ -102,7 +102,7 @@ def document(node: Node) -> str:
 
 @dataclasses.dataclass
 class _Reading:
-    """The buffers of a robot while its files are read."""
+    """The buffers of a robot during reading."""
 
     folders: Folders
     library: Library
@@ -113,7 +113,7 @@ class _Reading:
     problems: list[str] = dataclasses.field(default_factory=list)
     names: dict[tuple[pathlib.Path, bool], str] = dataclasses.field(default_factory=dict)
     token: str = dataclasses.field(default_factory=lambda: secrets.token_hex(8))
-    """Part of the names of buffers. A file on the disk cannot have such a name by intention."""
+    """Part of buffer names, random so that no file on disk can have such a name intentionally."""
 
     def wrong(self, file: pathlib.Path, line: int, text: str) -> None:
         """Note a mistake."""
@@ -173,14 +173,14 @@ class _Model:
         return root
 
     def _merged(self, node: Node, origin: _Origin, chain: Sequence[pathlib.Path], line: int | None, depth: int) -> list[Node]:
-        """Return a copy of an element without includes, or the elements that an include stands for.
+        """Return a copy of an element without includes, or the elements that replace an include.
 
         Args:
             node: the element.
             origin: its file.
             chain: the files that include it.
-            line: of the include in the main file, None there.
-            depth: of the element.
+            line: line of the include in the main file, None in the main file itself.
+            depth: depth of the element.
         """
         if depth > DEEPEST:
             raise RobotFileError([f"{origin.file}:{node.line}: elements are nested more than {DEEPEST} deep"])
@@ -204,7 +204,7 @@ class _Model:
         return [copy]
 
     def _included_place(self, name: str, origin: _Origin) -> str:
-        """Return the path of an included file. MuJoCo looks in the folder of the main file, then in that of the including file."""
+        """Return the path of an included file: in the folder of the main file, else of the including file."""
         place = os.path.normpath(os.path.join(self.home, name))
         if origin.included is not None and not os.path.exists(place):
             return os.path.normpath(os.path.join(origin.included, name))
@@ -249,7 +249,7 @@ class _Model:
             if not name:
                 continue
             if key == "file" and not node.attributes.get("name"):
-                # MuJoCo calls it by its file.
+                # MuJoCo derives the name from the file name.
                 node.attributes["name"] = re.split(r"[/\\]", name)[-1].rpartition(".")[0] or name
             found = self._found(name, self._place(node.tag, name, origin))
             if isinstance(found, pathlib.Path):
@@ -314,7 +314,7 @@ class _Model:
         return found
 
     def _source(self, node: Node) -> int:
-        """Return the number of elements that an <attach> copies; all elements so far if its source is itself a copy."""
+        """Return the number of elements that an <attach> copies; all so far if its source is a copy."""
         if "model" not in node.attributes:
             return self.named.get(node.attributes.get("body") or node.attributes.get("frame", ""), self.elements)
         elements, count = self.attached.get(node.attributes["model"], (self.elements, 0))

@@ -1,8 +1,9 @@
-"""The fixed tendons of MJCF: lengths that are weighted sums of joint coordinates, L = sum of coef q.
+"""MJCF fixed tendons: lengths that are weighted sums of joint coordinates, L = sum of coef q.
 
-Springs (`stiffness`, slack within `springlength`), `damping` and dry friction (`frictionloss`, smooth here) act along them; actuators pull
-on them (`jaxdae.robots.mjcf_actuators`); an equality `tendon` asks for L - L0 = p(L_other - L0_other) with the lengths of the pose of the
-file. Spatial tendons, which run over sites and round geoms, are not used.
+Springs (`stiffness`, slack within `springlength`), `damping` and dry friction (`frictionloss`, smooth here)
+act along fixed tendons. Actuators can pull on them (`jaxdae.robots.mjcf_actuators`). An equality `tendon`
+enforces L - L0 = p(L_other - L0_other), with the lengths L0 in the pose of the file. Spatial tendons, which
+run over sites and around geoms, are not supported.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ import numpy as np
 import jaxdae.mechanisms.spatial as js
 
 Fixed = dict[int, tuple[tuple[str, ...], tuple[float, ...]]]
-"""The joints of fixed tendons and their coefficients, by the numbers of the tendons."""
+"""The joints of fixed tendons and their coefficients, by tendon index."""
 
 
 def fixed_tendons(mujoco: Any, model: Any, joints: list[str]) -> Fixed:
-    """Returns the fixed tendons of a compiled model.
+    """Return the fixed tendons of a compiled model.
 
     Args:
         mujoco: the module.
-        model: compiled.
-        joints: the names of joints.
+        model: compiled model.
+        joints: names of the joints.
     """
     found: Fixed = {}
     for k in range(model.ntendon):
@@ -36,12 +37,12 @@ def fixed_tendons(mujoco: Any, model: Any, joints: list[str]) -> Fixed:
 
 
 def passive(model: Any, names: list[str], tendons: Fixed) -> tuple[list[js.Tendon], list[tuple[str, int]]]:
-    """Returns what acts along tendons by itself, and what was left out with the numbers of the tendons.
+    """Return the passive forces along tendons, and the unsupported properties with their tendon indices.
 
     Args:
-        model: compiled.
-        names: of the tendons.
-        tendons: the fixed ones.
+        model: compiled model.
+        names: names of the tendons.
+        tendons: the fixed tendons.
     """
     made, unused = [], []
     for k in range(model.ntendon):
@@ -69,15 +70,15 @@ def passive(model: Any, names: list[str], tendons: Fixed) -> tuple[list[js.Tendo
 
 
 def relation(model: Any, name: str, first: int, second: int, data: np.ndarray, tendons: Fixed) -> js.TendonRelation | None:
-    """Returns an equality between tendons, None where one of them is not fixed.
+    """Return an equality between tendons; None if one of them is not fixed.
 
     Args:
-        model: compiled.
-        name: of the equality.
-        first: the tendon that follows.
-        second: the tendon that is followed, -1 for none.
-        data: the coefficients of the polynomial come first.
-        tendons: the fixed ones.
+        model: compiled model.
+        name: name of the equality.
+        first: index of the follower tendon.
+        second: index of the driver tendon, -1 for none.
+        data: data of the equality, which begin with the polynomial coefficients.
+        tendons: the fixed tendons.
     """
     if first not in tendons or (second >= 0 and second not in tendons):
         return None

@@ -1,18 +1,21 @@
-"""Loops whose links move in one plane by themselves, because all joints on their way round are hinges about parallel axes.
+"""Loops whose links move in one plane because all joints along the path are hinges about parallel axes.
 
-Let n be the direction of these axes. It is fixed in every link of the way. So the two links of the joint that closes the loop move against
-each other in the plane across n only: two slides and a turn about n, three freedoms. Slides across n on the way change nothing of that.
+Let n be the direction of these axes. It is fixed in every link of the path. The two links of the loop joint
+therefore move relative to each other only in the plane normal to n, with three degrees of freedom: two
+translations and a rotation about n. Slides normal to n on the path preserve this property.
 
-*Balls and hinges about n.* Of the three rows of a ball only the two across n say anything; the one along n asks for a distance that no
-motion changes. A hinge about n has the same two; its tilts are zero anyway. Both are therefore a point on a line along n, whose two rows
-are independent: the same forces do the same work, and solvers that need full rank work.
+*Balls and hinges about n.* Of the three rows of a ball, only the two normal to n constrain the motion. The
+row along n prescribes a distance that no motion changes. A hinge about n has the same two rows; its tilts are
+always zero. Both joints are therefore equivalent to a point on a line along n, whose two rows are
+independent. The constraint forces do the same work, and solvers that need full rank apply.
 
-*Welds and sliders* ask for the angle between the links as well. Let e be a direction across n that is fixed in both links, and take the
-plane of the first link through the joint that is spanned by n and e. The angle is zero where two points of the second link, a meter apart
-along e, are in that plane. So a weld, and a slider along n, are a point on a line and a point in a plane; a slider across n, along e, is
-two points in a plane. These rows are independent too; that of the second point is the sine of the angle, times a meter.
+*Welds and sliders* also constrain the angle between the links. Let e be a direction normal to n that is fixed
+in both links. Consider the plane of the first link through the joint that n and e span. The angle is zero if
+two points of the second link, one meter apart along e, are in that plane. A weld, and a slider along n, are
+therefore a point on a line and a point in a plane. A slider normal to n, along e, is two points in a plane.
+These rows are also independent. The row of the second point is the sine of the angle times one meter.
 
-A joint that closes a loop with a distance along n can never be closed: a mistake of the file.
+A loop joint with a gap along n can never be closed: this is a mistake in the file.
 """
 
 from __future__ import annotations
@@ -27,17 +30,17 @@ from jaxdae.mechanisms import GROUND
 from jaxdae.robots.graph import HERE, Branch, Joint, Link, Pose, axes_with_z
 
 PARALLEL = 1e-5
-"""The sine of the angle below which axes are parallel: files write angles with five digits, and hinges that are not quite parallel lock."""
+"""The sine of the angle below which axes count as parallel: files round to five digits; skew hinges lock."""
 
 REDUCIBLE = (js.Ball, js.Revolute, js.Cylindrical, js.Weld, js.Prismatic)
-"""The types of joints that have fewer rows in a loop of parallel hinges."""
+"""The joint types that have fewer rows in a loop of parallel hinges."""
 
 EXACT = 1e-9
-"""The sine above which it is said that axes were taken for parallel ones."""
+"""The sine above which a note reports that axes were treated as parallel."""
 
 
 class Reduced(NamedTuple):
-    """A joint of a loop in the plane: what takes its place, how far it is open along the axes in m, and the largest sine between axes."""
+    """A planar loop joint: its replacement joints, its gap along the axes in m, and the largest axis sine."""
 
     joints: tuple[Joint, ...]
     gap: float
@@ -45,7 +48,7 @@ class Reduced(NamedTuple):
 
 
 def _way(links: tuple[str, str], above: Mapping[str, Branch]) -> list[Branch]:
-    """Returns the branches between two links."""
+    """Return the branches on the path between two links."""
 
     def up(link: str) -> list[Branch]:
         found = []
@@ -62,21 +65,21 @@ def _way(links: tuple[str, str], above: Mapping[str, Branch]) -> list[Branch]:
 
 
 def reduced(joint: Joint, branches: Sequence[Branch], free: Sequence[str], links: Mapping[str, Link]) -> Reduced | None:
-    """Returns what takes the place of a joint that closes a loop of parallel hinges; None where it does not, or where nothing is to gain.
+    """Return the replacement of a loop joint in a loop of parallel hinges; None if not applicable or useful.
 
     Args:
-        joint: that closes a loop.
-        branches: of the tree.
+        joint: the loop joint.
+        branches: branches of the tree.
         free: links that move freely.
-        links: by name.
+        links: links by name.
     """
     if joint.kind not in REDUCIBLE or joint.numbers:
-        return None  # What acts along its coordinates would be lost.
+        return None  # A reduction would lose the forces along its coordinates.
     above = {branch.child: branch for branch in branches}
     way = _way((joint.parent, joint.child), above)
     roots = {end for branch in way for end in (branch.parent, branch.child)}
     if len({_root(end, above) for end in (joint.parent, joint.child)}) > 1 or not roots:
-        return None  # The way leads over a free link.
+        return None  # The path leads over a free link.
 
     def world(link: str) -> Pose:
         return HERE if link == GROUND else links[link].pose
@@ -97,7 +100,7 @@ def reduced(joint: Joint, branches: Sequence[Branch], free: Sequence[str], links
     if joint.kind in (js.Revolute, js.Cylindrical) or slides_along:
         sines.append(float(np.linalg.norm(np.cross(a.rotation[:, 2], n))))
     holds_angle = joint.kind in (js.Weld, js.Prismatic)
-    if holds_angle:  # Both links are to see n in the same direction of the joint.
+    if holds_angle:  # The components of n in the joint axes must be the same in both links.
         sines.append(float(np.linalg.norm(a.rotation.T @ n - b.rotation.T @ n)))
     if joint.kind is js.Prismatic and not slides_along:
         sines.append(float(abs(a.rotation[:, 2] @ n)))
@@ -105,7 +108,7 @@ def reduced(joint: Joint, branches: Sequence[Branch], free: Sequence[str], links
         return None
 
     def made(name: str, kind: Any, axis: np.ndarray, away: np.ndarray) -> Joint:
-        """Returns a joint with this axis in the world and a point of the child so far from that of the joint, in its axes."""
+        """Return a joint with a world axis; its child point is offset by `away` in the axes of the joint."""
         in_parent = Pose(axes_with_z(axis), a.place).seen_from(world(joint.parent))
         in_child = Pose(axes_with_z(axis), b.place + b.rotation @ away).seen_from(world(joint.child))
         return Joint(name, joint.line, kind, joint.parent, joint.child, in_parent, in_child, closes=True)
@@ -117,7 +120,7 @@ def reduced(joint: Joint, branches: Sequence[Branch], free: Sequence[str], links
     if joint.kind is js.Weld or slides_along:
         along = axes_with_z(a.rotation.T @ n)[:, 0]
     if holds_angle and not (a.rotation @ along) @ (b.rotation @ along) > 0.0:
-        return None  # Turned over: the sine of the angle would not notice.
+        return None  # Rotated by half a turn, which the sine of the angle does not detect.
     across = np.cross(n, a.rotation @ along)
     first = (js.PointOnLine, n) if joint.kind is js.Weld or slides_along else (js.PointOnPlane, across)
     held = made(joint.name, *first, here), made(f"{joint.name} angle", js.PointOnPlane, across, along)

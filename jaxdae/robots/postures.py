@@ -1,4 +1,4 @@
-"""Joint positions by name that remember the stored numbers; `joint_state` thus knows the replaced ones."""
+"""Joint positions by name that remember the stored numbers, so that `joint_state` detects replacements."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Posture(dict[str, Any]):
         self.stored = {name: _plain(numbers) for name, numbers in (positions if stored is None else stored).items()}
 
     def __or__(self, others: Any) -> Any:
-        """Return the positions with others in their place."""
+        """Return the positions, updated with the positions in `others`."""
         return Posture({**self, **others}, self.stored) if isinstance(others, Mapping) else NotImplemented
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:

@@ -1,16 +1,17 @@
-"""Quantities of robots by name, under the names that users of Pinocchio look for; `docs/robots.md` has the table.
+"""Robot quantities by name, under the names that Pinocchio users look for; `docs/robots.md` has the table.
 
-A body has the place c, the rotation R, the velocity v = c', and omega in its own axes. A link in it, whose origin has the place r and the
-axes L in the frame of the body, has
+A body has the position c, the rotation R, the velocity v = c', and omega in its own axes. A link in the body
+has the origin r and the axes L in the frame of the body. Its world quantities are
 
-    place c + R r,      axes R L,      velocity v + R (omega x r),      angular velocity R omega,
+    position c + R r,      axes R L,      velocity v + R (omega x r),      angular velocity R omega.
 
-and its acceleration is the derivative of its velocity along the motion with v' = a. Momentum is that of all bodies: linear m v, angular
-(c - com) x m v + R I omega about the common mass center com. All of them are functions of arrays: `jit`, `vmap` and `grad` apply.
+Its acceleration is the derivative of its velocity along the motion with v' = a. Momentum sums over all
+bodies: linear m v, angular (c - com) x m v + R I omega about the common mass center com. All quantities are
+functions of arrays: `jit`, `vmap` and `grad` apply.
 
 Called with concrete arrays, each function warns (`jaxdae.StateWarning`) if the state violates the
-constraints, such as at an open loop or with a mimic joint that did not follow. Functions of q check the rows
-of position level that do not depend on time. Under `jit`, `vmap` and `grad` nothing is checked; use
+constraints, such as at an open loop or with a mimic joint that did not follow. Functions of q check the
+position-level rows that do not depend on time. Under `jit`, `vmap` and `grad` nothing is checked; use
 `jaxdae.state_status` there.
 """
 
@@ -34,7 +35,7 @@ from jaxdae.typing import Coordinates, Velocity
 
 
 def found_frame(report: Report, name: str) -> LinkFrame:
-    """Returns where a link, a named frame or a site is in its body.
+    """Return the frame of a link, a named frame or a site in its body.
 
     Raises:
         ValueError: an unknown name.
@@ -45,7 +46,7 @@ def found_frame(report: Report, name: str) -> LinkFrame:
 
 
 def _bodies(mechanism: Mechanism, q: Coordinates, v: Velocity) -> tuple[Array, Array, Array, Array]:
-    """Returns places (n, 3), rotations (n, 3, 3), velocities (n, 3) in the world, angular velocities (n, 3) in the axes of the bodies."""
+    """Return positions, rotations, velocities in the world, and angular velocities in body axes (n, ...)."""
     motion = mechanism.coordinates.kinematics(q, v)
     rotations = jnp.stack(motion.frame[3:], axis=-1).reshape(-1, 3, 3)
     return jnp.stack(motion.frame[:3], axis=-1), rotations, jnp.stack(motion.velocity[:3], -1), jnp.stack(motion.velocity[3:], -1)
@@ -59,13 +60,13 @@ def _masses(mechanism: Mechanism) -> Array:
 
 
 def link_frame(report: Report, mechanism: Mechanism, q: Coordinates, name: str) -> tuple[Array, Array]:
-    """Returns the place (3,) in m and the rotation (3, 3) of a link, a named frame or a site in the world.
+    """Return the world position (3,) in m and rotation (3, 3) of a link, a named frame or a site.
 
     Args:
-        report: of the robot.
-        mechanism: of its description.
+        report: report of the robot.
+        mechanism: mechanism of its description.
         q: (nq,).
-        name: of the link.
+        name: name of the link, frame or site.
 
     Raises:
         ValueError: an unknown name.
@@ -84,13 +85,13 @@ def link_frame(report: Report, mechanism: Mechanism, q: Coordinates, name: str) 
 
 
 def link_velocity(report: Report, mechanism: Mechanism, state: State, name: str) -> Array:
-    """Returns the velocity of the origin of a link in m/s and its angular velocity in rad/s, both in the axes of the world (6,).
+    """Return the velocity of a link origin in m/s and its angular velocity in rad/s, in world axes (6,).
 
     Args:
-        report: of the robot.
-        mechanism: of its description.
+        report: report of the robot.
+        mechanism: mechanism of its description.
         state: coordinates and velocities.
-        name: of the link, a named frame or a site.
+        name: name of the link, frame or site.
 
     Raises:
         ValueError: an unknown name.
@@ -110,9 +111,9 @@ def link_velocity(report: Report, mechanism: Mechanism, state: State, name: str)
 
 
 def link_jacobian(report: Report, mechanism: Mechanism, q: Coordinates, name: str) -> Array:
-    """Returns the Jacobian (6, nv) of `link_velocity`: times v it is the velocity, transposed times a wrench the generalized force.
+    """Return the Jacobian (6, nv) that maps v to `link_velocity`; its transpose maps wrenches to forces.
 
-    Arguments and errors as of `link_frame`.
+    Arguments and errors are the same as in `link_frame`.
     """
 
     def velocity(v: Array) -> Array:
@@ -124,9 +125,9 @@ def link_jacobian(report: Report, mechanism: Mechanism, q: Coordinates, name: st
 
 
 def link_acceleration(report: Report, mechanism: Mechanism, state: State, a: Velocity, name: str) -> Array:
-    """Returns the rate of `link_velocity` (6,) in m/s^2 and rad/s^2 where v' = a: what an accelerometer has without gravity.
+    """Return the rate of `link_velocity` (6,) in m/s^2 and rad/s^2 for v' = a, without gravity.
 
-    Arguments and errors as of `link_velocity`; a: accelerations (nv,).
+    Arguments and errors are the same as in `link_velocity`; a: accelerations (nv,).
     """
 
     def ahead(h: Array) -> Array:
@@ -139,7 +140,7 @@ def link_acceleration(report: Report, mechanism: Mechanism, state: State, a: Vel
 
 
 def center_of_mass(mechanism: Mechanism, q: Coordinates) -> Array:
-    """Returns the mass center of all bodies (3,) in m."""
+    """Return the mass center of all bodies (3,) in m."""
     masses = _masses(mechanism)
     places, *_ = _bodies(mechanism, q, jnp.zeros((len(mechanism.names.velocities),), q.dtype))
     found = masses @ places / jnp.sum(masses)
@@ -148,7 +149,7 @@ def center_of_mass(mechanism: Mechanism, q: Coordinates) -> Array:
 
 
 def center_of_mass_jacobian(mechanism: Mechanism, q: Coordinates) -> Array:
-    """Returns the Jacobian (3, nv) of the mass center: times v its velocity in m/s."""
+    """Return the Jacobian (3, nv) that maps v to the velocity of the mass center in m/s."""
     masses = _masses(mechanism)
 
     def velocity(v: Array) -> Array:
@@ -160,7 +161,7 @@ def center_of_mass_jacobian(mechanism: Mechanism, q: Coordinates) -> Array:
 
 
 def centroidal_momentum(mechanism: Mechanism, state: State) -> Array:
-    """Returns linear momentum in N s and angular momentum about the mass center in N m s, in the axes of the world (6,)."""
+    """Return linear momentum in N s and centroidal angular momentum in N m s, in world axes (6,)."""
     masses, inertia = _masses(mechanism)[:, None], mechanism.inertia
     places, rotations, velocities, omegas = _bodies(mechanism, state.q, state.v)
     own = inertia * omegas if inertia.ndim == 2 else jnp.einsum("nij,nj->ni", inertia, omegas)
@@ -172,14 +173,14 @@ def centroidal_momentum(mechanism: Mechanism, state: State) -> Array:
 
 
 def nonlinear_effects(mechanism: Mechanism, state: State) -> Array:
-    """Returns h (nv,) with M a + h = tau + J^T lam: Coriolis, centrifugal and gravity forces less what springs, dampers and forces do."""
+    """Return h (nv,) in M a + h = tau + J^T lam: Coriolis, centrifugal, gravity minus other forces."""
     found = _effects(mechanism, state)
     report_state("nonlinear_effects", mechanism, state, found)
     return found
 
 
 def inverse_dynamics(mechanism: Mechanism, state: State, a: Any) -> Array:
-    """Returns tau = M a + h (nv,) in N and N m: what has to act beside springs, dampers and constraint forces."""
+    """Return tau = M a + h (nv,) in N and N m: the load besides springs, dampers and constraint forces."""
     found = mechanism.mass_operator(state.q).times(jnp.asarray(a)) + _effects(mechanism, state)
     report_state("inverse_dynamics", mechanism, state, found)
     return found

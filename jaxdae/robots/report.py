@@ -1,4 +1,4 @@
-"""What became of a robot file: where its links are, what closes loops, what was left out."""
+"""The report of a loaded robot file: link frames, loop joints and unused elements."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _SHOWN = 50
 
 @dataclasses.dataclass(frozen=True)
 class LinkFrame:
-    """Where a link is: its pose in the frame of a body, or in the world for links of the ground.
+    """The pose of a link in the frame of a body, or in the world for links of the ground.
 
     Attributes:
-        body: the name of the body, or "ground".
-        rotation: (3, 3), the axes of the link in those of the body.
-        place: (3,) of the origin of the link in the frame of the body, whose origin is the mass center, in m.
+        body: name of the body, or "ground".
+        rotation: (3, 3), axes of the link in the axes of the body.
+        place: (3,) origin of the link in the frame of the body, whose origin is the mass center, in m.
     """
 
     body: str
@@ -33,17 +33,17 @@ class LinkFrame:
 
 
 class Carried(NamedTuple):
-    """How a link hangs on the tree of the file.
+    """A link and its joint in the tree of the file.
 
     Attributes:
-        parent: the link that carries it, or "ground".
+        parent: parent link, or "ground".
         child: the link.
-        joint: the name of the joint; where the link is free that of the link itself, unless another joint has it.
+        joint: name of the joint. For a free link it is the link name, unless another joint has that name.
         kind: "fixed", "free", "ball" or, for joints with coordinates, "axes".
         reversed: whether the joint leads from the child to the parent.
         wraps: whether it turns without limits.
-        turned: the rotation of the child in the parent (3, 3) in the pose of the file.
-        number: of the link in the file, or of its joint in a URDF.
+        turned: rotation of the child in the parent (3, 3) in the pose of the file.
+        number: index of the link in the file, or of its joint in a URDF.
     """
 
     parent: str
@@ -60,12 +60,13 @@ class Loop(NamedTuple):
     """A joint that closes a loop.
 
     Attributes:
-        name: of the joint.
+        name: name of the joint.
         kind: its type, such as "ball".
         a: the first link.
         b: the second link.
-        rows: how many rows it has.
-        rows_in_file: how many the joint of the file has: more where it joins links that move in one plane by themselves.
+        rows: its number of rows.
+        rows_in_file: number of rows of the joint in the file, which is larger if the joint connects links of
+            a planar loop.
     """
 
     name: str
@@ -78,24 +79,24 @@ class Loop(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What became of a file.
+    """The report of a loaded file.
 
     Attributes:
-        robot: its name in the file.
+        robot: name of the robot in the file.
         base: "fixed" or "floating".
-        frames: where each link and each named frame or site is, by name.
+        frames: frame of each link, named frame or site in its body, by name.
         merged: links that are part of another body, by name, with the name of that body.
-        grounded: links with mass that are welded to the ground; their mass is not in the mechanism.
-        limits: of joints, by name; stored, not enforced.
+        grounded: links with mass that are welded to the ground; the mechanism does not contain their mass.
+        limits: joint limits, by name; stored, not enforced.
         ignored: elements that neither the mechanism nor the viewer uses.
-        loops: the joints that close loops.
-        notes: what else is worth to be known: inertias that no body has, loops that were reduced or closed.
-        tree: how links hang on each other, carriers first.
-        by_names: whether Pinocchio orders joints by their names, as with URDF.
-        mass: of all bodies, in kg.
+        loops: the loop joints.
+        notes: other notes, such as doubtful inertias and loops that were reduced or closed.
+        tree: links and joints of the tree, parents first.
+        by_names: whether Pinocchio orders joints by name, as for URDF.
+        mass: mass of all bodies, in kg.
         keyframes: named states of the file; see `joint_state`.
-        controls: the names of the inputs.
-        relations: the coordinates that follow others, as equations, by the names of the rows.
+        controls: names of the inputs.
+        relations: relations between coordinates as equations, by row name.
     """
 
     robot: str
@@ -138,21 +139,21 @@ class Report:
 
 
 def _first(lines: Iterable[str]) -> list[str]:
-    """Return the first lines, and one with the number of the others."""
+    """Return the first lines, and a line with the number of the remaining lines."""
     found = list(lines)
     more = len(found) - _SHOWN
     return [*found[:_SHOWN], f"... ({more} more lines like this)"] if more > 0 else found
 
 
 class Robot(NamedTuple):
-    """What `load` returns.
+    """The result of `load`.
 
     Attributes:
-        description: of the mechanism, with the joints' names and the names of links for bodies.
-        start: the coordinates of joints at the start by name, as `joint_state` takes them, in rad and m: those of the state `home` where
-            the file has one, else those of the pose of the file, or what mimic joints have there. A
+        description: description of the mechanism, with the joint names of the file and link names for bodies.
+        start: start coordinates by joint, in the form of `joint_state`, in rad and m. They come from the
+            state `home` if the file has one, else from the pose of the file, with consistent mimic joints. A
             dictionary that remembers these numbers through `start | {...}`.
-        report: what became of the file.
+        report: the report of the file.
     """
 
     description: Description

@@ -1,15 +1,17 @@
 """Robots from SDF, the format of Gazebo and Drake.
 
-A file is a model, or a world with models, of links, joints and frames, all with poses in other frames (`jaxdae.robots.sdf_frames`). Joints
-are written between any two links; those beyond the spanning tree close loops, which are closed in the pose of the file by definition. In
-that pose all joint coordinates are zero.
+A file is a model, or a world with models. Models contain links, joints and frames, all with poses in other
+frames (`jaxdae.robots.sdf_frames`). A joint may connect any two links. Joints outside the spanning tree close
+loops, which are closed in the pose of the file by definition. In that pose all joint coordinates are zero.
 
-A gearbox holds theta_2 = -ratio theta_1, with the angles of the parent about `axis` and of the child about `axis2`, both against the
-reference body: a relation between the hinges of the two on that body.
+A gearbox enforces theta_2 = -ratio theta_1, with the angles of the parent about `axis` and of the child about
+`axis2`, both relative to the reference body. It becomes a relation between the hinges of the two on that
+body.
 
 References:
-    The format: http://sdformat.org/spec, and there "Pose frame semantics". The sign of a gearbox is that of `gearbox_ratio` in the
-    description of joints of version 1.12, which says theta_2 = -gearbox_ratio theta_1.
+    The format: http://sdformat.org/spec, and there "Pose frame semantics". The sign of a gearbox follows
+    `gearbox_ratio` in the description of joints of version 1.12, which defines theta_2 = -gearbox_ratio
+    theta_1.
 """
 
 from __future__ import annotations
@@ -82,12 +84,12 @@ _READ = Format(
     drawn={("link", "visual")},
 )
 _AXES = {js.Universal: 2, js.Weld: 0, js.Ball: 0, None: 2}
-"""How many axes a joint has, 1 where it is not here."""
-_ENDLESS = 1e15  # SDF writes 1e16 where there is no limit.
+"""The number of axes of a joint, 1 for types that are not listed."""
+_ENDLESS = 1e15  # SDF uses 1e16 for "no limit".
 
 
 def read_sdf(path: pathlib.Path, folders: Folders) -> tuple[Source, Graph]:
-    """Returns an SDF file and the graph in it; see `jaxdae.robots.load`."""
+    """Return an SDF file and the graph in it; see `jaxdae.robots.load`."""
     source = Source(path)
     root = source.root("sdf")
     version = sdf_version(source, root)
@@ -122,7 +124,7 @@ def read_sdf(path: pathlib.Path, folders: Folders) -> tuple[Source, Graph]:
 
 
 def _joints(source: Source, scopes: Sequence[Scope], frames: Frames, links: dict[str, Link]) -> tuple[list[Joint], list[Coupling]]:
-    """Returns the joints of all models and what couples their coordinates; gears, which name joints, come last."""
+    """Return the joints and couplings of all models; gears refer to joints and come last."""
     joints: list[Joint] = []
     gears: list[tuple[Scope, Node]] = []
     couplings: list[Coupling] = []
@@ -146,10 +148,10 @@ def _joints(source: Source, scopes: Sequence[Scope], frames: Frames, links: dict
 
 
 def sdf_version(source: Source, root: Node) -> tuple[int, int]:
-    """Returns the version of the format that a file says.
+    """Return the format version of a file.
 
     Raises:
-        RobotFileError: it says none.
+        RobotFileError: the file has no valid version.
     """
     text = root.attributes.get("version", "")
     parts = text.split(".")
@@ -159,13 +161,13 @@ def sdf_version(source: Source, root: Node) -> tuple[int, int]:
 
 
 def _first_canonical(links: dict[str, Link], scopes: Sequence[Scope]) -> dict[str, Link]:
-    """Returns the links with the canonical link of the first model before all others."""
+    """Return the links, with the canonical link of the first model first."""
     first = next((scope.canonical() for scope in scopes if not scope.is_world), None)
     return links if first not in links else {first: links[first]} | links
 
 
 def _standing(scope: Scope, links: dict[str, Link]) -> list[Joint]:
-    """Returns the joints that hold the links of a static model."""
+    """Return the welds that fix the links of a static model."""
     if not scope.static:
         return []
     held = [links[scope.named(node)] for node in scope.all("link")]
@@ -176,7 +178,7 @@ def _link(source: Source, node: Node, name: str, frames: Frames) -> Link:
     pose, inertial = frames.pose(name), node.first("inertial")
     lifted = 0.0 if source.truth(node.first("gravity"), True) else 1.0
     if inertial is None:
-        # What the format has by default.
+        # The default of the format.
         return Link(name, node.line, pose, 1.0, np.zeros(3), np.eye(3), lifted)
     if source.truth_of(inertial, "auto"):
         source.wrong(
@@ -197,7 +199,7 @@ def _link(source: Source, node: Node, name: str, frames: Frames) -> Link:
 
 
 def _ends(source: Source, scope: Scope, node: Node, frames: Frames) -> tuple[str, str] | None:
-    """Returns the links that a joint connects."""
+    """Return the links that a joint connects."""
     found = []
     for side in ("parent", "child"):
         end = node.first(side)
@@ -254,7 +256,7 @@ def _joint(source: Source, scope: Scope, node: Node, frames: Frames, links: dict
 
 
 def _axis(source: Source, scope: Scope, joint: Node, node: Node | None, frames: Frames, at: Pose | None, default: np.ndarray) -> np.ndarray:
-    """Returns the unit axis of a joint in its own frame."""
+    """Return the unit axis of a joint in its own frame."""
     xyz = None if node is None else node.first("xyz")
     axis = default if xyz is None else source.values(xyz, tuple(default))
     length = np.linalg.norm(axis)
@@ -276,7 +278,7 @@ def _axis(source: Source, scope: Scope, joint: Node, node: Node | None, frames: 
 
 
 def _acting(source: Source, nodes: Sequence[Node | None]) -> dict[str, Any]:
-    """Returns what acts along the coordinates of a joint."""
+    """Return the forces along the coordinates of a joint."""
     found: dict[str, Any] = {}
     names = (("damping", "damping"), ("friction", "friction"), ("spring_stiffness", "stiffness"), ("spring_reference", "rest"))
     for given, field in names:
@@ -315,7 +317,7 @@ def _limits(source: Source, joint: Node, nodes: Sequence[Node | None]) -> dict[s
 
 
 def _doubt_angles(source: Source, node: Node, name: str, numbers: dict[str, Any], limits: dict[str, float]) -> None:
-    """Note angles of a joint that are most likely in degrees."""
+    """Note joint angles that are probably in degrees."""
     for suffix in ("", "2"):
         ends = [limits[side + suffix] for side in ("lower", "upper") if side + suffix in limits]
         if limits_in_degrees(ends):
@@ -326,7 +328,7 @@ def _doubt_angles(source: Source, node: Node, name: str, numbers: dict[str, Any]
 
 
 def _lead(source: Source, node: Node) -> float:
-    """Returns the way of a screw along its axis in m/rad: `screw_thread_pitch` is in m a turn, `thread_pitch` in -rad/m."""
+    """Return the lead of a screw in m/rad; `screw_thread_pitch` is in m/turn, `thread_pitch` in -rad/m."""
     turn, old = node.first("screw_thread_pitch"), node.first("thread_pitch")
     if turn is not None:
         lead = source.value(turn, 0.0) / (2.0 * np.pi)
@@ -363,7 +365,7 @@ def _mimics(source: Source, scope: Scope, node: Node) -> list[Coupling]:
 
 
 def _gear(source: Source, scope: Scope, node: Node, frames: Frames, joints: Sequence[Joint], links: dict[str, Link]) -> Coupling | None:
-    """Returns the relation that a gearbox is."""
+    """Return the coupling of a gearbox."""
     ends, name, at = _ends(source, scope, node, frames), scope.named(node), frames.joint_pose(scope.named(node))
     reference = node.first("gearbox_reference_body")
     carrier = frames.link_of(scope.full("" if reference is None else reference.content.strip()))
@@ -414,7 +416,7 @@ def _check_couplings(source: Source, couplings: Sequence[Coupling], joints: Sequ
 
 
 def _not_acting(scopes: Sequence[Scope]) -> dict[str, list[int]]:
-    """Returns the lines of what is read of joints but acts on none: what acts in balls and gearboxes, and second axes."""
+    """Return the lines of inactive joint elements: dynamics of balls and gearboxes, and second axes."""
     found: dict[str, list[int]] = {}
     for node in (node for scope in scopes for node in scope.all("joint")):
         written = node.attributes.get("type", "")

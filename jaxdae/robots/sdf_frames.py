@@ -1,8 +1,10 @@
-"""The frames of SDF files: every link, joint, frame and model has a pose in another one (`relative_to`), and frames are fixed to links.
+"""SDF frames: links, joints, frames and models with poses in other frames, attached to links.
 
-Since version 1.7 a pose says in what frame it is. What it is in by default: of links and models in their model, of joints in their child,
-of frames in what they are attached to, else in their model. Before 1.7 poses were in the model, and of joints in the child; nothing else.
-Names are those of the scope, with `model::` before them from outside. A model may be placed by one of its frames (`placement_frame`).
+Since version 1.7 a pose may name its reference frame (`relative_to`). The default reference frame is the
+model for links and models, and the child link for joints. For frames it is the frame that they are attached
+to, else the model. Before 1.7 poses were always in the model, and for joints in the child link. Names are
+local to their scope, with the prefix `model::` from outside. One frame of a model may define its position
+(`placement_frame`).
 """
 
 from __future__ import annotations
@@ -32,12 +34,12 @@ class Entry(NamedTuple):
     """A frame of a file.
 
     Attributes:
-        line: in its file.
+        line: line in its file.
         what: link, joint, frame or model.
-        base: the full name of the frame that its pose is in, empty for the world.
-        pose: in that frame.
-        attached: the full name of what it is fixed to; None for links, which are what frames are fixed to.
-        placement: of a model, the full name of its frame that has the pose in place of its own; empty for none.
+        base: full name of the reference frame of its pose, empty for the world.
+        pose: pose in the reference frame.
+        attached: full name of the frame that it is attached to; None for links, which end the chain.
+        placement: for a model, full name of its frame that has the given pose; empty for the model frame.
     """
 
     line: int
@@ -54,13 +56,13 @@ class Scope:
 
     Attributes:
         node: the element.
-        prefix: of full names, such as "arm::", empty at the top.
-        model_frame: the full name of its own frame.
-        version: of the format.
-        static: whether it stands.
+        prefix: prefix of full names, such as "arm::", empty at the top level.
+        model_frame: full name of its own frame.
+        version: version of the format.
+        static: whether the model is static.
         is_world: whether it is a world.
-        path: the file that it is in.
-        alone: of a world with one model, whose names go without that of the model: the name of this model, empty elsewhere.
+        path: the file that contains it.
+        alone: for a world with one model, the name of this model, which full names omit; otherwise empty.
     """
 
     node: Node
@@ -73,15 +75,15 @@ class Scope:
     alone: str = ""
 
     def all(self, tag: str) -> Iterator[Node]:
-        """Yields the elements with a tag that have a name."""
+        """Yield the named elements with a tag."""
         return (node for node in self.node.all(tag) if node.attributes.get("name"))
 
     def named(self, node: Node) -> str:
-        """Returns the full name of an element."""
+        """Return the full name of an element."""
         return self.prefix + node.attributes.get("name", "")
 
     def full(self, name: str) -> str:
-        """Returns the full name of a frame that is named in this scope."""
+        """Return the full name for a name in this scope."""
         if name == MODEL:
             return self.model_frame
         inner = name.removesuffix(f"::{MODEL}")  # The frame of a model has the name of the model.
@@ -92,7 +94,7 @@ class Scope:
         return "" if name == "world" else self.prefix + inner
 
     def canonical(self) -> str | None:
-        """Returns the full name of the link that stands for the model."""
+        """Return the full name of the canonical link of the model."""
         given = self.node.attributes.get("canonical_link", "")
         first = next(self.all("link"), None)
         return self.prefix + given if given else None if first is None else self.named(first)
@@ -100,7 +102,7 @@ class Scope:
 
 @dataclasses.dataclass
 class Frames:
-    """All frames of a file by their full names; those of joints apart, because old files have links and joints of one name."""
+    """All frames by full name. Joints are separate, because old files use one name for a link and a joint."""
 
     source: Source
     entries: dict[str, Entry] = dataclasses.field(default_factory=dict)
@@ -111,7 +113,7 @@ class Frames:
     complete: bool = False
 
     def raw(self, source: Source, node: Node | None) -> Pose:
-        """Returns the numbers of a <pose>."""
+        """Return the pose of a <pose> element."""
         if node is None:
             return HERE
         quaternion = node.attributes.get("rotation_format", "euler_rpy") == "quat_xyzw"
@@ -129,7 +131,7 @@ class Frames:
         return Pose(roll_pitch_yaw(*(np.radians(numbers[3:]) if degrees else numbers[3:])), numbers[:3])
 
     def add(self, scope: Scope, node: Node, what: str, name: str, base: str, attached: str | None) -> None:
-        """Adds a frame, whose pose is in `base` unless it says otherwise."""
+        """Add a frame with a pose in `base`, unless the element names another reference frame."""
         table = self.joints if what == "joint" else self.entries
         others = (self.entries, self.joints) if scope.version >= (1, 7) else (table,)
         for other in others:
@@ -156,15 +158,15 @@ class Frames:
         return self.entries.get(name) or self.joints.get(name)
 
     def has(self, name: str) -> bool:
-        """Returns whether there is a frame of a full name; that of the world is empty."""
+        """Return whether a frame with this full name exists; the name of the world is empty."""
         return name == "" or self._entry(name) is not None
 
     def pose(self, name: str) -> Pose:
-        """Returns the pose of a frame in the world, of links before joints of the same name; notes unknown frames and circles."""
+        """Return the world pose of a frame, links before joints; report unknown frames and cycles."""
         return self._resolved(name, self.entries.get(name) or self.joints.get(name), name not in self.entries, ()) or HERE
 
     def joint_pose(self, name: str) -> Pose | None:
-        """Returns the pose of a joint in the world, None where it is not known."""
+        """Return the world pose of a joint, None if it is unknown."""
         return self._resolved(name, self.joints.get(name), True, ())
 
     def _resolved(self, name: str, entry: Entry | None, of_joint: bool, way: tuple[str, ...]) -> Pose | None:
@@ -199,7 +201,7 @@ class Frames:
         return pose
 
     def _within(self, name: str, model: str) -> Pose | None:
-        """Returns the pose of a frame in the frame of its model."""
+        """Return the pose of a frame in the frame of its model."""
         pose, seen = HERE, set()
         while name != model:
             entry = self._entry(name)
@@ -210,7 +212,7 @@ class Frames:
         return pose
 
     def link_of(self, name: str) -> str | None:
-        """Returns the link that a frame is fixed to, None where there is none."""
+        """Return the link that a frame is attached to, or None."""
         seen: dict[str, None] = {}
         found = None
         while name not in seen:
@@ -230,23 +232,23 @@ class Frames:
         return found
 
     def extra(self) -> list[str]:
-        """Returns the names of frames that are no links."""
+        """Return the names of frames other than links, joints and models."""
         return [name for name, entry in self.entries.items() if entry.what == "frame"]
 
     def in_link(self, name: str, links: Mapping[str, Link]) -> Pose:
-        """Returns the pose of a frame in its link."""
+        """Return the pose of a frame in its link."""
         link = self.link_of(name)
         return HERE if link is None else self.pose(name).seen_from(links[link].pose)
 
 
 def in_scopes(source: Source, root: Node, version: tuple[int, int], folders: Folders) -> tuple[list[Scope], Frames]:
-    """Returns the models and worlds of a file, and the frames in them.
+    """Return the models and worlds of a file, and the frames in them.
 
     Args:
         source: the file.
         root: its root element.
-        version: of the format.
-        folders: where files may be read.
+        version: version of the format.
+        folders: folders in which files may be read.
     """
     frames, scopes = Frames(source), []
     way = _Way(source.path, 0, (pathlib.Path(os.path.realpath(source.path)),))
@@ -267,7 +269,7 @@ def in_scopes(source: Source, root: Node, version: tuple[int, int], folders: Fol
 
 
 class _Way(NamedTuple):
-    """The file that is read, the depth of its models, and the chain of files from the first one to it, with links resolved."""
+    """The current file, the depth of its models, and the chain of resolved files that leads to it."""
 
     path: pathlib.Path
     depth: int
@@ -276,7 +278,7 @@ class _Way(NamedTuple):
 
 @dataclasses.dataclass
 class _Reading:
-    """Models while they are read."""
+    """The models during reading."""
 
     source: Source
     frames: Frames
@@ -284,7 +286,7 @@ class _Reading:
     folders: Folders
 
     def model(self, node: Node, outer: Scope, way: _Way, prefixed: bool, static: bool = False) -> None:
-        """Reads a model in a scope."""
+        """Read a model in a scope."""
         name = self.source.text(node, "name")
         prefix = f"{outer.prefix}{name}::" if prefixed else outer.prefix
         frame = outer.prefix + name if prefixed else prefix + MODEL
@@ -310,7 +312,7 @@ class _Reading:
                 self.source.wrong(node.line, f"the canonical_link {brief(given)} is no link of the model")
 
     def contents(self, scope: Scope, way: _Way, several: bool) -> None:
-        """Reads what is in a model or a world."""
+        """Read the contents of a model or a world."""
         if way.depth > _DEEPEST:
             self.source.wrong(scope.node.line, f"models are nested more than {_DEEPEST} deep")
             return
@@ -335,7 +337,7 @@ class _Reading:
             self.include(node, scope, way, several)
 
     def include(self, node: Node, scope: Scope, way: _Way, several: bool) -> None:
-        """Reads the model of another file.
+        """Read the model of another file.
 
         Raises:
             RobotFileError: a file that cannot be read, includes itself, or exceeds a limit.
@@ -369,7 +371,7 @@ class _Reading:
             self.model(changed, scope, inner, prefixed=several, static=still)
 
     def merged(self, node: Node, outer: Scope, way: _Way, static: bool) -> None:
-        """Reads a model whose elements come to be those of the model that includes it."""
+        """Read a model whose elements become elements of the including model."""
         frame = f"{outer.prefix}_merged__{node.attributes.get('name', '')}__model__"
         base = node.first("pose")
         relative = "" if base is None else base.attributes.get("relative_to", "")
@@ -385,7 +387,7 @@ class _Reading:
 
 
 def _of_folder(folders: Folders, folder: pathlib.Path, library: Library) -> pathlib.Path | str:
-    """Returns the file of a model that is a folder: what `model.config` names last, else `model.sdf`."""
+    """Return the file of a model folder: the last entry of `model.config`, else `model.sdf`."""
     config = folders.found("model.config", folder)
     if not isinstance(config, str):
         named = [node.content.strip() for node in Source(config, library).root("model").all("sdf") if node.content.strip()]

@@ -1,8 +1,8 @@
-"""Robot files as trees of elements that know their lines, and the list of what is wrong with them.
+"""Robot files as trees of elements with line numbers, and the list of their mistakes.
 
-Elements are made by Expat, of the standard library, because messages are to name lines. Document types and entities are refused: no robot
-needs them, and they can make a small file a large one. `Library` reads the files of one robot and enforces the limits of
-`jaxdae.robots.limits`.
+Expat, from the standard library, parses the elements, because messages name lines. Document types and
+entities are rejected: no robot needs them, and they can expand a small file enormously. `Library` reads the
+files of one robot and enforces the limits of `jaxdae.robots.limits`.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _LONGEST = 2000
 
 
 class RobotFileError(ValueError):
-    """A file that describes no robot; the message lists everything that is wrong with it, each with file and line.
+    """An invalid robot file; the message lists all mistakes, each with file and line.
 
     Attributes:
-        problems: one text each.
+        problems: one text per mistake.
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
@@ -48,7 +48,7 @@ class RobotFileError(ValueError):
 
 @dataclasses.dataclass
 class Node:
-    """An element of a file; `content` is the text in it, without that of its children."""
+    """An element of a file; `content` is its text without the text of its children."""
 
     tag: str
     attributes: dict[str, str]
@@ -57,15 +57,15 @@ class Node:
     content: str = ""
 
     def all(self, tag: str) -> Iterator[Node]:
-        """Yields the children with a tag."""
+        """Yield the children with a tag."""
         return (child for child in self.children if child.tag == tag)
 
     def first(self, tag: str) -> Node | None:
-        """Returns the first child with a tag."""
+        """Return the first child with a tag."""
         return next(self.all(tag), None)
 
     def everything(self) -> Iterator[Node]:
-        """Yields the element and all that is in it, in the order of the file."""
+        """Yield the element and all its descendants, in the order of the file."""
         waiting: list[Node] = [self]
         while waiting:
             node = waiting.pop()
@@ -74,7 +74,7 @@ class Node:
 
 
 class Library:
-    """The files of one robot. Each XML file is parsed once; totals are limited as `jaxdae.robots.limits` states."""
+    """The files of one robot. Each XML file is parsed once; `jaxdae.robots.limits` limits the totals."""
 
     def __init__(self) -> None:
         self._roots: dict[pathlib.Path, tuple[Node, int]] = {}
@@ -84,11 +84,11 @@ class Library:
         """Return the root element of an XML file.
 
         Args:
-            path: of the file.
+            path: path of the file.
             chain: the files that include it, outermost first, with links resolved.
 
         Raises:
-            RobotFileError: a file that cannot be read, is not XML, includes itself or exceeds a limit.
+            RobotFileError: an unreadable file, invalid XML, a cycle of includes, or an exceeded limit.
         """
         real = pathlib.Path(os.path.realpath(path))
         if real in chain:
@@ -105,10 +105,10 @@ class Library:
         return root
 
     def data(self, path: pathlib.Path, largest: int = MOST_BYTES) -> bytes:
-        """Return the content of a regular file of at most so many bytes.
+        """Return the content of a regular file of at most `largest` bytes.
 
         Raises:
-            RobotFileError: a file that cannot be read, a folder, a device, or a file that exceeds a limit.
+            RobotFileError: an unreadable file, a folder, a device, or an exceeded limit.
         """
         try:
             state = path.stat()
@@ -132,11 +132,11 @@ class Library:
 
 
 class Source:
-    """A file while it is read: what is found wrong is collected, so that all of it is told at once.
+    """A file during reading, which collects mistakes in order to report all of them at once.
 
     Args:
-        path: of the file.
-        library: reads the files of the robot; left out: a new one.
+        path: path of the file.
+        library: reader of the files of the robot; by default a new reader.
         chain: the files that include it, outermost first, with links resolved.
     """
 
@@ -148,29 +148,29 @@ class Source:
         self.doubts: list[str] = []
 
     def doubt(self, line: int, text: str) -> None:
-        """Note what is most likely a mistake."""
+        """Note a probable mistake."""
         self.doubts.append(f"line {line}: {text}")
 
     def wrong(self, line: int, text: str) -> None:
         """Note a mistake.
 
         Raises:
-            RobotFileError: there are too many mistakes to go on.
+            RobotFileError: too many mistakes.
         """
         self.problems.append(f"{self.path}:{line}: {shorten(text, _LONGEST)}")
         if len(self.problems) >= MOST_PROBLEMS:
             raise RobotFileError([*self.problems, f"{self.path}: reading ended after {MOST_PROBLEMS} mistakes"])
 
     def end(self) -> None:
-        """Raises RobotFileError where anything was wrong."""
+        """Raise RobotFileError if mistakes were noted."""
         if self.problems:
             raise RobotFileError(self.problems)
 
     def root(self, tag: str) -> Node:
-        """Returns the root element, which must have this tag.
+        """Return the root element, which must have this tag.
 
         Raises:
-            RobotFileError: a file that cannot be read, or is no such XML.
+            RobotFileError: an unreadable file, invalid XML, or another root element.
         """
         root = self.library.root(self.path, self.chain)
         if root.tag != tag:
@@ -178,19 +178,19 @@ class Source:
         return root
 
     def at_most(self, most: int, count: int, what: str) -> None:
-        """Raise RobotFileError where there are more of something than the limit."""
+        """Raise RobotFileError if a count exceeds the limit."""
         if count > most:
             raise RobotFileError([f"{self.path}: the robot has {count} {what}; the limit is {most}"])
 
     def text(self, node: Node, name: str) -> str:
-        """Returns an attribute that must be there."""
+        """Return a required attribute."""
         value = node.attributes.get(name, "")
         if not value:
             self.wrong(node.line, f"<{node.tag}> has no {name}")
         return value
 
     def numbers(self, node: Node | None, name: str, default: Sequence[float], *, endless: bool = False) -> np.ndarray:
-        """Returns an attribute of as many finite numbers, or `endless` ones, as the default has; the default where it is missing."""
+        """Return an attribute with as many numbers as the default; infinite ones only if `endless`."""
         if node is None or name not in node.attributes:
             return np.asarray(default, float)
         text = node.attributes[name]
@@ -206,35 +206,35 @@ class Source:
         return values
 
     def number(self, node: Node | None, name: str, default: float = 0.0, *, endless: bool = False) -> float:
-        """Returns an attribute that is one finite number, or an `endless` one."""
+        """Return an attribute that is one number, which may be infinite if `endless`."""
         return float(self.numbers(node, name, (default,), endless=endless)[0])
 
     def needed(self, inside: Node, tag: str, name: str) -> float:
-        """Returns an attribute of a child, one finite number that must be there."""
+        """Return a required attribute of a child, one finite number."""
         node = inside.first(tag)
         if node is None or name not in node.attributes:
             self.wrong(inside.line if node is None else node.line, f"<{inside.tag}> has no <{tag} {name}=...>")
         return self.number(node, name)
 
     def values(self, node: Node | None, default: Sequence[float], *, endless: bool = False) -> np.ndarray:
-        """Returns the text of an element, as `numbers`; the default where there is no element or no text."""
+        """Return the text of an element as in `numbers`; the default without an element or text."""
         if node is None or not node.content.strip():
             return np.asarray(default, float)
         words = Node(node.tag, {"text": node.content.strip()}, node.line)
         return self.numbers(words, "text", default, endless=endless)
 
     def value(self, node: Node | None, default: float, *, endless: bool = False) -> float:
-        """Returns the text of an element, one finite number, or an `endless` one; the default where there is no element."""
+        """Return the text of an element, one number, which may be infinite if `endless`; else the default."""
         if node is not None and not node.content.strip():
             self.wrong(node.line, f"<{node.tag}> has no number")
         return float(self.values(node, (default,), endless=endless)[0])
 
     def truth_of(self, node: Node, name: str) -> bool:
-        """Returns an attribute that is true or false; false where it is missing."""
+        """Return a true or false attribute; false if it is missing."""
         return self.truth(Node(name, {}, node.line, content=node.attributes.get(name, "")), False)
 
     def truth(self, node: Node | None, default: bool) -> bool:
-        """Returns the text of an element, true or false."""
+        """Return the text of an element, true or false; the default without an element or text."""
         if node is None or not node.content.strip():
             return default
         text = node.content.strip().lower()
@@ -246,7 +246,7 @@ class Source:
 def _parsed(path: pathlib.Path, data: bytes, most: int) -> tuple[Node, int]:
     """Return the root element of a document, and the number of its elements and attributes."""
     parser = expat.ParserCreate()
-    parser.buffer_size = 1 << 20  # Texts arrive in few pieces.
+    parser.buffer_size = 1 << 20  # Fewer text callbacks.
     top = Node("", {}, 0)
     open_nodes: list[Node] = [top]
     texts: list[list[str]] = [[]]

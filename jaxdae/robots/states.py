@@ -1,4 +1,4 @@
-"""States of robots by the names of joints; joints that follow others move with their drivers."""
+"""Robot states by joint name; joints that follow others move with their drivers."""
 
 from __future__ import annotations
 
@@ -20,32 +20,33 @@ from jaxdae.typing import Coordinates
 
 
 def joint_state(mechanism: Mechanism, q: Coordinates, positions: Mapping[str, Any], rates: Mapping[str, Any] | None = None) -> State:
-    """Returns a state at t = 0 of a mechanism in joint coordinates, by the names of joints; followers move with their drivers.
+    """Return a state at t = 0 in joint coordinates, by joint name; followers move with their drivers.
 
     Args:
-        mechanism: as `jm.mechanism(description, jm.Joints())` returns it.
-        q: the coordinates of all that is not named, such as the second that `jm.mechanism` returns (nq,).
-        positions: in rad and m, such as `robot.start`: a number for a joint with one coordinate, as many as it has for others, such as the
-            four of a quaternion wxyz, and under the name of a free link its seven, place of its origin and quaternion.
-        rates: in rad/s and m/s, in the same way; zero where not named.
+        mechanism: result of `jm.mechanism(description, jm.Joints())`.
+        q: coordinates of all joints that are not named, such as the second result of `jm.mechanism` (nq,).
+        positions: in rad and m, such as `robot.start`. One number for a joint with one coordinate. Several
+            for other joints, such as the four of a quaternion wxyz. Under the name of a free link, its seven
+            numbers: position of its origin and quaternion.
+        rates: in rad/s and m/s, in the same form; zero for joints that are not named.
 
     Raises:
-        ValueError: a name without coordinates, or another count of numbers; a follower without its driver, if
+        ValueError: a name without coordinates, or a wrong count of numbers; a follower without its driver, if
             the relation between them is not affine with a nonzero slope.
 
     A relation between two coordinates of the tree (a mimic joint, an equality of MJCF, a `Relation`) sets the
-    follower from its driver, the rate by the slope of the polynomial, along chains as well:
+    follower from its driver, and the rate by the slope of the polynomial. This also applies along chains:
 
     - A follower that is not named follows. A follower that has its original number counts as not named: in
       `start | {"driver": 0.3}`, and in the same expression with a keyframe, the follower follows. The
-      original numbers are those of the file. In a plain dictionary they are those of q, with its followers at
-      their drivers, and zero rates.
+      original numbers are the numbers of the file. In a plain dictionary they are the numbers of q, with its
+      followers at their drivers, and zero rates.
     - If you name a follower but not its driver, the driver moves, and its other followers follow. In
       `start | {"follower": 0.1}` the driver counts as not named.
     - If you name both, both keep your numbers. If these violate the relation, functions such as
       `jaxdae.forward_dynamics` warn.
 
-    Loops, and relations of sums or of coordinates of joints that close loops, are not closed: call
+    Loops, and relations of sums or of coordinates of loop joints, are not closed: call
     `jaxdae.initialize(mechanism, state.q, state.v)`.
 
     Differentiable with respect to positions and rates. Traced numbers count as named.
@@ -77,7 +78,7 @@ def joint_state(mechanism: Mechanism, q: Coordinates, positions: Mapping[str, An
         if link.in_q[0] not in found.chosen:
             found.values[link.in_q[0]] = link.position(x)
         if link.in_v[0] not in moving.chosen:
-            moving.values[link.in_v[0]] = link.slope(x) * moving.values[link.in_v[1]] + 0.0  # No negative zeros.
+            moving.values[link.in_v[0]] = link.slope(x) * moving.values[link.in_v[1]] + 0.0  # Avoid -0.0.
     return State(jnp.zeros((), q.dtype), _array(found.values, q.dtype), _array(moving.values, q.dtype))
 
 
@@ -85,7 +86,7 @@ class _Numbers(NamedTuple):
     """Positions or rates of all coordinates.
 
     Attributes:
-        what: for messages.
+        what: "positions" or similar, for messages.
         values: all numbers, named or not.
         chosen: the indices of named numbers that differ from the original ones.
         kept: the indices of numbers that followers must not move.
@@ -101,14 +102,14 @@ def _given(what: str, given: Mapping[str, Any], of: Sequence[str], values: list[
     """Return the numbers of all coordinates.
 
     Args:
-        what: for messages.
+        what: "positions" or similar, for messages.
         given: the named numbers.
-        of: the names of all coordinates.
-        values: the numbers of those that are not named.
+        of: names of all coordinates.
+        values: numbers of the coordinates that are not named.
         originals: the original numbers, if `given` does not know them; zeros if None.
 
     Raises:
-        ValueError: a name without coordinates, or another count of numbers.
+        ValueError: a name without coordinates, or a wrong count of numbers.
     """
     places: dict[str, list[int]] = {}
     for k, name in enumerate(of):
@@ -142,14 +143,14 @@ def _equal(number: Any, original: Any) -> bool:
 
 
 class _Link(NamedTuple):
-    """A coordinate of the tree that follows another one: s = reference + p(s_other - other_reference).
+    """A coordinate of the tree that follows another coordinate: s = reference + p(s_other - other_reference).
 
     Attributes:
-        in_q: the indices of follower and driver in q.
-        in_v: the same in v.
-        coefficients: of p.
-        reference: of the follower.
-        other_reference: of the driver.
+        in_q: indices of follower and driver in q.
+        in_v: indices of follower and driver in v.
+        coefficients: coefficients of p.
+        reference: reference of the follower.
+        other_reference: reference of the driver.
     """
 
     in_q: tuple[int, int]
@@ -174,21 +175,21 @@ class _Link(NamedTuple):
 
     @property
     def invertible(self) -> bool:
-        """Whether the polynomial is affine with a nonzero slope, as far as its numbers are known."""
+        """Return whether the polynomial is affine with a nonzero slope, as far as its numbers are known."""
         nonzero = [isinstance(c, Tracer) or bool(c != 0.0) for c in self.coefficients[1:]]
         return nonzero[:1] == [True] and not any(nonzero[1:])
 
     def inverse(self, follower: Any) -> Any:
-        """Return the position of the driver, of an affine relation."""
+        """Return the position of the driver in an affine relation."""
         return self.other_reference + (follower - self.reference - self.coefficients[0]) / self.coefficients[1]
 
     def inverse_rate(self, follower: Any) -> Any:
-        """Return the rate of the driver, of an affine relation."""
+        """Return the rate of the driver in an affine relation."""
         return follower / self.coefficients[1]
 
 
 def _links(mechanism: Mechanism) -> list[_Link]:
-    """Return the relations between coordinates of the tree, drivers first, one for each follower."""
+    """Return the relations between coordinates of the tree, drivers first, one per follower."""
     dtype, links = mechanism.dtype, dict[int, _Link]()
     for group in mechanism.relations.values():
         first, second = group.first, group.second
@@ -217,7 +218,7 @@ def _known(numbers: Any, dtype: Any) -> Any:
 
 
 def _values(numbers: Any) -> list[Any]:
-    """Return the entries of an array: NumPy scalars, or traced ones."""
+    """Return the entries of an array as NumPy scalars or traced scalars."""
     return [numbers[k] for k in range(numbers.shape[0])] if isinstance(numbers, Tracer) else list(np.asarray(numbers))
 
 

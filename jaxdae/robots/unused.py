@@ -1,6 +1,7 @@
-"""What nothing reads of an XML file: elements and attributes that are not known, and text where the format has none.
+"""Unused parts of an XML file: unknown elements and attributes, and text where the format allows none.
 
-What is there twice, where the format has it once, is a mistake of the file: only one of the two could act.
+A duplicate of an element that the format allows once is a mistake of the file, because only one of the two
+could act.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from jaxdae.robots.source import Node, Source
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """What is read of a format.
+    """The used parts of a format.
 
     Attributes:
-        elements: what is read in an element, by its tag.
-        attributes: the attributes that are read of an element, by its tag.
-        several: the elements that there may be more than one of.
+        elements: used child elements, by tag.
+        attributes: used attributes, by tag.
+        several: elements that may occur more than once.
         texts: whether elements have text.
-        drawn: the pairs of an element and an element in it that the viewer reads, with their content.
+        drawn: pairs of an element and a child element that the viewer reads, with their content.
     """
 
     elements: Mapping[str, Collection[str]]
@@ -32,13 +33,13 @@ class Format:
 
 
 def unused(source: Source, nodes: Iterable[Node], known: Format, further: Mapping[str, list[int]]) -> tuple[Ignored, ...]:
-    """Returns what nothing uses, in the order of the first lines; notes elements that are there twice as mistakes.
+    """Return the unused items in the order of their first lines, and report duplicate elements as mistakes.
 
     Args:
         source: the file.
-        nodes: the elements to look into, with what is in them.
-        known: what is read.
-        further: lines of what is read but not used, by what it is.
+        nodes: the elements to check, including their descendants.
+        known: the used parts of the format.
+        further: lines of items that are read but have no effect, by description.
     """
     found = {what: list(lines) for what, lines in further.items() if lines}
     waiting, seen = list(nodes), set[int]()

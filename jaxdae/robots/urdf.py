@@ -1,8 +1,8 @@
 """Robots from URDF, the Unified Robot Description Format of ROS.
 
-A file is a list of links and of joints. A joint says where its child's frame is in that of its parent, `xyz` in m and `rpy` in rad with
-R = Rz(yaw) Ry(pitch) Rx(roll), and about or along which axis of that frame it moves. Inertia is about the mass center in the axes of
-`<inertial><origin>`.
+A file is a list of links and joints. A joint defines the frame of its child in the frame of its parent, `xyz`
+in m and `rpy` in rad with R = Rz(yaw) Ry(pitch) Rx(roll), and the axis of motion in the frame of the child.
+Inertia is about the mass center in the axes of `<inertial><origin>`.
 
 References:
     The format: https://wiki.ros.org/urdf/XML
@@ -68,7 +68,7 @@ _READ = Format(
 
 
 class _Mimic(NamedTuple):
-    """What a joint follows: q = multiplier q_other + offset."""
+    """The driver of a mimic joint: q = multiplier q_other + offset."""
 
     other: str
     multiplier: float
@@ -76,7 +76,7 @@ class _Mimic(NamedTuple):
 
 
 class _Joint(NamedTuple):
-    """A joint as the file has it: the pose of the child in the parent at zero, and a unit axis in the frame of the child."""
+    """A joint of the file: pose of the child in the parent at zero, and a unit axis in the child frame."""
 
     name: str
     line: int
@@ -92,7 +92,7 @@ class _Joint(NamedTuple):
 
 
 def read_urdf(path: pathlib.Path) -> tuple[Source, Graph]:
-    """Returns a URDF file and the graph in it; see `jaxdae.robots.load`."""
+    """Return a URDF file and the graph in it; see `jaxdae.robots.load`."""
     source = Source(path)
     root = source.root("robot")
     if any(node.tag.startswith("xacro:") or any("${" in text for text in node.attributes.values()) for node in root.everything()):
@@ -107,7 +107,7 @@ def read_urdf(path: pathlib.Path) -> tuple[Source, Graph]:
         source.wrong(root.line, "the robot has no links")
     source.end()
     order, poses = _placed(source, links, joints)
-    # The root first, from which the tree grows where it is free.
+    # The root link first: the tree of a floating base grows from it.
     first = next(iter(poses))
     placed = {name: dataclasses.replace(links[name], pose=poses[name]) for name in dict.fromkeys((first, *links))}
     found = [_in_graph(joint, placed) for joint in order if joint.kind is not _FREE]
@@ -132,7 +132,7 @@ def read_urdf(path: pathlib.Path) -> tuple[Source, Graph]:
 def _in_graph(joint: _Joint, links: Mapping[str, Link]) -> Joint:
     frame = links[joint.child].pose.then(Pose(axes_with_z(joint.axis), np.zeros(3)))
     ends = joint.parent, joint.child
-    # The damping of balls is a force of its own.
+    # The damping of balls is a separate force.
     numbers = {key: value for key, value in joint.numbers.items() if value and (joint.kind is not js.Ball or key == "friction")}
     numbers = {} if joint.kind is js.Weld else numbers
     options = {"numbers": numbers, "limits": joint.limits, "wraps": joint.wraps}
@@ -140,7 +140,7 @@ def _in_graph(joint: _Joint, links: Mapping[str, Link]) -> Joint:
 
 
 def _placed(source: Source, links: Mapping[str, Link], joints: Sequence[_Joint]) -> tuple[list[_Joint], dict[str, Pose]]:
-    """Returns the joints from the root outward, and the poses of all links at zero; the root is at the origin of the world."""
+    """Return the joints from the root outward, and all link poses at zero, with the root at the origin."""
     parents: dict[str, _Joint] = {}
     children: dict[str, list[_Joint]] = {name: [] for name in links}
     for joint in joints:
@@ -245,7 +245,7 @@ def _joint(source: Source, node: Node, links: Mapping[str, Link]) -> _Joint | No
     limits = {key: source.number(limit, key, endless=True) for key in _LIMITS if limit is not None and key in limit.attributes}
     if kind != "continuous" and limits.get("lower", 0.0) > limits.get("upper", 0.0) and {"lower", "upper"} <= limits.keys():
         source.wrong(node.line, f"the joint {brief(name)} has the lower limit {limits['lower']:g} above the upper one {limits['upper']:g}")
-    # What turns without end has limits of its rate and effort only, whatever its file says.
+    # A continuous joint has limits of its rate and effort only, whatever its file contains.
     ends_there = {"lower", "upper"} if kind == "continuous" else set()
     limits = {key: value for key, value in limits.items() if np.isfinite(value) and key not in ends_there}
     ends_of = [limits[key] for key in ("lower", "upper") if key in limits]
@@ -254,7 +254,7 @@ def _joint(source: Source, node: Node, links: Mapping[str, Link]) -> _Joint | No
     followed, mimic = node.first("mimic"), None
     if followed is not None and kind not in ("fixed", "revolute", "continuous", "prismatic"):
         source.wrong(followed.line, f"the joint {brief(name)} is {kind}: only revolute and prismatic joints can mimic others")
-    if followed is not None and kind != "fixed":  # What is fixed follows nothing.
+    if followed is not None and kind != "fixed":  # A fixed joint has no coordinate.
         mimic = _Mimic(source.text(followed, "joint"), source.number(followed, "multiplier", 1.0), source.number(followed, "offset"))
     if mimic is not None and followed is not None and kind != "prismatic" and orientation_in_degrees([mimic.offset]):
         source.doubt(followed.line, doubt(f"the mimic offset of joint {brief(name)}", [mimic.offset], degrees=False))

@@ -1,4 +1,4 @@
-"""What the links of a robot file look like: boxes, cylinders, spheres and mesh files in the frames of links, for who draws them."""
+"""Visual geometry of robot links in link frames: boxes, cylinders, spheres and mesh files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Box(NamedTuple):
 
 
 class Rounded(NamedTuple):
-    """A cylinder along z with a radius and a length in m; a sphere where the length is zero, a capsule with balls at its ends."""
+    """A cylinder along z, radius and length in m; a sphere at length zero, a capsule if `balls` is set."""
 
     radius: float
     length: float
@@ -37,7 +37,7 @@ class Rounded(NamedTuple):
 
 
 class MeshFile(NamedTuple):
-    """A file of triangles (STL, OBJ, ...), and by what its numbers are scaled (3,)."""
+    """A file of triangles (STL, OBJ, ...), and the scale factors of its numbers (3,)."""
 
     path: pathlib.Path
     scale: np.ndarray
@@ -51,14 +51,14 @@ class Triangles(NamedTuple):
 
 
 class Visual(NamedTuple):
-    """A part of what a link looks like.
+    """A visual element of a link.
 
     Attributes:
-        link: its name.
-        rotation: (3, 3) of the part in the frame of the link.
-        place: (3,) of it there, in m.
+        link: name of the link.
+        rotation: (3, 3) rotation of the element in the frame of the link.
+        place: (3,) position of the element in the frame of the link, in m.
         geometry: a `Box`, `Rounded`, `MeshFile` or `Triangles`.
-        color: red, green and blue from 0 to 1; None where the file does not say.
+        color: red, green and blue from 0 to 1; None if the file does not define it.
     """
 
     link: str
@@ -71,14 +71,14 @@ class Visual(NamedTuple):
 def read_visuals(
     path: str | os.PathLike[str], packages: Mapping[str, str | os.PathLike[str]] | None = None
 ) -> tuple[list[Visual], list[str]]:
-    """Returns what the links of a robot look like, and in words what of it cannot be found.
+    """Return the visual elements of all links, and messages about missing files.
 
     Args:
         path: a file in URDF, SDF or MJCF.
         packages: as in `load`.
 
     Raises:
-        RobotFileError: a file that cannot be read, or is no such XML.
+        RobotFileError: an unreadable file, or invalid XML.
     """
     path = pathlib.Path(path)
     folders = Folders(path.absolute().parent, {name: pathlib.Path(folder) for name, folder in (packages or {}).items()})
@@ -131,7 +131,7 @@ def _geometries(source: Source, shape: Node, folders: Folders, home: pathlib.Pat
 
 
 def _of_sdf(path: pathlib.Path, folders: Folders) -> tuple[list[Visual], list[str]]:
-    """Reads the visuals of all links; their poses are in the link, or in a frame that `relative_to` names."""
+    """Read the visuals of all links; their poses are in the link, or in the frame of `relative_to`."""
     source, missing = Source(path), []
     root = source.root("sdf")
     scopes, frames = in_scopes(source, root, sdf_version(source, root), folders)
@@ -177,7 +177,7 @@ def _sdf_geometries(source: Source, shape: Node, folders: Folders, home: pathlib
 
 
 def _of_mjcf(path: pathlib.Path, folders: Folders) -> tuple[list[Visual], list[str]]:
-    """Reads what MuJoCo's compiler makes of the geoms of groups 0 to 2; by custom the others are for contacts."""
+    """Read the compiled geoms of groups 0 to 2; by convention the other groups are contact geometry."""
     try:
         mujoco: Any = importlib.import_module("mujoco")
     except ModuleNotFoundError as error:
@@ -200,7 +200,7 @@ def _of_mjcf(path: pathlib.Path, folders: Folders) -> tuple[list[Visual], list[s
         body = model.body(int(model.geom_bodyid[k])).name
         if geometry is not None and body != "world":
             own, material = model.geom_rgba[k], int(model.geom_matid[k])
-            # As MuJoCo draws it: the color of the material, unless the geom has one that is not the default.
+            # As in MuJoCo: the color of the material, unless the geom has a color other than the default.
             color = model.mat_rgba[material] if material >= 0 and np.array_equal(own, _DEFAULT_RGBA) else own
             red, green, blue, _ = (float(x) for x in color)
             found.append(Visual(body, quaternion_matrix(model.geom_quat[k]), model.geom_pos[k].copy(), geometry(), (red, green, blue)))

@@ -1,4 +1,4 @@
-"""Wheeled vehicles: constructors, maps of twists and wheel rates, overconstrained wheels, odometry, terrain and standing on it."""
+"""Wheeled vehicles: constructors, twist and wheel-rate maps, wheel conflicts, odometry and terrain."""
 
 from jaxdae.geometry.terrain import Cylinder, HeightMap, Hills, Plane, Terrain
 from jaxdae.vehicles.commonroad import (

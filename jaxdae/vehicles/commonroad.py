@@ -1,24 +1,29 @@
-"""Single-track models in the coordinates of CommonRoad, as systems of first order, and states to and from mechanisms.
+"""CommonRoad's single-track models as first-order systems, and state conversion to and from mechanisms.
 
-    KS    (sx, sy, delta, v, psi)                    rear axle, no slip:  psi' = v tan(delta) / l
-    KST   the same, and alpha                        with a trailer on the rear axle:  alpha' = -v (sin(alpha)/l_t + tan(delta)/l)
-    ST    (sx, sy, delta, v, psi, psi', beta)        mass center, linear tires of stiffness mu C_S F_z, load transfer by the acceleration
+    KS    (sx, sy, delta, v, psi)                 rear axle, no slip:  psi' = v tan(delta) / l
+    KST   the same, and alpha                     with a trailer on the rear axle:
+                                                  alpha' = -v (sin(alpha)/l_t + tan(delta)/l)
+    ST    (sx, sy, delta, v, psi, psi', beta)     mass center, linear tires of stiffness mu C_S F_z,
+                                                  load transfer by the acceleration
 
-with the inputs (steering rate in rad/s, acceleration in m/s^2). With beta the slip angle of the mass center, l = a + b, and axle loads
-F_f = m (g b - u_2 h) / l, F_r = m (g a + u_2 h) / l, the side forces of the axles are
+The inputs are (steering rate in rad/s, acceleration in m/s^2). Let beta be the slip angle of the mass center,
+and l = a + b. The axle loads are F_f = m (g b - u_2 h) / l and F_r = m (g a + u_2 h) / l. The side forces of
+the axles are
 
-    mu C_Sf F_f (delta - beta - a psi'/v),        mu C_Sr F_r (-beta + b psi'/v),
+    mu C_Sf F_f (delta - beta - a psi'/v),        mu C_Sr F_r (-beta + b psi'/v).
 
-with the other sign backward, v < 0: tires push against the velocity of their axles, which goes with the sign of v. CommonRoad's package
-3.0.2 leaves that sign out, so that its car turns in faster and faster in reverse.
+For v < 0 the side forces have the opposite sign: tires push against the velocity of their axles, which
+changes sign with v. Version 3.0.2 of the CommonRoad package omits that sign, so that its car yaws at an
+increasing rate in reverse.
 
-Slip angles have no meaning at rest. Below 0.1 m/s ST moves as a body without slip, beta = atan(tan(delta) b / l), whatever the beta of the
-state, and with the derivatives of that formula; CommonRoad's package 3.0.2 has a square too many in d beta/dt there. Inputs are not clipped
-here: `limited_inputs` does it as that package does. Nor does alpha stop at a right angle, where that package holds it.
+Slip angles are undefined at rest. Below 0.1 m/s, ST moves as a body without slip, beta = atan(tan(delta) b /
+l). It ignores the beta of the state and uses the derivatives of that formula. Version 3.0.2 of the CommonRoad
+package has an extra square in d beta/dt there. This module does not clip inputs: `limited_inputs` clips them
+as that package does. This module does not stop alpha at a right angle, unlike that package.
 
 References:
-    M. Althoff, M. Koschi, S. Manzinger, "CommonRoad: composable benchmarks for motion planning on roads", IV 2017, with the vehicle models
-    of version 3.0.2. R. Rajamani, "Vehicle Dynamics and Control", chapter 2.
+    M. Althoff, M. Koschi, S. Manzinger, "CommonRoad: composable benchmarks for motion planning on roads", IV
+    2017, with the vehicle models of version 3.0.2. R. Rajamani, "Vehicle Dynamics and Control", chapter 2.
 """
 
 from __future__ import annotations
@@ -40,7 +45,7 @@ from jaxdae.typing import Leaf
 from jaxdae.vehicles.layout import numbers
 
 SLOW = 0.1
-"""The speed in m/s below which ST is a model without slip."""
+"""The speed in m/s below which ST moves without slip."""
 
 _INPUTS = ("steering_rate", "acceleration")
 _INPUT_UNITS = ("rad/s", "m/s^2")
@@ -61,8 +66,9 @@ def _names(coordinates: tuple[str, ...], units: tuple[str, ...]) -> Names:
 class KinematicSingleTrack(KinematicSystem):
     """CommonRoad's KS: (sx, sy, delta, v, psi) of the rear axle, without slip.
 
-    With the front wheel across, delta = pi/2, the rear axle could not roll: there psi' is v times 1e16, and nothing tells of it, because to
-    look would take a quarter of the time of a step. `bicycle` as a mechanism has a status there.
+    At a steering angle of delta = pi/2 the rear axle cannot roll: psi' is then v times 1e16, without a
+    failure status. A check would take a quarter of the time of a step. `bicycle` as a mechanism reports a
+    status there.
 
     Attributes:
         wheelbase: l in m.
@@ -73,18 +79,19 @@ class KinematicSingleTrack(KinematicSystem):
     n_inputs = 2
 
     def requirements(self) -> Any:
-        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        """Yield the conditions on the numbers; see `jaxdae.requirements`."""
         yield positive(self.wheelbase), "wheelbase must be positive and finite"
 
     @property
     def names(self) -> Names:
-        """The names of state and inputs."""
+        """The names of the state and the inputs."""
         return _names(("sx", "sy", "delta", "v", "psi"), ("m", "m", "rad", "m/s", "rad"))
 
     def rate(self, t: Any, x: Any, u: Any) -> Array:
-        """Returns x' (5,)."""
+        """Return x' (5,)."""
         delta, v, psi = numbers(x)[2:5]
-        # Of many cars the compiler would compute the functions, and in reverse mode all that follows, for each entry by itself.
+        # In batches of cars, XLA would otherwise recompute these functions, and in reverse mode all that
+        # depends on them, for every entry.
         cos, sin = cos_sin_once(psi)
         turn: Any = once(v * tan_once(delta) / self.wheelbase)
         return jnp.stack([v * cos, v * sin, u[0], u[1], turn])
@@ -92,11 +99,11 @@ class KinematicSingleTrack(KinematicSystem):
 
 @pytree
 class KinematicSingleTrackTrailer(KinematicSystem):
-    """CommonRoad's KST: KS with a trailer, whose angle alpha is its heading minus that of the car.
+    """CommonRoad's KST: KS with a trailer. alpha is the heading of the trailer minus the heading of the car.
 
     Attributes:
         wheelbase: l in m.
-        trailer: l_t, from the hitch on the rear axle to the axle of the trailer, in m.
+        trailer: l_t, the distance from the hitch on the rear axle to the trailer axle, in m.
     """
 
     wheelbase: Leaf
@@ -105,33 +112,33 @@ class KinematicSingleTrackTrailer(KinematicSystem):
     n_inputs = 2
 
     def requirements(self) -> Any:
-        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        """Yield the conditions on the numbers; see `jaxdae.requirements`."""
         yield positive(self.wheelbase), "wheelbase must be positive and finite"
         yield self.trailer != 0.0, "trailer must not be zero: the trailer would turn about its own axle"
 
     @property
     def names(self) -> Names:
-        """The names of state and inputs."""
+        """The names of the state and the inputs."""
         return _names(("sx", "sy", "delta", "v", "psi", "alpha"), ("m", "m", "rad", "m/s", "rad", "rad"))
 
     def rate(self, t: Any, x: Any, u: Any) -> Array:
-        """Returns x' (6,)."""
+        """Return x' (6,)."""
         car = KinematicSingleTrack(self.wheelbase).rate(t, x, u)
         return jnp.append(car, -x[3] * jnp.sin(x[5]) / self.trailer - car[4])
 
 
 @pytree
 class DynamicSingleTrack(KinematicSystem):
-    """CommonRoad's ST: (sx, sy, delta, v, psi, psi', beta) of the mass center, with linear tires and load transfer.
+    """CommonRoad's ST: (sx, sy, delta, v, psi, psi', beta) with linear tires and load transfer.
 
     Attributes:
-        front: a, from the mass center to the front axle, in m.
-        rear: b, to the rear axle, in m.
-        mass: in kg.
-        inertia: about the vertical through the mass center in kg m^2.
-        height: h of the mass center in m.
+        front: a, the distance from the mass center to the front axle, in m.
+        rear: b, the distance from the mass center to the rear axle, in m.
+        mass: mass in kg.
+        inertia: moment of inertia about the vertical through the mass center in kg m^2.
+        height: h, the height of the mass center in m.
         friction: mu.
-        front_stiffness: C_Sf, the cornering stiffness over mu and the load, in 1/rad.
+        front_stiffness: C_Sf, the cornering stiffness divided by mu and by the load, in 1/rad.
         rear_stiffness: C_Sr in 1/rad.
         gravity: in m/s^2.
     """
@@ -149,7 +156,7 @@ class DynamicSingleTrack(KinematicSystem):
     n_inputs = 2
 
     def requirements(self) -> Any:
-        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        """Yield the conditions on the numbers; see `jaxdae.requirements`."""
         yield positive(self.front + self.rear), "front + rear, the wheelbase, must be positive and finite"
         yield positive(self.mass), "mass must be positive and finite"
         yield positive(self.inertia), "inertia must be positive and finite"
@@ -160,25 +167,26 @@ class DynamicSingleTrack(KinematicSystem):
 
     @property
     def names(self) -> Names:
-        """The names of state and inputs."""
+        """The names of the state and the inputs."""
         names = ("sx", "sy", "delta", "v", "psi", "psi_rate", "beta")
         return _names(names, ("m", "m", "rad", "m/s", "rad", "rad/s", "rad"))
 
     def rate(self, t: Any, x: Any, u: Any) -> Array:
-        """Returns x' (7,)."""
+        """Return x' (7,)."""
         _, _, delta, v, psi, turn, beta = x
         fast = jnp.abs(v) >= SLOW
         safe: Any = jnp.where(fast, v, SLOW)
         turning, sliding = self._dynamic(delta, safe, turn, beta, u)
         slow_side, slow_turn, slow_turning, slow_sliding = self._kinematic(delta, v, u)
-        # A car that braked with slip keeps its beta while it is slow, but moves where its wheels point.
+        # A car that slipped while braking keeps its beta at low speed, but moves in the direction of its
+        # wheels.
         course = psi + jnp.where(fast, beta, slow_side)
         place = [v * jnp.cos(course), v * jnp.sin(course)]
         yaw = [jnp.where(fast, turn, slow_turn), jnp.where(fast, turning, slow_turning), jnp.where(fast, sliding, slow_sliding)]
         return jnp.stack([*place, u[0], u[1], *yaw])
 
     def _dynamic(self, delta: Any, v: Any, turn: Any, beta: Any, u: Any) -> tuple[Any, Any]:
-        """Returns psi'' and beta' with slip."""
+        """Return psi'' and beta' with slip."""
         length = self.front + self.rear
         front_load = self.mass * (self.gravity * self.rear - u[1] * self.height) / length
         rear_load = self.mass * (self.gravity * self.front + u[1] * self.height) / length
@@ -190,7 +198,7 @@ class DynamicSingleTrack(KinematicSystem):
         return turning, (front_force + rear_force) / (self.mass * v) - turn
 
     def _kinematic(self, delta: Any, v: Any, u: Any) -> tuple[Any, Any, Any, Any]:
-        """Returns beta, psi', psi'' and beta' without slip."""
+        """Return beta, psi', psi'' and beta' without slip."""
         length = self.front + self.rear
         tangent = jnp.tan(delta)
         beta = jnp.arctan(tangent * self.rear / length)
@@ -212,16 +220,17 @@ def limited_inputs(
     acceleration: Any = 11.5,
     switching_speed: Any = 7.319,
 ) -> Array:
-    """Returns inputs (2,) within the limits of CommonRoad's vehicles.
+    """Return the inputs (2,), clipped to the limits of CommonRoad's vehicles.
 
     Args:
         u: (steering rate in rad/s, acceleration in m/s^2).
-        delta: the steering angle in rad; at its limits it does not go on.
-        v: the speed in m/s; at its limits it does not go on.
-        steering: least and largest steering angle.
-        steering_rate: least and largest steering rate.
-        speed: least and largest speed.
-        acceleration: the largest in either direction; forward it falls like switching_speed / v above that speed.
+        delta: steering angle in rad. At a steering limit, the steering rate beyond it is zero.
+        v: speed in m/s. At a speed limit, the acceleration beyond it is zero.
+        steering: smallest and largest steering angle in rad.
+        steering_rate: smallest and largest steering rate in rad/s.
+        speed: smallest and largest speed in m/s.
+        acceleration: largest acceleration in either direction in m/s^2. Above switching_speed, the forward
+            limit is scaled by switching_speed / v.
         switching_speed: in m/s.
     """
     turned = jnp.clip(u[0], *steering_rate)
@@ -233,14 +242,16 @@ def limited_inputs(
 
 
 def to_commonroad(state: State, speed: Any) -> Array:
-    """Returns the KS state (sx, sy, delta, v, psi) of `vehicles.bicycle` in joint coordinates with the mass center on the rear axle.
+    """Return the KS state (sx, sy, delta, v, psi) of a `vehicles.bicycle`.
+
+    The bicycle has joint coordinates, and its mass center lies on the rear axle.
 
     Args:
-        state: with q = (x, y, heading, steering angle).
-        speed: v in m/s, the input of its drive.
+        state: state with q = (x, y, heading, steering angle).
+        speed: v in m/s, the input of the speed drive.
 
     Raises:
-        ValueError: other coordinates, such as absolute ones.
+        ValueError: other coordinates, such as absolute coordinates.
     """
     if state.q.shape != (4,):
         raise ValueError(
@@ -252,10 +263,10 @@ def to_commonroad(state: State, speed: Any) -> Array:
 
 
 def from_commonroad(x: Any, t: Any = 0.0) -> tuple[State, Array]:
-    """Returns the state of `vehicles.bicycle` in joint coordinates of a KS state (5,), at rest, and the speed v.
+    """Return the state of a `vehicles.bicycle` at rest in joint coordinates, and v, for a KS state (5,).
 
     Raises:
-        ValueError: a state that is not five numbers; those of ST are at the mass center.
+        ValueError: x does not have shape (5,). ST states refer to the mass center and are not accepted.
     """
     x = floating(x)
     if x.shape != (5,):
@@ -265,18 +276,18 @@ def from_commonroad(x: Any, t: Any = 0.0) -> tuple[State, Array]:
 
 
 def axle_loads(mass: Any, front: Any, rear: Any, height: Any = 0.0, acceleration: Any = 0.0, gravity: Any = 9.81) -> Array:
-    """Returns the loads (front, rear) (2,) in N of the axles at an acceleration along x in m/s^2: load transfer without suspension.
+    """Return the axle loads (front, rear) (2,) in N at a longitudinal acceleration, without suspension.
 
     Args:
         mass: in kg.
-        front: from the mass center to the front axle in m.
-        rear: to the rear axle in m.
-        height: of the mass center in m.
-        acceleration: along x in m/s^2.
+        front: distance from the mass center to the front axle in m.
+        rear: distance from the mass center to the rear axle in m.
+        height: height of the mass center in m.
+        acceleration: acceleration along x in m/s^2.
         gravity: in m/s^2.
 
     Raises:
-        ValueError: axles at one place.
+        ValueError: both axles coincide.
     """
     length = front + rear
     known = concrete(length)
@@ -286,20 +297,21 @@ def axle_loads(mass: Any, front: Any, rear: Any, height: Any = 0.0, acceleration
 
 
 def wheel_loads(mass: Any, places: Any, height: Any = 0.0, acceleration: Any = (0.0, 0.0), gravity: Any = 9.81) -> Array:
-    """Returns the loads (k,) in N of wheels at an acceleration: of all that carry the vehicle those of least sum of squares.
+    """Return the wheel loads (k,) in N at an acceleration: the least-squares solution of the load balance.
 
-    sum F = m g, sum F p = -m h (a_x, a_y), about the mass center; four wheels share what three would carry as springs of one stiffness do.
+    The balance about the mass center is sum F = m g, sum F p = -m h (a_x, a_y). Four wheels share the load as
+    springs of equal stiffness do.
 
     Args:
         mass: in kg.
-        places: (k, 2) of the wheels against the mass center in m, not all on a line.
-        height: of the mass center in m.
+        places: wheel positions (k, 2) relative to the mass center in m, not all collinear.
+        height: height of the mass center in m.
         acceleration: (a_x, a_y) in m/s^2.
         gravity: in m/s^2.
 
     Raises:
-        ValueError: places that are not (k, 2), or all on a line, on which no three wheels balance a vehicle; an acceleration that is
-            not two numbers.
+        ValueError: places do not have shape (k, 2) or are collinear, so that the wheels cannot balance the
+            vehicle; acceleration does not have shape (2,).
     """
     places = floating(places)
     if places.ndim != 2 or places.shape[1] != 2:

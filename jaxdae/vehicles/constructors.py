@@ -1,11 +1,10 @@
-"""Descriptions of usual vehicles in the plane: bodies, wheels, drives, and what can be given of them as numbers.
+"""Descriptions of common vehicles in the plane: bodies, wheels, drives and numeric parameters.
 
-The vehicle frame is that of REP-103 and ISO 8855: x forward, y to the left, the origin on the ground in the middle of the axle that is not
-steered (of all wheels, where none or all are). The description serves both orders: `jm.kinematic_mechanism` takes the drives as inputs and
-needs no masses, `jm.mechanism` takes masses and forces. Numbers may be traced, so that a loss can be differentiated with respect to any of
-them; `dataclasses.replace` adds forces.
-
-The body `base_link` has its frame in the mass center, which is at `center` in the vehicle frame.
+The vehicle frame follows REP-103 and ISO 8855: x forward, y to the left. Its origin is on the ground in the
+middle of the unsteered axle (of all wheels, if no wheel or every wheel is steered). One description serves
+both orders: `jm.kinematic_mechanism` takes the drives as inputs and needs no masses; `jm.mechanism` takes
+masses and forces. All numbers may be traced and are differentiable. Add forces with `dataclasses.replace`.
+The frame of the body `base_link` is at the mass center, which is at `center` in the vehicle frame.
 """
 
 from __future__ import annotations
@@ -55,16 +54,16 @@ def differential_drive(
     pose: Any = (0.0, 0.0, 0.0),
     gravity: Any = NO_GRAVITY,
 ) -> Description:
-    """Returns a robot with two driven wheels on one axle: drives `left` and `right` in rad/s; a caster ball holds nothing.
+    """Return a robot with two wheels, driven by `left_motor` and `right_motor` in rad/s, without caster rows.
 
     Args:
-        wheel_separation: the distance of the wheels in m.
-        wheel_radius: in m; two numbers (left, right) where they differ.
-        mass: of the robot with its wheels in kg.
-        inertia: of the robot with its wheels about the vertical through the mass center in kg m^2.
-        wheel_inertia: of each wheel about its axle in kg m^2.
+        wheel_separation: distance between the wheels in m.
+        wheel_radius: in m, one number or (left, right).
+        mass: mass of the robot including its wheels in kg.
+        inertia: about the vertical through the mass center, wheels included, in kg m^2.
+        wheel_inertia: inertia of each wheel about its axle in kg m^2.
         center: (x, y) of the mass center in the vehicle frame in m.
-        pose: (x, y, heading) of the vehicle frame at the start in m and rad.
+        pose: initial (x, y, heading) of the vehicle frame in m and rad.
         gravity: (x, y) in the plane in m/s^2.
     """
     refuse(
@@ -103,20 +102,20 @@ def skid_steer(
     center: Any = (0.0, 0.0),
     pose: Any = (0.0, 0.0, 0.0),
 ) -> Description:
-    """Returns a robot with four fixed wheels, each with a lateral and a rolling row: it cannot turn unless wheels slip.
+    """Return a robot with four fixed wheels, each with a lateral and a rolling row; turning requires slip.
 
-    Its rows contradict each other on any path but a straight one; `vehicle_twist` says how it moves then, and who slips. Drives are the
-    spins of the wheels `front_left`, `front_right`, `rear_left`, `rear_right` in rad/s.
+    Its rows conflict except on a straight line. `vehicle_twist` computes motion and slip. The drives are
+    the spin rates of the wheels `front_left`, `front_right`, `rear_left`, `rear_right` in rad/s.
 
     Args:
-        wheelbase: the distance of the axles in m.
-        track: that of left and right wheels in m.
-        wheel_radius: in m; four numbers where they differ.
+        wheelbase: distance between the axles in m.
+        track: distance between left and right wheels in m.
+        wheel_radius: in m, one number or four.
         mass: in kg.
         inertia: about the vertical through the mass center in kg m^2.
-        wheel_inertia: of each wheel about its axle in kg m^2.
-        center: (x, y) of the mass center in the vehicle frame, whose origin is amid the wheels, in m.
-        pose: (x, y, heading) of the vehicle frame at the start.
+        wheel_inertia: inertia of each wheel about its axle in kg m^2.
+        center: (x, y) of the mass center in m; the vehicle frame has its origin in the middle of the wheels.
+        pose: initial (x, y, heading) of the vehicle frame.
     """
     refuse(
         "skid_steer",
@@ -144,21 +143,21 @@ def mecanum(
     center: Any = (0.0, 0.0),
     pose: Any = (0.0, 0.0, 0.0),
 ) -> Description:
-    """Returns a platform on four Mecanum wheels, whose rollers seen from above make an X: it moves in any direction.
+    """Return a platform on four Mecanum wheels whose rollers form an X from above: it moves in any direction.
 
-    Drives are the spins of the wheels `front_left`, `front_right`, `rear_left`, `rear_right` in rad/s (ROS 2's mecanum_drive_controller has
-    the rear ones the other way round).
+    The drives are the spin rates of the wheels `front_left`, `front_right`, `rear_left`, `rear_right` in
+    rad/s (ROS 2's mecanum_drive_controller has the rear wheels in the opposite order).
 
     Args:
-        wheelbase: the distance of the axles in m.
-        track: that of left and right wheels in m.
-        wheel_radius: in m; four numbers where they differ.
-        roller_angle: of the axles of the rollers against the heading in rad; negative for rollers that make an O from above.
+        wheelbase: distance between the axles in m.
+        track: distance between left and right wheels in m.
+        wheel_radius: in m, one number or four.
+        roller_angle: angle from the heading to the roller axles in rad; negative if the rollers form an O.
         mass: in kg.
         inertia: about the vertical through the mass center in kg m^2.
-        wheel_inertia: of each wheel about its axle in kg m^2.
-        center: (x, y) of the mass center in the vehicle frame, whose origin is amid the wheels, in m.
-        pose: (x, y, heading) of the vehicle frame at the start.
+        wheel_inertia: inertia of each wheel about its axle in kg m^2.
+        center: (x, y) of the mass center in m; the vehicle frame has its origin in the middle of the wheels.
+        pose: initial (x, y, heading) of the vehicle frame.
     """
     refuse(
         "mecanum",
@@ -195,21 +194,21 @@ def omni(
     center: Any = (0.0, 0.0),
     pose: Any = (0.0, 0.0, 0.0),
 ) -> Description:
-    """Returns a platform on omni wheels all around, which drive it counterclockwise: `wheel_0`, `wheel_1`, ... in rad/s.
+    """Return a platform on omni wheels in a circle; positive spins of all wheels turn it counterclockwise.
 
     Args:
-        count: how many wheels, three or more.
-        distance: of the wheels from the middle in m.
-        wheel_radius: in m; one for each wheel where they differ.
-        angle: of the place of the first wheel against x in rad.
+        count: number of wheels `wheel_0`, `wheel_1`, ..., at least 3; their spin rates are in rad/s.
+        distance: distance of the wheels from the center in m.
+        wheel_radius: in m, one number or one per wheel.
+        angle: polar angle of the position of the first wheel in rad, from the x axis.
         mass: in kg.
         inertia: about the vertical through the mass center in kg m^2.
-        wheel_inertia: of each wheel about its axle in kg m^2.
+        wheel_inertia: inertia of each wheel about its axle in kg m^2.
         center: (x, y) of the mass center in the vehicle frame in m.
-        pose: (x, y, heading) of the vehicle frame at the start.
+        pose: initial (x, y, heading) of the vehicle frame.
 
     Raises:
-        ValueError: fewer than three wheels, which leave a direction without any.
+        ValueError: fewer than three wheels, which cannot drive every motion.
     """
     whole = concrete(count)
     if whole is None or whole.ndim or not (3.0 <= whole < np.inf and whole == np.floor(whole)):
@@ -248,20 +247,20 @@ def bicycle(
     center: Any = (0.0, 0.0),
     pose: Any = (0.0, 0.0, 0.0),
 ) -> Description:
-    """Returns the single-track model: a rear wheel at the origin and a steered front wheel, both without lateral slip.
+    """Return the single-track model: a rear wheel at the origin and a steered front wheel, no lateral slip.
 
-    Drives are `speed`, that of the rear wheel in m/s, and `steering`, the rate of the kingpin in rad/s. In joint coordinates q is
-    (x, y, heading, steering angle), CommonRoad's KS without its speed.
+    The drives are `speed` of the rear wheel in m/s and `steering`, the kingpin rate in rad/s. In joint
+    coordinates q is (x, y, heading, steering angle), CommonRoad's KS without its speed.
 
     Args:
-        wheelbase: in m, positive; a vehicle that is steered behind is one that drives backward.
-        steering: the angle at the start in rad, to the left.
-        mass: of the frame in kg.
-        inertia: of the frame about the vertical through its mass center in kg m^2.
-        fork_mass: of fork and front wheel, in the kingpin, in kg.
-        fork_inertia: of fork and front wheel about the kingpin in kg m^2.
+        wheelbase: in m, positive; for rear steering, drive the vehicle backward.
+        steering: initial steering angle in rad, positive to the left.
+        mass: mass of the frame in kg.
+        inertia: inertia of the frame about the vertical through its mass center in kg m^2.
+        fork_mass: mass of fork and front wheel, located at the kingpin, in kg.
+        fork_inertia: inertia of fork and front wheel about the kingpin in kg m^2.
         center: (x, y) of the mass center of the frame in m.
-        pose: (x, y, heading) of the vehicle frame at the start.
+        pose: initial (x, y, heading) of the vehicle frame.
     """
     refuse("bicycle", length_mistakes("wheelbase", wheelbase), angle_mistakes("steering", steering, 1), frame_mistakes(center, pose))
     front = (wheelbase, 0.0)
@@ -287,22 +286,22 @@ def ackermann(
     center: Any = (0.0, 0.0),
     pose: Any = (0.0, 0.0, 0.0),
 ) -> Description:
-    """Returns a car on four wheels without lateral slip, the front ones steered one by one.
+    """Return a car on four wheels without lateral slip and with independently steered front wheels.
 
-    Four lateral rows of rank two where the axles of all wheels meet in a point (`ackermann_angles`), of rank three elsewhere: then nothing
-    moves unless wheels slip, see `vehicle_twist`. Drives are `speed`, that of the rear axle in m/s, and `left_steering` and
-    `right_steering`, rates of the kingpins in rad/s.
+    The four lateral rows have rank two if all wheel axles meet in a point (`ackermann_angles`). Otherwise
+    they have rank three, and the car cannot move without slip; see `vehicle_twist`. The drives are `speed` of
+    the rear axle in m/s, and the kingpin rates `left_steering` and `right_steering` in rad/s.
 
     Args:
-        wheelbase: in m, positive; a vehicle that is steered behind is one that drives backward.
-        track: the distance of left and right wheels in m.
-        steering: the angles (left, right) at the start in rad, to the left.
-        mass: of the chassis in kg.
-        inertia: of the chassis about the vertical through its mass center in kg m^2.
-        knuckle_mass: of each front wheel with its knuckle, in the kingpin, in kg.
-        knuckle_inertia: of each about its kingpin in kg m^2.
+        wheelbase: in m, positive; for rear steering, drive the vehicle backward.
+        track: distance between left and right wheels in m.
+        steering: initial steering angles (left, right) in rad, positive to the left.
+        mass: mass of the chassis in kg.
+        inertia: inertia of the chassis about the vertical through its mass center in kg m^2.
+        knuckle_mass: mass of each front wheel with its knuckle, located at the kingpin, in kg.
+        knuckle_inertia: inertia of each front wheel with its knuckle about its kingpin in kg m^2.
         center: (x, y) of the mass center of the chassis in m.
-        pose: (x, y, heading) of the vehicle frame at the start.
+        pose: initial (x, y, heading) of the vehicle frame.
     """
     refuse(
         "ackermann",
@@ -339,27 +338,28 @@ def truck_and_trailers(
     trailer_inertia: Any = None,
     pose: Any = (0.0, 0.0, 0.0),
 ) -> Description:
-    """Returns a single-track truck with trailers, each on one axle, their mass centers above the axles.
+    """Return a single-track truck with single-axle trailers, whose mass centers lie above their axles.
 
-    Drives are `speed` and `steering` as for `bicycle`; the trailers are the bodies `trailer_1`, `trailer_2`, ..., their frames in the
-    middle of their axles.
+    The drives are `speed` and `steering` as in `bicycle`. The trailers are the bodies `trailer_1`,
+    `trailer_2`, ..., with frames in the middle of their axles.
 
     Args:
-        wheelbase: of the truck in m.
-        lengths: L_i, from the hitch to the axle of each trailer in m, not zero.
-        offsets: M_i, from the axle before it back to the hitch of each trailer in m; negative where the hitch is ahead of that axle.
-        steering: the angle at the start in rad.
-        headings: of the trailers at the start in rad; that of the truck by default.
-        mass: of the truck in kg.
-        inertia: of the truck about the vertical through its rear axle in kg m^2.
-        fork_mass: of the front wheel, in its kingpin, in kg.
-        fork_inertia: of the front wheel about its kingpin in kg m^2.
-        trailer_mass: of each trailer, one or one a trailer, in kg.
-        trailer_inertia: of each trailer about the vertical through its axle in kg m^2.
-        pose: (x, y, heading) of the truck's rear axle at the start.
+        wheelbase: wheelbase of the truck in m.
+        lengths: L_i, distance from the hitch to the axle of each trailer in m, nonzero.
+        offsets: M_i, distance from the preceding axle back to each hitch in m; negative if the hitch is
+            ahead.
+        steering: initial steering angle in rad.
+        headings: initial headings of the trailers in rad; by default the heading of the truck.
+        mass: mass of the truck in kg.
+        inertia: inertia of the truck about the vertical through its rear axle in kg m^2.
+        fork_mass: mass of the front wheel, located at its kingpin, in kg.
+        fork_inertia: inertia of the front wheel about its kingpin in kg m^2.
+        trailer_mass: mass of the trailers in kg, one number or one per trailer.
+        trailer_inertia: inertia of each trailer about the vertical through its axle in kg m^2.
+        pose: initial (x, y, heading) of the truck's rear axle.
 
     Raises:
-        ValueError: numbers of lengths, offsets and headings that differ; a length of zero.
+        ValueError: different numbers of lengths, offsets and headings; a length of zero.
     """
     if not all(isinstance(some, Sequence) or jnp.ndim(some) for some in (lengths, offsets)):
         raise ValueError(f"truck_and_trailers: lengths and offsets must be lists, one number a trailer, got {lengths} and {offsets}")
@@ -398,24 +398,24 @@ def truck_and_trailers(
 
 
 def ackermann_angles(wheelbase: Any, track: Any, steering: Any) -> Any:
-    """Returns the angles (left, right) (2,) in rad of front wheels whose axles meet on that of the rear wheels.
+    """Return the angles (left, right) (2,) in rad of front wheels whose axles meet on the rear axle line.
 
-    cot(left) = cot(steering) - track / (2 wheelbase), cot(right) = cot(steering) + track / (2 wheelbase), without a division by zero for
-    straight driving.
+    cot(left) = cot(steering) - track / (2 wheelbase), cot(right) = cot(steering) + track / (2 wheelbase).
+    The formula avoids the division by zero in straight driving.
 
     Args:
         wheelbase: in m.
         track: in m.
-        steering: of a single wheel in the middle in rad, between -pi and pi.
+        steering: angle of an equivalent single wheel in the middle in rad, between -pi and pi.
 
     Raises:
-        ValueError: a wheelbase or a track that is not positive, an angle beyond half a turn.
+        ValueError: a wheelbase or a track that is not positive; an angle beyond half a turn.
     """
     lengths = length_mistakes("wheelbase", wheelbase), length_mistakes("track", track)
     refuse("ackermann_angles", *lengths, angle_mistakes("steering", steering, None))
     half = 0.5 * real(track) / wheelbase
     sine, cosine = jnp.sin(steering), jnp.cos(steering)
-    # Of the two directions of a heading the one that is near the wheel in the middle.
+    # Of the two directions of each heading, take the direction close to the middle wheel.
     return jnp.stack([jnp.arctan2(sine, cosine - side * half * sine) for side in (1.0, -1.0)])
 
 
@@ -424,7 +424,7 @@ def _base(mass: Any, inertia: Any, center: Any, pose: Any) -> Body:
 
 
 def _seen(place: Any, center: Any) -> tuple[Any, Any]:
-    """Returns a place in the vehicle frame in the frame of the body, whose origin is the mass center."""
+    """Return a point of the vehicle frame in the body frame, whose origin is the mass center."""
     return place[0] - center[0], place[1] - center[1]
 
 
@@ -436,14 +436,14 @@ def _in_world(place: Any, pose: Any) -> tuple[Any, Any]:
 def _steered(
     name: str, place: Any, angle: Any, mass: Any, inertia: Any, center: Any, pose: Any, drive: str
 ) -> tuple[Body, Revolute, Wheel, JointRate]:
-    """Returns a knuckle at a place of the vehicle, its kingpin, its wheel, and the drive of its angle."""
+    """Return a knuckle at a point of the vehicle, its kingpin, its wheel, and the drive of its angle."""
     knuckle = Body(f"{name}_knuckle", mass, inertia, (*_in_world(place, pose), pose[2] + angle))
     kingpin = Revolute(f"{name}_kingpin", BASE, knuckle.name, point_a=_seen(place, center), point_b=(0.0, 0.0))
     return knuckle, kingpin, Wheel(name, knuckle.name, FORWARD, point=(0.0, 0.0)), JointRate(drive, kingpin.name)
 
 
 def _each(numbers: Any, count: int) -> list[Any]:
-    """Returns one number for each wheel, of one number or of so many."""
+    """Return one number per wheel, from one number or `count` numbers."""
     given = jnp.asarray(numbers, jnp.result_type(float))
     if given.shape not in ((), (count,)):
         raise ValueError(f"give one number, or {count} of them, one a wheel; got shape {given.shape}")

@@ -1,4 +1,4 @@
-"""What is given to the constructors and maps of vehicles: all that is wrong with it at once. Numbers that are traced are not looked at."""
+"""Validation of the arguments of vehicle constructors and maps; traced numbers are not checked."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from jaxdae.mechanisms.values import concrete, shown
 
 
 def refuse(caller: str, *mistakes: Iterable[str]) -> None:
-    """Raises where anything is wrong.
+    """Raise a single error that lists all mistakes, if there are any.
 
     Args:
-        caller: who asks, for the message.
-        mistakes: what is wrong with each of what was given, in words.
+        caller: name of the calling function, for the message.
+        mistakes: messages about each argument.
 
     Raises:
-        ValueError: all mistakes.
+        ValueError: at least one mistake.
     """
     if found := [each for some in mistakes for each in some]:
         raise ValueError(f"{caller}: " + "; ".join(found))
@@ -39,19 +39,19 @@ def offset_mistakes(name: str, x: Any) -> Iterator[str]:
 
 
 def number_mistakes(name: str, x: Any, size: int, what: str) -> Iterator[str]:
-    """Yields what is not so many finite numbers; what: what they are, such as "(x, y) in m"."""
+    """Yield a message unless x is `size` finite numbers; `what` describes them, such as "(x, y) in m"."""
     known = concrete(x)
     if known is not None and not (known.shape == (size,) and np.all(np.isfinite(known))):
         yield f"{name} must be {size} finite numbers, {what}, got {shown(x)}"
 
 
 def _is_for(known: np.ndarray, count: int, *, listed: bool = False) -> bool:
-    """Returns whether numbers are one for all, or one for each of several; where they are listed there may be one of them."""
+    """Return whether the array is one number or one per element; `listed` accepts a list of length one."""
     return known.shape == () or ((listed or count > 1) and known.shape == (count,))
 
 
 def wheel_mistakes(name: str, x: Any, count: int, each: str = "wheel", *, listed: bool = False) -> Iterator[str]:
-    """Yields what is neither one number nor one a wheel, or whatever else there are several of, or of which there is a list."""
+    """Yield a message unless x is one finite number, or `count` of them, one per wheel or other `each`."""
     known = concrete(x)
     if known is not None and not (_is_for(known, count, listed=listed) and np.all(np.isfinite(known))):
         shape = f" of shape {known.shape}" if known.ndim else ""
@@ -60,7 +60,7 @@ def wheel_mistakes(name: str, x: Any, count: int, each: str = "wheel", *, listed
 
 
 def radius_mistakes(name: str, x: Any, count: int) -> Iterator[str]:
-    """Yield a value that is neither one positive radius in m nor one per wheel."""
+    """Yield a message unless x is one positive radius in m, or one per wheel."""
     found, known = list(wheel_mistakes(name, x, count)), concrete(x)
     yield from found
     if not found and known is not None and not np.all(known > 0.0):
@@ -68,7 +68,7 @@ def radius_mistakes(name: str, x: Any, count: int) -> Iterator[str]:
 
 
 def angle_mistakes(name: str, x: Any, count: int | None) -> Iterator[str]:
-    """Yields what are no angles of so many kingpins, in rad; a count of None allows an array of any shape."""
+    """Yield a message unless x holds `count` kingpin angles in rad; a count of None allows any shape."""
     known = concrete(x)
     if known is None:
         return
@@ -79,6 +79,6 @@ def angle_mistakes(name: str, x: Any, count: int | None) -> Iterator[str]:
 
 
 def frame_mistakes(center: Any, pose: Any) -> Iterator[str]:
-    """Yields what is wrong with the mass center and the start of a vehicle in the plane."""
+    """Yield messages about the mass center and the initial pose of a vehicle in the plane."""
     yield from number_mistakes("center", center, 2, "(x, y) in m")
     yield from number_mistakes("pose", pose, 3, "(x, y, heading) in m and rad")

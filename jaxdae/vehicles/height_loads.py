@@ -1,24 +1,27 @@
 """Tires whose normal loads are the multipliers of the height rows of their wheels.
 
-The ground pushes at a wheel on terrain with the multiplier of its height row. A tire makes of it, and of the slip at hand, forces along
-the ground, which accelerate the vehicle and thereby change the multiplier. With f(x) the forces at loads x and C the choice of the
-height rows,
+The ground pushes on a wheel on terrain with the multiplier of its height row. From this load and the slip, a
+tire computes forces along the ground. These forces accelerate the vehicle and thereby change the multiplier.
+Let f(x) be the forces at loads x, and let C select the height rows:
 
     [ M  -J^T ] [ a   ]   [ f(max(x, 0)) ]
-    [ J   0   ] [ lam ] = [ -gamma       ],        x = C lam(x):
+    [ J   0   ] [ lam ] = [ -gamma       ],        x = C lam(x).
 
-as many equations as tires, and no further rows. Tires as rows of their own, lam_lateral = mu(s) lam_height, would push in other directions
-than their rows measure, and every solver here is for symmetric matrices; nor are laws such as the brush in proportion to the load. All
-solutions have the same factors. The slope of C lam in x is that of the tires times the coupling of C (J M^-1 J^T)^-1 J M^-1, of the size
-of friction times height of the mass center over the distance of wheels, 0.1 to 0.5 for cars. Newton's method, with the slopes after a
-first correction, solves it: exactly where forces are in proportion to loads (Magic Formula), else errors shrink by a factor of some
-hundredths a correction. The derivative is that of the root.
+This has as many equations as tires, and no further rows. Tires as additional rows, lam_lateral = mu(s)
+lam_height, would push in other directions than their rows measure, and every solver here requires symmetric
+matrices. Laws such as the brush model are also not proportional to the load. All solutions use the same
+factors. The slope of C lam in x is the slope of the tires times the coupling of C (J M^-1 J^T)^-1 J M^-1. Its
+size is friction times height of the mass center divided by the distance between wheels, 0.1 to 0.5 for cars.
+Newton's method, with slopes after a first correction, solves the equation: exactly if forces are proportional
+to loads (Magic Formula). Otherwise errors shrink by a factor of some hundredths per correction. The
+derivative is the derivative of the root.
 
-Loads are those of the stage in which forces are asked for: nothing lags behind. What stabilization adds to multipliers is no load.
+The loads belong to the stage that evaluates the forces, without a delay. They exclude the contribution of
+stabilization to the multipliers.
 
 References:
-    H. B. Pacejka, "Tire and Vehicle Dynamics", chapter 4. M. Blundell, D. Harty, "The Multibody Systems Approach to Vehicle Dynamics",
-    chapter 5 (tire forces from contact forces).
+    H. B. Pacejka, "Tire and Vehicle Dynamics", chapter 4. M. Blundell, D. Harty, "The Multibody Systems
+    Approach to Vehicle Dynamics", chapter 5 (tire forces from contact forces).
 """
 
 from __future__ import annotations
@@ -40,19 +43,21 @@ from jaxdae.vehicles.loads import WithLoads, carrying, loaded_tires, root
 
 @pytree
 class HeightLoads(WithLoads):
-    """A mechanism in space whose tires carry what the ground pushes their wheels with: the multipliers of the height rows.
+    """A mechanism in space whose tire loads are the multipliers of the height rows of their wheels.
 
-    The `load` of all tires on terrain is computed at every evaluation of forces; numbers given for it are not used. `loads(state, u)`
-    returns it, in N and in the order of `tire_names`. A wheel at which the ground would have to pull has no tire force, and
-    `report(state, u)` names it; its height row goes on holding it.
+    Every evaluation of forces computes the `load` of all tires on terrain and ignores the numbers given for
+    it. `loads(state, u)` returns the loads in N, in the order of `tire_names`. A wheel at which the ground
+    would have to pull has no tire force, and `report(state, u)` names it. Its height row remains active.
 
     Attributes:
-        system: the mechanism, with `SlidingDisc` wheels and tires such as `jaxdae.mechanisms.spatial.BrushTire` on them.
-        solver: a saddle-point solver, for multipliers; height rows have to be independent, as those of wheels with suspensions are.
-        iterations: of Newton's method (static).
+        system: the mechanism, with `SlidingDisc` wheels that carry tires such as
+            `jaxdae.mechanisms.spatial.BrushTire`.
+        solver: a saddle-point solver for the multipliers. Height rows must be independent, as the rows of
+            wheels with suspensions are.
+        iterations: number of Newton iterations (static).
 
-    Differentiable. A force costs as many evaluations of forces and solutions as iterations, and two of each a tire for the slopes; all
-    with one factorization, the same as that of the accelerations.
+    Differentiable. One force evaluation costs as many evaluations of forces and solves as iterations, plus
+    two of each per tire for the slopes. All use one factorization, which the accelerations share.
     """
 
     system: Mechanism
@@ -60,7 +65,7 @@ class HeightLoads(WithLoads):
     iterations: int = static(default=8)
 
     def _rows(self) -> np.ndarray:
-        """Returns the numbers of the height rows of the tires (k,).
+        """Return the indices of the height rows of the tires (k,).
 
         Raises:
             ValueError: no tires on terrain.
@@ -75,7 +80,7 @@ class HeightLoads(WithLoads):
         return np.array([names.index(f"{wheel}.height") for wheel in wheels], int)
 
     def balanced(self, state: State, u: Input) -> tuple[Array, Array]:
-        """Returns the multipliers of the height rows (k,) in N, and the last relative change of the iteration ()."""
+        """Return the multipliers of the height rows (k,) in N, and the last relative change ()."""
         mechanism, rows = self.system, self._rows()
         at = linearize(mechanism, state, self.solver)
         bias = mechanism.constraint_bias(state.t, state.q, state.v)
@@ -85,6 +90,7 @@ class HeightLoads(WithLoads):
             f = carrying(mechanism, jnp.maximum(x, 0.0)).force(state.t, state.q, state.v, u)
             return x - solve(at.factors, at.mass, at.jacobian, at.compliance, f, -bias)[1][rows]
 
-        # The loads of tires without load, then a correction that finds which wheels lift off, then the slopes there.
+        # Start from unloaded tires. One correction determines which wheels lift off. Slopes are computed
+        # after it.
         nothing = jnp.zeros((rows.size,), state.q.dtype)
         return root(missing, nothing, (mechanism, state, u, at, bias), moves=2, iterations=self.iterations)

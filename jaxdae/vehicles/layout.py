@@ -1,13 +1,13 @@
-"""Where the wheels of a vehicle are: what maps between its twist and the spins of its wheels need, and nothing else.
+"""Wheel layout of a vehicle: the data of the maps between its twist and the spins of its wheels.
 
-With the twist V = (v_x, v_y, omega) of the vehicle frame, and a wheel at p with its heading at the angle delta in that frame, the place of
-the wheel moves along the heading and to the left of it with
+Let V = (v_x, v_y, omega) be the twist of the vehicle frame. A wheel at p, whose heading has the angle delta
+in that frame, moves along its heading and to the left of it with
 
     e . v_c = cos(delta) v_x + sin(delta) v_y + (p_x sin(delta) - p_y cos(delta)) omega,
     n . v_c = -sin(delta) v_x + cos(delta) v_y + (p_x cos(delta) + p_y sin(delta)) omega.
 
-A wheel without rollers rolls with r phi' = e . v_c and holds n . v_c = 0; one with rollers at gamma rolls with r phi' = e . v_c +
-tan(gamma) n . v_c and holds nothing else.
+A wheel without rollers rolls with r phi' = e . v_c and enforces n . v_c = 0. A wheel with rollers at gamma
+rolls with r phi' = e . v_c + tan(gamma) n . v_c and enforces no other constraint.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ class Wheels:
     """The wheels of a vehicle in its frame.
 
     Attributes:
-        names: of the wheels (static).
-        rollers: which of them have rollers around their rims (static).
-        place: where they are (k, 2) in m.
-        steering: the angles of their headings (k,) in rad.
+        names: names of the wheels (static).
+        rollers: for each wheel, whether it has rollers around its rim (static).
+        place: positions of the wheels (k, 2) in m.
+        steering: heading angles of the wheels (k,) in rad.
         radius: (k,) in m.
-        roller_angle: from the heading to the axles of the rollers on the ground (k,) in rad; of wheels without rollers not used.
+        roller_angle: angle from the heading to the roller axles at the ground (k,) in rad; unused for wheels
+            without rollers.
     """
 
     names: tuple[str, ...] = static()
@@ -51,22 +52,22 @@ class Wheels:
     roller_angle: Leaf
 
     def along(self) -> Array:
-        """Returns e . v_c of each wheel as rows (k, 3) for a twist."""
+        """Return the rows (k, 3) that map a twist to e . v_c of each wheel."""
         cos, sin = jnp.cos(self.steering), jnp.sin(self.steering)
         return jnp.stack([cos, sin, self.place[:, 0] * sin - self.place[:, 1] * cos], axis=1)
 
     def across(self) -> Array:
-        """Returns n . v_c of each wheel as rows (k, 3) for a twist."""
+        """Return the rows (k, 3) that map a twist to n . v_c of each wheel."""
         cos, sin = jnp.cos(self.steering), jnp.sin(self.steering)
         return jnp.stack([-sin, cos, self.place[:, 0] * cos + self.place[:, 1] * sin], axis=1)
 
     def rolling(self) -> Array:
-        """Returns r phi' of each wheel that does not slip as rows (k, 3) for a twist."""
+        """Return the rows (k, 3) that map a twist to r phi' of each wheel, without slip."""
         oblique = jnp.asarray(np.asarray(self.rollers), self.place.dtype) * jnp.tan(self.roller_angle)
         return self.along() + oblique[:, None] * self.across()
 
     def single_rows(self) -> list[tuple[Any, Any, Any]]:
-        """Returns the rows of `along`, `across` and `rolling` of each wheel as three numbers () each; see `least_residual`."""
+        """Return the rows of `along`, `across` and `rolling` per wheel as scalars; see `least_residual`."""
         found = []
         columns = *(numbers(x) for x in jnp.unstack(self.place, axis=1)), numbers(self.steering), numbers(self.roller_angle)
         for rolls, x, y, steering, oblique in zip(self.rollers, *columns, strict=True):
@@ -78,11 +79,11 @@ class Wheels:
 
     @property
     def held(self) -> tuple[int, ...]:
-        """The numbers of the wheels that do not slip to the side, those without rollers."""
+        """The indices of the wheels without rollers, which do not slip sideways."""
         return tuple(k for k, rolls in enumerate(self.rollers) if not rolls)
 
     def number(self, name: str) -> int:
-        """Returns the number of a wheel.
+        """Return the index of a wheel.
 
         Raises:
             ValueError: an unknown name.
@@ -93,22 +94,22 @@ class Wheels:
 
 
 def numbers(x: Array) -> list[Any]:
-    """Returns the entries () of an array (k,), each by itself; its derivatives are joined by copying."""
+    """Split an array (k,) into scalars (); reverse mode concatenates their cotangents."""
     return [part[0] for part in jnp.split(x, x.shape[0])]
 
 
 def wheels(places: Any, *, steering: Any = 0.0, radius: Any = 1.0, roller_angle: Any = None, names: Any = None) -> Wheels:
-    """Returns wheels by their numbers.
+    """Return the wheels of a vehicle from numeric data.
 
     Args:
-        places: (k, 2) in the vehicle frame in m.
-        steering: the angles of their headings in rad, one or (k,).
+        places: wheel positions (k, 2) in the vehicle frame in m.
+        steering: heading angles in rad, one or (k,).
         radius: in m, one or (k,).
-        roller_angle: in rad, one or (k,), where all of them have rollers; None where none has.
-        names: one a wheel; by default "wheel_0", ...
+        roller_angle: in rad, one or (k,), if all wheels have rollers; None if no wheel has rollers.
+        names: one name per wheel; by default "wheel_0", ...
 
     Raises:
-        ValueError: shapes or names that do not fit; a radius that is not positive.
+        ValueError: mismatched shapes or names; a radius that is not positive.
     """
     place = floating(places)
     if place.ndim != 2 or place.shape[1] != 2 or not place.shape[0]:
@@ -138,24 +139,25 @@ _KINDS: dict[str, tuple[str, ...]] = {
     TractionWheel.type_key(): ("radius",),
     RollerWheel.type_key(): ("radius", "roller_angle"),
 }
-"""The types of wheels in a mechanism, with the numbers that they have."""
+"""The wheel types of a mechanism, each with its numeric fields."""
 
 
 def wheels_of(mechanism: Mechanism | KinematicMechanism, q: Any, body: str = "base_link", only: tuple[str, ...] | None = None) -> Wheels:
-    """Returns the wheels of a planar mechanism as they are at q, in the frame of a body.
+    """Return the wheels of a planar mechanism at q, in the frame of a body.
 
     Args:
-        mechanism: with joints `Wheel`, `MecanumWheel` or `OmniWheel`.
-        q: coordinates, which say how steered wheels stand.
-        body: whose frame is the vehicle frame; its origin is the mass center.
-        only: the names of the wheels that are meant; None for all of them.
+        mechanism: a mechanism with joints `Wheel`, `MecanumWheel` or `OmniWheel`.
+        q: coordinates, which determine the steering angles.
+        body: the body whose frame is the vehicle frame; its origin is the mass center.
+        only: names of the wheels to return; None for all wheels.
 
     Raises:
-        ValueError: a body or a wheel that there is not; no wheels; wheels whose places move against the body, such as those of trailers
-            and of casters with an offset: the twist of the body does not tell how these roll. Where q or the mechanism is traced nobody
-            looks.
+        ValueError: an unknown body or wheel; no wheels; wheels that move relative to the body, such as the
+            wheels of trailers and of casters with an offset. The twist of the body does not determine how
+            these roll. This check is skipped if q or the mechanism is traced.
 
-    Wheels are in the order of the groups of joints of the mechanism; those without spin have the radius 1. Differentiable.
+    Wheels are in the order of the joint groups of the mechanism. Wheels without spin have radius 1.
+    Differentiable.
     """
     inner: Any = getattr(mechanism, "mechanism", mechanism)
     if body not in inner.body_names:
@@ -179,12 +181,12 @@ def wheels_of(mechanism: Mechanism | KinematicMechanism, q: Any, body: str = "ba
 
 
 def _groups(inner: Mechanism) -> list[tuple[Any, Pairs]]:
-    """Returns the groups of wheels of a mechanism."""
+    """Return the groups of wheels of a mechanism."""
     return [(group, Pairs(group.a, group.b, len(inner.body_names))) for group in inner.joints.values() if group.type_key() in _KINDS]
 
 
 def _standing(inner: Mechanism, groups: Any, q: Any, body: str) -> Wheels:
-    """Returns all wheels as they are at q."""
+    """Return all wheels at q."""
     motion = inner.coordinates.kinematics(q, jnp.zeros((len(inner.form.velocity_names),), q.dtype))
     base = jax.tree.map(lambda entry: entry[inner.body_names.index(body)], motion.frame)
     found = [_seen(group, fr.ends(pair, motion)[1], base) for group, pair in groups]
@@ -196,7 +198,7 @@ def _standing(inner: Mechanism, groups: Any, q: Any, body: str) -> Wheels:
 
 @functools.partial(jax.jit, static_argnums=2)
 def _place_rates(inner: Mechanism, q: Any, body: str) -> tuple[Array, Array]:
-    """Returns the rates of the places of all wheels in the frame of a body (k, 2, nv), and the Jacobian of the mechanism (nc, nv)."""
+    """Return the rates of all wheel positions in the body frame (k, 2, nv), and the Jacobian (nc, nv)."""
     still = jnp.zeros((len(inner.form.velocity_names),), q.dtype)
     groups = _groups(inner)
     rates = jax.jacfwd(lambda xi: _standing(inner, groups, inner.retract(q, xi), body).place)(still)
@@ -204,7 +206,7 @@ def _place_rates(inner: Mechanism, q: Any, body: str) -> tuple[Array, Array]:
 
 
 def _swinging(inner: Mechanism, q: Any, body: str, names: tuple[str, ...]) -> set[str]:
-    """Returns the names of the wheels whose places can move in the frame of a body while its joints hold; on the host."""
+    """Return the names of wheels that can move relative to the body while its joints hold, on the host."""
     rates, rows = (np.asarray(part, float) for part in _place_rates(inner, q, body))
     held = rows[: inner.constraint(jnp.zeros((), q.dtype), q).shape[0]]
     values, directions = np.linalg.svd(held)[1:] if held.size else (np.zeros(0), np.eye(rows.shape[1]))
@@ -214,7 +216,7 @@ def _swinging(inner: Mechanism, q: Any, body: str, names: tuple[str, ...]) -> se
 
 
 def _seen(group: Any, frames: Any, base: Any) -> tuple[Array, Array, Array, Array]:
-    """Returns places, headings, radii and roller angles of a group of wheels in the frame of a body."""
+    """Return the positions, headings, radii and roller angles of a wheel group in the frame of a body."""
 
     def one(wheel: Any, frame: Any) -> tuple[Array, Array]:
         place, heading = base.place_of(frame.point(wheel.point_b).array()), base.components_of(frame.direction(wheel.axis).array())

@@ -1,19 +1,21 @@
-"""The twist of least residual: least squares of three unknowns, of which the first may be given, number by number.
+"""The twist of least residual: least squares in three unknowns, of which the first may be given, in scalars.
 
-Of rows a_i with targets s_i and weights w_i, the twist V = (v_x, v_y, omega) minimizes
+For rows a_i with targets s_i and weights w_i, the twist V = (v_x, v_y, omega) minimizes
 
     sum_i w_i e_i^2,      e_i = s_i - a_i . V.
 
-Where v_x is given it is known, and the others follow from two equations. With the free columns A of the rows and K = A^T W A, small
-changes of the problem change the free part x of V by
+If v_x is given, the other two unknowns follow from two equations. Let A be the free columns of the rows, and
+K = A^T W A. Small changes of the problem change the free part x of V by
 
-    K dx = sum_i (w_i de_i + dw_i e_i) A_i + w_i e_i dA_i,      de_i = ds_i - da_i . V, with v_x as given and x as it is,
+    K dx = sum_i (w_i de_i + dw_i e_i) A_i + w_i e_i dA_i,      de_i = ds_i - da_i . V, with v_x given and x
+    fixed.
 
-so that reverse mode needs the solution, the factor of K and one more substitution, not what they were made of.
+Reverse mode therefore needs only the solution, the factor of K and one more substitution, and not the
+intermediate values of the factorization.
 
-Every number is an array of its own. In a batch it has one entry a world, wherever `jax.vmap` puts these, and XLA makes few loops of all
-of them, which vectorize; of arrays with three rows a wheel it copies and transposes before it multiplies. A step of a car by RK4 takes
-0.3 of the time, its gradient 0.4.
+Every number is a separate array. In a batch it has one entry per world, on any axis that `jax.vmap` chooses,
+and XLA fuses all of them into a few vectorized loops. Arrays with three entries per row would be copied and
+transposed before each product. An RK4 step of a car takes 0.3 of the time, its gradient 0.4.
 """
 
 from __future__ import annotations
@@ -27,18 +29,18 @@ from jax import Array
 from jaxdae.small_matrix import factor_entries, less_products
 
 Row = Sequence[Any]
-"""What a row takes of (v_x, v_y, omega): three numbers."""
+"""The coefficients of (v_x, v_y, omega) in a row: three numbers."""
 
 
 @jax.custom_jvp
 def least_residual(rows: Sequence[Row], target: Sequence[Any], weights: Sequence[Any], speed: Any) -> tuple[Any, ...]:
-    """Returns the twist (v_x, v_y, omega) of least residual, three numbers; NaN where it is not the only one.
+    """Return the twist (v_x, v_y, omega) of least residual as three scalars; NaN if it is not unique.
 
     Args:
         rows: a_i, three numbers each.
-        target: s_i, a number for each row.
-        weights: w_i, a number for each row, zero or more.
-        speed: v_x in m/s where it is held; None where it is free like the others.
+        target: s_i, one number per row.
+        weights: w_i, one non-negative number per row.
+        speed: v_x in m/s if it is prescribed; None if it is free like the other unknowns.
 
     Differentiable, forward and reverse, at every order.
     """
@@ -67,7 +69,7 @@ def _least_residual_jvp(primals: Any, tangents: Any) -> Any:
 
 
 def _factor(rows: Sequence[Row], weights: Sequence[Any]) -> list[list[Array]]:
-    """Returns the rows of L with L L^T = A^T W A, up to the diagonal; NaN where a pivot is none."""
+    """Return the rows of L with L L^T = A^T W A, up to the diagonal; NaN if a pivot is not positive."""
 
     def entry(i: int, j: int) -> Any:
         return _sum(w * row[i] * row[j] for row, w in zip(rows, weights, strict=True))
@@ -76,7 +78,7 @@ def _factor(rows: Sequence[Row], weights: Sequence[Any]) -> list[list[Array]]:
 
 
 def _substituted(lower: list[list[Array]], force: Sequence[Any]) -> list[Array]:
-    """Returns x with L L^T x = f."""
+    """Return x with L L^T x = f."""
     size = len(force)
     y: list[Array] = []
     for i in range(size):
@@ -88,7 +90,7 @@ def _substituted(lower: list[list[Array]], force: Sequence[Any]) -> list[Array]:
 
 
 def _product(left: Sequence[Any], right: Sequence[Any]) -> Any:
-    """Returns the sum of the products of two lists, as far as both go; zero where one is empty."""
+    """Return the sum of products of two lists, up to the shorter length; zero if one is empty."""
     return _sum(x * y for x, y in zip(left, right, strict=False))
 
 

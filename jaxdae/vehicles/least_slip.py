@@ -1,16 +1,16 @@
-"""Velocities and poses that satisfy some rows exactly and others as well as they can.
+"""Velocities and poses that satisfy some rows exactly and other rows in the least-squares sense.
 
-Of hard rows H v = h and soft rows S v = s the least squares are those of
+For hard rows H v = h and soft rows S v = s, the least-squares solution satisfies
 
     [ S^T S   H^T ] [ v  ]   [ S^T s ]
     [ H       0   ] [ mu ] = [ h     ],
 
-with velocities that are driven known beforehand. It has one solution where the rows of H are independent and no velocity is without effect
-on both H and S. The residual S v - s is what slips: wheels of a rover on uneven ground cannot all roll.
+with known driven velocities. The solution is unique if the rows of H are independent and every velocity
+affects H or S. The residual S v - s is the slip: the wheels of a rover on uneven ground cannot all roll.
 
 References:
-    N. Seegmiller, A. Kelly, "Enhanced 3D kinematic modeling of wheeled mobile robots", Robotics: Science and Systems, 2014 (all rows
-    soft; with these a body leaves the ground).
+    N. Seegmiller, A. Kelly, "Enhanced 3D kinematic modeling of wheeled mobile robots", Robotics: Science and
+    Systems, 2014 (all rows soft, so that a body leaves the ground).
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ from jaxdae.vehicles.normal_equations import normal_solution
 from jaxdae.wrapper import SameCoordinates
 
 SLIPPING = (".lateral", ".rolling")
-"""How the names of rows end that are soft."""
+"""The suffixes of the names of soft rows."""
 
 
 def constrained_normal_equations(
     hard: Any, wanted: Any, soft: Any, target: Any, solver: SaddlePointSolver | None = None
 ) -> tuple[Any, Any]:
-    """Returns x (n,) with hard x = wanted and the smallest |soft x - target|, and the multipliers mu (h,) of the hard rows.
+    """Return x (n,) with hard x = wanted and least |soft x - target|, and the multipliers mu (h,).
 
     Args:
-        hard: (h, n), independent rows, unless the solver is one for dependent ones.
+        hard: (h, n), independent rows, unless the solver supports dependent rows.
         wanted: (h,).
         soft: (s, n).
         target: (s,).
-        solver: a saddle-point solver; None eliminates, which is fast in batches, see `normal_solution`.
+        solver: a saddle-point solver. None uses elimination, which is fast in batches; see `normal_solution`.
 
-    NaN where the solution is not unique. Differentiable. The matrix is S^T S + H^T H (n, n), positive definite, to which H^T h is added on
-    the right so that nothing changes.
+    NaN if the solution is not unique. Differentiable. The matrix is S^T S + H^T H (n, n), which is positive
+    definite. H^T h is added on the right so that the solution does not change.
     """
     if solver is None:
         found = normal_solution(jnp.concatenate([soft, hard]), jnp.concatenate([target, wanted]), hard, wanted)
@@ -61,7 +61,7 @@ def constrained_normal_equations(
 
 
 class _Rows(NamedTuple):
-    """Hard rows and soft rows in the velocities that are not driven, what is wanted of them, which velocities are which, and the inputs."""
+    """Hard and soft rows in the undriven velocities, their targets, the velocity indices, and the inputs."""
 
     hard: Any
     wanted: Any
@@ -73,17 +73,17 @@ class _Rows(NamedTuple):
 
 
 def is_on_terrain(group: Any) -> bool:
-    """Returns whether joints are wheels on terrain."""
+    """Return whether the joints of a group are wheels on terrain."""
     return isinstance(group, OnTerrain)
 
 
 def without_wheels(mechanism: Mechanism) -> Mechanism:
-    """Returns the mechanism without its wheels on terrain."""
+    """Return the mechanism without its wheels on terrain."""
     return dataclasses.replace(mechanism, joints={key: group for key, group in mechanism.joints.items() if not is_on_terrain(group)})
 
 
 def _own_rates(mechanism: Mechanism, t: Scalar, x: Coordinates, still: Velocity) -> Rows:
-    """Returns how the rows (nc,) move by themselves, while the mechanism is still; those of wheels on terrain, which rests, do not."""
+    """Return the explicit time rates of the rows (nc,) at rest; zero for wheels on (static) terrain."""
     others = without_wheels(mechanism)
     own = jnp.concatenate([others.constraint_rate(t, x, still), others.velocity_constraint(t, x, still), jnp.zeros((1,), x.dtype)])
     numbers = {name: k for k, name in enumerate(others.row_names)}
@@ -92,17 +92,18 @@ def _own_rates(mechanism: Mechanism, t: Scalar, x: Coordinates, still: Velocity)
 
 @pytree
 class LeastSlip(SameCoordinates, KinematicSystem):
-    """A vehicle of first order: driven velocities as told, all rows but those of slip exact, and the least squares of slip.
+    """A first-order vehicle with prescribed driven velocities, exact other rows, and least-squares slip.
 
-    x = q of the mechanism, u: the driven velocities. Integrated by `Kinematic`. Masses and forces do
-    not change its motion. Take `kinematic_mechanism(description, Joints())[0].mechanism` for a mechanism without
+    x = q of the mechanism, u: the driven velocities. Integrate it with `Kinematic`. Masses and forces do not
+    affect its motion. Use `kinematic_mechanism(description, Joints())[0].mechanism` for a mechanism without
     their leaves.
 
     Attributes:
-        mechanism: with wheels such as `RollingDisc`, in joint coordinates.
-        driven: names of the velocities that inputs give, in the order of u (static), such as "front_left.angle_rate".
-        solver: None eliminates, for hard rows that are independent; `LeastSquares()` where heights depend on each other, as those of four
-            wheels on a rigid body do.
+        mechanism: a mechanism with wheels such as `RollingDisc`, in joint coordinates.
+        driven: names of the velocities that the inputs prescribe, in the order of u (static), such as
+            "front_left.angle_rate".
+        solver: None uses elimination, for independent hard rows. Use `LeastSquares()` if height rows depend
+            on each other, as for four wheels on a rigid body.
     """
 
     mechanism: Leaf
@@ -115,27 +116,29 @@ class LeastSlip(SameCoordinates, KinematicSystem):
         return len(self.driven)
 
     def rate(self, t: Scalar, x: Coordinates, u: Input) -> Velocity:
-        """Returns the velocities (nv,) in m/s and rad/s."""
+        """Return the velocities (nv,) in m/s and rad/s."""
         return self.motion(t, x, u)[0]
 
     def rate_status(self, t: Scalar, x: Coordinates, u: Input) -> Count:
-        """Returns SINGULAR where rows and inputs leave a velocity undetermined or hard rows depend on each other, else OK."""
+        """Return SINGULAR if a velocity is undetermined or hard rows are dependent, else OK."""
         rows = self._rows(t, x, u)
 
         def again(v: Velocity) -> Velocity:
             return constrained_normal_equations(rows.hard, rows.hard @ v, rows.soft, rows.soft @ v, self.solver)[0]
 
         determined = determines(again, rows.hard.shape[1], x.dtype)
-        # Of rows that are no numbers something else is wrong, and velocities say so.
+        # NaN rows have a different cause, which shows in the velocities.
         told = jnp.all(jnp.isfinite(rows.hard)) & jnp.all(jnp.isfinite(rows.soft))
         found: Any = jnp.where(determined | ~told, Status.OK, Status.SINGULAR)
         return found.astype(jnp.int32)
 
     def motion(self, t: Scalar, x: Coordinates, u: Input) -> tuple[Velocity, Any]:
-        """Returns the velocities (nv,), and the slip (k,) of all lateral and rolling rows in m/s, named by `slip_names`.
+        """Return the velocities (nv,), and the slip (k,) of all lateral and rolling rows in m/s.
+
+        `slip_names` names the slip entries.
 
         Raises:
-            ValueError: an unknown name among `driven`, or one twice, or as many inputs as there are not.
+            ValueError: an unknown or duplicate name in `driven`, or a wrong number of inputs.
         """
         rows = self._rows(t, x, u)
         others = constrained_normal_equations(rows.hard, rows.wanted, rows.soft, rows.target, self.solver)[0]
@@ -143,7 +146,7 @@ class LeastSlip(SameCoordinates, KinematicSystem):
         return v, rows.soft @ others - rows.target
 
     def _rows(self, t: Scalar, x: Coordinates, u: Input) -> _Rows:
-        """Returns the rows in the velocities that are not driven."""
+        """Return the rows in the velocities that are not driven."""
         mechanism: Mechanism = self.mechanism.at(x)
         names, rows = mechanism.names.velocities, mechanism.row_names
         unknown = [name for name in self.driven if name not in names]
@@ -159,21 +162,22 @@ class LeastSlip(SameCoordinates, KinematicSystem):
         jacobian = mechanism.constraint_jacobian(t, x, still)
         driven = np.array([names.index(name) for name in self.driven], int)
         free = np.setdiff1d(np.arange(len(names)), driven)
-        # What is driven is known, and is moved to the right-hand sides with what rows do by themselves.
+        # Driven velocities are known. They move to the right-hand sides, with the explicit time rates of the
+        # rows.
         own = _own_rates(mechanism, t, x, still) + jacobian[:, driven] @ u
         return _Rows(jacobian[~soft][:, free], -own[~soft], jacobian[soft][:, free], -own[soft], free, driven, u)
 
     @property
     def slip_names(self) -> tuple[str, ...]:
-        """The names of the rows of `motion`'s slip."""
+        """The names of the slip entries that `motion` returns."""
         return tuple(row for row in self.mechanism.row_names if row.endswith(SLIPPING))
 
     def mass_matrix(self, q: Coordinates) -> Square:
-        """Returns the identity (nv, nv)."""
+        """Return the identity (nv, nv)."""
         return jnp.eye(len(self.mechanism.names.velocities), dtype=q.dtype)
 
     def mass_operator(self, q: Coordinates) -> Any:
-        """Returns the identity."""
+        """Return the identity."""
         return super(KinematicSystem, self).mass_operator(q)
 
     @property
@@ -182,5 +186,5 @@ class LeastSlip(SameCoordinates, KinematicSystem):
         return self.mechanism
 
     def condition(self, t: Scalar, q: Coordinates) -> Any:
-        """Returns the condition of the mechanism: wheels beyond the terrain or with two contacts."""
+        """Return the condition of the mechanism: wheels beyond the terrain or with two contacts."""
         return self.mechanism.row_condition(t, q)

@@ -1,16 +1,19 @@
-"""Tires whose normal loads follow from how the vehicle accelerates: load transfer inside a mechanism in the plane.
+"""Tires whose normal loads follow from the acceleration of the vehicle: load transfer in a planar mechanism.
 
-A vehicle in the plane does not know of heights. With its mass center at the height h, and no motion of roll and pitch, the loads F of its
-wheels at places p, seen from the mass center of the whole mechanism, balance weight and inertia,
+A mechanism in the plane has no heights. Let the mass center be at the height h, without roll and pitch
+motion, and let p be the wheel positions relative to the mass center of the whole mechanism. The wheel loads F
+then balance weight and inertia,
 
-    sum F = m g,      sum F p = -m h (a_c(F) - g_p),
+    sum F = m g,      sum F p = -m h (a_c(F) - g_p).
 
-with a_c the acceleration of the mass center, which tires make of these loads, and g_p the gravity of the mechanism, along the plane of a
-slope: on what is left of the acceleration tires push, at the ground. Of all loads that balance, `wheel_loads` takes those of least squares,
-which are affine in a_c, so that there are two unknowns, however many wheels there are. Forces put into the equation again and again would
-multiply errors by about friction times h over the distance of wheels, 0.1 to 0.3 for cars. Newton's method begins with one such correction,
-which finds the wheels that lift off, and has the slopes of two more; then those of the last one do. The derivative is that of the root.
-Mechanisms in space know of heights themselves, see `HeightLoads`.
+Here a_c is the acceleration of the mass center that the tires cause at these loads, and g_p is the gravity of
+the mechanism along the plane of a slope: the tires provide the difference a_c - g_p, at the ground. Of all
+loads that balance, `wheel_loads` returns the least-squares loads. They are affine in a_c, so that there are
+two unknowns for any number of wheels. Fixed-point iteration would multiply errors by about friction times h
+divided by the distance between wheels, 0.1 to 0.3 for cars. Newton's method begins with one fixed-point
+correction, which determines the wheels that lift off. It recomputes the slopes in two more corrections, and
+then reuses the last slopes. The derivative is the derivative of the root. Mechanisms in space have heights;
+see `HeightLoads`.
 """
 
 from __future__ import annotations
@@ -34,23 +37,24 @@ from jaxdae.vehicles.loads import WithLoads, carrying, loaded_tires, root
 
 @pytree
 class LoadTransfer(WithLoads):
-    """A mechanism in the plane whose tires carry what its acceleration leaves them.
+    """A mechanism in the plane whose tire loads follow from its acceleration.
 
-    The `load` of brush and Magic Formula tires is computed at every evaluation of forces; numbers given for it are not used.
-    `loads(state, u)` returns it, in N and in the order of `tire_names`. A wheel that would have to pull carries nothing: then the others
-    carry more than the weight, the vehicle would tip in truth, and `report(state, u)` says so.
-    A rollout does not say that: of all its states `jax.vmap(vehicle.report)` does. Where the last of the iterations changes the
-    acceleration by more than a thousandth, forces are NaN, and a rollout ends with the status NONFINITE.
+    Every evaluation of forces computes the `load` of brush and Magic Formula tires and ignores the numbers
+    given for it. `loads(state, u)` returns the loads in N, in the order of `tire_names`. A wheel that would
+    have to pull has zero load. The other wheels then carry more than the weight: the real vehicle would tip.
+    `report(state, u)` shows this, but a rollout does not; apply `jax.vmap(vehicle.report)` to its states. If
+    the last iteration changes the acceleration by more than a thousandth, forces are NaN, and a rollout ends
+    with the status NONFINITE.
 
     Attributes:
-        system: the mechanism, with three or more tires that have a load, not all on a line.
-        height: of the mass center above the ground, in m.
-        gravity: normal to the ground in m/s^2.
+        system: the mechanism, with three or more tires that have a load, not all collinear.
+        height: height of the mass center above the ground, in m.
+        gravity: gravity normal to the ground in m/s^2.
         solver: a saddle-point solver, for accelerations.
-        iterations: of Newton's method with the last slopes (static).
+        iterations: number of Newton iterations with the last slopes (static).
 
-    Differentiable. A force costs as many evaluations of forces and solutions as iterations, and three with slopes before, all with one
-    factorization, the same as that of the accelerations.
+    Differentiable. One force evaluation costs as many evaluations of forces and solves as iterations, plus
+    three evaluations with slopes before. All use one factorization, which the accelerations share.
     """
 
     system: Mechanism
@@ -65,7 +69,7 @@ class LoadTransfer(WithLoads):
         yield (self.gravity >= 0) & (self.gravity < np.inf), "gravity must be non-negative and finite"
 
     def balanced(self, state: State, u: Input) -> tuple[Array, Array]:
-        """Returns the loads that balance (k,) in N, negative ones among them, and the last relative change of the iteration ()."""
+        """Return the balancing loads (k,) in N, which may be negative, and the last relative change ()."""
         mechanism, q = self.system, state.q
         frames = mechanism.frames(q)
         points = [
@@ -89,14 +93,14 @@ class LoadTransfer(WithLoads):
             a = solve(at.factors, at.mass, at.jacobian, at.compliance, f, -bias)[0]
             return acceleration - vehicle._acceleration(state.q, state.v, a) + mechanism.gravity.astype(a.dtype)
 
-        # From the loads of a vehicle at rest. With two corrections by slopes of their own, loads near zero, where slopes of tires change
-        # most, would be left to 1e-4.
+        # Start from the loads at rest. With two corrections that recompute slopes, loads near zero, where the
+        # slopes of tires change most, would have errors of 1e-4.
         args, start = (self, places, state, u, at, bias), -mechanism.gravity.astype(q.dtype)
         acceleration, change = root(missing, start, args, moves=3, iterations=self.iterations, inverse=_inverse)
         return loads(acceleration, args), change
 
     def _tires(self) -> dict[str, Any]:
-        """Returns the groups of tires that have a load.
+        """Return the groups of tires that have a load.
 
         Raises:
             ValueError: fewer than three tires.
@@ -111,12 +115,12 @@ class LoadTransfer(WithLoads):
         return found
 
     def _center(self, q: Any) -> Array:
-        """Returns the mass center (2,) in m."""
+        """Return the mass center (2,) in m."""
         frames, mass = self.system.frames(q), self.system.mass
         return jnp.stack([jnp.sum(mass * frames.x), jnp.sum(mass * frames.y)]) / jnp.sum(mass)
 
     def _acceleration(self, q: Any, v: Any, a: Any) -> Array:
-        """Returns the acceleration of the mass center (2,) in m/s^2: the second derivative along q (+) (s v + s^2 a / 2)."""
+        """Return the mass-center acceleration (2,) in m/s^2, d^2/ds^2 along q (+) (s v + s^2 a / 2)."""
 
         def rate(s: Any) -> Array:
             return jax.jvp(lambda s: self._center(self.system.retract(q, s * v + 0.5 * s * s * a)), (s,), (jnp.ones_like(s),))[1]
@@ -126,6 +130,6 @@ class LoadTransfer(WithLoads):
 
 
 def _inverse(matrix: Any) -> Array:
-    """Returns the inverse of a matrix (2, 2), in a batch too without a call of LAPACK for every world."""
+    """Return the inverse of a matrix (2, 2), without a LAPACK call per world in batches."""
     (a, b), (c, d) = jnp.unstack(matrix[0]), jnp.unstack(matrix[1])
     return jnp.stack([jnp.stack([d, -b]), jnp.stack([-c, a])]) / (a * d - b * c)

@@ -1,4 +1,4 @@
-"""What tires carry: mechanisms whose tires have the loads that follow from their motion, and reports of loads that no ground could give."""
+"""Tire loads: mechanisms whose tire loads follow from their motion, and reports of impossible loads."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from jaxdae.typing import Coordinates, Input, Leaf, Scalar, Velocity
 from jaxdae.wrapper import Wrapper
 
 _SETTLED = 1e-3
-"""The last relative change of an iteration above which forces are none: steps with loads that were not found would look like others."""
+"""Relative change of the last iteration above which forces are NaN, so that unconverged loads are visible."""
 
 
 @pytree
 class LoadReport:
-    """What the tires of a vehicle carry.
+    """The loads of the tires of a vehicle.
 
     Attributes:
-        load: (k,) of the tires in N, not below zero.
-        pull: (k,) by how much the ground would have to pull at a wheel in N, zero where it pushes. A wheel that is pulled at would lift
-            off: the motion that is computed is not that of the vehicle then.
-        change: () the last relative change of the iteration that found the loads.
-        status: () OK; NOT_CONVERGED where the iteration has not ended.
-        names: of the tires (static).
+        load: (k,) loads of the tires in N, at least zero.
+        pull: (k,) force in N with which the ground would have to pull at a wheel, zero where it pushes. Such
+            a wheel would lift off, and the computed motion is not the motion of the vehicle.
+        change: () last relative change of the iteration for the loads.
+        status: () OK; NOT_CONVERGED if the iteration has not converged.
+        names: names of the tires (static).
     """
 
     load: Leaf
@@ -44,17 +44,17 @@ class LoadReport:
     names: tuple[str, ...] = static()
 
     def lifted(self) -> tuple[str, ...]:
-        """Returns the names of the tires that are pulled at, on the host."""
+        """Return the names of the tires with a positive pull, on the host."""
         return tuple(name for name, pull in zip(self.names, self.pull, strict=True) if pull > 0.0)
 
 
 def loaded_tires(mechanism: Mechanism) -> dict[str, Any]:
-    """Returns the groups of tires that have a load."""
+    """Return the groups of tires that have a load."""
     return {key: group for key, group in mechanism.forces.items() if offers(group, "load")}
 
 
 def carrying(mechanism: Mechanism, loads: Any) -> Mechanism:
-    """Returns the mechanism whose tires have these loads (k,) in N, in the order of `loaded_tires`."""
+    """Return the mechanism with these tire loads (k,) in N, in the order of `loaded_tires`."""
     forces, first = dict(mechanism.forces), 0
     for key, group in loaded_tires(mechanism).items():
         behind = first + len(group.names)
@@ -64,7 +64,7 @@ def carrying(mechanism: Mechanism, loads: Any) -> Mechanism:
 
 
 class WithLoads(Wrapper):
-    """A mechanism whose tires carry what follows from its motion; how it follows is what a class of this kind says.
+    """A mechanism whose tire loads follow from its motion; subclasses define the load balance.
 
     Attributes:
         system: the mechanism, with tires that have a load.
@@ -74,12 +74,13 @@ class WithLoads(Wrapper):
 
     @abc.abstractmethod
     def balanced(self, state: State, u: Input) -> tuple[Array, Array]:
-        """Returns the loads that balance (k,) in N, negative where wheels would have to pull, and the last relative change () of them."""
+        """Return the balancing loads (k,) in N, negative where the ground must pull, and their change ()."""
 
     def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
-        """Returns f (nv,) of the mechanism with these loads, in N and N m.
+        """Return f (nv,) of the mechanism with these loads, in N and N m.
 
-        NaN where the last correction was more than a thousandth of what it corrects: a rollout ends with NONFINITE there.
+        NaN if the relative size of the last correction exceeds a thousandth. A rollout then ends with
+        NONFINITE.
         """
         wanted, change = self.balanced(State(t, q, v), u)
         found = carrying(self.system, jnp.maximum(wanted, 0.0)).force(t, q, v, u)
@@ -89,13 +90,13 @@ class WithLoads(Wrapper):
         """Return the loads (k,) of the tires in N, in the order of `tire_names`.
 
         Raises:
-            ValueError: numbers that have no meaning, such as a negative height of the mass center.
+            ValueError: numbers outside their valid range, such as a negative height of the mass center.
         """
         check_requirements(type(self).__name__, self)
         return jnp.maximum(self.balanced(state, u)[0], 0.0)
 
     def report(self, state: State, u: Input = None) -> LoadReport:
-        """Return the loads, at which wheels the ground would have to pull, and a status; raise as `loads`."""
+        """Return the loads, the pull at each wheel, and a status; raise the same errors as `loads`."""
         check_requirements(type(self).__name__, self)
         wanted, change = self.balanced(state, u)
         pull = jnp.maximum(-wanted, 0.0)
@@ -118,18 +119,20 @@ def root(
     iterations: int,
     inverse: Callable[[Any], Any] = jnp.linalg.inv,
 ) -> tuple[Any, Any]:
-    """Returns x (n,) with missing(x, args) = 0 by Newton's method, and its last relative change (); the derivative is that of the root.
+    """Return x (n,) with missing(x, args) = 0 by Newton's method, and its last relative change ().
 
-    A first correction without slopes finds which wheels lift off. Then come slopes at the points that are reached, and the last ones serve
-    for all further iterations.
+    The first correction uses no slopes and determines which wheels lift off. The next corrections recompute
+    the slopes, and all further iterations reuse the last slopes. The derivative is the derivative of the
+    root.
 
     Args:
-        missing: function of x, x less what follows from it, and args.
-        start: where it begins (n,).
-        args: what it depends on besides, a pytree.
-        moves: of three points with slopes, from how many x is corrected before the iterations (static).
-        iterations: with the last slopes (static).
-        inverse: the inverse of a matrix (n, n).
+        missing: function of x and args: x minus the value that follows from x.
+        start: initial guess (n,).
+        args: all other data of the equation, a pytree.
+        moves: number of corrections before the iterations, at most three; slopes are evaluated at three
+            points (static).
+        iterations: number of iterations with the last slopes (static).
+        inverse: function that inverts a matrix (n, n).
     """
     one, still = jnp.eye(start.size, dtype=start.dtype), jax.lax.stop_gradient(args)
 

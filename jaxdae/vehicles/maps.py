@@ -1,20 +1,24 @@
-"""Maps between spins of wheels, twists and poses of a vehicle in the plane, and how its odometry drifts.
+"""Maps between wheel spins, twists and poses of a vehicle in the plane, and its odometry drift.
 
-A twist V = (v_x, v_y, omega) in the vehicle frame, constant over dt, moves the pose along an arc: with a = omega dt,
+A constant twist V = (v_x, v_y, omega) in the vehicle frame moves the pose along an arc. After dt, with a =
+omega dt, the position changes by the first expression, and the heading is the second:
 
-    R(theta) [ sin(a)/a   -(1 - cos(a))/a ] [v_x] dt,      theta + a,
+    R(theta) [ sin(a)/a   -(1 - cos(a))/a ] [v_x] dt,      theta + a.
              [ (1 - cos(a))/a    sin(a)/a ] [v_y]
 
-without error whatever the step. Noise of the twist, white with the density N (3, 3) per second, makes the covariance of the pose grow by
+This is exact for any step. White noise of the twist with the density N (3, 3) per second increases the
+covariance of the pose by
 
-    P(dt) = A P A^T + int_0^dt B(s) N B(s)^T ds,
+    P(dt) = A P A^T + int_0^dt B(s) N B(s)^T ds.
 
-A the derivative of the pose at the end in that at the start, B(s) that in a jump of the pose along the frame at s. Both follow from
-lever arms: an error in heading at s turns all that comes after it.
+Here A is the derivative of the final pose with respect to the initial pose. B(s) is the derivative of the
+final pose with respect to a jump of the pose along the frame at s. Both follow from lever arms: a heading
+error at s rotates all later motion.
 
 References:
-    S. Thrun, W. Burgard, D. Fox, "Probabilistic Robotics" (2005), chapter 5. K. S. Chong, L. Kleeman, "Accurate odometry and error
-    modelling for a mobile robot", ICRA 1997.
+    S. Thrun, W. Burgard, D. Fox, "Probabilistic Robotics" (2005), chapter 5. K. S. Chong, L. Kleeman,
+    "Accurate
+    odometry and error modelling for a mobile robot", ICRA 1997.
 """
 
 from __future__ import annotations
@@ -35,35 +39,36 @@ _POSE, _TWIST = "(x, y, heading) in m and rad", "(v_x, v_y, omega) in m/s and ra
 
 
 def _three(caller: str, name: str, what: str, x: Array) -> Array:
-    """Returns three numbers, and raises where they are not so many."""
+    """Return x, and raise ValueError unless it has shape (3,)."""
     if x.shape != (3,):
         raise ValueError(f"{caller}: {name} must have shape (3,), {what}, got {x.shape}")
     return x
 
 
 def wheel_rates(wheels: Wheels, twist: Any) -> Array:
-    """Returns the spins (k,) in rad/s with which the wheels follow a twist without slip along their headings.
+    """Return the spins (k,) in rad/s of wheels that follow a twist without slip along their headings.
 
     Args:
-        wheels: the wheels as they stand.
-        twist: (v_x, v_y, omega) in the vehicle frame in m/s and rad/s; ROS 2's `cmd_vel` is its linear.x, linear.y and angular.z.
+        wheels: the wheels at their current steering angles.
+        twist: (v_x, v_y, omega) in the vehicle frame in m/s and rad/s; linear.x, linear.y and angular.z of
+            ROS 2's `cmd_vel`.
 
     Raises:
-        ValueError: a twist that is not three numbers.
+        ValueError: twist does not have shape (3,).
     """
     twist = _three("wheel_rates", "twist", _TWIST, jnp.asarray(twist, wheels.place.dtype))
     return wheels.rolling() @ twist / wheels.radius
 
 
 def steering_angles(wheels: Wheels, twist: Any) -> Array:
-    """Returns the angles (k,) in rad of headings that follow a twist without slip; that of a wheel which stands is zero.
+    """Return the heading angles (k,) in rad that follow a twist without slip; zero for a wheel at rest.
 
     Args:
-        wheels: the wheels; as they stand does not matter.
+        wheels: the wheels; their current steering angles are ignored.
         twist: (v_x, v_y, omega) in the vehicle frame in m/s and rad/s.
 
     Raises:
-        ValueError: a twist that is not three numbers.
+        ValueError: twist does not have shape (3,).
     """
     vx, vy, omega = _three("steering_angles", "twist", _TWIST, jnp.asarray(twist, wheels.place.dtype))
     x, y = vx - omega * wheels.place[:, 1], vy + omega * wheels.place[:, 0]
@@ -74,21 +79,21 @@ def steering_angles(wheels: Wheels, twist: Any) -> Array:
 
 
 def body_twist(wheels: Wheels, rates: Any, slip: Answer | None = None) -> tuple[Array, WheelReport]:
-    """Returns the twist (3,) that comes nearest to the spins of the wheels, and how they slip.
+    """Return the twist (3,) closest to the spins of the wheels, and a report of the wheel slip.
 
     Args:
-        wheels: the wheels as they stand.
-        rates: their spins (k,) in rad/s.
-        slip: `LeastResidual()` by default: all slips, along and across, in least squares.
+        wheels: the wheels at their current steering angles.
+        rates: spins of the wheels (k,) in rad/s.
+        slip: by default `LeastResidual()`: least squares of all slips, along and across.
     """
     return vehicle_twist(wheels, rates=rates, slip=slip)
 
 
 def integrate_twist(pose: Any, twist: Any, dt: Any) -> Array:
-    """Returns the pose (3,) after dt at a constant twist, exactly; pose (x, y, heading) in m and rad, dt in s.
+    """Return the exact pose (3,) after dt at a constant twist; pose (x, y, heading) in m and rad, dt in s.
 
     Raises:
-        ValueError: a pose or a twist that is not three numbers.
+        ValueError: pose or twist does not have shape (3,).
     """
     x, y, heading = _three("integrate_twist", "pose", _POSE, floating(pose))
     vx, vy, omega = _three("integrate_twist", "twist", _TWIST, floating(twist))
@@ -100,12 +105,12 @@ def integrate_twist(pose: Any, twist: Any, dt: Any) -> Array:
 
 
 def wheel_noise(wheels: Wheels, rates: Any, variance_per_meter: Any, slip: Answer | None = None) -> Array:
-    """Returns the density (3, 3) of the noise of a twist whose wheels have independent errors in their travels.
+    """Return the noise density (3, 3) of a twist from independent errors in the wheel travels.
 
     Args:
-        wheels: the wheels as they stand.
-        rates: their spins (k,) in rad/s.
-        variance_per_meter: of the travel of each wheel in m, one or (k,).
+        wheels: the wheels at their current steering angles.
+        rates: spins of the wheels (k,) in rad/s.
+        variance_per_meter: variance of the travel of each wheel per meter in m, one or (k,).
         slip: as for `body_twist`.
     """
     rates = jnp.asarray(rates, wheels.place.dtype)
@@ -118,17 +123,18 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
 def odometry_covariance(covariance: Any, pose: Any, twist: Any, noise: Any, dt: Any) -> Array:
-    """Returns the covariance (3, 3) of the pose (x, y, heading) after dt at a constant twist.
+    """Return the covariance (3, 3) of the pose (x, y, heading) after dt at a constant twist.
 
     Args:
-        covariance: (3, 3) at the start in m^2, m rad and rad^2.
-        pose: (3,) at the start.
+        covariance: initial covariance (3, 3) in m^2, m rad and rad^2.
+        pose: initial pose (3,).
         twist: (3,) in the vehicle frame.
-        noise: density (3, 3) of the noise of the twist per second, see `wheel_noise`.
-        dt: in s. Exact to rounding: the integral has sixteen nodes over what is beyond full turns, and as many over a full turn.
+        noise: noise density (3, 3) of the twist per second; see `wheel_noise`.
+        dt: in s. The result is exact up to rounding: the integral uses sixteen nodes over the remainder
+            beyond full turns, and sixteen over one full turn.
 
     Raises:
-        ValueError: shapes that do not fit.
+        ValueError: mismatched shapes.
     """
     pose = _three("odometry_covariance", "pose", _POSE, floating(pose))
     covariance, noise = (jnp.asarray(matrix, pose.dtype) for matrix in (covariance, noise))
@@ -138,7 +144,7 @@ def odometry_covariance(covariance: Any, pose: Any, twist: Any, noise: Any, dt: 
     end = integrate_twist(pose, twist, dt)
 
     def influence(at: Any) -> Array:
-        """Returns the derivative of the pose at the end in the pose `at`."""
+        """Return the derivative of the final pose with respect to the pose `at`."""
         one, zero = jnp.ones_like(at[0]), jnp.zeros_like(at[0])
         return jnp.stack([jnp.stack([one, zero, at[1] - end[1]]), jnp.stack([zero, one, end[0] - at[0]]), jnp.stack([zero, zero, one])])
 
@@ -151,12 +157,12 @@ def odometry_covariance(covariance: Any, pose: Any, twist: Any, noise: Any, dt: 
         return lever @ noise @ lever.T
 
     def over(span: Any) -> Array:
-        """Returns the integral over the first `span` seconds."""
+        """Return the integral over the first `span` seconds."""
         nodes = jnp.asarray(0.5 * (_NODES + 1.0), pose.dtype) * span
         weights = jnp.asarray(0.5 * _WEIGHTS, pose.dtype) * span
         return jnp.einsum("s,sij->ij", weights, jax.vmap(grown)(nodes))
 
-    # The end is that of a circle again after each full turn, and so are all levers to it.
+    # After each full turn the pose and its lever arms to the end repeat.
     rate = jnp.abs(floating(twist)[2])
     turns = jnp.floor(rate * dt / (2.0 * jnp.pi))
     period = jnp.where(turns > 0.0, 2.0 * jnp.pi / jnp.where(turns > 0.0, rate, 1.0), 0.0)

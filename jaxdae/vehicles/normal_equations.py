@@ -1,13 +1,14 @@
-"""Least squares with rows that hold exactly, in one elimination.
+"""Least squares with exact rows, in one elimination.
 
-Of rows R with right-hand sides b, and rows H of them that hold exactly,
+For rows R with right-hand sides b, and a subset H of the rows that holds exactly,
 
     K [ x  ]   [ R^T b ]            [ R^T R  H^T ]
       [ mu ] = [ g     ],      K =  [ H      0   ],      K = L D L^T,      D = diag(1, ..., 1, -1, ..., -1),
 
-where R^T R is positive definite, so that no pivot has to be looked for. The right-hand side is a further row of K, which the elimination
-leaves as the l of L^T (x, mu) = l. Each column follows from those before it by a sum of products, a root and a division: two programs for
-the compiler. Two factorizations, the inverse of a triangle and what is made of it are twice as many. One world goes to LAPACK.
+R^T R is positive definite, so that no pivoting is needed. The right-hand side is an additional row of K,
+which the elimination turns into the l of L^T (x, mu) = l. Each column follows from the previous columns by a
+sum of products, a square root and a division, which XLA compiles to two kernels. Two factorizations, the
+inverse of a triangle and its products would take twice as many. A single world uses LAPACK.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from jaxdae.thresholds import UNROLLED_UP_TO
 
 @jax.custom_jvp
 def normal_solution(rows: Any, b: Any, hard: Any, g: Any) -> Any:
-    """Returns (x, mu) (n + h,) of least squares of rows x - b where hard x = g; NaN where they are not unique.
+    """Return (x, mu) (n + h,): least squares of rows x - b subject to hard x = g; NaN if not unique.
 
     Args:
         rows: R (r, n), of full rank.
         b: (r,).
-        hard: H (h, n), independent rows that are among R.
+        hard: H (h, n), independent rows that are a subset of R.
         g: (h,).
 
     Differentiable, forward and reverse, at every order.
@@ -48,7 +49,7 @@ def _normal_solution_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
 
 
 def _through_primitives(rows: Any, b: Any, hard: Any, g: Any) -> Any:
-    """Returns what `normal_solution` does, by a solve that JAX can differentiate and transpose."""
+    """Return the result of `normal_solution` by a solve that JAX can differentiate and transpose."""
     n = rows.shape[1]
     still = jax.lax.stop_gradient((rows, hard))
 
@@ -59,7 +60,7 @@ def _through_primitives(rows: Any, b: Any, hard: Any, g: Any) -> Any:
 
 
 def _one(rows: Any, hard: Any, rhs: Any) -> Any:
-    """Returns K^-1 times a right-hand side (n + h,) of one world, by LAPACK."""
+    """Return K^-1 times a right-hand side (n + h,) of one world, with LAPACK."""
     n = rows.shape[1]
     x, lam = SchurComplement().factorize(DenseMatrix(rows.T @ rows), DenseRows(hard), None).solve(rhs[:n], rhs[n:])
     return jnp.concatenate([x, -lam])
@@ -76,7 +77,7 @@ _solved = with_rule(_one, _many)
 
 
 def _eliminated(rows: Array, hard: Array, rhs: Array) -> Array:
-    """Returns K^-1 rhs (n + h, worlds), for R (r, n, worlds), H (h, n, worlds) and right-hand sides (n + h, worlds)."""
+    """Return K^-1 rhs (n + h, worlds) for R (r, n, worlds), H (h, n, worlds) and rhs (n + h, worlds)."""
     n, h = rows.shape[1], hard.shape[0]
     matrix = _normal_matrix(rows, hard, rhs)
     roots: list[Array] = []
@@ -85,7 +86,7 @@ def _eliminated(rows: Array, hard: Array, rhs: Array) -> Array:
         above = [column[j - k - 1 : j - k] for k, column in enumerate(columns)]
         below = [x * column[j - k :] for k, (x, column) in enumerate(zip(above, columns, strict=True))]
         squares = [x * x for x in above]
-        # The pivot by itself: what two read would be a third program.
+        # The pivot is computed separately: with two consumers it would become a third kernel.
         if j < n:
             whole, pivot, pending, size = matrix[j, j : j + 1], matrix[j, j : j + 1], matrix[j + 1 :, j], n
             pivot, pending = _less(pivot, squares), _less(pending, below)
@@ -93,7 +94,7 @@ def _eliminated(rows: Array, hard: Array, rhs: Array) -> Array:
             whole, size = _sum(squares[:n]), h
             pending = _sum(below[:n]) - jnp.pad(rhs[j : j + 1], [(n + h - 1 - j, 0), (0, 0)])
             pivot, pending = _less(whole, squares[n:]), _less(pending, below[n:])
-        # A pivot that is no more than the rounding errors of the entry it comes from says nothing.
+        # A pivot below the rounding error of its original entry carries no information.
         roots.append(jnp.sqrt(jnp.where(pivot > rounding(size, rows.dtype) * whole, pivot, jnp.nan)))
         columns.append(pending / roots[j])
     x: list[Array] = []
@@ -113,6 +114,6 @@ def _sum(terms: list[Array]) -> Array:
 
 @outlined
 def _normal_matrix(rows: Array, hard: Array, rhs: Array) -> Array:
-    """Returns the first n columns of K and of its right-hand side (n + h + 1, n, worlds)."""
+    """Return the first n columns of K and of its right-hand side (n + h + 1, n, worlds)."""
     gram = sum(row[:, None] * row[None] for row in rows)
     return jnp.concatenate([gram, hard, rhs[None, : rows.shape[1]]])

@@ -1,23 +1,28 @@
-"""How a vehicle moves whose wheels contradict each other: three answers, and always a report.
+"""The motion of vehicles with conflicting wheels: three remedies, each with a report.
 
-Four wheels hold a car by four lateral rows for two unknowns. Where the axles of all wheels do not meet in a point, no motion satisfies all
-of them: as hard rows they stop the vehicle. It moves all the same, and wheels slip. The notes give three remedies, and so do the values
-here:
+Four wheels constrain a car by four lateral rows for two unknowns. If the wheel axles do not meet in a point,
+no motion satisfies all rows: as hard rows they stop the vehicle. A real vehicle moves, and its wheels slip.
+The three remedies of the lecture notes are
 
-    LeastResidual       min sum w_i slip_i^2,  with the speed held, or a wish like the others: then it may drop,
-    IndependentRows     as many rows as there are unknowns, by name: the other wheels slip,
-    EquivalentBicycle   each of two axles as one wheel in its middle, cot(delta) = mean of cot(delta_i) of its wheels.
+    LeastResidual       min sum w_i slip_i^2,  with the speed prescribed, or weighted so that it may drop,
+    IndependentRows     as many rows as unknowns, selected by name: the other wheels slip,
+    EquivalentBicycle   each of two axles as one wheel in its middle, cot(delta) = mean of cot(delta_i) of its
+    wheels.
 
-`WheelReport` says how fast each wheel slips. How the first answer is found is told in `jaxdae.vehicles.least_residual`.
+`WheelReport` holds the slip of each wheel. `jaxdae.vehicles.least_residual` describes the solution of the
+first remedy.
 
-The bicycle is a direction of the twist and never the place of an instantaneous center, which is at infinity for straight driving. A steered
-wheel at (x, y) has the lateral row n = (-s, c, x c + y s) with its angle's sine s and cosine c. That of the wheel in the middle of an axle
-has the mean of the cotangents where n / s is the mean of n_i / s_i, and the twist is what two such rows leave:
+The bicycle is represented by the direction of the twist and never by the position of an instantaneous center,
+which is at infinity in straight driving. A steered wheel at (x, y) has the lateral row n = (-s, c, x c + y
+s), with s and c the sine and cosine of its angle. The wheel in the middle of an axle has the mean of the
+cotangents if n / s is the mean of n_i / s_i. Two such rows leave one twist:
 
     n = n_1 s_2 + n_2 s_1,      (v_x, v_y, omega) ~ n_rear x n_front.
 
 References:
-    A. Kelly, "Mobile Robotics: Mathematics, Models, and Methods", section 3.4.3; lecture notes, Carnegie Mellon University.
+    A. Kelly, "Mobile Robotics: Mathematics, Models, and Methods", section 3.4.3; lecture notes, Carnegie
+    Mellon
+    University.
 """
 
 from __future__ import annotations
@@ -45,17 +50,18 @@ from jaxdae.vehicles.least_residual import least_residual
 
 @pytree
 class WheelReport:
-    """What the wheels of a vehicle do at a twist.
+    """The slip of the wheels of a vehicle at a twist.
 
     Attributes:
-        names: of the wheels (static).
-        slip: speeds (k, 2) in m/s: e . v_c - r phi' along the heading (zero where no spins were given), n . v_c to the left of it (zero
-            of wheels with rollers).
-        norm: the square root of the weighted sum of their squares, in m/s; the weights are those of the answer, 1 where it has none.
-        rank: of the rows that take part; 3 where they determine the twist.
-        condition: the ratio of their largest singular value to the smallest that is not zero.
-        status: a `Status`: SINGULAR where rows leave a motion undetermined, CONFLICTING_ROWS where the wished motion is impossible,
-            NONFINITE where it is not a number for another reason, such as spins that are none.
+        names: names of the wheels (static).
+        slip: speeds (k, 2) in m/s: e . v_c - r phi' along the heading (zero without given spins), and n . v_c
+            to the left of it (zero for wheels with rollers).
+        norm: square root of the weighted sum of the squared slips, in m/s, with the weights of the remedy, or
+            1.
+        rank: rank of the active rows; 3 if they determine the twist.
+        condition: ratio of their largest singular value to the smallest nonzero singular value.
+        status: a `Status`: SINGULAR if rows leave a motion undetermined, CONFLICTING_ROWS if the desired
+            motion is impossible, NONFINITE if the slip is not finite for another reason, such as NaN spins.
     """
 
     names: tuple[str, ...] = static()
@@ -66,34 +72,34 @@ class WheelReport:
     status: Leaf
 
     def fighting(self, tolerance: float = 1e-6) -> tuple[str, ...]:
-        """Returns the names of the wheels that slip by more than a speed in m/s, the fastest first; on the host."""
+        """Return the names of wheels that slip faster than a tolerance in m/s, fastest first, on the host."""
         speed = np.max(np.abs(np.asarray(self.slip)), axis=-1)
         return tuple(self.names[k] for k in np.argsort(-speed, kind="stable") if speed[k] > tolerance)
 
 
 class Answer(Protocol):
-    """How a vehicle moves whose wheels contradict each other."""
+    """A remedy: it computes the motion of a vehicle with conflicting wheels."""
 
     def twist(self, wheels: Wheels, speed: Any, rates: Any) -> tuple[Array, WheelReport]:
-        """Returns the twist (3,) and what the wheels do; speed (m/s) or rates (k,) in rad/s may be None."""
+        """Return the twist (3,) and the wheel report; speed (m/s) or rates (k,) in rad/s may be None."""
         ...
 
 
 def vehicle_twist(wheels: Wheels, *, speed: Any = None, rates: Any = None, slip: Answer | None = None) -> tuple[Array, WheelReport]:
-    """Returns the twist (v_x, v_y, omega) of a vehicle in its frame, in m/s and rad/s, and what its wheels do.
+    """Return the twist (v_x, v_y, omega) of a vehicle in its frame, in m/s and rad/s, and the wheel report.
 
     Args:
-        wheels: the wheels as they stand.
-        speed: v_x that is wished in m/s; None for none.
-        rates: the spins of the wheels (k,) in rad/s; None where they roll freely.
-        slip: what happens where wheels contradict each other: `LeastResidual()` by default, `IndependentRows(...)`,
+        wheels: the wheels at their current steering angles.
+        speed: desired v_x in m/s, or None.
+        rates: spins of the wheels (k,) in rad/s; None if they roll freely.
+        slip: remedy for conflicting wheels: `LeastResidual()` by default, `IndependentRows(...)`,
             `EquivalentBicycle()`.
 
     Raises:
-        TypeError: neither speed nor rates, or a slip that is no answer.
-        ValueError: rates that are not one a wheel, a speed that is not one number.
+        TypeError: neither speed nor rates, or an invalid slip.
+        ValueError: rates do not have one entry per wheel, or speed is not one number.
 
-    Differentiable wherever the twist is determined; in batches without LAPACK, with `LeastResidual()`.
+    Differentiable wherever the twist is determined. With `LeastResidual()`, batches run without LAPACK.
     """
     if speed is None and rates is None:
         raise TypeError("vehicle_twist: give speed (m/s), rates (rad/s of each wheel), or both")
@@ -108,21 +114,21 @@ def vehicle_twist(wheels: Wheels, *, speed: Any = None, rates: Any = None, slip:
         raise ValueError(
             f"vehicle_twist: rates must have shape {wheels.radius.shape}, one a wheel ({', '.join(wheels.names)}), got {rates.shape}"
         )
-    # Reverse mode keeps the arguments and computes the rest again: in batches that is faster than to store and read some dozen numbers.
+    # Rematerialize in reverse mode: in batches that is faster than saving and loading some dozen numbers.
     found = made_again(lambda answer, *arguments: answer.twist(*arguments))
     return found(LeastResidual() if slip is None else slip, wheels, speed, rates)
 
 
 @pytree
 class LeastResidual:
-    """Wheels slip as little as they can: the weighted sum of the squares of all slip speeds is least.
+    """Wheels slip as little as possible: minimize the weighted sum of all squared slip speeds.
 
     Attributes:
-        lateral: weights of lateral slips, one or (k,), zero or more.
-        rolling: weights of the slips along the headings, one or (k,), zero or more.
-        speed: weight of the wished speed, which may then drop; None holds it.
-        dependent: whether rows may leave the twist undetermined, so that the smallest is taken; it costs a singular value decomposition
-            (static).
+        lateral: non-negative weights of lateral slips, one or (k,).
+        rolling: non-negative weights of the slips along the headings, one or (k,).
+        speed: weight of the desired speed, which may then drop; None prescribes the speed.
+        dependent: whether rows may leave the twist undetermined; the smallest twist is then returned, at the
+            cost of a singular value decomposition (static).
     """
 
     lateral: Leaf = 1.0
@@ -131,7 +137,7 @@ class LeastResidual:
     dependent: bool = static(one_of=bool, default=False)
 
     def twist(self, wheels: Wheels, speed: Any, rates: Any) -> tuple[Array, WheelReport]:
-        """Returns the twist (3,) and what the wheels do."""
+        """Return the twist (3,) and the wheel report."""
         dtype = wheels.place.dtype
         held = np.asarray(wheels.held, int)
         for name, weights in (("lateral", self.lateral), ("rolling", self.rolling)):
@@ -156,7 +162,7 @@ class LeastResidual:
         return twist, _report(wheels, twist, rates, norm, counted, needed=None if self.dependent else 3)
 
     def _only(self, wheels: Wheels, speed: Any, rates: Any) -> Array:
-        """Returns the one twist (3,) of least residual."""
+        """Return the unique twist (3,) of least residual."""
         dtype = wheels.place.dtype
         zero, one = jnp.zeros((), dtype), jnp.ones((), dtype)
 
@@ -171,19 +177,20 @@ class LeastResidual:
             soft += [(single[k][2], wanted[k], rolling[k]) for k in range(len(single))]
         if speed is not None and self.speed is not None:
             soft.append(((one, zero, zero), speed, jnp.asarray(self.speed, dtype)))
-        if not soft:  # Of rollers without spins nothing is known, as of a row without weight.
+        if not soft:  # Rollers without spins determine nothing, like a row of zero weight.
             soft.append(((zero, zero, zero), zero, zero))
         rows, target, counted = (tuple(part) for part in zip(*soft, strict=True))
         found: Any = least_residual(rows, target, counted, None if self.speed is not None else speed)
         ahead, others = found[0], found[1:]
-        # A speed that is held is no number where the rest is none: of a wheel that is nowhere nothing is known.
+        # If the other unknowns are NaN, return NaN for the prescribed speed too: an undefined wheel position
+        # determines nothing.
         known: Any = jnp.where(others[0] == others[0], ahead, jnp.nan)
         return jnp.stack([known, *others])
 
 
 @pytree
 class IndependentRows:
-    """Three rows, or two and the speed, determine the twist; wheels with other rows slip.
+    """Three rows, or two rows and the speed, determine the twist; the other wheels slip.
 
     Attributes:
         rows: names such as "rear_left.lateral" and "rear_left.rolling" (static).
@@ -192,10 +199,11 @@ class IndependentRows:
     rows: tuple[str, ...] = static()
 
     def twist(self, wheels: Wheels, speed: Any, rates: Any) -> tuple[Array, WheelReport]:
-        """Returns the twist (3,) and what the wheels do.
+        """Return the twist (3,) and the wheel report.
 
         Raises:
-            ValueError: unknown rows, not as many as there are unknowns, rolling rows without rates.
+            ValueError: unknown rows, a number of rows different from the number of unknowns, rolling rows
+                without rates.
         """
         dtype = wheels.place.dtype
         lateral = {f"{wheels.names[k]}.lateral": (wheels.across()[k], jnp.zeros((), dtype)) for k in wheels.held}
@@ -222,25 +230,27 @@ class IndependentRows:
 
 @pytree
 class EquivalentBicycle:
-    """The wheels of each of two axles act as one in the middle of their axle, cot(delta) = mean of cot(delta_i).
+    """Each of two axles acts as one wheel in its middle, with cot(delta) = mean of cot(delta_i).
 
-    The mean of cotangents of two wheels has no derivative in one of them alone where both head straight: 2 s_1 s_2 / (s_1 + s_2) for small
-    angles. Where they are steered together, by one angle, it has; that is what autodiff returns.
+    The mean of the cotangents of two wheels is not differentiable with respect to one wheel alone if both
+    head straight: it is 2 s_1 s_2 / (s_1 + s_2) for small angles. It is differentiable if one angle steers
+    both wheels together; autodiff returns that derivative.
 
     Attributes:
-        steered: the names of the steered wheels, all on one axle (static); the others head forward, whatever their angles are. None for
-            two axles that may both be steered: wheels ahead of the mean place of all, and those behind it.
+        steered: names of the steered wheels, all on one axle (static). The other wheels head forward,
+            regardless of their angles. None for two axles that may both be steered: the wheels ahead of the
+            mean position of all wheels, and the wheels behind it.
     """
 
     steered: tuple[str, ...] | None = static(default=None)
 
     def direction(self, wheels: Wheels) -> Array:
-        """Returns the direction (v_x, v_y, omega) of the twist, of unit length with omega in rad/s; forward at straight driving.
+        """Return the direction (v_x, v_y, omega) of the twist with unit length; forward if driving straight.
 
-        NaN where all wheels are on one axle and none is named.
+        Omega is in rad/s. NaN if all wheels are on one axle and no wheel is named.
 
         Raises:
-            ValueError: unknown wheels, none that is steered, or none that is not; a single wheel.
+            ValueError: unknown wheels; no steered wheel, or no unsteered wheel; a single wheel.
         """
         named = () if self.steered is None else tuple(wheels.number(name) for name in self.steered)
         used = np.asarray(sorted({*wheels.held, *named}), int)
@@ -261,40 +271,42 @@ class EquivalentBicycle:
         return jnp.where(steered_behind, -found, found) / _length(found)
 
     def _in_the_middle(self, rows: Array, mine: Array) -> Array:
-        """Returns the row (3,) of one wheel in place of those that are meant, up to a positive factor."""
+        """Return the row (3,) of the wheel that replaces the wheels in `mine`, up to a positive factor."""
         count = rows.shape[0]
         sines: list[Any] = [jnp.where(mine[k], -rows[k, 0], 0.0) for k in range(count)]
-        # Over the largest sine, which changes no direction: products of small angles would underflow.
+        # Divide by the largest sine, which does not change the direction: products of small angles would
+        # underflow.
         largest: Any = jax.lax.stop_gradient(jnp.max(jnp.abs(jnp.stack(sines))))
         share = [jnp.where(mine[k], sines[k] / jnp.where(largest == 0.0, 1.0, largest), 1.0) for k in range(count)]
         total: Any = jnp.zeros_like(rows[0])
         for k in range(count):
             total = total + jnp.where(mine[k], rows[k], 0.0) * math.prod([*share[:k], *share[k + 1 :]])
-        # The same orientation for turns to the left and to the right.
+        # Use the same orientation for left and right turns.
         odd = jnp.sum(mine) % 2 == 1
         oriented = jnp.where(odd | (sum(sines) >= 0.0), total, -total)
-        # Where all wheels head forward the products are zero; to first order the row is then the mean.
+        # If all wheels head forward, the products are zero; to first order the row is then the mean.
         mean = jnp.mean(rows, axis=0, where=mine[:, None])
         straight = jnp.all(jnp.stack(sines) == 0.0)
         found: Any = jnp.where(straight, mean, oriented)
         return found
 
     def twist(self, wheels: Wheels, speed: Any, rates: Any) -> tuple[Array, WheelReport]:
-        """Returns the twist (3,) and what the wheels do; the speed must be given, and rates count for the report only.
+        """Return the twist (3,) and the wheel report; speed is required, and rates only affect the report.
 
-        Steered at right angles no forward speed is possible: the twist is zero then, the status CONFLICTING_ROWS, and the slip of the
-        report is that of driving straight at this speed, so that `fighting` names the wheels that stand in the way.
+        At right-angle steering, no forward speed is possible: the twist is zero and the status is
+        CONFLICTING_ROWS. The slip of the report then refers to straight driving at this speed, so that
+        `fighting` names the blocking wheels.
 
         Raises:
-            TypeError: no speed.
+            TypeError: speed is None.
         """
         if speed is None:
             raise TypeError("EquivalentBicycle: give speed (m/s); spins of wheels do not determine it")
         direction = self.direction(wheels)
-        # Steered at right angles it turns about its rear axle, however fast: a forward speed is impossible.
+        # At right-angle steering the vehicle turns about its rear axle: a forward speed is impossible.
         possible = ~(jnp.abs(direction[0]) <= default_tolerance(direction.dtype))
         twist: Any = jnp.where(possible, direction * speed / jnp.where(possible, direction[0], 1.0), 0.0)
-        # Where it is impossible the wheels that stand in its way are those that would slip.
+        # If the speed is impossible, report the wheels that block it.
         wished = jnp.where(possible, twist, jnp.stack([speed, jnp.zeros_like(speed), jnp.zeros_like(speed)]))
         report = _report(wheels, wished, rates, None, wheels.across()[np.asarray(wheels.held, int)], needed=None)
         conflict: Any = jnp.where(possible | (speed == 0.0), report.status, Status.CONFLICTING_ROWS)
@@ -302,7 +314,7 @@ class EquivalentBicycle:
 
 
 def _smallest(rows: Any, target: Any, weights: Any, hard: Any, wanted: Any) -> Array:
-    """Returns the smallest twist of least residual."""
+    """Return the smallest twist of least residual."""
     root = jnp.sqrt(weights)
     scaled, aim = root[:, None] * rows, root * target
     if not hard.shape[0]:
@@ -313,7 +325,7 @@ def _smallest(rows: Any, target: Any, weights: Any, hard: Any, wanted: Any) -> A
 
 
 def _report(wheels: Wheels, twist: Any, rates: Any, norm: Any, rows: Any, needed: int | None) -> WheelReport:
-    """Returns what the wheels do; `rows` (m, 3) are those that take part, of which so many must be independent."""
+    """Return the wheel report; `rows` (m, 3) are the active rows, of which `needed` must be independent."""
     across: Any = wheels.across() @ twist
     held = jnp.asarray([not rolls for rolls in wheels.rollers])
     across = jnp.where(held, across, 0.0)
@@ -332,7 +344,7 @@ def _report(wheels: Wheels, twist: Any, rates: Any, norm: Any, rows: Any, needed
 
 
 def _length(x: Any) -> Any:
-    """Returns the length of a vector; its derivative at zero is taken as zero."""
+    """Return the length of a vector; its derivative at zero is defined as zero."""
     square = jnp.sum(x * x)
-    apart = square != 0.0  # Not a number is kept.
+    apart = square != 0.0  # NaN stays NaN.
     return jnp.where(apart, jnp.sqrt(jnp.where(apart, square, 1.0)), 0.0)

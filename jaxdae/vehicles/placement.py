@@ -1,27 +1,30 @@
-"""Vehicles on terrain: height, roll, pitch and suspension from x, y and yaw; and what becomes of every wheel there.
+"""Vehicles on terrain: height, roll, pitch and suspension from x, y and yaw, and a report for every wheel.
 
-With y = (z, pitch, roll, suspension) and the orientation Rz(yaw) Ry(pitch) Rx(roll) of the body, the pose solves
+With y = (z, pitch, roll, suspension) and the body orientation Rz(yaw) Ry(pitch) Rx(roll), the pose solves
 
-    min |gap(y)|^2    subject to the other rows at position level,      gap: how far each wheel is above the ground, vertically.
+    min |gap(y)|^2    subject to the other position-level rows,      gap: vertical distance of each wheel from
+    the ground.
 
-Three contacts, or as many as the suspension has freedoms left, make all gaps zero. Four wheels on a rigid body cannot all stand on uneven
-ground: then gaps remain, and are reported. The iteration is that of Gauss and Newton, which is not differentiated; the derivative is that
-of the conditions of the minimum, with the second derivatives of the gaps where these are not zero. They are most of the work of a
-derivative, and are computed where any world has gaps.
+With three contacts, or as many as the suspension has remaining degrees of freedom, all gaps are zero. Four
+wheels on a rigid body cannot all touch uneven ground: the remaining gaps are reported. The Gauss-Newton
+iteration is not differentiated. The derivative is the derivative of the optimality conditions, with the
+second derivatives of the gaps where the gaps are nonzero. The second derivatives dominate the cost of a
+derivative, and are computed only if a world has gaps.
 
-The contacts are found along with the pose: before every correction of y each contact is corrected once from where it was last. It is wrong
-by e^2 then, with e what the last correction of y moved it by; a gap does not change with the contact to first order, and is wrong by e^4.
-So the iteration converges as fast as with contacts that are found anew each time. All begin below their centers, those of discs as far as
-their planes allow: the first correction turns each to about the normal there, without a frame being known before.
+The contacts are computed along with the pose: before every correction of y, each contact is corrected once
+from its last position. Its error is then e^2, where e is the size of the last correction of y. A gap does not
+change with the contact to first order, so its error is e^4. The iteration therefore converges as fast as with
+contacts that are recomputed each time. All contacts start below their centers, within the planes of the
+discs: the first correction turns each of them to about the normal there, without a known frame.
 
-With the slopes S of the gaps and H of the other rows, h, a correction d is that of
+With the slopes S of the gaps and H of the other rows h, a correction d solves
 
     [ S^T S + H^T H   H^T ] [ d  ]     [ S^T gap + H^T h ]
     [ H               0   ] [ mu ] = - [ h               ],
 
-where H^T H changes no solution and makes the first block positive definite. The slope of a gap is the height row over the z of the normal:
-the contact p moves on the wheel in the surface, n . p' = n . c with c the velocity of the material point there, so that p_z - h grows
-by n . c / n_z.
+where H^T H does not change the solution and makes the first block positive definite. The slope of a gap is
+the height row divided by the z component of the normal: the contact p moves on the wheel in the surface, n .
+p' = n . c with c the velocity of the material point there, so that p_z - h grows by n . c / n_z.
 """
 
 from __future__ import annotations
@@ -53,16 +56,18 @@ _FREE = ("x", "y", "z", "qw", "qx", "qy", "qz")
 
 @pytree
 class TerrainReport:
-    """How the wheels of a vehicle stand.
+    """The contact of the wheels of a vehicle with the terrain.
 
     Attributes:
-        gap: (k,) how far each wheel is above the ground, vertically, in m.
-        inside: (k,) whether the terrain is known at its contact.
-        margin: (k,) one minus the curvature of the terrain over that of the wheel; not positive where there are two contacts, minus the
-            depth over the radius where a wheel is in the ground beside its contact.
-        norm: sqrt(sum of squares of the gaps) () in m.
-        status: () OK; OFF_TERRAIN, TWO_CONTACTS; INCONSISTENT_START where rows stay open, or no pose was found.
-        names: of the contacts (static).
+        gap: (k,) vertical distance of each wheel from the ground, in m.
+        inside: (k,) whether the terrain is defined at the contact of the wheel.
+        margin: (k,) one minus the ratio of the curvatures of terrain and wheel. It is not positive with two
+            contacts. It is minus the ratio of depth to radius if a wheel penetrates the ground beside its
+            contact.
+        norm: () sqrt(sum of squares of the gaps) in m.
+        status: () OK; OFF_TERRAIN, TWO_CONTACTS; INCONSISTENT_START if rows remain violated, or no pose was
+            found.
+        names: names of the contacts (static).
     """
 
     gap: Leaf
@@ -74,7 +79,7 @@ class TerrainReport:
 
 
 def terrain_report(mechanism: Mechanism, q: Any, t: Any = 0.0) -> TerrainReport:
-    """Returns how the wheels of a mechanism stand on their terrains.
+    """Return the contact report of the wheels of a mechanism on terrain.
 
     Args:
         mechanism: in any coordinates.
@@ -89,7 +94,7 @@ def terrain_report(mechanism: Mechanism, q: Any, t: Any = 0.0) -> TerrainReport:
 
 
 def _report(mechanism: Mechanism, q: Any, t: Any, guesses: Any) -> TerrainReport:
-    """Returns the report; guesses are the directions from the contacts to the centers by groups, None where nobody knows."""
+    """Return the report; guesses are contact-to-center directions per group, or None if unknown."""
     groups = _standing(mechanism)
     found = [_stood(group, pair, _still(mechanism, q), guess) for (group, pair), guess in _guessed(groups, guesses)]
     gap, inside, margin = (jnp.concatenate(parts) for parts in zip(*found, strict=True))
@@ -102,28 +107,33 @@ def _report(mechanism: Mechanism, q: Any, t: Any, guesses: Any) -> TerrainReport
     names = tuple(name for group, _ in groups for name in group.names)
     square = jnp.sum(gap**2)
     closed = square == 0.0
-    norm: Any = jnp.where(closed, 0.0, jnp.sqrt(jnp.where(closed, 1.0, square)))  # Its derivative is finite where all gaps are zero.
+    # The derivative is finite if all gaps are zero.
+    norm: Any = jnp.where(closed, 0.0, jnp.sqrt(jnp.where(closed, 1.0, square)))
     return TerrainReport(gap, inside, margin, norm, status, names)
 
 
 def place_on_terrain(
     mechanism: Mechanism, q: Any, place: Any, yaw: Any, *, body: str = "base_link", suspension: tuple[str, ...] = ()
 ) -> tuple[Any, TerrainReport]:
-    """Returns the coordinates of a vehicle that stands on its terrain, and how its wheels stand there.
+    """Return the coordinates of a vehicle that stands on its terrain, and the contact report of its wheels.
 
     Args:
-        mechanism: in joint coordinates; its wheels are joints such as `RollingDisc` and `SlidingSphere`.
-        q: coordinates (nq,), whose height, roll, pitch and suspension are a first guess; all others are kept.
-        place: (2,) where the origin of the body is to be, seen from above, in m.
-        yaw: the heading of the body in rad.
-        body: the name of the body that moves freely.
-        suspension: names of the joints with one coordinate that follow from the ground; those of steering and wheels are kept.
+        mechanism: a mechanism in joint coordinates, with wheel joints such as `RollingDisc` and
+            `SlidingSphere`.
+        q: coordinates (nq,). Height, roll, pitch and suspension are an initial guess; the other coordinates
+            are preserved.
+        place: (2,) horizontal position of the origin of the body in m.
+        yaw: heading of the body in rad.
+        body: name of the body that moves freely.
+        suspension: names of the joints with one coordinate that the ground determines. The coordinates of
+            steering and wheels are preserved.
 
     Raises:
-        ValueError: an unknown body or joint, one without such coordinates, shapes that do not fit, no wheels on terrain, or absolute
-            coordinates of several bodies.
+        ValueError: an unknown body or joint, a joint without exactly one coordinate, mismatched shapes, no
+            wheels on terrain, or absolute coordinates of several bodies.
 
-    Differentiable with respect to the mechanism (its terrain, for one), place and yaw, forward and reverse. May be batched by `vmap`.
+    Differentiable with respect to the mechanism (such as its terrain), place and yaw, forward and reverse.
+    Supports `vmap`.
     """
     q = jnp.asarray(q)
     place, yaw = jnp.asarray(place, q.dtype), jnp.asarray(yaw, q.dtype)
@@ -139,7 +149,7 @@ def place_on_terrain(
 
 
 def _where(mechanism: Mechanism, body: str, suspension: tuple[str, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Returns where in q the pose of the body is, and the coordinates of the suspension."""
+    """Return the indices in q of the pose of the body and of the suspension."""
     names = mechanism.names.coordinates
     wanted = [f"{body}.{name}" for name in _FREE]
     missing = [name for name in wanted if name not in names]
@@ -174,13 +184,13 @@ def _placed(mechanism: Mechanism, q: Any, place: Any, yaw: Any, where: Any) -> t
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _stood_on(where: Any, mechanism: Mechanism, q: Any, place: Any, yaw: Any) -> tuple[Any, Any, Any]:
-    """Returns x = (y, mu), what was left to correct, and the directions from the contacts; x has a derivative."""
+    """Return x = (y, mu), the remaining correction, and the contact directions; only x has a derivative."""
     found = repeated_by_worlds(partial(_begun, where), _goes_on, partial(_corrected, where))(mechanism, q, place, yaw)
     return jnp.concatenate([found.y, found.mu]), found.left, found.guesses
 
 
 def _stood_on_rule(where: Any, primals: Any, tangents: Any) -> tuple[Any, Any]:
-    """Returns the pose and its derivative, -K^-1 times that of the conditions, with K their derivative in x, which is symmetric."""
+    """Return the pose and its derivative -K^-1 dF, where F are the conditions and K = dF/dx is symmetric."""
     out = x, _, guesses = _stood_on(where, *primals)
     moving = Moving.of(primals, tangents)
 
@@ -202,25 +212,26 @@ _stood_on.defjvp(_stood_on_rule, symbolic_zeros=True)
 
 
 def _conditions(where: Any, x: Any, guesses: Any, mechanism: Mechanism, q: Any, place: Any, yaw: Any) -> Any:
-    """Returns the derivatives of |gap|^2 / 2 + mu . rows in y, and the rows."""
+    """Return the derivative of |gap|^2 / 2 + mu . rows with respect to y, and the rows."""
     free = 3 + len(where[1])
     value, pull = jax.vjp(lambda y: _measured(where, y, guesses, mechanism, q, place, yaw), x[:free])
     return jnp.concatenate([pull((value[0], x[free:]))[0], value[1]])
 
 
 def _measured(where: Any, y: Any, guesses: Any, mechanism: Mechanism, q: Any, place: Any, yaw: Any) -> tuple[Any, Any]:
-    """Returns the gaps, and the rows that are no wheels, differentiable."""
+    """Return the gaps and the rows other than wheel rows, differentiable."""
     at_y = _at(y, q, place, yaw, where)
     return _gaps(mechanism, at_y, guesses), without_wheels(mechanism).constraint(jnp.zeros((), q.dtype), at_y)
 
 
 def _slopes_of_conditions(where: Any, x: Any, guesses: Any, *arguments: Any) -> Any:
-    """Returns the derivative of the conditions in x; not to be differentiated.
+    """Return the derivative of the conditions with respect to x; not differentiable.
 
         [ S^T S + B   H^T ]
         [ H           0   ],      B: the second derivatives of gaps and rows, times gaps and mu.
 
-    B is zero where all wheels touch the ground, as they mostly do, and would be most of the work: it is computed where gaps are left.
+    B is zero if all wheels touch the ground, which is the usual case. It would dominate the cost, so it is
+    computed only if gaps remain.
     """
     free = 3 + len(where[1])
 
@@ -235,7 +246,7 @@ def _slopes_of_conditions(where: Any, x: Any, guesses: Any, *arguments: Any) -> 
         return jnp.max(jnp.abs(weights)) > rounding * (1.0 + jnp.max(jnp.abs(x[:free])))
 
     def bent(carried: Any, _: Any, guesses: Any, *arguments: Any) -> Any:
-        # Of x as it is carried, and what is carried changes: the compiler takes what does not out of loops, and would always compute it.
+        # Use the carried x and change it, because XLA hoists loop-invariant code and would always compute it.
         matrix, x, weights = carried
         second = jax.jacfwd(jax.grad(lambda y: weights @ jnp.concatenate(_measured(where, y, guesses, *arguments))))(x[:free])
         return matrix + jnp.pad(second, (0, x.size - free)), jnp.zeros_like(x), jnp.zeros_like(weights)
@@ -244,7 +255,7 @@ def _slopes_of_conditions(where: Any, x: Any, guesses: Any, *arguments: Any) -> 
 
 
 def _at(y: Any, q: Any, place: Any, yaw: Any, where: Any) -> Any:
-    """Returns the coordinates with the unknowns y = (z, pitch, roll, suspension)."""
+    """Return the coordinates with the unknowns y = (z, pitch, roll, suspension)."""
     pose, others = where
     height, pitch, roll, *suspension = jnp.unstack(y)
     wanted = dict(zip((*pose, *others), (*jnp.unstack(place), height, *_quaternion(yaw, pitch, roll), *suspension), strict=True))
@@ -252,7 +263,7 @@ def _at(y: Any, q: Any, place: Any, yaw: Any, where: Any) -> Any:
 
 
 class _Search(NamedTuple):
-    """Where the search for a pose is: y and mu, the last correction of y and what is left to correct, the contacts, and the count."""
+    """The search state: y and mu, the last and the remaining correction of y, the contacts, and the count."""
 
     y: Any
     mu: Any
@@ -263,7 +274,7 @@ class _Search(NamedTuple):
 
 
 def _begun(where: Any, mechanism: Mechanism, q: Any, place: Any, yaw: Any) -> _Search:
-    """Returns the search at its first guess."""
+    """Return the initial state of the search."""
     y = jnp.concatenate([q[where[0][2] : where[0][2] + 1], jnp.zeros((2,), q.dtype), q[np.asarray(where[1], int)]])
     zeros = [jnp.zeros((len(group.names),), q.dtype) for group, _ in _standing(mechanism)]
     guesses = [Vector(zero, zero, jnp.ones_like(zero)) for zero in zeros]
@@ -274,33 +285,33 @@ def _begun(where: Any, mechanism: Mechanism, q: Any, place: Any, yaw: Any) -> _S
 
 
 def _goes_on(at: _Search) -> Any:
-    """Returns whether another correction is needed."""
+    """Return whether another correction is needed."""
     tolerance = 4.0 * float(jnp.finfo(at.y.dtype).eps)
-    # Not a number goes on, and is no pose in the end.
+    # NaN continues, and is not a pose in the end.
     return ~(at.left <= tolerance * (1.0 + jnp.max(jnp.abs(at.y)))) & (at.count < _ITERATIONS)
 
 
 def _corrected(where: Any, at: _Search, mechanism: Mechanism, q: Any, place: Any, yaw: Any) -> _Search:
-    """Returns the search after a correction of y and of the contacts; not to be differentiated."""
+    """Return the search state after a correction of y and of the contacts; not differentiable."""
     change, mu, guesses = _correction(where, at, mechanism, q, place, yaw)
     size = jnp.max(jnp.abs(change))
-    # Half a meter or radian a step: from a flat guess on a steep slope the first one may be long.
+    # Limit the step to half a meter or radian: from a flat guess on a steep slope the first step may be long.
     shorter = jnp.minimum(1.0, 0.5 / jnp.maximum(size, 1e-3))
-    # Corrections shrink by a ratio that becomes no worse: what is left is at most their geometric series.
+    # Corrections shrink by a ratio that does not increase: the remainder is at most their geometric series.
     ratio: Any = jnp.where(jnp.isfinite(at.size), size / at.size, 1.0)
     left: Any = jnp.where(ratio < 0.5, size * ratio / (1.0 - ratio), size)
     return _Search(at.y + shorter * change, mu, size, left, guesses, at.count + 1)
 
 
 def _correction(where: Any, at: _Search, mechanism: Mechanism, q: Any, place: Any, yaw: Any) -> tuple[Any, Any, Any]:
-    """Returns a correction of y, the multipliers, and better guesses of the contacts."""
+    """Return a correction of y, the multipliers, and improved contact guesses."""
     gap, soft, row, hard, guesses = _linearized(where, at.y, at.guesses, mechanism, q, place, yaw)
     change, mu = constrained_normal_equations(hard, -row, soft, -gap)
     return change, mu, guesses
 
 
 def _linearized(where: Any, y: Any, guesses: Any, mechanism: Mechanism, q: Any, place: Any, yaw: Any) -> tuple[Any, Any, Any, Any, Any]:
-    """Returns the gaps and their slopes in y, the other rows and theirs, and better guesses of the contacts; not to be differentiated."""
+    """Return the gaps and the other rows, their y slopes, and better contact guesses; not differentiable."""
     t, at_y = jnp.zeros((), q.dtype), _at(y, q, place, yaw, where)
     here = mechanism.at(at_y)
     motion, rest = here.coordinates.at_rest(at_y), without_wheels(here)
@@ -313,7 +324,7 @@ def _linearized(where: Any, y: Any, guesses: Any, mechanism: Mechanism, q: Any, 
 
 
 def _standing(mechanism: Mechanism) -> list[tuple[Any, measures.Pairs]]:
-    """Returns the groups of wheels on terrain."""
+    """Return the groups of wheels on terrain."""
     count = len(mechanism.body_names)
     found = [(group, measures.Pairs(group.a, group.b, count)) for group in mechanism.joints.values() if is_on_terrain(group)]
     if not found:
@@ -322,7 +333,7 @@ def _standing(mechanism: Mechanism) -> list[tuple[Any, measures.Pairs]]:
 
 
 def _guessed(groups: Any, guesses: Any) -> Any:
-    """Returns pairs of groups and guesses of their contacts."""
+    """Return pairs of groups and their contact guesses."""
     return zip(groups, [None] * len(groups) if guesses is None else guesses, strict=True)
 
 
@@ -330,18 +341,18 @@ def _still(mechanism: Mechanism, q: Any) -> measures.Kinematics:
     return mechanism.coordinates.kinematics(q, jnp.zeros((len(mechanism.form.velocity_names),), q.dtype))
 
 
-# Compiled as units, and one contact for everything that is asked of it.
+# Compile these functions separately, so that one contact serves all quantities.
 _unit = partial(jax.jit, static_argnums=1)
 
 
 @_unit
 def _touched(group: Any, pair: measures.Pairs, motion: measures.Kinematics, guess: Any) -> tuple[Any, Any, measures.Blocks]:
-    """Returns better guesses of the contacts, the vertical gaps (k,), and the derivatives of these in the twists of both bodies."""
+    """Return improved contact guesses, the vertical gaps (k,), and their derivatives in both body twists."""
     a, b = measures.ends(pair, motion)
 
     def touched(wheel: Any, a: Any, b: Any, guess: Any) -> tuple[Any, Any]:
         better = wheel.corrected(guess, a, b)[0]
-        return better, wheel.corrected(better, a, b)[1]  # The correction itself is not computed.
+        return better, wheel.corrected(better, a, b)[1]  # XLA removes the unused correction.
 
     better, contact = jax.vmap(touched)(group, a, b, guess)
     upward = a.turned(contact.normal).times(1.0 / contact.normal.z)
@@ -350,7 +361,7 @@ def _touched(group: Any, pair: measures.Pairs, motion: measures.Kinematics, gues
 
 @_unit
 def _stood(group: Any, pair: measures.Pairs, motion: measures.Kinematics, guess: Any) -> tuple[Any, Any, Any]:
-    """Returns the vertical gaps (k,), whether the terrain is known at the contacts (k,), and the margins to a second contact (k,)."""
+    """Return the vertical gaps (k,), whether contacts are on the terrain, and two-contact margins (k,)."""
 
     def stood(wheel: Any, a: Any, b: Any, guess: Any) -> tuple[Any, Any, Any]:
         contact = wheel.contact(a, b, guess)
@@ -360,13 +371,13 @@ def _stood(group: Any, pair: measures.Pairs, motion: measures.Kinematics, guess:
 
 
 def _gaps(mechanism: Mechanism, q: Any, guesses: Any) -> Any:
-    """Returns the vertical gaps beneath all wheels (k,)."""
+    """Return the vertical gaps below all wheels (k,)."""
     motion = _still(mechanism, q)
     return jnp.concatenate([_stood(group, pair, motion, guess)[0] for (group, pair), guess in _guessed(_standing(mechanism), guesses)])
 
 
 def _along(mechanism: Mechanism, rows: Any, y: Any, where: Any) -> Any:
-    """Returns rows (k, 3 + suspension) in the rates of z, pitch, roll and the suspension, from those in velocities (k, nv)."""
+    """Map rows (k, nv) to rows (k, 3 + suspension) in the rates of z, pitch, roll and the suspension."""
     names, coordinates = mechanism.names.velocities, mechanism.names.coordinates
     body = coordinates[where[0][0]].rsplit(".", 1)[0]
     vz, wx, wy, wz = (rows[:, names.index(f"{body}.{name}")] for name in ("vz", "omega_x", "omega_y", "omega_z"))
@@ -377,6 +388,6 @@ def _along(mechanism: Mechanism, rows: Any, y: Any, where: Any) -> Any:
 
 
 def _quaternion(yaw: Any, pitch: Any, roll: Any) -> tuple[Any, Any, Any, Any]:
-    """Returns wxyz of Rz(yaw) Ry(pitch) Rx(roll)."""
+    """Return wxyz of Rz(yaw) Ry(pitch) Rx(roll)."""
     (cy, cp, cr), (sy, sp, sr) = (jnp.unstack(part) for part in kept_cos_sin(0.5 * concatenated([x[None] for x in (yaw, pitch, roll)])))
     return cr * cp * cy + sr * sp * sy, sr * cp * cy - cr * sp * sy, cr * sp * cy + sr * cp * sy, cr * cp * sy - sr * sp * cy

@@ -1,10 +1,12 @@
 """Six-wheeled rovers with a rocker-bogie suspension.
 
-On each side a rocker hangs on the body by a hinge, with the front wheel at its front end and a bogie on a hinge at its rear one; the bogie
-carries the middle and the rear wheel. A differential makes the rockers turn by opposite angles, so that the pitch of the body is the mean
-of theirs. Ten freedoms without the wheels' spins, six heights and the differential: x, y and yaw are left.
+On each side a rocker hinges on the body. It carries the front wheel at its front end, and a bogie on a hinge
+at its rear end. The bogie carries the middle wheel and the rear wheel. A differential turns the rockers by
+opposite angles, so that the pitch of the body is the mean of their pitch angles. Without the wheel spins
+there are ten degrees of freedom. Six heights and the differential leave three: x, y and yaw.
 
-Axes x forward, y left, z up; hinges and axles along y, so that positive angles turn the front down.
+The axes are x forward, y left, z up. Hinges and axles point along y, so that positive angles turn the front
+down.
 
 References:
     H. Hacot, S. Dubowsky, P. Bidaud, "Analysis and simulation of a rocker-bogie exploration rover", 1998.
@@ -25,10 +27,10 @@ from jaxdae.vehicles.given import number_mistakes, refuse
 
 ROCKERS = ("left_rocker", "right_rocker")
 ROVER_SUSPENSION = ("left_rocker", "right_rocker", "left_bogie", "right_bogie")
-"""The joints of the suspension of `rocker_bogie`, for `place_on_terrain`."""
+"""The suspension joints of `rocker_bogie`, for `place_on_terrain`."""
 
 ROVER_WHEELS = tuple(f"{place}_{side}" for side in ("left", "right") for place in ("front", "middle", "rear"))
-"""The wheels of `rocker_bogie`, bodies and joints: front, middle and rear left, then right."""
+"""The wheels of `rocker_bogie`, both bodies and joints: front, middle and rear left, then right."""
 
 
 def rocker_bogie(
@@ -48,31 +50,34 @@ def rocker_bogie(
     wheel_inertia: Any = (4e-4, 6e-4, 4e-4),
     place: Any = (0.0, 0.0),
 ) -> Description:
-    """Returns the description of a rover with six wheels; its parameters are leaves of what is built from it.
+    """Return the description of a rover with six wheels; its parameters are leaves of the built mechanism.
 
-    Bodies: `base_link`, `left_rocker`, `left_bogie`, `front_left`, `middle_left`, `rear_left` and those of the right. Joints of the
-    suspension and of the wheels have the names of the bodies that they carry, contacts are `front_left_contact` and so on, with rows
-    `front_left_contact.height`, `.lateral` and `.rolling`, and `differential`. The body stands over `place` on level ground at the height
-    of the terrain there; `place_on_terrain` lets it down.
+    Bodies: `base_link`, `left_rocker`, `left_bogie`, `front_left`, `middle_left`, `rear_left` and the same on
+        the right. The joints of the suspension and the wheels have the names of their child bodies. The
+        contacts are `front_left_contact` and so on, with rows `front_left_contact.height`, `.lateral` and
+        `.rolling`. The remaining joint is `differential`. The body starts over `place` as on level ground at
+        the height of the terrain there. Lower it with `place_on_terrain`.
 
     Args:
         terrain: `Plane()` by default.
-        rocker: (3,) the hinge of the left rocker on the body, in m from its mass center; the right one is its mirror image.
-        bogie: (3,) the hinge of the bogie on the rocker, in m from the hinge of the rocker, which is its mass center.
-        front: (3,) the front wheel from the hinge of the rocker, in m.
-        middle: (3,) the middle wheel from the hinge of the bogie, which is its mass center, in m.
-        rear: (3,) the rear wheel likewise, in m.
-        radius: of the wheels in m.
-        mass: of the body in kg.
-        inertia: (3,) of the body in kg m^2.
-        link_mass: of a rocker or bogie in kg.
-        link_inertia: (3,) of a rocker or bogie in kg m^2.
-        wheel_mass: of a wheel in kg.
-        wheel_inertia: (3,) of a wheel in kg m^2.
-        place: (2,) where the body starts, in m.
+        rocker: (3,) hinge of the left rocker on the body, in m from the mass center of the body; the right
+            hinge is its mirror image.
+        bogie: (3,) hinge of the bogie on the rocker, in m from the hinge of the rocker, which is the mass
+            center of the rocker.
+        front: (3,) front wheel in m from the hinge of the rocker.
+        middle: (3,) middle wheel in m from the hinge of the bogie, which is the mass center of the bogie.
+        rear: (3,) rear wheel in m from the hinge of the bogie.
+        radius: radius of the wheels in m.
+        mass: mass of the body in kg.
+        inertia: (3,) inertia of the body in kg m^2.
+        link_mass: mass of a rocker or bogie in kg.
+        link_inertia: (3,) inertia of a rocker or bogie in kg m^2.
+        wheel_mass: mass of a wheel in kg.
+        wheel_inertia: (3,) inertia of a wheel in kg m^2.
+        place: (2,) initial position of the body in m.
 
     Raises:
-        ValueError: a terrain that is none, places that are not three numbers.
+        ValueError: an invalid terrain; positions without three numbers.
     """
     terrain = Plane() if terrain is None else terrain
     check_terrain("rocker_bogie", terrain)
@@ -87,7 +92,7 @@ def rocker_bogie(
         mirror = jnp.array([1.0, sign, 1.0], base.dtype)
 
         def hang(name: str, parent: str, at: Any, origin: Any, own: tuple[Any, Any], mirror: Any = mirror) -> Any:
-            """Adds a body that turns about y at a place of its parent, and returns its place in the world."""
+            """Add a body that turns about y at a point of its parent, and return its world position."""
             world = origin + at * mirror
             bodies.append(js.Body(name, *own, world))
             joints.append(js.Revolute(name, parent, name, (0.0, 1.0, 0.0), point_a=at * mirror, point_b=(0.0, 0.0, 0.0)))

@@ -1,19 +1,21 @@
-"""A pendulum on two wheels that balances: yaw, pitch and both spins, on level ground.
+"""A self-balancing pendulum on two wheels: yaw, pitch and both wheel spins, on level ground.
 
-With (x, y) the middle of the axle, psi the heading, alpha the pitch, forward positive, phi_L and phi_R the spins against the world, a body
-with its mass center d above the axle and wheels at +-W/2, the kinetic energy is
+Let (x, y) be the middle of the axle, psi the heading, alpha the pitch (positive forward), and phi_L and phi_R
+the absolute wheel spins. The mass center of the body is d above the axle, and the wheels are at +-W/2. The
+kinetic energy is
 
     M |p'|^2 / 2 + (I_y alpha'^2 + (I_x sin^2 alpha + I_z cos^2 alpha) psi'^2) / 2
         + m_w (x'^2 + y'^2) + (m_w W^2 / 4 + K_w) psi'^2 + J_w (phi_L'^2 + phi_R'^2) / 2,
     p = (x + d sin alpha cos psi, y + d sin alpha sin psi, d cos alpha),
 
-the potential one M g d cos alpha. Motors stand between body and wheels: a torque on a wheel has its reaction on the pitch. The wheels hold
+and the potential energy is M g d cos alpha. Motors act between body and wheels: a torque on a wheel has its
+reaction on the pitch. The constraints of the wheels are
 
     n . (x', y') = 0,       e . (x', y') -+ (W/2) psi' - r phi' = 0        left, right.
 
 References:
-    Y. Kim, S. H. Kim, Y. K. Kwak, "Dynamic analysis of a nonholonomic two-wheeled inverted pendulum robot", Journal of Intelligent and
-    Robotic Systems 44 (2005).
+    Y. Kim, S. H. Kim, Y. K. Kwak, "Dynamic analysis of a nonholonomic two-wheeled inverted pendulum robot",
+    Journal of Intelligent and Robotic Systems 44 (2005).
 """
 
 from __future__ import annotations
@@ -37,15 +39,15 @@ from jaxdae.vehicles.given import length_mistakes, number_mistakes, radius_mista
 
 @pytree(kw_only=True)
 class Segway(LagrangianSystem):
-    """A pendulum on two wheels: q = (x, y, psi, alpha, phi_left, phi_right), inputs the torques on the left and the right wheel in N m.
+    """A pendulum on two wheels: q = (x, y, psi, alpha, phi_left, phi_right), inputs: wheel torques in N m.
 
     Attributes:
-        mass: M of the body in kg.
-        height: d of its mass center above the axle in m.
+        mass: M, mass of the body in kg.
+        height: d, height of the mass center of the body above the axle in m.
         inertia: (I_x, I_y, I_z) of the body about its mass center in kg m^2.
-        wheel_mass: m_w of each wheel in kg.
-        wheel_inertia: J_w of each wheel about its axle in kg m^2.
-        wheel_inertia_across: K_w about a diameter in kg m^2.
+        wheel_mass: m_w, mass of each wheel in kg.
+        wheel_inertia: J_w, inertia of each wheel about its axle in kg m^2.
+        wheel_inertia_across: K_w, inertia of each wheel about a diameter in kg m^2.
         wheel_radius: r in m.
         wheel_separation: W in m.
         gravity: in m/s^2.
@@ -64,14 +66,14 @@ class Segway(LagrangianSystem):
     n_inputs: ClassVar[int] = 2
 
     def requirements(self) -> Any:
-        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        """Yield the conditions on the numbers; see `jaxdae.requirements`."""
         yield positive(self.mass), "mass must be positive and finite"
         yield positive(self.wheel_radius), "wheel_radius must be positive and finite"
         yield positive(self.wheel_separation), "wheel_separation must be positive and finite"
 
     @property
     def names(self) -> Names:
-        """The names of coordinates, rows and inputs."""
+        """The names of the coordinates, rows and inputs."""
         coordinates = ("x", "y", "psi", "alpha", "phi_left", "phi_right")
         units = ("m", "m", "rad", "rad", "rad", "rad")
         return Names(
@@ -86,7 +88,7 @@ class Segway(LagrangianSystem):
         )
 
     def kinetic_energy(self, q: Any, v: Any) -> Any:
-        """Returns the kinetic energy in J."""
+        """Return the kinetic energy in J."""
         vx, vy, turn, pitching, left, right = v
         sin, cos = jnp.sin(q[3]), jnp.cos(q[3])
         heading, aside = jnp.cos(q[2]), jnp.sin(q[2])
@@ -94,25 +96,25 @@ class Segway(LagrangianSystem):
         px, py = vx + out * heading - down * aside, vy + out * aside + down * heading
         pz = -self.height * sin * pitching
         inertia = jnp.asarray(self.inertia, q.dtype)
-        if inertia.shape != (3,):  # An index beyond the end would be that of the last number.
+        if inertia.shape != (3,):  # JAX would clamp an index beyond the end.
             raise ValueError(f"Segway: inertia must be three numbers, (I_x, I_y, I_z) in kg m^2, got shape {inertia.shape}")
         yaw = inertia[0] * sin**2 + inertia[2] * cos**2 + 0.5 * self.wheel_mass * self.wheel_separation**2 + 2.0 * self.wheel_inertia_across
         body = self.mass * (px**2 + py**2 + pz**2) + inertia[1] * pitching**2 + yaw * turn**2
         return 0.5 * (body + 2.0 * self.wheel_mass * (vx**2 + vy**2) + self.wheel_inertia * (left**2 + right**2))
 
     def potential_energy(self, t: Any, q: Any) -> Any:
-        """Returns M g d cos(alpha) in J."""
+        """Return M g d cos(alpha) in J."""
         return self.mass * self.gravity * self.height * jnp.cos(q[3])
 
     def generalized_force(self, t: Any, q: Any, v: Any, u: Any) -> Any:
-        """Returns the torques of the motors on the wheels, and their reaction on the pitch."""
+        """Return the motor torques on the wheels and their reaction on the pitch."""
         if u is None:
             return jnp.zeros_like(v)
         zero = jnp.zeros_like(v[0])
         return jnp.stack([zero, zero, zero, -(u[0] + u[1]), u[0], u[1]])
 
     def velocity_constraint(self, t: Any, q: Any, v: Any) -> Any:
-        """Returns the lateral row of the axle and the rolling rows of both wheels in m/s."""
+        """Return the lateral row of the axle and the rolling rows of both wheels in m/s."""
         cos, sin = jnp.cos(q[2]), jnp.sin(q[2])
         along, across = cos * v[0] + sin * v[1], cos * v[1] - sin * v[0]
         lever = 0.5 * self.wheel_separation * v[2]
@@ -133,27 +135,30 @@ def segway(
     terrain: Terrain | None = None,
     gravity: Any = 9.81,
 ) -> Description:
-    """Returns the description of a pendulum on two wheels in space, upright: `Segway` as a mechanism, which stands on any terrain.
+    """Return the description of an upright pendulum on two wheels in space: `Segway` on any terrain.
 
-    Bodies `base_link`, `left_wheel`, `right_wheel`, hinges `left_hub` and `right_hub` with coordinates `angle`, against the body, contacts
-    `left` and `right` with rows `left.height`, `left.lateral`, `left.rolling`. Motors are `JointForce`s on the hinges, whose reaction is on
-    the pitch. Both wheels have one axle: on a plane their lateral rows are one, which solvers for dependent rows share, `LeastSquares`.
+    Bodies `base_link`, `left_wheel`, `right_wheel`; hinges `left_hub` and `right_hub` with coordinates
+    `angle` relative to the body; contacts `left` and `right` with rows `left.height`, `left.lateral`,
+    `left.rolling`. The motors are `JointForce`s on the hinges, with their reaction on the pitch. Both wheels
+    share one axle, so that their lateral rows coincide on a plane. Use `LeastSquares`, a solver for dependent
+    rows.
 
     Args:
-        mass: of the body in kg.
-        height: of its mass center above the axle in m.
+        mass: mass of the body in kg.
+        height: height of the mass center of the body above the axle in m.
         inertia: (I_x, I_y, I_z) of the body about its mass center in kg m^2.
-        wheel_mass: of each wheel in kg.
-        wheel_inertia: of each wheel about its axle in kg m^2.
-        wheel_inertia_across: of each wheel about a diameter in kg m^2.
+        wheel_mass: mass of each wheel in kg.
+        wheel_inertia: inertia of each wheel about its axle in kg m^2.
+        wheel_inertia_across: inertia of each wheel about a diameter in kg m^2.
         wheel_radius: in m.
-        wheel_separation: the distance of the wheels in m, positive.
+        wheel_separation: distance between the wheels in m, positive.
         place: (x, y) of the middle of the axle in m.
-        terrain: `Plane()` by default; on others the start wants `place_on_terrain` or `initialize`.
+        terrain: `Plane()` by default; on other terrains call `place_on_terrain` or `initialize` for the
+            start.
         gravity: in m/s^2.
 
     Raises:
-        ValueError: a terrain that is none, numbers of the wrong shape, wheels at one place.
+        ValueError: an invalid terrain, numbers of the wrong shape, coinciding wheels.
     """
     terrain = Plane() if terrain is None else terrain
     check_terrain("segway", terrain)

@@ -1,22 +1,24 @@
-"""The Whipple bicycle: two thin wheels, a rear frame with its rider, and a fork that steers; as a mechanism, and its linear equations.
+"""The Whipple bicycle as a mechanism and its linear equations: two thin wheels, rear frame with rider, fork.
 
-Four bodies with three hinges, and two wheels that roll without slip, have nine velocities, two height rows and four rows of slip. Three
-freedoms are left, for which the roll rate, the steer rate and the spin of the rear wheel can stand. About upright, straight running at a
-speed v
+Four bodies with three hinges and two wheels that roll without slip have nine velocities, two height rows and
+four slip rows. Three degrees of freedom remain. The roll rate, the steer rate and the spin of the rear wheel
+can represent them. In upright, straight running at a speed v, the linear equations are
 
     M q'' + v C1 q' + (g K0 + v^2 K2) q = T,      q = (roll, steer), positive to the right.
 
-The literature has axes x forward, y right, z down from the rear contact; here they are x forward, y left, z up (ISO 8855), the same
-turned by half a turn about x. Numbers of bicycles are given as in the literature, so that published tables can be copied: places with z
-down, products of inertia I_xz of those axes. Roll and the angle of steer keep their signs, spins are positive where wheels roll forward.
+The literature uses the axes x forward, y right, z down from the rear contact. This module uses x forward, y
+left, z up (ISO 8855), which is a half turn about x. Bicycle parameters follow the literature, so that you can
+copy published tables: positions with z down, and products of inertia I_xz in those axes. Roll and steer angle
+have the same signs in both systems. Spins are positive if wheels roll forward.
 
-`linear_bicycle` takes M, C1, K0 and K2 from the mechanism. Let N(q) be the velocities that constraints allow for unit rates of the three
-above, and let a be accelerations of which those of the three are given; the others follow from J a + gamma = 0. The residual N^T (M a - f)
-is the force that is missing on each of the three. Its derivatives with respect to accelerations, rates and angles are the matrices.
+`linear_bicycle` derives M, C1, K0 and K2 from the mechanism. Let N(q) be the velocities that the constraints
+allow for unit rates of the three degrees of freedom. Let a be accelerations with given values for the three;
+the other entries follow from J a + gamma = 0. The residual N^T (M a - f) is the missing force on each of the
+three. The matrices are its derivatives with respect to accelerations, rates and angles.
 
 References:
-    J. P. Meijaard, J. M. Papadopoulos, A. Ruina, A. L. Schwab, "Linearized dynamics equations for the balance and steer of a bicycle: a
-    benchmark and review", Proc. R. Soc. A 463 (2007), doi 10.1098/rspa.2007.1857.
+    J. P. Meijaard, J. M. Papadopoulos, A. Ruina, A. L. Schwab, "Linearized dynamics equations for the balance
+    and steer of a bicycle: a benchmark and review", Proc. R. Soc. A 463 (2007), doi 10.1098/rspa.2007.1857.
 """
 
 from __future__ import annotations
@@ -39,12 +41,12 @@ from jaxdae.typing import Leaf
 from jaxdae.vehicles.given import length_mistakes, refuse
 
 _SPEED = 3.0
-"""The speed in m/s at which what depends on it is taken; any will do."""
+"""The speed in m/s at which speed-dependent terms are evaluated; any nonzero speed works."""
 
 
 @pytree
 class BicycleParameters:
-    """A bicycle, in the notation of Meijaard et al., x forward and z down from the contact of the rear wheel.
+    """Bicycle parameters in the notation of Meijaard et al., x forward and z down from the rear contact.
 
     The defaults are their benchmark.
 
@@ -54,26 +56,26 @@ class BicycleParameters:
         lam: tilt of the steer axis from the vertical in rad.
         rR: radius of the rear wheel in m.
         mR: mass of the rear wheel in kg.
-        IRxx: its inertia about a diameter in kg m^2.
-        IRyy: its inertia about the axle in kg m^2.
-        xB: place of the mass center of rear frame and rider in m.
-        zB: the same, negative above the ground.
-        mB: their mass in kg.
-        IBxx: their inertia in kg m^2.
-        IBxz: their product of inertia in kg m^2, an entry of the inertia tensor.
-        IByy: their inertia in kg m^2.
-        IBzz: their inertia in kg m^2.
-        xH: place of the mass center of handlebar and fork in m.
-        zH: the same.
-        mH: their mass in kg.
-        IHxx: their inertia in kg m^2.
-        IHxz: their product of inertia in kg m^2.
-        IHyy: their inertia in kg m^2.
-        IHzz: their inertia in kg m^2.
+        IRxx: inertia of the rear wheel about a diameter in kg m^2.
+        IRyy: inertia of the rear wheel about its axle in kg m^2.
+        xB: x of the mass center of rear frame and rider in m.
+        zB: z of the mass center of rear frame and rider in m, negative above the ground.
+        mB: mass of rear frame and rider in kg.
+        IBxx: inertia of rear frame and rider in kg m^2.
+        IBxz: product of inertia of rear frame and rider in kg m^2, an entry of the inertia tensor.
+        IByy: inertia of rear frame and rider in kg m^2.
+        IBzz: inertia of rear frame and rider in kg m^2.
+        xH: x of the mass center of handlebar and fork in m.
+        zH: z of the mass center of handlebar and fork in m.
+        mH: mass of handlebar and fork in kg.
+        IHxx: inertia of handlebar and fork in kg m^2.
+        IHxz: product of inertia of handlebar and fork in kg m^2.
+        IHyy: inertia of handlebar and fork in kg m^2.
+        IHzz: inertia of handlebar and fork in kg m^2.
         rF: radius of the front wheel in m.
         mF: mass of the front wheel in kg.
-        IFxx: its inertia about a diameter in kg m^2.
-        IFyy: its inertia about the axle in kg m^2.
+        IFxx: inertia of the front wheel about a diameter in kg m^2.
+        IFyy: inertia of the front wheel about its axle in kg m^2.
     """
 
     w: Leaf = 1.02
@@ -104,18 +106,18 @@ class BicycleParameters:
 
 
 def whipple_bicycle(parameters: BicycleParameters | None = None, *, terrain: Terrain | None = None, gravity: Any = 9.81) -> Description:
-    """Returns the description of an upright bicycle whose rear wheel touches the ground at the origin; its parameters are leaves.
+    """Return the description of an upright bicycle, rear contact at the origin; parameters are leaves.
 
-    Bodies `rear_wheel`, `frame`, `fork`, `front_wheel`; joints `rear_hub`, `steer`, `front_hub` with coordinates `angle`; contacts `rear`
-    and `front` with rows `rear.height`, `rear.lateral`, `rear.rolling`.
+    Bodies `rear_wheel`, `frame`, `fork`, `front_wheel`; joints `rear_hub`, `steer`, `front_hub` with
+    coordinates `angle`; contacts `rear` and `front` with rows `rear.height`, `rear.lateral`, `rear.rolling`.
 
     Args:
-        parameters: those of the published benchmark by default.
-        terrain: `Plane()` by default; on others the start wants `initialize`.
+        parameters: by default the parameters of the published benchmark.
+        terrain: `Plane()` by default; on other terrains call `initialize` for the start.
         gravity: in m/s^2.
 
     Raises:
-        ValueError: a wheelbase that is none: both wheels would touch the ground at one place.
+        ValueError: an invalid wheelbase, such as zero: both wheels would touch the ground at the same point.
     """
     p = BicycleParameters() if parameters is None else parameters
     refuse("whipple_bicycle", length_mistakes("w, the wheelbase,", p.w))
@@ -125,7 +127,7 @@ def whipple_bicycle(parameters: BicycleParameters | None = None, *, terrain: Ter
         return vector((x, 0.0, -real(down)))
 
     def tensor(xx: Any, yy: Any, zz: Any, xz: Any) -> Any:
-        # Half a turn about x changes the sign of products with z.
+        # A half turn about x changes the sign of products with z.
         return jnp.stack([vector(row) for row in ((xx, 0.0, -real(xz)), (0.0, yy, 0.0), (-real(xz), 0.0, zz))])
 
     rear, front, head = at(0.0, -p.rR), at(p.w, -p.rF), at(p.w + p.c, 0.0)
@@ -165,21 +167,22 @@ class LinearBicycle:
     gravity: Leaf
 
     def state_matrix(self, speed: Any) -> Any:
-        """Returns A (4, 4) of (q, q')' = A (q, q') at a speed in m/s."""
+        """Return A (4, 4) with (q, q')' = A (q, q') at a speed in m/s."""
         stiffness = self.gravity * self.K0 + speed**2 * self.K2
         lower = -jnp.linalg.solve(self.M, jnp.concatenate([stiffness, speed * self.C1], axis=1))
         return jnp.concatenate([jnp.eye(4, dtype=lower.dtype)[2:], lower])
 
     def eigenvalues(self, speed: Any) -> Any:
-        """Returns the four eigenvalues in 1/s at a speed in m/s, on the host."""
+        """Return the four eigenvalues in 1/s at a speed in m/s, on the host."""
         return np.linalg.eigvals(np.asarray(self.state_matrix(jnp.asarray(speed, self.M.dtype))))
 
     def critical_speeds(self) -> dict[str, float]:
-        """Returns the positive speeds in m/s at which stability changes, on the host, by the names in use; those that there are.
+        """Return the positive speeds in m/s at which stability changes, by name, on the host.
 
-        With det(M s^2 + v C1 s + g K0 + v^2 K2) = sum a_k(v) s^k: `weave` where an oscillation is on the edge of stability, Hurwitz's
-        determinant a1 a2 a3 - a4 a1^2 - a0 a3^2 = 0 with a1 a3 > 0; `capsize` where a0 = 0; `double_root` where two unstable real
-        eigenvalues meet and become an oscillation, the smallest speed with discriminant zero.
+        The names refer to det(M s^2 + v C1 s + g K0 + v^2 K2) = sum a_k(v) s^k. Nonexistent speeds are
+        omitted. `weave`: an oscillation is marginally stable, Hurwitz's determinant a1 a2 a3 - a4 a1^2 - a0
+        a3^2 = 0 with a1 a3 > 0. `capsize`: a0 = 0. `double_root`: two unstable real eigenvalues merge into an
+        oscillation, the smallest speed with discriminant zero.
         """
         a = self._characteristic()
         hurwitz = a[1] * a[2] * a[3] - a[4] * a[1] ** 2 - a[0] * a[3] ** 2
@@ -191,7 +194,7 @@ class LinearBicycle:
         return {name: float(min(found)) for name, found in speeds.items() if len(found)}
 
     def _characteristic(self) -> list[Any]:
-        """Returns the coefficients of s^0, ..., s^4, each a polynomial in v."""
+        """Return the coefficients of s^0, ..., s^4, each a polynomial in v."""
         mass, rate, still, fast = (np.asarray(part, float) for part in (self.M, self.C1, self.gravity * self.K0, self.K2))
         entries = [
             [[np.polynomial.Polynomial(c) for c in ([still[i, j], 0.0, fast[i, j]], [0.0, rate[i, j]], [mass[i, j]])] for j in range(2)]
@@ -206,7 +209,7 @@ class LinearBicycle:
 
 
 def _discriminant(a: list[Any]) -> Any:
-    """Returns the discriminant of a quartic with coefficients a[0], ..., a[4]."""
+    """Return the discriminant of a quartic with coefficients a[0], ..., a[4]."""
     e, d, c, b, a4 = a
     first = 12.0 * a4 * e - 3.0 * b * d + c * c
     second = 72.0 * a4 * c * e + 9.0 * b * c * d - 27.0 * a4 * d * d - 27.0 * e * b * b - 2.0 * c * c * c
@@ -214,7 +217,7 @@ def _discriminant(a: list[Any]) -> Any:
 
 
 def _positive_roots(polynomial: Any) -> list[float]:
-    """Returns the positive real roots at which a polynomial changes its sign, each improved by Newton's method."""
+    """Return the positive real roots at which a polynomial changes sign, each refined by Newton's method."""
     found = []
     scaled = polynomial.trim(1e-14 * np.max(np.abs(polynomial.coef)))
     for root in scaled.roots():
@@ -230,14 +233,14 @@ def _positive_roots(polynomial: Any) -> list[float]:
 
 
 def linear_bicycle(parameters: BicycleParameters | None = None, *, gravity: Any = 9.81) -> LinearBicycle:
-    """Returns the linear equations of a bicycle about upright, straight running on level ground, from its mechanism by autodiff.
+    """Return the linear equations of a bicycle about upright, straight running on level ground, by autodiff.
 
     Args:
-        parameters: those of the published benchmark by default.
-        gravity: in m/s^2, not zero.
+        parameters: by default the parameters of the published benchmark.
+        gravity: in m/s^2, nonzero.
 
     Raises:
-        ValueError: no gravity, of which K0 would be the stiffness over it; no wheelbase.
+        ValueError: zero gravity, because K0 is the stiffness divided by gravity; an invalid wheelbase.
 
     Differentiable with respect to the parameters.
     """
@@ -256,12 +259,12 @@ def _linear(made: Mechanism, q: Any, radius: Any, gravity: Any) -> LinearBicycle
     t = jnp.zeros((), q.dtype)
 
     def pose(angles: Any) -> Any:
-        """Returns q at a roll and a steer; height and pitch change in second order only."""
+        """Return q at a roll and a steer angle; height and pitch change only to second order."""
         xi = jnp.zeros((len(names),), q.dtype).at[chosen[:2]].set(angles)
         return made.retract(q, xi)
 
     def missing(angles: Any, rates: Any, changes: Any, speed: Any) -> Any:
-        """Returns the forces (2,) that roll and steer would need for these motions."""
+        """Return the forces (2,) on roll and steer that these motions require."""
         at = pose(angles)
         jacobian = made.constraint_jacobian(t, at, jnp.zeros((len(names),), q.dtype))
         basis = jnp.zeros((len(names), 3), q.dtype).at[chosen].set(jnp.eye(3, dtype=q.dtype))
@@ -274,7 +277,8 @@ def _linear(made: Mechanism, q: Any, radius: Any, gravity: Any) -> LinearBicycle
 
     none = jnp.zeros((2,), q.dtype)
 
-    # The stiffness is a polynomial of v^2, the damping one of v: two speeds tell all, of which one is zero.
+    # The stiffness is a polynomial in v^2 and the damping a polynomial in v: two speeds suffice, one of them
+    # zero.
     speeds = jnp.array([0.0, _SPEED], q.dtype)
     stiffness, damping, mass = jax.lax.map(lambda speed: jax.jacfwd(missing, argnums=(0, 1, 2))(none, none, none, speed), speeds)
     curvature = (stiffness[1] - stiffness[0]) / _SPEED**2

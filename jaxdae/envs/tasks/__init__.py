@@ -1,1 +1,1 @@
-"""Tasks that jaxdae ships: each is a function that returns a `jaxdae.envs.Task`, whose parts may be replaced."""
+"""Built-in tasks: each function returns a `jaxdae.envs.Task`, whose parts you can replace."""

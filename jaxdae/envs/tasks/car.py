@@ -1,4 +1,4 @@
-"""A car without slip is to be parked between two others: `KinematicSingleTrack`, rectangles, and rates as inputs."""
+"""Parking a car without slip between two others: `KinematicSingleTrack`, rectangles, and rates as inputs."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from jaxdae.system import State
 from jaxdae.typing import Leaf
 from jaxdae.vehicles import KinematicSingleTrack
 
-_LENGTH, _WIDTH, _REAR = 4.4, 1.8, 0.9  # of all cars, and from the rear axle to the rear end, m
-_PARKED = ((-4.6, 0.0), (7.4, 0.0))  # the middles of those that stand there, m; the goal of the rear axle is (0, 0)
+_LENGTH, _WIDTH, _REAR = 4.4, 1.8, 0.9  # of all cars, and rear overhang behind the rear axle, m
+_PARKED = ((-4.6, 0.0), (7.4, 0.0))  # centers of the parked cars, m; the goal of the rear axle is (0, 0)
 _HIT, _THERE = -50.0, 20.0
 
 
 @pytree
 class Pedals:
-    """Actions are steering rate and acceleration relative to their limits; at the limits of steering angle and speed they end.
+    """Map actions to steering rate and acceleration, which stop at the limits of steering angle and speed.
 
     Attributes:
-        rate: of steering in rad/s, at most.
-        acceleration: in m/s^2, at most.
-        steering: the largest angle in rad.
-        speed: the largest one in m/s, forward and back.
-        time: in s, in which an angle or speed near its limit is approached.
+        rate: largest steering rate in rad/s.
+        acceleration: largest acceleration in m/s^2.
+        steering: largest steering angle in rad.
+        speed: largest speed in m/s, forward and backward.
+        time: time constant in s of the approach to a limit of angle or speed.
     """
 
     rate: Leaf = 0.8
@@ -38,7 +38,7 @@ class Pedals:
     time: Leaf = 0.1
 
     def __call__(self, action: Any) -> Any:
-        """Returns the law of the inputs (2,)."""
+        """Return the control law of the inputs (2,)."""
         return _Held(self, jnp.clip(action, -1.0, 1.0))
 
 
@@ -48,7 +48,7 @@ class _Held:
     action: Leaf
 
     def __call__(self, t: Any, state: Any) -> Any:
-        """Returns steering rate and acceleration (2,), no more than what leads to a limit within the time of the pedals."""
+        """Return steering rate and acceleration (2,), limited so that no limit is exceeded within `time`."""
         of, at = self.pedals, state.q[jnp.asarray([2, 3])]
         most, range_ = (
             jnp.stack([jnp.asarray(x, at.dtype) for x in pair]) for pair in ((of.rate, of.acceleration), (of.steering, of.speed))
@@ -57,14 +57,15 @@ class _Held:
 
 
 def parking() -> Task:
-    """Returns the task to park a car between two others, parallel to the road, from the lane beside them.
+    """Return the task to park a car between two others, parallel to the road, from the adjacent lane.
 
-    Observation (8,): rear axle in m/5, cosine and sine of the heading, steering angle in rad, speed in m/s, and the gaps to both parked
-    cars in m. Action (2,): steering rate and acceleration, 0.8 rad/s and 1.5 m/s^2 at most. Reward: how much nearer an action gets to the
-    goal in m, with 2 m for 1 rad of heading; 20 for standing there within 10 cm, 0.06 rad and 0.1 m/s, -50 for touching a car, and either
-    ends the episode. 150 actions of 0.2 s.
+    Observation (8,): position of the rear axle in units of 5 m, cosine and sine of the heading, steering
+    angle in rad, speed in m/s, and the gaps to both parked cars in m. Action (2,): steering rate and
+    acceleration, at most 0.8 rad/s and 1.5 m/s^2. Reward: decrease of the distance to the goal in m, where 1
+    rad of heading counts as 2 m; 20 for standing at the goal within 10 cm, 0.06 rad and 0.1 m/s; -50 for
+    touching a car. Both events end the episode. 150 actions of 0.2 s.
 
-    Parameters worth drawing: "wheelbase" ().
+    Parameters to randomize: "wheelbase" ().
     """
     return Task(
         system=KinematicSingleTrack(jnp.asarray(2.6)),
@@ -83,24 +84,24 @@ def parking() -> Task:
 
 
 def gaps(q: Any) -> Any:
-    """Returns how far the car (5,) is from each parked one (2,) in m; negative where they overlap.
+    """Return the gaps between the car (5,) and the parked cars (2,) in m; negative if they overlap.
 
-    Rectangles are apart by the largest gap between their shadows on the normals of their sides, two for each (separating axes). The parked
-    ones are parallel to the axes.
+    The gap of two rectangles is the largest gap between their projections on the normals of their sides, two
+    for each (separating axes). The parked cars are parallel to the axes.
     """
     half = 0.5 * jnp.asarray([_LENGTH, _WIDTH], q.dtype)
     cos, sin = jnp.cos(q[4]), jnp.sin(q[4])
     turned = jnp.stack([jnp.stack([cos, -sin]), jnp.stack([sin, cos])])
     middle = q[:2] + turned[:, 0] * (half[0] - _REAR)
     away = jnp.asarray(_PARKED, q.dtype) - middle
-    # The shadow of a rectangle on the sides of one turned against it is |R| times its halves.
+    # The projection of a rectangle on the sides of a rotated rectangle is |R| times its half sides.
     reach = half + jnp.abs(turned) @ half
     on_world, on_car = jnp.abs(away) - reach, jnp.abs(away @ turned) - (half + jnp.abs(turned.T) @ half)
     return jnp.max(jnp.concatenate([on_world, on_car], axis=1), axis=1)
 
 
 def _left(q: Any) -> Any:
-    """Returns how far the goal is, in m."""
+    """Return the distance to the goal in m, including the heading."""
     return jnp.sqrt(q[0] ** 2 + q[1] ** 2 + (2.0 * jnp.sin(0.5 * q[4]) * 2.0) ** 2 + 1e-6)
 
 

@@ -1,4 +1,4 @@
-"""A cart and a pole, in absolute coordinates: three coordinates a body, four rows, two freedoms."""
+"""A cart-pole in absolute coordinates: three coordinates per body, four rows, two degrees of freedom."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from jaxdae.integrators import Projected, SemiImplicitEuler
 from jaxdae.system import State
 
 _HALF = 0.5  # from the hinge to the mass center of the pole, m
-_TRACK, _LEAN = 2.4, 0.21  # where an episode is over: m and rad from the middle
+_TRACK, _LEAN = 2.4, 0.21  # termination limits: m and rad from the middle
 
 
 def cart_pole() -> Task:
-    """Returns the task to balance a pole on a cart: a rail and a hinge are four rows, a force moves the cart.
+    """Return the task to balance a pole on a cart: a rail and a hinge are four rows, a force moves the cart.
 
-    Observation (4,): place of the cart in m, lean of the pole in rad, their rates. Action (1,): the force, 10 N at most. Reward: 1 an
-    action, less the squares of place and lean relative to those at which the episode is over, 2.4 m and 0.21 rad. 250 actions of 20 ms.
+    Observation (4,): position of the cart in m, lean of the pole in rad, and their rates. Action (1,): the
+    force, at most 10 N. Reward: 1 per action, minus the squares of position and lean relative to their
+    termination limits, 2.4 m and 0.21 rad. 250 actions of 20 ms.
 
-    Parameters worth drawing: "mass" (2,), "inertia" (2,), "gravity" (2,).
+    Parameters to randomize: "mass" (2,), "inertia" (2,), "gravity" (2,).
     """
     cart = jm.Body("cart", mass=1.0, inertia=0.01, pose=(0.0, 0.0, 0.0))
     pole = jm.Body("pole", mass=0.1, inertia=0.1 * (2 * _HALF) ** 2 / 12, pose=(0.0, _HALF, 0.0))

@@ -1,8 +1,9 @@
-"""Cassie, a robot with springs and closed loops in its legs, is to stand on two blades in spite of a push.
+"""Cassie, a robot with springs and closed loops in its legs, stands on two blades in spite of a push.
 
-Each foot turns about the line on which it stands: 22 freedoms of the tree, less the rows of loops and blades. The rest is a posture in
-which ten motors and the springs carry the weight. The file of the robot is MuJoCo Menagerie's `agility_cassie/cassie.xml`; it is not a
-part of jaxdae, and reading it needs the extra `robots`. To build the robot takes about a minute, to compile its step some more.
+Each foot rotates about the line on which it stands. The tree has 22 degrees of freedom, minus the rows of
+loops and blades. At rest, ten motors and the springs carry the weight. The robot file is MuJoCo Menagerie's
+`agility_cassie/cassie.xml`. It is not part of jaxdae, and reading it needs the extra `robots`. Building the
+robot takes about a minute, and compiling its step takes additional time.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ POSTURE = {
     "plantar-rod": 1.5,
     "tarsus": 1.4267,
 }
-"""Joint coordinates of each leg in rad; roll and yaw of the right one are mirrored."""
+"""Joint coordinates of each leg in rad; roll and yaw of the right leg are mirrored."""
 BLADE = ((0.0212, 0.056, 0.0), (0.1337, -0.112, 0.0))
-"""The line on which a foot stands in the frame of its link: a point in m and a direction."""
+"""The support line of a foot in the frame of its link: a point in m and a direction."""
 
 _TORQUE, _FALLEN, _PUSH = 20.0, 0.15, 0.1  # N m, m, m/s
 
@@ -50,11 +51,11 @@ class CassieOnBlades(NamedTuple):
     """Cassie on its blades.
 
     Attributes:
-        system: the mechanism; its inputs are the motors of the left leg, then of the right, hips, knee and foot.
-        rest: the state in which it rests.
-        torques: (10,) of the motors there, in N m.
-        description: what the mechanism was made of.
-        report: of the file.
+        system: the mechanism; its inputs are the motors of hips, knee and foot, left leg first.
+        rest: the rest state.
+        torques: (10,) motor torques at rest, in N m.
+        description: description of the mechanism.
+        report: report of the file.
     """
 
     system: Any
@@ -65,7 +66,7 @@ class CassieOnBlades(NamedTuple):
 
 
 def cassie_on_blades(file: str, posture: Mapping[str, float] = POSTURE, blade: tuple[Any, Any] = BLADE) -> CassieOnBlades:
-    """Returns Cassie on its blades, at rest.
+    """Return Cassie on its blades, at rest.
 
     Args:
         file: `cassie.xml` in MJCF.
@@ -73,7 +74,7 @@ def cassie_on_blades(file: str, posture: Mapping[str, float] = POSTURE, blade: t
         blade: a point in m and a direction in the frame of a foot.
 
     Raises:
-        ValueError: no such file, or a posture in which motors and springs do not carry the weight.
+        ValueError: an invalid file, or a posture in which motors and springs cannot carry the weight.
         ImportError: the extra `robots` is not installed.
     """
     robot = robots.load(file)
@@ -99,7 +100,7 @@ def cassie_on_blades(file: str, posture: Mapping[str, float] = POSTURE, blade: t
 
 @pytree
 class _Stand:
-    """What the task knows of the robot at rest."""
+    """The functions of the task, with the data of the robot at rest."""
 
     rest: Leaf
     torques: Leaf
@@ -110,7 +111,7 @@ class _Stand:
         push = jax.random.uniform(key, (2,), dtype, -_PUSH, _PUSH)
         v = jnp.zeros_like(self.rest.v).at[jnp.asarray(self.pushed[:2])].set(push)
         held = np.isin(np.arange(v.shape[0]), self.pushed[:2])
-        # The rest closes its loops already: all of its coordinates are kept.
+        # The rest state already closes its loops, so all of its coordinates are fixed.
         start, info = initialize(system, self.rest.q, v, fixed=np.ones(v.shape, bool), fixed_velocity=held)
         return Start(start, (), info.status)
 
@@ -130,19 +131,21 @@ class _Stand:
 
 
 def cassie_stand(file: str) -> Task:
-    """Returns the task of Cassie to stand on its blades after a push of its pelvis.
+    """Return the task of Cassie to stand on its blades after a push of its pelvis.
 
-    Observation: displacements from the rest, then velocities in 10 m/s or 10 rad/s, in the order of the velocities of the system. Action
-    (10,): torques of the motors about those of the rest, 20 N m at most. Reward: 1 an action, less the squares of the displacement of the
-    pelvis in 15 cm and 0.01 |action|^2. With its pelvis 15 cm off, the robot has fallen. 200 actions of 10 ms.
+    Observation: displacements from rest, then velocities in units of 10 m/s or 10 rad/s, in the order of the
+        velocities of the system. Action (10,): motor torques relative to the rest torques, at most 20 N m.
+        Reward: 1 per action, minus the squared displacement of the pelvis in units of 15 cm and minus 0.01
+        |action|^2. If the pelvis moves by 15 cm, the robot has fallen. 200 actions of 10 ms.
 
-    The push, up to 0.1 m/s along each level axis, is made consistent with loops and blades: `StartPool` makes many beforehand.
+    The push, up to 0.1 m/s along each horizontal axis, is made consistent with loops and blades. Precompute
+    many starts with `StartPool`.
 
     Args:
-        file: `cassie.xml` in MJCF, such as MuJoCo Menagerie's.
+        file: `cassie.xml` in MJCF, such as the file of MuJoCo Menagerie.
 
     Raises:
-        ValueError: no such file, or another robot.
+        ValueError: an invalid file, or another robot.
         ImportError: the extra `robots` is not installed.
     """
     made = cassie_on_blades(file)
@@ -165,7 +168,7 @@ def cassie_stand(file: str) -> Task:
 
 
 def _placed(posture: Mapping[str, float], system: Any, q: Any) -> tuple[np.ndarray, Any]:
-    """Returns which velocities are those of the pelvis, and q in the posture, loops closed, springs at rest."""
+    """Return a mask of the pelvis velocities, and q in the posture, loops closed, springs at rest."""
     names = system.names.velocities
     positions = {
         f"{side}-{joint}": -value if side == "right" and joint in MIRRORED else value for side in SIDES for joint, value in posture.items()
@@ -178,7 +181,7 @@ def _placed(posture: Mapping[str, float], system: Any, q: Any) -> tuple[np.ndarr
 
 
 def _hinge(blade: tuple[Any, Any], report: Any, system: Any, q: Any, side: str) -> Any:
-    """Returns the hinge between a foot and the ground about its blade, where the foot is."""
+    """Return the hinge about the blade between a foot and the ground, at the current foot pose."""
     place, rotation = (np.asarray(x) for x in robots.link_frame(report, system, q, f"{side}-foot"))
     frame, axis = report.frames[f"{side}-foot"], np.asarray(blade[1]) / np.linalg.norm(blade[1])
     across = np.cross(axis, [0.0, 0.0, 1.0])
@@ -190,10 +193,11 @@ def _hinge(blade: tuple[Any, Any], report: Any, system: Any, q: Any, side: str) 
 
 
 def _balanced(system: Any, q: Any, pelvis: np.ndarray) -> Any:
-    """Returns the state near q in which motors and springs carry the weight, with the pelvis where it is in q.
+    """Return the state near q in which motors and springs carry the weight, with the pelvis fixed.
 
-    Unknowns are the displacement xi, torques and multipliers, equations f + J^T lam = 0, g = 0 and xi = 0 for the pelvis. Gauss-Newton with
-    least lengths, because the feet may also push against each other, and rods may turn about themselves.
+    The unknowns are the displacement xi, torques and multipliers. The equations are f + J^T lam = 0, g = 0
+    and xi = 0 for the pelvis. Gauss-Newton uses minimum-norm steps, because the feet may push against each
+    other, and rods may rotate about their own axes.
 
     Raises:
         ValueError: no such state near q.

@@ -1,12 +1,13 @@
-"""A Delta robot: three arms on motors carry a platform by two rods each, which keep it level; six loops, three freedoms.
+"""A Delta robot: three motor-driven arms carry a level platform by two rods each; six loops, three freedoms.
 
-The rods are massless, rows of their length; half of a rod's mass belongs to the arm and half to the platform. In the plane of an arm, with
-e outward and z up, the elbow is at (R + L cos a, -L sin a) for the angle a of the motor, down from the horizontal. A rod of length B to the
-platform's joint at (x, y across, z) asks for
+The rods are massless distance rows. Half of the mass of a rod belongs to the arm and half to the platform. In
+the plane of an arm, with e outward and z up, the elbow is at (R + L cos a, -L sin a) for the motor angle a,
+down from the horizontal. A rod of length B to the platform joint at (x, y across, z) requires
 
-    2 L (x - R) cos a - 2 L z sin a = (x - R)^2 + y^2 + z^2 + L^2 - B^2,
+    2 L (x - R) cos a - 2 L z sin a = (x - R)^2 + y^2 + z^2 + L^2 - B^2.
 
-so a = atan2(-z, x - R) - arccos(right side / (2 L |(x - R, z)|)) with the elbow outside: the start is in closed form.
+With the elbow outside, a = atan2(-z, x - R) - arccos(right side / (2 L |(x - R, z)|)): the start has a closed
+form.
 
 References:
     R. Clavel, "Conception d'un robot parallele rapide a 4 degres de liberte", thesis, EPFL, 1991.
@@ -27,16 +28,16 @@ from jaxdae.integrators import Projected, SemiImplicitEuler
 from jaxdae.mechanisms import spatial as js
 from jaxdae.system import State
 
-_BASE, _ARM, _ROD, _PLATFORM, _APART = 0.12, 0.2, 0.45, 0.05, 0.04  # radii, lengths and half of the distance of two rods, m
-_LOW, _HIGH = (-0.12, -0.12, -0.46), (0.12, 0.12, -0.36)  # where the tool works, m
-_WITHIN, _DEEP, _HIGHEST = 0.2, -0.55, -0.26  # radius and heights that the tool keeps within, so that no arm is ever stretched, m
+_BASE, _ARM, _ROD, _PLATFORM, _APART = 0.12, 0.2, 0.45, 0.05, 0.04  # radii, lengths, half rod spacing, m
+_LOW, _HIGH = (-0.12, -0.12, -0.46), (0.12, 0.12, -0.36)  # workspace of the tool, m
+_WITHIN, _DEEP, _HIGHEST = 0.2, -0.55, -0.26  # bounds of radius and height that avoid stretched arms, m
 _NEAR, _OUT = 0.1, -50.0
 _ANGLES = tuple(2.0 * math.pi * k / 3.0 for k in range(3))
 
 
 @pytree
 class _Platform:
-    """Where the numbers of the robot are in q and v (static)."""
+    """The indices of the robot in q and v, and the functions of the task (static)."""
 
     arms: tuple[int, ...] = static()
     rates: tuple[int, ...] = static()
@@ -44,11 +45,11 @@ class _Platform:
     half: float = static()
 
     def wanted(self, state: Any, goal: Any) -> Any:
-        """Returns where the tool is to be at the time of a state (3,): at the first goal for half of an episode, then the second."""
+        """Return the target (3,) of the tool: the first goal for half of an episode, then the second."""
         return jnp.where(state.t < self.half - 1e-6, goal[0], goal[1])
 
     def place(self, state: Any) -> Any:
-        """Returns the tool (3,) in m."""
+        """Return the tool position (3,) in m."""
         return state.q[jnp.asarray(self.pose[:3])]
 
     def reset(self, key: Any, system: Any) -> Start:
@@ -75,14 +76,16 @@ class _Platform:
 
 
 def delta_pick() -> Task:
-    """Returns the task of a Delta robot to pick and place: its tool is to be at one place, and from half of the time on at another.
+    """Return the pick-and-place task of a Delta robot: its tool moves to a place, at half time to another.
 
-    Observation (15,): angles of the motors in rad, their rates in 10 rad/s, the tool, and the way from there to where it should be and to
-    the second place, in decimeters. Action (3,): torques of the motors, 4 N m at most. Reward: minus the distance left in decimeters and
-    0.02 |action|^2. All places are anywhere in a box of 24 cm by 24 cm by 10 cm. Beyond 20 cm from the axis, or at heights where arms would
-    be stretched, the episode is over and costs 50. 60 actions of 20 ms.
+    Observation (15,): motor angles in rad, their rates in units of 10 rad/s, the tool position, and the
+    vectors from it to the current target and to the second place, in decimeters. Action (3,): motor torques,
+    at most 4 N m. Reward: minus the remaining distance in decimeters and minus 0.02 |action|^2. All places
+    are in a box of 24 cm by 24 cm by 10 cm. If the tool is more than 20 cm from the axis, or at heights that
+    would stretch the arms, the episode ends with a reward of -50. 60 actions of 20 ms.
 
-    Parameters worth drawing: "mass" (4,), "inertia" (4, 3, 3), of which the last is the platform with what it carries.
+    Parameters to randomize: "mass" (4,), "inertia" (4, 3, 3), of which the last entry is the platform with
+    its load.
     """
     system, q = jm.mechanism(description(), jm.Joints())
     coordinates, velocities = list(system.names.coordinates), list(system.names.velocities)
@@ -110,7 +113,7 @@ def delta_pick() -> Task:
 
 
 def description() -> Any:
-    """Returns the description of the robot, arms level."""
+    """Return the description of the robot with level arms."""
     gap = _BASE + _ARM - _PLATFORM
     height = -math.sqrt(_ROD**2 - gap**2)
     bodies, joints, motors = [], [], []
@@ -129,7 +132,7 @@ def description() -> Any:
 
 
 def arm_angles(tool: Any) -> Any:
-    """Returns the angles (3,) of the motors in rad, down from the horizontal, with the tool at a place (3,) in m."""
+    """Return the motor angles (3,) in rad, down from the horizontal, for a tool position (3,) in m."""
     angles = jnp.asarray(_ANGLES, tool.dtype)
     x = tool[0] * jnp.cos(angles) + tool[1] * jnp.sin(angles) + _PLATFORM - _BASE
     y = tool[1] * jnp.cos(angles) - tool[0] * jnp.sin(angles)

@@ -1,10 +1,12 @@
-"""A five-bar robot on a table: two motors, four links, one closed loop, and a tip that is to be somewhere else.
+"""A planar five-bar robot: two motors, four links, one closed loop, and a tip that moves to a target.
 
-The cranks are 2 a = 0.18 m long and their shoulders 0.4 m apart, the forearms 0.45 m long and meet at the tip. The forearms never stretch,
-2 l2 > d + 2 l1, and the elbows never meet, 2 l1 < d: the motors command both freedoms wherever the robot is.
+The cranks are l1 = 0.18 m long, and their shoulders are d = 0.4 m apart. The forearms are l2 = 0.45 m long
+and meet at the tip. The forearms never stretch, 2 l2 > d + 2 l1, and the elbows never meet, 2 l1 < d. The
+motors therefore control both degrees of freedom in every pose.
 
-A tip p determines the robot. With D = |p - s| from a shoulder s, the crank has the angle of p - s plus or minus that of the triangle,
-arccos((l1^2 + D^2 - l2^2) / (2 l1 D)): plus for the left, minus for the right crank, so that the elbows are outside.
+A tip position p determines the pose of the robot. With D = |p - s| from a shoulder s, the crank angle is the
+angle of p - s plus or minus the triangle angle, arccos((l1^2 + D^2 - l2^2) / (2 l1 D)): plus for the left
+crank, minus for the right crank, so that the elbows are outside.
 """
 
 from __future__ import annotations
@@ -20,21 +22,23 @@ from jaxdae.integrators import Projected, SemiImplicitEuler
 from jaxdae.outputs import BodyPoint
 from jaxdae.system import State
 
-_CRANK, _FOREARM, _SHOULDER = 0.18, 0.45, 0.2  # lengths, and shoulders from the middle, m
-_LOW, _HIGH = (-0.12, 0.33), (0.12, 0.5)  # where tips begin and goals are, m
-_NEAR = 0.1  # the distance that costs 1 an action, m
+_CRANK, _FOREARM, _SHOULDER = 0.18, 0.45, 0.2  # lengths, and shoulder offset from the middle, m
+_LOW, _HIGH = (-0.12, 0.33), (0.12, 0.5)  # box of initial tips and goals, m
+_NEAR = 0.1  # the distance that costs 1 per action, m
 _EFFORT = 0.02
-_FAST = 10.0  # rad/s, the unit of observed rates
+_FAST = 10.0  # rad/s, the unit of the observed rates
 
 
 def five_bar_reach() -> Task:
-    """Returns the task to bring the tip of a five-bar to a random place and hold it there.
+    """Return the task to move the tip of a five-bar to a random position and hold it there.
 
-    Observation (10,): cosines and sines of the cranks' angles, their rates in 10 rad/s, the tip and the way to the goal, both in
-    decimeters. Action (2,): the torques of the motors, 2 N m at most. Reward: minus the distance left, in decimeters, and 0.02 |action|^2.
-    Start and goal are anywhere in a box of 24 cm by 17 cm. 30 actions of 20 ms.
+    Observation (10,): cosines and sines of the crank angles, their rates in units of 10 rad/s, the tip
+    position and the vector to the goal, both in decimeters. Action (2,): motor torques, at most 2 N m.
+    Reward: minus the remaining distance in decimeters, and minus 0.02 |action|^2. Start and goal are in a box
+    of 24 cm by 17 cm. 30 actions of 20 ms.
 
-    Parameters worth drawing: "mass" (4,), "inertia" (4,), "joints.Revolute.damping". Lengths belong to the start, which is in closed form.
+    Parameters to randomize: "mass" (4,), "inertia" (4,), "joints.Revolute.damping". Lengths are fixed,
+    because the closed-form start depends on them.
     """
     bodies, joints, q = [], [], robot_at(jnp.asarray([0.0, 0.4]))
     for k, name in enumerate(("left", "right", "left_forearm", "right_forearm")):
@@ -66,7 +70,7 @@ def five_bar_reach() -> Task:
 
 
 def robot_at(tip: Any) -> Any:
-    """Returns the coordinates (12,) of the robot whose tip is at a place (2,) in m."""
+    """Return the coordinates (12,) of the robot with the tip at a position (2,) in m."""
     poses: list[Any] = [None] * 4
     for k, sign in ((0, -1.0), (1, 1.0)):
         shoulder = jnp.asarray([sign * _SHOULDER, 0.0], tip.dtype)
@@ -82,7 +86,7 @@ def robot_at(tip: Any) -> Any:
 
 
 def tip(state: Any) -> Any:
-    """Returns the tip (2,) of the five-bar in m."""
+    """Return the tip position (2,) of the five-bar in m."""
     return BodyPoint(2, jnp.asarray([0.5 * _FOREARM, 0.0], state.q.dtype))(state.q)
 
 
@@ -102,5 +106,5 @@ def _observe(system: Any, state: Any, goal: Any) -> Any:
 
 def _reward(system: Any, state: Any, action: Any, new: Any, goal: Any) -> Any:
     away = tip(new) - goal
-    # Smooth where the goal is reached, to 0.1 mm.
+    # Smooth at the goal, on a scale of 0.1 mm.
     return -jnp.sqrt(away @ away + 1e-8) / _NEAR - _EFFORT * (action @ action)

@@ -1,4 +1,4 @@
-"""A rover with a rocker-bogie suspension drives over hills: six heights and the differential hold, slip is the least in squares."""
+"""A rocker-bogie rover on hills: six height rows and the differential hold, and slip is least-squares."""
 
 from __future__ import annotations
 
@@ -21,31 +21,33 @@ _REACHED = 0.1  # m
 
 @pytree
 class Sides:
-    """Actions are the rates of the left and of the right wheels relative to the fastest.
+    """Map actions to the rates of the left and the right wheels, relative to the fastest rate.
 
     Attributes:
-        fastest: in rad/s.
+        fastest: fastest rate in rad/s.
     """
 
     fastest: Leaf
 
     def __call__(self, action: Any) -> Any:
-        """Returns the rates of the six wheels (6,)."""
+        """Return the rates of the six wheels (6,)."""
         return self.fastest * jnp.repeat(jnp.clip(action, -1.0, 1.0), 3)
 
 
 def rover_drive(terrain: Any = None) -> Task:
-    """Returns the task to drive a rover to a place two meters away over hills, with left and right wheels turning as told.
+    """Return the task to drive a rover on hills to a place two meters away, with left and right wheel rates.
 
-    Observation (12,): way to the place in m and the direction there as cosine and sine, all in the frame of the rover seen from above; its
-    axes z and x as they point in the world; angles of the suspension in rad. Action (2,): rates of the left and right wheels, 6 rad/s
-    at most. Reward: how much nearer an action gets in m, 1 within 10 cm, which ends the episode. Beyond the terrain, or with a wheel
-    between two contacts, the simulation fails and says so. 150 actions of 0.1 s.
+    Observation (12,): vector to the place in m and its direction as cosine and sine, all in the horizontal
+    frame of the rover; the z axis of the rover in the world (3,), and the z component of its x axis;
+    suspension angles in rad. Action (2,): rates of the left and right wheels, at most 6 rad/s. Reward:
+    decrease of the distance in m; 1 within 10 cm, which ends the episode. Beyond the terrain, or if a wheel
+    has two contacts, the simulation fails and reports it. 150 actions of 0.1 s.
 
-    Standing on the ground takes Newton's iterations: draw starts from `StartPool` with `AutoReset`.
+    The placement on the ground takes Newton iterations: with `AutoReset`, draw starts from a `StartPool`.
 
     Args:
-        terrain: one of `jaxdae.vehicles`, with the rover within 4 m of its middle; hills of 0.1 m by default.
+        terrain: a terrain of `jaxdae.vehicles`, with the rover within 4 m of its center; by default hills of
+            0.1 m.
     """
     if terrain is None:
         waves = ([0.05, 0.03, 0.02], [2.2, -1.4, 4.6], [1.2, 3.8, -0.8], [0.3, 1.0, -0.5])
