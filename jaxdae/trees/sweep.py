@@ -8,6 +8,7 @@ This is the only file that scans over levels or looks up parents.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -169,7 +170,7 @@ def _is_identity(above: np.ndarray) -> bool:
 def _sum(tree: Tree, x: Array, *, to_root: bool) -> Array:
     if tree.count <= DENSE_UP_TO:
         matrix = jnp.asarray(tree.is_ancestor.T if to_root else tree.is_ancestor, x.dtype)
-        return product_transposed(matrix, x.reshape(tree.count, -1).T).reshape(x.shape)
+        return product_transposed(matrix, x.reshape(tree.count, math.prod(x.shape[1:])).T).reshape(x.shape)
     # JAX does not transpose a scan all of whose inputs are tangents, as in derivative rules.
     return linear(lambda x: (_swept_sum(tree, x, to_root),), lambda y: (_swept_sum(tree, y, not to_root),), (x,))[0]
 
