@@ -233,7 +233,7 @@ def _initialize(system: Any, guess: Any, wanted: Any, t: Any, fixed: Any, fixed_
     if rows:
         jacobian = system.constraint_jacobian(t, q, jnp.zeros_like(wanted))[:rows] * (free * columns) / sizes[:, None]
         inverse = still(_pseudoinverse(still(jacobian), _rank_tolerance(still(jacobian), limit)))
-        # If the loops stay open, there is no manifold to follow. The best point found is returned unchanged.
+        # If the loops stay open, return the best point found unchanged: it does not lie on the manifold.
         reached = jnp.max(jnp.abs(still(system).constraint(still(t), closed)) / sizes) <= jnp.sqrt(jnp.asarray(limit, q.dtype))
         for _ in range(2):
             correction: Any = columns * jnp.where(reached, inverse @ (system.constraint(t, q) / sizes), 0.0)

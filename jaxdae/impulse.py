@@ -1,4 +1,4 @@
-"""The impulse by which rows that switch on stop a velocity that breaks them; see `jaxdae.masks`."""
+"""The impulse that makes velocities consistent with rows that switch on; see `jaxdae.masks`."""
 
 from __future__ import annotations
 
@@ -20,25 +20,26 @@ from jaxdae.typing import Rows, Velocity
 def constraint_impulse(
     system: AnySystem, state: State, active: Any = None, *, solver: SaddlePointSolver | None = None
 ) -> tuple[Velocity, Rows]:
-    """Returns the velocities after the impulse that makes them consistent, and the impulse: M (v+ - v) = J^T p, J v+ + dg/dt = 0.
+    """Return the velocities after the impulse that makes them consistent, and the impulse.
 
-    Plastic: nothing rebounds. Momentum along the manifold is kept. Where the rows do not move by themselves the kinetic energy falls by
-    (v - v+)^T M (v - v+) / 2; a row that moves does work.
+    M (v+ - v) = J^T p, J v+ + dg/dt = 0. The impact is plastic: nothing rebounds. Momentum along the manifold
+    is conserved. If no row moves by itself, the kinetic energy falls by (v - v+)^T M (v - v+) / 2. A moving row
+    does work.
 
     Args:
-        system: the mechanical system; rows with compliance take no part.
+        system: the mechanical system; rows with compliance do not act.
         state: time (s), coordinates and velocities before the impulse.
-        active: (nc,), which rows are on; those that `system` has on by default.
+        active: (nc,), which rows are on; None for the active rows of `system`.
         solver: a saddle-point solver; `SchurComplement()` by default.
 
     Returns:
         v+ (nv,) and p (nc,), the time integral of lam: N s for a row in meters, N m s for one in radians; zero in rows that are off.
 
     Warns:
-        StateWarning: the coordinates violate rows that are on, or a row still moves after the impulse. Under `jit`,
-            `vmap` and `grad` nothing is checked.
+        StateWarning: the coordinates violate rows that are on, or a row still moves after the impulse. The
+            function checks nothing under `jit`, `vmap` and `grad`.
 
-    Differentiable, but with respect to `active`; one factorization.
+    Differentiable except with respect to `active`. One factorization.
     """
     check_system(system)
     check_solver(solver)

@@ -43,4 +43,5 @@ ENTRIES_UP_TO = 10
 takes 8 kernels by halves for 1,000 worlds and 24 for 100,000; entry by entry 36 and 30, compiled in more than twice the time."""
 
 CORRECTIONS_UNROLLED = 3
-"""The number of Newton corrections up to which they are unrolled; a loop beyond."""
+"""The number of Newton corrections up to which they are unrolled; a loop beyond. A step of a four-bar with projections takes
+1.17 of the time with a loop in a batch of 64, and 1.08 in one world."""

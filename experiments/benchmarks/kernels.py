@@ -2,7 +2,8 @@
 
 Read from the optimized program (HLO) of XLA, whose top-level operations are launched one by one: fused loops, calls of libraries,
 products, copies, sorts. Names, tuples and views cost nothing and do not count. A loop inside of a step counts as often as it runs, where
-that is known. The bytes of a kernel are those of its results and operands; of an operand that it only slices, those of the slices.
+that is known. The bytes of a kernel include its results and its operands. If it only slices an operand, the bytes of the
+slices count.
 """
 
 import math
@@ -113,7 +114,7 @@ def _total(parts: dict[str, Computation], name: str, cost: Callable[[Computation
 
 
 def _of_steps(parts: dict[str, Computation], steps: int, cost: Callable[[Computation, str], int]) -> int | None:
-    """Return the sum of a cost over all loops that run `steps` times, forward and backward; None where there is no such loop."""
+    """Return the sum of a cost over all loops that run `steps` times, forward and backward; None without such a loop."""
     loops = [
         _called(instruction, "body") or ""
         for inside in parts.values()

@@ -373,7 +373,7 @@ class _Check:
         yield from self._pose(place, target)
 
     def _default(self, target: Location) -> Any:
-        """Return the default of a number: that of a joint or force (None: from the start pose), else 0."""
+        """Return the default of a joint or force parameter (None: from the start pose), 0 for other numbers."""
         kind = TYPES[self.space].get(str(value_at(self.resolved, (*target[:3], "type"))))
         return 0.0 if kind is None or len(target) < 4 else kind.default_of(str(target[3]))
 

@@ -1,7 +1,7 @@
 """Robot files in configs, and `jaxdae check` of a robot file on its own.
 
 A `mechanism` section with a `file` is expanded before any other processing. The bodies, joints and forces of
-the file precede those of the config, as if you had typed them. Elements that the config adds may name links
+the file precede the elements of the config, as if you had typed them. Elements that the config adds may name links
 and frames of the file as bodies, with points and directions in the frames of links. Their world positions
 refer to the start pose.
 """

@@ -227,11 +227,6 @@ def linear(function: Callable[..., Any], transpose: Callable[..., Any], entries:
     return parts(jax.lax.custom_linear_solve(lambda x: x, b, of_one(function), of_one(transpose)))
 
 
-def together(*entries: Any) -> Any:
-    """Stack arrays of equal shape by copying; see `joined`."""
-    return joined(*entries).reshape(len(entries), *entries[0].shape)
-
-
 @outlined
 def joined(*parts: Any) -> Any:
     """Concatenate arrays along their first axis, as an outlined function.

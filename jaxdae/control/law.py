@@ -160,7 +160,7 @@ class Saturated:
 
 
 def clip(u: Any, lower: Any, upper: Any) -> Any:
-    """Return u clipped to its limits; None is no limit.
+    """Return u clipped to its limits; None means unlimited.
 
     Raises:
         ValueError: limits that are neither numbers nor of the shape of u.

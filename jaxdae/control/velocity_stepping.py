@@ -27,11 +27,11 @@ contains the efforts p / h.
 the clamped and replaced impulses of all goals on the right-hand side. The constraints therefore hold even if
 goals saturate. If all groups are TOGETHER, without limits and without motors, the joint solution is already
 final, and goals have the same rank as constraints. `ConstraintOrder.FREE` computes the constraint impulses
-from the free velocity as well, and adds all impulses. This is the published step for a pendulum with a motor.
-The constraints then hold only to the extent that goals do not act on them.
+from the free velocity as well, and adds all impulses. The published step for a pendulum with a
+motor uses this order. The constraints then hold only to the extent that goals do not act on them.
 
 *Limits.* Saturated rows are clamped simultaneously. The other rows keep the impulses that were computed
-without saturation. Derivatives are those of the clamped impulse: zero with respect to the goals of a
+without saturation. The derivative of the clamped impulse is zero with respect to the goals of a
 saturated row, one with respect to its limit, and undefined at the corner.
 
 *Soft goals.* With compliance C a row reads J v+ + C p = -(beta / h) psi. It is an implicit spring and damper

@@ -185,8 +185,8 @@ def _iterated(found: Any, start: Vector) -> Contact:
     first = start, jnp.full_like(start.x, jnp.inf), 0
     direction, change, _ = jax.lax.while_loop(lambda carry: (carry[1] > limit) & (carry[2] < _ITERATIONS), corrected, first)
     contact = found(direction)[1]
-    # If the iteration does not converge, the ground is rough and its curvature somewhere exceeds that of the
-    # wheel.
+    # If the iteration does not converge, the ground is rough and its curvature somewhere exceeds the
+    # curvature of the wheel.
     margin: Any = jnp.where(change <= _FOUND, contact.margin, jnp.minimum(contact.margin, -1.0))
     return contact._replace(margin=margin)
 

@@ -214,8 +214,8 @@ class HeightMap(Terrain):
     The values z are a control net. The surface smooths them (z + (z'' spacing^2) / 6 at a grid point to
     leading order), and reproduces planes exactly. `HeightMap.through` computes the values z of a surface
     through given heights. The net is extrapolated linearly beyond its last rows, so the map covers the whole
-    grid and passes through its corners. Outside the grid, the height is that of the nearest grid position,
-    and `inside` is False.
+    grid and passes through its corners. Outside the grid, the height equals the height at the nearest grid
+    position, and `inside` is False.
 
     Attributes:
         z: the values (nx, ny) in m, nx and ny at least 2; z[i, j] belongs to origin + (i, j) spacing.

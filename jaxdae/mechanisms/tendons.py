@@ -138,8 +138,8 @@ class Tendons:
     def efforts(self, length: Array, rate: Array, u: Array) -> Array:
         """Return the efforts (k,) along the tendons from lengths, rates and inputs, each (k,)."""
         stiffness, damping, _, _, friction, speed = self.spring.T
-        numbers = {"stiffness": stiffness, "damping": damping, "friction": friction, "friction_speed": speed}
-        passive = passive_effort(self._stretch(length), rate, **numbers)
+        stretch = self._stretch(length)
+        passive = passive_effort(stretch, rate, stiffness=stiffness, damping=damping, friction=friction, friction_speed=speed)
         feedback = jnp.stack([jnp.ones_like(length), self.ratio * length, self.ratio * rate], axis=1)
         force = jnp.sum(self.bias * feedback, axis=1)
         if self.gain is not None:

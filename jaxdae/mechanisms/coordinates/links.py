@@ -175,11 +175,6 @@ class Structure:
         return np.concatenate([nodes, np.zeros((1, nodes.shape[1]), bool)])[self.last_columns]
 
     @property
-    def carried_links(self) -> np.ndarray:
-        """Return whether link j is link k or an ancestor of link k (links k, links j)."""
-        return self.link_tree.is_ancestor
-
-    @property
     def roots(self) -> np.ndarray:
         """Return the root link of the tree that contains each link (links,)."""
         found: list[int] = []

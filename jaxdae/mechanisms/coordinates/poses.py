@@ -18,12 +18,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae import small_matrix
 from jaxdae.batching.last import over_worlds
 from jaxdae.geometry.trigonometry import kept_cos_sin
 from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.coordinates.links import BALL, COORDINATES, PLACE, Structure
-from jaxdae.thresholds import DENSE_UP_TO
 from jaxdae.trees.sweep import outward, sum_to_leaves
 
 
@@ -76,9 +74,7 @@ def _sum_to_leaves(shape: Structure, *entries: Any) -> Any:
 
     Planar links have one velocity each, so the tree of velocities is the tree of links.
     """
-    if shape.count > DENSE_UP_TO:
-        return jnp.unstack(sum_to_leaves(shape.tree, jnp.stack(entries, axis=1)), axis=1)
-    return small_matrix.product_transposed(jnp.stack(entries), jnp.asarray(shape.carried_links, entries[0].dtype))
+    return jnp.unstack(sum_to_leaves(shape.tree, jnp.stack(entries, axis=1)), axis=1)
 
 
 def taken(entries: Any, numbers: np.ndarray) -> Any:

@@ -50,9 +50,10 @@ from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
 from jaxdae.mechanisms.passive import passive_effort
 from jaxdae.mechanisms.space import Plane, Space
 from jaxdae.moving import Moving, is_still
-from jaxdae.operators import DenseMatrix, DenseRows, JacobianOperator, MassOperator
+from jaxdae.operators import DenseMatrix, JacobianOperator, MassOperator
 from jaxdae.thresholds import DENSE_UP_TO
 from jaxdae.trees.sweep import sum_to_leaves, sum_to_root
+from jaxdae.trees.tree import padded_take
 from jaxdae.typing import Coordinates, Jacobian, Leaf, Scalar, Velocity
 
 DESIGN = ("fixed", "turning", "sliding", "held")
@@ -256,12 +257,7 @@ class TreeCoordinates(BodyCoordinates):
         if self._is_small:
             return [small_matrix.product_transposed(entries, self._carried(links, entries.dtype)) for links in wanted]
         sums = sum_to_leaves(self.structure.tree, entries.T)
-        found = []
-        for links in wanted:
-            at = self.structure.last_columns[np.asarray(links, int)]
-            is_all = np.array_equal(at, np.arange(len(sums)))
-            found.append((sums if is_all else jnp.concatenate([sums, jnp.zeros_like(sums[:1])])[at]).T)
-        return found
+        return [padded_take(sums, self.structure.last_columns[np.asarray(links, int)]).T for links in wanted]
 
     def _sum_to_root(self, entries: Any) -> Any:
         """Return the sums (k, nv) of k entries (n,) of bodies over the bodies that each velocity moves."""
@@ -295,8 +291,14 @@ class TreeCoordinates(BodyCoordinates):
     def efforts(self, q: Coordinates, v: Velocity) -> Velocity:
         """Return the damping, friction and spring forces of the tree joints (nv,), in N and N m."""
         stretch = None if self.stiffness is None else self._stretch(q)
-        names = "stiffness", "damping", "friction", "friction_speed"
-        return passive_effort(stretch, v, **{name: getattr(self, name) for name in names})
+        return passive_effort(
+            stretch,
+            v,
+            stiffness=self.stiffness,
+            damping=self.damping,
+            friction=self.friction,
+            friction_speed=self.friction_speed,
+        )
 
     def own(self, joint: str, number: int) -> tuple[int, int] | None:
         """Return the indices of a joint coordinate in q and of its rate in v, or None if q has none."""
@@ -366,7 +368,7 @@ class TreeCoordinates(BodyCoordinates):
         """
         order = order_of(self.structure, groups)
         if not order.pays:
-            return DenseRows(self.group_rows(q, motion, groups))
+            return self.dense_group_rows(q, motion, groups)
         near = self.located(q)
         return loop_rows(order, self.space, self.structure.tree, near.columns, near.bodies, groups)
 
