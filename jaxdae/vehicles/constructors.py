@@ -59,7 +59,7 @@ def differential_drive(
     Args:
         wheel_separation: distance between the wheels in m.
         wheel_radius: in m, one number or (left, right).
-        mass: mass of the robot including its wheels in kg.
+        mass: of the robot with its wheels in kg.
         inertia: about the vertical through the mass center, wheels included, in kg m^2.
         wheel_inertia: inertia of each wheel about its axle in kg m^2.
         center: (x, y) of the mass center in the vehicle frame in m.
@@ -255,7 +255,7 @@ def bicycle(
     Args:
         wheelbase: in m, positive; for rear steering, drive the vehicle backward.
         steering: initial steering angle in rad, positive to the left.
-        mass: mass of the frame in kg.
+        mass: of the frame in kg.
         inertia: inertia of the frame about the vertical through its mass center in kg m^2.
         fork_mass: mass of fork and front wheel, located at the kingpin, in kg.
         fork_inertia: inertia of fork and front wheel about the kingpin in kg m^2.
@@ -296,7 +296,7 @@ def ackermann(
         wheelbase: in m, positive; for rear steering, drive the vehicle backward.
         track: distance between left and right wheels in m.
         steering: initial steering angles (left, right) in rad, positive to the left.
-        mass: mass of the chassis in kg.
+        mass: of the chassis in kg.
         inertia: inertia of the chassis about the vertical through its mass center in kg m^2.
         knuckle_mass: mass of each front wheel with its knuckle, located at the kingpin, in kg.
         knuckle_inertia: inertia of each front wheel with its knuckle about its kingpin in kg m^2.
@@ -350,7 +350,7 @@ def truck_and_trailers(
             ahead.
         steering: initial steering angle in rad.
         headings: initial headings of the trailers in rad; by default the heading of the truck.
-        mass: mass of the truck in kg.
+        mass: of the truck in kg.
         inertia: inertia of the truck about the vertical through its rear axle in kg m^2.
         fork_mass: mass of the front wheel, located at its kingpin, in kg.
         fork_inertia: inertia of the front wheel about its kingpin in kg m^2.
