@@ -72,7 +72,7 @@ def test_a_fused_run_is_resumed_and_divided_bit_for_bit(place, tmp_path, monkeyp
     code, out, err = command("run", place / "swing.yaml", "--out", tmp_path / "whole")
     whole = only(tmp_path / "whole")
     assert (code, err) == (0, "")
-    assert out.count("compiling a kernel of 1,177 operations\n") == 1
+    assert len(re.findall(r"compiling a kernel of [\d,]+ operations\n", out)) == 1
     record = run_folder.read_record(whole)
     assert record["layout"]["kernel"] == "fused"
     assert "fallback" not in record["layout"]
