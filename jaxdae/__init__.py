@@ -7,7 +7,7 @@ from jaxdae._pytree import batch_axes, get_leaf, leaf_paths, pytree, set_leaf, s
 from jaxdae._version import __version__
 from jaxdae.adaptive_trajectory import adaptive_rollout
 from jaxdae.assembly import InitializeInfo, initialize
-from jaxdae.batching.layout import Fused, Layout, Remainder
+from jaxdae.batching.layout import Automatic, Fused, Layout, Remainder
 from jaxdae.checkpointing import Keep
 from jaxdae.choose import SolverChoice, auto_solver, choose_solver
 from jaxdae.diagnostics import Diagnosis, IndependentRows, diagnose, independent_rows, virtual_work
@@ -93,6 +93,7 @@ from jaxdae.trajectory import Trajectory, batch_rollout, rollout
 __all__ = [
     "Adaptive",
     "AnySystem",
+    "Automatic",
     "BackwardEuler",
     "Baumgarte",
     "BiconjugateGradient",

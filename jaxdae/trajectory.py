@@ -29,11 +29,11 @@ import numpy as np
 
 from jaxdae._pytree import pytree, static
 from jaxdae.batching.axes import count_worlds, leaf_axes
-from jaxdae.batching.layout import Layout, Placement
+from jaxdae.batching.layout import Automatic, Layout, Placement
 from jaxdae.checkpointing import Keep
 from jaxdae.consistency import first_status
 from jaxdae.functions import is_plain
-from jaxdae.fused import Unsupported, fused_over_worlds, warn_of_fallback
+from jaxdae.fused import Unsupported, chosen_kernel, fused_over_worlds, warn_of_fallback
 from jaxdae.guard import checked_memory, guarded_step, undefined_if_failed
 from jaxdae.integrators.interface import Integrator, StepInfo, check_roles
 from jaxdae.integrators.method import begun_with, of_points
@@ -230,15 +230,16 @@ def batch_rollout(
     carried, stored = jax.tree.flatten(memory)
     carried = jax.tree.unflatten(stored, placement.spread(carried, [0] * len(carried)))
     given = (placement.spread(leaves, axes), dt, carried, tolerance, structure, tuple(axes), placement, plan)
-    if layout.kernel is None:
+    kernel = None if placement.by_caller and isinstance(layout.kernel, Automatic) else chosen_kernel(layout.kernel, worlds * plan.steps)
+    if kernel is None:
         return _batch_rollout(*given)
-    found, fallback = _fused_batch_rollout(*given)
-    if fallback.reason:
+    found, fallback = _fused_batch_rollout(*given, kernel.largest)
+    if fallback.reason and layout.kernel == kernel:
         warn_of_fallback(fallback.reason)
     return found
 
 
-# The scan.
+Axes = tuple[int | None, ...]
 
 
 @partial(jax.jit, static_argnums=7)
@@ -301,7 +302,7 @@ def advance(
 
 @partial(jax.jit, static_argnums=(4, 5, 6, 7))
 def _batch_rollout(
-    leaves: list[Any], dt: Any, memory: Any, tolerance: Any, structure: Any, axes: tuple[int | None, ...], placement: Placement, plan: Plan
+    leaves: list[Any], dt: Any, memory: Any, tolerance: Any, structure: Any, axes: Axes, placement: Placement, plan: Plan
 ) -> Trajectory:
     last, carried = _worlds_last(leaves, axes, memory)
 
@@ -323,19 +324,19 @@ def _batch_rollout(
     return jax.tree.map(placement.cut, found)
 
 
-def _worlds_last(leaves: list[Any], axes: tuple[int | None, ...], memory: Any) -> tuple[list[Any], Any]:
+def _worlds_last(leaves: list[Any], axes: Axes, memory: Any) -> tuple[list[Any], Any]:
     """Return the leaves and the memory with the world axis last."""
     last = [x if k is None else jnp.moveaxis(x, k, -1) for x, k in zip(leaves, axes, strict=True)]
     return last, jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), memory)
 
 
-def _parted(leaves: list[Any], axes: tuple[int | None, ...]) -> tuple[list[Any], list[Any]]:
+def _parted(leaves: list[Any], axes: Axes) -> tuple[list[Any], list[Any]]:
     """Return the leaves with a world axis, and the leaves that all worlds share."""
     both = list(zip(leaves, axes, strict=True))
     return [x for x, k in both if k is not None], [x for x, k in both if k is None]
 
 
-def _mixed(stacked: list[Any], shared: list[Any], axes: tuple[int | None, ...]) -> list[Any]:
+def _mixed(stacked: list[Any], shared: list[Any], axes: Axes) -> list[Any]:
     """Return the leaves in their original order, from their two parts."""
     each, same = iter(stacked), iter(shared)
     return [next(same if k is None else each) for k in axes]
@@ -348,9 +349,9 @@ class _Fallback:
     reason: str = static(default="")
 
 
-@partial(jax.jit, static_argnums=(4, 5, 6, 7))
+@partial(jax.jit, static_argnums=(4, 5, 6, 7, 8))
 def _fused_batch_rollout(
-    leaves: list[Any], dt: Any, memory: Any, tolerance: Any, structure: Any, axes: tuple[int | None, ...], placement: Placement, plan: Plan
+    leaves: list[Any], dt: Any, memory: Any, tolerance: Any, structure: Any, axes: Axes, placement: Placement, plan: Plan, largest: int
 ) -> tuple[Trajectory, _Fallback]:
     """Return the result of `_batch_rollout` from a kernel that runs the program of one world.
 
@@ -367,7 +368,7 @@ def _fused_batch_rollout(
     of_leaves = [None if k is None else -1 for k in axes]
     of_memory = [-1] * len(jax.tree.leaves(carried))
     try:
-        kernel = fused_over_worlds(one, (last, carried, dt, tolerance), [*of_leaves, *of_memory, None, None])
+        kernel = fused_over_worlds(one, (last, carried, dt, tolerance), [*of_leaves, *of_memory, None, None], largest)
     except Unsupported as error:
         return _batch_rollout(leaves, dt, memory, tolerance, structure, axes, placement, plan), _Fallback(str(error))
 
@@ -380,7 +381,7 @@ def _fused_batch_rollout(
 
 
 def _together(
-    leaves: list[Any], memory: Any, *, dt: Any, tolerance: Any, structure: Any, axes: tuple[int | None, ...], worlds: int, plan: Plan
+    leaves: list[Any], memory: Any, *, dt: Any, tolerance: Any, structure: Any, axes: Axes, worlds: int, plan: Plan
 ) -> Trajectory:
     """Return the trajectories (world, time, ...) of worlds that are stacked along the last axis."""
     system, integrator, state, controls = jax.tree.unflatten(structure, leaves)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import typing
+import warnings
 from typing import Any
 
 import jax
@@ -289,8 +290,29 @@ def test_what_cannot_be_fused_runs_by_xla_and_says_why(monkeypatch):
         agree(jax.vmap(fuse(jnp.tanh))(x), jnp.tanh(x), 1e-15)
 
 
+def test_the_automatic_choice_depends_on_work_size_and_compiler(monkeypatch):
+    """The automatic choice falls back to XLA without a warning."""
+
+    def rolled(kernel):
+        layout = jd.Layout(kernel=kernel)
+        return motion(jd.batch_rollout(pendulum(), METHOD, swings(5), dt=0.01, steps=8, layout=layout))
+
+    by_xla, fused = rolled(None), rolled(jd.Fused())
+    assert np.any(np.asarray(by_xla[0].q) != np.asarray(fused[0].q))
+    equal(rolled(jd.Automatic(work=40)), fused)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for kernel in (jd.Automatic(), jd.Automatic(work=41), jd.Automatic(work=40, largest=20)):
+            equal(rolled(kernel), by_xla)
+        monkeypatch.setenv("CXX", "/nonexistent")
+        equal(rolled(jd.Automatic(work=40)), by_xla)
+
+
 def test_layouts_refuse_other_kernels():
-    with without_typechecker(), pytest.raises(TypeError, match=r"^layout: kernel must be of type Fused, got 'fused'$"):
+    with (
+        without_typechecker(),
+        pytest.raises(TypeError, match=r"^layout: kernel must be of type .*Automatic, got 'fused'$"),
+    ):
         jd.batch_rollout(pendulum(), METHOD, swings(2), dt=0.01, steps=1, layout=jd.Layout(kernel=typing.cast(Any, "fused")))
 
 

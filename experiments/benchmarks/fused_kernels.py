@@ -98,7 +98,7 @@ def measure(name: str, dtype: str, worlds: int, gradient: bool, repeats: int) ->
     logger.addHandler(counted)
     logger.setLevel(logging.INFO)
     compiled, seconds = {}, {}
-    for key, layout in (("kernel", jaxdae.Layout(kernel=jaxdae.Fused())), ("XLA", jaxdae.Layout())):
+    for key, layout in (("kernel", jaxdae.Layout(kernel=jaxdae.Fused())), ("XLA", jaxdae.Layout(kernel=None))):
         jax.clear_caches()
         begin = cpu_seconds()
         compiled[key] = program(layout).lower(start).compile()

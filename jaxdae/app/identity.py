@@ -12,7 +12,8 @@ import jax
 from jaxdae.app import run_folder
 from jaxdae.app.problems import Refused
 from jaxdae.app.schema import Config
-from jaxdae.fused import Unsupported
+from jaxdae.batching.layout import Automatic, Fused
+from jaxdae.fused import Unsupported, chosen_kernel
 from jaxdae.fused.call import compiler_version
 
 _TOLD = {
@@ -39,8 +40,9 @@ def identity(config: Config) -> dict[str, str]:
     """
     versions = run_folder.versions()
     told = {key: value for key, value in run_folder.resolved(config).items() if key != "layout"}
-    if config.layout.kernel != "none":  # The rest of the layout does not change any bit.
-        told["kernel"] = config.layout.kernel
+    kernel = _kernel(config)
+    if kernel != "none":  # The rest of the layout does not change any bit.
+        told["kernel"] = kernel.split(",")[0]
     text = json.dumps(told, sort_keys=True)
     return {
         "config": hashlib.sha256(text.encode()).hexdigest()[:16],
@@ -54,7 +56,7 @@ def identity(config: Config) -> dict[str, str]:
         "products": str(jax.default_matmul_precision.value or "default"),
         "backend": jax.default_backend(),
         "devices": str(jax.local_device_count()),
-        "kernel": _kernel(config),
+        "kernel": kernel,
     }
 
 
@@ -76,14 +78,21 @@ def check(place: pathlib.Path, before: dict[str, Any], now: dict[str, str], aske
         )
 
 
+def selected_kernel(config: Config) -> Fused | None:
+    """Return the kernel that runs the worlds of a config, None for XLA."""
+    kernels = {"auto": Automatic(), "fused": Fused(), "none": None}
+    return chosen_kernel(kernels[config.layout.kernel], config.batch.size * config.steps)
+
+
 def _kernel(config: Config) -> str:
     """Return the kind of kernel that a config selects and the version of its compiler."""
-    if config.layout.kernel == "none":
+    kernel = selected_kernel(config)
+    if kernel is None:
         return "none"
     try:
-        return f"{config.layout.kernel}, {compiler_version()}"
+        return f"fused, {compiler_version()}"
     except Unsupported:
-        return f"{config.layout.kernel}, no compiler"
+        return "fused, no compiler"
 
 
 @functools.cache

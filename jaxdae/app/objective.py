@@ -24,6 +24,7 @@ from jaxdae.app.crosscheck_tuning import bounds, target
 from jaxdae.app.schema import Config
 from jaxdae.app.schema_tuning import Optimize, Tune
 from jaxdae.app.source import Location
+from jaxdae.batching.layout import Fused
 
 _MOVES_THE_START = ("mechanism", "start")
 
@@ -174,7 +175,7 @@ def _rollout_loss(config: Config, section: Tune | Optimize | None, setup: Any, t
         "save_every": every,
         "segment": segment if segment > 1 else None,
         "keep": jaxdae.Keep(section.keep) if section else jaxdae.Keep.STATES,
-        "kernel": config.layout.selected_kernel,
+        "kernel": Fused() if config.layout.kernel == "fused" else None,
     }
     return tuning.RolloutLoss(setup, terms, dt=config.dt, steps=steps, **plan)
 

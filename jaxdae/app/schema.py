@@ -11,7 +11,6 @@ from pydantic import BeforeValidator, Field, Strict, model_validator
 from jaxdae.app.schema_control import Controls, Law
 from jaxdae.app.schema_mechanism import Mechanism, Name, Section
 from jaxdae.app.schema_tuning import Optimize, Tune, written_out
-from jaxdae.batching.layout import Fused
 
 
 def _none_is_null(value: Any) -> Any:
@@ -322,14 +321,11 @@ class Layout(Section):
 
     devices: int | None = Field(default=None, ge=1, description="among how many cores, or devices, the worlds are divided; left out: all")
     chunk: int | None = Field(default=None, ge=1, description="how many worlds a device runs at a time; left out: by their size")
-    kernel: Literal["none", "fused"] = Field(
-        default="none", description="none (XLA) or fused (one compiled kernel per rollout, on CPUs and NVIDIA GPUs)"
+    kernel: Literal["auto", "none", "fused"] = Field(
+        default="auto",
+        description="auto (fused for long batches on CPUs), none (XLA), or fused (one compiled kernel per rollout, on CPUs and"
+        " NVIDIA GPUs)",
     )
-
-    @property
-    def selected_kernel(self) -> Fused | None:
-        """The kernel in terms of the library."""
-        return None if self.kernel == "none" else Fused()
 
 
 class Output(Section):

@@ -23,6 +23,7 @@ from jaxdae.app import interrupts, laws
 from jaxdae.app.account import Account, account_of, accounted, relative_error
 from jaxdae.app.build import Worlds, cut
 from jaxdae.app.grid import Range
+from jaxdae.app.identity import selected_kernel
 from jaxdae.app.observed import observe
 from jaxdae.app.schema import Config
 from jaxdae.batching.layout import lanes, local
@@ -125,7 +126,7 @@ class Simulator:
     def __init__(self, config: Config, block: int, mesh: jax.sharding.Mesh | None = None, threads: int = 1, most: int = 0):
         """Store the settings; compile nothing yet."""
         self._config, self._block, self._threads, self._most = config, block, threads, most
-        self._layout = jaxdae.Layout(mesh=mesh, chunk=config.layout.chunk, kernel=config.layout.selected_kernel)
+        self._layout = jaxdae.Layout(mesh=mesh, chunk=config.layout.chunk, kernel=selected_kernel(config))
         self._fallback = ""
         self._programs: dict[int, Any] = {}
         self._memory: Any = None
@@ -233,7 +234,7 @@ class Simulator:
                 warnings.simplefilter("always", FallbackWarning)
                 program = jax.jit(block).lower(worlds.system, worlds.integrator, *stand, dt).compile()
             self._programs = {worlds.size: program}
-            for each in noted:
+            for each in noted if self._config.layout.kernel == "fused" else []:
                 warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
             self._fallback = next((str(each.message) for each in noted if issubclass(each.category, FallbackWarning)), "")
         return self._programs[worlds.size]

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae._pytree import pytree, static
+from jaxdae.thresholds import KERNEL_WORK
 
 _CACHE = 4_000_000
 """The size in bytes of the matrices of all worlds of a chunk on a CPU. The data that a step computes from
@@ -43,7 +44,30 @@ class Fused:
     Kernels run on CPUs and NVIDIA GPUs. A CPU needs a C++ compiler, and a GPU needs nvcc. No GPU has run the
     kernels yet. XLA runs a program that cannot become a kernel, with a `jaxdae.fused.FallbackWarning` that
     states the reason. XLA also runs all programs on other platforms.
+
+    Attributes:
+        largest: the largest number of scalar operations of a kernel; XLA runs larger programs.
     """
+
+    largest: int = 200_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Automatic:
+    """Let a `Layout` choose between a fused kernel and XLA; the default.
+
+    A kernel runs a batch if the default platform is a CPU, a C++ compiler is present, the caller has not
+    placed the worlds on a mesh, and the batch is long enough to repay the C++ compiler. XLA runs all other
+    batches, and programs that cannot become a kernel, without a warning. Give `Fused()` or None for results
+    that do not depend on this choice in their last digits.
+
+    Attributes:
+        work: the smallest product of worlds and steps for a kernel.
+        largest: the largest number of scalar operations of a kernel.
+    """
+
+    work: int = KERNEL_WORK
+    largest: int = 40_000
 
 
 @pytree
@@ -60,8 +84,8 @@ class Layout:
             cache, see `placement`.
         remainder: treatment of worlds that do not divide evenly, see `Remainder`.
         kernel: `Fused()` to run each world through one kernel that contains the time loop; None to run a
-            batch by XLA. See docs/fused.md. A kernel runs the worlds of a device in vectors and ignores
-            `chunk`.
+            batch by XLA; `Automatic()`, the default, to let jaxdae choose. See docs/fused.md. A kernel runs
+            the worlds of a device in vectors and ignores `chunk`.
 
     Results depend on the layout only within round-off. On the same hardware, they are bitwise independent of
     the number of worlds per chunk. A program for several devices, or for several chunks, may contract other
@@ -71,7 +95,7 @@ class Layout:
     mesh: jax.sharding.Mesh | None = static(default=None)
     chunk: int | None = static(default=None)
     remainder: Remainder = static(one_of=Remainder, default=Remainder.PAD)
-    kernel: Fused | None = static(default=None)
+    kernel: Fused | Automatic | None = static(default=Automatic())
 
     def placement(self, worlds: int, nv: int, dtype: Any) -> Placement:
         """Return the placement of a number of worlds.
@@ -119,7 +143,7 @@ class Layout:
         return Placement(worlds, mesh, chunks, max(-(-share // (chunks * vector)) * vector, least))
 
     def _check(self) -> None:
-        for name, kind in (("mesh", jax.sharding.Mesh), ("chunk", int | np.integer), ("kernel", Fused)):
+        for name, kind in (("mesh", jax.sharding.Mesh), ("chunk", int | np.integer), ("kernel", Fused | Automatic)):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
                 raise TypeError(f"layout: {name} must be of type {getattr(kind, '__name__', kind)}, got {value!r}")
@@ -162,6 +186,11 @@ class Placement:
     mesh: jax.sharding.Mesh | None
     chunks: int
     chunk: int
+
+    @property
+    def by_caller(self) -> bool:
+        """Return whether the caller has placed the worlds (`jax.set_mesh`, `jax.shard_map`)."""
+        return self.mesh is None and not jax.sharding.get_abstract_mesh().empty
 
     @property
     def devices(self) -> int:

@@ -25,6 +25,7 @@ import numpy as np
 from jax.extend import core
 from jax.interpreters import ad, batching, mlir
 
+from jaxdae.batching.layout import Automatic, Fused
 from jaxdae.devices import tracing_for_kernel
 from jaxdae.fused import cpu, cuda
 from jaxdae.fused.emit import Code, emit
@@ -32,10 +33,9 @@ from jaxdae.fused.graph import Graph, Unsupported, kind_of
 from jaxdae.fused.library import Argument
 from jaxdae.fused.lower import Lowering
 
-LARGEST = 200_000
-"""The largest number of operations of a kernel."""
-LARGEST_GRAPH = 3_000_000
-"""The largest number of nodes while lowering, among them one per saved number."""
+LARGEST = Fused.largest
+NODES = 15
+"""The largest number of nodes per operation while lowering, among them one node per saved number."""
 
 
 class FallbackWarning(UserWarning):
@@ -76,15 +76,15 @@ class Program:
         """Return the outputs of one world, by XLA."""
         return core.jaxpr_as_fun(self.jaxpr)(*arguments)
 
-    def code(self, batched: tuple[bool, ...]) -> tuple[Code, Any]:
+    def code(self, batched: tuple[bool, ...], largest: int = LARGEST) -> tuple[Code, Any]:
         """Return the code and its floating-point type, for the arguments that differ between worlds.
 
         Raises:
-            Unsupported: the program cannot become a kernel.
+            Unsupported: the program cannot become a kernel, or it has more operations than `largest`.
         """
         if batched not in self._codes:
             real = _real(self.jaxpr)
-            graph = Graph(real, LARGEST_GRAPH)
+            graph = Graph(real, NODES * largest)
             arguments = []
             for variable, each in zip(self.jaxpr.jaxpr.invars, batched, strict=True):
                 shape = variable.aval.shape
@@ -95,23 +95,24 @@ class Program:
             with jax.ensure_compile_time_eval():  # Rules apply primitives to places of entries, also while JAX traces.
                 code = emit(graph, Lowering(graph, "cpu").closed(self.jaxpr, arguments))
             total = sum(code.operations.values())
-            if total > LARGEST:
-                raise Unsupported(f"{total} operations; at most {LARGEST}")
+            if total > largest:
+                raise Unsupported(f"{total} operations; at most {largest}")
             self._codes[batched] = code, real
         return self._codes[batched]
 
-    def kernel(self, batched: tuple[bool, ...], backend: Any) -> Kernel:
+    def kernel(self, batched: tuple[bool, ...], backend: Any, largest: int = LARGEST) -> Kernel:
         """Return the compiled kernel.
 
         Args:
             batched: which arguments differ between worlds.
             backend: the module `cpu` or `cuda`.
+            largest: the largest number of operations.
 
         Raises:
             Unsupported: the program cannot become a kernel, or the compiler is missing.
         """
         if (batched, backend) not in self._kernels:
-            code, real = self.code(batched)
+            code, real = self.code(batched, largest)
             inputs = [_argument(v.aval, each) for v, each in zip(self.jaxpr.jaxpr.invars, batched, strict=True)]
             outputs = [_argument(aval, True) for aval in self.outputs]
             text = backend.source(code, inputs, outputs, real)
@@ -178,13 +179,14 @@ def fuse(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def fused_over_worlds(function: Callable[..., Any], arguments: Any, axes: list[int | None]) -> Callable[..., Any]:
+def fused_over_worlds(function: Callable[..., Any], arguments: Any, axes: list[int | None], largest: int = LARGEST) -> Callable[..., Any]:
     """Return `jax.vmap(fuse(function))` for arguments of this structure, with a compiled kernel.
 
     Args:
         function: a function of one world.
         arguments: the arguments of all worlds, of which shapes and dtypes matter.
         axes: the axis of the worlds of each leaf, None for a leaf that all worlds share.
+        largest: the largest number of operations of the kernel.
 
     Raises:
         Unsupported: the function cannot become a kernel; the message states the reason.
@@ -198,7 +200,7 @@ def fused_over_worlds(function: Callable[..., Any], arguments: Any, axes: list[i
         for x, axis in zip(leaves, axes, strict=True)
     ]
     program, out = traced(function, *jax.tree.unflatten(structure, shapes))
-    program.kernel(tuple(axis is not None for axis in axes), backend)
+    program.kernel(tuple(axis is not None for axis in axes), backend, largest)
 
     def call(*given: Any) -> Any:
         worlds = jax.vmap(lambda *x: bound(program, list(x)), in_axes=tuple(axes))
@@ -222,6 +224,22 @@ def compiler_version() -> str:
         Unsupported: the compiler is missing, or the platform has no kernels.
     """
     return _backend().compiler_version()
+
+
+def chosen_kernel(kernel: Fused | Automatic | None, work: int) -> Fused | None:
+    """Return the kernel that runs a batch, None for XLA.
+
+    Args:
+        kernel: the kernel of a `Layout`.
+        work: the product of worlds and steps.
+    """
+    if not isinstance(kernel, Automatic):
+        return kernel
+    try:
+        found = work >= kernel.work and jax.default_backend() == "cpu" and bool(cpu.compiler())
+    except Unsupported:
+        found = False
+    return Fused(kernel.largest) if found else None
 
 
 def warn_of_fallback(reason: str) -> None:

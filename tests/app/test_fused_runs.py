@@ -25,17 +25,21 @@ FUSED = SWING.replace("size: 100", "size: 20") + "layout: {kernel: fused}\n"
 
 def test_the_kernel_is_a_part_of_the_identity(monkeypatch):
     """The last digits depend on it. Jobs with and without a kernel therefore do not share a folder, which `config` names."""
-    plain, fused, chunked = (
-        identity(Config.model_validate(FREE | {"layout": layout})) for layout in ({}, {"kernel": "fused"}, {"kernel": "none", "chunk": 3})
+    long = {"batch": {"size": 100_000}}
+    plain, fused, chunked, automatic = (
+        identity(Config.model_validate(FREE | fields))
+        for fields in ({}, {"layout": {"kernel": "fused"}}, {"layout": {"kernel": "none", "chunk": 3}}, long)
     )
     assert plain == chunked
+    assert automatic["kernel"] == fused["kernel"]
+    assert identity(Config.model_validate(FREE | long | {"layout": {"kernel": "none"}}))["kernel"] == "none"
     assert {key for key in plain if plain[key] != fused[key]} == {"config", "kernel"}
     assert (plain["kernel"], fused["kernel"].startswith("fused, ")) == ("none", True)
     monkeypatch.setenv("CXX", "/no/compiler")
     without = identity(Config.model_validate(FREE | {"layout": {"kernel": "fused"}}))
     assert {key for key in fused if fused[key] != without[key]} == {"kernel"}
     assert without["kernel"] == "fused, no compiler"
-    with pytest.raises(pydantic.ValidationError, match="Input should be 'none' or 'fused'"):
+    with pytest.raises(pydantic.ValidationError, match="Input should be 'auto', 'none' or 'fused'"):
         Layout.model_validate({"kernel": "cuda"})
 
 
