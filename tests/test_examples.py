@@ -31,3 +31,18 @@ def test_examples_print_what_they_say(name):
     if name in examples.ELSEWHERE:
         pytest.importorskip(examples.ELSEWHERE[name], reason="not installed: make test-envs and make test-viewer install it")
     assert not examples.mistakes(DOCS / "examples" / f"{name}.md")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "name",
+    [
+        "solving_with_constraints",
+        "simulation_with_constraints",
+        "differential_algebraic_systems",
+        "pendulum_with_motors",
+        "hard_constraints",
+    ],
+)
+def test_lectures_print_what_they_say(name):
+    assert not examples.mistakes(DOCS / "lectures" / f"{name}.md")
