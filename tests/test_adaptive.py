@@ -203,6 +203,7 @@ def run(system, integrator, at, dt):
 
 
 class TestAdaptive:
+    @pytest.mark.long
     def test_accuracy_follows_the_tolerance(self):
         """The published pendulum at its end, from loose to tight; errors of steps add up, some ten times the tolerance."""
         problem = reference(IVPTEST)
@@ -262,6 +263,7 @@ class TestAdaptive:
         strict = dataclasses.replace(method, rtol=1.0, atol=1.0, method=diffrax.Heun(), projection=once)
         np.testing.assert_array_equal(run(pendulum(), strict, start(), 0.05).info.status, jd.Status.NOT_CONVERGED)
 
+    @pytest.mark.long
     def test_batch_is_loop(self):
         """Sixteen pendulums with their own lengths, speeds and steps; and one that fails in their midst."""
         lengths = jnp.linspace(0.5, 2.0, 16)
@@ -375,6 +377,7 @@ LOOSE = dataclasses.replace(METHOD, rtol=1e-8, atol=1e-8)
 
 
 class TestAdaptiveRollout:
+    @pytest.mark.long
     def test_entries_at_any_times(self):
         """Steps across the times agree with steps that end on a grid; entries are on the manifold, their reports those of the states."""
         trajectory = jd.adaptive_rollout(pendulum(), LOOSE, start(), times=TIMES)

@@ -46,6 +46,7 @@ class Torn(Point):
 TIMES = jnp.array([0.2, 0.5, 0.6, 0.9])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("goes", ["across the times", pytest.param("from time to time", marks=pytest.mark.long)])
 def test_velocities_that_break_the_rows_are_no_success(goes):
     """The projection leaves the mean of both speeds, which is neither."""
@@ -83,6 +84,7 @@ def test_times_before_the_start_that_nobody_saw():
     np.testing.assert_array_equal(found, jd.Status.OUT_OF_RANGE)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("system", "start"),
     [
@@ -102,6 +104,7 @@ def test_an_entry_has_the_input_that_was_held_until_then(system, start):
         np.testing.assert_allclose(getattr(found.info, name), getattr(stepped.info, name), rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.long
 def test_the_start_is_reached_without_a_step():
     """No step of the first interval is accepted, for its input is NaN; the entry of the start has nothing to do with it."""
     method, start, inputs = jd.Adaptive(method=TSIT5), state([0.3], [0.1]), jnp.array([[1.0], [jnp.nan], [1.0]])
@@ -121,6 +124,7 @@ class Fighting(Cart):
         return jnp.concatenate([xdot, xdot - 1.0])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "solver",
     [pytest.param(jd.SchurComplement(), id="full rank", marks=pytest.mark.long), pytest.param(LEAST_SQUARES, id="any rank")],
@@ -133,6 +137,7 @@ def test_rows_that_fight_at_the_start_are_told_as_in_a_rollout(solver):
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.long
 def test_starts_and_times_that_are_no_numbers_are_told_and_cost_no_step():
     """As in `rollout`; a force that does not know of the velocity stays finite where that is not."""
 

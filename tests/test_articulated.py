@@ -91,6 +91,7 @@ def branching(space, bodies, seed=0):
     return dataclasses.replace(mechanism, located=dataclasses.replace(mechanism.coordinates, armature=armature)), q
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("space", "bodies", "ways"),
     [

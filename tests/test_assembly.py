@@ -86,6 +86,7 @@ def chain(distance):
     return Chain(jnp.asarray(distance, float))
 
 
+@pytest.mark.long
 def test_joints_that_are_turned_over_are_open():
     """Their rows are sines, zero at half a turn as well: neither may assembly end there, nor a rollout begin."""
     at = {"point_a": (0, 0, 0), "point_b": (0, 0, 0), "axes_a": np.eye(3), "axes_b": np.eye(3)}
@@ -105,6 +106,7 @@ def test_joints_that_are_turned_over_are_open():
         jd.initialize(mechanism, turned, fixed=np.ones(6, bool))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("coordinates", [jm.Absolute(), jm.Joints()], ids=["absolute", "joints"])
 @pytest.mark.parametrize("dtype", [jnp.float64, pytest.param(jnp.float32, marks=pytest.mark.long)])
 def test_a_straight_chain_that_is_too_long_bends(coordinates, dtype):
@@ -146,6 +148,7 @@ def test_redundant_rows_of_rounded_lengths_neither_move_nor_stop_a_mechanism(coo
     np.testing.assert_allclose(found.v, expected.v, rtol=0, atol=1e-8)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [js.Weld, pytest.param(js.Prismatic, marks=pytest.mark.long)])
 def test_bodies_at_half_a_turn_about_any_axis_turn_back(kind):
     """At half a turn about n the rows change for turns about n alone."""
@@ -188,6 +191,7 @@ def lids():
     return (mechanism, first_order, goals, jd.Soft(goals, 0.0)), q
 
 
+@pytest.mark.long
 def test_systems_made_of_joints_that_are_turned_over_are_open():
     turned = jnp.array([0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0])
     at = jd.State(jnp.zeros(()), turned, jnp.zeros(6))
@@ -219,6 +223,7 @@ def test_quaternions_that_are_not_of_length_one():
 
 
 class TestPositions:
+    @pytest.mark.long
     def test_closes_a_four_bar_from_a_rough_guess(self):
         mechanism, q = four_bar()
         at, info = jd.initialize(mechanism, rough(q), fixed=CRANK)
@@ -308,6 +313,7 @@ class TestVelocities:
         assert at.v[2] == 2.0
         np.testing.assert_allclose(mechanism.constraint_jacobian(at.t, at.q, at.v) @ at.v, 0.0, rtol=0, atol=1e-14)
 
+    @pytest.mark.long
     def test_nearest_beside_those_that_are_held(self):
         """Joint coordinates, whose mass matrix is dense: the smallest dv^T M dv with J dv = -J v that leaves held rates alone."""
         bodies = [jm.Body(f"link{k}", 1.0 + k, 0.1 * (k + 1), (0.5 + k, 0.1 * k, 0.2 * k)) for k in range(5)]

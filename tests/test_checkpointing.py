@@ -39,6 +39,7 @@ def assert_round_off(x, y):
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-13, err_msg=name)
 
 
+@pytest.mark.long
 def test_gradients_of_a_pendulum_do_not_depend_on_it():
     start = jd.State(jnp.zeros(()), jnp.array([0.6, -0.8]), jnp.zeros(2))
 

@@ -104,6 +104,7 @@ class TestIterations:
 
 
 class TestDerivatives:
+    @pytest.mark.long
     @pytest.mark.parametrize("name", quick(NAMES, "rattle"))
     def test_forward_reverse_and_central_differences_over_300_steps(self, name):
         """Of a swing of 1.5 s, with respect to gravity and the length, with which the start moves."""
@@ -280,6 +281,7 @@ class TestPrecision:
         np.testing.assert_array_equal(batch.state.q[0], batch.state.q[2])
 
 
+@pytest.mark.long
 def test_derivatives_of_radau_keep_to_the_constraints():
     """In long steps, too, in which the multipliers that close the positions are not small."""
     system, lengths = problems.double_pendulum(), jnp.array([1.0, 0.7])
@@ -434,6 +436,7 @@ class TestMistakes:
 class TestStagesInALoop:
     """One stage that is run through in a loop is a shorter program of the same method."""
 
+    @pytest.mark.long
     @pytest.mark.parametrize(
         ("curved", "derivative"),
         [

@@ -61,6 +61,7 @@ class TestStatus:
         goal = jc.Goal(jc.Coordinates((0,)), jnp.array([0.3]))
         assert compiled_status(jc.WithGoals(pendulum(), (goal,)), at(), 1e-5) == INCONSISTENT
 
+    @pytest.mark.long
     @pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.long)])
     def test_rows_that_nothing_can_change(self, dtype):
         """The second of two hinges on one axis, in joint coordinates: zero up to rounding is closed, and a centimeter is open."""
@@ -134,6 +135,7 @@ class TestDerivatives:
 
         return value
 
+    @pytest.mark.long
     def test_none_of_an_inconsistent_start_in_any_mode(self):
         value = self.end(1e-3, lambda trajectory: jnp.sum(trajectory.state.q[-1]))
         assert np.isnan(jax.grad(value)(1.3))

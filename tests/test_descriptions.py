@@ -271,6 +271,7 @@ def test_wrong_descriptions(message):
     assert message in str(caught.value)
 
 
+@pytest.mark.long
 def test_what_is_said_of_damping_in_balls_works():
     body = js.Body("a", 1.0, EQUAL)
     joint, forces = js.Ball("j", "ground", "a", at=(0, 0, 0)), [js.RotationalDamper("d", "ground", "a", damping=2.0)]
@@ -292,6 +293,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.long
 @all_cases("message", SHAPES)
 def test_a_world_axis_by_mistake(message):
     """Numbers of many worlds, known or traced: the shapes of traced numbers are known too."""
@@ -339,6 +341,7 @@ UNRESISTED = {
 }
 
 
+@pytest.mark.long
 @all_cases(("parts", "message"), UNRESISTED.values(), ids=UNRESISTED)
 def test_bodies_that_nothing_holds_back(parts, message):
     make = jm.planar_mechanism if isinstance(parts[0][0], jm.Body) else jm.spatial_mechanism
@@ -358,6 +361,7 @@ RESISTED = {
 }
 
 
+@pytest.mark.long
 @all_cases("parts", RESISTED.values(), ids=RESISTED)
 def test_bodies_without_inertia_that_something_holds_back(parts):
     with warnings.catch_warnings():
@@ -366,6 +370,7 @@ def test_bodies_without_inertia_that_something_holds_back(parts):
     assert np.linalg.eigvalsh(mechanism.mass_matrix(q))[0] > 1e-3
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::jaxdae.StateWarning")
 def test_rows_and_traced_numbers_may_do_without_inertia():
     """With rows M may be singular: bodies without mass move as the others let them; what is traced is not known."""

@@ -30,6 +30,7 @@ def test_the_cpu_is_none():
     assert not on_accelerator()
 
 
+@pytest.mark.long
 @all_cases("size", [1, 2, 7, 13])
 def test_factors_of_a_batch(accelerator, size):
     half = np.random.default_rng(size).standard_normal((WORLDS, size, size)) / np.sqrt(size)

@@ -176,6 +176,7 @@ def test_a_thousand_worlds():
     np.testing.assert_allclose(many.state.q, np.broadcast_to(many.state.q[:1], many.state.q.shape), rtol=0, atol=1e-9)
 
 
+@pytest.mark.long
 def test_a_ball_in_joint_coordinates_is_a_quaternion():
     names = after("first_steps", 5)
     assert names["top"].names.coordinates == ("socket.qw", "socket.qx", "socket.qy", "socket.qz")

@@ -226,6 +226,7 @@ def test_worlds_with_one_start_may_differ_in_gravity(made):
     assert_worlds_are_as_alone(made(), end)
 
 
+@pytest.mark.long
 def test_worlds_with_one_start_may_differ_in_what_a_law_captures():
     """What a function captures is no argument of the rollout."""
 

@@ -213,6 +213,7 @@ def test_parameters_of_tree_joints_change_the_motion():
     np.testing.assert_allclose(jd.forward_dynamics(damped, state)[0], -(9.81 * 0.5 + 100.0) / 0.35, rtol=1e-14)
 
 
+@pytest.mark.long
 def test_a_batch_varies_parameters_of_tree_joints():
     mechanism, q = hinge("joints")
     lengths = jnp.array([0.5, 1.0, 2.0])
@@ -233,6 +234,7 @@ def test_a_batch_varies_parameters_of_tree_joints():
     np.testing.assert_allclose(ends[:, 0], expected, rtol=1e-5)
 
 
+@pytest.mark.long
 def test_gradients_reach_the_parameters_of_tree_joints():
     mechanism, q = hinge("joints")
     state = jd.State(0.0, q, jnp.ones(1))

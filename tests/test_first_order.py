@@ -24,6 +24,7 @@ def arc_robot(p, coordinates=jm.Absolute(), pose=(0.3, -0.2, 0.4)):
     return jm.kinematic_mechanism(jv.differential_drive(p["W"], p["r"], pose=pose), coordinates)
 
 
+@pytest.mark.long
 def test_a_differential_drive_runs_on_its_arc():
     p, reference, digits, _ = problem("diff_drive_arc")
     states = reference["states"][1:]
@@ -126,6 +127,7 @@ def test_paths_with_ackermann_steering_are_those_of_the_bicycle():
         within(digits["all"] - 1, run.state.q[k, [0, 3], :3], [s["x"] for s in case["path"][1:]])
 
 
+@pytest.mark.long
 def test_steering_that_conflicts_is_told_and_named():
     p, _, _, _ = problem("ackermann_nonideal")
     car, q = jm.kinematic_mechanism(jv.ackermann(p["L"], p["w"], steering=(0.3, 0.3)), jm.Joints())
@@ -298,6 +300,7 @@ def test_derivatives_of_velocities_at_straight_driving_at_rest_and_at_a_right_an
     np.testing.assert_allclose(jax.jacfwd(wished)(0.5 * np.pi), [0.0, 0.0, -2.5], rtol=0, atol=1e-14)
 
 
+@pytest.mark.long
 def test_a_report_counts_drives_by_themselves():
     robot, q = jm.kinematic_mechanism(jv.differential_drive(0.5, 0.1), jm.Joints())
     report = jd.diagnose(robot, jd.State(0.0, q, jnp.zeros(5)))

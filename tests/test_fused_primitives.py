@@ -208,6 +208,7 @@ def test_integers_booleans_and_conversions(dtype):
     assert not wrong, "\n".join(map(str, wrong))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32], ids=["double", "single"])
 def test_reductions_products_and_rearrangements(dtype):
     def constant(*shape, seed=0):
@@ -376,6 +377,7 @@ def test_reductions_products_and_rearrangements(dtype):
     assert not wrong, "\n".join(map(str, wrong))
 
 
+@pytest.mark.long
 @precisions
 def test_indices_constant_and_traced(dtype):
     table = jnp.asarray(np.random.default_rng(3).normal(size=(12,)), dtype)
@@ -528,6 +530,7 @@ def matrices(seed, m, n, dtype):
     return jnp.asarray(np.random.default_rng(seed).normal(size=(WORLDS, m, n)), dtype)
 
 
+@pytest.mark.long
 @precisions
 def test_factorizations_and_solves(dtype):
     arrow = jnp.asarray([[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 0, 1]], dtype)

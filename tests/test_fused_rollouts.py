@@ -149,6 +149,7 @@ def test_failing_worlds_freeze_alone():
     equal(jax.tree.map(lambda x: x[good], found), jax.tree.map(lambda x: x[good], clean))
 
 
+@pytest.mark.long
 def test_worlds_do_not_depend_on_their_neighbors():
     """The order and the number of worlds change no bit."""
     start, order = swings(37), np.random.default_rng(2).permutation(37)
@@ -206,6 +207,7 @@ def test_a_thousand_steps_agree_with_xla(name, method):
         assert of_kernel <= 2.0 * of_xla <= 1e-5
 
 
+@pytest.mark.long
 def test_memory_continues_a_rollout_bit_by_bit():
     method = jd.GeneralizedAlpha()
     options = {"dt": 0.01, "layout": FUSED}
@@ -325,6 +327,7 @@ print(float(jax.vmap(fuse(lambda x: jnp.sin(3 * x) + 1))(jnp.ones(5))[4]))
 """
 
 
+@pytest.mark.long
 def test_processes_share_the_cache(tmp_path):
     """Two processes that compile the same kernel at once, and a third one later, leave one library."""
     environment = os.environ | {"JAXDAE_KERNELS": str(tmp_path), "JAX_PLATFORMS": "cpu"}

@@ -57,6 +57,7 @@ def table(file):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
+@pytest.mark.long
 def test_one_case_is_measured(tmp_path):
     done = run("--quick", "--only", "no command buffers", "--out", tmp_path / "gpu.md")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -226,6 +226,7 @@ def test_sensitivities_of_the_double_pendulum():
         np.testing.assert_allclose(column, published["d_by"][name], rtol=1e-6, err_msg=name)
 
 
+@pytest.mark.long
 def test_sensitivities_of_the_pendulum():
     """End state after 10 s by length and gravity; with the length the start moves, (-L, 0)."""
     published = problems.reference("iftomm_a01_pendulum").file["sensitivities"]["by_parameter"]
@@ -299,6 +300,7 @@ def all_finite(tree):
     return all(bool(jnp.all(jnp.isfinite(x))) for x in jax.tree.leaves(tree))
 
 
+@pytest.mark.long
 def test_gradient_at_rest():
     """A pendulum that hangs still: every derivative is finite, and those that are zero by symmetry are exactly zero."""
 

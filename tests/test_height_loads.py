@@ -51,6 +51,7 @@ def compiled():
     return jax.jit(accelerated)
 
 
+@pytest.mark.long
 def test_on_level_ground_loads_are_those_of_load_transfer():
     report, a, lam = compiled()(0.8, 0.5)
     tires = [jm.BrushTire(name=name, body="car", axis=(1.0, 0.0), point=place, rim_speed=0.0, **LAW) for name, place in PLACES.items()]

@@ -254,6 +254,7 @@ class TestMethods:
 
 
 class TestProjected:
+    @pytest.mark.long
     def test_is_the_step_and_then_the_projection(self):
         system, at = everything(), consistent()
         for position in (jd.PositionProjection(origin=jd.Origin.PREVIOUS), jd.LinearPositionProjection(), None):

@@ -135,6 +135,7 @@ def momenta(chain, states):
     return linear, np.sum(orbit + inertia * v[..., 2], axis=1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "integrator", [pytest.param(jd.SemiImplicitEuler(), id="euler"), pytest.param(jd.RungeKutta.rk4(), id="rk4", marks=pytest.mark.long)]
 )

@@ -161,6 +161,7 @@ def test_derivatives_of_frames_and_motions_are_those_of_autodiff(both):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e4 * EPS), found, expected)
 
 
+@pytest.mark.long
 def test_what_is_known_at_a_state_is_never_used_at_another():
     (description, cut), t = in_plane(), jnp.zeros(())
     for coordinates in (jm.Absolute(), jm.Joints(cut=cut)):
@@ -212,6 +213,7 @@ def test_energies_are_the_same(both):
     np.testing.assert_allclose(0.5 * here.v @ mass @ here.v, energies(joints, here)[0], rtol=100 * EPS)
 
 
+@pytest.mark.long
 def test_rows_and_bias_are_those_of_autodiff(both):
     _, joints, _, here = both
     t, q, v = here.t, here.q, here.v
@@ -329,6 +331,7 @@ def test_reactions_in_the_axes_of_the_bodies():
             np.testing.assert_allclose(own_torque, torque, rtol=0, atol=1e-14 * float(jnp.abs(world.force).max()))
 
 
+@pytest.mark.long
 def test_derivatives_of_conversions_and_reactions_in_several_directions_at_once():
     mechanism, q = arm((0.7, 0.4), jm.Joints())
     v, directions = jnp.cos(jnp.arange(4.0)), jnp.sin(jnp.arange(8.0)).reshape(2, 4)

@@ -127,6 +127,7 @@ def derivatives(kind, mechanism, state):
     return kind.constraint_jacobian(mechanism, *at), kind.constraint_rate(mechanism, *at), kind.constraint_bias(mechanism, *at)
 
 
+@pytest.mark.long
 def test_rows_of_relations_are_those_of_autodiff(both):
     for system, state in ((both[0], both[2]), (both[1], both[3])):
         own, by_autodiff = (jax.jit(derivatives, static_argnums=0)(kind, system, state) for kind in (jm.Mechanism, jaxdae.System))
@@ -149,6 +150,7 @@ class Blocks(jm.Mechanism):
     blocks_from: ClassVar[int] = 0
 
 
+@pytest.mark.long
 def test_relations_and_armature_where_rows_are_blocks(both):
     """Dense rows among blocks, and a dense M: the same accelerations."""
     absolute, _, there, _, (a, lam, *_), _ = both
@@ -196,6 +198,7 @@ def turning(mechanism, q, rate):
     return jaxdae.State(ZERO, q, v)
 
 
+@pytest.mark.long
 @FORMS
 @SPACES
 def test_a_hinge_with_everything(space, coordinates):
@@ -225,6 +228,7 @@ def test_friction_is_smooth_where_it_changes_its_sign(coordinates):
     np.testing.assert_allclose([torque(1.0), torque(-1.0)], [-0.3, 0.3], rtol=1e-14)
 
 
+@pytest.mark.long
 def test_springs_in_the_tree_know_full_turns_and_others_pull_to_the_nearest():
     angle = 2.0 * np.pi + 0.4
     for space, coordinates, stretch in ((jm.PLANE, jm.Absolute(), angle), (jm.SPACE, jm.Absolute(), 0.4), (jm.SPACE, jm.Joints(), angle)):
@@ -297,6 +301,7 @@ def planetary(coordinates, held):
     return jm.planar_mechanism(bodies, joints, [drive], gravity=(0.0, 0.0), coordinates=coordinates)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("coordinates", "held"),
     [(jm.Joints(), "ring"), *(pytest.param(*each, marks=pytest.mark.long) for each in ((jm.Absolute(), "ring"), (jm.Joints(), "sun")))],
@@ -437,6 +442,7 @@ def test_what_is_zero_costs_nothing_where_a_mechanism_is_built_inside_of_a_progr
     assert isinstance(mechanism.mass_operator(q), jaxdae.DiagonalMatrix)
 
 
+@pytest.mark.long
 def test_what_acts_in_balls_and_free_joints():
     """Each velocity has its own, in joint coordinates on joints of the tree; elsewhere it is refused."""
     bodies = [js.Body(name, 1.0, (0.3, 0.4, 0.5)) for name in "ab"]
@@ -545,6 +551,7 @@ def test_rollouts_end_before_efforts_jump(name):
     assert _jump(name) - 0.2 - 0.14 < angles[-1] < _jump(name) - 0.2
 
 
+@pytest.mark.long
 def test_efforts_that_jump_are_out_of_range():
     """In absolute coordinates on both sides of the jump, at starts too; in joint coordinates efforts count turns."""
     for name, (element, numbers, center) in JUMPING.items():
@@ -560,6 +567,7 @@ def test_efforts_that_jump_are_out_of_range():
             assert mechanism.condition(ZERO, turned) == jaxdae.Status[outcome], (name, off)
 
 
+@pytest.mark.long
 def test_steps_do_not_skip_jumps():
     """A step of 2 rad over the zone around the jump, in both directions, and steps of 2 rad elsewhere."""
     for name, (element, numbers, _) in JUMPING.items():
@@ -572,6 +580,7 @@ def test_steps_do_not_skip_jumps():
         assert mechanism.jumps(state, state) is None
 
 
+@pytest.mark.long
 def test_a_rollout_of_long_steps_ends_at_the_jump():
     """2 rad a step from 0: the status of the second step, from 2 to 4 rad, is OUT_OF_RANGE; in joint coordinates turns count."""
     spring = js.JointForce("e", "A", stiffness=1e-3)

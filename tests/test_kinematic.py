@@ -407,6 +407,7 @@ class TurningWithInverse(Turning):
 class TestQuaternions:
     """The tableau's order on the sphere of unit quaternions, with the inverse of `retract` and without."""
 
+    @pytest.mark.long
     @pytest.mark.parametrize(
         ("method", "order"),
         [pytest.param("euler", 1, marks=pytest.mark.long), pytest.param("midpoint", 2, marks=pytest.mark.long), ("rk4", 4)],
@@ -485,6 +486,7 @@ class TestImplicit:
         assert np.all(trajectory.info.status == jd.Status.OK)
         assert np.max(trajectory.info.velocity_violation) < 1e-14
 
+    @pytest.mark.long
     @pytest.mark.parametrize("name", quick(IMPLICIT, "midpoint"))
     def test_derivatives(self, name):
         def final(growth):
@@ -505,6 +507,7 @@ class TestImplicit:
 
 
 class TestAdaptive:
+    @pytest.mark.long
     def test_errors_follow_the_tolerance(self):
         for tolerance in (1e-5, 1e-9):
             method = jd.Adaptive(rtol=tolerance, atol=tolerance)
@@ -826,6 +829,7 @@ class TestCurvedRows:
         v, lam = jd.kinematic_velocity(system, at, **given)
         return v, lam, jd.Status(int(jd.kinematic_status(system, at, **given)))
 
+    @pytest.mark.long
     def test_the_nearest_velocity_on_a_sphere(self):
         """|x'| = r: the nearest velocity is r f / |f|, for rates of any size; its derivatives are known."""
 

@@ -86,6 +86,7 @@ def test_andrews_mechanism_is_the_same_to_the_last_bit(different, flags):
     assert done.stdout.strip() == "the same", done.stderr
 
 
+@pytest.mark.long
 def test_a_chunk_goes_on_from_another():
     whole = rolled(starts(), jd.Layout(chunk=WORLDS))
     first = rolled(starts(), jd.Layout(chunk=4))

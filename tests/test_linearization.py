@@ -35,6 +35,7 @@ def alone(method):
     return jd.Projected(method, projection)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", quick(distinct(lambda method: not method.closed), "semi_implicit_euler"))
 def test_sharing_changes_nothing(name):
     method = METHODS[name].integrator

@@ -243,6 +243,7 @@ class TestRollouts:
         in_axes = (jd.batch_axes(masked, "active"), None, 0, None)
         return jd.batch_rollout(masked, EULER, states, dt=self.dt, steps=self.steps, in_axes=in_axes)
 
+    @pytest.mark.long
     def test_all_on_all_off_and_nothing_compiles_for_another_mask(self):
         from test_trajectory import counted_compilations
 

@@ -38,6 +38,7 @@ class TestJoints:
         np.testing.assert_array_equal(q, np.concatenate(list(POSES.values())))
         np.testing.assert_allclose(mechanism.constraint(jnp.zeros(()), q), np.zeros(len(mechanism.row_names)), rtol=0, atol=1e-15)
 
+    @pytest.mark.long
     def test_derived_terms_are_those_of_the_generic_system(self):
         mechanism, _ = jm.planar_mechanism(BODIES, [*JOINTS, *MOTIONS])
         at = moving()
@@ -403,6 +404,7 @@ class TestMotion:
         # At half the period it is on the other side. Second order: the error is some (2 pi / steps)^2 = 4e-7.
         np.testing.assert_allclose(at.q[:, 2] + 0.5 * np.pi, [-2.0, 2.0], rtol=0, atol=1e-6)
 
+    @pytest.mark.long
     def test_mass_on_a_spring(self):
         rail = jm.Prismatic("rail", "ground", "mass", (1.0, 0.0), at=(0.0, 0.0))
         spring = jm.LinearSpring(
@@ -451,6 +453,7 @@ class TestVelocityRows:
         jm.PrescribedMotion("motor", "pin", jm.Sinusoid(0.3, 1.7)),
     )
 
+    @pytest.mark.long
     def test_a_skater_describes_an_arc(self):
         """v = 1 m/s along the blade, turning at 0.5 rad/s: x = 2 sin(t / 2), y = 2 (1 - cos(t / 2))."""
         blade = jm.Skate("blade", "ground", "body", axis=(1.0, 0.0), point_b=(0.0, 0.0))

@@ -88,6 +88,7 @@ class Pushed(jd.System):
         return q[1:] - 0.5 * q[:1]
 
 
+@pytest.mark.long
 def test_second_derivatives_where_rows_are_linear():
     """Forward over reverse through positions and velocities that a constant J projects: x(3 h) = h^2 sum (5/2 - k) x''_k."""
     start = jd.State(jnp.zeros(()), jnp.zeros(2), jnp.zeros(2))

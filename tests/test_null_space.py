@@ -274,6 +274,7 @@ class TestOneDecomposition:
         np.testing.assert_allclose(found.info.lam[0], lam, **ROUND_OFF)
 
 
+@pytest.mark.long
 def test_a_batch_takes_its_svds_one_by_one():
     # jaxlib divides a batch of SVDs among the threads of XLA's pool and waits on one of them. Two independent batches at a time, as in a
     # step of RK4 whose law takes pseudoinverses, waited for each other for ever on two cores.

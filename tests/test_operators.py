@@ -274,6 +274,7 @@ def close(found, expected, tolerance=1e-11):
 
 
 class TestChain:
+    @pytest.mark.long
     def test_forms_of_the_jacobian(self, chains):
         blocks, dense, at = chains
         assert isinstance(blocks.jacobian_operator(at.t, at.q, at.v), BlockRows)
@@ -287,6 +288,7 @@ class TestChain:
             q = jnp.zeros(3 * len(mechanism.body_names))
             assert isinstance(mechanism.jacobian_operator(jnp.zeros(()), q, q), kind)
 
+    @pytest.mark.long
     @pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.long)], ids=["few", "all"])
     def test_solvers_and_wrappers(self, chains, few):
         blocks, dense, at = chains
@@ -309,6 +311,7 @@ class TestChain:
         blocks, dense, at = chains
         close(gradient(blocks, at), gradient(dense, at), 1e-9)
 
+    @pytest.mark.long
     @pytest.mark.parametrize("name", quick(distinct(), *QUICK))
     def test_integrators(self, chains, name):
         method = METHODS[name].integrator if METHODS[name].closed else jd.Projected(METHODS[name].integrator)

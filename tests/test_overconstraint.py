@@ -25,6 +25,7 @@ def car(length, width, left, right, radius=1.0):
     return jv.wheels(places, steering=steering, radius=radius, names=NAMES)
 
 
+@pytest.mark.long
 def test_steering_that_is_not_ackermann_has_its_published_answers():
     p, reference, digits, _ = problem("ackermann_nonideal")
     for case in reference["cases"]:
@@ -148,6 +149,7 @@ def test_skid_steering_has_its_effective_track():
         assert int(jv.vehicle_twist(rollers, speed=1.0, slip=slip)[1].status) == jd.Status.SINGULAR
 
 
+@pytest.mark.long
 def test_mecanum_wheels_map_both_ways():
     p, reference, digits, _ = problem("mecanum_kinematics")
     system, q = jm.kinematic_mechanism(jv.mecanum(2 * p["l"], 2 * p["w"], p["r"]))
@@ -168,6 +170,7 @@ def test_mecanum_wheels_map_both_ways():
     assert int(jd.kinematic_status(system, state, jnp.asarray([7.0, 3.0, -2.0, 5.0]), solver=solver)) == jd.Status.CONFLICTING_ROWS
 
 
+@pytest.mark.long
 def test_omni_wheels_drive_in_any_direction():
     system, q = jm.kinematic_mechanism(jv.omni(3, 0.2, 0.05))
     wheels = jv.wheels_of(system, q)
@@ -188,6 +191,7 @@ def test_a_differential_drive_of_the_specification():
     np.testing.assert_allclose(jv.wheel_rates(wheels, twist), [4.0, 6.0], rtol=0, atol=1e-14)
 
 
+@pytest.mark.long
 def test_integration_is_exact_at_any_step_and_differentiable_at_no_turn():
     pose, twist = jnp.asarray([0.3, -0.1, 0.7]), jnp.asarray([0.5, 0.2, 1.3])
     once = jv.integrate_twist(pose, twist, 2.0)
@@ -290,6 +294,7 @@ def test_answers_are_differentiable_from_straight_driving_to_right_angles(answer
     np.testing.assert_allclose(jax.grad(steered)(0.0), 0.4, rtol=1e-13)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("left", "speed", "held"), [(0.0, 3.0, True), (0.5 * np.pi, 0.0, False)])
 def test_second_derivatives_of_the_least_residual_reach_places_angles_and_weights(left, speed, held):
     start = jnp.concatenate([car(2.5, 1.5, 0.0, 0.0).place.ravel(), jnp.asarray([left, 0.1, 0.0, 0.0, 1.0, 0.8, 1.2, 0.9, 0.6, speed])])

@@ -288,6 +288,7 @@ _WITH_ONE_MORE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name if not k else pytest.param(name, marks=pytest.mark.long) for k, name in enumerate(_WITH_ONE_MORE)])
 def test_the_default_solver_takes_rows_that_repeat_others(name):
     """A joint or a relation that changes nothing: the accelerations are those without it."""

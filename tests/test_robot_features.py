@@ -10,6 +10,7 @@ DOCUMENT = pathlib.Path(__file__).parents[1] / "docs" / "robots.md"
 CASES = [(name, kind, cell) for name, cells in FEATURES.items() for kind, cell in zip(FORMATS, cells, strict=True) if cell is not None]
 
 
+@pytest.mark.long
 @all_cases(("name", "kind", "cell"), CASES, ids=[f"{name} {kind.ending[1:]}" for name, kind, _ in CASES])
 def test_what_becomes_of_a_feature(name, kind, cell, tmp_path):
     if kind is Mjcf:

@@ -212,6 +212,7 @@ def tree(tmp_path_factory):
     return robot, mechanism, q, theirs
 
 
+@pytest.mark.long
 def test_a_tree_accelerates_as_in_mujoco(tree):
     robot, mechanism, _, theirs = tree
     data, dice = mujoco.MjData(theirs), np.random.default_rng(0)

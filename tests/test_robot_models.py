@@ -34,6 +34,7 @@ def test_all_models_are_here():
     assert {path.name for path in MODELS.iterdir()} == set(EXPECTED)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", quick(EXPECTED, "biped_leg.xml"))
 def test_mobility_and_independent_rows(name):
     if name.endswith(".xml"):
@@ -116,6 +117,7 @@ def test_a_joint_of_the_file_may_close_a_loop():
     assert jacobian.shape[1] - np.linalg.matrix_rank(jacobian) == 3
 
 
+@pytest.mark.long
 def test_hinges_in_a_loop_are_reduced_where_nothing_acts_along_them():
     hinges = [js.Revolute("pin_left", "lower_left", "finger_left", axis=(0, 1, 0), at=(0.075, 0.0, 0.06)), PINS[1]]
     robot = robots.load(MODELS / "four_bar_gripper.urdf", loops=hinges)
@@ -209,6 +211,7 @@ def test_pinocchio_orders_joints_by_name_and_mujoco_as_in_the_file(tmp_path):
         robots.to_mujoco(robot.report, absolute, state)
 
 
+@pytest.mark.long
 def test_bodies_without_mass_need_joint_coordinates():
     bodies = [js.Body("cross", 0.0, (0.0, 0.0, 0.0)), js.Body("hand", 1.0, (0.1, 0.2, 0.3), place=(0.3, 0.2, 0.1))]
     joints = [
@@ -233,6 +236,7 @@ def test_bodies_without_mass_need_joint_coordinates():
         jm.mechanism(jm.Description(space=jm.SPACE, bodies=bodies, joints=joints, loops=("ring",)), jm.Joints())
 
 
+@pytest.mark.long
 def test_quantities_by_name():
     """Velocities are the rates of places, accelerations those of velocities, momentum that of the parts; by differences."""
     robot = robots.load(MODELS / "press.sdf")

@@ -188,6 +188,7 @@ def _derivatives(phi, omega):
     }
 
 
+@pytest.mark.long
 def test_derivative_of_the_exponential():
     phi, omega = PHI[:-1], jnp.asarray(RNG.normal(size=(len(PHI) - 1, 3)))
     found = {name: np.asarray(value) for name, value in _derivatives(phi, omega).items()}

@@ -133,6 +133,7 @@ def promised(name, case, order):
 
 @few_solvers
 class TestLines:
+    @pytest.mark.long
     @all_cases("name_of_case", CASES)
     def test_values_and_derivatives(self, name, name_of_case):
         case = CASES[name_of_case]

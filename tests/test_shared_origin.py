@@ -19,6 +19,7 @@ def swinging():
     return double_pendulum_state(double_pendulum().length, jnp.array([0.7, -0.4]), jnp.array([1.5, -2.0]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("method", "order", "steps"), [(jd.SemiImplicitEuler(), 1, 50), (jd.RungeKutta.rk4(), 4, 20)], ids=("euler", "rk4")
 )
@@ -36,6 +37,7 @@ def test_the_order_is_that_of_the_method(method, order, steps):
     assert abs(np.log2(errors[0] / errors[1]) - order) <= 0.2
 
 
+@pytest.mark.long
 def test_loops_stay_closed_and_the_energy_is_that_of_the_step_at_the_estimate():
     system, start = CrankRocker().build()
     energies = []
@@ -51,6 +53,7 @@ def test_loops_stay_closed_and_the_energy_is_that_of_the_step_at_the_estimate():
     np.testing.assert_allclose(energies[0], energies[1], rtol=0, atol=max(drift, 1e-12))
 
 
+@pytest.mark.long
 def test_derivatives_are_those_of_what_is_computed():
     integrator = jd.Projected(jd.SemiImplicitEuler(), jd.Projection(jd.PositionProjection(origin=jd.Origin.SHARED, iterations=4)))
 
@@ -66,6 +69,7 @@ def test_derivatives_are_those_of_what_is_computed():
     np.testing.assert_allclose(gradient, exact, rtol=0, atol=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::jaxdae.StateWarning")
 def test_a_step_goes_on_from_corrected_positions_with_dynamics_at_the_estimate():
     system, method, h = double_pendulum(), jd.SemiImplicitEuler(), 1e-2

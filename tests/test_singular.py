@@ -123,6 +123,7 @@ def test_a_step_of_the_double_four_bar_ends_in_line(double_four_bar, solver, bef
     check(double_four_bar, SOLVERS[solver], start, redundant_problems.double_four_bar_at, DT, 4000)
 
 
+@pytest.mark.long
 @solvers
 @shifts
 def test_slider_crank(slider_crank, solver, shift):

@@ -163,6 +163,7 @@ def coordinates_of(key, q):
     return np.array(joint.coordinate(a, b, 0.0), float)
 
 
+@pytest.mark.long
 @among(KINDS)
 def test_derived_terms_of_joints_are_differences(key, all_keys):
     rows = rows_of(key, keys=all_keys)
@@ -239,6 +240,7 @@ def test_wheels_turn_at_their_ratio(key):
     np.testing.assert_allclose(np.asarray(compiled()[0](jnp.zeros(()), q, faster)[1])[rows], 0.1, rtol=1e-12)
 
 
+@pytest.mark.long
 def test_tangent_steps_have_the_rate_of_their_difference():
     joints = [
         js.Revolute("hinge", "ground", "left", axis=(0.0, 0.6, 0.8), at=(0.1, 0.2, 0.3)),
@@ -308,6 +310,7 @@ def motion_of(at):
     return poses[:, :3], turns, v[:, :3], turns.apply(v[:, 3:])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "keys",
     [("linear_spring",), pytest.param([key for key in CONSERVATIVE if key != "linear_spring"], marks=pytest.mark.long)],

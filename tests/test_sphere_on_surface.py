@@ -48,6 +48,7 @@ def start(q):
     return jd.State(jnp.asarray(0.0), q, v)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "coordinates", [pytest.param(jm.Absolute(), id="absolute", marks=pytest.mark.long), pytest.param(jm.Joints(), id="joints")]
 )
@@ -79,6 +80,7 @@ def test_a_ball_climbs_in_an_upright_pipe():
     np.testing.assert_allclose(at[:, :2], RHO * np.stack([np.cos(SPEED * t), np.sin(SPEED * t)], axis=1), rtol=0, atol=5e-8)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::jaxdae.StateWarning")
 def test_on_a_plane_it_is_a_rolling_sphere():
     at, slope = (0.1, -0.2, 0.3), np.array([0.3, -0.2, 1.0])

@@ -123,6 +123,7 @@ def test_polynomials():
 QUICK = ("forward_dynamics", "inverse_dynamics", "link_frame", "link_velocity", "center_of_mass")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("quick", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_functions_of_one_state_report_violations(gears, moved, quick):
     (robot, _, _), (mechanism, state) = gears, moved

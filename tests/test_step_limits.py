@@ -44,6 +44,7 @@ def test_friction_that_holds_is_correct_or_unstable(method):
     np.testing.assert_allclose(end.state.q[-1, 0], correct[20.0], rtol=0, atol=2e-6)
 
 
+@pytest.mark.long
 def test_friction_is_found_where_a_joint_comes_to_rest():
     mechanism, state = arm(friction=20.0)
     state = jd.State(0.0, jnp.tile(state.q, (3, 1)), jnp.array([[0.0], [5.0], [-3.0]]))
@@ -61,6 +62,7 @@ def test_resolved_motions_are_not_called_unstable(save_every):
     assert not np.any(moved.info.status)
 
 
+@pytest.mark.long
 def test_feedback_beyond_the_limit_is_unstable_from_the_start():
     mechanism, state = arm(jm.Absolute())
 
@@ -114,6 +116,7 @@ def drive(mechanism, kp, kd, **others):
     return (jc.PID if others else jc.PD)(**gains, **others)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["rk4", pytest.param("euler", marks=pytest.mark.long), pytest.param("radau", marks=pytest.mark.long)])
 def test_held_feedback_is_stable_up_to_its_closed_form_limit(method):
     # Of x'' = -kp x - kd x' held over T: kd T + (s - 1/2) kp T^2 < 2 and (1 - s) kp T^2 < kd T, s = 1/2 or, for Euler's method, 1.
@@ -136,6 +139,7 @@ def test_held_feedback_is_stable_up_to_its_closed_form_limit(method):
             assert final(p / period**2, c / period) == (jd.Status.UNSTABLE if unstable else jd.Status.OK), (every, p, c)
 
 
+@pytest.mark.long
 def test_all_sampled_laws_are_examined():
     mechanism, state = slider()
     table = jc.HeldInputs(1e-3 * jnp.arange(500.0), jnp.where(jnp.arange(500)[:, None] % 2 == 0, 50.0, -50.0))
@@ -150,6 +154,7 @@ def test_all_sampled_laws_are_examined():
         assert [found[0], found[-1]] == expected
 
 
+@pytest.mark.long
 def test_a_sampled_law_does_not_hide_steep_forces():
     friction = [jm.Revolute("hinge", "ground", "arm", at=(0.0, 0.0), friction=20.0)]
     body, motor = jm.Body("arm", 1.0, 0.011, pose=(0.3, 0.0, 0.0)), jm.Motor("drive", "hinge", input=0)
@@ -158,6 +163,7 @@ def test_a_sampled_law_does_not_hide_steep_forces():
     assert jd.rollout(mechanism, law, jd.State(0.0, q, 0.0 * q), dt=1e-3, steps=5).info.status[-1] == jd.Status.UNSTABLE
 
 
+@pytest.mark.long
 def test_stable_step_of_held_feedback_matches_its_closed_form():
     mechanism, state = slider()
     law = drive(mechanism, 100.0, 5000.0, ki=10.0)

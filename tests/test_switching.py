@@ -245,6 +245,7 @@ def test_a_string_that_is_too_long_from_the_start_is_not_pulled_in(law, events):
     np.testing.assert_array_equal(found.info.status, jd.Status.INCONSISTENT_START)
 
 
+@pytest.mark.long
 def test_a_block_that_rocks_over():
     """Housner's block: the impact on a corner frees the other one and leaves 1 - (3/2) sin^2(alpha) of the rate, tan(alpha) = a / b.
 

@@ -34,6 +34,7 @@ def vector(x):
     return Vector(*(jnp.asarray(entry) for entry in x))
 
 
+@pytest.mark.long
 @all_cases("name", TERRAINS)
 def test_derivatives_are_those_of_the_heights(name):
     terrain, (x, y) = TERRAINS[name]
@@ -66,6 +67,7 @@ def test_heights_of_a_subclass_of_hills_have_their_own_derivatives():
     )
 
 
+@pytest.mark.long
 def test_a_map_goes_through_its_heights_and_through_planes():
     at = np.array([[MAP.height(-1.0 + 0.5 * i, 2.0 + 0.5 * j) for j in range(6)] for i in range(7)])
     np.testing.assert_allclose(at, HEIGHTS, rtol=0, atol=10 * EPS)
@@ -81,6 +83,7 @@ def test_a_map_goes_through_its_heights_and_through_planes():
         jv.HeightMap.through(jnp.asarray(HEIGHTS).at[2, 3].set(jnp.nan), 0.5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("along", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_a_map_has_no_jumps_in_second_derivatives_at_its_knots(along):
     for knot in (0.0, 0.5, 1.0):

@@ -48,6 +48,7 @@ def test_magic_formula_and_brush_have_their_published_values():
         np.testing.assert_allclose(got, [case["Fx"], case["Fy"]], rtol=1e-13)
 
 
+@pytest.mark.long
 def test_viscous_wheels_steer_a_robot_as_published():
     p, reference, digits, _ = problem("skid_steer_viscous")
     wheels = [(sx * 0.5 * p["l"] - p["x0"], sy * 0.5 * p["W"], p["u"][0 if sy > 0 else 1]) for sx in (1, -1) for sy in (1, -1)]
@@ -85,6 +86,7 @@ TIRES = {
 }
 
 
+@pytest.mark.long
 @all_cases("kind", TIRES)
 def test_signs_of_slip_friction_and_rest(kind):
     mechanism, q = straight(kind, **TIRES[kind])
@@ -249,6 +251,7 @@ def single_track():
     return p, reference, digits, values, car
 
 
+@pytest.mark.long
 def test_single_track_models_have_their_published_paths():
     p, reference, digits, values, car = single_track()
     models = {

@@ -107,6 +107,7 @@ class TestOneWorld:
         split = jd.rollout(swing(), EULER, start(), controls, dt=DT, save_every=save_every, segment=segment)
         assert_close(split.state, jax.tree.map(lambda x: x[save_every - 1 :: save_every], whole.state))
 
+    @pytest.mark.long
     @pytest.mark.parametrize(("save_every", "segment"), [pytest.param(1, 3, marks=pytest.mark.long), (6, 2)])
     def test_gradient_with_segments(self, save_every, segment):
         def last(mass, rate):
@@ -217,6 +218,7 @@ class TestManyWorlds:
         singles = [jd.rollout(swing(), EULER, at, controls[0 if shared else k], dt=DT, save_every=2) for k, at in enumerate(self.states)]
         self.check(batch, singles)
 
+    @pytest.mark.long
     def test_a_shared_plain_function(self):
         states = stack(self.states)
         batch = jd.batch_rollout(swing(), EULER, states, lambda t, at: -0.7 * at.v * jnp.cos(t), dt=DT, steps=5)
@@ -426,6 +428,7 @@ class TestFailedWorlds:
         with pytest.raises(jd.SimulationError, match="NONFINITE at entry 0 of world 3; 2 of 4 worlds failed: the step produced NaN"):
             jd.raise_if_failed(self.run())
 
+    @pytest.mark.long
     def test_gradients_stay_finite_and_those_of_the_good_worlds_right(self):
         def total(mass, worlds, states, controls):
             system = jd.set_leaf(swing(), "mass", mass)
@@ -468,6 +471,7 @@ def counted_compilations():
 
 
 class TestRecompilation:
+    @pytest.mark.long
     def test_no_leaf_compiles_anew(self):
         def run(mass=1.0, gain=2.0, tolerance=1e-5, angle=0.3, control=0.0, dt=0.01, steps=4):
             method = jd.SemiImplicitEuler(stabilization=jd.Baumgarte(gain, gain))
@@ -522,6 +526,7 @@ print("the same")
 """
 
 
+@pytest.mark.long
 def test_two_devices():
     done = two_devices.run(DEVICES)
     assert done.stdout.strip() == "the same", done.stderr

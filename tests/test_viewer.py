@@ -116,6 +116,7 @@ def test_a_planar_scene(four_bar):
     assert {part.name for part in changed.parts} == {"wagon", "plate", "plate/joints", "ground"}
 
 
+@pytest.mark.long
 def test_what_joints_and_forces_do(four_bar):
     mechanism, _, states = four_bar
     one = jax.tree.map(lambda x: x[0] if x.ndim > 1 else x, states)

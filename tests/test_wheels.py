@@ -138,6 +138,7 @@ def started(mechanism, q, speed, turning):
     return jnp.asarray(v)
 
 
+@pytest.mark.long
 def test_the_car_of_the_notes_with_fixed_steering():
     mechanism, q = notes_car(jm.Polynomial((0.0,)), 0.3)
     v = started(mechanism, q, 3.0, 0.0)
@@ -206,6 +207,7 @@ def test_wheels_slip_as_they_are_told():
     np.testing.assert_allclose(twist, [0.47, 0.0, 0.28], rtol=0, atol=1e-15)
 
 
+@pytest.mark.long
 def test_slip_is_a_function_of_time_or_an_input():
     """A wheel that slides by alpha(t) = 0.1 sin(2 t), and slips of a robot as inputs, against the numbers at an instant."""
     wave = jm.Sinusoid(amplitude=0.1, frequency=1.0 / np.pi)

@@ -39,6 +39,7 @@ def branched(*loops, count=17):
     return jm.mechanism(jm.Description(space=jm.SPACE, bodies=bodies, joints=[*joints, *loops]), jm.Joints())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("owned", "count"),
     [
@@ -68,6 +69,7 @@ def test_worlds_may_have_lengths_of_their_own_and_share_directions(owned, count)
 PIN = js.Ball("pin", "link 15", "link 16", (0.2, 0.1, 3.1))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("loops", [pytest.param((), id="tree", marks=pytest.mark.long), pytest.param((PIN,), id="loop")])
 def test_worlds_of_a_larger_tree_are_as_each_alone(loops):
     mechanism, q = branched(*loops)

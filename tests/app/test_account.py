@@ -41,6 +41,7 @@ def simulated(joints, forces=(), gravity=(0.0, 0.0), **more):
     return config, summary, {name: np.concatenate([x[name] for x in blocks], axis=1) for name in blocks[0]}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("names", ["jump", pytest.param("friction driven", marks=pytest.mark.long)])
 def test_a_motor_does_work_and_the_account_does_not_depend_on_save_every(names):
     """An input with a jump, in closed form; damping with friction; and a prescribed motion: order four, as RK4 has it."""
@@ -113,6 +114,7 @@ def test_violations_are_judged_by_tolerance_and_size():
         assert verdicts.constraints(config, summary)["verdict"] == expected, (violation, velocity)
 
 
+@pytest.mark.long
 def test_a_run_says_its_verdicts_and_that_its_config_belongs_to_a_script(tmp_path):
     text = """
 name: rod

@@ -24,6 +24,7 @@ def frames_of(path):
         return pictures, image.info["duration"]
 
 
+@pytest.mark.long
 def test_pictures_move_and_play_in_real_time(tmp_path):
     path = write_animation(tmp_path / "a.gif", TIMES, {"bar": BAR}, traces={"tip": BAR[:, 1]}, points={"goal": [[1.0, 0.0]]}, frames=21)
     assert [file.name for file in tmp_path.iterdir()] == ["a.gif"]

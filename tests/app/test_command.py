@@ -137,6 +137,7 @@ def test_a_pipe_gets_plain_lines(run):
     assert "run folder: runs" in done.stdout
 
 
+@pytest.mark.long
 def test_plot_redraws_a_run(run, command):
     folder, _ = run
     picture = folder / "plots" / "energy.png"
@@ -146,6 +147,7 @@ def test_plot_redraws_a_run(run, command):
     assert "drawn into" in out
 
 
+@pytest.mark.long
 def test_the_resolved_config_runs_again(run, command):
     code, out, err = command("check", run[0] / "config.yaml")
     assert (code, err) == (0, "")
@@ -182,6 +184,7 @@ def test_folders_made_in_the_same_second_get_numbers(tmp_path):
     assert names == ["a-20260102T030405Z", "a-20260102T030405Z-2", "a-20260102T030405Z-3"]
 
 
+@pytest.mark.long
 def test_a_failed_simulation_ends_with_1_and_keeps_what_there_is(config, tmp_path, command):
     out = tmp_path / "out"
     feedback = "stabilization={type: baumgarte, alpha: 1, beta: 1000}"
@@ -252,6 +255,7 @@ def test_velocities_that_the_joints_do_not_allow(config, command):
     assert "start.velocities" in err
 
 
+@pytest.mark.long
 def test_redundant_joints_are_named(config, tmp_path, command):
     second = "mechanism.joints=[{type: revolute, name: hinge, a: ground, b: rod, at: [0, 0]},"
     second += " {type: revolute, name: twin, a: ground, b: rod, at: [0, 0]}]"
@@ -260,6 +264,7 @@ def test_redundant_joints_are_named(config, tmp_path, command):
     assert "twin.x, twin.y" in out
 
 
+@pytest.mark.long
 def test_a_run_of_what_cannot_move_says_so(config, tmp_path, command):
     held = "mechanism.joints=[{type: weld, name: hold, a: ground, b: rod, at: [0, 0]}]"
     code, _, err = command("run", config, "--out", tmp_path, "--set", held, "--set", "batch={size: 1}", "--set", "duration=0.02")

@@ -62,6 +62,7 @@ def test_a_small_run(experiment, monkeypatch, tmp_path, capsys):
     assert str(folder) in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_mistakes_in_the_settings_are_named(experiment, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(ROOT)
     for change, message in (

@@ -109,6 +109,7 @@ class _Compiler:
         return None
 
 
+@pytest.mark.long
 def test_ctrl_c_while_compiling(config, closed, tmp_path, monkeypatch):
     monkeypatch.setattr(simulate, "jax", _Compiler(simulate.jax))
     code, _, err = command("run", config, "--out", tmp_path / "out")

@@ -57,6 +57,7 @@ def written(folder, **others):
     return file
 
 
+@pytest.mark.long
 def test_inputs_over_time_are_replayed(tmp_path):
     inputs = np.linspace(-2.0, 2.0, 10) ** 3
     (tmp_path / "u.csv").write_text("t,motor\n" + "".join(f"{0.01 * k!r},{u!r}\n" for k, u in enumerate(inputs.tolist())))

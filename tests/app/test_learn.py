@@ -155,6 +155,7 @@ def test_a_target_out_of_reach(config, tmp_path, command):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["arm.yaml"]
 
 
+@pytest.mark.long
 def test_what_cannot_be_run_or_continued(config, tmp_path, command):
     for arguments, message in (
         (("tune",), "got neither, expected a CONFIG"),

@@ -41,6 +41,7 @@ def closed_form(one, angle):
     return b + one.point[0] * arm + one.point[1] * across(arm)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("side", [1.0, pytest.param(-1.0, marks=pytest.mark.long)])
 def test_assembly_and_its_derivative_are_those_of_the_closed_form(experiment, side):
     one, angles = linkage(experiment, side), jnp.linspace(0.0, 6.0, 7)
@@ -99,6 +100,7 @@ def test_a_run(experiment, monkeypatch, tmp_path, capsys):
     assert str(folder) in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_mistakes_in_the_settings_are_named(experiment, monkeypatch, tmp_path, capsys):
     for change, message in (
         ("experiment.ground=[1.2, 0.8]", "experiment.ground: Value error, must be two positive lengths, the smaller one first"),

@@ -92,6 +92,7 @@ def test_the_store_says_what_it_holds(whole):
     assert all(line["of"] == 90 and line["worlds"] == [0, 100] and line["failed"] == 0 for line in lines)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [pytest.param(2, marks=pytest.mark.long), 3])
 def test_jobs_that_share_a_run(place, whole, tmp_path, monkeypatch, count):
     for index in reversed(range(count)):
@@ -301,6 +302,7 @@ def test_what_outlives_a_loss_of_power(place, tmp_path, monkeypatch):
     assert not {path for path in (folder, store, *store.rglob("*")) if path.stat().st_ino not in forced}
 
 
+@pytest.mark.long
 def test_worlds_that_another_process_completes_while_a_job_waits(place, whole, tmp_path, monkeypatch):
     """They are left as they are, and so is a run that is put together meanwhile; worlds on which another process works are refused."""
     job = ["run", place / "swing.yaml", "--out", tmp_path, "--chunks", 2, "--chunk"]
@@ -416,6 +418,7 @@ def test_a_run_that_another_number_of_jobs_ends(place, whole, tmp_path, monkeypa
     assert_equal(only(tmp_path), whole)
 
 
+@pytest.mark.long
 def test_what_is_not_continued(place, whole, tmp_path, monkeypatch):
     code, _, err = command("run", "--resume", whole)
     assert code == 2

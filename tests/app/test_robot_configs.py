@@ -26,6 +26,7 @@ def written_out(mechanism, *overrides):
     return Config.model_validate(Document(str(ROOT / "configs" / "test.yaml"), text, overrides).data)
 
 
+@pytest.mark.long
 def test_a_config_has_the_robot_of_its_file():
     config = written_out("", "bodies.arm.mass=2.5")
     ours, q, _, _ = build.construct(config.model_dump())
@@ -112,6 +113,7 @@ def test_mistakes_in_what_is_added_stay_where_they_are():
         written_out(wrong)
 
 
+@pytest.mark.long
 def test_loops_of_a_config():
     config = Config.model_validate(read(str(ROOT / "configs" / "four_bar_gripper.yaml")).data)
     assert config.mechanism.cut == ["pin_left", "pin_right"]
@@ -155,6 +157,7 @@ def test_check_of_a_robot_file():
         assert line in result.output.splitlines(), line
 
 
+@pytest.mark.long
 def test_a_robot_file_is_a_config_of_its_own(tmp_path):
     config, worlds = load(str(MODELS / "gripper_arm.urdf"), ("duration=0.5", "bodies.arm.mass=2.5"))
     told = written_out("", "name=gripper_arm", "duration=0.5", "dt=0.001", "bodies.arm.mass=2.5")

@@ -44,6 +44,7 @@ def loaded(tmp_path):
 SETTINGS = ("null_space_qr", "null_space_normal")
 
 
+@pytest.mark.long
 @all_cases("name", [name for name in SOLVERS if name not in SETTINGS])
 def test_names(loaded, name):
     config, solver = loaded(CRANK, f"solver={name}")
@@ -51,6 +52,7 @@ def test_names(loaded, name):
     assert config.solver.type == name
 
 
+@pytest.mark.long
 def test_options(loaded):
     _, solver = loaded(CRANK, "solver={type: null_space, decomposition: svd, tolerance: 1e-7}")
     assert float(solver.decomposition.tolerance) == 1e-7

@@ -382,6 +382,7 @@ optimize:
 """
 
 
+@pytest.mark.long
 def test_numbers_by_coordinate_and_starts_by_joint():
     config = Config.model_validate(yaml.safe_load(SHAFT))
     built = build.worlds(config)
@@ -461,6 +462,7 @@ def test_a_tree_in_which_nothing_resists_is_told_with_its_joint(tmp_path):
     assert "cross" in outline(Config.model_validate(data).mechanism).lines
 
 
+@pytest.mark.long
 def test_names_of_coordinates_are_those_of_the_mechanism():
     for data in (FREE, HINGED, yaml.safe_load(EVERYTHING)):
         for form in ("absolute", "joints"):

@@ -33,6 +33,7 @@ def experiment():
 ours = experiment()
 
 
+@pytest.mark.long
 def test_the_config_is_sound():
     config, worlds = load(str(ROOT / "configs" / "switching.yaml"), ("batch.size=3",))
     settings = ours.Settings.model_validate(config.experiment)

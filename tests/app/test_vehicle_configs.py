@@ -61,6 +61,7 @@ def assert_same(ours, theirs):
         np.testing.assert_allclose(mine, given, rtol=0, atol=1e-15)
 
 
+@pytest.mark.long
 def test_a_vehicle_is_what_its_constructor_returns():
     numbers = {key: value for key, value in DRIVE.items() if key != "type"}
     ours = built({"vehicle": DRIVE | {"pose": [1, 2, 0.3], "center": [0.1, 0]}}, "vehicle.mass=25")

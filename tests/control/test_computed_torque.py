@@ -168,6 +168,7 @@ def test_computed_torque_of_an_open_arm_is_the_classical_law(open_arm, joints):
     np.testing.assert_allclose(MOTOR_MAP @ evaluate(law, state), expected, rtol=1e-10)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["five_bar", pytest.param("open", marks=pytest.mark.long)])
 def test_errors_decay_as_told(name):
     """e'' + kd e' + kp e = 0 along the motion: a tip of a five-bar, and two angles of an arm; RK4 itself errs by about 1e-10 here."""
@@ -258,6 +259,7 @@ def test_null_space_torques_leave_the_task_alone(closed_arm):
     np.testing.assert_allclose(task.inertia @ motion.jacobian @ inverse @ motion.jacobian.T, np.eye(2), rtol=0, atol=1e-10)
 
 
+@pytest.mark.long
 def test_the_law_follows_its_task_whatever_the_posture_wants(closed_arm):
     mechanism, state = closed_arm
     hand = tip(mechanism, "hand", np.hypot(0.3, 0.3))

@@ -123,6 +123,7 @@ def test_the_gain_does_not_see_what_the_constraints_forbid(upright):
     np.testing.assert_allclose(law.gain.reshape(2, 6) @ jacobian.T, 0.0, rtol=0, atol=1e-12)
 
 
+@pytest.mark.long
 def test_the_upright_cart_pole_is_stabilized(upright):
     """From 0.4 rad off the vertical and 0.3 m off the place, at a speed: all of it within nonlinear reach."""
     mechanism, _, law = upright
@@ -187,6 +188,7 @@ def test_messages_about_equilibria(upright):
         jc.linear_quadratic_regulator(mechanism, start, position_weight=0.0, velocity_weight=0.5, input_weight=0.1)
 
 
+@pytest.mark.long
 def test_a_motion_that_no_input_reaches_is_named():
     # Two particles side by side, of which the input pushes the first one, to the right alone.
     bodies = [jm.Body(name, mass=1.0, inertia=1.0, pose=(0.0, y, 0.0)) for name, y in (("pushed", 0.0), ("left", 1.0))]

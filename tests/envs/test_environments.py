@@ -27,6 +27,7 @@ def reach():
     return task, params, jax.jit(jax.vmap(environment.reset))(keys, params), jax.jit(jax.vmap(environment.step))
 
 
+@pytest.mark.long
 def test_episodes_begin_anew_and_nothing_compiles_twice(reach):
     task, params, (state, observation), step = reach
     assert not [x for x in jax.tree.leaves((state, observation)) if x.weak_type]

@@ -66,6 +66,7 @@ def limited():
     return oc.ilqr(LIMITED, ZERO, tolerance=1e-10)
 
 
+@pytest.mark.long
 def test_inputs_are_those_of_scipy_within_limits(limited):
     by = oc.as_scipy(LIMITED, ZERO)
     found = scipy.optimize.minimize(**by.arguments, method="L-BFGS-B", options={"ftol": 0.0, "gtol": 1e-9, "maxiter": 500})
