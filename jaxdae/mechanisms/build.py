@@ -229,11 +229,13 @@ def built(caller: str, description: Description, coordinates: Any, *, moved: boo
     joint_groups = {key: dataclasses.replace(group, **dict.fromkeys(group.tree_fields)) for key, group in joint_groups.items()}
     if moved and coordinates.massless and not (rows or relations or related):
 
-        def located() -> tuple[Any, Any]:
+        def located() -> tuple[Any, Any, Any, Any]:
+            numbers_of_bodies = _masses(bodies), _stacked_moments(bodies)
             if concrete(q) is not None:
-                return form.of_joints(carrying_groups), q
+                return form.of_joints(carrying_groups), q, *numbers_of_bodies
             start = _frames(space, bodies)
-            return form.of_joints(_groups(joint.placed(start, numbers) for joint in carrying)), chosen(frames=start)[1]
+            tree = form.of_joints(_groups(joint.placed(start, numbers) for joint in carrying))
+            return tree, chosen(frames=start)[1], *numbers_of_bodies
 
         check_resistance(caller, bodies, carrying, located)
 
@@ -249,7 +251,7 @@ def built(caller: str, description: Description, coordinates: Any, *, moved: boo
         n_inputs=max(read, default=-1) + 1,
         space=space,
         form=form,
-        mass=jnp.stack([real(body.mass) for body in bodies]),
+        mass=_masses(bodies),
         inertia=_stacked_moments(bodies),
         gravity=vector(gravity),
         joints=joint_groups,
@@ -278,6 +280,11 @@ def _turns(forces: Sequence[Any], groups: Mapping[str, Any], own: Callable[[str,
     places = {force.name: own(*force.measured_joint) for force in forces if force.measured_joint}
     each = ((key, tuple(place[0] if (place := places.get(name)) else -1 for name in group.names)) for key, group in groups.items())
     return tuple((key, places) for key, places in each if any(place >= 0 for place in places))
+
+
+def _masses(bodies: Sequence[Body | Rotor | SpatialBody]) -> Any:
+    """Return the masses of all bodies (n,)."""
+    return jnp.stack([real(body.mass) for body in bodies])
 
 
 def _stacked_moments(bodies: Sequence[Body | Rotor | SpatialBody]) -> Any:

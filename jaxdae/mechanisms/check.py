@@ -8,21 +8,24 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxdae.mechanisms.bodies import Body, DescriptionWarning, Rotor, SpatialBody
-from jaxdae.mechanisms.coordinates.resistance import lack, unresisted
 from jaxdae.mechanisms.describe import Joint, known_names
 from jaxdae.mechanisms.kinds import GROUND, Known
 from jaxdae.mechanisms.space import Plane, Space
 from jaxdae.mechanisms.values import are_names, concrete, has_length, hint, is_vector, shown
+from jaxdae.small_matrix import rounding
 from jaxdae.spelling import brief, join_first
 
 BODIES: dict[str, tuple[Any, ...]] = {"plane": (Body, Rotor), "space": (SpatialBody,)}
 _WHERE = {"plane": "the plane", "space": "space"}
 
-
 _SHOWN = 20
+
+_SMALLEST_PIVOT = 1e-13
+"""The smallest pivot of a mass matrix with unit diagonal in double precision; below it, M is singular."""
 
 Mistake = tuple[str, str, str]
 """The kind of element, its name, and the message."""
@@ -131,7 +134,7 @@ def check_description(
         warnings.warn(f"{caller}: " + _first(doubts), DescriptionWarning, stacklevel=4)
 
 
-def check_resistance(caller: str, bodies: Sequence[Any], carrying: Sequence[Any], made: Callable[[], tuple[Any, Any]]) -> None:
+def check_resistance(caller: str, bodies: Sequence[Any], carrying: Sequence[Any], made: Callable[[], tuple[Any, Any, Any, Any]]) -> None:
     """Raise an error if joints of a tree without rows move no inertia, so that the mass matrix is singular.
 
     With rows, a singular mass matrix is allowed: the rows determine the motion of massless bodies.
@@ -140,7 +143,7 @@ def check_resistance(caller: str, bodies: Sequence[Any], carrying: Sequence[Any]
         caller: name of the calling function, for messages.
         bodies: valid bodies.
         carrying: the joints of the tree.
-        made: () -> the coordinates of the tree, and q at the start.
+        made: () -> the coordinates of the tree, q at the start, and masses and inertias of all bodies.
 
     Raises:
         DescriptionError: for joints that move no inertia in any configuration.
@@ -148,15 +151,20 @@ def check_resistance(caller: str, bodies: Sequence[Any], carrying: Sequence[Any]
     Warns:
         DescriptionWarning: for joints that move no inertia at the start.
     """
-    numbers = [body.mass for body in bodies if not body.turns_only], [body.inertia for body in bodies]
-    if not lack(*numbers):
-        return
+    if not any(map(_lacks_inertia, bodies)):
+        return  # M is positive definite.
     # Known numbers stay concrete inside a function that is being compiled.
     with jax.ensure_compile_time_eval():
-        found = unresisted(*made(), [body.mass for body in bodies], numbers[1])
-    if found is None:
+        form, q, mass, inertia = made()
+        # The second configuration has offsets without simple ratios.
+        elsewhere = form.retract(q, jnp.sin(1.0 + 2.3 * jnp.arange(len(form.velocity_names), dtype=q.dtype)))
+        matrices = [form.mass_operator(at, mass, inertia).as_dense() for at in (q, elsewhere)]
+    if concrete(matrices) is None:
         return
-    always, at_start = found
+    shape = form.structure
+    names = [shape.joint_names[shape.joints[link]] for link in shape.column_links]
+    found, again = ({names[k] for k in velocities_without_inertia(np.asarray(matrix))} for matrix in matrices)
+    always, at_start = ([name for name in dict.fromkeys(names) if name in some] for some in (found & again, found - again))
     joints = {joint.name for joint in carrying}
     if always:
         raise DescriptionError(caller, [_unresisted(name, name in joints) for name in always])
@@ -164,6 +172,36 @@ def check_resistance(caller: str, bodies: Sequence[Any], carrying: Sequence[Any]
         listed = join_first(map(brief, at_start))
         text = f"{caller}: nothing resists at the start in the joints {listed}: the mass matrix is singular there; start elsewhere"
         warnings.warn(text, DescriptionWarning, stacklevel=4)
+
+
+def velocities_without_inertia(matrix: np.ndarray) -> list[int]:
+    """Return the velocities whose pivot in the mass matrix of a tree is not positive.
+
+    The elimination starts at the leaves, which are the last velocities. The pivot of a velocity is the
+    inertia that it moves while all velocities beyond it are free: D_j = S_j . I^A S_j + armature_j, with the
+    articulated inertia I^A. It counts as zero if it does not exceed the rounding error of M_jj.
+
+    Args:
+        matrix: the mass matrix (nv, nv), with parents before children.
+    """
+    limit = max(_SMALLEST_PIVOT, rounding(len(matrix), matrix.dtype))
+    diagonal, rest = np.diag(matrix), np.array(matrix)
+    failed = []
+    for k in reversed(range(len(rest))):
+        if rest[k, k] > limit * abs(diagonal[k]):
+            rest[:k, :k] -= np.outer(rest[:k, k], rest[:k, k]) / rest[k, k]
+        else:
+            failed.append(k)
+    return failed[::-1]
+
+
+def _lacks_inertia(body: Any) -> bool:
+    """Return whether the mass or a moment of inertia of a body is known to be zero."""
+    mass, inertia = concrete(body.mass), concrete(body.inertia)
+    massless = not body.turns_only and mass is not None and bool(mass == 0.0)
+    if inertia is None:
+        return massless
+    return massless or bool((np.linalg.eigvalsh(inertia)[0] if inertia.ndim == 2 else np.min(inertia)) <= 0.0)
 
 
 def _unresisted(name: str, is_joint: bool) -> Mistake:

@@ -15,7 +15,7 @@ import numpy as np
 
 import jaxdae.mechanisms.spatial as js
 from jaxdae.mechanisms import GROUND, SPACE, Description
-from jaxdae.mechanisms.coordinates.resistance import spatial_inertia, without_inertia
+from jaxdae.mechanisms.check import velocities_without_inertia
 from jaxdae.mechanisms.kinds import NOTHING
 from jaxdae.robots.attach import on_bodies
 from jaxdae.robots.graph import (
@@ -32,7 +32,7 @@ from jaxdae.robots.graph import (
     quaternion_matrix,
     spanning,
 )
-from jaxdae.robots.inertia import columns
+from jaxdae.robots.inertia import columns, mass_matrix, spatial_inertia
 from jaxdae.robots.parallel import EXACT, reduced
 from jaxdae.robots.postures import Posture
 from jaxdae.robots.report import Carried, LinkFrame, Loop, Report, Robot
@@ -240,7 +240,9 @@ def _check_inertia(source: Source, tree: Tree, owner: Mapping[str, str], graph: 
             mass, center, inertia = together(inside, graph.links[body])
             bodies[number[body]] = spatial_inertia(mass, center - origin, inertia)
     told = set()
-    for k in without_inertia(carriers, own, bodies, armature):
+    of_velocity = np.repeat(np.arange(len(own)), [motions.shape[1] for motions in own])
+    singular = velocities_without_inertia(mass_matrix(carriers, own, bodies, armature))
+    for k in dict.fromkeys(int(of_velocity[velocity]) for velocity in singular):
         link = graph.links[children[k]]
         told.add(link.name)
         mass, _, inertia = together(_members(graph.links, owner)[link.name], link)

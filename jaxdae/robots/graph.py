@@ -14,7 +14,33 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxdae.mechanisms import GROUND
-from jaxdae.mechanisms.coordinates.resistance import Pose, cross_matrix, turn
+
+
+def cross_matrix(x: np.ndarray) -> np.ndarray:
+    """Return the cross-product matrix (3, 3) of a vector."""
+    return np.asarray([[0.0, -x[2], x[1]], [x[2], 0.0, -x[0]], [-x[1], x[0], 0.0]])
+
+
+def turn(axis: np.ndarray, angle: float) -> np.ndarray:
+    """Return the rotation matrix (3, 3) about a unit vector."""
+    cross = cross_matrix(axis)
+    return np.eye(3) + np.sin(angle) * cross + (1.0 - np.cos(angle)) * cross @ cross
+
+
+class Pose(NamedTuple):
+    """The pose of a frame in another frame: the rotation matrix (3, 3) and the position (3,) in m."""
+
+    rotation: np.ndarray
+    place: np.ndarray
+
+    def then(self, inner: Pose) -> Pose:
+        """Return the pose of a frame that has the pose `inner` in this frame."""
+        return Pose(self.rotation @ inner.rotation, self.place + self.rotation @ inner.place)
+
+    def seen_from(self, other: Pose) -> Pose:
+        """Return the pose relative to another frame; both poses are relative to the same third frame."""
+        return Pose(other.rotation.T @ self.rotation, other.rotation.T @ (self.place - other.place))
+
 
 HERE = Pose(np.eye(3), np.zeros(3))
 
