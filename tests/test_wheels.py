@@ -288,10 +288,10 @@ def test_rollers_hold_the_velocity_along_their_axles():
         return np.asarray(mechanism.constraint_jacobian(jnp.zeros(()), q, jnp.zeros(4))[0])
 
     e, n = np.array([np.cos(0.4), np.sin(0.4)]), np.array([-np.sin(0.4), np.cos(0.4)])
-    mecanum = row(jm.MecanumWheel("wheel", "base", "spin", (1.0, 0.0), 0.05, -np.pi / 4, point=(0.2, 0.15)))
+    mecanum = row(jm.MecanumWheel("wheel", "base", (1.0, 0.0), point=(0.2, 0.15), spin="spin", radius=0.05, roller_angle=-np.pi / 4))
     c = (e - n) / np.sqrt(2.0)
     np.testing.assert_allclose(mecanum, [*c, -0.35 / np.sqrt(2.0), -0.05 / np.sqrt(2.0)], rtol=0, atol=1e-15)
-    omni = row(jm.OmniWheel("wheel", "base", "spin", (0.0, 1.0), 0.05, point=(0.2, 0.15)))
+    omni = row(jm.OmniWheel("wheel", "base", (0.0, 1.0), point=(0.2, 0.15), spin="spin", radius=0.05))
     np.testing.assert_allclose(omni, [*n, 0.2, -0.05], rtol=0, atol=1e-15)
 
 
@@ -358,17 +358,17 @@ CHASSIS = [jm.Body("chassis", 1.0, 1.0), jm.Rotor("spin", 1.0)]
             [jm.Wheel("w", "chassis", point=(0, 0))],
             "axis must be two numbers that are not both zero, the heading of the wheel, got",
         ),
-        (CHASSIS, [jm.OmniWheel("w", "chassis", "spin", (1, 0), point=(0, 0))], "radius must be a finite number, got None"),
+        (CHASSIS, [jm.OmniWheel("w", "chassis", (1, 0), point=(0, 0), spin="spin")], "radius must be a finite number, got None"),
         (CHASSIS, [jm.Wheel("w", "chassis", (1, 0), point=(0, 0), slip_angle=[0.1, 0.2])], "slip_angle must be a finite number"),
         (CHASSIS, [jm.Wheel("w", "chassis", (1, 0), point=(0, 0), lateral=False)], "holds nothing"),
         (CHASSIS, [jm.Wheel("w", "chassis", (1, 0), (0, 0), None, 0.1, "spin", False, 0.1)], "slip_angle and lateral=False"),
         (CHASSIS, [jm.Wheel("w", "chassis", (1, 0), point=(0, 0), slip_ratio=0.1)], "slip_ratio and no spin"),
         (CHASSIS, [jm.Wheel("w", "chassis", (1, 0), point=(0, 0), radius=0.1, spin="chassis")], "'chassis', which is a body with a place"),
         (CHASSIS, [jm.Wheel("w", "chassis", (1, 0), point=(0, 0), radius=0.1, spin="spn")], "did you mean 'spin'"),
-        (CHASSIS[:1], [jm.OmniWheel("w", "chassis", "spin", (1, 0), 0.1, point=(0, 0))], "no rotor (there is none)"),
+        (CHASSIS[:1], [jm.OmniWheel("w", "chassis", (1, 0), point=(0, 0), spin="spin", radius=0.1)], "no rotor (there is none)"),
         (CHASSIS, [jm.Wheel("w", "spin", (1, 0), point=(0, 0))], "'spin' is a rotor, which has an angle and no place"),
         (CHASSIS, [jm.Revolute("pin", "chassis", "spin", at=(0, 0))], "'spin' is a rotor"),
-        (CHASSIS, [jm.MecanumWheel("w", "chassis", None, (1, 0), 0.1, 0.8, point=(0, 0))], "needs a spin"),
+        (CHASSIS, [jm.MecanumWheel("w", "chassis", (1, 0), point=(0, 0), spin=None, radius=0.1, roller_angle=0.8)], "needs a spin"),
         ([*CHASSIS[:1], jm.Rotor("spin", 0.0)], [], "inertia must be a positive number"),
         ([*CHASSIS[:1], jm.Rotor("spin", 1.0, np.nan)], [], "angle must be a finite number"),
     ],

@@ -34,6 +34,7 @@ from jaxdae.mechanisms.joints.wheels_in_space import WHEELS as SPATIAL_WHEELS
 from jaxdae.mechanisms.kinds import Input, JointNames, Kind
 from jaxdae.mechanisms.number_kinds import Bounded, Components, PerCoordinate
 from jaxdae.mechanisms.places import JointAxes
+from jaxdae.mechanisms.space import PLANE, SPACE
 
 Name = Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,99}$")]
 Pair = Annotated[tuple[float, float], Strict(False)]
@@ -281,11 +282,12 @@ def _entry(kind: Kind, default: Any) -> tuple[Any, Any]:
     return (annotation | None if default is None else annotation), Field(default=default, **options)
 
 
-def _model(kind: type[Element]) -> type[ElementSection]:
+def _model(kind: type[Element], space: str) -> type[ElementSection]:
     """Returns the section of a type of joint, force or drive."""
-    entries: dict[str, Any] = {name: _entry(field, kind.default_of(name)) for name, field in kind.kinds().items() if field.in_config}
+    kinds = kind.kinds(SPACE if space == "space" else PLANE)
+    entries: dict[str, Any] = {name: _entry(field, kind.default_of(name)) for name, field in kinds.items() if field.in_config}
     made = create_model(
-        kind.__name__ if kind.space.name == "plane" else f"Spatial{kind.__name__}",
+        kind.__name__ if space == "plane" else f"Spatial{kind.__name__}",
         __base__=ElementSection,
         __module__=__name__,
         __doc__=kind.summary(),
@@ -297,13 +299,13 @@ def _model(kind: type[Element]) -> type[ElementSection]:
 
 
 SECTIONS: dict[str, dict[str, type[ElementSection]]] = {
-    space: {key: _model(kind) for key, kind in kinds.items()} for space, kinds in TYPES.items()
+    space: {key: _model(kind, space) for key, kind in kinds.items()} for space, kinds in TYPES.items()
 }
 """The sections of all types of joints and forces by their names in configs, in each space."""
 
 
 DRIVE_SECTIONS: dict[str, dict[str, type[ElementSection]]] = {
-    space: {key: _model(kind) for key, kind in kinds.items()} for space, kinds in DRIVE_TYPES.items()
+    space: {key: _model(kind, space) for key, kind in kinds.items()} for space, kinds in DRIVE_TYPES.items()
 }
 """The sections of all types of drives by their names in configs, in each space."""
 
@@ -315,7 +317,7 @@ def why_not_here(section: type[BaseModel], key: str) -> str:
     if not issubclass(section, ElementSection):
         return ""
     kinds = section.kind.kinds()
-    if key not in kinds or kinds[key].in_config:
+    if key not in kinds or kinds[key].in_config or kinds[key].names_body:
         return ""
     of_inputs = any(isinstance(field, Input) for field in kinds.values())
     driven = of_inputs and section.kind.default_of(key) is not ... and not getattr(kinds[key], "at_start", None)

@@ -230,7 +230,7 @@ def _of_elements(
         for what, some in lists.items()
         if what != "body"
         for item in some.right
-        for mistake in _element_mistakes(item, names, frames)
+        for mistake in _element_mistakes(space, item, names, frames)
     ]
     every = [*names.coordinates, *strays]
     if are_names(loops):
@@ -305,9 +305,9 @@ def _name_mistakes(what: str, items: Sequence[Any]) -> Iterable[tuple[str, str]]
         seen.add(item.name)
 
 
-def _element_mistakes(item: Any, names: Known, frames: Mapping[str, Any]) -> Iterable[str]:
+def _element_mistakes(space: Plane | Space, item: Any, names: Known, frames: Mapping[str, Any]) -> Iterable[str]:
     """Yield the mistakes of a joint or a force; each message follows the name of the element."""
-    kinds = item.kinds()
+    kinds = item.kinds(space)
     ends = _ends(item)
     if len(ends) == 2 and all(map(_is_name, ends)) and ends[0] == ends[1]:
         yield f" connects {brief(ends[0])} with itself: a and b must be two bodies, one of them may be the ground"
@@ -322,7 +322,7 @@ def _element_mistakes(item: Any, names: Known, frames: Mapping[str, Any]) -> Ite
     for name, kind in kinds.items():
         for mistake in kind.mistakes(getattr(item, name), names):
             yield f": {name} {mistake}"
-    for name, partner in item.idle():
+    for name, partner in item.idle(space):
         yield f": {name} without {partner} has no effect, got {name} = {shown(getattr(item, name))}: remove {name}, or give {partner}"
     for body in dict.fromkeys(filter(_is_name, (getattr(item, kinds[point].body) for _, point in pairs))):
         if body in names.rotors:

@@ -25,12 +25,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from jaxdae._pytree import pytree
+from jaxdae.mechanisms import fields
 from jaxdae.mechanisms.bodies import Body, Rotor, SpatialBody
 from jaxdae.mechanisms.coordinates.links import Step
 from jaxdae.mechanisms.keywords import ByKeywords
 from jaxdae.mechanisms.kinds import NOTHING, Kind, Known, Start
 from jaxdae.mechanisms.measures import AUTODIFF, Derivatives
-from jaxdae.mechanisms.space import PLANE, Plane, Space
+from jaxdae.mechanisms.space import PLANE, SPACE, Plane, Space
 from jaxdae.mechanisms.values import concrete
 from jaxdae.status import Status
 
@@ -41,22 +43,37 @@ Name = Any  # Text; in a group, a tuple of texts.
 BodyName = Any  # Text; in a group, a tuple of indices. The ground has index n, the number of bodies.
 
 
+@pytree
 class Element(ByKeywords):
-    """Base class of joints and forces. The fields `name`, `a` and `b` come first."""
+    """Base class of joints, forces and drives. The fields `name`, `a` and `b` come first."""
 
     space: ClassVar[Plane | Space] = PLANE
-    """The space of its bodies."""
+    """The space of its bodies; a type that exists in both spaces reads the dimension from its data."""
 
-    name: Name
-    a: BodyName
-    b: BodyName
+    noun: ClassVar[str]
+    """The sort of element, in descriptions of its name."""
+
+    site: ClassVar[str] = "the joint"
+    """The text of the fields `at`, `point`, `point_a` and `point_b`: what is there."""
+
+    line: ClassVar[str] = "the axis"
+    """The text of the field `axis`: what has this direction."""
+
+    axis_fields: ClassVar[tuple[str, ...]] = ()
+    """The direction fields that define the axes of a joint: one for z, two for x and y."""
+
+    name: Name = fields.name()
 
     @classmethod
     @functools.cache
-    def kinds(cls) -> dict[str, Kind]:
-        """Return the kinds of the fields by name, in argument order: keyword-only fields last."""
-        fields: Any = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
-        return {field.name: field.metadata["kind"].of(cls) for field in sorted(fields, key=lambda field: field.kw_only)}
+    def kinds(cls, space: Plane | Space | None = None) -> dict[str, Kind]:
+        """Return the kinds of the fields by name, in argument order: keyword-only fields last.
+
+        Args:
+            space: the space of the mechanism; None for the space of the type. Some types exist in both.
+        """
+        every: Any = dataclasses.fields(cls)
+        return {field.name: field.metadata["kind"].of(cls, space or cls.space) for field in sorted(every, key=lambda field: field.kw_only)}
 
     @classmethod
     def type_key(cls) -> str:
@@ -66,7 +83,7 @@ class Element(ByKeywords):
     @classmethod
     def default_of(cls, name: str) -> Any:
         """Return the default of a field, or `...` if it has no default."""
-        found = next(field for field in dataclasses.fields(cls) if field.name == name)  # pyright: ignore[reportArgumentType]
+        found = next(field for field in dataclasses.fields(cls) if field.name == name)
         return ... if found.default is dataclasses.MISSING else found.default
 
     @classmethod
@@ -124,13 +141,13 @@ class Element(ByKeywords):
         """Yield references to unknown names, beyond the single fields."""
         return ()
 
-    def idle(self) -> Iterable[tuple[str, str]]:
+    def idle(self, space: Plane | Space) -> Iterable[tuple[str, str]]:
         """Yield each known number without effect, with the missing field that it needs.
 
         A field counts as missing if it holds the default object itself. An explicit zero is a choice. A zero
         gain is not a mistake.
         """
-        for name, kind in self.kinds().items():
+        for name, kind in self.kinds(space).items():
             value, default = getattr(self, name), self.default_of(name)
             if kind.needs is None or value is default or getattr(self, kind.needs) is not self.default_of(kind.needs):
                 continue
@@ -147,12 +164,13 @@ class Element(ByKeywords):
             frames: the frames of all bodies at the start pose, by name.
             numbers: the indices of all bodies, by name.
         """
-        ends = {name: frames[getattr(self, name)] for name, kind in self.kinds().items() if kind.names_body}
+        kinds = self.kinds(SPACE if isinstance(next(iter(frames.values())), SPACE.frame) else PLANE)
+        ends = {name: frames[getattr(self, name)] for name, kind in kinds.items() if kind.names_body}
         start = Start(self, ends, frames, numbers)
         element: Any = self
-        for name, kind in self.kinds().items():
+        for name, kind in kinds.items():
             element = dataclasses.replace(element, **{name: kind.placed(getattr(self, name), element, start)})
-        transient = [name for name, kind in self.kinds().items() if kind.transient]
+        transient = [name for name, kind in kinds.items() if kind.transient]
         return dataclasses.replace(element, **dict.fromkeys(transient))
 
 
@@ -163,6 +181,8 @@ class Joint(Element):
     rad, and its multiplier is in N or N m. A velocity-level row is in m/s or rad/s, with multipliers in the
     same units.
     """
+
+    noun: ClassVar[str] = "joint"
 
     rows: ClassVar[dict[str, str]] = {}
     """The names and units of the position-level rows."""
@@ -240,10 +260,10 @@ class Joint(Element):
     def measuring(self, number: int) -> Joint:
         """Return a group element with only the fields that a coordinate depends on, without names."""
         joint: Any = self
-        fields = {field.name: field.metadata.get("static") for field in dataclasses.fields(joint)}
+        static = {field.name: field.metadata.get("static") for field in dataclasses.fields(joint)}
         unread = self.unread[list(self.coordinates.values())[number]] if self.coordinates else ()
-        without = [name for name in (*unread, *self.elements()) if name in fields]
-        return dataclasses.replace(joint, **{name: () for name, static in fields.items() if static}, **dict.fromkeys(without))
+        without = [name for name in (*unread, *self.elements()) if name in static]
+        return dataclasses.replace(joint, **{name: () for name in static if static[name]}, **dict.fromkeys(without))
 
     def elements(self) -> dict[str, Any]:
         """Return the spring, damping, friction and armature fields of a group by name."""
@@ -276,6 +296,8 @@ class Force(Element):
     A type with `quasi` measures quasi-velocities, which are not the rate of any coordinate, such as an
     angular velocity. It defines `rate` instead of `coordinate`.
     """
+
+    noun: ClassVar[str] = "force"
 
     quasi: ClassVar[bool] = False
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from jaxdae.mechanisms.functions import Function, Ground, Motion, Varying
 from jaxdae.mechanisms.kinds import (
+    GROUND,
     BodyName,
     CoordinateName,
     ElementName,
@@ -24,14 +25,19 @@ from jaxdae.mechanisms.number_kinds import Components, Number, Numbers, PerCoord
 from jaxdae.mechanisms.places import Axis, Direction, FrameAxes, JointAxes, Point, World
 
 
-def name(what: str) -> Any:
+def name() -> Any:
     """Declare the name of an element; in a group, the names of all elements."""
-    return _static(ElementName(text=f"the name of the {what}, a word"))
+    return _static(ElementName(text="the name"))
 
 
 def body(text: str, *, ground: bool = True, **default: Any) -> Any:
     """Declare the name of a body."""
     return _static(BodyName(text=text, ground=ground), **default)
+
+
+def ground() -> Any:
+    """Declare the ground as the first body of an element that acts on one body."""
+    return _static(BodyName(text="the ground", in_config=False), default=GROUND, kw_only=True)
 
 
 def rotor(text: str, **default: Any) -> Any:
@@ -54,22 +60,25 @@ def wheel(text: str) -> Any:
     return _static(CoordinateName(text=text))
 
 
-def world(text: str) -> Any:
-    """Declare a world position, None if the position is given in bodies."""
+def world(text: str = "") -> Any:
+    """Declare a world position, None if the position is given in bodies; the default text is `Element.site`."""
     return _leaf(World(text=text, unit="m"), default=None)
 
 
-def point(text: str, body: str, world: str) -> Any:
-    """Declare a position in the frame of a body, None if it is given in the world."""
+def point(body: str, world: str, text: str = "") -> Any:
+    """Declare a position in the frame of a body, None if it is given in the world.
+
+    The default text is `Element.site`.
+    """
     return _leaf(Point(text=text, unit="m", body=body, world=world), default=None)
 
 
-def direction(text: str, body: str, world: str, **default: Any) -> Any:
-    """Declare a required direction that is fixed in a body.
+def direction(body: str, world: str, **default: Any) -> Any:
+    """Declare a required direction that is fixed in a body; its text is `Element.line`.
 
     With a default of None, the build reports a missing direction.
     """
-    return _leaf(Direction(text=text, body=body, world=world, required=True), **default)
+    return _leaf(Direction(text="", body=body, world=world, required=True), **default)
 
 
 def axis(text: str, body: str = "a", world: str | None = "at") -> Any:
@@ -82,9 +91,12 @@ def fixed_axis(text: str, body: str) -> Any:
     return _leaf(Axis(text=text, body=body, world=None, transient=False))
 
 
-def joint_axes(body: str, columns: tuple[str, ...] = ("axis",)) -> Any:
-    """Declare the axes of a joint in a body frame, None if directions or the start pose determine them."""
-    return _leaf(JointAxes(text="the axes of the joint", body=body, columns=columns), default=None)
+def joint_axes(body: str) -> Any:
+    """Declare the axes of a joint in a body frame, None if directions or the start pose determine them.
+
+    The directions are those of `Element.axis_fields`.
+    """
+    return _leaf(JointAxes(text="the axes of the joint", body=body), default=None)
 
 
 def frame_axes(text: str, body: str) -> Any:
@@ -130,8 +142,8 @@ def at_start(text: str, unit: str, measure: Callable[[Any, Any, Any], Any], **op
     return _leaf(Number(text=text, unit=unit, default="that of the start pose", at_start=measure, **options), default=None)
 
 
-def components(text: str, unit: str = "", *, value: Any, **options: Any) -> Any:
-    """Declare the components of a vector."""
+def components(text: str, unit: str = "", *, value: Any = None, **options: Any) -> Any:
+    """Declare the components of a vector; the options are those of `Components`."""
     return _leaf(Components(text=text, unit=unit, **options), default=value)
 
 
@@ -150,9 +162,9 @@ def truth(text: str, *, value: bool) -> Any:
     return _static(Truth(text=text), default=value)
 
 
-def motion(text: str) -> Any:
+def motion(text: str, **options: Any) -> Any:
     """Declare a function of time."""
-    return _leaf(Motion(text=text))
+    return _leaf(Motion(text=text), **options)
 
 
 def curve(text: str) -> Any:

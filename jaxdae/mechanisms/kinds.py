@@ -90,9 +90,9 @@ class Kind:
     transient: bool = False
     inherited: bool = False
 
-    def of(self, element: Any) -> Kind:
-        """Return the kind of the field in a given element type."""
-        return dataclasses.replace(self, dimension=element.space.dimension)
+    def of(self, element: Any, space: Any) -> Kind:
+        """Return the kind of the field in a given element type, in the plane or in space."""
+        return dataclasses.replace(self, dimension=space.dimension)
 
     names_body: ClassVar[bool] = False
     """Whether it names a body whose frame the equations use."""
@@ -156,6 +156,10 @@ class ElementName(Kind):
     """The name of the element itself."""
 
     plain: ClassVar[str] = "name"
+
+    def of(self, element: Any, space: Any) -> Kind:
+        """Return the kind of the field in a given element type."""
+        return dataclasses.replace(super().of(element, space), text=f"the name of the {element.noun}, a word")
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Return a tuple of one name."""
@@ -285,6 +289,10 @@ class Truth(Kind):
         """Yield an error if the value is not a Boolean."""
         if not isinstance(value, bool | np.bool_):
             yield f"must be True or False, got {shown(value)}"
+
+    def placed(self, value: Any, element: Any, start: Start) -> Any:
+        """Return the Boolean in a tuple of length one."""
+        return (value,)
 
 
 def unknown_coordinate(joint: Any, along: Any, names: Known, field: str = "along") -> Iterable[str]:

@@ -109,10 +109,10 @@ class PerCoordinate(Number):
     units: Mapping[str, str]
     count: int = 1
 
-    def of(self, element: Any) -> Kind:
+    def of(self, element: Any, space: Any) -> Kind:
         """Return the kind of the field in a joint type."""
         units = dict.fromkeys(self.units[unit] for unit in element.coordinates.values())
-        return dataclasses.replace(self, dimension=element.space.dimension, unit=" and ".join(units), count=len(element.coordinates))
+        return dataclasses.replace(self, dimension=space.dimension, unit=" and ".join(units), count=len(element.coordinates))
 
     @property
     def wanted(self) -> str:
@@ -136,8 +136,13 @@ class PerCoordinate(Number):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Components(Bounded):
-    """The components of a vector."""
+    """The components of a vector.
 
+    Attributes:
+        first: the default is the vector (first, 0) or (first, 0, 0); None without such a default.
+    """
+
+    first: float | None = None
     plain: ClassVar[str] = "vector"
 
     @property
@@ -147,12 +152,14 @@ class Components(Bounded):
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yield errors if the value is not a vector, or is out of bounds."""
+        if value is None and self.first is not None:
+            return ()
         found = list(vector_mistakes(value, self.dimension))
         return found or self.bound_mistakes(value)
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Return the components."""
-        return vector(value)
+        return vector((self.first, *(0.0,) * (self.dimension - 1)) if value is None else value)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,10 @@ class World(Kind):
 
     plain: ClassVar[str] = "vector"
 
+    def of(self, element: Any, space: Any) -> Kind:
+        """Return the kind of the field in a given element type."""
+        return dataclasses.replace(super().of(element, space), text=self.text or element.site)
+
     @property
     def description(self) -> str:
         """A one-line description with the unit."""
@@ -83,6 +87,10 @@ class Direction(Kind):
     world: str
     is_direction: ClassVar[bool] = True
     plain: ClassVar[str] = "direction"
+
+    def of(self, element: Any, space: Any) -> Kind:
+        """Return the kind of the field in a given element type."""
+        return dataclasses.replace(super().of(element, space), text=self.text or element.line)
 
     @property
     def description(self) -> str:
@@ -157,8 +165,12 @@ class JointAxes(Kind):
     """
 
     body: str
-    columns: tuple[str, ...]
+    columns: tuple[str, ...] = ()
     plain: ClassVar[str] = "quaternion"
+
+    def of(self, element: Any, space: Any) -> Kind:
+        """Return the kind of the field in a given element type."""
+        return dataclasses.replace(super().of(element, space), columns=element.axis_fields)  # pyright: ignore[reportCallIssue]
 
     @property
     def description(self) -> str:
@@ -203,7 +215,9 @@ class JointAxes(Kind):
 class FrameAxes(JointAxes):
     """The axes of a frame that is fixed in a body, in the frame of that body; by default the body axes."""
 
-    columns: tuple[str, ...] = ()
+    def of(self, element: Any, space: Any) -> Kind:
+        """Return the kind of the field in a given element type."""
+        return dataclasses.replace(self, dimension=space.dimension)
 
     @property
     def description(self) -> str:

@@ -102,7 +102,7 @@ def _pose(frame: Frame) -> Pose:
 
 def open_at_file(description: Description) -> dict[str, float]:
     """Return the largest residual in m and rad of each loop joint at the body start poses, by name."""
-    closing = [joint for joint in description.joints if joint.name in description.loops and joint.rows]
+    closing: list[Any] = [joint for joint in description.joints if joint.name in description.loops and joint.rows]
     ends = {end for joint in closing for end in (joint.a, joint.b)}
     frames: dict[str, Any] = {body.name: body.frame() for body in description.bodies if body.name in ends}
     frames[GROUND] = Frame(*(real(x) for x in Frame.GROUND))

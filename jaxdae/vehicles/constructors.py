@@ -167,11 +167,11 @@ def mecanum(
         angle_mistakes("roller_angle", roller_angle, 1),
         frame_mistakes(center, pose),
     )
-    signs = (-1.0, 1.0, 1.0, -1.0)
-    places = _corner_places(wheelbase, track)
+    points = [_seen(at, center) for at in _corner_places(wheelbase, track)]
+    angles = [sign * roller_angle for sign in (-1.0, 1.0, 1.0, -1.0)]
     joints = [
-        MecanumWheel(name, BASE, f"{name}_wheel", FORWARD, radius, sign * roller_angle, point=_seen(at, center))
-        for name, at, radius, sign in zip(_CORNERS, places, _each(wheel_radius, 4), signs, strict=True)
+        MecanumWheel(name, BASE, FORWARD, None, point, spin=f"{name}_wheel", radius=radius, roller_angle=angle)
+        for name, point, angle, radius in zip(_CORNERS, points, angles, _each(wheel_radius, 4), strict=True)
     ]
     return _on_four_wheels(joints, mass, inertia, wheel_inertia, center, pose)
 
@@ -225,11 +225,10 @@ def omni(
     )
     places = [angle + 2.0 * jnp.pi * k / count for k in range(count)]
     names = [f"wheel_{k}" for k in range(count)]
+    points = [_seen((distance * jnp.cos(a), distance * jnp.sin(a)), center) for a in places]
     joints = [
-        OmniWheel(
-            name, BASE, f"{name}_spin", (-jnp.sin(a), jnp.cos(a)), r, point=_seen((distance * jnp.cos(a), distance * jnp.sin(a)), center)
-        )
-        for name, a, r in zip(names, places, _each(wheel_radius, count), strict=True)
+        OmniWheel(name, BASE, (-jnp.sin(a), jnp.cos(a)), point=point, spin=f"{name}_spin", radius=r)
+        for name, a, point, r in zip(names, places, points, _each(wheel_radius, count), strict=True)
     ]
     rotors = [Rotor(f"{name}_spin", wheel_inertia) for name in names]
     drives = [SpinRate(f"{name}_motor", f"{name}_spin") for name in names]

@@ -12,7 +12,8 @@ from jax import Array
 from jaxdae._pytree import pytree
 from jaxdae.geometry.spatial import Frame
 from jaxdae.mechanisms import describe, fields
-from jaxdae.mechanisms.describe import BodyName, Name, Number, Rows
+from jaxdae.mechanisms.attachments import TwoBodies
+from jaxdae.mechanisms.describe import Number, Rows
 from jaxdae.mechanisms.forces.motors import NO_RATIO
 from jaxdae.mechanisms.forces.shared import Driven
 from jaxdae.mechanisms.joints.spatial_parts import forgets_turns
@@ -35,7 +36,6 @@ class Actuator(describe.Force):
 
     space: ClassVar[Plane | Space] = SPACE
 
-    name: Name = fields.name("force")
     joint: Any = fields.joint("the joint that is driven")
     input: Any = fields.input_index()
     ratio: Number = fields.number("turns or way of the actuator for one of the coordinate; may be negative", value=1.0, nonzero=NO_RATIO)
@@ -80,15 +80,12 @@ class Actuator(describe.Force):
 
 
 @pytree
-class CoordinateActuator(Driven):
+class CoordinateActuator(TwoBodies, Driven):
     """An actuator along one coordinate of a joint."""
 
     space: ClassVar[Plane | Space] = SPACE
     of_input: ClassVar[tuple[str, ...]] = ("gain", "least_input", "most_input")
 
-    name: Name = fields.name("force")
-    a: BodyName = fields.body("the first body, or ground")
-    b: BodyName = fields.body("the second body, or ground")
     joint: Any = fields.inner()
     number: Any = fields.index("which coordinate")
     input: Any = fields.input_index()

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
 from jaxdae.mechanisms import fields
-from jaxdae.mechanisms.describe import Force, Joint, Name, Number
+from jaxdae.mechanisms.describe import Force, Joint, Number
 from jaxdae.mechanisms.values import is_there, real
 
 NO_RATIO = "give 1 for a motor without gears"
@@ -20,7 +20,6 @@ NO_RATIO = "give 1 for a motor without gears"
 class GearedMotor(Force):
     """What the motors of both spaces share."""
 
-    name: Name = fields.name("force")
     joint: Any = fields.joint("the joint that is driven")
     ratio: Number = fields.number(
         "turns of the rotor for one of the joint, or rad for a m of a slide; may be negative", value=1.0, nonzero=NO_RATIO

@@ -16,28 +16,19 @@ from jax import Array
 from jaxdae._pytree import pytree
 from jaxdae.geometry.planar import Frame
 from jaxdae.mechanisms import describe, fields
-from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
+from jaxdae.mechanisms.attachments import AxisInA, PointOfBoth, TwoBodies
+from jaxdae.mechanisms.describe import Number, Rows
 from jaxdae.mechanisms.forces.motors import GearedMotor
-from jaxdae.mechanisms.forces.resistance import DragOnBody, DragOnPoint
-from jaxdae.mechanisms.forces.shared import Driven, SpringBetweenPoints, times
+from jaxdae.mechanisms.forces.shared import Drag, Driven, Force, LinearSpring, times
 from jaxdae.mechanisms.forces.tendon import Tendon
 from jaxdae.mechanisms.forces.tires import TIRES
 from jaxdae.mechanisms.joints import parts
-from jaxdae.mechanisms.kinds import GROUND
 
 
 @pytree
-class LinearSpring(SpringBetweenPoints):
-    """A spring and damper between two points; its rest length is the distance at the start pose by default."""
-
-
-@pytree
-class TorsionalSpring(describe.Force):
+class TorsionalSpring(TwoBodies, describe.Force):
     """A spring and damper on theta_b - theta_a; its rest angle is that of the start pose by default."""
 
-    name: Name = fields.name("force")
-    a: BodyName = fields.body("the first body, or ground")
-    b: BodyName = fields.body("the second body, or ground")
     stiffness: Number = fields.number("the stiffness", "N m/rad", value=0.0, at_least=0.0, sparse=True)
     damping: Number = fields.number("the damping", "N m s/rad", value=0.0, at_least=0.0)
     rest_angle: Number = fields.at_start("theta_b - theta_a without torque", "rad", parts.turn, needs="stiffness")
@@ -62,7 +53,7 @@ class TorsionalSpring(describe.Force):
 
 
 @pytree
-class Torque(Driven):
+class Torque(TwoBodies, Driven):
     """A torque on b, with its reaction on a.
 
     It is torque + gain u[input] in N m; without `input`, it is constant.
@@ -70,9 +61,6 @@ class Torque(Driven):
 
     resists: ClassVar[bool] = False
 
-    name: Name = fields.name("force")
-    a: BodyName = fields.body("the first body, or ground")
-    b: BodyName = fields.body("the second body, or ground")
     torque: Number = fields.number("the torque on b, with its reaction on a,", "N m", value=0.0, required=True)
     input: Any = fields.input_index()
     gain: Number = fields.number("the torque of the input", "N m", value=1.0, in_config=False, needs="input")
@@ -91,40 +79,12 @@ class Torque(Driven):
 
 
 @pytree
-class Force(describe.Force):
-    """A force on a point of a body; its direction is fixed in the world, or in the body with `body_frame`.
-
-    It is force + u[input] direction in N; without `input`, it is constant.
-    """
-
-    name: Name = fields.name("force")
-    body: BodyName = fields.body("the body that the force acts on", ground=False)
-    at: Place = fields.world("the point")
-    point: Place = fields.point("the point", "body", "at")
-    force: Any = fields.components("the force", "N", value=(0.0, 0.0), required=True)
-    input: Any = fields.input_index()
-    direction: Any = fields.components("the force of the input", "N", value=(1.0, 0.0), in_config=False, needs="input")
-    body_frame: bool = fields.truth("true where the force turns with the body", value=False)
-
-    @property
-    def conserves_energy(self) -> bool:
-        """Whether the force has a fixed direction in the world."""
-        return not self.body_frame
-
-    def resolved(self, joints: Mapping[str, Any]) -> describe.Force:
-        """Return the force with fixed direction in the world or in the body."""
-        kind = BodyForce if self.body_frame else WorldForce
-        return kind(self.name, GROUND, self.body, self.at, self.point, self.force, self.input, self.direction)
-
-
-@pytree
 class JointForce(describe.Force):
     """A torque in a revolute joint or a force along a prismatic one, on b with its reaction on a.
 
     It is force + gain u[input], in N m or N; without `input`, it is constant.
     """
 
-    name: Name = fields.name("force")
     joint: Any = fields.joint("the revolute or prismatic joint that is driven")
     force: Number = fields.number("the torque or force", "N m or N", value=0.0, required=True)
     input: Any = fields.input_index()
@@ -136,18 +96,12 @@ class JointForce(describe.Force):
 
 
 @pytree
-class SlideForce(Driven):
+class SlideForce(PointOfBoth, AxisInA, Driven):
     """A force along the axis of a prismatic joint, on b with its reaction on a: force + gain u[input], in N."""
 
     resists: ClassVar[bool] = False
+    line: ClassVar[str] = "the direction of the slide"
 
-    name: Name = fields.name("force")
-    a: BodyName = fields.body("the first body, or ground")
-    b: BodyName = fields.body("the second body, or ground")
-    axis: Any = fields.direction("the direction of the slide", "a", "at")
-    at: Place = fields.world("the joint")
-    point_a: Place = fields.point("the joint", "a", "at")
-    point_b: Place = fields.point("the joint", "b", "at")
     force: Number = fields.number("the force", "N", value=0.0)
     input: Any = fields.input_index()
     gain: Number = fields.number("the force of the input", "N", value=1.0)
@@ -166,50 +120,6 @@ class SlideForce(Driven):
 
 
 @pytree
-class WorldForce(Driven):
-    """A force on a point of b with fixed direction in the world: force + u[input] direction, in N."""
-
-    resists: ClassVar[bool] = False
-    of_input: ClassVar[tuple[str, ...]] = ("direction",)
-
-    name: Name = fields.name("force")
-    a: BodyName = fields.body("the ground")
-    b: BodyName = fields.body("the body that the force acts on")
-    at: Place = fields.world("the point")
-    point: Place = fields.point("the point", "b", "at")
-    force: Any = fields.components("the force", "N", value=(0.0, 0.0))
-    input: Any = fields.input_index()
-    direction: Any = fields.components("the force of the input", "N", value=(1.0, 0.0))
-
-    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Return the position of the point in m."""
-        place = b.point(self.point)
-        return place.x, place.y
-
-    def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
-        """Return the force in N."""
-        return self.force + times(self.direction, u)
-
-    def energy(self, s: Array) -> Any:
-        """Return the potential energy of the constant part in J."""
-        return -jnp.sum(self.force * s)
-
-
-@pytree
-class BodyForce(WorldForce):
-    """A force on a point of b that turns with b: force + u[input] direction in the body's frame, in N. It has no potential."""
-
-    def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
-        """Return the force in the world, in N."""
-        force = b.direction(self.force + times(self.direction, u))
-        return jnp.stack([force.x, force.y])
-
-    def energy(self, s: Array) -> Any:
-        """Return zero, because the force has no potential."""
-        return jnp.zeros_like(s[0])
-
-
-@pytree
 class Motor(GearedMotor):
     """A motor with a gear in a revolute or prismatic joint: ratio (torque + gain u[input]), and the inertia of its rotor times ratio^2.
 
@@ -220,20 +130,6 @@ class Motor(GearedMotor):
     def resolved(self, joints: Mapping[str, Any]) -> describe.Force:
         """Return the torque or the force along the slide."""
         return joints[self.joint].driven(self.name, self.ratio * self.torque, self.input, self.ratio * self.gain)
-
-
-@pytree
-class Drag(DragOnBody):
-    """The resistance of the surroundings to a point of a body: -(linear + quadratic |v|) v, with v its velocity in the world."""
-
-    def resolved(self, joints: Mapping[str, Any]) -> describe.Force:
-        """Return the drag with the body as `b`."""
-        return PointDrag(self.name, GROUND, self.body, self.at, self.point, self.linear, self.quadratic)
-
-
-@pytree
-class PointDrag(DragOnPoint):
-    """The resistance of the surroundings to a point of b: -(linear + quadratic |v|) v, with v its velocity in the world, in N."""
 
 
 PLANAR_FORCES = (

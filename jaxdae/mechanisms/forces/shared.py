@@ -1,4 +1,4 @@
-"""Shared base classes of forces in the plane and in space."""
+"""Forces that exist in the plane and in space: springs between points, forces on points, drag."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxdae._pytree import pytree
-from jaxdae.mechanisms import fields
-from jaxdae.mechanisms.describe import BodyName, Force, Name, Number, Place, Rows
+from jaxdae.mechanisms import describe, fields
+from jaxdae.mechanisms.attachments import GroundAndPoint, PointOfEach
+from jaxdae.mechanisms.describe import Number, Rows
 from jaxdae.mechanisms.joints import parts
 
 
@@ -18,7 +19,7 @@ def times(coefficient: Any, x: Any) -> Any:
     return 0.0 if coefficient is None else coefficient * x
 
 
-class Driven(Force):
+class Driven(describe.Force):
     """A force that may read an input."""
 
     of_input: ClassVar[tuple[str, ...]] = ("gain",)
@@ -40,16 +41,85 @@ class Driven(Force):
 
 
 @pytree
-class SpringBetweenPoints(Force):
-    """What the springs of both spaces share."""
+class Force(GroundAndPoint, Driven):
+    """A force on a point of a body; its direction is fixed in the world, or in the body with `body_frame`.
 
-    name: Name = fields.name("force")
-    a: BodyName = fields.body("the first body, or ground")
-    b: BodyName = fields.body("the second body, or ground")
-    at_a: Place = fields.world("the end on a")
-    at_b: Place = fields.world("the end on b")
-    point_a: Place = fields.point("the end on a", "a", "at_a")
-    point_b: Place = fields.point("the end on b", "b", "at_b")
+    It is force + u[input] direction in N; without `input`, it is constant.
+    """
+
+    resists: ClassVar[bool] = False
+    of_input: ClassVar[tuple[str, ...]] = ("direction",)
+
+    force: Any = fields.components("the force", "N", first=0.0, required=True)
+    input: Any = fields.input_index()
+    direction: Any = fields.components("the force of the input", "N", first=1.0, in_config=False, needs="input")
+    body_frame: Any = fields.truth("true where the force turns with the body", value=False)
+
+    @property
+    def key(self) -> str:
+        """The name of the element's group: forces in the world and in bodies are separate groups."""
+        return "body_force" if self.body_frame[0] else "world_force"
+
+    @property
+    def conserves_energy(self) -> bool:
+        """Whether the force has a fixed direction in the world."""
+        return not self.body_frame
+
+    def coordinate(self, a: Any, b: Any, t: Any) -> Rows:
+        """Return the position of the point in m."""
+        return parts.entries(b.point(self.point))
+
+    def effort(self, s: Array, rate: Array, a: Any, b: Any, u: Any) -> Array:
+        """Return the force in the world, in N."""
+        force = self.force + times(self.direction, u)
+        return b.direction(force).array() if self.body_frame[0] else force
+
+    def energy(self, s: Array) -> Any:
+        """Return the potential energy of the constant part in J; a force that turns with its body has none."""
+        return jnp.zeros_like(s[0]) if self.body_frame[0] else -jnp.sum(self.force * s)
+
+
+@pytree
+class Drag(GroundAndPoint, describe.Force):
+    """The resistance of the surroundings to a point of a body: -(linear + quadratic |v|) v, with v its velocity in the world."""
+
+    quasi: ClassVar[bool] = True
+
+    linear: Number = fields.number("the drag at low speed", "N s/m", value=0.0, at_least=0.0)
+    quadratic: Number = fields.number("the drag at high speed", "N s^2/m^2", value=0.0, at_least=0.0)
+
+    @property
+    def conserves_energy(self) -> bool:
+        """False, because drag dissipates energy."""
+        return False
+
+    def rate(self, a: Any, b: Any, moving_a: Any, moving_b: Any, t: Any) -> Rows:
+        """Return the velocity of the point in the world, in m/s."""
+        return parts.entries(moving_b.at(b, b.point(self.point)))
+
+    def effort(self, s: Array, rate: Array, a: Any, b: Any, u: Any) -> Array:
+        """Return the force in the world, in N; differentiable at rest."""
+        return resistance(self.linear, self.quadratic, rate)
+
+
+def resistance(linear: Any, quadratic: Any, velocity: Array) -> Array:
+    """Return -(linear + quadratic |v|) v, differentiable at rest.
+
+    Args:
+        linear: linear drag coefficient in N s/m.
+        quadratic: quadratic drag coefficient in N s^2/m^2.
+        velocity: (2,) or (3,) in m/s.
+    """
+    square = jnp.sum(velocity * velocity)
+    moves = square > 0.0
+    speed = jnp.where(moves, jnp.sqrt(jnp.where(moves, square, 1.0)), 0.0)
+    return -(linear + quadratic * speed) * velocity
+
+
+@pytree
+class LinearSpring(PointOfEach, describe.Force):
+    """A spring and damper between two points; its rest length is the distance at the start pose by default."""
+
     stiffness: Number = fields.number("the stiffness", "N/m", value=0.0, at_least=0.0, sparse=True)
     damping: Number = fields.number("the damping", "N s/m", value=0.0, at_least=0.0)
     rest_length: Number = fields.at_start("the length without force", "m", parts.distance, at_least=0.0, needs="stiffness")

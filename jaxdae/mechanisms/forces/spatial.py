@@ -17,15 +17,15 @@ from jaxdae._pytree import pytree
 from jaxdae.geometry.rotation import matrix_quaternion, quat_log
 from jaxdae.geometry.spatial import Frame, Twist
 from jaxdae.mechanisms import describe, fields
-from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
+from jaxdae.mechanisms.attachments import AxesOfBoth, PointOfBoth, TwoBodies
+from jaxdae.mechanisms.describe import BodyName, Number, Rows
 from jaxdae.mechanisms.forces.actuators import Actuator
 from jaxdae.mechanisms.forces.motors import GearedMotor
-from jaxdae.mechanisms.forces.resistance import DragOnBody, DragOnPoint
-from jaxdae.mechanisms.forces.shared import Driven, SpringBetweenPoints, times
+from jaxdae.mechanisms.forces.shared import Drag, Driven, Force, LinearSpring, times
 from jaxdae.mechanisms.forces.spatial_tires import TERRAIN_TIRES
 from jaxdae.mechanisms.forces.tendon import Tendon
 from jaxdae.mechanisms.joints import spatial_parts as parts
-from jaxdae.mechanisms.kinds import GROUND, Known, unknown_coordinate
+from jaxdae.mechanisms.kinds import Known, unknown_coordinate
 from jaxdae.mechanisms.space import SPACE, Plane, Space
 from jaxdae.mechanisms.values import is_there
 
@@ -41,81 +41,6 @@ class SpatialDriven(Driven, SpatialForce):
 
 
 @pytree
-class LinearSpring(SpringBetweenPoints, SpatialForce):
-    """A spring and damper between two points; its rest length is the distance at the start pose by default."""
-
-
-@pytree
-class Force(SpatialForce):
-    """A force on a point of a body; its direction is fixed in the world, or in the body with `body_frame`.
-
-    It is force + u[input] direction in N; without `input`, it is constant.
-    """
-
-    name: Name = fields.name("force")
-    body: BodyName = fields.body("the body that the force acts on", ground=False)
-    at: Place = fields.world("the point")
-    point: Place = fields.point("the point", "body", "at")
-    force: Any = fields.components("the force", "N", value=(0.0, 0.0, 0.0), required=True)
-    input: Any = fields.input_index()
-    direction: Any = fields.components("the force of the input", "N", value=(1.0, 0.0, 0.0), in_config=False, needs="input")
-    body_frame: bool = fields.truth("true where the force turns with the body", value=False)
-
-    @property
-    def conserves_energy(self) -> bool:
-        """Whether the force has a fixed direction in the world."""
-        return not self.body_frame
-
-    def resolved(self, joints: Mapping[str, Any]) -> describe.Force:
-        """Return the force with fixed direction in the world or in the body."""
-        kind = BodyForce if self.body_frame else WorldForce
-        return kind(self.name, GROUND, self.body, self.at, self.point, self.force, self.input, self.direction)
-
-
-@pytree
-class WorldForce(SpatialDriven):
-    """A force on a point of b with fixed direction in the world: force + u[input] direction, in N."""
-
-    resists: ClassVar[bool] = False
-    of_input: ClassVar[tuple[str, ...]] = ("direction",)
-
-    name: Name = fields.name("force")
-    a: BodyName = fields.body("the ground")
-    b: BodyName = fields.body("the body that the force acts on")
-    at: Place = fields.world("the point")
-    point: Place = fields.point("the point", "b", "at")
-    force: Any = fields.components("the force", "N", value=(0.0, 0.0, 0.0))
-    input: Any = fields.input_index()
-    direction: Any = fields.components("the force of the input", "N", value=(1.0, 0.0, 0.0))
-
-    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Return the position of the point in m."""
-        place = b.point(self.point)
-        return place.x, place.y, place.z
-
-    def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
-        """Return the force in N."""
-        return self.force + times(self.direction, u)
-
-    def energy(self, s: Array) -> Any:
-        """Return the potential energy of the constant part in J."""
-        return -jnp.sum(self.force * s)
-
-
-@pytree
-class BodyForce(WorldForce):
-    """A force on a point of b that turns with b: force + u[input] direction in the body's frame, in N. It has no potential."""
-
-    def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
-        """Return the force in the world, in N."""
-        return b.direction(self.force + times(self.direction, u)).array()
-
-    def energy(self, s: Array) -> Any:
-        """Return zero, because the force has no potential."""
-        return jnp.zeros_like(s[0])
-
-
-@pytree
 class JointForce(SpatialForce):
     """A torque about or a force along a coordinate of a joint, on b with its reaction on a, with a spring to a rest position.
 
@@ -125,7 +50,6 @@ class JointForce(SpatialForce):
     0.2 rad of half a turn.
     """
 
-    name: Name = fields.name("force")
     joint: Any = fields.joint("the joint that is driven")
     force: Number = fields.number("the torque or force", "N m or N", value=0.0)
     input: Any = fields.input_index()
@@ -156,12 +80,9 @@ class JointForce(SpatialForce):
 
 
 @pytree
-class CoordinateForce(SpatialDriven):
+class CoordinateForce(TwoBodies, SpatialDriven):
     """An effort along one coordinate of a joint: force + gain u[input] - stiffness (s - rest), in N m or N."""
 
-    name: Name = fields.name("force")
-    a: BodyName = fields.body("the first body, or ground")
-    b: BodyName = fields.body("the second body, or ground")
     joint: Any = fields.inner()
     number: Any = fields.index("which coordinate")
     turns: Any = fields.index("whether it is an angle")
@@ -235,76 +156,49 @@ class Motor(GearedMotor, SpatialForce):
 
 
 @pytree
-class Torque(SpatialDriven):
+class Torque(TwoBodies, SpatialDriven):
     """A torque on b, with its reaction on a; its direction is fixed in the world, or in b with `body_frame`.
 
     It is torque + u[input] direction in N m; without `input`, it is constant.
     """
 
     resists: ClassVar[bool] = False
+    quasi: ClassVar[bool] = True
+    of_input: ClassVar[tuple[str, ...]] = ("direction",)
 
-    name: Name = fields.name("force")
     a: BodyName = fields.body("the body with the reaction, or ground")
     b: BodyName = fields.body("the body that the torque acts on, or ground")
     torque: Any = fields.components("the torque", "N m", value=(0.0, 0.0, 0.0), required=True)
     input: Any = fields.input_index()
     direction: Any = fields.components("the torque of the input", "N m", value=(1.0, 0.0, 0.0), in_config=False, needs="input")
-    body_frame: bool = fields.truth("true where the torque turns with b", value=False)
+    body_frame: Any = fields.truth("true where the torque turns with b", value=False)
 
     @property
     def conserves_energy(self) -> bool:
         """False, because a torque with fixed direction has no potential."""
         return False
 
-    def resolved(self, joints: Mapping[str, Any]) -> describe.Force:
-        """Return the torque with fixed direction in the world or in the body."""
-        kind = BodyTorque if self.body_frame else WorldTorque
-        return kind(self.name, self.a, self.b, self.torque, self.input, self.direction)
-
-
-@pytree
-class WorldTorque(SpatialDriven):
-    """A torque on b of fixed direction in the world, with its reaction on a: torque + u[input] direction, in N m."""
-
-    resists: ClassVar[bool] = False
-    of_input: ClassVar[tuple[str, ...]] = ("direction",)
-
-    quasi: ClassVar[bool] = True
-
-    name: Name = fields.name("force")
-    a: BodyName = fields.body("the body with the reaction, or ground")
-    b: BodyName = fields.body("the body that the torque acts on, or ground")
-    torque: Any = fields.components("the torque", "N m", value=(0.0, 0.0, 0.0))
-    input: Any = fields.input_index()
-    direction: Any = fields.components("the torque of the input", "N m", value=(1.0, 0.0, 0.0))
+    @property
+    def key(self) -> str:
+        """The name of the element's group: torques in the world and in bodies are separate groups."""
+        return "body_torque" if self.body_frame[0] else "world_torque"
 
     def rate(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
         """Return the angular velocity of b relative to a in the world, in rad/s."""
         return parts.spin(a, b, moving_a, moving_b)
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
-        """Return the torque in N m."""
-        return self.torque + times(self.direction, u)
-
-
-@pytree
-class BodyTorque(WorldTorque):
-    """A torque on b of fixed direction in b, with its reaction on a: torque + u[input] direction in the frame of b, in N m."""
-
-    def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
         """Return the torque in the world, in N m."""
-        return b.direction(self.torque + times(self.direction, u)).array()
+        torque = self.torque + times(self.direction, u)
+        return b.direction(torque).array() if self.body_frame[0] else torque
 
 
 @pytree
-class RotationalDamper(SpatialForce):
+class RotationalDamper(TwoBodies, SpatialForce):
     """A torque against the angular velocity of b relative to a: the friction of a ball joint, or of a body in a fluid."""
 
     quasi: ClassVar[bool] = True
 
-    name: Name = fields.name("force")
-    a: BodyName = fields.body("the first body, or ground")
-    b: BodyName = fields.body("the second body, or ground")
     damping: Number = fields.number("the damping", "N m s/rad", value=0.0, at_least=0.0, required=True)
 
     @property
@@ -322,7 +216,7 @@ class RotationalDamper(SpatialForce):
 
 
 @pytree
-class RotationalSpring(SpatialForce):
+class RotationalSpring(AxesOfBoth, SpatialForce):
     """A spring against the rotation of b relative to a about any axis: the stiffness of a ball joint.
 
     With phi the rotation vector from the spring axes in a to the spring axes in b, the energy is stiffness
@@ -331,11 +225,6 @@ class RotationalSpring(SpatialForce):
     half a turn.
     """
 
-    name: Name = fields.name("force")
-    a: BodyName = fields.body("the first body, or ground")
-    b: BodyName = fields.body("the second body, or ground")
-    axes_a: Any = fields.joint_axes("a", columns=())
-    axes_b: Any = fields.joint_axes("b", columns=())
     stiffness: Number = fields.number("the stiffness", "N m/rad", value=0.0, at_least=0.0, required=True)
 
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
@@ -366,21 +255,7 @@ class RotationalSpring(SpatialForce):
 
 
 @pytree
-class Drag(DragOnBody, SpatialForce):
-    """The resistance of the surroundings to a point of a body: -(linear + quadratic |v|) v, with v its velocity in the world."""
-
-    def resolved(self, joints: Mapping[str, Any]) -> describe.Force:
-        """Return the drag with the body as `b`."""
-        return PointDrag(self.name, GROUND, self.body, self.at, self.point, self.linear, self.quadratic)
-
-
-@pytree
-class PointDrag(DragOnPoint, SpatialForce):
-    """The resistance of the surroundings to a point of b: -(linear + quadratic |v|) v, with v its velocity in the world, in N."""
-
-
-@pytree
-class Bushing(SpatialForce):
+class Bushing(AxesOfBoth, PointOfBoth, SpatialForce):
     """A block of rubber between two bodies: springs and dampers along and about the axes of the joint that it is.
 
     The bushing axes are the axes of body a, or the columns of `axes_a` in a; gaps are measured along them.
@@ -388,14 +263,8 @@ class Bushing(SpatialForce):
     start.
     """
 
-    name: Name = fields.name("force")
-    a: BodyName = fields.body("the first body, or ground")
-    b: BodyName = fields.body("the second body, or ground")
-    at: Place = fields.world("the bushing")
-    point_a: Place = fields.point("the bushing", "a", "at")
-    point_b: Place = fields.point("the bushing", "b", "at")
-    axes_a: Any = fields.joint_axes("a", columns=())
-    axes_b: Any = fields.joint_axes("b", columns=())
+    site: ClassVar[str] = "the bushing"
+
     stiffness: Any = fields.components("the stiffness along x, y, z", "N/m", value=(0.0, 0.0, 0.0), at_least=0.0)
     rotational_stiffness: Any = fields.components("the stiffness about x, y, z", "N m/rad", value=(0.0, 0.0, 0.0), at_least=0.0)
     damping: Any = fields.components("the damping along x, y, z", "N s/m", value=(0.0, 0.0, 0.0), at_least=0.0)

@@ -23,8 +23,9 @@ from jax import Array
 from jaxdae._pytree import pytree
 from jaxdae.geometry.spatial import Frame, Twist
 from jaxdae.mechanisms import describe, fields
-from jaxdae.mechanisms.describe import BodyName, Name, Number, Rows
-from jaxdae.mechanisms.forces.tires import SLOW, BrushContact, MagicFormulaContact
+from jaxdae.mechanisms.attachments import TwoBodies
+from jaxdae.mechanisms.describe import BodyName, Rows
+from jaxdae.mechanisms.forces.tires import BrushLaw, MagicFormulaLaw, parameters
 from jaxdae.mechanisms.joints.wheels_in_space import SlidingDisc
 from jaxdae.mechanisms.kinds import Known
 from jaxdae.mechanisms.measures import Derivatives
@@ -34,19 +35,17 @@ from jaxdae.mechanisms.values import hint, said
 
 
 @pytree(kw_only=True)
-class TerrainContact(describe.Force):
+class TerrainContact(TwoBodies, describe.Force):
     """A tire between a, the body with the terrain, and b, the wheel."""
 
     space: ClassVar[Plane | Space] = SPACE
     quasi: ClassVar[bool] = True
     derivatives: ClassVar[Derivatives] = TIRES
 
-    name: Name = fields.name("force")
     a: BodyName = fields.body("the body with the terrain, or ground")
     b: BodyName = fields.body("the wheel")
     joint: Any = fields.inner()
     stands_on: Any = fields.index("the name of the joint whose height row holds the wheel")
-    load: Number = fields.number("F_z", "N", value=1.0)
 
     @property
     def key(self) -> str:
@@ -75,38 +74,24 @@ class TerrainContact(describe.Force):
 
 
 @pytree(kw_only=True)
-class BrushOnTerrain(TerrainContact):
+class BrushOnTerrain(BrushLaw, TerrainContact):
     """F of a brush."""
-
-    stiffness: Number = fields.number("C", "N", value=0.0)
-    friction: Number = fields.number("mu", value=1.0)
-    slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW)
-
-    forces = BrushContact.forces  # pyright: ignore[reportAssignmentType]
 
 
 @pytree(kw_only=True)
-class MagicFormulaOnTerrain(TerrainContact):
+class MagicFormulaOnTerrain(MagicFormulaLaw, TerrainContact):
     """F of the Magic Formula."""
 
-    stiffness: Number = fields.number("B", value=10.0)
-    shape: Number = fields.number("C", value=1.9)
-    peak: Number = fields.number("D_y", value=1.0)
-    peak_longitudinal: Number = fields.number("D_x", value=1.0)
-    curvature: Number = fields.number("E", value=0.97)
-    slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW)
 
-    forces = MagicFormulaContact.forces  # pyright: ignore[reportAssignmentType]
-
-
+@pytree(kw_only=True)
 class TireOnWheel(describe.Force):
     """Base class of tire descriptions for wheels on terrain."""
 
     space: ClassVar[Plane | Space] = SPACE
     contact: ClassVar[type[TerrainContact]]
-    law: ClassVar[tuple[str, ...]]
+    law: ClassVar[type[Any]]
 
-    wheel: Any
+    wheel: Any = fields.wheel("the sliding disc that has the tire")
 
     @property
     def conserves_energy(self) -> bool:
@@ -130,41 +115,23 @@ class TireOnWheel(describe.Force):
                 f"force {self.name!r}: wheel must be a SlidingDisc, whose tire alone holds it sideways, {self.wheel!r} is a"
                 f" {type(wheel).__name__}"
             )
-        numbers = {name: getattr(self, name) for name in self.law}
-        return self.contact(name=self.name, a=wheel.a, b=wheel.b, joint=wheel, stands_on=self.wheel, **numbers)  # pyright: ignore[reportCallIssue]
+        return self.contact(name=self.name, a=wheel.a, b=wheel.b, joint=wheel, stands_on=self.wheel, **parameters(self))  # pyright: ignore[reportCallIssue]
 
 
 @pytree(kw_only=True)
-class BrushTire(TireOnWheel):
+class BrushTire(BrushLaw, TireOnWheel):
     """A brush of elastic bristles on a disc that slides on terrain, with parabolic pressure: Fiala's tire, with combined slip."""
 
     contact: ClassVar[type[TerrainContact]] = BrushOnTerrain
-    law: ClassVar[tuple[str, ...]] = ("stiffness", "friction", "load", "slow")
-
-    name: Name = fields.name("force")
-    wheel: Any = fields.wheel("the sliding disc that has the tire")
-    stiffness: Number = fields.number("the force over a small slip, in both directions,", "N", above=0.0)
-    friction: Number = fields.number("the coefficient of friction", above=0.0)
-    load: Number = fields.number("the normal load", "N", above=0.0)
-    slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW, above=0.0)
+    law: ClassVar[type[Any]] = BrushLaw
 
 
 @pytree(kw_only=True)
-class MagicFormulaTire(TireOnWheel):
+class MagicFormulaTire(MagicFormulaLaw, TireOnWheel):
     """Pacejka's Magic Formula on a disc that slides on terrain, one curve for combined slip."""
 
     contact: ClassVar[type[TerrainContact]] = MagicFormulaOnTerrain
-    law: ClassVar[tuple[str, ...]] = ("stiffness", "shape", "peak", "peak_longitudinal", "curvature", "load", "slow")
-
-    name: Name = fields.name("force")
-    wheel: Any = fields.wheel("the sliding disc that has the tire")
-    load: Number = fields.number("the normal load", "N", above=0.0)
-    stiffness: Number = fields.number("the factor of stiffness B", value=10.0, at_least=0.0)
-    shape: Number = fields.number("the factor of shape C", value=1.9, at_least=0.0)
-    peak: Number = fields.number("the largest lateral force over the load, D_y", value=1.0, at_least=0.0)
-    peak_longitudinal: Number = fields.number("the largest longitudinal force over the load, D_x", value=1.0, at_least=0.0)
-    curvature: Number = fields.number("the factor of curvature E", value=0.97)
-    slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW, above=0.0)
+    law: ClassVar[type[Any]] = MagicFormulaLaw
 
 
 TERRAIN_TIRES = (BrushTire, MagicFormulaTire)

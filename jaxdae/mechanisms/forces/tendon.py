@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxdae._pytree import pytree
 from jaxdae.mechanisms import fields
-from jaxdae.mechanisms.describe import Force, Name, Number
+from jaxdae.mechanisms.describe import Force, Number
 from jaxdae.mechanisms.forces.motors import NO_RATIO
 from jaxdae.mechanisms.joints.relation import one_each
 from jaxdae.mechanisms.kinds import Known
@@ -33,7 +33,6 @@ class Tendon(Force):
     a turn.
     """
 
-    name: Name = fields.name("force")
     joints: Any = fields.joint_names("the joints that it runs over, of each its first coordinate")
     weights: Any = fields.numbers("by how much a unit of each coordinate makes it longer, m/rad or 1", value=(1.0,), required=True)
     stiffness: Number = fields.number("the stiffness", "N/m", value=0.0, at_least=0.0)

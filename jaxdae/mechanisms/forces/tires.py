@@ -37,6 +37,7 @@ References:
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -47,7 +48,8 @@ from jax import Array
 from jaxdae._pytree import pytree
 from jaxdae.geometry.planar import Frame, Twist
 from jaxdae.mechanisms import fields
-from jaxdae.mechanisms.describe import BodyName, Force, Name, Number, Place, Rows
+from jaxdae.mechanisms.attachments import AxisInB, AxisInBody, PointOfB, PointOfBody
+from jaxdae.mechanisms.describe import BodyName, Force, Number, Rows
 from jaxdae.mechanisms.forces.shared import Driven, times
 from jaxdae.mechanisms.joints.wheels import contact_velocity
 from jaxdae.mechanisms.kinds import GROUND
@@ -109,18 +111,21 @@ def regularized(speed: Any, slow: Any) -> Any:
     return jnp.where(jnp.abs(speed) > slow, jnp.abs(speed), (speed * speed + slow * slow) / (2.0 * slow))
 
 
+def parameters(tire: Any) -> dict[str, Any]:
+    """Return the parameters of the law of a tire by name."""
+    return {field.name: getattr(tire, field.name) for field in dataclasses.fields(tire.law)}
+
+
 @pytree(kw_only=True)
-class Contact(Driven):
+class Contact(PointOfB, AxisInB, Driven):
     """A tire between a, the rotor or the ground, and b, the body that carries the wheel."""
 
     quasi: ClassVar[bool] = True
+    site: ClassVar[str] = "the wheel"
+    line: ClassVar[str] = "the heading of the wheel"
 
-    name: Name = fields.name("force")
     a: BodyName = fields.body("the rotor or the ground")
     b: BodyName = fields.body("the body that carries the wheel")
-    axis: Any = fields.direction("the heading of the wheel", "b", "at")
-    at: Place = fields.world("the wheel")
-    point_b: Place = fields.point("the wheel", "b", "at")
     radius: Number = fields.number("the radius", "m", value=0.0)
     rim_speed: Number = fields.number("the speed of the rim", "m/s", value=0.0)
     input: Any = fields.input_index()
@@ -145,17 +150,17 @@ class Contact(Driven):
 
 
 @pytree(kw_only=True)
-class Tire(Force):
+class Tire(PointOfBody, AxisInBody, Force):
     """A tire as it is described."""
 
     contact: ClassVar[type[Contact]]
-    law: ClassVar[tuple[str, ...]]
+    law: ClassVar[type[Any]]
+    """The class with the parameters of the law."""
 
-    name: Name = fields.name("force")
-    body: BodyName = fields.body("the body that carries the wheel", ground=False)
-    axis: Any = fields.direction("the heading of the wheel", "body", "at", default=None)
-    at: Place = fields.world("the wheel")
-    point: Place = fields.point("the wheel", "body", "at")
+    site: ClassVar[str] = "the wheel"
+    line: ClassVar[str] = "the heading of the wheel"
+
+    body: BodyName = fields.body("the body that carries the wheel", ground=False, kw_only=False)
     radius: Number = fields.number("the radius", "m", value=None, may_be_none=True, above=0.0, default="the wheel has no spin")
     spin: Any = fields.rotor("the rotor whose angle is the spin of the wheel; left out: it rolls freely", default=None)
     rim_speed: Number = fields.number("the speed of the rim", "m/s", value=None, may_be_none=True, default="that of the spin")
@@ -169,40 +174,38 @@ class Tire(Force):
 
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
         """Yield errors for a spin without radius, a radius without spin, and a rim speed given twice."""
-        tire: Any = self
-        if tire.spin is not None and tire.radius is None:
-            yield f"has the spin {tire.spin!r} and no radius: give the radius in m"
-        if tire.spin is None and tire.radius is not None:
+        if self.spin is not None and self.radius is None:
+            yield f"has the spin {self.spin!r} and no radius: give the radius in m"
+        if self.spin is None and self.radius is not None:
             yield "has a radius and no spin: give the name of a Rotor as spin, or the rim_speed in m/s"
-        if tire.spin is not None and (tire.rim_speed is not None or tire.input is not None):
+        if self.spin is not None and (self.rim_speed is not None or self.input is not None):
             yield "has a spin, and a rim_speed or an input besides: the rotor says how fast the rim is"
 
     def resolved(self, joints: Mapping[str, Any]) -> Force:
         """Return the tire between the rotor or the ground and its body."""
-        tire: Any = self
-        driven = tire.spin is not None or tire.rim_speed is not None or tire.input is not None
+        driven = self.spin is not None or self.rim_speed is not None or self.input is not None
         return self.contact(
-            name=tire.name,
-            a=GROUND if tire.spin is None else tire.spin,
-            b=tire.body,
-            axis=tire.axis,
-            at=tire.at,
-            point_b=tire.point,
-            radius=0.0 if tire.radius is None else tire.radius,
-            rim_speed=0.0 if tire.rim_speed is None else tire.rim_speed,
-            input=tire.input,
-            gain=tire.gain,
+            name=self.name,
+            a=GROUND if self.spin is None else self.spin,
+            b=self.body,
+            axis=self.axis,
+            at=self.at,
+            point_b=self.point,
+            radius=0.0 if self.radius is None else self.radius,
+            rim_speed=0.0 if self.rim_speed is None else self.rim_speed,
+            input=self.input,
+            gain=self.gain,
             driven=1.0 if driven else 0.0,
-            **{name: getattr(tire, name) for name in self.law},
+            **parameters(self),
         )  # pyright: ignore[reportCallIssue]
 
 
 @pytree(kw_only=True)
-class ViscousContact(Contact):
+class ViscousLaw:
     """F = -c w."""
 
-    longitudinal: Number = fields.number("c_x", "N s/m", value=0.0)
-    lateral: Number = fields.number("c_y", "N s/m", value=0.0)
+    lateral: Number = fields.number("the force over the slip speed to the side", "N s/m", at_least=0.0)
+    longitudinal: Number = fields.number("the force over the slip speed along the heading", "N s/m", value=0.0, at_least=0.0)
 
     def forces(self, slip_x: Any, slip_y: Any, speed: Any) -> tuple[Any, Any]:
         """Return -c_x w_x and -c_y w_y."""
@@ -210,14 +213,27 @@ class ViscousContact(Contact):
 
 
 @pytree(kw_only=True)
-class LinearContact(Contact):
+class ViscousContact(ViscousLaw, Contact):
+    """F = -c w."""
+
+
+@pytree(kw_only=True)
+class ViscousTire(ViscousLaw, Tire):
+    """A tire whose force is in proportion to the speed of its slip: the rows of a `Wheel`, relaxed."""
+
+    contact: ClassVar[type[Contact]] = ViscousContact
+    law: ClassVar[type[Any]] = ViscousLaw
+
+
+@pytree(kw_only=True)
+class LinearLaw:
     """F in proportion to slips, as far as friction allows."""
 
-    longitudinal: Number = fields.number("C_kappa", "N", value=0.0)
-    lateral: Number = fields.number("C_alpha", "N/rad", value=0.0)
-    steer: Number = fields.number("the small steering angle", "rad", value=0.0)
-    most: Number = fields.number("the largest force", "N", value=0.0)
-    slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW)
+    lateral: Number = fields.number("the cornering stiffness", "N/rad", at_least=0.0)
+    longitudinal: Number = fields.number("the force over the slip ratio", "N", value=0.0, at_least=0.0)
+    steer: Number = fields.number("a small steering angle, taken off the slip angle", "rad", value=0.0, within=0.5 * np.pi)
+    most: Number = fields.number("the largest force, friction times load; zero: no limit,", "N", value=0.0, at_least=0.0)
+    slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW, above=0.0)
 
     def forces(self, slip_x: Any, slip_y: Any, speed: Any) -> tuple[Any, Any]:
         """Return C_kappa kappa and -C_alpha (v_y - steer v_x) / |v_x|, limited to the largest force."""
@@ -231,13 +247,26 @@ class LinearContact(Contact):
 
 
 @pytree(kw_only=True)
-class BrushContact(Contact):
+class LinearContact(LinearLaw, Contact):
+    """F in proportion to slips, as far as friction allows."""
+
+
+@pytree(kw_only=True)
+class LinearTire(LinearLaw, Tire):
+    """A tire whose force is in proportion to slip ratio and slip angle, as far as friction allows where a friction is given."""
+
+    contact: ClassVar[type[Contact]] = LinearContact
+    law: ClassVar[type[Any]] = LinearLaw
+
+
+@pytree(kw_only=True)
+class BrushLaw:
     """F of a brush."""
 
-    stiffness: Number = fields.number("C", "N", value=0.0)
-    friction: Number = fields.number("mu", value=1.0)
-    load: Number = fields.number("F_z", "N", value=1.0)
-    slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW)
+    stiffness: Number = fields.number("the force over a small slip, in both directions,", "N", above=0.0)
+    friction: Number = fields.number("the coefficient of friction", above=0.0)
+    load: Number = fields.number("the normal load", "N", above=0.0)
+    slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW, above=0.0)
 
     def forces(self, slip_x: Any, slip_y: Any, speed: Any) -> tuple[Any, Any]:
         """Return the forces at the theoretical slips."""
@@ -246,16 +275,29 @@ class BrushContact(Contact):
 
 
 @pytree(kw_only=True)
-class MagicFormulaContact(Contact):
+class BrushContact(BrushLaw, Contact):
+    """F of a brush."""
+
+
+@pytree(kw_only=True)
+class BrushTire(BrushLaw, Tire):
+    """A brush of elastic bristles that slide where friction ends, with parabolic pressure: Fiala's tire, with combined slip."""
+
+    contact: ClassVar[type[Contact]] = BrushContact
+    law: ClassVar[type[Any]] = BrushLaw
+
+
+@pytree(kw_only=True)
+class MagicFormulaLaw:
     """F of the Magic Formula."""
 
-    stiffness: Number = fields.number("B", value=10.0)
-    shape: Number = fields.number("C", value=1.9)
-    peak: Number = fields.number("D_y", value=1.0)
-    peak_longitudinal: Number = fields.number("D_x", value=1.0)
-    curvature: Number = fields.number("E", value=0.97)
-    load: Number = fields.number("F_z", "N", value=1.0)
-    slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW)
+    load: Number = fields.number("the normal load", "N", above=0.0)
+    stiffness: Number = fields.number("the factor of stiffness B", value=10.0, at_least=0.0)
+    shape: Number = fields.number("the factor of shape C", value=1.9, at_least=0.0)
+    peak: Number = fields.number("the largest lateral force over the load, D_y", value=1.0, at_least=0.0)
+    peak_longitudinal: Number = fields.number("the largest longitudinal force over the load, D_x", value=1.0, at_least=0.0)
+    curvature: Number = fields.number("the factor of curvature E", value=0.97)
+    slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW, above=0.0)
 
     def forces(self, slip_x: Any, slip_y: Any, speed: Any) -> tuple[Any, Any]:
         """Return the forces at the slips kappa and tan(alpha)."""
@@ -270,57 +312,16 @@ class MagicFormulaContact(Contact):
 
 
 @pytree(kw_only=True)
-class ViscousTire(Tire):
-    """A tire whose force is in proportion to the speed of its slip: the rows of a `Wheel`, relaxed."""
-
-    contact: ClassVar[type[Contact]] = ViscousContact
-    law: ClassVar[tuple[str, ...]] = ("longitudinal", "lateral")
-
-    lateral: Number = fields.number("the force over the slip speed to the side", "N s/m", at_least=0.0)
-    longitudinal: Number = fields.number("the force over the slip speed along the heading", "N s/m", value=0.0, at_least=0.0)
+class MagicFormulaContact(MagicFormulaLaw, Contact):
+    """F of the Magic Formula."""
 
 
 @pytree(kw_only=True)
-class LinearTire(Tire):
-    """A tire whose force is in proportion to slip ratio and slip angle, as far as friction allows where a friction is given."""
-
-    contact: ClassVar[type[Contact]] = LinearContact
-    law: ClassVar[tuple[str, ...]] = ("longitudinal", "lateral", "steer", "most", "slow")
-
-    lateral: Number = fields.number("the cornering stiffness", "N/rad", at_least=0.0)
-    longitudinal: Number = fields.number("the force over the slip ratio", "N", value=0.0, at_least=0.0)
-    steer: Number = fields.number("a small steering angle, taken off the slip angle", "rad", value=0.0, within=0.5 * np.pi)
-    most: Number = fields.number("the largest force, friction times load; zero: no limit,", "N", value=0.0, at_least=0.0)
-    slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW, above=0.0)
-
-
-@pytree(kw_only=True)
-class BrushTire(Tire):
-    """A brush of elastic bristles that slide where friction ends, with parabolic pressure: Fiala's tire, with combined slip."""
-
-    contact: ClassVar[type[Contact]] = BrushContact
-    law: ClassVar[tuple[str, ...]] = ("stiffness", "friction", "load", "slow")
-
-    stiffness: Number = fields.number("the force over a small slip, in both directions,", "N", above=0.0)
-    friction: Number = fields.number("the coefficient of friction", above=0.0)
-    load: Number = fields.number("the normal load", "N", above=0.0)
-    slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW, above=0.0)
-
-
-@pytree(kw_only=True)
-class MagicFormulaTire(Tire):
+class MagicFormulaTire(MagicFormulaLaw, Tire):
     """Pacejka's Magic Formula, one curve for combined slip."""
 
     contact: ClassVar[type[Contact]] = MagicFormulaContact
-    law: ClassVar[tuple[str, ...]] = ("stiffness", "shape", "peak", "peak_longitudinal", "curvature", "load", "slow")
-
-    load: Number = fields.number("the normal load", "N", above=0.0)
-    stiffness: Number = fields.number("the factor of stiffness B", value=10.0, at_least=0.0)
-    shape: Number = fields.number("the factor of shape C", value=1.9, at_least=0.0)
-    peak: Number = fields.number("the largest lateral force over the load, D_y", value=1.0, at_least=0.0)
-    peak_longitudinal: Number = fields.number("the largest longitudinal force over the load, D_x", value=1.0, at_least=0.0)
-    curvature: Number = fields.number("the factor of curvature E", value=0.97)
-    slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW, above=0.0)
+    law: ClassVar[type[Any]] = MagicFormulaLaw
 
 
 TIRES = (ViscousTire, LinearTire, BrushTire, MagicFormulaTire)

@@ -15,7 +15,8 @@ import jax
 from jaxdae._pytree import pytree
 from jaxdae.geometry.planar import Frame, Twist
 from jaxdae.mechanisms import fields
-from jaxdae.mechanisms.describe import BodyName, Joint, Name, Place, Rows
+from jaxdae.mechanisms.attachments import AxisInB, AxisInBody, OneBody, PointOfB, PointOfBody, TwoBodies
+from jaxdae.mechanisms.describe import BodyName, Joint, Rows
 from jaxdae.mechanisms.joints.wheels import contact_velocity
 from jaxdae.mechanisms.kinds import GROUND, Known, unknown_coordinate
 from jaxdae.mechanisms.values import hint, said
@@ -24,6 +25,7 @@ from jaxdae.mechanisms.values import hint, said
 class Drive(Joint):
     """Base class of driven velocities."""
 
+    noun: ClassVar[str] = "drive"
     velocity_rows: ClassVar[dict[str, str]] = {"rate": ""}
 
     slips: ClassVar[str] = ""
@@ -36,10 +38,9 @@ class Drive(Joint):
 
 
 @pytree
-class BodyTurn(Drive):
+class BodyTurn(TwoBodies, Drive):
     """The angular velocity of b."""
 
-    name: Name = fields.name("drive")
     a: BodyName = fields.body("the ground")
     b: BodyName = fields.body("the body or rotor that turns")
 
@@ -49,15 +50,11 @@ class BodyTurn(Drive):
 
 
 @pytree
-class PointSpeed(Drive):
+class PointSpeed(PointOfB, AxisInB, Drive):
     """The speed of a point of b along an axis that is fixed in b."""
 
-    name: Name = fields.name("drive")
-    a: BodyName = fields.body("the ground")
-    b: BodyName = fields.body("the body")
-    axis: Any = fields.direction("the direction of the speed", "b", "at")
-    at: Place = fields.world("the point")
-    point_b: Place = fields.point("the point", "b", "at")
+    site: ClassVar[str] = "the point"
+    line: ClassVar[str] = "the direction of the speed"
 
     @property
     def unit(self) -> str:
@@ -70,12 +67,9 @@ class PointSpeed(Drive):
 
 
 @pytree
-class CoordinateRate(Drive):
+class CoordinateRate(TwoBodies, Drive):
     """The rate of a coordinate of a joint between a and b."""
 
-    name: Name = fields.name("drive")
-    a: BodyName = fields.body("the first body, or ground")
-    b: BodyName = fields.body("the second body, or ground")
     joint: Any = fields.inner()
     number: Any = fields.index("which coordinate")
 
@@ -102,7 +96,6 @@ class CoordinateRate(Drive):
 class SpinRate(Drive):
     """The spin of a wheel, in rad/s."""
 
-    name: Name = fields.name("drive")
     spin: Any = fields.rotor("the rotor that is turned")
 
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
@@ -116,10 +109,9 @@ class SpinRate(Drive):
 
 
 @pytree
-class YawRate(Drive):
+class YawRate(OneBody, Drive):
     """The angular velocity of a body, in rad/s."""
 
-    name: Name = fields.name("drive")
     body: BodyName = fields.body("the body that is turned", ground=False)
 
     def resolved(self, joints: Mapping[str, Any]) -> Joint:
@@ -128,18 +120,15 @@ class YawRate(Drive):
 
 
 @pytree
-class Speed(Drive):
+class Speed(PointOfBody, AxisInBody, Drive):
     """The speed of a point of a body along an axis that is fixed in the body, in m/s.
 
     With `at`, `axis` is a direction in the world at the start pose. With `point`, it is a direction in the
     frame of the body.
     """
 
-    name: Name = fields.name("drive")
-    body: BodyName = fields.body("the body", ground=False)
-    axis: Any = fields.direction("the direction of the speed", "body", "at")
-    at: Place = fields.world("the point")
-    point: Place = fields.point("the point", "body", "at")
+    site: ClassVar[str] = "the point"
+    line: ClassVar[str] = "the direction of the speed"
 
     def resolved(self, joints: Mapping[str, Any]) -> Joint:
         """Return the speed drive with the body as `b`."""
@@ -150,7 +139,6 @@ class Speed(Drive):
 class JointRate(Drive):
     """The rate of a coordinate of a joint, such as the angle of a kingpin, in rad/s or m/s; in the plane and in space."""
 
-    name: Name = fields.name("drive")
     joint: Any = fields.joint("the joint that is moved")
     along: Any = fields.coordinate("which coordinate of the joint, such as slide or angle; left out: the first")
 
@@ -183,7 +171,6 @@ class SlipAngle(_Slip):
 
     slips: ClassVar[str] = "slip_angle"
 
-    name: Name = fields.name("drive")
     wheel: Any = fields.wheel("the wheel that slips as the input says")
 
     @property
@@ -198,7 +185,6 @@ class SlipRatio(_Slip):
 
     slips: ClassVar[str] = "slip_ratio"
 
-    name: Name = fields.name("drive")
     wheel: Any = fields.wheel("the wheel that slips as the input says")
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from jaxdae.geometry.planar import Frame
@@ -25,6 +26,11 @@ def turn(element: Any, a: Frame, b: Frame) -> Any:
 def gap(element: Any, a: Any, b: Any) -> Any:
     """Return the vector from the element's point on a to its point on b, in the world."""
     return b.point(element.point_b) - a.point(element.point_a)
+
+
+def entries(vector: Any) -> tuple[Any, ...]:
+    """Return the components of a vector in the plane or in space."""
+    return tuple(jax.tree.leaves(vector))
 
 
 def along(element: Any, a: Frame, b: Frame) -> Any:

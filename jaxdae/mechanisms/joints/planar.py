@@ -7,15 +7,16 @@ from typing import Any, ClassVar
 from jaxdae._pytree import pytree
 from jaxdae.geometry.planar import Frame, Twist
 from jaxdae.mechanisms import fields
+from jaxdae.mechanisms.attachments import AxisInA, AxisInB, PointOfB, PointOfBoth, TwoBodies
 from jaxdae.mechanisms.coordinates.links import Step, axis
-from jaxdae.mechanisms.describe import BodyName, Joint, Name, Number, Place, Rows
+from jaxdae.mechanisms.describe import BodyName, Joint, Number, Rows
 from jaxdae.mechanisms.forces.planar import SlideForce, Torque
 from jaxdae.mechanisms.joints import parts
 from jaxdae.mechanisms.joints.elements import WithElements
 from jaxdae.mechanisms.joints.parts import NO_RADIUS
 from jaxdae.mechanisms.joints.prescribed import PrescribedAngle, PrescribedMotion, PrescribedSlide
 from jaxdae.mechanisms.joints.relation import Relation, TendonRelation
-from jaxdae.mechanisms.joints.rod import RodBetweenPoints
+from jaxdae.mechanisms.joints.rod import Rod
 from jaxdae.mechanisms.joints.wheels import WHEELS
 
 
@@ -32,18 +33,11 @@ class Movable(WithElements):
 
 
 @pytree
-class Revolute(Movable):
+class Revolute(PointOfBoth, Movable):
     """A pin: a point of a and a point of b coincide, and the bodies turn freely."""
 
     rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m"}
     coordinates: ClassVar[dict[str, str]] = {"angle": "rad"}
-
-    name: Name = fields.name("joint")
-    a: BodyName = fields.body("the first body, or ground")
-    b: BodyName = fields.body("the second body, or ground")
-    at: Place = fields.world("the joint")
-    point_a: Place = fields.point("the joint", "a", "at")
-    point_b: Place = fields.point("the joint", "b", "at")
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Return the gap between the points, in m."""
@@ -74,7 +68,7 @@ class Revolute(Movable):
 
 
 @pytree
-class Prismatic(Movable):
+class Prismatic(PointOfBoth, AxisInA, Movable):
     """A slider: b moves along an axis fixed in a, without turning against a.
 
     With `at`, `axis` is a direction in the world at the start pose. With `point_a` and `point_b`, it is a
@@ -83,14 +77,8 @@ class Prismatic(Movable):
 
     rows: ClassVar[dict[str, str]] = {"normal": "m", "angle": "rad"}
     coordinates: ClassVar[dict[str, str]] = {"slide": "m"}
+    line: ClassVar[str] = "the direction of the slide"
 
-    name: Name = fields.name("joint")
-    a: BodyName = fields.body("the first body, or ground")
-    b: BodyName = fields.body("the second body, or ground")
-    axis: Any = fields.direction("the direction of the slide", "a", "at")
-    at: Place = fields.world("the joint")
-    point_a: Place = fields.point("the joint", "a", "at")
-    point_b: Place = fields.point("the joint", "b", "at")
     angle: Number = fields.at_start("the rotation of b against a", "rad", parts.turn, in_config=False)
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
@@ -113,7 +101,7 @@ class Prismatic(Movable):
 
     def prescribed(self, name: str, motion: Any) -> PrescribedSlide:
         """Return the joint that prescribes the slide as a function of time."""
-        return PrescribedSlide(name, self.a, self.b, self.axis, motion, self.at, self.point_a, self.point_b)
+        return PrescribedSlide(name, self.a, self.b, self.axis, self.at, self.point_a, self.point_b, motion=motion)
 
     def driven(self, name: str, force: Number, input: int | None, gain: Number) -> SlideForce:
         """Return the actuator force along the slide."""
@@ -121,17 +109,11 @@ class Prismatic(Movable):
 
 
 @pytree
-class Weld(Joint):
+class Weld(PointOfBoth, Joint):
     """Two bodies move as one. The relative rotation is that of the start pose."""
 
     rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "angle": "rad"}
 
-    name: Name = fields.name("joint")
-    a: BodyName = fields.body("the first body, or ground")
-    b: BodyName = fields.body("the second body, or ground")
-    at: Place = fields.world("the joint")
-    point_a: Place = fields.point("the joint", "a", "at")
-    point_b: Place = fields.point("the joint", "b", "at")
     angle: Number = fields.at_start("the rotation of b against a", "rad", parts.turn, in_config=False)
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
@@ -151,26 +133,14 @@ class Weld(Joint):
 
 
 @pytree
-class Rod(RodBetweenPoints):
-    """A massless rod between a point of a and a point of b; its length is the distance at the start pose by default."""
-
-
-@pytree
-class PointOnLine(Joint):
+class PointOnLine(PointOfBoth, AxisInA, Joint):
     """A pin in a slot: a point of b stays on a line that is fixed in a, and b turns freely.
 
     The line passes through the point of a along `axis`, which is specified as for `Prismatic`.
     """
 
     rows: ClassVar[dict[str, str]] = {"normal": "m"}
-
-    name: Name = fields.name("joint")
-    a: BodyName = fields.body("the first body, or ground")
-    b: BodyName = fields.body("the second body, or ground")
-    axis: Any = fields.direction("the direction of the line", "a", "at")
-    at: Place = fields.world("the joint")
-    point_a: Place = fields.point("the joint", "a", "at")
-    point_b: Place = fields.point("the joint", "b", "at")
+    line: ClassVar[str] = "the direction of the line"
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Return the distance from the line, in m."""
@@ -178,15 +148,12 @@ class PointOnLine(Joint):
 
 
 @pytree
-class Gear(Joint):
+class Gear(TwoBodies, Joint):
     """theta_b = ratio theta_a, both counted from the start pose; a negative ratio for external gears."""
 
     rows: ClassVar[dict[str, str]] = {"angle": "rad"}
     relative: ClassVar[bool] = False
 
-    name: Name = fields.name("joint")
-    a: BodyName = fields.body("the first body, or ground")
-    b: BodyName = fields.body("the second body, or ground")
     ratio: Number = fields.number("the turn of b over the turn of a; negative for wheels that touch outside")
     offset: Number = fields.at_start("theta_b - ratio theta_a", "rad", lambda gear, a, b: b.angle - gear.ratio * a.angle, in_config=False)
 
@@ -196,7 +163,7 @@ class Gear(Joint):
 
 
 @pytree
-class Skate(Joint):
+class Skate(PointOfB, AxisInB, Joint):
     """A blade or a wheel that does not slip sideways: a point of b moves over a along `axis` only, which is fixed in b.
 
     The row constrains velocity, not position: on the ground, -sin(theta) x' + cos(theta) y' = 0 for a blade
@@ -205,13 +172,11 @@ class Skate(Joint):
     """
 
     velocity_rows: ClassVar[dict[str, str]] = {"normal": "m/s"}
+    site: ClassVar[str] = "the blade"
+    line: ClassVar[str] = "the direction of the blade"
 
-    name: Name = fields.name("joint")
     a: BodyName = fields.body("the body that is skated on, or ground")
     b: BodyName = fields.body("the body with the blade")
-    axis: Any = fields.direction("the direction of the blade", "b", "at")
-    at: Place = fields.world("the blade")
-    point_b: Place = fields.point("the blade", "b", "at")
 
     def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
         """Return the blade velocity normal to its axis, relative to the point of a beneath it, in m/s."""
@@ -221,7 +186,7 @@ class Skate(Joint):
 
 
 @pytree
-class RackAndPinion(Joint):
+class RackAndPinion(PointOfBoth, AxisInA, Joint):
     """A pinion of b rolls on a rack of a without slip: its center moves along the rack as far as its rim turns.
 
     The center is the point of b. `axis` is the direction of the rack, specified as for `Prismatic`. With a
@@ -232,15 +197,14 @@ class RackAndPinion(Joint):
     """
 
     rows: ClassVar[dict[str, str]] = {"slip": "m"}
+    site: ClassVar[str] = "the center of the pinion"
+    line: ClassVar[str] = "the direction of the rack"
 
-    name: Name = fields.name("joint")
     a: BodyName = fields.body("the body with the rack, or ground")
     b: BodyName = fields.body("the body with the pinion, or ground")
-    axis: Any = fields.direction("the direction of the rack", "a", "at")
-    radius: Number = fields.number("the radius of the pinion; negative on the other side of the rack,", "m", nonzero=NO_RADIUS)
-    at: Place = fields.world("the center of the pinion")
-    point_a: Place = fields.point("the center of the pinion", "a", "at")
-    point_b: Place = fields.point("the center of the pinion", "b", "at")
+    radius: Number = fields.number(
+        "the radius of the pinion; negative on the other side of the rack,", "m", kw_only=True, nonzero=NO_RADIUS
+    )
     offset: Number = fields.at_start("the slide and the turn", "m", lambda joint, a, b: joint.rolled(a, b), in_config=False)
 
     def rolled(self, a: Frame, b: Frame) -> Any:

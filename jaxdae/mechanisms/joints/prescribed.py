@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from jaxdae._pytree import pytree
 from jaxdae.geometry.planar import Frame
 from jaxdae.mechanisms import fields
-from jaxdae.mechanisms.describe import BodyName, Joint, Name, Number, Place, Rows
+from jaxdae.mechanisms.attachments import AxisInA, PointOfBoth, TwoBodies
+from jaxdae.mechanisms.describe import Joint, Number, Rows
 from jaxdae.mechanisms.joints import parts
 
 
@@ -23,7 +24,6 @@ class PrescribedMotion(Joint):
             plain function.
     """
 
-    name: Name = fields.name("joint")
     joint: Any = fields.joint("the revolute or prismatic joint that is moved")
     motion: Any = fields.motion("the coordinate over time, {type: polynomial, coefficients: [...]} or {type: sinusoid, ...}")
 
@@ -51,14 +51,11 @@ class _Prescribed(Joint):
 
 
 @pytree
-class PrescribedAngle(_Prescribed):
+class PrescribedAngle(TwoBodies, _Prescribed):
     """The angle of a revolute joint since the start is a given function of time."""
 
     rows: ClassVar[dict[str, str]] = {"angle": "rad"}
 
-    name: Name = fields.name("joint")
-    a: BodyName = fields.body("the first body, or ground")
-    b: BodyName = fields.body("the second body, or ground")
     motion: Any = fields.motion("the angle over time")
     offset: Number = fields.at_start("the angle at the start", "rad", parts.turn)
 
@@ -68,19 +65,12 @@ class PrescribedAngle(_Prescribed):
 
 
 @pytree
-class PrescribedSlide(_Prescribed):
+class PrescribedSlide(PointOfBoth, AxisInA, _Prescribed):
     """The slide of a prismatic joint since the start is a given function of time."""
 
     rows: ClassVar[dict[str, str]] = {"slide": "m"}
 
-    name: Name = fields.name("joint")
-    a: BodyName = fields.body("the first body, or ground")
-    b: BodyName = fields.body("the second body, or ground")
-    axis: Any = fields.direction("the direction of the slide", "a", "at")
-    motion: Any = fields.motion("the slide over time")
-    at: Place = fields.world("the joint")
-    point_a: Place = fields.point("the joint", "a", "at")
-    point_b: Place = fields.point("the joint", "b", "at")
+    motion: Any = fields.motion("the slide over time", kw_only=True)
     offset: Number = fields.at_start("the slide at the start", "m", parts.along)
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:

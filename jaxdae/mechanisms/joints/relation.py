@@ -7,7 +7,7 @@ from typing import Any
 
 from jaxdae._pytree import pytree
 from jaxdae.mechanisms import fields
-from jaxdae.mechanisms.describe import Joint, Name, Number
+from jaxdae.mechanisms.describe import Joint, Number
 from jaxdae.mechanisms.kinds import Known, unknown_coordinate
 from jaxdae.mechanisms.values import concrete, shown
 
@@ -21,7 +21,6 @@ class Relation(Joint):
     at the start pose.
     """
 
-    name: Name = fields.name("joint")
     joint: Any = fields.joint("the joint that follows")
     other: Any = fields.joint("the joint that is followed")
     coefficients: Any = fields.numbers("c0, c1, c2, ... of the polynomial", value=(0.0, 1.0))
@@ -51,7 +50,6 @@ class TendonRelation(Joint):
     joint contributes its first coordinate. The default references are the sums at the start pose.
     """
 
-    name: Name = fields.name("joint")
     joints: Any = fields.joint_names("the joints of the sum, of each its first coordinate")
     weights: Any = fields.numbers("the weights of their coordinates, m/rad or 1", value=(1.0,), required=True)
     others: Any = fields.joint_names("the joints of the sum that is followed; left out: none", default=())

@@ -9,26 +9,20 @@ import numpy as np
 
 from jaxdae._pytree import pytree
 from jaxdae.mechanisms import fields
-from jaxdae.mechanisms.describe import BodyName, Joint, Name, Number, Place, Rows
+from jaxdae.mechanisms.attachments import PointOfEach
+from jaxdae.mechanisms.describe import Joint, Number, Rows
 from jaxdae.mechanisms.joints import parts
 
 
 @pytree
-class RodBetweenPoints(Joint):
-    """What the rods of both spaces share."""
+class Rod(PointOfEach, Joint):
+    """A massless rod between a point of a and a point of b; its length is the distance at the start pose by default."""
 
     rows: ClassVar[dict[str, str]] = {"length": "m"}
     instead: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("damping", "stiffness"), "a rod keeps its length: what gives way is a LinearSpring, a force, with stiffness and damping"
     )
 
-    name: Name = fields.name("joint")
-    a: BodyName = fields.body("the first body, or ground")
-    b: BodyName = fields.body("the second body, or ground")
-    at_a: Place = fields.world("the end on a")
-    at_b: Place = fields.world("the end on b")
-    point_a: Place = fields.point("the end on a", "a", "at_a")
-    point_b: Place = fields.point("the end on b", "b", "at_b")
     length: Number = fields.at_start("the distance", "m", parts.distance, above=0.0)
 
     def residual(self, a: Any, b: Any, t: Any) -> Rows:

@@ -16,13 +16,22 @@ import numpy as np
 from jaxdae._pytree import pytree
 from jaxdae.geometry.spatial import Frame, Vector
 from jaxdae.mechanisms import fields
+from jaxdae.mechanisms.attachments import PointOfBoth, TwoBodies
 from jaxdae.mechanisms.coordinates.links import Step, axis, ball, place
-from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
+from jaxdae.mechanisms.describe import BodyName, Number, Place, Rows
 from jaxdae.mechanisms.joints import spatial_parts as parts
 from jaxdae.mechanisms.joints.pair_rows import ROTATION, TILT, PairRows, Product, of_pairs
 from jaxdae.mechanisms.joints.relation import Relation, TendonRelation
-from jaxdae.mechanisms.joints.rod import RodBetweenPoints
-from jaxdae.mechanisms.joints.spatial_base import ROTATIONAL, AnyOrientation, Facing, Movable, OnAxis, SpatialJoint, two_axes_mistakes
+from jaxdae.mechanisms.joints.rod import Rod
+from jaxdae.mechanisms.joints.spatial_base import (
+    ROTATIONAL,
+    AnyOrientation,
+    Facing,
+    Movable,
+    OnAxis,
+    WithAxes,
+    two_axes_mistakes,
+)
 from jaxdae.mechanisms.joints.spatial_curves import PointOnCurve, PointOnSurface, SphereOnSurface
 from jaxdae.mechanisms.joints.spatial_prescribed import PrescribedMotion
 from jaxdae.mechanisms.joints.spatial_wheels import BevelGear, Gear, RackAndPinion
@@ -150,31 +159,24 @@ class Screw(Facing, OnAxis, Movable):
 
 
 @pytree
-class Universal(Movable):
+class _CardanAxes(TwoBodies):
+    axis: Any = fields.axis("the axis that is fixed in a")
+    second: Any = fields.axis("the axis that is fixed in b, normal to the first,", "b")
+
+
+@pytree
+class Universal(WithAxes, _CardanAxes, Movable):
     """A Cardan joint: an axis fixed in a and an axis fixed in b meet at a right angle. b turns about both of them."""
 
     rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "z": "m", "twist": "rad"}
     coordinates: ClassVar[dict[str, str]] = {"first": "rad", "second": "rad"}
 
-    name: Name = fields.name("joint")
-    a: BodyName = fields.body("the first body, or ground")
-    b: BodyName = fields.body("the second body, or ground")
-    axis: Any = fields.axis("the axis that is fixed in a")
-    second: Any = fields.axis("the axis that is fixed in b, normal to the first,", "b")
-    at: Place = fields.world("the joint")
-    point_a: Place = fields.point("the joint", "a", "at")
-    point_b: Place = fields.point("the joint", "b", "at")
-    axes_a: Any = fields.joint_axes("a", columns=("axis", "second"))
-    axes_b: Any = fields.joint_axes("b", columns=("axis", "second"))
+    axis_fields: ClassVar[tuple[str, ...]] = ("axis", "second")
     in_tree: ClassVar[bool] = True
 
     def steps(self) -> tuple[Step, ...]:
         """Return the rotations about both axes."""
         return axis(parts.X, parts.NONE, "first", "rad"), axis(parts.Y, parts.NONE, "second", "rad")
-
-    def joint_frames(self) -> tuple[Frame, Frame]:
-        """Return the frames of the joint in both bodies."""
-        return parts.frames_of_joint(self)
 
     @of_pairs(PairRows(gap=True, products=((Product(1.0, 0, 1),),)))
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
@@ -205,19 +207,12 @@ class Universal(Movable):
 
 
 @pytree
-class Ball(AnyOrientation, SpatialJoint):
+class Ball(PointOfBoth, AnyOrientation):
     """A ball in a socket: a point of a and a point of b coincide."""
 
     rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "z": "m"}
     instead: ClassVar[Mapping[str, str]] = ROTATIONAL
     acting: ClassVar[str] = _TURNING
-
-    name: Name = fields.name("joint")
-    a: BodyName = fields.body("the first body, or ground")
-    b: BodyName = fields.body("the second body, or ground")
-    at: Place = fields.world("the joint")
-    point_a: Place = fields.point("the joint", "a", "at")
-    point_b: Place = fields.point("the joint", "b", "at")
 
     in_tree: ClassVar[bool] = True
 
@@ -269,30 +264,17 @@ class Planar(Facing, OnAxis, Movable):
 
 
 @pytree
-class Weld(Facing):
+class Weld(Facing, WithAxes):
     """Two bodies move as one. The relative pose is that of the start unless points and axes in both bodies are given."""
 
     rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "z": "m", "rot_x": "rad", "rot_y": "rad", "rot_z": "rad"}
     instead: ClassVar[Mapping[str, str]] = dict.fromkeys(("damping", "stiffness"), f"a weld does not move: {_BUSHING}")
-
-    name: Name = fields.name("joint")
-    a: BodyName = fields.body("the first body, or ground")
-    b: BodyName = fields.body("the second body, or ground")
-    at: Place = fields.world("the joint")
-    point_a: Place = fields.point("the joint", "a", "at")
-    point_b: Place = fields.point("the joint", "b", "at")
-    axes_a: Any = fields.joint_axes("a", columns=())
-    axes_b: Any = fields.joint_axes("b", columns=())
 
     in_tree: ClassVar[bool] = True
 
     def steps(self) -> tuple[Step, ...]:
         """Return an empty tuple, because a weld has no degrees of freedom."""
         return ()
-
-    def joint_frames(self) -> tuple[Frame, Frame]:
-        """Return the frames of the joint in both bodies."""
-        return parts.frames_of_joint(self)
 
     @of_pairs(PairRows(gap=True, products=ROTATION))
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
@@ -306,7 +288,7 @@ class Weld(Facing):
 
 
 @pytree
-class Free(AnyOrientation, SpatialJoint):
+class Free(TwoBodies, AnyOrientation):
     """b moves freely against a, by place and orientation of a frame that is fixed in b, such as that of the link of a robot.
 
     In joint coordinates, q is the position of that frame in a and its quaternion wxyz; v is the velocity of
@@ -320,7 +302,6 @@ class Free(AnyOrientation, SpatialJoint):
         ("damping", "stiffness"), "add the force Bushing between the same bodies, or Drag and RotationalDamper"
     )
 
-    name: Name = fields.name("joint")
     a: BodyName = fields.body("the body that it moves against, ground mostly")
     b: BodyName = fields.body("the body that moves", ground=False)
     point_b: Place = fields.components("the origin of the frame in the frame of b", "m", value=(0.0, 0.0, 0.0))
@@ -336,11 +317,6 @@ class Free(AnyOrientation, SpatialJoint):
         """Return the frame of a and the joint frame in b."""
         in_b = Frame.of_axes(Vector(*self.point_b), *(Vector(*self.axes_b[:, k]) for k in range(3)))
         return parts.parallel(jnp.zeros_like(self.point_b)), in_b
-
-
-@pytree
-class Rod(RodBetweenPoints, SpatialJoint):
-    """A massless rod between a point of a and a point of b; its length is the distance at the start pose by default."""
 
 
 @pytree

@@ -11,7 +11,8 @@ import numpy as np
 from jaxdae._pytree import pytree
 from jaxdae.geometry.spatial import Frame
 from jaxdae.mechanisms import fields
-from jaxdae.mechanisms.describe import BodyName, Joint, Name, Number, Place, Rows
+from jaxdae.mechanisms.attachments import AxesOfBoth, PointOfBoth, TwoBodies
+from jaxdae.mechanisms.describe import Joint, Number, Rows
 from jaxdae.mechanisms.joints import spatial_parts as parts
 from jaxdae.mechanisms.joints.elements import WithElements
 from jaxdae.mechanisms.joints.pair_rows import PAIRS
@@ -65,26 +66,28 @@ class Facing(SpatialJoint):
 
 
 @pytree
-class OnAxis(SpatialJoint):
-    """A joint with an axis: z of the joint, along `axis` at the start pose.
-
-    With `at`, `axis` is a direction in the world. With `point_a` and `point_b`, it is a direction in the
-    frame of a. In a group, `axes_a` and `axes_b` determine both joint frames.
-    """
-
-    name: Name = fields.name("joint")
-    a: BodyName = fields.body("the first body, or ground")
-    b: BodyName = fields.body("the second body, or ground")
-    axis: Any = fields.axis("the axis of the joint")
-    at: Place = fields.world("the joint")
-    point_a: Place = fields.point("the joint", "a", "at")
-    point_b: Place = fields.point("the joint", "b", "at")
-    axes_a: Any = fields.joint_axes("a")
-    axes_b: Any = fields.joint_axes("b")
+class WithAxes(AxesOfBoth, PointOfBoth, SpatialJoint):
+    """A joint with a point and axes x, y, z in both bodies, which determine both joint frames of a group."""
 
     def joint_frames(self) -> tuple[Frame, Frame]:
         """Return the frames of the joint in both bodies."""
         return parts.frames_of_joint(self)
+
+
+@pytree
+class _Axis(TwoBodies):
+    axis: Any = fields.axis("the axis of the joint")
+
+
+@pytree
+class OnAxis(WithAxes, _Axis):
+    """A joint with an axis: z of the joint, along `axis` at the start pose.
+
+    With `at`, `axis` is a direction in the world. With `point_a` and `point_b`, it is a direction in the
+    frame of a.
+    """
+
+    axis_fields: ClassVar[tuple[str, ...]] = ("axis",)
 
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
         """Yield an error if the axis is missing or specified twice."""

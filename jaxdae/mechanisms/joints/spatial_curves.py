@@ -13,7 +13,8 @@ from jax import Array
 from jaxdae._pytree import pytree
 from jaxdae.geometry.spatial import Frame, Twist, Vector
 from jaxdae.mechanisms import fields
-from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
+from jaxdae.mechanisms.attachments import PointOfB, TwoBodies
+from jaxdae.mechanisms.describe import BodyName, Number, Rows
 from jaxdae.mechanisms.joints.spatial_base import SpatialJoint
 from jaxdae.mechanisms.kinds import GROUND, NOTHING
 from jaxdae.mechanisms.values import concrete
@@ -30,7 +31,12 @@ Well within the sample spacing, each iteration squares the error, so this number
 
 
 @pytree
-class PointOnCurve(SpatialJoint):
+class _Curve(TwoBodies):
+    curve: Any = fields.curve("the curve, a function of s that returns a place (3,) in the frame of a in m")
+
+
+@pytree
+class PointOnCurve(PointOfB, _Curve, SpatialJoint):
     """A bead on a wire: a point of b stays on a curve that is fixed in a, and b turns freely.
 
     The curve is r(s), a position (3,) in the frame of a (ground: the world) in m for s from `first` to
@@ -54,12 +60,10 @@ class PointOnCurve(SpatialJoint):
 
     rows: ClassVar[dict[str, str]] = {"across_1": "m", "across_2": "m"}
 
-    name: Name = fields.name("joint")
+    site: ClassVar[str] = "the point"
+
     a: BodyName = fields.body("the body with the curve, or ground")
     b: BodyName = fields.body("the body with the point, or ground")
-    curve: Any = fields.curve("the curve, a function of s that returns a place (3,) in the frame of a in m")
-    at: Place = fields.world("the point")
-    point_b: Place = fields.point("the point", "b", "at")
     first: Number = fields.number("the parameter s where the curve begins", value=0.0)
     last: Number = fields.number("the parameter s where it ends", value=1.0)
 
@@ -115,7 +119,19 @@ class PointOnCurve(SpatialJoint):
 
 
 @pytree
-class PointOnSurface(SpatialJoint):
+class OnSurface(TwoBodies, SpatialJoint):
+    """A joint with a surface that is fixed in a, a function of a position in the frame of a."""
+
+    surface: Any = fields.surface("the surface, a function of a place (3,) in the frame of a in m that is zero on it")
+
+    @property
+    def key(self) -> str:
+        """The name of the element's group, from the surface type."""
+        return f"{self.type_key()}_{type(self.surface).__name__.lower()}"
+
+
+@pytree
+class PointOnSurface(PointOfB, OnSurface):
     """A point of b stays on a surface that is fixed in a, and b turns freely.
 
     The surface is f(p) = 0, with f a function of a position p (3,) in the frame of a (ground: the world). The
@@ -125,17 +141,10 @@ class PointOnSurface(SpatialJoint):
 
     rows: ClassVar[dict[str, str]] = {"normal": "m"}
 
-    name: Name = fields.name("joint")
+    site: ClassVar[str] = "the point"
+
     a: BodyName = fields.body("the body with the surface, or ground")
     b: BodyName = fields.body("the body with the point, or ground")
-    surface: Any = fields.surface("the surface, a function of a place (3,) in the frame of a in m that is zero on it")
-    at: Place = fields.world("the point")
-    point_b: Place = fields.point("the point", "b", "at")
-
-    @property
-    def key(self) -> str:
-        """The name of the element's group, from the surface type."""
-        return f"{self.type_key()}_{type(self.surface).__name__.lower()}"
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Return the distance from the surface to first order in m.
@@ -171,7 +180,7 @@ _LENGTH = 1e-3
 
 
 @pytree
-class SphereOnSurface(SpatialJoint):
+class SphereOnSurface(PointOfB, OnSurface):
     """A sphere rolls without slip on a surface of any shape that is fixed in a, such as the wall of a pipe; it may turn about the normal.
 
     The surface is a function d(p) of a position p (3,) in the frame of a (ground: the world). It returns the
@@ -194,18 +203,12 @@ class SphereOnSurface(SpatialJoint):
     rows: ClassVar[dict[str, str]] = {"height": "m"}
     velocity_rows: ClassVar[dict[str, str]] = {"across_1": "m/s", "across_2": "m/s"}
 
-    name: Name = fields.name("joint")
+    site: ClassVar[str] = "the center of the sphere"
+
     a: BodyName = fields.body("the body with the surface, or ground")
     b: BodyName = fields.body("the sphere")
     surface: Any = fields.surface("the surface, a function of a place (3,) in the frame of a that returns the distance from it in m")
-    at: Place = fields.world("the center of the sphere")
-    point_b: Place = fields.point("the center of the sphere", "b", "at")
     radius: Number = fields.number("the radius of the sphere", "m", value=None, kw_only=True, above=0.0, required=True)
-
-    @property
-    def key(self) -> str:
-        """The name of the element's group, from the surface type."""
-        return f"{self.type_key()}_{type(self.surface).__name__.lower()}"
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Return the clearance of the sphere in m; the multiplier is the normal force in N."""

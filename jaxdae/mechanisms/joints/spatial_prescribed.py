@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from jaxdae._pytree import pytree
 from jaxdae.geometry.spatial import Frame
 from jaxdae.mechanisms import fields
-from jaxdae.mechanisms.describe import BodyName, Joint, Name, Number, Rows
+from jaxdae.mechanisms.attachments import TwoBodies
+from jaxdae.mechanisms.describe import Joint, Number, Rows
 from jaxdae.mechanisms.joints import spatial_parts as parts
 from jaxdae.mechanisms.joints.spatial_base import SpatialJoint
 from jaxdae.mechanisms.kinds import Known, unknown_coordinate
@@ -28,7 +29,6 @@ class PrescribedMotion(SpatialJoint):
             start pose.
     """
 
-    name: Name = fields.name("joint")
     joint: Any = fields.joint("the joint that is moved")
     motion: Any = fields.motion("the coordinate over time, {type: polynomial, coefficients: [...]} or {type: sinusoid, ...}")
     along: Any = fields.coordinate("which coordinate of the joint, such as slide or angle; left out: the first")
@@ -54,15 +54,16 @@ class PrescribedMotion(SpatialJoint):
         return kind(self.name, joint.a, joint.b, joint, self.motion, number, self.reference)
 
 
-class _Prescribed(SpatialJoint):
+@pytree
+class _Prescribed(TwoBodies, SpatialJoint):
     """A joint that prescribes a coordinate of another joint as a function of time."""
 
     prescribes: ClassVar[bool] = True
 
-    joint: Any
-    number: Any
-    motion: Any
-    offset: Number
+    joint: Any = fields.inner()
+    motion: Any = fields.motion("the coordinate over time")
+    number: Any = fields.index("which coordinate")
+    offset: Number = fields.at_start("the coordinate at the start", "rad or m", lambda joint, a, b: joint.measured(a, b))
 
     @property
     def key(self) -> str:
@@ -80,14 +81,6 @@ class PrescribedAngle(_Prescribed):
 
     rows: ClassVar[dict[str, str]] = {"angle": "rad"}
 
-    name: Name = fields.name("joint")
-    a: BodyName = fields.body("the first body, or ground")
-    b: BodyName = fields.body("the second body, or ground")
-    joint: Any = fields.inner()
-    motion: Any = fields.motion("the angle over time")
-    number: Any = fields.index("which coordinate")
-    offset: Number = fields.at_start("the angle at the start", "rad", lambda joint, a, b: joint.measured(a, b))
-
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Return the angle error in rad, reduced by full turns; the multiplier is the motor torque in N m."""
         return (parts.nearest_turn(self.measured(a, b) - self.offset - self.motion(t)),)
@@ -98,14 +91,6 @@ class PrescribedSlide(_Prescribed):
     """A slide of a joint, less an offset, is a given function of time."""
 
     rows: ClassVar[dict[str, str]] = {"slide": "m"}
-
-    name: Name = fields.name("joint")
-    a: BodyName = fields.body("the first body, or ground")
-    b: BodyName = fields.body("the second body, or ground")
-    joint: Any = fields.inner()
-    motion: Any = fields.motion("the slide over time")
-    number: Any = fields.index("which coordinate")
-    offset: Number = fields.at_start("the slide at the start", "m", lambda joint, a, b: joint.measured(a, b))
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Return the error of the slide in m; the multiplier is the motor force in N."""

@@ -10,14 +10,26 @@ import numpy as np
 from jaxdae._pytree import pytree
 from jaxdae.geometry.spatial import Frame, Twist, Vector
 from jaxdae.mechanisms import fields
-from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
+from jaxdae.mechanisms.attachments import TwoBodies
+from jaxdae.mechanisms.describe import BodyName, Number, Rows
 from jaxdae.mechanisms.joints import spatial_parts as parts
 from jaxdae.mechanisms.joints.parts import NO_RADIUS
-from jaxdae.mechanisms.joints.spatial_base import PARALLEL, SpatialJoint, two_axes_mistakes
+from jaxdae.mechanisms.joints.spatial_base import PARALLEL, SpatialJoint, WithAxes, two_axes_mistakes
 
 
 @pytree
-class Gear(SpatialJoint):
+class TwoWheels(TwoBodies, SpatialJoint):
+    """Wheels of a and b that turn at a ratio about axes fixed in their bodies."""
+
+    a: BodyName = fields.body("the first wheel")
+    b: BodyName = fields.body("the second wheel")
+    axis_a: Any = fields.fixed_axis("the axis of the first wheel", "a")
+    axis_b: Any = fields.fixed_axis("the axis of the second wheel", "b")
+    ratio: Number = fields.number("the turn of b over the turn of a")
+
+
+@pytree
+class Gear(TwoWheels):
     """Wheels of a and b turn at a ratio: omega_b . axis_b = ratio omega_a . axis_a, each axis fixed in its body.
 
     The row constrains velocities, so any ratio holds over any number of turns. The bearings of the wheels are
@@ -26,13 +38,6 @@ class Gear(SpatialJoint):
 
     velocity_rows: ClassVar[dict[str, str]] = {"ratio": "rad/s"}
     relative: ClassVar[bool] = False
-
-    name: Name = fields.name("joint")
-    a: BodyName = fields.body("the first wheel")
-    b: BodyName = fields.body("the second wheel")
-    axis_a: Any = fields.fixed_axis("the axis of the first wheel", "a")
-    axis_b: Any = fields.fixed_axis("the axis of the second wheel", "b")
-    ratio: Number = fields.number("the turn of b over the turn of a")
 
     def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
         """Return the slip of the wheels in rad/s; the multiplier is a torque in N m."""
@@ -44,7 +49,7 @@ class Gear(SpatialJoint):
 
 
 @pytree
-class BevelGear(SpatialJoint):
+class BevelGear(TwoWheels):
     """Wheels whose axes meet turn at a ratio against whatever carries them: a pair of a differential, or of an angle drive.
 
     With unit vectors n_a, n_b along the axes and angular velocities omega_a = omega + s_a n_a, omega_b =
@@ -62,11 +67,6 @@ class BevelGear(SpatialJoint):
 
     velocity_rows: ClassVar[dict[str, str]] = {"ratio": "rad/s"}
 
-    name: Name = fields.name("joint")
-    a: BodyName = fields.body("the first wheel")
-    b: BodyName = fields.body("the second wheel")
-    axis_a: Any = fields.fixed_axis("the axis of the first wheel", "a")
-    axis_b: Any = fields.fixed_axis("the axis of the second wheel", "b")
     ratio: Number = fields.number("the turn of b over the turn of a, both against their carrier")
 
     def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
@@ -84,7 +84,13 @@ class BevelGear(SpatialJoint):
 
 
 @pytree
-class RackAndPinion(SpatialJoint):
+class _RackAxes(TwoBodies):
+    axis: Any = fields.axis("the direction of the rack")
+    pinion_axis: Any = fields.axis("the axis of the pinion, normal to the rack,")
+
+
+@pytree
+class RackAndPinion(WithAxes, _RackAxes):
     """A pinion of b rolls on a rack of a without slip: its center moves along the rack as far as its rim turns.
 
     The x axis of the joint is along the rack and the y axis along the axis of the pinion, both fixed in a. z
@@ -98,20 +104,14 @@ class RackAndPinion(SpatialJoint):
     """
 
     rows: ClassVar[dict[str, str]] = {"slip": "m"}
+    site: ClassVar[str] = "the center of the pinion"
+    axis_fields: ClassVar[tuple[str, ...]] = ("axis", "pinion_axis")
 
-    name: Name = fields.name("joint")
     a: BodyName = fields.body("the body with the rack, or ground")
     b: BodyName = fields.body("the body with the pinion, or ground")
-    axis: Any = fields.axis("the direction of the rack")
-    pinion_axis: Any = fields.axis("the axis of the pinion, normal to the rack,")
     radius: Number = fields.number(
         "the radius of the pinion; negative on the other side of the rack,", "m", kw_only=True, nonzero=NO_RADIUS
     )
-    at: Place = fields.world("the center of the pinion")
-    point_a: Place = fields.point("the center of the pinion", "a", "at")
-    point_b: Place = fields.point("the center of the pinion", "b", "at")
-    axes_a: Any = fields.joint_axes("a", columns=("axis", "pinion_axis"))
-    axes_b: Any = fields.joint_axes("b", columns=("axis", "pinion_axis"))
     offset: Number = fields.at_start("the slide less the way of the rim", "m", lambda joint, a, b: joint.rolled(a, b), in_config=False)
 
     def rolled(self, a: Frame, b: Frame) -> Any:

@@ -42,7 +42,8 @@ import numpy as np
 from jaxdae._pytree import pytree
 from jaxdae.geometry.planar import Frame, Twist, Vector
 from jaxdae.mechanisms import fields
-from jaxdae.mechanisms.describe import BodyName, Joint, Name, Number, Place, Rows
+from jaxdae.mechanisms.attachments import AxisInB, AxisInBody, PointOfB, PointOfBody
+from jaxdae.mechanisms.describe import BodyName, Joint, Number, Rows
 from jaxdae.mechanisms.kinds import GROUND
 from jaxdae.mechanisms.values import at_time, is_there
 
@@ -61,18 +62,23 @@ def contact_velocity(wheel: Any, b: Frame, moving_b: Twist) -> tuple[Any, Any]:
 
 
 @pytree
-class LateralWheel(Joint):
-    """A wheel without spin: a place of b does not slip across the heading."""
+class CarriedWheel(PointOfB, AxisInB, Joint):
+    """A wheel at a point of b, with its heading; a is the rotor whose angle is its spin."""
 
     relative: ClassVar[bool] = False
+    site: ClassVar[str] = "the wheel"
+    line: ClassVar[str] = "the heading of the wheel"
+
+    a: BodyName = fields.body("the rotor, or ground for a wheel without spin")
+    b: BodyName = fields.body("the body that carries the wheel")
+
+
+@pytree
+class LateralWheel(CarriedWheel):
+    """A wheel without spin: a place of b does not slip across the heading."""
+
     velocity_rows: ClassVar[dict[str, str]] = {"lateral": "m/s"}
 
-    name: Name = fields.name("joint")
-    a: BodyName = fields.body("the ground")
-    b: BodyName = fields.body("the body that carries the wheel")
-    axis: Any = fields.direction("the heading of the wheel", "b", "at")
-    at: Place = fields.world("the wheel")
-    point_b: Place = fields.point("the wheel", "b", "at")
     slip_angle: Any = fields.varying("the slip angle", "rad", value=0.0)
 
     def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
@@ -81,32 +87,37 @@ class LateralWheel(Joint):
         return (across + jnp.tan(at_time(self.slip_angle, t)) * along,)
 
 
-class _Spinning(Joint):
-    """A wheel whose spin is the angle of a."""
+@pytree
+class SpinningWheel(CarriedWheel):
+    """A wheel with a rotor."""
 
-    relative: ClassVar[bool] = False
-
-    def rolling(self, along: Any, moving_a: Twist, t: Any) -> Any:
-        """Return the rolling row in m/s."""
-        wheel: Any = self
-        return along - (1.0 - at_time(wheel.slip_ratio, t)) * wheel.radius * moving_a.angle
+    radius: Number = fields.number("the radius", "m", value=1.0)
 
 
 @pytree
-class RollingWheel(_Spinning):
+class TractionWheel(SpinningWheel):
+    """A wheel with spin that may slip sideways: the second one of an axle, whose lateral row would be that of the first once more."""
+
+    velocity_rows: ClassVar[dict[str, str]] = {"rolling": "m/s"}
+
+    slip_ratio: Any = fields.varying("the slip ratio", value=0.0)
+
+    def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
+        """Return the rolling row in m/s."""
+        return (self.rolling(contact_velocity(self, b, moving_b)[0], moving_a, t),)
+
+    def rolling(self, along: Any, moving_a: Twist, t: Any) -> Any:
+        """Return the rolling row in m/s, for the speed along the heading."""
+        return along - (1.0 - at_time(self.slip_ratio, t)) * self.radius * moving_a.angle
+
+
+@pytree
+class RollingWheel(TractionWheel):
     """A wheel with spin: its rim does not slip on the ground, neither across the heading nor along it."""
 
     velocity_rows: ClassVar[dict[str, str]] = {"lateral": "m/s", "rolling": "m/s"}
 
-    name: Name = fields.name("joint")
-    a: BodyName = fields.body("the rotor")
-    b: BodyName = fields.body("the body that carries the wheel")
-    axis: Any = fields.direction("the heading of the wheel", "b", "at")
-    at: Place = fields.world("the wheel")
-    point_b: Place = fields.point("the wheel", "b", "at")
-    radius: Number = fields.number("the radius", "m", value=1.0)
     slip_angle: Any = fields.varying("the slip angle", "rad", value=0.0)
-    slip_ratio: Any = fields.varying("the slip ratio", value=0.0)
 
     def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
         """Return the lateral and rolling rows in m/s."""
@@ -115,39 +126,11 @@ class RollingWheel(_Spinning):
 
 
 @pytree
-class TractionWheel(_Spinning):
-    """A wheel with spin that may slip sideways: the second one of an axle, whose lateral row would be that of the first once more."""
-
-    velocity_rows: ClassVar[dict[str, str]] = {"rolling": "m/s"}
-
-    name: Name = fields.name("joint")
-    a: BodyName = fields.body("the rotor")
-    b: BodyName = fields.body("the body that carries the wheel")
-    axis: Any = fields.direction("the heading of the wheel", "b", "at")
-    at: Place = fields.world("the wheel")
-    point_b: Place = fields.point("the wheel", "b", "at")
-    radius: Number = fields.number("the radius", "m", value=1.0)
-    slip_ratio: Any = fields.varying("the slip ratio", value=0.0)
-
-    def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
-        """Return the rolling row in m/s."""
-        return (self.rolling(contact_velocity(self, b, moving_b)[0], moving_a, t),)
-
-
-@pytree
-class RollerWheel(Joint):
+class RollerWheel(SpinningWheel):
     """A wheel with rollers around its rim: its contact does not slip along the axles of the rollers."""
 
-    relative: ClassVar[bool] = False
     velocity_rows: ClassVar[dict[str, str]] = {"rolling": "m/s"}
 
-    name: Name = fields.name("joint")
-    a: BodyName = fields.body("the rotor")
-    b: BodyName = fields.body("the body that carries the wheel")
-    axis: Any = fields.direction("the heading of the wheel", "b", "at")
-    at: Place = fields.world("the wheel")
-    point_b: Place = fields.point("the wheel", "b", "at")
-    radius: Number = fields.number("the radius", "m", value=1.0)
     roller_angle: Number = fields.number("the angle from the heading to the axles of the rollers", "rad", value=0.0)
 
     def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
@@ -158,7 +141,7 @@ class RollerWheel(Joint):
 
 
 @pytree
-class Wheel(Joint):
+class Wheel(PointOfBody, AxisInBody, Joint):
     """A wheel on the ground that does not slip, or slips as it is told: a lateral row, and a rolling row where it has a spin.
 
     `axis` is the heading. With `at`, it is a direction in the world at the start pose. With `point`, it is a
@@ -166,11 +149,10 @@ class Wheel(Joint):
     for the row "lateral", and along the heading for the row "rolling".
     """
 
-    name: Name = fields.name("joint")
+    site: ClassVar[str] = "the wheel"
+    line: ClassVar[str] = "the heading of the wheel"
+
     body: BodyName = fields.body("the body that carries the wheel: the chassis, or the knuckle of a steered wheel", ground=False)
-    axis: Any = fields.direction("the heading of the wheel", "body", "at", default=None)
-    at: Place = fields.world("the wheel")
-    point: Place = fields.point("the wheel", "body", "at")
     radius: Number = fields.number("the radius", "m", value=None, may_be_none=True, above=0.0, default="the wheel has no spin")
     spin: Any = fields.rotor("the rotor whose angle is the spin of the wheel; left out: no rolling row", default=None)
     lateral: bool = fields.truth("false where another wheel of the axle has the lateral row", value=True)
@@ -209,18 +191,24 @@ class Wheel(Joint):
             yield "holds nothing: give lateral=True, or a spin and a radius"
 
 
-class _WithRollers(Joint):
+@pytree
+class _WithRollers(PointOfBody, AxisInBody, Joint):
     """Base class of wheel descriptions with rollers."""
+
+    site: ClassVar[str] = "the wheel"
+    line: ClassVar[str] = "the heading of the wheel"
+
+    body: BodyName = fields.body("the body that carries the wheel", ground=False)
+    spin: Any = fields.rotor("the rotor whose angle is the spin of the wheel", kw_only=True)
+    radius: Number = fields.number("the radius", "m", value=None, kw_only=True, above=0.0, required=True)
 
     def rolling(self, roller_angle: Any) -> RollerWheel:
         """Return the wheel joint with its row."""
-        wheel: Any = self
-        return RollerWheel(wheel.name, wheel.spin, wheel.body, wheel.axis, wheel.at, wheel.point, wheel.radius, roller_angle)
+        return RollerWheel(self.name, self.spin, self.body, self.axis, self.at, self.point, self.radius, roller_angle)
 
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
         """Yield an error if the spin is missing."""
-        wheel: Any = self
-        if wheel.spin is None:
+        if self.spin is None:
             yield "needs a spin: the name of the Rotor whose angle turns the wheel"
 
 
@@ -233,20 +221,14 @@ class MecanumWheel(_WithRollers):
     ground, on the opposite side of the wheels, then form an O.
     """
 
-    name: Name = fields.name("joint")
-    body: BodyName = fields.body("the body that carries the wheel", ground=False)
-    spin: Any = fields.rotor("the rotor whose angle is the spin of the wheel")
-    axis: Any = fields.direction("the heading of the wheel", "body", "at", default=None)
-    radius: Number = fields.number("the radius", "m", value=None, above=0.0, required=True)
     roller_angle: Number = fields.number(
         "the angle from the heading to the axles of the rollers on the ground, to the left,",
         "rad",
         value=None,
+        kw_only=True,
         required=True,
         within=np.pi,
     )
-    at: Place = fields.world("the wheel")
-    point: Place = fields.point("the wheel", "body", "at")
 
     def resolved(self, joints: Mapping[str, Any]) -> Joint:
         """Return the wheel joint with its row."""
@@ -256,14 +238,6 @@ class MecanumWheel(_WithRollers):
 @pytree
 class OmniWheel(_WithRollers):
     """A wheel with rollers across its rim: no slip along the heading, free to the side."""
-
-    name: Name = fields.name("joint")
-    body: BodyName = fields.body("the body that carries the wheel", ground=False)
-    spin: Any = fields.rotor("the rotor whose angle is the spin of the wheel")
-    axis: Any = fields.direction("the heading of the wheel", "body", "at", default=None)
-    radius: Number = fields.number("the radius", "m", value=None, above=0.0, required=True)
-    at: Place = fields.world("the wheel")
-    point: Place = fields.point("the wheel", "body", "at")
 
     def resolved(self, joints: Mapping[str, Any]) -> Joint:
         """Return the wheel joint with its row."""

@@ -50,7 +50,8 @@ from jaxdae.geometry.contact import (
 from jaxdae.geometry.spatial import Frame, Twist, Vector
 from jaxdae.geometry.terrain import terrain_mistakes
 from jaxdae.mechanisms import fields
-from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
+from jaxdae.mechanisms.attachments import AxisInB, PointOfB
+from jaxdae.mechanisms.describe import BodyName, Number, Rows
 from jaxdae.mechanisms.joints.spatial_base import SpatialJoint
 from jaxdae.mechanisms.kinds import GROUND
 from jaxdae.mechanisms.measures import Derivatives
@@ -59,15 +60,20 @@ from jaxdae.mechanisms.values import concrete
 from jaxdae.status import Status
 
 
-class OnTerrain(SpatialJoint):
+@pytree
+class OnTerrain(PointOfB, SpatialJoint):
     """A round body on a terrain."""
+
+    site: ClassVar[str] = "the center of the sphere"
 
     rows: ClassVar[dict[str, str]] = {"height": "m"}
     derivatives: ClassVar[Derivatives] = TOUCHING
     limits: ClassVar[dict[str, Status]] = {"inside": Status.OFF_TERRAIN, "single": Status.TWO_CONTACTS}
 
-    terrain: Any
-    point_b: Place
+    a: BodyName = fields.body("the body with the terrain, or ground")
+    b: BodyName = fields.body("the sphere")
+    radius: Number = fields.number("the radius of the sphere", "m", value=None, kw_only=True, above=0.0, required=True)
+    terrain: Any = fields.terrain("the terrain")
 
     @property
     def key(self) -> str:
@@ -167,17 +173,16 @@ def _across(direction: Vector, axle: Vector) -> Vector:
 
 
 @pytree
-class DiscOnTerrain(OnTerrain):
-    """What thin discs on a terrain are: an axle, a center and a radius."""
+class DiscOnTerrain(OnTerrain, AxisInB):
+    """A thin disc on a terrain, with an axle, a center and a radius."""
 
-    name: Name = fields.name("joint")
+    site: ClassVar[str] = "the center of the wheel"
+    line: ClassVar[str] = "the axle, to the left of the direction in which the wheel rolls forward"
+
     a: BodyName = fields.body("the body with the terrain, or ground")
     b: BodyName = fields.body("the wheel")
-    axis: Any = fields.direction("the axle, to the left of the direction in which the wheel rolls forward", "b", "at", default=None)
-    at: Place = fields.world("the center of the wheel")
-    point_b: Place = fields.point("the center of the wheel", "b", "at")
+    axis: Any = fields.direction("b", "at", default=None)
     radius: Number = fields.number("the radius of the wheel", "m", value=None, kw_only=True, above=0.0, required=True)
-    terrain: Any = fields.terrain("the terrain")
 
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
         """Yield errors for a start outside the terrain, and for a disc that lies flat."""
@@ -218,15 +223,7 @@ class DiscOnTerrain(OnTerrain):
 
 @pytree
 class SphereOnTerrain(OnTerrain):
-    """What spheres on a terrain are: a center and a radius."""
-
-    name: Name = fields.name("joint")
-    a: BodyName = fields.body("the body with the terrain, or ground")
-    b: BodyName = fields.body("the sphere")
-    at: Place = fields.world("the center of the sphere")
-    point_b: Place = fields.point("the center of the sphere", "b", "at")
-    radius: Number = fields.number("the radius of the sphere", "m", value=None, kw_only=True, above=0.0, required=True)
-    terrain: Any = fields.terrain("the terrain")
+    """A sphere on a terrain, with a center and a radius."""
 
     def contact(self, a: Frame, b: Frame, guess: Vector | None = None) -> Contact:
         """Return the contact of the sphere with the terrain, in the frame of a."""
