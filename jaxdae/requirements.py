@@ -93,6 +93,9 @@ def _known(x: Any) -> Any:
         return moved.reshape(moved.shape[0], *(1,) * (_AXES - moved.ndim), *moved.shape[1:])
     if isinstance(x, int | float) and not isinstance(x, bool):
         return np.asarray(x)
+    if isinstance(x, tuple | list) and not hasattr(x, "_fields"):
+        entries = [_known(entry) for entry in x]
+        return tuple(entries) if isinstance(x, tuple) else entries
     if not isinstance(x, jax.Array):
         return x
     return _UNKNOWN if isinstance(x, Tracer) or not x.is_fully_addressable else np.asarray(x)

@@ -18,6 +18,7 @@ from jax.core import Tracer
 
 from jaxdae.consistency import start_status
 from jaxdae.masks import Masked, hard_rows
+from jaxdae.requirements import requirements_met
 from jaxdae.status import Status
 from jaxdae.system import AnySystem, State, applied_force, check_fit, checked_state, default_tolerance, velocity_residual
 from jaxdae.typing import Coordinates, Count
@@ -40,7 +41,8 @@ def state_status(system: AnySystem, state: State, *, tolerance: Any = None) -> C
 
     Returns:
         OK; INCONSISTENT_START if a row of position or velocity level is violated, or if a quaternion does not
-        have length 1; or the condition of the system, such as OFF_TERRAIN. Rows that are NaN pass.
+        have length 1; OUT_OF_RANGE if a parameter is out of range; or the condition of the system, such as
+        OFF_TERRAIN. Rows that are NaN pass.
 
     Raises:
         TypeError: `system` or `state` has the wrong type.
@@ -52,7 +54,9 @@ def state_status(system: AnySystem, state: State, *, tolerance: Any = None) -> C
         raise ValueError(f"state_status: tolerance must be non-negative, got {tolerance}")
     state = checked_state(state)
     check_fit(system, state)
-    return start_status(system, state, default_tolerance(state.q.dtype) if tolerance is None else tolerance)
+    status = start_status(system, state, default_tolerance(state.q.dtype) if tolerance is None else tolerance)
+    found: Any = jnp.where(requirements_met(system), status, Status.OUT_OF_RANGE)
+    return found.astype(jnp.int32)
 
 
 def report_state(function: str, system: AnySystem, state: State, *results: Any) -> None:

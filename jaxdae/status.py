@@ -74,8 +74,10 @@ _MEANINGS = {
     ),
     Status.OUT_OF_RANGE: (
         "a parameter lies outside of the range in which it has a meaning; usual causes: a lower limit above the upper one, a negative"
-        " tolerance or compliance, or a parameter that was trained without bounds; or an angle in space that a relation, spring, servo or"
-        " tendon depends on came near half a turn, where absolute coordinates lose full turns: use joint coordinates, which count turns"
+        " tolerance, mass, damping or compliance, a direction without length 1, or a parameter that was trained without bounds; or an angle"
+        " in space that a relation, spring, servo or tendon depends on came near half a turn, where absolute coordinates lose full turns:"
+        " use joint coordinates, which count turns; or a prescribed motion jumped and opened its joint: make the motion continuous, or"
+        " use a method that closes joints, such as Projected"
     ),
     Status.OFF_TERRAIN: (
         "a wheel is at a place where the terrain is not known; usual causes: a vehicle that drove over the edge of a height map or of a"

@@ -74,6 +74,10 @@ class Terrain(abc.ABC):
         """Yield the errors of the parameters that are not traced; NaN in a parameter is always an error."""
         return ()
 
+    def requirements(self) -> Iterable[tuple[Any, str]]:
+        """Yield the conditions on the parameters of one terrain or a group; see `jaxdae.requirements`."""
+        return ()
+
 
 @pytree
 class Plane(Terrain):
@@ -94,6 +98,10 @@ class Plane(Terrain):
         a, b, c = self.normal
         length = jnp.sqrt(jnp.asarray(a * a + b * b + c * c))
         return (self.offset * length - a * x - b * y) / c
+
+    def requirements(self) -> Iterable[tuple[Any, str]]:
+        """Yield the condition that the normal points up."""
+        yield _entry(self.normal, 2) > 0.0, "normal must have z > 0"
 
     def mistakes(self) -> Iterable[str]:
         """Yield an error if the normal does not point up, or if the offset is not a scalar."""
@@ -191,6 +199,11 @@ class Cylinder(Terrain):
         across = (x - self.center[0]) * v - (y - self.center[1]) * u
         return self.radius * self.radius - across * across / (u * u + v * v)
 
+    def requirements(self) -> Iterable[tuple[Any, str]]:
+        """Yield the conditions on the radius and the axis."""
+        yield self.radius != 0.0, "radius must not be zero"
+        yield (_entry(self.axis, 0) != 0.0) | (_entry(self.axis, 1) != 0.0), "axis must not be zero"
+
     def mistakes(self) -> Iterable[str]:
         """Yield the errors of the radius, the axis and the center."""
         if (radius := _numbers(self.radius)) is not None and not (radius.shape == () and radius != 0.0):
@@ -275,6 +288,11 @@ class HeightMap(Terrain):
             found.append((s, 4.0 * float(jnp.finfo(s.dtype).eps) * size))
         return found
 
+    def requirements(self) -> Iterable[tuple[Any, str]]:
+        """Yield the condition that the spacing is positive."""
+        for spacing in self.spacing if isinstance(self.spacing, tuple | list) else (self.spacing,):
+            yield spacing > 0.0, "spacing must be positive"
+
     def mistakes(self) -> Iterable[str]:
         """Yield the errors of the size, the heights, the spacing and the origin of the map."""
         shape = np.shape(self.z)
@@ -293,6 +311,11 @@ class HeightMap(Terrain):
     def _spacing_mistakes(self) -> Iterable[str]:
         if (spacing := _numbers(self.spacing)) is not None and not (spacing.shape in ((), (2,)) and np.all(spacing > 0.0)):
             yield f"spacing must be a positive number, or two of them, got {self.spacing}"
+
+
+def _entry(x: Any, k: int) -> Any:
+    """Return entry k of a vector: a list of numbers, or an array whose last axis is that of the vector."""
+    return x[k] if isinstance(x, tuple | list) else x[..., k]
 
 
 def _weights(s: Any, rounding: Any, count: int) -> tuple[Any, Any]:

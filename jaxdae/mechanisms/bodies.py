@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -233,6 +233,42 @@ class SpatialBody(ByKeywords):
     def moments(self) -> Any:
         """Return the inertia (3,) or (3, 3)."""
         return jnp.asarray(self.inertia, jnp.result_type(float))
+
+
+def inertia_requirements(mass: Any, inertia: Any, count: int) -> Iterator[tuple[Any, str]]:
+    """Yield the conditions on the masses and inertias of a mechanism; see `jaxdae.requirements`.
+
+    Zero is allowed: a singular mass matrix has a status of its own.
+
+    Args:
+        mass: (count,) in kg.
+        inertia: (count,) in the plane, (count, 3) or (count, 3, 3) in space; further axes may come first.
+        count: the number of bodies.
+    """
+    yield mass >= 0.0, "mass must be non-negative"
+    shape = getattr(inertia, "shape", None)
+    if shape is None:  # Unknown on the host.
+        return
+    if len(shape) == 1 or shape[-2:] == (1, count):
+        yield inertia >= 0.0, "inertia must be non-negative"
+        return
+    # The allowed rounding of moments is that of descriptions.
+    if shape[-3:] != (count, 3, 3):
+        moments = [inertia[..., k] for k in range(3)]
+        rounding = _ROUNDED * sum(map(abs, moments)) + _POINT * mass
+        for moment in moments:
+            yield moment >= -rounding, "inertia must be non-negative"
+        return
+    a, b, c = (inertia[..., k, k] for k in range(3))
+    size = abs(a) + abs(b) + abs(c)
+    for j, k in ((0, 1), (0, 2), (1, 2)):
+        yield abs(inertia[..., j, k] - inertia[..., k, j]) <= _ROUNDED * size, "inertia must be symmetric matrices"
+    rounding = _ROUNDED * size + _POINT * mass
+    a, b, c = a + rounding, b + rounding, c + rounding
+    f, g, h = inertia[..., 1, 2], inertia[..., 0, 2], inertia[..., 0, 1]
+    minors = (a, a * b - h * h, a * (b * c - f * f) - h * (h * c - f * g) + g * (h * f - b * g))
+    for minor in minors:
+        yield minor >= 0.0, "inertia must be positive definite"
 
 
 def _one_where_missing(body: Any, **ones: Any) -> dict[str, Any]:

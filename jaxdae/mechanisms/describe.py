@@ -18,7 +18,7 @@ import functools
 import inspect
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -34,6 +34,7 @@ from jaxdae.mechanisms.kinds import NOTHING, Kind, Known, Start
 from jaxdae.mechanisms.measures import AUTODIFF, Derivatives
 from jaxdae.mechanisms.space import PLANE, SPACE, Plane, Space
 from jaxdae.mechanisms.values import concrete
+from jaxdae.requirements import not_above
 from jaxdae.status import Status
 
 Number = Any
@@ -58,6 +59,9 @@ class Element(ByKeywords):
 
     line: ClassVar[str] = "the axis"
     """The text of the field `axis`: what has this direction."""
+
+    ordered: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """Pairs of fields of a group of which the first must not be above the second."""
 
     axis_fields: ClassVar[tuple[str, ...]] = ()
     """The direction fields that define the axes of a joint: one for z, two for x and y."""
@@ -136,6 +140,18 @@ class Element(ByKeywords):
                 fields; None for one that is missing, traced or invalid.
         """
         return ()
+
+    def requirements(self) -> Iterator[tuple[Any, str]]:
+        """Yield the conditions on the numbers of a group; see `jaxdae.requirements`.
+
+        They are the bounds of the fields, so a leaf that is replaced at run time has the range of the
+        description.
+        """
+        for name, kind in self.kinds().items():
+            if (value := getattr(self, name)) is not None:
+                yield from kind.requirements(name, value)
+        for least, most in self.ordered:
+            yield not_above(getattr(self, least), getattr(self, most)), f"{least} must not be above {most}"
 
     def unknown(self, names: Known) -> Iterable[str]:
         """Yield references to unknown names, beyond the single fields."""

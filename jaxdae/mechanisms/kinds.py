@@ -126,6 +126,15 @@ class Kind:
         """Yield the errors of a value; each message follows the name of the field."""
         return ()
 
+    def requirements(self, name: str, value: Any) -> Iterable[tuple[Any, str]]:
+        """Yield the conditions on the value in a group; see `jaxdae.requirements`.
+
+        Args:
+            name: the name of the field.
+            value: the values of all elements, with the element axis first; never None.
+        """
+        return ()
+
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Return the value as a group entry, from an element whose earlier fields are already entries."""
         return value

@@ -1,23 +1,25 @@
-"""Names and units of the coordinates, rows and parameters of a mechanism."""
+"""Names and units of the coordinates, rows and parameters of a mechanism, and ranges of its masses."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
 
+from jaxdae.mechanisms.bodies import inertia_requirements
 from jaxdae.mechanisms.coordinates.tree_parameters import dtype_of
 from jaxdae.names import Names
 
 
 class Labels:
-    """The names of a `Mechanism`; this base class reads its fields."""
+    """The names of a `Mechanism` and the ranges of its masses; this base class reads its fields."""
 
     body_names: tuple[str, ...]
     n_inputs: int
     form: Any
     mass: Any
+    inertia: Any
     joints: dict[str, Any]
     carrying: dict[str, Any]
     relations: dict[str, Any]
@@ -91,6 +93,11 @@ class Labels:
         positions += [(f"{name}.relation", group.unit) for group in self.relations.values() for name in group.names]
         velocities = [(f"{name}.{row}", unit) for group in groups for name in group.names for row, unit in group.velocity_rows.items()]
         return positions, velocities
+
+    def requirements(self) -> Iterator[tuple[Any, str]]:
+        """Yield the conditions on masses and inertias; joints and forces have their own."""
+        if self.mass is not None:
+            yield from inertia_requirements(self.mass, self.inertia, len(self.body_names))
 
     def named_leaf(self, names: Sequence[str]) -> tuple[str, int] | None:
         """Return leaf path and index of a parameter named as in the description.

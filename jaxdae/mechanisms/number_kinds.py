@@ -36,19 +36,27 @@ class Bounded(Kind):
         """The bounds in a config, as `gt` and `ge`."""
         return {key: bound for key, bound in (("gt", self.above), ("ge", self.at_least)) if bound is not None}
 
+    def limits(self, x: Any) -> Iterable[tuple[Any, str, str]]:
+        """Yield each bound as a condition on numbers, its text, and its remedy, which may be empty."""
+        if self.above is not None:
+            yield x > self.above, "be positive" if self.above == 0.0 else f"be larger than {self.above:g}", ""
+        if self.at_least is not None:
+            yield x >= self.at_least, "be non-negative" if self.at_least == 0.0 else f"be at least {self.at_least:g}", ""
+        if self.within is not None:
+            yield abs(x) < self.within, f"lie between -{self.within:.6g} and {self.within:.6g}", f"the unit is {self.unit}"
+        if self.nonzero:
+            yield x != 0.0, "not be zero", self.nonzero
+
+    def requirements(self, name: str, value: Any) -> Iterable[tuple[Any, str]]:
+        """Yield the bounds of numbers; functions of time are not bounded."""
+        if not callable(value):
+            yield from ((condition, f"{name} must {bound}") for condition, bound, _ in self.limits(value))
+
     def out_of_bounds(self, value: Any) -> Iterable[tuple[str, str]]:
         """Yield each violated bound of known numbers as text, with its remedy, which may be empty."""
         numbers = concrete(value)
-        if numbers is None:
-            return
-        if self.above is not None and not np.all(numbers > self.above):
-            yield "be positive" if self.above == 0.0 else f"be larger than {self.above:g}", ""
-        if self.at_least is not None and not np.all(numbers >= self.at_least):
-            yield "be non-negative" if self.at_least == 0.0 else f"be at least {self.at_least:g}", ""
-        if self.within is not None and not np.all(np.abs(numbers) < self.within):
-            yield f"lie between -{self.within:.6g} and {self.within:.6g}", f"the unit is {self.unit}"
-        if self.nonzero and np.any(numbers == 0.0):
-            yield "not be zero", self.nonzero
+        if numbers is not None:
+            yield from ((bound, remedy) for condition, bound, remedy in self.limits(numbers) if not np.all(condition))
 
     def bound_mistakes(self, value: Any) -> Iterable[str]:
         """Yield the errors of finite or traced numbers that are out of bounds."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -12,6 +12,11 @@ import numpy as np
 from jaxdae.geometry.rotation import quat_normalize, rotation_matrix
 from jaxdae.mechanisms.kinds import Kind, Known, Start
 from jaxdae.mechanisms.values import concrete, has_length, is_vector, shape_of, shown, vector, vector_mistakes
+
+_UNIT = 1e-4
+"""Largest error of the squared length of a direction, and of the entries of a rotation matrix times its transpose.
+
+It allows for single precision and for the steps of finite differences."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,6 +112,11 @@ class Direction(Kind):
             count = "two numbers that are not both zero" if self.dimension == 2 else "three numbers that are not all zero"
             yield f"must be {count}, {self.text}, got {value}" if value is None else f"must be {count}, got {shown(value)}"
 
+    def requirements(self, name: str, value: Any) -> Iterable[tuple[Any, str]]:
+        """Yield the condition that the vectors (k, 2) or (k, 3) have length 1."""
+        squares = sum(value[..., k] * value[..., k] for k in range(self.dimension))
+        yield abs(squares - 1.0) < _UNIT, f"{name} must have length 1"
+
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Return the unit vector in the frame of the body."""
         axis = vector(value)
@@ -190,6 +200,15 @@ class JointAxes(Kind):
         elif numbers.ndim == 2 and not (np.allclose(numbers.T @ numbers, np.eye(3), atol=1e-6) and np.linalg.det(numbers) > 0.0):
             yield f"must be a rotation matrix, right-handed with columns of length 1 at right angles, got {shown(value)}"
 
+    def requirements(self, name: str, value: Any) -> Iterable[tuple[Any, str]]:
+        """Yield the condition that the matrices (k, 3, 3) are rotations."""
+        x, y, z = ([value[..., row, column] for row in range(3)] for column in range(3))
+        # The columns are right-handed and orthonormal if z = x cross y for two unit vectors x and y at right angles.
+        crossed = (x[1] * y[2] - x[2] * y[1], x[2] * y[0] - x[0] * y[2], x[0] * y[1] - x[1] * y[0])
+        errors = [_dot(x, x) - 1.0, _dot(y, y) - 1.0, _dot(x, y), *(own - other for own, other in zip(z, crossed, strict=True))]
+        for error in errors:
+            yield abs(error) < _UNIT, f"{name} must be rotation matrices, with orthogonal columns of length 1 that are right-handed"
+
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Return the matrix (3, 3)."""
         if value is not None:
@@ -227,6 +246,10 @@ class FrameAxes(JointAxes):
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Return the matrix (3, 3)."""
         return jnp.eye(3, dtype=jnp.result_type(float)) if value is None else super().placed(value, element, start)
+
+
+def _dot(x: Sequence[Any], y: Sequence[Any]) -> Any:
+    return x[0] * y[0] + x[1] * y[1] + x[2] * y[2]
 
 
 def _matrix(axes: Any) -> Any:

@@ -130,6 +130,21 @@ class Tendons:
     bias: Leaf
     bounds: Leaf
 
+    def requirements(self) -> Iterator[tuple[Any, str]]:
+        """Yield the conditions on the numbers; see `jaxdae.requirements`."""
+        columns = "stiffness", "damping", "slack_from", "slack_to", "friction", "friction_speed"
+        spring = {name: self.spring[..., k] for k, name in enumerate(columns)}
+        for name in ("stiffness", "damping", "friction"):
+            yield spring[name] >= 0.0, f"spring must have non-negative {name}, in column {columns.index(name)}"
+        yield spring["friction_speed"] > 0.0, "spring must have positive friction_speed, in column 5"
+        yield spring["slack_from"] <= spring["slack_to"], "spring must not have slack_from above slack_to, in columns 2 and 3"
+        yield self.ratio != 0.0, "ratio must not be zero"
+        for k, what in ((0, "force"), (2, "input")):
+            yield (
+                self.bounds[..., k] <= self.bounds[..., k + 1],
+                f"bounds must not have least_{what} above most_{what}, in columns {k}, {k + 1}",
+            )
+
     def _stretch(self, length: Array) -> Array:
         # min + max instead of `clip`: if both slack bounds coincide, as at the start pose by default, each
         # term contributes half of its slope, and the sum is the slope of a spring.

@@ -85,11 +85,12 @@ class CoordinateActuator(TwoBodies, Driven):
 
     space: ClassVar[Plane | Space] = SPACE
     of_input: ClassVar[tuple[str, ...]] = ("gain", "least_input", "most_input")
+    ordered: ClassVar[tuple[tuple[str, str], ...]] = (("least_force", "most_force"), ("least_input", "most_input"))
 
     joint: Any = fields.inner()
     number: Any = fields.index("which coordinate")
     input: Any = fields.input_index()
-    ratio: Number = fields.number("length of the actuator for one of the coordinate", value=1.0)
+    ratio: Number = fields.number("length of the actuator for one of the coordinate", value=1.0, nonzero=NO_RATIO)
     gain: Any = fields.components("force of the input", value=(1.0, 0.0, 0.0))
     bias: Any = fields.components("force without input", value=(0.0, 0.0, 0.0))
     least_force: Number = fields.number("the least force", value=0.0)

@@ -89,7 +89,7 @@ class CoordinateForce(TwoBodies, SpatialDriven):
     force: Number = fields.number("the torque or force", "N m or N", value=0.0)
     input: Any = fields.input_index()
     gain: Number = fields.number("the effort of the input", "N m or N", value=1.0)
-    stiffness: Number = fields.number("the stiffness of the spring", "N m/rad or N/m", value=0.0, sparse=True)
+    stiffness: Number = fields.number("the stiffness of the spring", "N m/rad or N/m", value=0.0, at_least=0.0, sparse=True)
     rest: Number = fields.number("the coordinate without force of the spring", "rad or m", value=0.0, needs="stiffness")
 
     @property

@@ -126,7 +126,7 @@ class Contact(PointOfB, AxisInB, Driven):
 
     a: BodyName = fields.body("the rotor or the ground")
     b: BodyName = fields.body("the body that carries the wheel")
-    radius: Number = fields.number("the radius", "m", value=0.0)
+    radius: Number = fields.number("the radius", "m", value=1.0, above=0.0)
     rim_speed: Number = fields.number("the speed of the rim", "m/s", value=0.0)
     input: Any = fields.input_index()
     gain: Number = fields.number("the speed of the rim of the input", "m/s", value=1.0)
@@ -191,7 +191,8 @@ class Tire(PointOfBody, AxisInBody, Force):
             axis=self.axis,
             at=self.at,
             point_b=self.point,
-            radius=0.0 if self.radius is None else self.radius,
+            # Without spin, the radius has no effect.
+            radius=1.0 if self.radius is None else self.radius,
             rim_speed=0.0 if self.rim_speed is None else self.rim_speed,
             input=self.input,
             gain=self.gain,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import jax
@@ -87,6 +87,11 @@ class PointOnCurve(PointOfB, _Curve, SpatialJoint):
             yield f"curve must return finite places for s = {self.first} to {self.last}, got {brief(found.tolist())}: move first and last"
         elif found is not None and np.all(found == found[0]):
             yield f"curve must not stay at one place, got {found[0].tolist()} for s = {self.first} to {self.last}: use a Ball"
+
+    def requirements(self) -> Iterator[tuple[Any, str]]:
+        """Yield the condition that the curve has a length, with those of the fields."""
+        yield from SpatialJoint.requirements(self)
+        yield self.first != self.last, "first and last must differ"
 
     def parameter(self, p: Array) -> Array:
         """Return the parameter s of the curve point nearest to a position p (3,) in the frame of a."""

@@ -79,7 +79,7 @@ class LateralWheel(CarriedWheel):
 
     velocity_rows: ClassVar[dict[str, str]] = {"lateral": "m/s"}
 
-    slip_angle: Any = fields.varying("the slip angle", "rad", value=0.0)
+    slip_angle: Any = fields.varying("the slip angle", "rad", value=0.0, within=0.5 * np.pi)
 
     def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
         """Return the lateral row in m/s."""
@@ -91,7 +91,7 @@ class LateralWheel(CarriedWheel):
 class SpinningWheel(CarriedWheel):
     """A wheel with a rotor."""
 
-    radius: Number = fields.number("the radius", "m", value=1.0)
+    radius: Number = fields.number("the radius", "m", value=1.0, above=0.0)
 
 
 @pytree
@@ -117,7 +117,7 @@ class RollingWheel(TractionWheel):
 
     velocity_rows: ClassVar[dict[str, str]] = {"lateral": "m/s", "rolling": "m/s"}
 
-    slip_angle: Any = fields.varying("the slip angle", "rad", value=0.0)
+    slip_angle: Any = fields.varying("the slip angle", "rad", value=0.0, within=0.5 * np.pi)
 
     def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
         """Return the lateral and rolling rows in m/s."""
@@ -131,7 +131,7 @@ class RollerWheel(SpinningWheel):
 
     velocity_rows: ClassVar[dict[str, str]] = {"rolling": "m/s"}
 
-    roller_angle: Number = fields.number("the angle from the heading to the axles of the rollers", "rad", value=0.0)
+    roller_angle: Number = fields.number("the angle from the heading to the axles of the rollers", "rad", value=0.0, within=np.pi)
 
     def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
         """Return the slip along the axle of the roller on the ground in m/s."""
