@@ -186,7 +186,7 @@ class Mechanism(Labels, System):
         return condition(self, t, q, forces=True)
 
     def jumps(self, before: State, after: State) -> Any:
-        """Return whether an angle of rows or efforts passed half a turn; None if full turns are known."""
+        """Return whether an angle of rows or efforts passed half a turn, or a motion jumped; None if neither can."""
         return jumps(self, before, after, forces=True)
 
     def row_condition(self, t: Scalar, q: Coordinates) -> Count | None:

@@ -1,7 +1,11 @@
-"""Range checks of a mechanism: joint limits, and half turns of angles between frames in space.
+"""Range checks of a mechanism: joint limits, half turns of angles between frames in space, and jumps of motions.
 
 Such angles are known modulo 2 pi only. Relations, springs, servos and tendons that depend on them would jump
 at half a turn.
+
+Rows act on accelerations, so a prescribed motion that jumps opens its joint, unless a projection closes it. A
+motion p jumps in a step from t to t + h if |p(t + h) - p(t)| exceeds h times twice the largest rate |p'| at
+the start, the middle and the end of the step. A motion that the steps resolve never does.
 """
 
 from __future__ import annotations
@@ -10,15 +14,17 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxdae.mechanisms import measures as fr
 from jaxdae.mechanisms.joints.spatial_parts import near_half_turn
 from jaxdae.mechanisms.measures import Kinematics, Pairs
+from jaxdae.mechanisms.motions import Polynomial, Sinusoid
 from jaxdae.mechanisms.relations import with_turns
 from jaxdae.status import Status
-from jaxdae.system import State
+from jaxdae.system import State, default_tolerance
 from jaxdae.typing import Coordinates, Count, Scalar
 
 
@@ -46,9 +52,9 @@ def condition(mechanism: Any, t: Scalar, q: Coordinates, *, forces: bool) -> Cou
 
 
 def jumps(mechanism: Any, before: State, after: State, *, forces: bool) -> Any:
-    """Return whether an angle passes half a turn in a step (); None without such angles.
+    """Return whether an angle passes half a turn, or a prescribed motion opens its joint by a jump, in a step ().
 
-    The step itself must be less than half a turn.
+    The result is None without such angles and motions. The step itself must be less than half a turn.
 
     Args:
         mechanism: the mechanism.
@@ -57,8 +63,31 @@ def jumps(mechanism: Any, before: State, after: State, *, forces: bool) -> Any:
         forces: whether springs, servos and tendons act.
     """
     turning = _turning(mechanism, forces)
-    if not turning:
-        return None
+    jumping = [group for group in mechanism.joints.values() if group.prescribes and not isinstance(group.motion, Polynomial | Sinusoid)]
+    found = [_opens(mechanism, group, before, after) for group in jumping] + (
+        [_turns(mechanism, turning, before, after)] if turning else []
+    )
+    return jnp.any(jnp.stack(found)) if found else None
+
+
+def _opens(mechanism: Any, group: Any, before: State, after: State) -> Any:
+    """Return whether a motion of a group of prescribed coordinates jumps in a step, and leaves its joint open ()."""
+    pair, end = Pairs(group.a, group.b, len(mechanism.body_names)), mechanism.coordinates.at_rest(after.q)
+    times = jnp.stack([before.t, 0.5 * (before.t + after.t), after.t])
+
+    def motion(element: Any) -> tuple[Any, Any]:
+        return jax.vmap(lambda t: jax.jvp(element.motion, (t,), (jnp.ones_like(t),)))(times)
+
+    values, rates = jax.vmap(motion)(group)
+    unit = next(iter(group.rows.values()))
+    tolerance = default_tolerance(after.q.dtype) * (mechanism.characteristic_length if unit == "m" else 1.0)
+    resolved = 2.0 * (after.t - before.t) * jnp.max(jnp.abs(rates), axis=1)
+    residual = fr.values(type(group).residual, group, pair, end, after.t)[:, 0]
+    return jnp.any((jnp.abs(values[:, 2] - values[:, 0]) > resolved + tolerance) & (jnp.abs(residual) > tolerance))
+
+
+def _turns(mechanism: Any, turning: list[Callable[..., Any]], before: State, after: State) -> Any:
+    """Return whether an angle passes half a turn in a step ()."""
     angles: list[Any] = []
 
     def store(angle: Any) -> Any:
