@@ -126,6 +126,31 @@ def test_no_leaf_of_a_vehicle_of_first_order_is_dead(vehicle, form):
     assert dead_leaves(system, generic_state(system, q), jnp.ones(system.n_inputs)) == []
 
 
+def test_vehicles_of_first_order_have_no_leaves_of_masses():
+    mechanism, _ = jm.mechanism(jv.rocker_bogie(), jm.Joints())
+    rover = jv.LeastSlip(mechanism, tuple(f"{wheel}.angle_rate" for wheel in jv.ROVER_WHEELS))
+    assert not [path for path in jd.leaf_paths(rover) if path.split(".")[-1] in ("mass", "inertia", "gravity", "damping", "armature")]
+    with pytest.raises(KeyError, match="does not exist in a mechanism of first order"):
+        jd.set_leaf(rover, "mechanism.bodies.base_link.mass", 1.0)
+
+
+def test_an_embedded_mechanism_has_each_parameter_once():
+    """A new wheel radius moves the same vehicle as a description with this radius."""
+
+    def embedded(radius):
+        description = jv.differential_drive(0.5, radius, mass=20.0, inertia=1.0, wheel_inertia=0.02)
+        mechanism, q = jm.mechanism(description, jm.Joints())
+        return jm.EmbeddedMechanism(mechanism, jm.kinematic_mechanism(description, jm.Joints())[0]), q
+
+    (system, q), (expected, _) = embedded(0.1), embedded(0.2)
+    assert not [path for path in jd.leaf_paths(system) if "frame" in path and path.split(".")[-1] in ("radius", "axis", "point_b")]
+    changed = jd.set_leaf(system, "mechanism.joints.rolling_wheel.radius", jd.get_leaf(expected, "mechanism.joints.rolling_wheel.radius"))
+    changed = jd.set_leaf(changed, "mechanism.joints.traction_wheel.radius", jnp.asarray([0.2]))
+    x = jnp.concatenate([q, jnp.asarray([1.0, 2.0])])
+    for some in (changed, jax.tree.map(lambda leaf: leaf, changed)):
+        np.testing.assert_allclose(some.rate(jnp.zeros(()), x, None), expected.rate(jnp.zeros(()), x, None), rtol=0, atol=1e-12)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("form", FORMS)
 def test_no_leaf_of_a_joint_in_space_of_first_order_is_dead(form):

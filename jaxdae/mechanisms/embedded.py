@@ -12,6 +12,7 @@ integration error.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -23,6 +24,7 @@ from jaxdae.kinematic import KinematicSystem, determines, feasible_velocity, hel
 from jaxdae.linearization import linearize
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.first_order import KinematicMechanism
+from jaxdae.mechanisms.massless import without_masses
 from jaxdae.names import Names
 from jaxdae.operators import DenseMatrix, DiagonalMatrix, MassOperator
 from jaxdae.saddle_point.derivative import solve
@@ -104,13 +106,24 @@ class EmbeddedMechanism(KinematicSystem):
 
     Attributes:
         mechanism: the mechanism with masses and forces.
-        frame: the `KinematicMechanism` of the same description in the same coordinates.
+        frame: the `KinematicMechanism` of the same description in the same coordinates. It is stored without
+            bodies and joints, because those of `mechanism` apply: each parameter is one leaf.
         solver: a saddle-point solver; None for the default solver of the system.
     """
 
     mechanism: Mechanism
     frame: KinematicMechanism
     solver: Leaf = None
+
+    def __post_init__(self) -> None:
+        """Remove the bodies and joints of `frame`."""
+        if isinstance(self.frame, KinematicMechanism) and isinstance(self.frame.mechanism, Mechanism):
+            object.__setattr__(self, "frame", dataclasses.replace(self.frame, mechanism=None))
+
+    @property
+    def _frame(self) -> KinematicMechanism:
+        """The first-order mechanism, with the bodies and joints of `mechanism`."""
+        return dataclasses.replace(self.frame, mechanism=without_masses(self.mechanism))
 
     @property
     def n_inputs(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -120,7 +133,7 @@ class EmbeddedMechanism(KinematicSystem):
     @property
     def names(self) -> Names:
         """The names of q and z."""
-        inner, driven = self.mechanism.names, self.frame.names
+        inner, driven = self.mechanism.names, self._frame.names
         return Names(
             coordinates=(*inner.coordinates, *driven.inputs),
             velocities=(*inner.velocities, *(f"{name}_rate" for name in driven.inputs)),
@@ -141,7 +154,7 @@ class EmbeddedMechanism(KinematicSystem):
 
     def start(self, state: State) -> State:
         """Return the start x = (q, z) of a state of the mechanism."""
-        x = jnp.concatenate([state.q, self.frame.inputs_of(state)])
+        x = jnp.concatenate([state.q, self._frame.inputs_of(state)])
         return State(state.t, x, jnp.zeros((state.v.shape[0] + self._freedoms,), x.dtype))
 
     def state(self, state: State) -> State:
@@ -165,7 +178,7 @@ class EmbeddedMechanism(KinematicSystem):
             given = ", ".join(slip.name for slip in self.frame.slips)
             raise ValueError(f"EmbeddedMechanism: frame has inputs that are no velocities ({given}): give wheels their slips as numbers")
         q, z = x[: -self._freedoms], x[-self._freedoms :]
-        return q, self.frame.at_input(z).at(q)
+        return q, self._frame.at_input(z).at(q)
 
     def _moving(self, frame: KinematicMechanism, t: Scalar, q: Coordinates) -> tuple[Velocity, Any, Count]:
         """Return v, a solver for right-hand sides of the rows, and a `Status`.

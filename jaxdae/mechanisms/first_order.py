@@ -34,7 +34,7 @@ from jaxdae.mechanisms.build import Description, built, check_is_description
 from jaxdae.mechanisms.coordinates.absolute import Absolute
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.half_turns import jumps
-from jaxdae.mechanisms.massless import MasslessMechanism, without_masses
+from jaxdae.mechanisms.massless import without_masses
 from jaxdae.mechanisms.measures import Kinematics, Pairs
 from jaxdae.names import Names
 from jaxdae.operators import DiagonalMatrix, MassOperator
@@ -60,7 +60,7 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
     """A first-order mechanism; created by `kinematic_mechanism`.
 
     Attributes:
-        mechanism: its bodies and joints, without masses and forces.
+        mechanism: its bodies and joints, a `MasslessMechanism`; None in the `frame` of an `EmbeddedMechanism`.
         drives: groups of driven velocities by type; their rows follow the joint rows.
         order: the input index of each drive with a row, in row order (static).
         slips: the inputs that set wheel parameters (static).
@@ -68,12 +68,17 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
         weight: W (nv,), the weight of the minimum norm of v if rows leave freedom; None for ones.
     """
 
-    mechanism: MasslessMechanism
+    mechanism: Any
     drives: dict[str, Any]
     order: tuple[int, ...] = static()
     slips: tuple[SlipInput, ...] = static(default=())
     given: Any = None
     weight: Any = None
+
+    def requirements(self) -> Iterator[tuple[Any, str]]:
+        """Yield the condition that the weight is positive; see `jaxdae.requirements`."""
+        if self.weight is not None:
+            yield self.weight > 0.0, "weight must be positive"
 
     @property
     def n_inputs(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -70,14 +70,14 @@ class MasslessMechanism(Mechanism):
 
 
 def without_masses(mechanism: Mechanism) -> MasslessMechanism:
-    """Return the bodies and joints of a mechanism without masses, gravity, and elements along joints."""
+    """Return the bodies and joints of a mechanism without masses, gravity, forces, and elements along joints."""
     names = [field.name for field in dataclasses.fields(mechanism)]
     fields: dict[str, Any] = {name: getattr(mechanism, name) for name in names}
     joints, carrying = (
         {key: dataclasses.replace(group, **dict.fromkeys(group.elements())) for key, group in groups.items()}
         for groups in (mechanism.joints, mechanism.carrying)
     )
-    fields |= dict.fromkeys(_UNUSED) | {"joints": joints, "carrying": carrying}
+    fields |= dict.fromkeys(_UNUSED) | {"joints": joints, "carrying": carrying, "forces": {}, "tendons": None, "turns": (), "n_inputs": 0}
     return MasslessMechanism(**fields)
 
 

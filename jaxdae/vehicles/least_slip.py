@@ -25,6 +25,7 @@ from jaxdae._pytree import pytree, static
 from jaxdae.kinematic import KinematicSystem, determines
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.joints.wheels_in_space import OnTerrain
+from jaxdae.mechanisms.massless import without_masses
 from jaxdae.mechanisms.values import hint
 from jaxdae.operators import DenseMatrix, DenseRows
 from jaxdae.saddle_point import SaddlePointSolver, solve_saddle_point
@@ -94,12 +95,11 @@ def _own_rates(mechanism: Mechanism, t: Scalar, x: Coordinates, still: Velocity)
 class LeastSlip(SameCoordinates, KinematicSystem):
     """A first-order vehicle with prescribed driven velocities, exact other rows, and least-squares slip.
 
-    x = q of the mechanism, u: the driven velocities. Integrate it with `Kinematic`. Masses and forces do not
-    affect its motion. Use `kinematic_mechanism(description, Joints())[0].mechanism` for a mechanism without
-    their leaves.
+    x = q of the mechanism, u: the driven velocities. Integrate it with `Kinematic`.
 
     Attributes:
-        mechanism: a mechanism with wheels such as `RollingDisc`, in joint coordinates.
+        mechanism: a mechanism with wheels such as `RollingDisc`, in joint coordinates. It is stored without
+            masses and forces, because they do not affect the motion.
         driven: names of the velocities that the inputs prescribe, in the order of u (static), such as
             "front_left.angle_rate".
         solver: None uses elimination, for independent hard rows. Use `LeastSquares()` if height rows depend
@@ -109,6 +109,11 @@ class LeastSlip(SameCoordinates, KinematicSystem):
     mechanism: Leaf
     driven: tuple[str, ...] = static()
     solver: Leaf = None
+
+    def __post_init__(self) -> None:
+        """Remove masses and forces."""
+        if type(self.mechanism) is Mechanism:
+            object.__setattr__(self, "mechanism", without_masses(self.mechanism))
 
     @property
     def n_inputs(self) -> int | None:  # pyright: ignore[reportIncompatibleVariableOverride]
