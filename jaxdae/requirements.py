@@ -82,6 +82,11 @@ class _Known:
         return _known(value)
 
 
+def seen_from(owner: Any, part: Any) -> Any:
+    """Return a part of an object as `requirements` sees the object: on the host, with NumPy arrays."""
+    return _Known(part) if isinstance(owner, _Known) else part
+
+
 def _known(x: Any) -> Any:
     if isinstance(x, Stacked):
         inner = _known(x.value)
@@ -270,6 +275,7 @@ class _Unmet(Exception):
 def _reason(path: str, thing: Any, text: str, error: type[Exception]) -> Exception:
     """Return the error of a requirement, with the values of the fields that its text names."""
     values = {name: getattr(thing, name) for name in _fields(type(thing))[1] if re.search(rf"\b{name}\b", text)}
+    values = {name: value for name, value in values.items() if not isinstance(value, dict)}
     shown = [came(x) if len(values) == 1 else f"{name} = {came(x)}" for name, x in values.items()]
     return error(f"{path}: {type(thing).__name__}.{text}" + (f", got {', '.join(shown)}" if shown else ""))
 

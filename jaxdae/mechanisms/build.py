@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxdae.mechanisms.bodies import Body, Rotor, SpatialBody
 from jaxdae.mechanisms.check import Elements, check_description, check_resistance
 from jaxdae.mechanisms.coordinates.absolute import Absolute
+from jaxdae.mechanisms.copies import copies_of
 from jaxdae.mechanisms.describe import Element, Force, Joint
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.forces.planar import PLANAR_FORCES
@@ -245,6 +246,7 @@ def built(caller: str, description: Description, coordinates: Any, *, moved: boo
     sides = Sides(by_name, own, frames, numbers)
     over_joints = sides.tendons(tendons)
     read = [k for group in (*force_groups.values(), *([over_joints] if over_joints else [])) for k in group.inputs]
+    measured = {item.name: _measured_joint(item) for item in (*description.joints, *description.forces)}
     made = Mechanism(
         body_names=names,
         rotors=tuple(k for k, body in enumerate(bodies) if body.turns_only),
@@ -261,6 +263,7 @@ def built(caller: str, description: Description, coordinates: Any, *, moved: boo
         forces=force_groups,
         tendons=over_joints,
         turns=_turns(forces, force_groups, own),
+        copies=copies_of({"joints": joint_groups, "carrying": carrying_groups, "forces": force_groups}, measured),
         redundant=overconstrained(
             joints,
             {body.name: _freedoms(body, space) for body in bodies} | {GROUND: 0},
@@ -268,6 +271,12 @@ def built(caller: str, description: Description, coordinates: Any, *, moved: boo
         ),
     )
     return made, q, drive_groups
+
+
+def _measured_joint(item: Any) -> str:
+    """Return the name of the joint along which a described element acts or measures, or empty text."""
+    named = getattr(item, "joint", getattr(item, "wheel", None))
+    return named if isinstance(named, str) else ""
 
 
 def _freedoms(body: Any, space: Plane | Space) -> int:

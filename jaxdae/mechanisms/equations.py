@@ -58,13 +58,13 @@ class Mechanism(Labels, System):
         forces: groups by type, such as `mechanism.forces["torque"].torque` (k,).
         relations: groups of rows between joint coordinates, after the position-level rows of the joints.
         tendons: the tendon forces on weighted sums of joint coordinates, or None.
-        turns: force groups that measure entries of q (full turns), and each element's index in q or -1
-            (static).
+        turns: force groups that measure entries of q, and each element's index in q or -1 (static).
         carrying: the groups of the tree joints in joint coordinates, without rows; they parametrize
             `coordinates`.
         located: the coordinates with parameters, set by `prepared` and `at`; None to compute them on use.
         length: the characteristic length, set by `prepared`; None to compute it on use.
         redundant: whether a count predicts redundant rows, see `graph.overconstrained` (static).
+        copies: the locations of joint geometry in forces and motions, see `copies` (static).
     """
 
     blocks_from: ClassVar[int] = 24
@@ -92,6 +92,7 @@ class Mechanism(Labels, System):
     located: Any = None
     length: Any = None
     redundant: bool = static(default=False)
+    copies: tuple[Any, ...] = static(default=())
 
     @property
     def default_solver(self) -> SaddlePointSolver:
@@ -180,8 +181,7 @@ class Mechanism(Labels, System):
     def condition(self, t: Scalar, q: Coordinates) -> Count | None:
         """Return the first status of a joint beyond its limits, or OK; None if no joint has limits.
 
-        In space, relations and efforts of angles measured between bodies end near half a turn with
-        OUT_OF_RANGE. Such angles are known modulo 2 pi only, and rows and efforts would jump there.
+        In space, rows and efforts of angles known modulo 2 pi end near half a turn with OUT_OF_RANGE.
         """
         return condition(self, t, q, forces=True)
 

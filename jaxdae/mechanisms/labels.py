@@ -9,6 +9,7 @@ import jax
 
 from jaxdae.mechanisms.bodies import inertia_requirements
 from jaxdae.mechanisms.coordinates.tree_parameters import dtype_of
+from jaxdae.mechanisms.copies import copy_requirements
 from jaxdae.names import Names
 
 
@@ -22,6 +23,7 @@ class Labels:
     inertia: Any
     joints: dict[str, Any]
     carrying: dict[str, Any]
+    copies: tuple[Any, ...]
     relations: dict[str, Any]
     constraint: Any
     velocity_constraint: Any
@@ -95,9 +97,10 @@ class Labels:
         return positions, velocities
 
     def requirements(self) -> Iterator[tuple[Any, str]]:
-        """Yield the conditions on masses and inertias; joints and forces have their own."""
+        """Yield the conditions on masses, inertias and copies of joint geometry; joints and forces have their own."""
         if self.mass is not None:
             yield from inertia_requirements(self.mass, self.inertia, len(self.body_names))
+        yield from copy_requirements(self, self.copies)
 
     def named_leaf(self, names: Sequence[str]) -> tuple[str, int] | None:
         """Return leaf path and index of a parameter named as in the description.
