@@ -171,3 +171,12 @@ def test_parameters_of_tendons_at_run_time(column):
     assert not requirements_met(changed)
     with pytest.raises(ValueError, match=r"spring must"):
         check_requirements("system", changed)
+
+
+def test_radii_of_a_wheel_layout():
+    wheels = jv.wheels([[1.0, 1.0], [1.0, -1.0]], radius=0.1, names=("left", "right"))
+    for radius in (-0.1, 0.0):
+        changed = jd.set_leaf(wheels, "radius", jnp.array([0.1, radius]))
+        for call in (lambda: jv.wheel_rates(changed, jnp.ones(3)), lambda: jv.body_twist(changed, jnp.ones(2))):  # noqa: B023
+            with pytest.raises(ValueError, match=r"wheels: Wheels\.radius must be positive, got \["):
+                call()

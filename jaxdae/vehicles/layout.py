@@ -13,6 +13,7 @@ rolls with r phi' = e . v_c + tan(gamma) n . v_c and enforces no other constrain
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -50,6 +51,10 @@ class Wheels:
     steering: Leaf
     radius: Leaf
     roller_angle: Leaf
+
+    def requirements(self) -> Iterator[tuple[Any, str]]:
+        """Yield the condition that radii are positive; see `jaxdae.requirements`."""
+        yield self.radius > 0.0, "radius must be positive"
 
     def along(self) -> Array:
         """Return the rows (k, 3) that map a twist to e . v_c of each wheel."""

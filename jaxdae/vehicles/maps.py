@@ -32,6 +32,7 @@ from jax import Array
 
 from jaxdae.geometry.trigonometry import chord
 from jaxdae.mechanisms.values import floating
+from jaxdae.requirements import check_requirements
 from jaxdae.vehicles.layout import Wheels
 from jaxdae.vehicles.overconstraint import Answer, WheelReport, vehicle_twist
 
@@ -54,8 +55,9 @@ def wheel_rates(wheels: Wheels, twist: Any) -> Array:
             ROS 2's `cmd_vel`.
 
     Raises:
-        ValueError: twist does not have shape (3,).
+        ValueError: twist does not have shape (3,); a known radius is not positive.
     """
+    check_requirements("wheels", wheels)
     twist = _three("wheel_rates", "twist", _TWIST, jnp.asarray(twist, wheels.place.dtype))
     return wheels.rolling() @ twist / wheels.radius
 

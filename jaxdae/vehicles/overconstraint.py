@@ -38,7 +38,7 @@ from jax import Array
 from jaxdae._pytree import pytree, static
 from jaxdae.checkpointing import made_again
 from jaxdae.mechanisms.values import hint
-from jaxdae.requirements import came, offers
+from jaxdae.requirements import came, check_requirements, offers
 from jaxdae.saddle_point import LeastSquares, pseudoinverse
 from jaxdae.saddle_point.singular_values import singular_values
 from jaxdae.status import Status
@@ -97,12 +97,14 @@ def vehicle_twist(wheels: Wheels, *, speed: Any = None, rates: Any = None, slip:
 
     Raises:
         TypeError: neither speed nor rates, or an invalid slip.
-        ValueError: rates do not have one entry per wheel, or speed is not one number.
+        ValueError: rates do not have one entry per wheel, speed is not one number, or a known radius is not
+            positive.
 
     Differentiable wherever the twist is determined. With `LeastResidual()`, batches run without LAPACK.
     """
     if speed is None and rates is None:
         raise TypeError("vehicle_twist: give speed (m/s), rates (rad/s of each wheel), or both")
+    check_requirements("wheels", wheels)
     dtype = wheels.place.dtype
     speed = None if speed is None else jnp.asarray(speed, dtype)
     rates = None if rates is None else jnp.asarray(rates, dtype)
