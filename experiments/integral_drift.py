@@ -45,11 +45,11 @@ class Feedback:
     i: Any
     integral: Any
 
-    def target(self, terms: Any, mass: Any) -> Any:
+    def target(self, at: Any, linearization: Any) -> Any:
         """Returns r (nc,)."""
-        missing = terms.velocity.shape[0] - terms.position.shape[0]
-        g = jnp.pad(terms.position, (0, missing))
-        return -terms.bias - self.d * terms.velocity - self.p * g - self.i * self.integral
+        g, velocity = at.position, at.velocity
+        g = jnp.pad(g, (0, velocity.shape[0] - g.shape[0]))
+        return -at.bias - self.d * velocity - self.p * g - self.i * self.integral
 
 
 @jaxdae.pytree

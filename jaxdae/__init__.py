@@ -12,6 +12,7 @@ from jaxdae.checkpointing import Keep
 from jaxdae.choose import SolverChoice, auto_solver, choose_solver
 from jaxdae.diagnostics import Diagnosis, IndependentRows, diagnose, independent_rows, virtual_work
 from jaxdae.dynamics import KKTInverse, forward_dynamics, inverse_dynamics, kkt_inverse
+from jaxdae.evaluation import Evaluation
 from jaxdae.geometry import rotation
 from jaxdae.impulse import constraint_impulse
 from jaxdae.integrators import (
@@ -105,6 +106,7 @@ __all__ = [
     "Diagnosis",
     "DiagonalMatrix",
     "DiscreteEulerLagrange",
+    "Evaluation",
     "ExplicitEuler",
     "Fused",
     "GeneralizedAlpha",

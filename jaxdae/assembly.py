@@ -48,11 +48,12 @@ from jaxdae._pytree import pytree
 from jaxdae.batching.last import one_by_one
 from jaxdae.batching.varying import varying_with
 from jaxdae.curved_rows import has_affine_rows, nearest_on_curved_rows
+from jaxdae.evaluation import checked
 from jaxdae.openings import openings
 from jaxdae.prepared import prepared
 from jaxdae.saddle_point.singular_values import svd
 from jaxdae.status import SimulationError, Status
-from jaxdae.system import AnySystem, State, check_fit, check_system, checked, velocity_residual
+from jaxdae.system import AnySystem, State, check_fit, check_system, velocity_residual
 from jaxdae.tolerances import scales
 from jaxdae.typing import Leaf
 
@@ -77,7 +78,7 @@ class InitializeInfo:
 
     Attributes:
         violation: largest |g| () of the result, in row units; here and in `residual` angles replace their
-            sines (`System.opening`).
+            sines (`Joint.opening`).
         velocity_violation: largest |[g'; w]| () of the result, row units per second.
         iterations: Levenberg-Marquardt iterations ().
         status: OK; INCONSISTENT_START if rows stay open; or the `condition` of the system at the result ().
@@ -240,7 +241,8 @@ def _initialize(system: Any, guess: Any, wanted: Any, t: Any, fixed: Any, fixed_
             q = system.retract(q, -correction)
     v = _consistent_velocity(system, State(t, q, wanted), (~fixed_velocity).astype(guess.dtype), limit)
     state = State(t, q, v)
-    residual, rate = system.opening(t, q), velocity_residual(system, state)
+    at = system.evaluate(t, q, v)
+    residual, rate = at.opening, at.velocity
     violation = jnp.max(jnp.abs(residual)) if rows else jnp.zeros((), q.dtype)
     velocity_violation = jnp.max(jnp.abs(rate)) if rate.shape[0] else jnp.zeros((), q.dtype)
     scale = 1.0 + jnp.max(jnp.abs(wanted / columns), initial=0.0)
@@ -305,14 +307,15 @@ def _levenberg_marquardt(system: Any, guess: Any, t: Any, free: Any, limit: Any,
     at_rest = jnp.zeros_like(free)
 
     def jacobian(q: Any) -> Any:
-        if not system.turns_over:
-            return system.constraint_jacobian(t, q, at_rest)[:rows]
-        return jax.jacfwd(lambda xi: system.opening(t, system.retract(q, xi)))(at_rest)
+        at = system.evaluate(t, q, at_rest)
+        if not at.turns_over:
+            return at.dense_jacobian[:rows]
+        return jax.jacfwd(lambda xi: system.evaluate(t, system.retract(q, xi)).opening)(at_rest)
 
     eps = float(jnp.finfo(guess.dtype).eps)
 
     def residual(q: Any) -> Any:
-        return system.opening(t, q) / sizes
+        return system.evaluate(t, q).opening / sizes
 
     def proposal(q: Any, damping: Any) -> Any:
         rows = jacobian(q) * (free * columns) / sizes[:, None]

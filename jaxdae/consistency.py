@@ -34,7 +34,7 @@ import jax.numpy as jnp
 from jaxdae.masks import hard_rows
 from jaxdae.requirements import requirements_met
 from jaxdae.status import Status
-from jaxdae.system import AnySystem, State, velocity_residual
+from jaxdae.system import AnySystem, State
 from jaxdae.tolerances import are_lengths, scales
 
 
@@ -50,14 +50,13 @@ def start_status(system: AnySystem, state: State, tolerance: Any) -> Any:
 
     A NaN residual passes, because the first step reports it as non-finite.
     """
-    rows = hard_rows(system.at(state.q), state)
-    g = rows.opening(state.t, state.q)
-    scale = rows.jacobian_operator(state.t, state.q, state.v).row_sizes()
+    rows = hard_rows(system.evaluate(state.t, state.q, state.v))
+    g, scale = rows.opening, rows.jacobian.row_sizes()
     names = system.names
     is_open = _exceeds(g, _limits(system, names.row_units, scale[: g.shape[0]], names.coordinate_units, state.q), tolerance)
     if not system.first_order:
         limits = _limits(system, names.row_units, scale, names.velocity_units, state.v)
-        is_open |= _exceeds(velocity_residual(rows, state), limits, tolerance)
+        is_open |= _exceeds(rows.velocity, limits, tolerance)
     if not system.flat:
         is_open |= _off_its_space(system, state, tolerance)
     condition = system.condition(state.t, state.q)

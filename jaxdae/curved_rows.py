@@ -26,19 +26,20 @@ because F = 0 there. Two steps are exact up to the third derivative.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxdae._pytree import pytree
+from jaxdae.evaluation import WrappedEvaluation
 from jaxdae.linearization import Linearization, linearize
-from jaxdae.operators import DenseMatrix, DenseRows
+from jaxdae.operators import DenseMatrix, DenseRows, JacobianOperator
 from jaxdae.saddle_point import NullSpace
 from jaxdae.saddle_point.derivative import solve, solve_saddle_point
 from jaxdae.system import AnySystem, State, default_tolerance, velocity_residual
-from jaxdae.typing import Leaf, Rows, Velocity
+from jaxdae.typing import Leaf, Rows, Velocity, VelocityResidual
 from jaxdae.wrapper import Wrapper
 
 _RESTORATIONS = 40
@@ -131,6 +132,25 @@ def nearest_on_curved_rows(rows: AnySystem, at: State, weight: Any, free: Any) -
 
 
 @pytree
+class _HeldEvaluation(WrappedEvaluation):
+    """The terms of `_WithHeld`; all rows count as hard."""
+
+    @property
+    def velocity_constraint(self) -> VelocityResidual:
+        held, free = self.system.held, self.system.free
+        return self.inner.with_velocities(held + free * (self.v - held)).velocity_constraint
+
+    @property
+    def jacobian(self) -> JacobianOperator:
+        """J with zeros in the columns of fixed velocities."""
+        return DenseRows(self.inner.jacobian.as_dense() * self.system.free)
+
+    @property
+    def compliance(self) -> None:
+        return None
+
+
+@pytree
 class _WithHeld(Wrapper):
     """Rows that depend on the free velocities only.
 
@@ -140,21 +160,10 @@ class _WithHeld(Wrapper):
         held: the values (nv,) of the fixed velocities.
     """
 
+    evaluation: ClassVar[type[WrappedEvaluation]] = _HeldEvaluation
     system: AnySystem
     free: Leaf
     held: Leaf
-
-    def velocity_constraint(self, t: Any, q: Any, v: Velocity) -> Any:
-        """Return w of the inner system."""
-        return self.system.velocity_constraint(t, q, self.held + self.free * (v - self.held))
-
-    def jacobian_operator(self, t: Any, q: Any, v: Velocity) -> Any:
-        """Return J with zeros in the columns of fixed velocities."""
-        return DenseRows(self.system.jacobian_operator(t, q, v).as_dense() * self.free)
-
-    def compliance(self, t: Any, q: Any) -> None:
-        """Return None: all rows count as hard."""
-        return
 
 
 def _bends(rows: AnySystem, at: State, here: Linearization, v: Velocity, lam: Rows) -> tuple[Any, Any]:

@@ -18,7 +18,7 @@ import numpy as np
 from jaxdae.branches import mobility_nearby
 from jaxdae.openings import Opening, openings
 from jaxdae.operators import AutodiffRows
-from jaxdae.system import AnySystem, State, check_fit, checked_state, velocity_residual
+from jaxdae.system import AnySystem, State, check_fit, checked_state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Diagnosis:
         mass_condition: condition number of M.
         scaled_condition: condition number of J M^-1/2; its square is the condition number of the Delassus
             matrix.
-        violation: largest |g| in row units; angles in rad replace their sines, see `System.opening`.
+        violation: largest |g| in row units; angles in rad replace their sines, see `Joint.opening`.
         velocity_violation: largest |[g'; w]|, row units per second.
         redundant_rows: names of the rows that depend on rows before them.
         redundant: names of the joints of the redundant rows.
@@ -129,9 +129,8 @@ def diagnose(system: AnySystem, state: State) -> Diagnosis:
     """
     state = checked_state(state)
     check_fit(system, state)
-    velocity = np.asarray(velocity_residual(system, state))
-    jacobian = np.asarray(system.constraint_jacobian(state.t, state.q, state.v))
-    mass = np.asarray(system.mass_operator(state.q).as_dense())
+    at = system.evaluate(state.t, state.q, state.v)
+    velocity, jacobian, mass = (np.asarray(x) for x in (at.velocity, at.dense_jacobian, at.mass.as_dense()))
     if not (np.all(np.isfinite(jacobian)) and np.all(np.isfinite(mass))):
         raise ValueError("diagnose: the Jacobian or the mass matrix is not finite at this state; check state and masses")
     count, size = jacobian.shape
@@ -146,7 +145,7 @@ def diagnose(system: AnySystem, state: State) -> Diagnosis:
     driven = _rank(jacobian) - rank if count > rows else 0
     dependent = _dependent_rows(jacobian, tolerance)
     redundant_rows = tuple(names[k] for k in dependent)
-    position = np.asarray(system.opening(state.t, state.q))
+    position = np.asarray(at.opening)
     dubious = rank < rows == position.size and held.dtype.itemsize == 8
     stopped = _stopped(held, jacobian[rows:], rank)
     blocking, value = ((), 0.0)

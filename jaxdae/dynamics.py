@@ -22,14 +22,14 @@ import jax
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
-from jaxdae.linearization import Linearization, linearize, located
+from jaxdae.evaluation import checked
+from jaxdae.linearization import Linearization, linearize, linearize_at
 from jaxdae.saddle_point import LeastSquares, SaddlePointSolver
 from jaxdae.saddle_point.derivative import solve
 from jaxdae.saddle_point.interface import check_solver
 from jaxdae.stabilization import NoStabilization, Stabilization, check_stabilization
 from jaxdae.state_checks import report_nonfinite, report_state
-from jaxdae.system import AnySystem, State, applied_force, check_fit, check_system, checked, checked_state
-from jaxdae.terms import TermsOnDemand
+from jaxdae.system import AnySystem, State, check_fit, check_system, checked_state
 from jaxdae.typing import Input, Leaf, Rows, Velocity
 
 
@@ -102,18 +102,14 @@ def _forward_dynamics(
     linearization: Linearization | None,
 ) -> tuple[Velocity, Rows]:
     check_fit(system, state)
-    if linearization:
-        system, at = located(system, state.q, linearization.solver), linearization
-    else:
-        system = located(system, state.q, solver)
-        at = linearize(system, state, solver, compliance)
+    at = system.evaluate(state.t, state.q, state.v)
+    here = linearization or linearize_at(at, solver, compliance)
     with jax.named_scope("constraint_terms"):
-        target = stabilization.target(TermsOnDemand(system, state, at.jacobian), at.mass)
+        target = stabilization.target(at, here)
     with jax.named_scope("force"):
-        force = applied_force(system, state.t, state.q, state.v, u)
-        f = checked("force(t, q, v, u)", force, state.v.shape, state.q.dtype)
+        f = checked("force(t, q, v, u)", at.force(u), state.v.shape, state.q.dtype)
     with jax.named_scope("saddle_point"):
-        return solve(at.factors, at.mass, at.jacobian, at.compliance, f, target)
+        return solve(here.factors, here.mass, here.jacobian, here.compliance, f, target)
 
 
 def inverse_dynamics(system: AnySystem, state: State, a: Velocity, lam: Rows | None = None, u: Input = None) -> Velocity:
@@ -136,9 +132,10 @@ def inverse_dynamics(system: AnySystem, state: State, a: Velocity, lam: Rows | N
     """
     state = checked_state(state)
     check_fit(system, state)
-    required = system.mass_operator(state.q).times(a) - applied_force(system, state.t, state.q, state.v, u)
+    at = system.evaluate(state.t, state.q, state.v)
+    required = at.mass.times(a) - at.force(u)
     if lam is not None:
-        required = required - system.jacobian_operator(state.t, state.q, state.v).transpose_times(lam)
+        required = required - at.jacobian.transpose_times(lam)
     report_state("inverse_dynamics", system, state, required)
     return required
 

@@ -7,13 +7,13 @@ from typing import Any
 import jax
 
 from jaxdae.curved_rows import has_affine_rows, on_curved_rows
-from jaxdae.linearization import linearize
+from jaxdae.linearization import linearize_at
 from jaxdae.masks import Masked, hard_rows
 from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.saddle_point.derivative import solve
 from jaxdae.saddle_point.interface import check_solver
 from jaxdae.state_checks import report_state
-from jaxdae.system import AnySystem, State, check_system, checked_state, velocity_residual
+from jaxdae.system import AnySystem, State, check_system, checked_state
 from jaxdae.typing import Rows, Velocity
 
 
@@ -52,9 +52,10 @@ def constraint_impulse(
 
 @jax.jit
 def _constraint_impulse(system: AnySystem, state: State, active: Any, solver: SaddlePointSolver | None) -> tuple[Velocity, Rows]:
-    system = hard_rows(system if active is None else Masked(system, active), state)
-    at = linearize(system, state, solver)
-    change, p = solve(at.factors, at.mass, at.jacobian, at.compliance, None, -velocity_residual(system, state))
-    if has_affine_rows(system, state):
+    masked = system if active is None else Masked(system, active)
+    rows = hard_rows(masked.evaluate(state.t, state.q, state.v))
+    at = linearize_at(rows, solver)
+    change, p = solve(at.factors, at.mass, at.jacobian, at.compliance, None, -rows.velocity)
+    if has_affine_rows(rows.system, state):
         return state.v + change, p
-    return on_curved_rows(system, state, at, state.v + change, p)[:2]
+    return on_curved_rows(rows.system, state, at, state.v + change, p)[:2]

@@ -36,7 +36,8 @@ import numpy as np
 
 from jaxdae.checkpointing import made_again
 from jaxdae.curved_rows import Curved, has_affine_rows, on_curved_rows
-from jaxdae.linearization import Linearization, linearize, located
+from jaxdae.evaluation import Evaluation, checked
+from jaxdae.linearization import Linearization, linearize_at
 from jaxdae.masks import Masked
 from jaxdae.operators import DiagonalMatrix, MassOperator
 from jaxdae.saddle_point import SaddlePointSolver
@@ -48,10 +49,8 @@ from jaxdae.system import (
     State,
     check_fit,
     check_is_system,
-    checked,
     checked_state,
     default_tolerance,
-    velocity_residual,
     wanted_rate,
 )
 from jaxdae.typing import Coordinates, Count, Input, Rows, Scalar, Square, Velocity
@@ -185,10 +184,9 @@ def _kept_apart(system: Any, state: State, u: Input, solver: Any) -> tuple[Veloc
 
 @jax.jit
 def _feasible_velocity(system: Any, state: State, u: Input, solver: Any) -> tuple[Velocity, Rows, Count]:
-    system = located(system.at_input(u), state.q, solver)
-    at = _at_rate(system, state, u)
-    v, lam, here, curved = _nearest(system, at, solver)
-    status, of_rate = _status(system, at, v, here, curved), system.rate_status(state.t, state.q, u)
+    at = _at_rate(system.at_input(u), state, u)
+    v, lam, here, curved = _nearest(at, solver)
+    status, of_rate = _status(at, v, here, curved), at.system.rate_status(state.t, state.q, u)
     if of_rate is not None:
         status = first_failure(of_rate, status)
     return v, lam, status
@@ -196,12 +194,11 @@ def _feasible_velocity(system: Any, state: State, u: Input, solver: Any) -> tupl
 
 @jax.jit
 def _held_velocity(system: Any, state: State, u: Input, solver: Any) -> Velocity:
-    system = located(system.at_input(u), state.q, solver)
-    at = _at_rate(system, state, u)
-    v, _, here, curved = _nearest(system, at, solver)
-    left: Any = jnp.any(_left(velocity_residual(system, at), at.v, v, here))
+    at = _at_rate(system.at_input(u), state, u)
+    v, _, here, curved = _nearest(at, solver)
+    left: Any = jnp.any(_left(at.velocity, at.v, v, here))
     if curved is not None:
-        left = jnp.where(curved.bent, ~(curved.settled & _met(system, at, v, *_limits(v, here))), left)
+        left = jnp.where(curved.bent, ~(curved.settled & _met(at, v, *_limits(v, here))), left)
     return jnp.where(left, jnp.nan, v)
 
 
@@ -211,9 +208,9 @@ def _limits(v: Velocity, here: Linearization) -> tuple[Any, Any]:
     return limit, jnp.ones((), bool) if here.compliance is None else here.compliance == 0.0
 
 
-def _met(system: Any, at: State, v: Velocity, limit: Any, hard: Any) -> Any:
+def _met(at: Evaluation, v: Velocity, limit: Any, hard: Any) -> Any:
     """Return whether a velocity satisfies all hard rows of a system ()."""
-    return ~jnp.any(hard & (jnp.abs(velocity_residual(system, State(at.t, at.q, v))) > limit))
+    return ~jnp.any(hard & (jnp.abs(at.with_velocities(v).velocity) > limit))
 
 
 def _left(residual: Rows, wanted: Velocity, v: Velocity, here: Linearization) -> Any:
@@ -222,9 +219,9 @@ def _left(residual: Rows, wanted: Velocity, v: Velocity, here: Linearization) ->
     return hard & (jnp.abs(residual + here.jacobian.times(v - wanted)) > limit)
 
 
-def _status(system: Any, at: State, v: Velocity, here: Linearization, curved: Curved | None) -> Count:
+def _status(at: Evaluation, v: Velocity, here: Linearization, curved: Curved | None) -> Count:
     """Return the status of the feasible velocity v for the desired velocity of a state."""
-    wanted, residual = at.v, velocity_residual(system, at)
+    wanted, residual = at.v, at.velocity
     found = jnp.all(jnp.isfinite(v)) | ~(jnp.all(jnp.isfinite(wanted)) & jnp.all(jnp.isfinite(residual)))
     limit, hard = _limits(v, here)
     conflict = jnp.any(_left(residual, wanted, v, here))
@@ -236,7 +233,7 @@ def _status(system: Any, at: State, v: Velocity, here: Linearization, curved: Cu
         blocked, reliable = _freedom(wanted, v, here)
         conflict |= blocked
         found &= reliable
-    met = _met(system, at, v, limit, hard)
+    met = _met(at, v, limit, hard)
     if curved is not None:
         conflict, met = conflict & ~curved.bent, met & curved.settled
         # A non-finite rate, not a singular matrix, is the cause.
@@ -303,33 +300,33 @@ def unprojected_rate(system: Any, state: State, u: Input, solver: Any) -> Veloci
         u: input (nu,).
         solver: a saddle-point solver, for the velocity-level rows.
     """
-    system = located(system.at_input(u), state.q, solver)
-    at = _at_rate(system, state, u)
-    leading, trailing = system.constraint(at.t, at.q).shape[0], system.velocity_constraint(at.t, at.q, at.v).shape[0]
+    at = _at_rate(system.at_input(u), state, u)
+    leading, trailing = at.position.shape[0], at.velocity_constraint.shape[0]
     if trailing == 0:
         return at.v
-    return _nearest(Masked(system, jnp.arange(leading + trailing) >= leading), at, solver)[0]
+    return _nearest(Masked(at.system, jnp.arange(leading + trailing) >= leading).around(at), solver)[0]
 
 
-def _at_rate(system: Any, state: State, u: Input) -> State:
-    """Return the state with the desired velocity."""
+def _at_rate(system: Any, state: State, u: Input) -> Evaluation:
+    """Return the terms at the desired velocity."""
     check_fit(system, state)
     with jax.named_scope("rate"):
         wanted = checked("rate(t, x, u)", wanted_rate(system, state.t, state.q, u), state.v.shape, state.q.dtype)
-    return State(state.t, state.q, wanted)
+    return system.evaluate(state.t, state.q, wanted)
 
 
-def _nearest(rows: AnySystem, at: State, solver: Any) -> tuple[Velocity, Rows, Linearization, Curved | None]:
-    """Return the feasible velocity nearest to the velocity of a state, and the multipliers.
+def _nearest(at: Evaluation, solver: Any) -> tuple[Velocity, Rows, Linearization, Curved | None]:
+    """Return the feasible velocity nearest to the velocity of an evaluation, and the multipliers.
 
-    The function also returns the linearization at the state, and information about rows that may be curved,
+    The function also returns the linearization, and information about rows that may be curved,
     None if all rows are affine.
     """
     with jax.named_scope("saddle_point"):
-        here = linearize(rows, at, solver)
-        change, lam = solve(here.factors, here.mass, here.jacobian, here.compliance, None, -velocity_residual(rows, at))
-    if has_affine_rows(rows, at):
+        here = linearize_at(at, solver)
+        change, lam = solve(here.factors, here.mass, here.jacobian, here.compliance, None, -at.velocity)
+    state = State(at.t, at.q, at.v)
+    if has_affine_rows(at.system, state):
         return at.v + change, lam, here, None
     with jax.named_scope("curved_rows"):
-        v, lam, curved = on_curved_rows(rows, at, here, at.v + change, lam)
+        v, lam, curved = on_curved_rows(at.system, state, here, at.v + change, lam)
     return v, lam, here, curved

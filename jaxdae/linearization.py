@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
+from jaxdae.evaluation import Evaluation
 from jaxdae.operators import JacobianOperator, MassOperator
 from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.saddle_point.interface import needs_products_only
@@ -43,15 +44,6 @@ class Linearization:
     factors: Leaf
 
 
-def located(system: AnySystem, q: Coordinates, solver: SaddlePointSolver | None) -> AnySystem:
-    """Return the system prepared for several terms at q (`AnySystem.at`), unless the solver is matrix-free.
-
-    A matrix-free J holds a reference to its system. For such solvers the system itself is returned, because
-    it is the same in every step.
-    """
-    return system if solver is not None and needs_products_only(solver) else system.at(q)
-
-
 def linearize(
     system: AnySystem,
     state: State,
@@ -69,17 +61,22 @@ def linearize(
         compliance: scalar or (nc,), added to the compliance of the system.
         weight: a matrix that replaces the mass matrix.
     """
-    solver = solver or system.default_solver
-    system = located(system, state.q, solver)
-    rows = system.jacobian_products if needs_products_only(solver) else system.jacobian_operator
-    jacobian = rows(state.t, state.q, state.v)
-    own = system.compliance(state.t, state.q)
+    return linearize_at(system.evaluate(state.t, state.q, state.v), solver, compliance, weight)
+
+
+def linearize_at(
+    at: Evaluation, solver: SaddlePointSolver | None = None, compliance: Any = None, weight: MassOperator | None = None
+) -> Linearization:
+    """Return the factorized saddle-point matrix at an evaluation; see `linearize` for the arguments."""
+    used: SaddlePointSolver = solver or at.system.default_solver
+    jacobian = at.jacobian_products if needs_products_only(used) else at.jacobian
+    own = at.compliance
     if own is not None or compliance is not None:
-        total = jnp.zeros((jacobian.shape[0],), state.q.dtype)
+        total = jnp.zeros((jacobian.shape[0],), at.q.dtype)
         for given in (own, compliance):
             total = total if given is None else total + jnp.asarray(given, total.dtype)
         compliance = total
-    return factorized(solver, system.mass_operator(state.q) if weight is None else weight, jacobian, compliance)
+    return factorized(used, at.mass if weight is None else weight, jacobian, compliance)
 
 
 def factorized(solver: SaddlePointSolver, mass: MassOperator, jacobian: JacobianOperator, compliance: Any) -> Linearization:

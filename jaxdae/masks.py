@@ -29,17 +29,75 @@ Projections ignore soft rows.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from jaxdae._pytree import function_field, pytree
+from jaxdae.evaluation import Evaluation, WrappedEvaluation
 from jaxdae.operators import JacobianOperator
 from jaxdae.requirements import not_negative
-from jaxdae.system import AnySystem, State
-from jaxdae.typing import Coordinates, Leaf, Residual, Rows, Scalar, Velocity, VelocityResidual
+from jaxdae.system import AnySystem
+from jaxdae.typing import Coordinates, Leaf, Residual, Rows, Scalar, VelocityResidual
 from jaxdae.wrapper import Wrapper
+
+
+@pytree
+class _MaskedEvaluation(WrappedEvaluation):
+    """The terms of a `Masked` system: inactive rows are zero and have a compliance."""
+
+    @property
+    def position(self) -> Residual:
+        return self._leading(self.inner.position)
+
+    @property
+    def opening(self) -> Residual:
+        return self._leading(self.inner.opening)
+
+    @property
+    def constraint_rate(self) -> Residual:
+        return self._leading(self.inner.constraint_rate)
+
+    @property
+    def velocity_constraint(self) -> VelocityResidual:
+        w, active = self.inner.velocity_constraint, self._active()
+        active = self._active(w.shape[0]) if active.shape[0] < w.shape[0] else active[active.shape[0] - w.shape[0] :]
+        return jnp.asarray(jnp.where(active, w, 0.0))
+
+    @property
+    def jacobian(self) -> JacobianOperator:
+        jacobian = self.inner.jacobian
+        return jacobian.masked(self._active(jacobian.shape[0]))
+
+    @property
+    def jacobian_products(self) -> JacobianOperator:
+        jacobian = self.inner.jacobian_products
+        return jacobian.masked(self._active(jacobian.shape[0]))
+
+    @property
+    def bias(self) -> Rows:
+        bias = self.inner.bias
+        return jnp.asarray(jnp.where(self._active(bias.shape[0]), bias, 0.0))
+
+    @property
+    def compliance(self) -> Rows:
+        """C (nc,): nv / trace(M), the inverse of the mean mass, in inactive rows."""
+        own = self.inner.compliance
+        off = jax.lax.stop_gradient(1.0 / self.inner.mass.diagonal_mean())
+        active = self._active(None if own is None else own.shape[0])
+        return jnp.asarray(jnp.where(active, jnp.zeros((), self.q.dtype) if own is None else own, off))
+
+    # Position-level rows are first, velocity-level rows are last, and no other rows lie between. Only J and
+    # the bias know the number of all rows; they check the length.
+
+    def _active(self, rows: int | None = None) -> Any:
+        return self.system.active_rows(self.t, self.q, rows)
+
+    def _leading(self, g: Residual) -> Residual:
+        active = self._active()
+        active = self._active(self.system.system.sizes(self.q).nc) if active.shape[0] < g.shape[0] else active[: g.shape[0]]
+        return jnp.asarray(jnp.where(active, g, 0.0))
 
 
 @pytree
@@ -60,50 +118,9 @@ class Masked(Wrapper):
     instant.
     """
 
+    evaluation: ClassVar[type[WrappedEvaluation]] = _MaskedEvaluation
     system: AnySystem
     active: Any = function_field()
-
-    def constraint(self, t: Scalar, q: Coordinates) -> Residual:
-        """Return g (ng,), zero in inactive rows."""
-        g = self.system.constraint(t, q)
-        return jnp.where(self._leading(t, q, g), g, 0.0)
-
-    def opening(self, t: Scalar, q: Coordinates) -> Residual:
-        """Return the residual (ng,) that closes and checks a start, zero in inactive rows."""
-        opening = self.system.opening(t, q)
-        return jnp.where(self._leading(t, q, opening), opening, 0.0)
-
-    def velocity_constraint(self, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
-        """Return w (nw,), zero in inactive rows."""
-        w = self.system.velocity_constraint(t, q, v)
-        return jnp.where(self._trailing(t, q, w), w, 0.0)
-
-    def constraint_rate(self, t: Scalar, q: Coordinates, v: Velocity) -> Residual:
-        """Return g' (ng,), zero in inactive rows."""
-        rate = self.system.constraint_rate(t, q, v)
-        return jnp.where(self._leading(t, q, rate), rate, 0.0)
-
-    def jacobian_operator(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
-        """Return J, zero in inactive rows."""
-        jacobian = self.system.jacobian_operator(t, q, v)
-        return jacobian.masked(self.active_rows(t, q, jacobian.shape[0]))
-
-    def jacobian_products(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
-        """Return the matrix-free J, zero in inactive rows."""
-        jacobian = self.system.jacobian_products(t, q, v)
-        return jacobian.masked(self.active_rows(t, q, jacobian.shape[0]))
-
-    def constraint_bias(self, t: Scalar, q: Coordinates, v: Velocity) -> Rows:
-        """Return gamma (nc,), zero in inactive rows."""
-        bias = self.system.constraint_bias(t, q, v)
-        return jnp.where(self.active_rows(t, q, bias.shape[0]), bias, 0.0)
-
-    def compliance(self, t: Scalar, q: Coordinates) -> Rows:
-        """Return C (nc,): nv / trace(M), the inverse of the mean mass, in inactive rows."""
-        own = self.system.compliance(t, q)
-        off = jax.lax.stop_gradient(1.0 / self.system.mass_operator(q).diagonal_mean())
-        active = self.active_rows(t, q, None if own is None else own.shape[0])
-        return jnp.where(active, jnp.zeros((), q.dtype) if own is None else own, off)
 
     def active_rows(self, t: Scalar, q: Coordinates, rows: int | None = None) -> Any:
         """Return the mask of active rows (nc,), as booleans.
@@ -122,16 +139,23 @@ class Masked(Wrapper):
             raise ValueError(f"Masked.active must have one entry a constraint row{expected}, got shape {active.shape}")
         return jax.lax.stop_gradient(active).astype(bool)
 
-    # Position-level rows are first, velocity-level rows are last, and no other rows lie between. Only J and
-    # the bias know the number of all rows; they check the length.
 
-    def _leading(self, t: Scalar, q: Coordinates, g: Residual) -> Any:
-        active = self.active_rows(t, q)
-        return self.active_rows(t, q, self.system.sizes(q).nc) if active.shape[0] < g.shape[0] else active[: g.shape[0]]
+@pytree
+class _SoftEvaluation(WrappedEvaluation):
+    """The terms of a `Soft` system."""
 
-    def _trailing(self, t: Scalar, q: Coordinates, w: VelocityResidual) -> Any:
-        active = self.active_rows(t, q)
-        return self.active_rows(t, q, w.shape[0]) if active.shape[0] < w.shape[0] else active[active.shape[0] - w.shape[0] :]
+    @property
+    def compliance(self) -> Rows:
+        """C (nc,).
+
+        Raises:
+            ValueError: the shape of `softness` is neither a scalar nor (nc,).
+        """
+        softness, rows = jnp.asarray(self.system.softness, self.q.dtype), self.system.system.sizes(self.q).nc
+        if softness.shape not in ((), (rows,)):
+            raise ValueError(f"Soft.softness must be a scalar or have one entry a constraint row, shape ({rows},), got {softness.shape}")
+        own = self.inner.compliance
+        return jnp.broadcast_to(softness, (rows,)) + (0.0 if own is None else own)
 
 
 @pytree
@@ -144,6 +168,7 @@ class Soft(Wrapper):
             Non-negative. Differentiable.
     """
 
+    evaluation: ClassVar[type[WrappedEvaluation]] = _SoftEvaluation
     system: AnySystem
     softness: Leaf
 
@@ -151,20 +176,8 @@ class Soft(Wrapper):
         """Yield the conditions on the parameters; see `jaxdae.requirements`."""
         yield not_negative(self.softness), "softness must not be negative"
 
-    def compliance(self, t: Scalar, q: Coordinates) -> Rows:
-        """Return C (nc,).
 
-        Raises:
-            ValueError: the shape is neither a scalar nor (nc,).
-        """
-        softness, rows = jnp.asarray(self.softness, q.dtype), self.system.sizes(q).nc
-        if softness.shape not in ((), (rows,)):
-            raise ValueError(f"Soft.softness must be a scalar or have one entry a constraint row, shape ({rows},), got {softness.shape}")
-        own = self.system.compliance(t, q)
-        return jnp.broadcast_to(softness, (rows,)) + (0.0 if own is None else own)
-
-
-def hard_rows(system: AnySystem, state: State) -> AnySystem:
-    """Return the system with only its hard rows at a state active: the rows that projections use."""
-    compliance = system.compliance(state.t, state.q)
-    return system if compliance is None else Masked(system, compliance == 0.0)
+def hard_rows(at: Evaluation) -> Evaluation:
+    """Return the terms of a system with only its hard rows active: the rows that projections use."""
+    compliance = at.compliance
+    return at if compliance is None else Masked(at.system, compliance == 0.0).around(at)

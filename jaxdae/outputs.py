@@ -164,7 +164,7 @@ def point_of_body(what: str, mechanism: Any, name: str, point: Any) -> tuple[int
     place = jnp.asarray(point, mechanism.dtype)
     if place.shape != (mechanism.space.dimension,):
         raise ValueError(f"{what}.named: point must have shape ({mechanism.space.dimension},), got {place.shape}")
-    return mechanism.body_names.index(name), place, mechanism.coordinates.plain
+    return mechanism.body_names.index(name), place, mechanism.coordinates
 
 
 def body_frame(what: str, coordinates: Any, q: Q, body: int) -> Any:

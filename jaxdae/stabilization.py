@@ -30,15 +30,14 @@ import jax.numpy as jnp
 from jaxdae import newton
 from jaxdae._pytree import pytree, static
 from jaxdae.curved_rows import has_affine_rows, on_curved_rows
-from jaxdae.linearization import Linearization, factorized, linearize
+from jaxdae.evaluation import Evaluation
+from jaxdae.linearization import Linearization, factorized, linearize_at
 from jaxdae.masks import hard_rows
-from jaxdae.operators import MassOperator
 from jaxdae.requirements import came, check_requirements, not_negative, offers
 from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.saddle_point.derivative import solve
 from jaxdae.saddle_point.interface import SOLVER_TEXT, is_solver, reweighted
-from jaxdae.system import AnySystem, State, velocity_residual
-from jaxdae.terms import Terms
+from jaxdae.system import AnySystem, State
 from jaxdae.typing import Leaf, Rows, Velocity
 
 STABILIZATION_TEXT = "stabilization must be a stabilization, such as Baumgarte(10.0, 10.0)"
@@ -47,12 +46,13 @@ STABILIZATION_TEXT = "stabilization must be a stabilization, such as Baumgarte(1
 class Stabilization(Protocol):
     """The target r of the acceleration row J a = r."""
 
-    def target(self, terms: Terms, mass: MassOperator) -> Rows:
+    def target(self, at: Evaluation, linearization: Linearization) -> Rows:
         """Return r (nc,), in row units per second squared.
 
         Args:
-            terms: residuals, J and gamma of all rows.
-            mass: M, an operator.
+            at: the terms of the system at the state: `at.position` is g (ng,), `at.velocity` is [g'; w] (nc,),
+                and `at.bias` is gamma (nc,).
+            linearization: M and J at the state, as operators.
         """
         ...
 
@@ -75,9 +75,9 @@ class NoStabilization:
     Integration errors make the rows drift quadratically.
     """
 
-    def target(self, terms: Terms, mass: MassOperator) -> Rows:
+    def target(self, at: Evaluation, linearization: Linearization) -> Rows:
         """Return r = -gamma."""
-        return -terms.bias
+        return -at.bias
 
 
 @pytree
@@ -97,9 +97,10 @@ class Baumgarte:
         yield not_negative(self.alpha), "alpha must not be negative"
         yield not_negative(self.beta), "beta must not be negative"
 
-    def target(self, terms: Terms, mass: MassOperator) -> Rows:
+    def target(self, at: Evaluation, linearization: Linearization) -> Rows:
         """Return r = -gamma - 2 alpha [g'; w] - beta^2 [g; 0]."""
-        return -terms.bias - 2.0 * self.alpha * terms.velocity - self.beta**2 * _padded(terms)
+        velocity = at.velocity
+        return -at.bias - 2.0 * self.alpha * velocity - self.beta**2 * _padded(at, velocity)
 
 
 @pytree
@@ -123,17 +124,18 @@ class MultiplierFeedback:
         yield not_negative(self.alpha), "alpha must not be negative"
         yield not_negative(self.beta), "beta must not be negative"
 
-    def target(self, terms: Terms, mass: MassOperator) -> Rows:
+    def target(self, at: Evaluation, linearization: Linearization) -> Rows:
         """Return r = -gamma - J M^-1 J^T (alpha [g; 0] + beta [g'; w])."""
-        feedback = self.alpha * _padded(terms) + self.beta * terms.velocity
-        push = mass.solve(terms.jacobian_operator.transpose_times(feedback))
-        return -terms.bias - terms.jacobian_operator.times(push)
+        velocity, jacobian = at.velocity, linearization.jacobian
+        feedback = self.alpha * _padded(at, velocity) + self.beta * velocity
+        return -at.bias - jacobian.times(linearization.mass.solve(jacobian.transpose_times(feedback)))
 
 
-def _padded(terms: Terms) -> Rows:
+def _padded(at: Evaluation, velocity: Rows) -> Rows:
     """Return [g; 0] (nc,): velocity-level rows have no position residual."""
-    missing = terms.velocity.shape[0] - terms.position.shape[0]
-    return jnp.concatenate([terms.position, jnp.zeros((missing,), terms.position.dtype)]) if missing else terms.position
+    g = at.position
+    missing = velocity.shape[0] - g.shape[0]
+    return jnp.concatenate([g, jnp.zeros((missing,), g.dtype)]) if missing else g
 
 
 class Metric(enum.Enum):
@@ -165,23 +167,21 @@ class Origin(enum.Enum):
     `STAGE`. See `jaxdae.integrators.projected`."""
 
 
-def _projector(
-    metric: Metric, solver: SaddlePointSolver | None, system: AnySystem, state: State, at: Linearization | None
-) -> Linearization:
+def _projector(metric: Metric, solver: SaddlePointSolver | None, at: Evaluation, known: Linearization | None) -> Linearization:
     """Return the linearization with W in place of M.
 
-    This is `at` itself in the mass metric. Otherwise it reuses the decomposition of J in `at`, if there is
-    one.
+    This is `known` itself in the mass metric. Otherwise it reuses the decomposition of J in `known`, if there
+    is one.
     """
-    if at is not None and metric is Metric.MASS:
-        return at
-    if at is not None:
-        weight = at.mass.identity()
-        factors = reweighted(at.factors, weight)
+    if known is not None and metric is Metric.MASS:
+        return known
+    if known is not None:
+        weight = known.mass.identity()
+        factors = reweighted(known.factors, weight)
         if factors is not None:
-            return dataclasses.replace(at, mass=weight, factors=factors)
-    weight = None if metric is Metric.MASS else system.mass_operator(state.q).identity()
-    return linearize(system, state, solver or (at and at.solver), weight=weight)
+            return dataclasses.replace(known, mass=weight, factors=factors)
+    weight = None if metric is Metric.MASS else at.mass.identity()
+    return linearize_at(at, solver or (known and known.solver), weight=weight)
 
 
 def _position_rows(at: Linearization, rows: int) -> Linearization:
@@ -223,24 +223,33 @@ class VelocityProjection:
             previous: the state before the step; not used.
             at: the result of `linearize` at this state, if already known.
         """
-        system = hard_rows(system, state)
-        at = _projector(self.metric, self.solver, system, state, at)
-        dv, lam = solve(at.factors, at.mass, at.jacobian, at.compliance, None, -velocity_residual(system, state))
-        v = state.v + dv
-        if not has_affine_rows(system, state):
-            v = on_curved_rows(system, state, at, v, lam)[0]
-        return State(state.t, state.q, v)
+        return _state(self.projected(system.evaluate(state.t, state.q, state.v), previous, at))
+
+    def projected(self, at: Evaluation, previous: State | None, known: Linearization | None) -> Evaluation:
+        """Return the terms at the projected state, from those at the state to project; see `project`."""
+        rows = hard_rows(at)
+        here = _projector(self.metric, self.solver, rows, known)
+        dv, lam = solve(here.factors, here.mass, here.jacobian, here.compliance, None, -rows.velocity)
+        v = at.v + dv
+        if not has_affine_rows(rows.system, _state(at)):
+            v = on_curved_rows(rows.system, _state(at), here, v, lam)[0]
+        return at.with_velocities(v)
 
 
-def _origin(origin: Origin, state: State, previous: State | None) -> State:
+def _state(at: Evaluation) -> State:
+    return State(at.t, at.q, at.v)
+
+
+def _origin(origin: Origin, at: Evaluation, previous: State | None) -> Evaluation:
+    """Return the terms at q0."""
     if origin is not Origin.PREVIOUS:
-        return state
+        return at
     if previous is None:
         raise ValueError(
             "this position projection linearizes at the previous state (origin=Origin.PREVIOUS), but no previous state was given:"
             " pass previous=..., or use Origin.ESTIMATE"
         )
-    return State(state.t, previous.q, state.v)
+    return at.system.evaluate(at.t, previous.q, at.v)
 
 
 @pytree
@@ -274,16 +283,19 @@ class LinearPositionProjection:
             previous: the state before the step.
             at: the result of `linearize` at the origin, if already known.
         """
-        start = _origin(self.origin, state, previous)
-        system = hard_rows(system, start)
-        residual = system.constraint(state.t, start.q)
-        at = _position_rows(_projector(self.metric, self.solver, system, start, at), residual.shape[0])
+        return _state(self.projected(system.evaluate(state.t, state.q, state.v), previous, at))
+
+    def projected(self, at: Evaluation, previous: State | None, known: Linearization | None) -> Evaluation:
+        """Return the terms at the projected state, from those at the state to project; see `project`."""
+        start = hard_rows(_origin(self.origin, at, previous))
+        system, residual = start.system, start.position
+        here = _position_rows(_projector(self.metric, self.solver, start, known), residual.shape[0])
         if self.origin is Origin.PREVIOUS:
             # J0 at the new time, even if the factorization belongs to the previous time.
-            step, still = system.difference(start.q, state.q), jnp.zeros_like(state.v)
-            residual = residual + jax.jvp(lambda xi: system.constraint(state.t, system.retract(start.q, xi)), (still,), (step,))[1]
-        xi, _ = solve(at.factors, at.mass, at.jacobian, at.compliance, None, -residual)
-        return State(state.t, system.retract(state.q, xi), state.v)
+            step, still = system.difference(start.q, at.q), jnp.zeros_like(at.v)
+            residual = residual + jax.jvp(lambda xi: system.constraint(at.t, system.retract(start.q, xi)), (still,), (step,))[1]
+        xi, _ = solve(here.factors, here.mass, here.jacobian, here.compliance, None, -residual)
+        return at.system.evaluate(at.t, system.retract(at.q, xi), at.v)
 
 
 @pytree
@@ -331,22 +343,27 @@ class PositionProjection:
             previous: the state before the step.
             at: the result of `linearize` at the origin, if already known.
         """
+        return _state(self.projected(system.evaluate(state.t, state.q, state.v), previous, at))
+
+    def projected(self, at: Evaluation, previous: State | None, known: Linearization | None) -> Evaluation:
+        """Return the terms at the projected state, from those at the state to project; see `project`."""
         check_requirements("projection", self)
-        start = state if at is not None else _origin(self.origin, state, previous)
-        system = hard_rows(system, start)
-        rows = jax.eval_shape(system.constraint, state.t, state.q).shape[0]
-        at = _position_rows(_projector(self.metric, self.solver, system, start, at), rows)
-        factors = jax.lax.stop_gradient(at.factors)
-        args = (system, state.t, state.q, at.mass, at.jacobian, factors)
-        guess = (jnp.zeros_like(state.v), jnp.zeros((rows,), state.q.dtype))
-        # The first correction evaluates the rows at the estimate, where the system may have its frames
-        # already.
-        xi, lam = factors.solve(None, -jax.lax.stop_gradient(system.constraint(state.t, state.q)))
+        elsewhere = self.origin is Origin.PREVIOUS and known is None
+        start = hard_rows(_origin(self.origin, at, previous) if elsewhere else at)
+        system = start.system
+        # The first correction uses the frames at the estimate, if they are known.
+        residual = system.constraint(at.t, at.q) if elsewhere else start.position
+        rows = residual.shape[0]
+        here = _position_rows(_projector(self.metric, self.solver, start, known), rows)
+        factors = jax.lax.stop_gradient(here.factors)
+        args = (system, at.t, at.q, here.mass, here.jacobian, factors)
+        guess = (jnp.zeros_like(at.v), jnp.zeros((rows,), at.q.dtype))
+        xi, lam = factors.solve(None, -jax.lax.stop_gradient(residual))
         begun = (jax.lax.stop_gradient(xi), -jax.lax.stop_gradient(lam))
         (xi, _), _ = newton.simplified_newton(
             _position_update, _position_residual, _position_correction, self.iterations, guess, args, begun=begun
         )
-        return State(state.t, system.retract(state.q, xi), state.v)
+        return at.system.evaluate(at.t, system.retract(at.q, xi), at.v)
 
 
 def _position_update(x: tuple[Velocity, Rows], args: Any) -> tuple[Velocity, Rows]:

@@ -20,7 +20,7 @@ from jaxdae.consistency import start_status
 from jaxdae.masks import Masked, hard_rows
 from jaxdae.requirements import requirements_met
 from jaxdae.status import Status
-from jaxdae.system import AnySystem, State, applied_force, check_fit, checked_state, default_tolerance, velocity_residual
+from jaxdae.system import AnySystem, State, check_fit, checked_state, default_tolerance
 from jaxdae.typing import Coordinates, Count
 
 _NAMED = 3
@@ -107,15 +107,15 @@ def _report(function: str, system: AnySystem, state: State, remedy: str) -> None
 
 def _violations(system: AnySystem, state: State) -> str:
     """Return the rows that are violated most, with values and units."""
-    rows, names = hard_rows(system, state), system.names.filled(system.sizes(state.q))
-    g = rows.opening(state.t, state.q)
+    rows, names = hard_rows(system.evaluate(state.t, state.q, state.v)), system.names.filled(system.sizes(state.q))
+    g = rows.opening
     found = list(zip(np.asarray(g, float), names.rows, names.row_units, strict=False))
     if not system.first_order:
         units = [f"{unit}/s" if unit and k < len(g) else unit for k, unit in enumerate(names.row_units)]
-        rates = np.asarray(velocity_residual(rows, state), float)
+        rates = np.asarray(rows.velocity, float)
         found += list(zip(rates, [f"rate of {name}" for name in names.rows], units, strict=True))
     # Residuals in the units of the coordinates: small entries in J make small residuals of large errors.
-    scale = np.asarray(rows.jacobian_operator(state.t, state.q, state.v).row_sizes(), float)
+    scale = np.asarray(rows.jacobian.row_sizes(), float)
     scale = np.where(scale > 1e-8 * max(1.0, scale.max(initial=0.0)), scale, 1.0)
     sizes = np.nan_to_num(np.abs([value for value, _, _ in found])) / np.concatenate([scale[: len(g)], scale])[: len(found)]
     named = [int(k) for k in np.argsort(-sizes, kind="stable")[:_NAMED] if sizes[k] > 1e-3 * sizes.max() and sizes[k] > 0.0]
@@ -149,8 +149,9 @@ def _cause(system: AnySystem, state: State, u: Any, solver: Any) -> str:
     """Return why accelerations are not finite."""
     names = system.names.filled(system.sizes(state.q))
     t, q, v = state.t, state.q, state.v
-    force, bias = applied_force(system, t, q, v, u), system.constraint_bias(t, q, v)
-    mass, jacobian = (np.asarray(x, float) for x in (system.mass_matrix(q), system.constraint_jacobian(t, q, v)))
+    at = system.evaluate(t, q, v)
+    force, bias = at.force(u), at.bias
+    mass, jacobian = (np.asarray(x, float) for x in (at.mass.as_dense(), at.dense_jacobian))
     inputs = np.zeros(0) if u is None else np.asarray(u, float).reshape(-1)
     for what, values, of in (
         ("the time", np.asarray(t, float).reshape(1), ("t",)),

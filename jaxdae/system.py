@@ -35,6 +35,7 @@ from jaxtyping import Float
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree
+from jaxdae.evaluation import Evaluation, checked, with_input
 from jaxdae.names import Names, Sizes
 from jaxdae.operators import AutodiffRows, DenseMatrix, DenseRows, JacobianOperator, MassOperator
 from jaxdae.requirements import check_requirements, offers
@@ -100,15 +101,6 @@ class AnySystem(abc.ABC):
         """Return g(t, q) (ng,); empty by default."""
         return jnp.zeros((0,), q.dtype)
 
-    def opening(self, t: Scalar, q: Coordinates) -> Residual:
-        """Return the residual (ng,) that closes and checks a start: g by default; see `Joint.opening`."""
-        return self.constraint(t, q)
-
-    @property
-    def turns_over(self) -> bool:
-        """Whether g also vanishes at invalid poses with flipped bodies, so that `opening` differs from g."""
-        return False
-
     def velocity_constraint(self, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
         """Return w(t, q, v) (nw,); empty by default."""
         return jnp.zeros((0,), v.dtype)
@@ -130,9 +122,15 @@ class AnySystem(abc.ABC):
         """Return the system with u inserted in rows that read it (`KinematicMechanism`); default: itself."""
         return self
 
-    def at(self, q: Coordinates) -> AnySystem:
-        """Return this system, or an equal system whose terms at this array q share intermediate results."""
-        return self
+    def evaluate(self, t: Scalar, q: Coordinates, v: Velocity | None = None) -> Evaluation:
+        """Return the terms at a state (M, J, gamma, f and residuals), which share intermediate results.
+
+        Args:
+            t: time () in s.
+            q: coordinates (nq,).
+            v: velocities (nv,); None if you need only terms that do not depend on velocities.
+        """
+        return Evaluation(self, t, q, v)
 
     @property
     def flat(self) -> bool:
@@ -285,11 +283,7 @@ class LagrangianSystem(System):
 def velocity_residual(system: AnySystem, state: State) -> Rows:
     """Return [g'; w] (nc,), the violation of the constraints by the velocities, in row units per second."""
     state = checked_state(state)
-    t, q, v = state.t, state.q, state.v
-    # The rate has the shape of the user's residual, so that the message names `constraint`.
-    rate = checked("constraint(t, q)", system.constraint_rate(t, q, v), (None,), q.dtype)
-    w = checked("velocity_constraint(t, q, v)", system.velocity_constraint(t, q, v), (None,), q.dtype)
-    return jnp.concatenate([rate, w])
+    return system.evaluate(state.t, state.q, state.v).velocity
 
 
 def default_tolerance(dtype: Any) -> float:
@@ -323,27 +317,6 @@ def checked_state(state: Any) -> State:
     if jnp.ndim(state.t) != 0:
         raise ValueError(f"state.t must be a single number, got shape {jnp.shape(state.t)}")
     return State(jnp.asarray(state.t, q.dtype), q, v)
-
-
-def checked(method: str, value: Any, shape: tuple[int | None, ...], dtype: Any, why: str = "") -> Any:
-    """Return the result of a system method after a check of its type, shape (None: any length) and dtype.
-
-    Raises:
-        TypeError: not an array, or a dtype that differs from the state.
-        ValueError: wrong shape.
-    """
-    if not (hasattr(value, "shape") and hasattr(value, "dtype")):
-        raise TypeError(f"system.{method} must return an array, got {type(value).__name__}; jnp.stack([...]) makes one")
-    if len(value.shape) != len(shape) or any(n not in (None, m) for n, m in zip(shape, value.shape, strict=True)):
-        expected = ", ".join("rows" if n is None else str(n) for n in shape) + ("," if len(shape) == 1 else "")
-        hint = "; jnp.stack([...]) makes a vector of numbers" if not value.shape else ""
-        raise ValueError(f"system.{method} must return an array of shape ({expected}){why}, got {value.shape}{hint}")
-    if value.dtype != dtype:
-        raise TypeError(
-            f"system.{method} returned {value.dtype}, but the state is {dtype}: give the numbers of the system and of the"
-            " state one precision"
-        )
-    return value
 
 
 def check_system(system: Any) -> None:
@@ -404,39 +377,13 @@ def check_fit(system: Any, state: State) -> None:
     checked("velocity_constraint(t, q, v)", jax.eval_shape(system.velocity_constraint, state.t, q, v), (None,), q.dtype)
 
 
-def applied_force(system: Any, t: Any, q: Any, v: Any, u: Any) -> Any:
-    """Return `system.force(t, q, v, u)`.
-
-    Raises:
-        TypeError: a first-order system, which has no forces; or the force reads an input but u is None.
-    """
-    if system.first_order:
-        raise TypeError(
-            f"{type(system).__name__} is a KinematicSystem, x' = rate(t, x, u), and has no forces: integrate it with Kinematic.rk4()"
-            " (or Sequential or ProjectedStep around a Kinematic), and get its velocity from kinematic_velocity"
-        )
-    return _with_input(system.force, (t, q, v, u))
-
-
 def wanted_rate(system: Any, t: Any, x: Any, u: Any) -> Any:
     """Return `system.rate(t, x, u)`.
 
     Raises:
         TypeError: the rate reads an input but u is None.
     """
-    return _with_input(system.rate, (t, x, u))
-
-
-def _with_input(function: Any, arguments: tuple[Any, ...]) -> Any:
-    try:
-        return function(*arguments)
-    except (AttributeError, TypeError, ValueError) as error:
-        if arguments[-1] is not None or "None" not in str(error):
-            raise
-        raise TypeError(
-            f"this system reads an input u, but no controls were given: pass controls of shape (steps, nu) to rollout, or u=... to other"
-            f" functions ({function.__qualname__}: {error})"
-        ) from error
+    return with_input(system.rate, t, x, u)
 
 
 def energy(system: AnySystem, state: State) -> Scalar:

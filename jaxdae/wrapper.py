@@ -1,6 +1,6 @@
 """Base classes of systems that are made of another system.
 
-A `Wrapper` overrides some methods of its inner system and forwards all others. A system with
+A `Wrapper` transforms the evaluation of its inner system and forwards all other methods. A system with
 `SameCoordinates` forwards only the methods of the coordinates. Its equations and rows are its own.
 """
 
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
+from jaxdae.evaluation import Evaluation, WrappedEvaluation
 from jaxdae.names import Names, Sizes
 from jaxdae.operators import JacobianOperator, MassOperator
 from jaxdae.saddle_point import SaddlePointSolver
@@ -43,15 +44,36 @@ class SameCoordinates(AnySystem):
         return self.coordinates_of.step_rate(q, xi, v) if type(self).retract is SameCoordinates.retract else None
 
 
-class Wrapper(System):
-    """A system around an inner system, `system`. It forwards all methods."""
+_TERMS = (
+    *("constraint", "velocity_constraint", "constraint_rate", "constraint_jacobian", "jacobian_operator", "jacobian_products"),
+    *("constraint_bias", "compliance", "force", "mass_operator", "mass_matrix"),
+)
+"""The methods of a `Wrapper` that return terms of its evaluation."""
 
+
+class Wrapper(System):
+    """A system around an inner system, `system`.
+
+    All terms come from one evaluation of the inner system. A subclass transforms them in its `evaluation`.
+    """
+
+    evaluation: ClassVar[type[WrappedEvaluation]] = WrappedEvaluation
+    """The class of the evaluations, which transforms the terms of the inner system."""
     system: AnySystem
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "constraint" in vars(cls) and "opening" not in vars(cls):
-            raise TypeError(f"{cls.__name__} has a constraint of its own, and needs an opening: the rows by which starts are judged")
+        own = [name for name in _TERMS if name in vars(cls)]
+        if own:
+            raise TypeError(f"{cls.__name__} overrides {', '.join(own)}: set `evaluation` to a subclass of WrappedEvaluation instead")
+
+    def evaluate(self, t: Scalar, q: Coordinates, v: Velocity | None = None) -> WrappedEvaluation:
+        """Return the terms of the inner system at a state, transformed."""
+        return self.around(self.system.evaluate(t, q, v))
+
+    def around(self, at: Evaluation) -> WrappedEvaluation:
+        """Return the transformed terms of an evaluation of the inner system."""
+        return self.evaluation(self, at.t, at.q, at.v, at)
 
     def mass_matrix(self, q: Coordinates) -> Square:
         """Return M(q) of the inner system."""
@@ -62,32 +84,20 @@ class Wrapper(System):
         return self.system.mass_operator(q)
 
     def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
-        """Return f of the inner system, which must be a `System`."""
-        return self.system.force(t, q, v, u)  # pyright: ignore[reportAttributeAccessIssue]
+        """Return f (nv,)."""
+        return self.evaluate(t, q, v).force(u)
 
     def constraint(self, t: Scalar, q: Coordinates) -> Residual:
-        """Return g of the inner system."""
-        return self.system.constraint(t, q)
-
-    def opening(self, t: Scalar, q: Coordinates) -> Residual:
-        """Return the residual that closes and checks a start.
-
-        Wrappers that override `constraint` override this too.
-        """
-        return self.system.opening(t, q)
-
-    @property
-    def turns_over(self) -> bool:
-        """Whether g of the inner system also vanishes at poses with flipped bodies."""
-        return self.system.turns_over
+        """Return g (ng,)."""
+        return self.evaluate(t, q).position
 
     def velocity_constraint(self, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
-        """Return w of the inner system."""
-        return self.system.velocity_constraint(t, q, v)
+        """Return w (nw,)."""
+        return self.evaluate(t, q, v).velocity_constraint
 
     def compliance(self, t: Scalar, q: Coordinates) -> Rows | None:
-        """Return C of the inner system."""
-        return self.system.compliance(t, q)
+        """Return C (nc,); None if all rows are hard."""
+        return self.evaluate(t, q).compliance
 
     def condition(self, t: Scalar, q: Coordinates) -> Count | None:
         """Return the condition of the inner system."""
@@ -118,24 +128,24 @@ class Wrapper(System):
         return self.system.potential_energy(t, q)
 
     def constraint_rate(self, t: Scalar, q: Coordinates, v: Velocity) -> Residual:
-        """Return g' of the inner system."""
-        return self.system.constraint_rate(t, q, v)
+        """Return g' (ng,)."""
+        return self.evaluate(t, q, v).constraint_rate
 
     def constraint_jacobian(self, t: Scalar, q: Coordinates, v: Velocity) -> Jacobian:
-        """Return the array J (nc, nv) of `jacobian_operator`."""
-        return self.jacobian_operator(t, q, v).as_dense()
+        """Return J (nc, nv) as an array."""
+        return self.evaluate(t, q, v).dense_jacobian
 
     def jacobian_operator(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
-        """Return J of the inner system."""
-        return self.system.jacobian_operator(t, q, v)
+        """Return J (nc, nv)."""
+        return self.evaluate(t, q, v).jacobian
 
     def jacobian_products(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
-        """Return the matrix-free J of the inner system."""
-        return self.system.jacobian_products(t, q, v)
+        """Return J for solvers that need only products."""
+        return self.evaluate(t, q, v).jacobian_products
 
     def constraint_bias(self, t: Scalar, q: Coordinates, v: Velocity) -> Rows:
-        """Return gamma of the inner system."""
-        return self.system.constraint_bias(t, q, v)
+        """Return gamma (nc,)."""
+        return self.evaluate(t, q, v).bias
 
     def rate(self, t: Scalar, x: Coordinates, u: Input) -> Velocity:
         """Return the desired velocity of the inner system, which must be a `KinematicSystem`."""
@@ -153,11 +163,6 @@ class Wrapper(System):
     def at_input(self, u: Input) -> AnySystem:
         """Return the wrapper around the inner system with u inserted."""
         inside = self.system.at_input(u)
-        return self if inside is self.system else dataclasses.replace(self, system=inside)  # pyright: ignore[reportArgumentType]
-
-    def at(self, q: Coordinates) -> AnySystem:
-        """Return the wrapper around the inner system, whose terms at q share their intermediate results."""
-        inside = self.system.at(q)
         return self if inside is self.system else dataclasses.replace(self, system=inside)  # pyright: ignore[reportArgumentType]
 
     def sizes(self, q: Any) -> Sizes:

@@ -44,6 +44,7 @@ FLOORS = {
     "assembly": 2,
     "consistency": 2,
     "dynamics": 2,
+    "evaluation": 2,
     "impulse": 2,
     "curved_rows": 2,
     "kinematic": 2,

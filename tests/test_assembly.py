@@ -197,8 +197,9 @@ def test_systems_made_of_joints_that_are_turned_over_are_open():
     at = jd.State(jnp.zeros(()), turned, jnp.zeros(6))
     systems, _ = lids()
     for system in systems:
-        assert system.turns_over
-        np.testing.assert_allclose(np.max(np.abs(system.opening(at.t, turned))), np.pi, rtol=1e-15)
+        there = system.evaluate(at.t, turned)
+        assert there.turns_over
+        np.testing.assert_allclose(np.max(np.abs(there.opening)), np.pi, rtol=1e-15)
         np.testing.assert_array_equal(system.constraint(at.t, turned), np.zeros(system.sizes(turned).ng))
     assert compiled_status(systems[-1], at, 1e-5) == jd.Status.INCONSISTENT_START
     assert [opening.joint for opening in jd.diagnose(systems[0], at).open_joints] == ["hinge"]

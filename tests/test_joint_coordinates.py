@@ -161,22 +161,30 @@ def test_derivatives_of_frames_and_motions_are_those_of_autodiff(both):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e4 * EPS), found, expected)
 
 
-@pytest.mark.long
-def test_what_is_known_at_a_state_is_never_used_at_another():
+def terms(at):
+    return at.mass.as_dense(), at.position, at.constraint_rate, at.velocity_constraint, at.jacobian.as_dense(), at.bias, at.force()
+
+
+@jax.jit
+def evaluated_and_called(system, t, q, v):
+    """Returns the terms of one evaluation, and those of the methods of the system."""
+    at = system.evaluate(t, q, 2.0 * v).with_velocities(v)
+    rows = (f(t, q, v) for f in (system.constraint_rate, system.velocity_constraint, system.constraint_jacobian, system.constraint_bias))
+    return terms(at), (system.mass_matrix(q), system.constraint(t, q), *rows, system.force(t, q, v, None))
+
+
+@pytest.mark.parametrize("joints", [pytest.param(False, marks=pytest.mark.long), True])
+def test_an_evaluation_returns_the_terms_of_the_methods(joints):
+    """From one set of frames, at other velocities, and through a wrapper; an evaluation is a value, also for `jit` and derivatives."""
     (description, cut), t = in_plane(), jnp.zeros(())
-    for coordinates in (jm.Absolute(), jm.Joints(cut=cut)):
-        mechanism, q = jm.mechanism(description, coordinates)
-        located, other = mechanism.at(q), q + 0.1
-        assert located.at(q) is located
-        assert jaxdae.Soft(mechanism, 0.1).at(q).system.coordinates.known.q is q
-        for at in (q, other, q + 0.0):
-            np.testing.assert_allclose(located.constraint(t, at), mechanism.constraint(t, at), rtol=0, atol=1e-14)
-        derivatives = [jax.jacfwd(lambda x, m=m: m.constraint(t, x))(q) for m in (located, mechanism)]
-        np.testing.assert_allclose(*derivatives, rtol=0, atol=1e-14)
-        # Outside of a function that is compiled it is another object.
-        np.testing.assert_allclose(
-            jax.jit(lambda m, x: m.constraint(t, x))(located, other), mechanism.constraint(t, other), rtol=0, atol=1e-14
-        )
+    mechanism, q = jm.mechanism(description, jm.Joints(cut=cut) if joints else jm.Absolute())
+    sizes = mechanism.sizes(q)
+    system, v = jaxdae.Masked(mechanism, np.arange(sizes.nc) % 2 == 0), jnp.arange(1.0, sizes.nv + 1.0) / sizes.nv
+    for found, expected in zip(*evaluated_and_called(system, t, q + 0.1, v), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-12)
+    position = jax.jit(lambda at: at.position)
+    found = jax.jacfwd(lambda x: position(mechanism.evaluate(t, x)))(q)
+    np.testing.assert_allclose(found, jax.jacfwd(lambda x: mechanism.constraint(t, x))(q), rtol=0, atol=1e-14)
 
 
 def test_bodies_on_the_ground_stay_where_they_are():

@@ -310,7 +310,7 @@ def test_rotors_in_both_forms_of_coordinates():
     for function in (jd.energy, lambda m, s: m.force(s.t, s.q, s.v, None), lambda m, s: m.constraint_bias(s.t, s.q, s.v)):
         np.testing.assert_allclose(function(absolute, there), function(joints, state), rtol=0, atol=1e-13)
     # Blocks of bodies are a matrix where there are rotors, the same one.
-    blocks = absolute._rows_by(absolute.coordinates.block_rows, state.t, state.q, state.v).as_dense()
+    blocks = absolute.evaluate_joints(state.t, state.q, state.v).rows_by(absolute.coordinates.block_rows).as_dense()
     np.testing.assert_array_equal(blocks, absolute.constraint_jacobian(state.t, state.q, state.v))
     frames = absolute.frames(state.q)
     np.testing.assert_allclose([frames.x[1], frames.y[1], frames.angle[1]], [0.0, 0.0, state.q[3]], rtol=0, atol=0)

@@ -20,10 +20,30 @@ from jaxdae.app.precision import precision
 from jaxdae.app.problems import Problem
 from jaxdae.app.schema import Config
 from jaxdae.app.source import Document, Location
+from jaxdae.evaluation import Evaluation
 from jaxdae.wrapper import SameCoordinates
 
 _GUESSES = 32
 _KINETIC = ("mass", "inertia", "damping", "stiffness", "torque", "force", "gravity")
+
+
+@jaxdae.pytree
+class _ReachingEvaluation(Evaluation):
+    """The terms of `_Reaching`; autodiff supplies the derivatives.
+
+    Attributes:
+        inner: the evaluation of the mechanism.
+    """
+
+    inner: Any = None
+
+    @property
+    def opening(self) -> Any:
+        return jnp.concatenate([self.inner.opening, self.system.miss(self.t, self.q)])
+
+    @property
+    def turns_over(self) -> bool:
+        return self.inner.turns_over
 
 
 @jaxdae.pytree
@@ -44,17 +64,13 @@ class _Reaching(SameCoordinates, jaxdae.System):
     def force(self, t: Any, q: Any, v: Any, u: Any) -> Any:
         return jnp.zeros_like(v)
 
+    def evaluate(self, t: Any, q: Any, v: Any = None) -> Evaluation:
+        return _ReachingEvaluation(self, t, q, v, self.system.evaluate(t, q, v))
+
     def constraint(self, t: Any, q: Any) -> Any:
-        return jnp.concatenate([self.system.constraint(t, q), self._miss(t, q)])
+        return jnp.concatenate([self.system.constraint(t, q), self.miss(t, q)])
 
-    def opening(self, t: Any, q: Any) -> Any:
-        return jnp.concatenate([self.system.opening(t, q), self._miss(t, q)])
-
-    @property
-    def turns_over(self) -> bool:
-        return self.system.turns_over
-
-    def _miss(self, t: Any, q: Any) -> Any:
+    def miss(self, t: Any, q: Any) -> Any:
         """Return the distance to the target, (k,) in m or rad."""
         return jnp.atleast_1d(observer(self.term, self.system)(jaxdae.State(t, q, q)) - self.target)
 

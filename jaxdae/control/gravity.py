@@ -27,11 +27,11 @@ import jax.numpy as jnp
 
 from jaxdae._pytree import pytree, static
 from jaxdae.control.inputs import accelerations, count_inputs, input_matrix
-from jaxdae.linearization import linearize
+from jaxdae.linearization import linearize_at
 from jaxdae.requirements import fraction
 from jaxdae.saddle_point import NullSpace, SaddlePointSolver, SingularValues, pseudoinverse
 from jaxdae.saddle_point.interface import SOLVER_TEXT, check_solver, is_solver
-from jaxdae.system import MODEL_TEXT, AnySystem, State, applied_force, check_fit, check_system, checked_state, is_system
+from jaxdae.system import MODEL_TEXT, AnySystem, State, check_fit, check_system, checked_state, is_system
 from jaxdae.typing import Input, Leaf
 
 
@@ -81,8 +81,8 @@ def static_inputs(
 @partial(jax.jit, static_argnums=2)
 def _static_inputs(system: AnySystem, rest: State, inputs: int, solver: SaddlePointSolver, rank_tolerance: Any) -> Input:
     effect = input_matrix(system, rest, inputs)
-    load = applied_force(system, rest.t, rest.q, rest.v, jnp.zeros((effect.shape[1],), effect.dtype))
-    at = linearize(system, rest, solver)
+    terms = system.evaluate(rest.t, rest.q, rest.v)
+    load, at = terms.force(jnp.zeros((effect.shape[1],), effect.dtype)), linearize_at(terms, solver)
     both = at.mass.root_times(accelerations(at, jnp.concatenate([effect, load[:, None]], axis=1)))
     return -solve_inputs(both[:, :-1], both[:, -1], rank_tolerance)
 

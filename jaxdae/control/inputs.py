@@ -21,7 +21,7 @@ from jaxdae.dynamics import forward_dynamics
 from jaxdae.linearization import Linearization, linearize
 from jaxdae.saddle_point import NullSpace, SaddlePointSolver, solve
 from jaxdae.saddle_point.interface import check_solver
-from jaxdae.system import AnySystem, State, applied_force, check_fit, check_system, checked_state
+from jaxdae.system import AnySystem, State, check_fit, check_system, checked_state
 from jaxdae.typing import Leaf
 
 
@@ -62,7 +62,7 @@ def input_matrix(system: AnySystem, state: State, inputs: int | None = None) -> 
     check_system(system)
     state = checked_state(state)
     zero = jnp.zeros((count_inputs(system, inputs),), state.q.dtype)
-    return jax.jacfwd(lambda u: applied_force(system, state.t, state.q, state.v, u))(zero)
+    return jax.jacfwd(system.evaluate(state.t, state.q, state.v).force)(zero)
 
 
 @pytree

@@ -69,7 +69,7 @@ class JointCoordinate:
         joint = jax.tree.map(lambda x: x[k], dataclasses.replace(group, **plain))
         ground = len(mechanism.body_names)
         a, b = (None if side[k] == ground else side[k] for side in (group.a, group.b))
-        return cls(a, b, joint, mechanism.coordinates.plain)
+        return cls(a, b, joint, mechanism.coordinates)
 
     def __call__(self, q: Q) -> Vector:
         """Return y (1,).

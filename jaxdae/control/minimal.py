@@ -139,14 +139,13 @@ def state_constraints(system: AnySystem, state: State) -> Callable[[Any], Any]:
 
     Compliant and inactive rows are zero.
     """
-    system = hard_rows(system, state)
     t, q, v = state.t, state.q, state.v
+    system = hard_rows(system.evaluate(t, q, v)).system
 
     def rows(d: Array) -> Array:
         xi, dv = jnp.split(d, 2)
-        near, speed = system.retract(q, xi), v + dv
-        parts = (system.constraint(t, near), system.constraint_rate(t, near, speed), system.velocity_constraint(t, near, speed))
-        return jnp.concatenate(parts)
+        at = system.evaluate(t, system.retract(q, xi), v + dv)
+        return jnp.concatenate([at.position, at.velocity])
 
     return rows
 

@@ -57,13 +57,14 @@ import jax.numpy as jnp
 from jaxdae._pytree import function_field, pytree, static
 from jaxdae.control.goals import GOALS_TEXT, GoalRows, are_goals, goal_rows, input_count
 from jaxdae.control.virtual_work import VirtualWork
+from jaxdae.evaluation import Evaluation
 from jaxdae.integrators.interface import StepInfo, input_at, step_info
 from jaxdae.integrators.method import Method
-from jaxdae.linearization import Linearization, factorized, linearize
+from jaxdae.linearization import Linearization, factorized, linearize_at
 from jaxdae.operators import DenseRows
 from jaxdae.requirements import not_negative, offers
 from jaxdae.saddle_point.derivative import solve
-from jaxdae.system import AnySystem, State, applied_force, velocity_residual
+from jaxdae.system import AnySystem, State
 from jaxdae.typing import Input, Leaf, Rows, Velocity
 
 
@@ -181,9 +182,8 @@ class VelocityStepping(Method):
             ValueError: entries of groups that do not fit their rows.
         """
         own_input, goal_input = self._inputs(input_at(u, state))
-        push = dt * applied_force(system, state.t, state.q, state.v, own_input)
-        at = linearize(system, state, self.solver)
-        target = self._own_target(system, state, dt)
+        terms = system.evaluate(state.t, state.q, state.v)
+        push, at, target = dt * terms.force(own_input), linearize_at(terms, self.solver), self._own_target(terms, dt)
         with jax.named_scope("goals"):
             groups = [_assembled(group, system, state, goal_input, dt, at.mass) for group in self.groups]
         dv, p, impulses = self._together(at, push, target, groups)
@@ -224,11 +224,10 @@ class VelocityStepping(Method):
         own = u.shape[0] - count
         return (u[:own] if own else None), u[own:]
 
-    def _own_target(self, system: AnySystem, state: State, dt: Any) -> Rows:
+    def _own_target(self, terms: Evaluation, dt: Any) -> Rows:
         """Return r (nc,) of the system's own rows, J dv + C p = r."""
-        g = system.constraint(state.t, state.q)
+        g, rates = terms.position, terms.velocity
         beta = _spread("VelocityStepping.beta", self.beta, g, "position-level row")
-        rates = velocity_residual(system, state)
         return -rates - jnp.pad(beta / dt * g, (0, rates.shape[0] - g.shape[0]))
 
     def _together(self, at: Linearization, push: Velocity, target: Rows, groups: list[_Group]) -> tuple[Velocity, Rows, list[Any]]:

@@ -210,7 +210,7 @@ class VirtualWork:
                 forces exactly.
         """
         if constraint_jacobian is None:
-            constraint_jacobian = hard_rows(system, state).constraint_jacobian(state.t, state.q, state.v)
+            constraint_jacobian = hard_rows(system.evaluate(state.t, state.q, state.v)).dense_jacobian
         use = self.project and constraint_jacobian.shape[0] > 0
         return motor_efforts(
             self.jacobian(system, state),

@@ -7,12 +7,13 @@ virtual work and targets from inputs require `VelocityStepping`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
 from jaxdae.control.goals import GOALS_TEXT, are_goals, has_both_targets, has_rate, input_count
+from jaxdae.evaluation import Evaluation, WrappedEvaluation
 from jaxdae.names import Names, Sizes
 from jaxdae.operators import JacobianOperator
 from jaxdae.system import AnySystem, State, System
@@ -45,6 +46,64 @@ class _GoalSystem(SameCoordinates, System):
 
 
 @pytree
+class _GoalEvaluation(WrappedEvaluation):
+    """The terms of a system with goals: position-level rows of the system and of the goals come first."""
+
+    @property
+    def _goals(self) -> Evaluation:
+        return self.system.goal_rows.evaluate(self.t, self.q, self.v)
+
+    @property
+    def position(self) -> Residual:
+        return jnp.concatenate([self.inner.position, self._goals.position])
+
+    @property
+    def opening(self) -> Residual:
+        return jnp.concatenate([self.inner.opening, self._goals.position])
+
+    @property
+    def velocity_constraint(self) -> VelocityResidual:
+        return jnp.concatenate([self.inner.velocity_constraint, self._goals.velocity_constraint])
+
+    @property
+    def constraint_rate(self) -> Residual:
+        return jnp.concatenate([self.inner.constraint_rate, self._goals.constraint_rate])
+
+    @property
+    def jacobian(self) -> JacobianOperator:
+        return self._merged_rows(self.inner.jacobian, self._goals.jacobian)
+
+    @property
+    def jacobian_products(self) -> JacobianOperator:
+        return self._merged_rows(self.inner.jacobian_products, self._goals.jacobian_products)
+
+    @property
+    def bias(self) -> Rows:
+        return self._merged(self.inner.bias, self._goals.bias)
+
+    @property
+    def compliance(self) -> Rows | None:
+        """C (nc,) with zeros for the goals; None if all rows are hard."""
+        own = self.inner.compliance
+        return None if own is None else self._merged(own, jnp.zeros((self.system.goal_rows.sizes(self.q).nc,), self.q.dtype))
+
+    def _merged(self, own: Any, goals: Any) -> Any:
+        first, second = self._counts
+        return jnp.concatenate([own[:first], goals[:second], own[first:], goals[second:]])
+
+    def _merged_rows(self, own: JacobianOperator, goals: JacobianOperator) -> JacobianOperator:
+        (above, below), (goals_above, goals_below) = (
+            (rows.leading(count), rows.between(count, rows.shape[0])) for rows, count in zip((own, goals), self._counts, strict=True)
+        )
+        return above.stacked(goals_above, below, goals_below)
+
+    @property
+    def _counts(self) -> tuple[int, int]:
+        """The numbers of position-level rows of the system and of the goals."""
+        return self.system.system.sizes(self.q).ng, self.system.goal_rows.sizes(self.q).ng
+
+
+@pytree
 class WithGoals(Wrapper):
     """A system with goals as additional rows.
 
@@ -59,47 +118,13 @@ class WithGoals(Wrapper):
     a system does not know.
     """
 
+    evaluation: ClassVar[type[WrappedEvaluation]] = _GoalEvaluation
     system: AnySystem
     goals: tuple[Any, ...]
 
     def requirements(self) -> Any:
         """Yield the conditions on the goals; see `jaxdae.requirements`."""
         yield are_goals(self.goals), GOALS_TEXT
-
-    def constraint(self, t: Scalar, q: Coordinates) -> Residual:
-        """Return g of the system, then psi of the goals (ng,)."""
-        return jnp.concatenate([self.system.constraint(t, q), self._rows.constraint(t, q)])
-
-    def opening(self, t: Scalar, q: Coordinates) -> Residual:
-        """Return the rows that check a start (ng,): `opening` of the system, then psi of the goals."""
-        return jnp.concatenate([self.system.opening(t, q), self._rows.constraint(t, q)])
-
-    def velocity_constraint(self, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
-        """Return w of the system, then y' - y'* of the goals (nw,)."""
-        return jnp.concatenate([self.system.velocity_constraint(t, q, v), self._rows.velocity_constraint(t, q, v)])
-
-    def constraint_rate(self, t: Scalar, q: Coordinates, v: Velocity) -> Residual:
-        """Return g' (ng,)."""
-        return jnp.concatenate([self.system.constraint_rate(t, q, v), self._rows.constraint_rate(t, q, v)])
-
-    def jacobian_operator(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
-        """Return J of the system and of the goals, position-level rows first."""
-        return self._merged_rows(q, self.system.jacobian_operator(t, q, v), self._rows.jacobian_operator(t, q, v))
-
-    def jacobian_products(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
-        """Return J as products, without forming it."""
-        return self._merged_rows(q, self.system.jacobian_products(t, q, v), self._rows.jacobian_products(t, q, v))
-
-    def constraint_bias(self, t: Scalar, q: Coordinates, v: Velocity) -> Rows:
-        """Return gamma (nc,)."""
-        return self._merged(t, q, self.system.constraint_bias(t, q, v), self._rows.constraint_bias(t, q, v))
-
-    def compliance(self, t: Scalar, q: Coordinates) -> Rows | None:
-        """Return C (nc,) with zeros for the goals; None where all rows are hard."""
-        own = self.system.compliance(t, q)
-        if own is None:
-            return None
-        return self._merged(t, q, own, jnp.zeros((self._rows.sizes(q).nc,), q.dtype))
 
     @property
     def driven_rows(self) -> int:
@@ -108,7 +133,7 @@ class WithGoals(Wrapper):
 
     def sizes(self, q: Any) -> Sizes:
         """Return the sizes of the system with the rows of the goals."""
-        own, goals = self.system.sizes(q), self._rows.sizes(q)
+        own, goals = self.system.sizes(q), self.goal_rows.sizes(q)
         return own._replace(ng=own.ng + goals.ng, nw=own.nw + goals.nw)
 
     @property
@@ -117,29 +142,14 @@ class WithGoals(Wrapper):
         return self.system.names._replace(rows=(), row_units=())
 
     @property
-    def _rows(self) -> _GoalSystem:
+    def goal_rows(self) -> _GoalSystem:
+        """The system whose rows are those of the goals alone."""
         for goal in self.goals:
             if has_both_targets(goal):
                 raise ValueError("WithGoals.goals: a goal with both a target and a rate needs the step h: use VelocityStepping")
         if input_count(self.goals):
             raise ValueError("WithGoals.goals: a constraint sees no inputs: an InputTarget needs VelocityStepping")
         return _GoalSystem(self.system, self.goals)
-
-    def _merged(self, t: Any, q: Any, own: Any, goals: Any) -> Any:
-        """Return rows of the system and of goals, with all position-level rows first."""
-        first, second = self._counts(q)
-        return jnp.concatenate([own[:first], goals[:second], own[first:], goals[second:]])
-
-    def _merged_rows(self, q: Any, own: JacobianOperator, goals: JacobianOperator) -> JacobianOperator:
-        first, second = self._counts(q)
-        (above, below), (goals_above, goals_below) = (
-            (rows.leading(count), rows.between(count, rows.shape[0])) for rows, count in ((own, first), (goals, second))
-        )
-        return above.stacked(goals_above, below, goals_below)
-
-    def _counts(self, q: Any) -> tuple[int, int]:
-        """Return the number of position-level rows of the system and of the goals."""
-        return self.system.sizes(q).ng, self._rows.sizes(q).ng
 
 
 def _joined(rows: list[Any], q: Any) -> Any:

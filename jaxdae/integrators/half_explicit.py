@@ -37,7 +37,7 @@ from jaxdae.integrators.method import PointMethod
 from jaxdae.integrators.runge_kutta import Tableau, amplifying_rate, combine
 from jaxdae.integrators.tangent import tangent_rate
 from jaxdae.linearization import Point
-from jaxdae.system import AnySystem, State, applied_force, velocity_residual
+from jaxdae.system import AnySystem, State
 from jaxdae.typing import Leaf
 
 _S = sqrt(6.0)
@@ -102,19 +102,17 @@ class HalfExplicitRungeKutta(PointMethod):
             rates.append(tangent_rate(system, state.q, xi, at.v) if rates else at.v)
             xi = dt * combine(row, rates)
             t, q = state.t + c * dt, system.retract(state.q, xi)
-            mass = system.mass_operator(at.q)
-            free = mass.solve(applied_force(system, at.t, at.q, at.v, input_at(u, at, system)))
-            pull = system.constraint_jacobian(at.t, at.q, at.v)
+            here = system.evaluate(at.t, at.q, at.v)
+            mass, pull = here.mass, here.dense_jacobian
+            free = mass.solve(here.force(input_at(u, at, system)))
             push = jax.vmap(mass.solve, out_axes=1)(pull) if pull.shape[0] else pull.T
-            moved = State(t, q, state.v + dt * combine(row, [*accelerations, free]))
-            ahead = system.constraint_jacobian(t, q, moved.v)
-            matrix, rest = dt * row[-1] * (ahead @ push), -velocity_residual(system, moved)
-            compliance = system.compliance(at.t, at.q)
+            ahead = system.evaluate(t, q, state.v + dt * combine(row, [*accelerations, free]))
+            matrix, rest = dt * row[-1] * (ahead.dense_jacobian @ push), -ahead.velocity
+            compliance = here.compliance
             if compliance is not None:
-                bias = system.constraint_bias(at.t, at.q, at.v)
                 soft = compliance > 0.0
                 matrix = jnp.where(soft[:, None], pull @ push + jnp.diag(compliance), matrix)
-                rest = jnp.where(soft, -bias - pull @ free, rest)
+                rest = jnp.where(soft, -here.bias - pull @ free, rest)
             lam = jnp.linalg.solve(matrix, rest) if pull.shape[0] else rest
             accelerations.append(free + push @ lam)
             at = State(t, q, state.v + dt * combine(row, accelerations))

@@ -34,7 +34,7 @@ from jaxdae.integrators.method import PointMethod
 from jaxdae.linearization import Linearization, Point, linearize
 from jaxdae.newton import Corrections, DenseNewton, NewtonMethod, is_newton
 from jaxdae.operators import AutodiffRows
-from jaxdae.system import AnySystem, State, applied_force
+from jaxdae.system import AnySystem, State
 from jaxdae.typing import Leaf, Rows, Velocity
 
 
@@ -55,8 +55,8 @@ class Unknowns:
 
 def dynamic_rows(system: AnySystem, at: State, a: Velocity, lam: Rows, u: Any) -> Velocity:
     """Return M a - f - J^T lam (nv,) at a state."""
-    force = applied_force(system, at.t, at.q, at.v, input_at(u, at, system))
-    return system.mass_operator(at.q).times(a) - force - AutodiffRows(system, at).transpose_times(lam)
+    terms = system.evaluate(at.t, at.q, at.v)
+    return terms.mass.times(a) - terms.force(input_at(u, at, system)) - AutodiffRows(system, at).transpose_times(lam)
 
 
 def hard_or_soft(system: AnySystem, at: State, a: Velocity, lam: Rows, rows: Rows) -> Rows:

@@ -12,13 +12,14 @@ import numpy as np
 
 from jaxdae._pytree import pytree
 from jaxdae.dynamics import forward_dynamics
+from jaxdae.evaluation import Evaluation
 from jaxdae.linearization import Linearization, linearize
 from jaxdae.masks import hard_rows
 from jaxdae.requirements import came, check_requirements, offers
 from jaxdae.saddle_point.interface import SOLVER_TEXT, is_solver
 from jaxdae.stabilization import STABILIZATION_TEXT, is_stabilization
 from jaxdae.status import Status, first_failure
-from jaxdae.system import AnySystem, State, default_tolerance, velocity_residual
+from jaxdae.system import AnySystem, State, default_tolerance
 from jaxdae.tolerances import shortest_scale
 from jaxdae.typing import Input, Leaf, Rows, Velocity
 
@@ -199,12 +200,17 @@ def is_open(system: AnySystem, violation: Any, q: Any, tolerance: Any) -> Any:
 
 def step_info(system: AnySystem, state: State, a: Velocity, lam: Rows, iterations: int = 0, status: Any = None) -> StepInfo:
     """Return the report of a step that ended at `state`; exclude soft rows from the violations."""
-    system = hard_rows(system.at(state.q), state)
+    return step_info_at(system.evaluate(state.t, state.q, state.v), a, lam, iterations, status)
+
+
+def step_info_at(at: Evaluation, a: Velocity, lam: Rows, iterations: int = 0, status: Any = None) -> StepInfo:
+    """Return the report of a step that ended at an evaluation; see `step_info`."""
+    rows = hard_rows(at)
     return StepInfo(
         a=a,
         lam=lam,
-        violation=largest(system.constraint(state.t, state.q)),
-        velocity_violation=largest(velocity_residual(system, state)),
+        violation=largest(rows.position),
+        velocity_violation=largest(rows.velocity),
         iterations=jnp.asarray(iterations, jnp.int32),
         status=jnp.asarray(Status.OK, jnp.int32) if status is None else status,
     )

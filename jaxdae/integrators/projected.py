@@ -30,12 +30,13 @@ import jax
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
-from jaxdae.integrators.interface import Integrator, StepInfo, is_open, largest, step_info
+from jaxdae.evaluation import Evaluation
+from jaxdae.integrators.interface import Integrator, StepInfo, is_open, largest, step_info_at
 from jaxdae.integrators.method import NOT_SWITCHING, PointWrapping, switches_rows
 from jaxdae.integrators.motion import bound
-from jaxdae.linearization import Linearization, Point, linearize, located
+from jaxdae.linearization import Linearization, Point, linearize, linearize_at
 from jaxdae.requirements import offers
-from jaxdae.stabilization import Origin, PositionProjection, Projection
+from jaxdae.stabilization import LinearPositionProjection, Origin, PositionProjection, Projection, VelocityProjection
 from jaxdae.status import Status, first_failure
 from jaxdae.system import AnySystem, State, default_tolerance
 from jaxdae.tolerances import shortest_scale
@@ -125,9 +126,8 @@ class Projected(PointWrapping):
         system = bound(system, end.state, u)
         shared = point.estimate is not None
         project = self._projected_at_estimate if shared else self._projected
-        new, here = project(system, point, end)
-        system = located(system, new.q, self.roles.solver)
-        after = step_info(system, new, inner.a, inner.lam)
+        at, here = project(system, point, end)
+        new, after = State(at.t, at.q, at.v), step_info_at(at, inner.a, inner.lam)
         # Keep the other fields of the method's report, such as motor efforts and active rows.
         found = {name: getattr(after, name) for name in ("violation", "velocity_violation", "iterations")}
         info = dataclasses.replace(inner, **found)
@@ -137,35 +137,37 @@ class Projected(PointWrapping):
         info = dataclasses.replace(info, status=first_failure(inner.status, failed))
         return Point(new, here, estimate=end.q if shared else None), memory, info
 
-    def _projected(self, system: AnySystem, point: Point, end: Point) -> tuple[State, Linearization | None]:
-        """Return the projected end of a step, and its linearization if the start point has one."""
-        new, solver = end.state, self.roles.solver
+    def _projected(self, system: AnySystem, point: Point, end: Point) -> tuple[Evaluation, Linearization | None]:
+        """Return the terms at the projected end of a step, and its linearization if the start point has one."""
+        at, solver = system.evaluate(end.t, end.q, end.v), self.roles.solver
         position, velocity = self.projection.resolved(solver)
         if position is not None:
-            with jax.named_scope("position_projection"):
-                known = {Origin.PREVIOUS: point.linearization, Origin.STAGE: end.latest}.get(position.origin)
-                new = position.project(system, new, point.state, known if _follows(self.projection.position) else None)
-        system = located(system, new.q, solver)
+            known = {Origin.PREVIOUS: point.linearization, Origin.STAGE: end.latest}.get(position.origin)
+            at = self._moved("position_projection", position, at, point, known if _follows(self.projection.position) else None)
         here = None
         if point.linearization is not None:
             with jax.named_scope("linearize"):
-                here = linearize(system, new, solver)
+                here = linearize_at(at, solver)
         if velocity is not None:
-            with jax.named_scope("velocity_projection"):
-                new = velocity.project(system, new, point.state, here if _follows(self.projection.velocity) else None)
-        return new, here
+            at = self._moved("velocity_projection", velocity, at, point, here if _follows(self.projection.velocity) else None)
+        return at, here
 
-    def _projected_at_estimate(self, system: AnySystem, point: Point, end: Point) -> tuple[State, Linearization]:
-        """Return the end of a step, projected with the linearization at the end itself."""
-        new, solver = end.state, self.roles.solver
+    def _projected_at_estimate(self, system: AnySystem, point: Point, end: Point) -> tuple[Evaluation, Linearization]:
+        """Return the terms at the end of a step, projected with the linearization at the end itself."""
+        at, solver = system.evaluate(end.t, end.q, end.v), self.roles.solver
         position, velocity = self.projection.resolved(solver)
-        system = located(system, new.q, solver)
         with jax.named_scope("linearize"):
-            here = linearize(system, new, solver)
-        with jax.named_scope("position_projection"):
-            new = position.project(system, new, point.state, here)
+            here = linearize_at(at, solver)
+        at = self._moved("position_projection", position, at, point, here)
         if velocity is not None:
-            with jax.named_scope("velocity_projection"):
-                system = located(system, new.q, solver)
-                new = velocity.project(system, new, point.state, here if _follows(self.projection.velocity) else None)
-        return new, here
+            at = self._moved("velocity_projection", velocity, at, point, here if _follows(self.projection.velocity) else None)
+        return at, here
+
+    @staticmethod
+    def _moved(name: str, projection: Any, at: Evaluation, point: Point, known: Linearization | None) -> Evaluation:
+        """Return the terms at the projected state; a user's projection has the method `project` alone."""
+        with jax.named_scope(name):
+            if type(projection) in (PositionProjection, LinearPositionProjection, VelocityProjection):
+                return projection.projected(at, point.state, known)
+            new = projection.project(at.system, State(at.t, at.q, at.v), point.state, known)
+            return at.system.evaluate(new.t, new.q, new.v)

@@ -40,12 +40,12 @@ from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import Integrator, StepInfo, step_info
 from jaxdae.integrators.method import NOT_SWITCHING, PointWrapping, switches_rows
 from jaxdae.integrators.motion import bound, with_feasible_velocity
-from jaxdae.linearization import Point, linearize
+from jaxdae.linearization import Point, linearize_at
 from jaxdae.masks import hard_rows
 from jaxdae.saddle_point.derivative import solve
 from jaxdae.stabilization import Metric
 from jaxdae.status import first_failure
-from jaxdae.system import AnySystem, State, velocity_residual
+from jaxdae.system import AnySystem, State
 from jaxdae.typing import Leaf
 
 
@@ -86,17 +86,16 @@ class ProjectedStep(PointWrapping):
         v = xi / dt if is_kinematic else state.v + self.point * dv
         at = State(state.t + self.point * dt, system.retract(state.q, self.point * xi), v)
         with jax.named_scope("projected_step"):
-            rows = hard_rows(bound(system, at, u), at)
-            weight = None if self.metric is Metric.MASS else rows.mass_operator(at.q).identity()
-            here = linearize(rows, at, self.solver or inside, weight=weight)
+            rows = hard_rows(bound(system, at, u).evaluate(at.t, at.q, at.v))
+            weight = None if self.metric is Metric.MASS else rows.mass.identity()
+            here = linearize_at(rows, self.solver or inside, weight=weight)
 
             def correction(excess: Any) -> Any:
                 return solve(here.factors, here.mass, here.jacobian, here.compliance, None, -excess)[0]
 
-            xi = xi + correction(dt * velocity_residual(rows, State(at.t, at.q, xi / dt)))
+            xi = xi + correction(dt * rows.with_velocities(xi / dt).velocity)
             if not is_kinematic:
-                bias = rows.constraint_bias(at.t, at.q, at.v)
-                dv = dv + correction(here.jacobian.times(dv) + dt * bias)
+                dv = dv + correction(here.jacobian.times(dv) + dt * rows.bias)
         new = State(end.t, system.retract(state.q, xi), state.v + dv)
         new, status = with_feasible_velocity(system, new, u, inside)
         info = step_info(bound(system, new, u), new, inner.a, inner.lam, status=first_failure(inner.status, status))

@@ -30,12 +30,13 @@ References:
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
+from jaxdae.evaluation import WrappedEvaluation
 from jaxdae.integrators.interface import Integrator, StepInfo, largest, step_info
 from jaxdae.integrators.method import NOT_SWITCHING, PointWrapping, of_points, switches_rows
 from jaxdae.integrators.motion import bound, with_feasible_velocity
@@ -44,8 +45,8 @@ from jaxdae.linearization import Point
 from jaxdae.masks import hard_rows
 from jaxdae.stabilization import PositionProjection, Projection
 from jaxdae.status import first_failure
-from jaxdae.system import AnySystem, State, velocity_residual
-from jaxdae.typing import Coordinates, Residual, Scalar, Velocity, VelocityResidual
+from jaxdae.system import AnySystem, State
+from jaxdae.typing import Residual, VelocityResidual
 from jaxdae.wrapper import Wrapper
 
 
@@ -86,7 +87,7 @@ class Sequential(PointWrapping):
             end, memory, info = self.inner.advance(system, point, memory, u, dt)
         if system.first_order:
             new, status = with_feasible_velocity(system, end.state, u, self.roles.solver)
-            rates = largest(velocity_residual(hard_rows(bound(system, new, u), new), new))
+            rates = largest(hard_rows(bound(system, new, u).evaluate(new.t, new.q, new.v)).velocity)
             end = Point(new, end.linearization)
             info = dataclasses.replace(info, velocity_violation=rates, status=first_failure(info.status, status))
         return end, memory, info
@@ -104,25 +105,33 @@ class Sequential(PointWrapping):
 
 
 @pytree
+class _AlongEvaluation(WrappedEvaluation):
+    """The terms of `_Along`."""
+
+    @property
+    def position(self) -> Residual:
+        """[g; J_w xi] (nc,)."""
+        g, origin, system = self.inner.position, self.system.origin, self.system.system
+        xi = system.difference(origin.q, self.q)
+        return jnp.concatenate([g, system.jacobian_operator(origin.t, origin.q, origin.v).times(xi)[g.shape[0] :]])
+
+    @property
+    def opening(self) -> Residual:
+        return self.position
+
+    @property
+    def velocity_constraint(self) -> VelocityResidual:
+        """An empty array (0,)."""
+        return jnp.zeros((0,), self.q.dtype)
+
+
+@pytree
 class _Along(Wrapper):
     """A system with its velocity-level rows turned into position-level rows.
 
     These rows are J_w xi = 0 for q = origin (+) xi, with J_w at the origin.
     """
 
+    evaluation: ClassVar[type[WrappedEvaluation]] = _AlongEvaluation
     system: AnySystem
     origin: State
-
-    def constraint(self, t: Scalar, q: Coordinates) -> Residual:
-        """Return [g; J_w xi] (nc,)."""
-        g, at = self.system.constraint(t, q), self.origin
-        xi = self.system.difference(at.q, q)
-        return jnp.concatenate([g, self.system.jacobian_operator(at.t, at.q, at.v).times(xi)[g.shape[0] :]])
-
-    def opening(self, t: Scalar, q: Coordinates) -> Residual:
-        """Return the constraint rows."""
-        return self.constraint(t, q)
-
-    def velocity_constraint(self, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
-        """Return an empty array (0,)."""
-        return jnp.zeros((0,), v.dtype)

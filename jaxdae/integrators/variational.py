@@ -60,11 +60,11 @@ import jax.numpy as jnp
 from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import StepInfo, closed_step_info, convergence, dynamics_at_start, input_at
 from jaxdae.integrators.method import PointMethod
-from jaxdae.linearization import Point, linearize
+from jaxdae.linearization import Point, linearize, linearize_at
 from jaxdae.newton import Corrections, DenseNewton, NewtonMethod, is_newton, simplified_newton
 from jaxdae.requirements import not_negative, offers
 from jaxdae.saddle_point.derivative import solve
-from jaxdae.system import AnySystem, State, applied_force, velocity_residual
+from jaxdae.system import AnySystem, State
 from jaxdae.typing import Leaf, Rows, Velocity
 
 
@@ -96,7 +96,7 @@ def _moved(system: AnySystem, state: State, xi: Any, share: float, dt: Any) -> S
 def _lagrangian_force(system: AnySystem, at: State, u: Any) -> Any:
     """Return F = f + (dM/dt) v."""
     along = jax.jvp(lambda s: _momentum(system, system.retract(at.q, s * at.v), at.v), (jnp.zeros_like(at.t),), (jnp.ones_like(at.t),))[1]
-    return applied_force(system, at.t, at.q, at.v, input_at(u, at, system)) + along
+    return system.evaluate(at.t, at.q, at.v).force(input_at(u, at, system)) + along
 
 
 @pytree
@@ -199,16 +199,17 @@ def _finish(method: Any, system: AnySystem, state: State, u: Any, dt: Any, start
     (xi, _), (a, lam) = x, start
     t, q = state.t + dt, system.retract(state.q, xi)
     mean = State(t, q, xi / dt)
-    at = linearize(system, mean, method.solver)
+    end = system.evaluate(mean.t, mean.q, mean.v)
+    at = linearize_at(end, method.solver)
     # Solve for the change from the mean velocities: the rounding error of M^-1 M v has a constant direction
     # and would accumulate over the steps.
     momentum = method.lagrangian.after(system, state, xi, u, dt) - _momentum(system, q, mean.v)
     if method.velocity_level:
         # A single projection requires rows that are affine in v. Their linearization is exact at any
         # velocity.
-        target: Any = -velocity_residual(system, mean)
+        target: Any = -end.velocity
         if at.compliance is not None:
-            target = jnp.where(at.compliance > 0.0, -0.5 * dt * system.constraint_bias(t, q, mean.v), target)
+            target = jnp.where(at.compliance > 0.0, -0.5 * dt * end.bias, target)
         change, _ = solve(at.factors, at.mass, at.jacobian, at.compliance, momentum, target)
     else:
         change = at.mass.solve(momentum)

@@ -20,8 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae._pytree import pytree
+from jaxdae.evaluation import Evaluation
 from jaxdae.kinematic import KinematicSystem, determines, feasible_velocity, held_velocity
-from jaxdae.linearization import linearize
+from jaxdae.linearization import linearize_at
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.first_order import KinematicMechanism
 from jaxdae.mechanisms.massless import without_masses
@@ -29,7 +30,7 @@ from jaxdae.names import Names
 from jaxdae.operators import DenseMatrix, DiagonalMatrix, MassOperator
 from jaxdae.saddle_point.derivative import solve
 from jaxdae.status import Status
-from jaxdae.system import State, default_tolerance, velocity_residual
+from jaxdae.system import State, default_tolerance
 from jaxdae.typing import Coordinates, Count, Input, Leaf, Rows, Scalar, Square, Velocity
 from jaxdae.wrapper import SameCoordinates
 
@@ -159,8 +160,8 @@ class EmbeddedMechanism(KinematicSystem):
 
     def state(self, state: State) -> State:
         """Return the state (q, v) of the mechanism."""
-        q, frame = self._at(state.q)
-        return State(state.t, q, self._moving(frame, state.t, q)[0])
+        at = self._at(state.t, state.q)
+        return State(state.t, at.q, self._moving(at)[0])
 
     def rate_status(self, t: Scalar, x: Coordinates, u: Input) -> Count:
         """Return the status of the velocity.
@@ -169,32 +170,30 @@ class EmbeddedMechanism(KinematicSystem):
         do, or that the solver cannot determine which. Otherwise the status is OK.
         """
         # The compiled program computes this once, because the rate begins with it.
-        q, frame = self._at(x)
-        return self._moving(frame, t, q)[2]
+        return self._moving(self._at(t, x))[2]
 
-    def _at(self, x: Any) -> tuple[Any, KinematicMechanism]:
-        """Return q, and the frame at q and at the driven velocities z of x = (q, z)."""
+    def _at(self, t: Scalar, x: Any) -> Evaluation:
+        """Return the terms of the frame at rest at q and at the driven velocities z of x = (q, z)."""
         if self.frame.slips:
             given = ", ".join(slip.name for slip in self.frame.slips)
             raise ValueError(f"EmbeddedMechanism: frame has inputs that are no velocities ({given}): give wheels their slips as numbers")
         q, z = x[: -self._freedoms], x[-self._freedoms :]
-        return q, self._frame.at_input(z).at(q)
+        return self._frame.at_input(z).evaluate(t, q, jnp.zeros((len(self.mechanism.form.velocity_names),), q.dtype))
 
-    def _moving(self, frame: KinematicMechanism, t: Scalar, q: Coordinates) -> tuple[Velocity, Any, Count]:
+    def _moving(self, still: Evaluation) -> tuple[Velocity, Any, Count]:
         """Return v, a solver for right-hand sides of the rows, and a `Status`.
 
         v (nv,) is NaN if no velocity satisfies the rows. The solver computes velocities or accelerations. A
         second solve does not change the residual of conflicting rows. If it does, the solver needs full rank
         and its factors consist of rounding errors.
         """
-        still = State(t, q, jnp.zeros((len(self.mechanism.form.velocity_names),), q.dtype))
-        at = linearize(frame, still, self.solver)
+        q, at = still.q, linearize_at(still, self.solver)
 
         def solved(target: Rows) -> Velocity:
             return solve(at.factors, at.mass, at.jacobian, at.compliance, None, target)[0]
 
-        v = solved(-velocity_residual(frame, still))
-        left = velocity_residual(frame, State(t, q, v))
+        v = solved(-still.velocity)
+        left = still.with_velocities(v).velocity
         holds = jnp.max(jnp.abs(left), initial=0.0) <= default_tolerance(q.dtype) * (1.0 + jnp.max(jnp.abs(v)))
         again = at.jacobian.times(solved(-left))
         reliable = jnp.max(jnp.abs(again), initial=0.0) <= 1e-3 * jnp.max(jnp.abs(left), initial=0.0)
@@ -206,17 +205,17 @@ class EmbeddedMechanism(KinematicSystem):
 
     def rate(self, t: Scalar, x: Coordinates, u: Input) -> Velocity:
         """Return (v, z') (nv + freedoms,); NaN if rows and drives conflict."""
-        q, frame = self._at(x)
-        v, solved, _ = self._moving(frame, t, q)
+        still = self._at(t, x)
+        v, solved, _ = self._moving(still)
         # [J; D] a + gamma = [0; z']
-        bias = frame.constraint_bias(t, q, v)
+        bias = still.with_velocities(v).bias
         drift = solved(-bias)
         held = bias.shape[0] - self._freedoms
         rows = held + np.argsort(np.asarray(self.frame.order, int))
-        basis = jax.vmap(solved, out_axes=1)(jnp.asarray(np.eye(bias.shape[0])[rows], q.dtype))
-        mechanism = self.mechanism.at(q)
-        mass = mechanism.mass_operator(q)
-        rest = mechanism.force(t, q, v, u) - mass.times(drift)
+        basis = jax.vmap(solved, out_axes=1)(jnp.asarray(np.eye(bias.shape[0])[rows], still.q.dtype))
+        at = self.mechanism.evaluate(t, still.q, v)
+        mass = at.mass
+        rest = at.force(u) - mass.times(drift)
         reduced = DenseMatrix(basis.T @ jax.vmap(mass.times, in_axes=1, out_axes=1)(basis))
         return jnp.concatenate([v, reduced.solve(basis.T @ rest)])
 

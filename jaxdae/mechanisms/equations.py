@@ -15,8 +15,6 @@ the base class. All rows of that level are then differentiated as in any `System
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, ClassVar
 
 import jax
@@ -24,18 +22,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae._pytree import pytree, static
+from jaxdae.evaluation import Evaluation
 from jaxdae.mechanisms import measures as fr
 from jaxdae.mechanisms.coordinates.absolute import absolute_form
-from jaxdae.mechanisms.coordinates.interface import BodyCoordinates, BodyTerm, Terms
+from jaxdae.mechanisms.coordinates.interface import BodyCoordinates
+from jaxdae.mechanisms.evaluation import ExtendedEvaluation, MechanismEvaluation
 from jaxdae.mechanisms.half_turns import condition, counted, jumps
 from jaxdae.mechanisms.joints import elements
 from jaxdae.mechanisms.labels import Labels
-from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
+from jaxdae.mechanisms.measures import Blocks, Pairs
 from jaxdae.mechanisms.relations import Relations
 from jaxdae.mechanisms.space import PLANE, Plane, Space
-from jaxdae.operators import DenseMatrix, DenseRows, JacobianOperator, MassOperator
+from jaxdae.operators import JacobianOperator, MassOperator
 from jaxdae.saddle_point import LeastSquares, SaddlePointSolver
-from jaxdae.system import State, System, default_tolerance, velocity_rows_bias, velocity_rows_jacobian
+from jaxdae.system import State, System, default_tolerance
 from jaxdae.thresholds import UNROLLED_UP_TO
 from jaxdae.typing import Coordinates, Count, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
 
@@ -61,12 +61,13 @@ class Mechanism(Labels, System):
         turns: force groups that measure entries of q, and each element's index in q or -1 (static).
         carrying: the groups of the tree joints in joint coordinates, without rows; they parametrize
             `coordinates`.
-        located: the coordinates with parameters, set by `prepared` and `at`; None to compute them on use.
+        located: the coordinates with parameters, set by `prepared`; None to compute them on use.
         length: the characteristic length, set by `prepared`; None to compute it on use.
         redundant: whether a count predicts redundant rows, see `graph.overconstrained` (static).
         copies: the locations of joint geometry in forces and motions, see `copies` (static).
     """
 
+    evaluation: ClassVar[type[MechanismEvaluation]] = MechanismEvaluation
     blocks_from: ClassVar[int] = 24
     """Number of bodies from which solvers receive J as rows of body pairs.
 
@@ -132,19 +133,19 @@ class Mechanism(Labels, System):
         return dataclasses.replace(axes, located=self.form.axes_of_joints(self.carrying, axes.carrying), length=length)
 
     @property
-    def _has_positions(self) -> bool:
+    def declares_positions(self) -> bool:
         """Whether a subclass declares position-level rows."""
         return type(self).constraint is not Mechanism.constraint
 
     @property
-    def _has_velocities(self) -> bool:
+    def declares_velocities(self) -> bool:
         """Whether a subclass declares velocity-level rows."""
         return type(self).velocity_constraint is not Mechanism.velocity_constraint
 
     @property
     def affine_rows(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Whether all velocity-level rows are affine in the velocities; rows of a subclass may not be."""
-        return not self._has_velocities
+        return not self.declares_velocities
 
     # The bodies.
 
@@ -193,10 +194,16 @@ class Mechanism(Labels, System):
         """Return the `condition` of joints and relations alone, for systems that ignore forces."""
         return condition(self, t, q, forces=False)
 
-    def at(self, q: Coordinates) -> Mechanism:
-        """Return the mechanism with the body frames evaluated at q."""
-        known = self.coordinates.at(q)
-        return self if known is self.located else dataclasses.replace(self, located=known)
+    def evaluate(self, t: Scalar, q: Coordinates, v: Velocity | None = None) -> Evaluation:
+        """Return the terms at a state, from one set of frames; a subclass's own methods compute their own."""
+        joints = self.evaluate_joints(t, q, v)
+        own = any(getattr(type(self), name) is not getattr(Mechanism, name) for name in _TERMS)
+        return ExtendedEvaluation(self, t, q, v, joints) if own else joints
+
+    def evaluate_joints(self, t: Any, q: Coordinates, v: Velocity | None = None) -> MechanismEvaluation:
+        """Return the terms of bodies, joints and forces alone, without the methods of a subclass."""
+        coordinates = self.coordinates
+        return self.evaluation(self, t, q, v, coordinates, coordinates.locate(q))
 
     # The equations.
 
@@ -206,14 +213,12 @@ class Mechanism(Labels, System):
 
     def mass_operator(self, q: Coordinates) -> MassOperator:
         """Return the mass matrix in the structure of the coordinates."""
-        bodies = self.coordinates.mass_operator(q, self.mass, self.inertia)
-        motors = [joint.T @ (inertia[:, None] * joint) for joint, inertia in self._reflected(q)]
-        return DenseMatrix(sum(motors, bodies.as_dense())) if motors else bodies
+        return self.evaluate_joints(None, q).mass
 
     def kinetic_energy(self, q: Coordinates, v: Velocity) -> Scalar:
         """Return the kinetic energy in J."""
         bodies = self.coordinates.kinetic_energy(q, v, self.mass, self.inertia)
-        return sum((0.5 * jnp.sum(inertia * (joint @ v) ** 2) for joint, inertia in self._reflected(q)), bodies)
+        return sum((0.5 * jnp.sum(inertia * (joint @ v) ** 2) for joint, inertia in self.evaluate_joints(None, q).reflected()), bodies)
 
     @property
     def resists(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -222,82 +227,36 @@ class Mechanism(Labels, System):
         acting = any(number is not None for name, number in joints if name in ("damping", "friction", "stiffness"))
         return acting or self.tendons is not None or any(group.resists for group in self.forces.values())
 
-    def _reflected(self, q: Coordinates) -> list[tuple[Jacobian, Any]]:
-        """Return the derivatives S (k, nv) of row-joint coordinates with armature, and that armature (k,)."""
-        groups = list(self._groups({key: group for key, group in self.joints.items() if group.reflects}))
-        if not groups:
-            return []
-        motion, t = self.coordinates.at_rest(q), jnp.zeros((), q.dtype)
-        return [
-            (
-                self.coordinates.dense_rows(q, motion, fr.blocks(type(group).coordinate, group, pair, motion, t), pair),
-                group.each(group.armature).reshape(-1).astype(q.dtype),
-            )
-            for group, pair in groups
-        ]
-
     def constraint(self, t: Scalar, q: Coordinates) -> Residual:
         """Return the position-level residuals of all joints (ng,), in m and rad."""
-        motion = self.coordinates.at_rest(q)
-        related = [group.residual(self.coordinates, motion, q, t) for group in self.relations.values()]
-        return self._rows("values", t, motion, related)
-
-    @property
-    def turns_over(self) -> bool:
-        """Whether any joint has rows that are sines of angles."""
-        return not self._has_positions and any(group.turns_over for group in self.joints.values())
-
-    def opening(self, t: Scalar, q: Coordinates) -> Residual:
-        """Return the position-level rows (ng,), with angles instead of their sines; see `Joint.opening`."""
-        if not self.turns_over:
-            return self.constraint(t, q)
-        motion = self.coordinates.at_rest(q)
-        related = [group.residual(self.coordinates, motion, q, t) for group in self.relations.values()]
-        return self._rows("values", t, motion, related, judged=True)
+        return self.evaluate_joints(t, q).position
 
     def velocity_constraint(self, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
         """Return the velocity-level residuals of all joints (nw,), in m/s and rad/s."""
-        return self._velocity_rows("velocity_values", t, self.coordinates.kinematics(q, v))
+        return self.evaluate_joints(t, q, v).velocity_constraint
 
     def constraint_rate(self, t: Scalar, q: Coordinates, v: Velocity) -> Residual:
         """Return g' (ng,)."""
-        if self._has_positions:
-            return super().constraint_rate(t, q, v)
-        motion = self.coordinates.kinematics(q, v)
-        related = [group.rate(self.coordinates, motion, q, v, t) for group in self.relations.values()]
-        return self._rows("rates", t, motion, related)
+        return super().constraint_rate(t, q, v) if self.declares_positions else self.evaluate_joints(t, q, v).constraint_rate
 
     def constraint_bias(self, t: Scalar, q: Coordinates, v: Velocity) -> Rows:
         """Return gamma (nc,)."""
-        if self._has_positions:
-            return super().constraint_bias(t, q, v)
-        motion = self.coordinates.kinematics(q, v)
-        moving = velocity_rows_bias(self, t, q, v) if self._has_velocities else self._velocity_rows("velocity_biases", t, motion)
-        related = [group.bias(self.coordinates, motion, q, v, t) for group in self.relations.values()]
-        return jnp.concatenate([self._rows("biases", t, motion, related), moving])
+        return super().constraint_bias(t, q, v) if self.declares_positions else self.evaluate_joints(t, q, v).bias
 
     def constraint_jacobian(self, t: Scalar, q: Coordinates, v: Velocity) -> Jacobian:
         """Return J (nc, nv), assembled from the blocks of the two bodies of each joint."""
-        if self._has_positions:
-            return super().constraint_jacobian(t, q, v)
-        motion = self.coordinates.kinematics(q, v)
-        rows = [self.coordinates.group_rows(q, motion, self._terms(t, q, motion))]
-        if self._has_velocities:
-            rows.append(velocity_rows_jacobian(self, t, q, v))
-        return jnp.concatenate(rows)
+        return super().constraint_jacobian(t, q, v) if self.declares_positions else self.evaluate_joints(t, q, v).dense_jacobian
 
     def jacobian_operator(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
         """Return J, with joint rows as blocks of their two bodies; a matrix for few bodies."""
-        if self._has_own_rows:
-            return super().jacobian_operator(t, q, v)
-        return self._rows_by(self.coordinates.block_rows if self._has_blocks else self.coordinates.dense_group_rows, t, q, v)
+        return super().jacobian_operator(t, q, v) if self._has_own_rows else self.evaluate_joints(t, q, v).jacobian
 
     def jacobian_products(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
         """Return J as blocks, or by autodiff for few bodies, without forming a matrix."""
-        return self._rows_by(self.coordinates.block_rows, t, q, v) if self._has_blocks else super().jacobian_products(t, q, v)
+        return self.evaluate_joints(t, q, v).jacobian_products
 
     @property
-    def _has_blocks(self) -> bool:
+    def has_blocks(self) -> bool:
         """Whether J is assembled from joint blocks, as a matrix or not."""
         rows = sum(len(group.names) * (len(group.rows) + len(group.velocity_rows)) for group in self.joints.values())
         return (len(self.body_names) >= self.blocks_from or rows > UNROLLED_UP_TO) and not self._has_own_rows
@@ -305,62 +264,11 @@ class Mechanism(Labels, System):
     @property
     def _has_own_rows(self) -> bool:
         """Whether a subclass defines its own J."""
-        return self._has_positions or type(self).constraint_jacobian is not Mechanism.constraint_jacobian
-
-    def _rows_by(self, of_joints: Callable[..., JacobianOperator], t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
-        motion = self.coordinates.kinematics(q, v)
-        joints = of_joints(q, motion, self._terms(t, q, motion))
-        return joints.stacked(DenseRows(velocity_rows_jacobian(self, t, q, v))) if self._has_velocities else joints
-
-    def _terms(self, t: Scalar, q: Coordinates, motion: Kinematics) -> list[Terms]:
-        """Return the terms of the rows in group order; omit velocity-level rows that a subclass overrides."""
-        found: list[Terms] = []
-        for group, pair in self._holding():
-            asked = type(group).residual, group, pair, motion, t
-            blocks, arrays = (partial(of, *asked) for of in (group.derivatives.blocks, group.derivatives.sides))
-            found.append(Terms((BodyTerm(blocks, pair, group.relative, arrays),)))
-        found += [group.terms(self.coordinates, motion, q, t) for group in self.relations.values()]
-        if self._has_velocities:
-            return found
-        for group, pair in self._guiding():
-            blocks = partial(group.derivatives.velocity_blocks, type(group).velocity_residual, group, pair, motion, t)
-            found.append(Terms((BodyTerm(blocks, pair, group.relative),)))
-        return found
+        return self.declares_positions or type(self).constraint_jacobian is not Mechanism.constraint_jacobian
 
     def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
         """Return gravity, springs, dampers, torques and forces, minus inertial terms at constant v (nv,)."""
-        motion = self.coordinates.kinematics(q, v)
-        total = self.applied(t, q, v, u, motion)
-        pulled, own = self.coordinates.pull(q, motion, total), self.coordinates.efforts(q, v)
-        if self.tendons is not None:
-            pulled = pulled + self.tendons.pull(self.coordinates, motion, (t, q, v), u)
-        return pulled if own is None else pulled + own
-
-    def applied(self, t: Scalar, q: Coordinates, v: Velocity, u: Input, motion: Kinematics) -> Any:
-        """Return a `Twist` of wrenches: weights, forces, row joints, gyroscopic terms, minus M_b T' v."""
-        u = None if u is None else self._checked_input(jnp.asarray(u, q.dtype))
-        wrenches = [self.space.weight(self.mass.astype(q.dtype), self.gravity.astype(q.dtype))]
-        gyroscopic = self.space.gyroscopic(self.inertia.astype(q.dtype), motion.velocity)
-        if gyroscopic is not None:
-            wrenches.append(gyroscopic)
-        if motion.bias is not None:
-            taken = self.space.inertial(self.mass.astype(q.dtype), self.inertia.astype(q.dtype), motion.bias)
-            wrenches.append(jax.tree.map(jnp.negative, taken))
-        for key, group in self.forces.items():
-            pair = Pairs(group.a, group.b, len(self.body_names))
-            s, rate, block = _measured(group, pair, motion, t)
-            s = counted(self, key, s, q)
-            a, b = fr.ends(pair, motion)
-            efforts = jax.vmap(type(group).effort)(group, s, rate, a, b, self._inputs(group, u, q))
-            wrenches.append(self.virtual_work(block, pair, efforts))
-        for group, pair in self._groups(self.joints):
-            if group.acts:
-                block = fr.blocks(type(group).coordinate, group, pair, motion, t)
-                wrenches.append(self.virtual_work(block, pair, elements.efforts(group, pair, motion, t)))
-        total = wrenches[0]
-        for wrench in wrenches[1:]:
-            total = jax.tree.map(jnp.add, total, wrench)
-        return total
+        return self.evaluate_joints(t, q, v).force(u)
 
     def virtual_work(self, block: Blocks, pair: Pairs, efforts: Any) -> Any:
         """Return the wrenches on all bodies of efforts (k, rows) on measures with the given derivatives."""
@@ -378,45 +286,16 @@ class Mechanism(Labels, System):
             pair = Pairs(group.a, group.b, len(self.body_names))
             s = counted(self, key, fr.values(type(group).coordinate, group, pair, motion, t), q)
             total = total + jnp.sum(jax.vmap(type(group).energy)(group, s))
-        for group, pair in self._groups({key: group for key, group in self.joints.items() if group.springs}):
+        for group in (group for group in self.joints.values() if group.springs):
+            pair = Pairs(group.a, group.b, len(self.body_names))
             total = total + elements.energy(group, pair, motion, t)
         if self.tendons is not None:
             total = total + self.tendons.energy(self.coordinates, motion, q, t)
         own = self.coordinates.elastic_energy(q)
         return total if own is None else total + own
 
-    # Groups.
-
-    def _groups(self, groups: dict[str, Any]) -> Iterator[tuple[Any, Pairs]]:
-        for group in groups.values():
-            yield group, Pairs(group.a, group.b, len(self.body_names))
-
-    def _holding(self) -> Iterator[tuple[Any, Pairs]]:
-        """Yield the groups of joints with position-level rows."""
-        return self._groups({key: group for key, group in self.joints.items() if group.rows})
-
-    def _guiding(self) -> Iterator[tuple[Any, Pairs]]:
-        """Yield the groups of joints with velocity-level rows."""
-        return self._groups({key: group for key, group in self.joints.items() if group.velocity_rows})
-
-    def _rows(self, which: str, t: Scalar, motion: Kinematics, related: list[Any], judged: bool = False) -> Rows:
-        """Return the position-level rows or one of their `Derivatives` (ng,); `judged` selects `opening`."""
-        rows = []
-        for group, pair in self._holding():
-            measure = type(group).opening if judged and group.turns_over else type(group).residual
-            rows.append(getattr(group.derivatives, which)(measure, group, pair, motion, t).reshape(-1))
-        rows += related
-        return jnp.concatenate(rows) if rows else jnp.zeros((0,), motion.frame.x.dtype)
-
-    def _velocity_rows(self, which: str, t: Scalar, motion: Kinematics) -> VelocityResidual:
-        """Return the velocity-level rows or one of their `Derivatives` (nw,)."""
-        rows = [
-            getattr(group.derivatives, which)(type(group).velocity_residual, group, pair, motion, t).reshape(-1)
-            for group, pair in self._guiding()
-        ]
-        return jnp.concatenate(rows) if rows else jnp.zeros((0,), motion.frame.x.dtype)
-
-    def _checked_input(self, u: Input) -> Input:
+    def checked_input(self, u: Input) -> Input:
+        """Return the input; raise ValueError if it does not have one entry per input."""
         if u.shape == (self.n_inputs,):
             return u
         if self.n_inputs == 0:
@@ -426,21 +305,12 @@ class Mechanism(Labels, System):
             f" {self.n_inputs - 1}"
         )
 
-    def _inputs(self, group: Any, u: Input, q: Coordinates) -> Any:
-        """Return the input of each element (k,), or zero for elements without an input."""
-        if u is None or all(k < 0 for k in group.inputs):
-            return jnp.zeros((len(group.inputs),), q.dtype)
-        return fr.selected(np.asarray([k if k >= 0 else self.n_inputs for k in group.inputs]), u)
 
-
-def _measured(group: Any, pair: Pairs, motion: Kinematics, t: Any) -> tuple[Any, Any, Blocks]:
-    """Return the measures of forces (k, rows), their rates, and the twist derivatives of the rates."""
-    derivatives, arguments = group.derivatives, (group, pair, motion, t)
-    if group.quasi:
-        rate = derivatives.velocity_values(type(group).rate, *arguments)
-        return jnp.zeros_like(rate), rate, derivatives.velocity_blocks(type(group).rate, *arguments)
-    measure = type(group).coordinate
-    return derivatives.values(measure, *arguments), derivatives.rates(measure, *arguments), derivatives.blocks(measure, *arguments)
+_TERMS = (
+    *("mass_matrix", "mass_operator", "force", "constraint", "velocity_constraint", "constraint_rate", "constraint_bias"),
+    *("constraint_jacobian", "jacobian_operator", "jacobian_products", "compliance"),
+)
+"""The methods that a subclass may override, and that its evaluation then calls."""
 
 
 def joint_arms(group: Any, ground: int) -> list[Any]:

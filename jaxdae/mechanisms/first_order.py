@@ -28,6 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae._pytree import pytree, static
+from jaxdae.evaluation import Evaluation, WrappedEvaluation
 from jaxdae.kinematic import KinematicSystem
 from jaxdae.mechanisms import measures as fr
 from jaxdae.mechanisms.build import Description, built, check_is_description
@@ -37,7 +38,7 @@ from jaxdae.mechanisms.half_turns import jumps
 from jaxdae.mechanisms.massless import without_masses
 from jaxdae.mechanisms.measures import Kinematics, Pairs
 from jaxdae.names import Names
-from jaxdae.operators import DiagonalMatrix, MassOperator
+from jaxdae.operators import DenseRows, DiagonalMatrix, JacobianOperator, MassOperator
 from jaxdae.saddle_point import LeastSquares, SaddlePointSolver
 from jaxdae.system import State, default_tolerance
 from jaxdae.typing import Coordinates, Count, Input, Jacobian, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
@@ -53,6 +54,46 @@ class SlipInput(NamedTuple):
     group: str
     field: str
     element: int
+
+
+@pytree
+class _DrivenEvaluation(WrappedEvaluation):
+    """The terms of a `KinematicMechanism`; `inner` belongs to its mechanism."""
+
+    @property
+    def mass(self) -> MassOperator:
+        """W, a diagonal matrix."""
+        return self.system.mass_operator(self.q)
+
+    @property
+    def velocity_constraint(self) -> VelocityResidual:
+        driven = self.system.stacked(fr.velocity_values, self.t, self.inner.motion)
+        return jnp.concatenate([self.inner.velocity_constraint, driven - self.system.wanted(self.q)])
+
+    @property
+    def jacobian(self) -> JacobianOperator:
+        return DenseRows(self.dense_jacobian)
+
+    @property
+    def jacobian_products(self) -> JacobianOperator:
+        return self.system.jacobian_products(self.t, self.q, self.v)
+
+    @property
+    def dense_jacobian(self) -> Jacobian:
+        motion, coordinates = self.inner.motion, self.inner.coordinates
+        rows = [
+            coordinates.dense_rows(self.q, motion, fr.velocity_blocks(type(group).velocity_residual, group, pair, motion, self.t), pair)
+            for group, pair in self.system.groups()
+        ]
+        return jnp.concatenate([self.inner.dense_jacobian, *rows])
+
+    @property
+    def bias(self) -> Rows:
+        return jnp.concatenate([self.inner.bias, self.system.stacked(fr.velocity_biases, self.t, self.inner.motion)])
+
+    def force(self, u: Input = None) -> Velocity:
+        """Raise TypeError: a first-order system has no forces."""
+        return Evaluation(self.system, self.t, self.q, self.v).force(u)
 
 
 @pytree(kw_only=True)
@@ -152,11 +193,6 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
             joints[slip.group] = dataclasses.replace(group, **{slip.field: changed})
         return dataclasses.replace(self, given=u, mechanism=dataclasses.replace(self.mechanism, joints=joints))
 
-    def at(self, q: Coordinates) -> KinematicMechanism:
-        """Return the mechanism with the body frames evaluated at q."""
-        known = self.mechanism.at(q)
-        return self if known is self.mechanism else dataclasses.replace(self, mechanism=known)
-
     def rate(self, t: Scalar, x: Coordinates, u: Input) -> Velocity:
         """Return zero (nv,), the velocity without rows and drives."""
         return jnp.zeros((len(self.mechanism.form.velocity_names),), x.dtype)
@@ -192,26 +228,17 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
         """Whether all velocity-level rows are affine in the velocities; drive rows are affine."""
         return self.mechanism.affine_rows
 
-    @property
-    def turns_over(self) -> bool:
-        """Whether any joint has rows that are sines of angles."""
-        return self.mechanism.turns_over
-
-    def opening(self, t: Scalar, q: Coordinates) -> Residual:
-        """Return the rows that check a start (ng,)."""
-        return self.mechanism.opening(t, q)
-
     def constraint_rate(self, t: Scalar, q: Coordinates, v: Velocity) -> Residual:
         """Return g' (ng,)."""
         return self.mechanism.constraint_rate(t, q, v)
 
     def velocity_constraint(self, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
         """Return the velocity-level rows of joints and drives (nw,), in m/s and rad/s."""
-        return jnp.concatenate([self.mechanism.velocity_constraint(t, q, v), self.driven(t, q, v) - self._wanted(q)])
+        return self.evaluate(t, q, v).velocity_constraint
 
     def driven(self, t: Scalar, q: Coordinates, v: Velocity) -> Any:
         """Return the driven velocities in row order (nu,), in m/s and rad/s."""
-        return self._stacked(fr.velocity_values, t, self.mechanism.coordinates.kinematics(q, v))
+        return self.stacked(fr.velocity_values, t, self.mechanism.coordinates.kinematics(q, v))
 
     def inputs_of(self, state: State) -> Any:
         """Return the inputs (nu,) that reproduce the motion at a state, with the current slip values."""
@@ -221,30 +248,29 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
 
     def constraint_jacobian(self, t: Scalar, q: Coordinates, v: Velocity) -> Jacobian:
         """Return J (nc, nv)."""
-        coordinates = self.mechanism.coordinates
-        motion = coordinates.kinematics(q, v)
-        rows = [
-            coordinates.dense_rows(q, motion, fr.velocity_blocks(type(group).velocity_residual, group, pair, motion, t), pair)
-            for group, pair in self._groups()
-        ]
-        return jnp.concatenate([self.mechanism.constraint_jacobian(t, q, v), *rows])
+        return self.evaluate(t, q, v).dense_jacobian
 
     def constraint_bias(self, t: Scalar, q: Coordinates, v: Velocity) -> Rows:
         """Return gamma (nc,), at constant input."""
-        motion = self.mechanism.coordinates.kinematics(q, v)
-        return jnp.concatenate([self.mechanism.constraint_bias(t, q, v), self._stacked(fr.velocity_biases, t, motion)])
+        return self.evaluate(t, q, v).bias
 
-    def _wanted(self, q: Coordinates) -> Any:
+    def evaluate(self, t: Scalar, q: Coordinates, v: Velocity | None = None) -> Evaluation:
+        """Return the terms at a state: the rows of the joints, then those of the drives."""
+        return _DrivenEvaluation(self, t, q, v, self.mechanism.evaluate_joints(t, q, v))
+
+    def wanted(self, q: Coordinates) -> Any:
         """Return the inputs in row order (nu,)."""
         nothing = jnp.zeros((len(self.order),), q.dtype)
         return nothing if self.given is None else self.given[np.asarray(self.order, int)].astype(q.dtype)
 
-    def _groups(self) -> Iterator[tuple[Any, Pairs]]:
+    def groups(self) -> Iterator[tuple[Any, Pairs]]:
+        """Yield the groups of drives with their bodies."""
         for group in self.drives.values():
             yield group, Pairs(group.a, group.b, len(self.mechanism.body_names))
 
-    def _stacked(self, derivative: Any, t: Scalar, motion: Kinematics) -> Any:
-        rows = [derivative(type(group).velocity_residual, group, pair, motion, t).reshape(-1) for group, pair in self._groups()]
+    def stacked(self, derivative: Any, t: Scalar, motion: Kinematics) -> Any:
+        """Return the velocity-level rows of the drives, or one of their derivatives (nu,)."""
+        rows = [derivative(type(group).velocity_residual, group, pair, motion, t).reshape(-1) for group, pair in self.groups()]
         return jnp.concatenate([jnp.zeros((0,), motion.frame[0].dtype), *rows])
 
 

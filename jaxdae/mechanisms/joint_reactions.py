@@ -157,7 +157,8 @@ def _of_tree(
     The loop wrenches and the efforts along the coordinates are given.
     """
     t, q, v = state.t, state.q, state.v
-    acting = mechanism.applied(t, q, v, u, motion)
+    at = mechanism.evaluate_joints(t, q, v)
+    acting = at.applied(u)
     for wrench in loops:
         acting = jax.tree.map(jnp.add, acting, wrench)
     own = tree.efforts(q, v) + along
@@ -170,7 +171,7 @@ def _of_tree(
             turning = group.each(group.armature) * fr.rates(*arguments)
             needed = jax.tree.map(jnp.add, needed, mechanism.virtual_work(fr.blocks(*arguments), pair, turning))
     own = own - tree.armature * a
-    near = tree.locate(q)
+    near = at.located
     missing = mechanism.space.screw.of_wrench(near.bodies, jax.tree.map(jnp.subtract, needed, acting))
     carried = jnp.asarray(tree.structure.carried_bodies, q.dtype)
     through = mechanism.space.screw(*(jnp.stack(missing) @ carried))

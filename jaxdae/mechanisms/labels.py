@@ -27,8 +27,8 @@ class Labels:
     relations: dict[str, Any]
     constraint: Any
     velocity_constraint: Any
-    _has_positions: bool
-    _has_velocities: bool
+    declares_positions: bool
+    declares_velocities: bool
 
     @property
     def dtype(self) -> Any:
@@ -73,7 +73,7 @@ class Labels:
         `velocity_constraint` are "velocity_constraint.0" and so on. A subclass may define its own names.
         """
         joints, moving = (tuple(name for name, _ in rows) for rows in self._joint_rows())
-        if not (self._has_positions or self._has_velocities):
+        if not (self.declares_positions or self.declares_velocities):
             return (*joints, *moving)
         sizes = (), (len(self.form.names),), (len(self.form.velocity_names),)
         t, q, v = (jax.ShapeDtypeStruct(size, self.dtype) for size in sizes)

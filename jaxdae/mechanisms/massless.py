@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
 from jaxdae.mechanisms.equations import Mechanism
-from jaxdae.mechanisms.measures import Kinematics
+from jaxdae.mechanisms.evaluation import MechanismEvaluation
 from jaxdae.operators import DiagonalMatrix, MassOperator
 from jaxdae.typing import Coordinates, Input, Scalar, Velocity
 
 _UNUSED = ("mass", "inertia", "gravity")
 """The parameters of a `Mechanism` that do not affect velocities."""
+
+
+@pytree
+class _MasslessEvaluation(MechanismEvaluation):
+    """The terms of a mechanism without masses and forces."""
+
+    @property
+    def mass(self) -> MassOperator:
+        """The identity (nv, nv), the weight of corrections; see `KinematicSystem.mass_matrix`."""
+        return DiagonalMatrix(jnp.ones((len(self.coordinates.velocity_names),), self.q.dtype))
+
+    def applied(self, u: Input) -> Any:
+        refuse("forces")
 
 
 @pytree(kw_only=True)
@@ -27,9 +40,7 @@ class MasslessMechanism(Mechanism):
     `initialize` work, in the identity metric.
     """
 
-    def mass_operator(self, q: Coordinates) -> MassOperator:
-        """Return the identity (nv, nv), the weight of corrections; see `KinematicSystem.mass_matrix`."""
-        return DiagonalMatrix(jnp.ones((len(self.form.velocity_names),), q.dtype))
+    evaluation: ClassVar[type[MechanismEvaluation]] = _MasslessEvaluation
 
     def kinetic_energy(self, q: Coordinates, v: Velocity) -> Scalar:
         """Raise TypeError."""
@@ -38,14 +49,6 @@ class MasslessMechanism(Mechanism):
     def potential_energy(self, t: Scalar, q: Coordinates) -> Scalar:
         """Raise TypeError."""
         refuse("potential energy")
-
-    def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
-        """Raise TypeError."""
-        refuse("forces")
-
-    def applied(self, t: Scalar, q: Coordinates, v: Velocity, u: Input, motion: Kinematics) -> Any:
-        """Raise TypeError."""
-        refuse("forces")
 
     def named_leaf(self, names: Sequence[str]) -> tuple[str, int] | None:
         """Return leaf path and index of a parameter named as in the description.

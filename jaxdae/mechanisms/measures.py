@@ -46,12 +46,14 @@ class Kinematics(NamedTuple):
     """The motion of all bodies: stacked frames, twists, and the bias of the twists.
 
     Every entry of frames and twists is an array (n,). Twists are None if no caller needs them. For the twists
-    T v, the bias is T' v: the rate of the twists at v' = 0. None stands for zero.
+    T v, the bias is T' v: the rate of the twists at v' = 0. None stands for zero. `located` is the result of
+    `BodyCoordinates.locate`, if the coordinates need more than the frames; else None.
     """
 
     frame: Any
     velocity: Any
     bias: Any = None
+    located: Any = None
 
 
 Sides = tuple[Any, Any]

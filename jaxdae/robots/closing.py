@@ -145,7 +145,7 @@ def closed_start(
     made, q = mechanism(description, Joints())
     begun = joint_state(made, q, start)
     if not apart:
-        rows = np.abs(np.asarray(made.opening(begun.t, begun.q), float))
+        rows = np.abs(np.asarray(made.evaluate(begun.t, begun.q).opening, float))
         apart = {name.rsplit(".", 1)[0]: float(row) for row, name in sorted(zip(rows, made.names.rows, strict=False)) if not row <= limit}
         if not apart:
             return dict(start), ()

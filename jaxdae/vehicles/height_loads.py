@@ -33,10 +33,10 @@ import numpy as np
 from jax import Array
 
 from jaxdae._pytree import pytree, static
-from jaxdae.linearization import linearize
+from jaxdae.evaluation import Evaluation
+from jaxdae.linearization import linearize_at
 from jaxdae.mechanisms import Mechanism
 from jaxdae.saddle_point.derivative import solve
-from jaxdae.system import State
 from jaxdae.typing import Input, Leaf
 from jaxdae.vehicles.loads import WithLoads, carrying, loaded_tires, root
 
@@ -79,18 +79,16 @@ class HeightLoads(WithLoads):
             )
         return np.array([names.index(f"{wheel}.height") for wheel in wheels], int)
 
-    def balanced(self, state: State, u: Input) -> tuple[Array, Array]:
+    def balanced(self, at: Evaluation, u: Input) -> tuple[Array, Array]:
         """Return the multipliers of the height rows (k,) in N, and the last relative change ()."""
-        mechanism, rows = self.system, self._rows()
-        at = linearize(mechanism, state, self.solver)
-        bias = mechanism.constraint_bias(state.t, state.q, state.v)
+        rows, here = self._rows(), linearize_at(at, self.solver)
 
         def missing(x: Any, args: Any) -> Any:
-            mechanism, state, u, at, bias = args
-            f = carrying(mechanism, jnp.maximum(x, 0.0)).force(state.t, state.q, state.v, u)
-            return x - solve(at.factors, at.mass, at.jacobian, at.compliance, f, -bias)[1][rows]
+            at, u, here, bias = args
+            f = at.with_system(carrying(at.system, jnp.maximum(x, 0.0))).force(u)
+            return x - solve(here.factors, here.mass, here.jacobian, here.compliance, f, -bias)[1][rows]
 
         # Start from unloaded tires. One correction determines which wheels lift off. Slopes are computed
         # after it.
-        nothing = jnp.zeros((rows.size,), state.q.dtype)
-        return root(missing, nothing, (mechanism, state, u, at, bias), moves=2, iterations=self.iterations)
+        nothing = jnp.zeros((rows.size,), at.q.dtype)
+        return root(missing, nothing, (at, u, here, at.bias), moves=2, iterations=self.iterations)

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae._pytree import pytree, static
+from jaxdae.evaluation import Evaluation
 from jaxdae.kinematic import KinematicSystem, determines
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.joints.wheels_in_space import OnTerrain
@@ -83,10 +84,10 @@ def without_wheels(mechanism: Mechanism) -> Mechanism:
     return dataclasses.replace(mechanism, joints={key: group for key, group in mechanism.joints.items() if not is_on_terrain(group)})
 
 
-def _own_rates(mechanism: Mechanism, t: Scalar, x: Coordinates, still: Velocity) -> Rows:
+def _own_rates(mechanism: Mechanism, still: Evaluation) -> Rows:
     """Return the explicit time rates of the rows (nc,) at rest; zero for wheels on (static) terrain."""
     others = without_wheels(mechanism)
-    own = jnp.concatenate([others.constraint_rate(t, x, still), others.velocity_constraint(t, x, still), jnp.zeros((1,), x.dtype)])
+    own = jnp.append(still.with_system(others).velocity, 0.0)
     numbers = {name: k for k, name in enumerate(others.row_names)}
     return own[np.array([numbers.get(name, len(numbers)) for name in mechanism.row_names], int)]
 
@@ -152,7 +153,7 @@ class LeastSlip(SameCoordinates, KinematicSystem):
 
     def _rows(self, t: Scalar, x: Coordinates, u: Input) -> _Rows:
         """Return the rows in the velocities that are not driven."""
-        mechanism: Mechanism = self.mechanism.at(x)
+        mechanism: Mechanism = self.mechanism
         names, rows = mechanism.names.velocities, mechanism.row_names
         unknown = [name for name in self.driven if name not in names]
         if unknown:
@@ -163,13 +164,13 @@ class LeastSlip(SameCoordinates, KinematicSystem):
         if u.shape != (len(self.driven),):
             raise ValueError(f"LeastSlip: u must have shape {(len(self.driven),)}, one for each driven velocity, got {u.shape}")
         soft = np.array([row.endswith(SLIPPING) for row in rows], bool)
-        still = jnp.zeros((len(names),), x.dtype)
-        jacobian = mechanism.constraint_jacobian(t, x, still)
+        still = mechanism.evaluate(t, x, jnp.zeros((len(names),), x.dtype))
+        jacobian = still.dense_jacobian
         driven = np.array([names.index(name) for name in self.driven], int)
         free = np.setdiff1d(np.arange(len(names)), driven)
         # Driven velocities are known. They move to the right-hand sides, with the explicit time rates of the
         # rows.
-        own = _own_rates(mechanism, t, x, still) + jacobian[:, driven] @ u
+        own = _own_rates(mechanism, still) + jacobian[:, driven] @ u
         return _Rows(jacobian[~soft][:, free], -own[~soft], jacobian[soft][:, free], -own[soft], free, driven, u)
 
     @property

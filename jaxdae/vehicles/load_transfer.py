@@ -26,10 +26,10 @@ import numpy as np
 from jax import Array
 
 from jaxdae._pytree import pytree, static
-from jaxdae.linearization import linearize
+from jaxdae.evaluation import Evaluation
+from jaxdae.linearization import linearize_at
 from jaxdae.mechanisms import Mechanism
 from jaxdae.saddle_point.derivative import solve
-from jaxdae.system import State
 from jaxdae.typing import Input, Leaf
 from jaxdae.vehicles.commonroad import wheel_loads
 from jaxdae.vehicles.loads import WithLoads, carrying, loaded_tires, root
@@ -68,9 +68,9 @@ class LoadTransfer(WithLoads):
         yield (self.height >= 0) & (self.height < np.inf), "height must be non-negative and finite"
         yield (self.gravity >= 0) & (self.gravity < np.inf), "gravity must be non-negative and finite"
 
-    def balanced(self, state: State, u: Input) -> tuple[Array, Array]:
+    def balanced(self, at: Evaluation, u: Input) -> tuple[Array, Array]:
         """Return the balancing loads (k,) in N, which may be negative, and the last relative change ()."""
-        mechanism, q = self.system, state.q
+        mechanism, q = self.system, at.q
         frames = mechanism.frames(q)
         points = [
             jax.vmap(lambda frame, point: frame.point(point).array())(
@@ -79,23 +79,22 @@ class LoadTransfer(WithLoads):
             for group in self._tires().values()
         ]
         places = jnp.concatenate(points) - self._center(q)
-        at = linearize(mechanism, state, self.solver)
-        bias = mechanism.constraint_bias(state.t, q, state.v)
+        here = linearize_at(at, self.solver)
 
         def loads(acceleration: Any, args: Any) -> Array:
             vehicle, places = args[0], args[1]
             return wheel_loads(jnp.sum(vehicle.system.mass), places, vehicle.height, acceleration, vehicle.gravity)
 
         def missing(acceleration: Any, args: Any) -> Array:
-            vehicle, _, state, u, at, bias = args
+            vehicle, _, at, u, here, bias = args
             mechanism = vehicle.system
-            f = carrying(mechanism, jnp.maximum(loads(acceleration, args), 0.0)).force(state.t, state.q, state.v, u)
-            a = solve(at.factors, at.mass, at.jacobian, at.compliance, f, -bias)[0]
-            return acceleration - vehicle._acceleration(state.q, state.v, a) + mechanism.gravity.astype(a.dtype)
+            f = at.with_system(carrying(mechanism, jnp.maximum(loads(acceleration, args), 0.0))).force(u)
+            a = solve(here.factors, here.mass, here.jacobian, here.compliance, f, -bias)[0]
+            return acceleration - vehicle._acceleration(at.q, at.v, a) + mechanism.gravity.astype(a.dtype)
 
         # Start from the loads at rest. With two corrections that recompute slopes, loads near zero, where the
         # slopes of tires change most, would have errors of 1e-4.
-        args, start = (self, places, state, u, at, bias), -mechanism.gravity.astype(q.dtype)
+        args, start = (self, places, at, u, here, at.bias), -mechanism.gravity.astype(q.dtype)
         acceleration, change = root(missing, start, args, moves=3, iterations=self.iterations, inverse=_inverse)
         return loads(acceleration, args), change
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from jaxdae._pytree import pytree, static
+from jaxdae.evaluation import Evaluation, WrappedEvaluation, with_input
 from jaxdae.mechanisms import Mechanism
 from jaxdae.newton import simplified_newton
 from jaxdae.requirements import check_requirements, offers
 from jaxdae.status import Status
 from jaxdae.system import State
-from jaxdae.typing import Coordinates, Input, Leaf, Scalar, Velocity
+from jaxdae.typing import Input, Leaf, Velocity
 from jaxdae.wrapper import Wrapper
 
 _SETTLED = 1e-3
@@ -63,6 +64,21 @@ def carrying(mechanism: Mechanism, loads: Any) -> Mechanism:
     return dataclasses.replace(mechanism, forces=forces)
 
 
+@pytree
+class _LoadedEvaluation(WrappedEvaluation):
+    """The terms of `WithLoads`, whose tires carry the balancing loads."""
+
+    def force(self, u: Input = None) -> Velocity:
+        """Return f (nv,) of the mechanism with these loads, in N and N m.
+
+        NaN if the relative size of the last correction exceeds a thousandth. A rollout then ends with
+        NONFINITE.
+        """
+        wanted, change = with_input(self.system.balanced, self.inner, u)
+        found = self.inner.with_system(carrying(self.system.system, jnp.maximum(wanted, 0.0))).force(u)
+        return jnp.asarray(jnp.where(change <= _SETTLED, found, jnp.nan))
+
+
 class WithLoads(Wrapper):
     """A mechanism whose tire loads follow from its motion; subclasses define the load balance.
 
@@ -70,21 +86,17 @@ class WithLoads(Wrapper):
         system: the mechanism, with tires that have a load.
     """
 
+    evaluation: ClassVar[type[WrappedEvaluation]] = _LoadedEvaluation
     system: Mechanism  # pyright: ignore[reportIncompatibleVariableOverride]
 
     @abc.abstractmethod
-    def balanced(self, state: State, u: Input) -> tuple[Array, Array]:
-        """Return the balancing loads (k,) in N, negative where the ground must pull, and their change ()."""
+    def balanced(self, at: Evaluation, u: Input) -> tuple[Array, Array]:
+        """Return the balancing loads (k,) in N, negative where the ground must pull, and their change ().
 
-    def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
-        """Return f (nv,) of the mechanism with these loads, in N and N m.
-
-        NaN if the relative size of the last correction exceeds a thousandth. A rollout then ends with
-        NONFINITE.
+        Args:
+            at: the terms of the mechanism at the state.
+            u: input (nu,).
         """
-        wanted, change = self.balanced(State(t, q, v), u)
-        found = carrying(self.system, jnp.maximum(wanted, 0.0)).force(t, q, v, u)
-        return jnp.where(change <= _SETTLED, found, jnp.nan)
 
     def loads(self, state: State, u: Input = None) -> Array:
         """Return the loads (k,) of the tires in N, in the order of `tire_names`.
@@ -93,16 +105,19 @@ class WithLoads(Wrapper):
             ValueError: numbers outside their valid range, such as a negative height of the mass center.
         """
         check_requirements(type(self).__name__, self)
-        return jnp.maximum(self.balanced(state, u)[0], 0.0)
+        return jnp.maximum(self._balanced(state, u)[0], 0.0)
 
     def report(self, state: State, u: Input = None) -> LoadReport:
         """Return the loads, the pull at each wheel, and a status; raise the same errors as `loads`."""
         check_requirements(type(self).__name__, self)
-        wanted, change = self.balanced(state, u)
+        wanted, change = self._balanced(state, u)
         pull = jnp.maximum(-wanted, 0.0)
         converged = change <= float(jnp.finfo(wanted.dtype).eps) ** 0.5
         status: Any = jnp.where(converged, Status.OK, Status.NOT_CONVERGED)
         return LoadReport(jnp.maximum(wanted, 0.0), pull, change, status.astype(jnp.int32), self.tire_names)
+
+    def _balanced(self, state: State, u: Input) -> tuple[Array, Array]:
+        return self.balanced(self.system.evaluate(state.t, state.q, state.v), u)
 
     @property
     def tire_names(self) -> tuple[str, ...]:

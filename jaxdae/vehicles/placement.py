@@ -173,7 +173,6 @@ def _placed(mechanism: Mechanism, q: Any, place: Any, yaw: Any, where: Any) -> t
     t = jnp.zeros((), q.dtype)
     x, left, guesses = _stood_on(where, mechanism, q, place, yaw)
     q = _at(x[: 3 + len(where[1])], q, place, yaw, where)
-    mechanism = mechanism.at(q)
     report = _report(mechanism, q, t, guesses)
     open_rows = jnp.max(jnp.abs(without_wheels(mechanism).constraint(t, q)), initial=0.0)
     limit = float(jnp.finfo(q.dtype).eps) ** 0.6
@@ -313,14 +312,14 @@ def _correction(where: Any, at: _Search, mechanism: Mechanism, q: Any, place: An
 def _linearized(where: Any, y: Any, guesses: Any, mechanism: Mechanism, q: Any, place: Any, yaw: Any) -> tuple[Any, Any, Any, Any, Any]:
     """Return the gaps and the other rows, their y slopes, and better contact guesses; not differentiable."""
     t, at_y = jnp.zeros((), q.dtype), _at(y, q, place, yaw, where)
-    here = mechanism.at(at_y)
-    motion, rest = here.coordinates.at_rest(at_y), without_wheels(here)
-    found = [(pair, _touched(group, pair, motion, guess)) for (group, pair), guess in _guessed(_standing(here), guesses)]
+    here = mechanism.evaluate_joints(t, at_y, jnp.zeros((len(mechanism.form.velocity_names),), at_y.dtype))
+    motion, rest = here.rest, here.with_system(without_wheels(mechanism))
+    found = [(pair, _touched(group, pair, motion, guess)) for (group, pair), guess in _guessed(_standing(mechanism), guesses)]
     gap = jnp.concatenate([each[1] for _, each in found])
     slopes = jnp.concatenate([here.coordinates.dense_rows(at_y, motion, each[2], pair) for pair, each in found])
-    row = rest.constraint(t, at_y)
-    rows = rest.constraint_jacobian(t, at_y, jnp.zeros((slopes.shape[1],), at_y.dtype))[: row.shape[0]]
-    return gap, _along(here, slopes, y, where), row, _along(here, rows, y, where), [each[0] for _, each in found]
+    row = rest.position
+    rows = rest.dense_jacobian[: row.shape[0]]
+    return gap, _along(mechanism, slopes, y, where), row, _along(mechanism, rows, y, where), [each[0] for _, each in found]
 
 
 def _standing(mechanism: Mechanism) -> list[tuple[Any, measures.Pairs]]:

@@ -78,7 +78,7 @@ def force_arrows(mechanism: Mechanism, state: State, poses: np.ndarray, controls
 
     def of(s: State, u: Any) -> Any:
         motion = mechanism.coordinates.kinematics(s.q, s.v)
-        total = mechanism.applied(s.t, s.q, s.v, u, motion)
+        total = mechanism.evaluate_joints(s.t, s.q, s.v).applied(u)
         if motion.bias is not None:
             # The inertial force of the bias acceleration is not an applied force.
             taken = mechanism.space.inertial(mechanism.mass, mechanism.inertia, motion.bias)

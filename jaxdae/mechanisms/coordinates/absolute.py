@@ -39,12 +39,12 @@ class _Absolute(BodyCoordinates):
 
     bodies: tuple[str, ...]
 
-    def at_rest(self, q: Coordinates) -> Kinematics:
+    def resting(self, located: Any) -> Kinematics:
         """Return the frames of all bodies."""
-        return Kinematics(self.located(q), None)
+        return Kinematics(located, None)
 
     @abc.abstractmethod
-    def mass_operator(self, q: Coordinates, mass: Any, inertia: Any) -> MassOperator:
+    def mass_operator(self, q: Coordinates, motion: Any, mass: Any, inertia: Any) -> MassOperator:
         """Return M, which does not depend on q."""
 
     @abc.abstractmethod
@@ -61,7 +61,7 @@ class _Absolute(BodyCoordinates):
 
     def kinetic_energy(self, q: Coordinates, v: Velocity, mass: Any, inertia: Any) -> Scalar:
         """Return the kinetic energy in J."""
-        return 0.5 * jnp.sum(v * self.mass_operator(q, mass, inertia).times(v))
+        return 0.5 * jnp.sum(v * self.mass_operator(q, None, mass, inertia).times(v))
 
     def dense_rows(self, q: Coordinates, motion: Kinematics, block: Blocks, pair: Pairs) -> Jacobian:
         """Return the Jacobian rows of a group as an array."""
@@ -121,12 +121,10 @@ class PlanarAbsolute(_Absolute):
     Attributes:
         bodies: the names of all bodies (static).
         rotors: the indices of the rotors, whose only coordinate is an angle (static).
-        known: the cached frames of all bodies at some q, see `BodyCoordinates`.
     """
 
     bodies: tuple[str, ...] = static()
     rotors: tuple[int, ...] = static(default=())
-    known: Any = None
 
     flat = True
 
@@ -162,9 +160,9 @@ class PlanarAbsolute(_Absolute):
         every = jnp.stack(poses, axis=-1).reshape(-1)
         return every[self._kept] if self.rotors else every
 
-    def kinematics(self, q: Coordinates, v: Velocity) -> Kinematics:
+    def moving(self, located: planar.Frame, v: Velocity) -> Kinematics:
         """Return the frames and twists of all bodies."""
-        return Kinematics(self.located(q), planar.Twist(*self._poses(v)))
+        return Kinematics(located, planar.Twist(*self._poses(v)))
 
     @jax.jit  # Called a dozen times per step: traced once.
     def locate(self, q: Coordinates) -> planar.Frame:
@@ -194,7 +192,7 @@ class PlanarAbsolute(_Absolute):
             return rows_by_bodies(self.bodies, q, motion, groups)
         return DenseRows(self.group_rows(q, motion, groups))
 
-    def mass_operator(self, q: Coordinates, mass: Any, inertia: Any) -> DiagonalMatrix:
+    def mass_operator(self, q: Coordinates, motion: Any, mass: Any, inertia: Any) -> DiagonalMatrix:
         """Return the diagonal matrix of (m, m, I) of each body, and of I alone of a rotor."""
         return DiagonalMatrix(self._entries([mass, mass, inertia]).astype(q.dtype))
 
@@ -217,11 +215,9 @@ class SpatialAbsolute(_Absolute):
 
     Attributes:
         bodies: the names of all bodies (static).
-        known: the cached frames of all bodies at some q, see `BodyCoordinates`.
     """
 
     bodies: tuple[str, ...] = static()
-    known: Any = None
 
     flat = False
 
@@ -240,9 +236,9 @@ class SpatialAbsolute(_Absolute):
         axes = (*((f"v{axis}", "m/s") for axis in "xyz"), *((f"omega_{axis}", "rad/s") for axis in "xyz"))
         return tuple((f"{body}.{axis}", unit) for body in self.bodies for axis, unit in axes)
 
-    def kinematics(self, q: Coordinates, v: Velocity) -> Kinematics:
+    def moving(self, located: spatial.Frame, v: Velocity) -> Kinematics:
         """Return the frames and twists of all bodies; the velocity-dependent acceleration T' v is zero."""
-        return Kinematics(self.located(q), spatial.Twist(*jnp.unstack(v.reshape(-1, 6), axis=1)))
+        return Kinematics(located, spatial.Twist(*jnp.unstack(v.reshape(-1, 6), axis=1)))
 
     @jax.jit
     def locate(self, q: Coordinates) -> spatial.Frame:
@@ -255,7 +251,7 @@ class SpatialAbsolute(_Absolute):
         quaternions = frame_quaternions(frames)
         return jnp.concatenate([jnp.stack(frames[:3], axis=-1), quaternions], axis=1).reshape(-1)
 
-    def mass_operator(self, q: Coordinates, mass: Any, inertia: Any) -> MassOperator:
+    def mass_operator(self, q: Coordinates, motion: Any, mass: Any, inertia: Any) -> MassOperator:
         """Return diag(m, m, m, I) of each body; it is a diagonal matrix for principal moments (n, 3)."""
         masses = jnp.repeat(mass[:, None], 3, axis=1)
         if inertia.ndim == 2:

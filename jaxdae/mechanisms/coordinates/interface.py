@@ -22,19 +22,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxdae._pytree import pytree
 from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
 from jaxdae.operators import DenseRows, JacobianOperator, MassOperator
-from jaxdae.typing import Coordinates, Jacobian, Leaf, Scalar, Velocity
-
-
-@pytree
-class Known:
-    """The cached result of `BodyCoordinates.located`; it is valid for the object q only."""
-
-    q: Leaf
-    found: Leaf
+from jaxdae.typing import Coordinates, Jacobian, Scalar, Velocity
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,22 +105,13 @@ class Terms(NamedTuple):
 class BodyCoordinates(abc.ABC):
     """Coordinates of all bodies; a pytree and a part of a `Mechanism`.
 
-    The mass matrix, the Jacobian rows and the forces at one state all need the frames of the bodies. XLA does
-    not reliably merge these computations, because it simplifies each of them separately before it compares
-    them. Call `at` before you evaluate several quantities at the same q.
+    `locate` computes the frames of the bodies. All other functions of the motion take the result, so that the
+    mass matrix, the Jacobian rows and the forces at one state share it. XLA does not reliably merge repeated
+    computations of the frames, because it simplifies each of them separately before it compares them.
     """
 
     flat: bool
     """Whether q (+) xi is q + xi."""
-    known: Known | None
-    """The cached result of `located`, or None. It is valid for the object `known.q` only, so it cannot be out
-    of date."""
-
-    def at(self, q: Coordinates) -> Any:
-        """Return the coordinates with cached frames of the bodies at q."""
-        if self.known is not None and self.known.q is q:
-            return self
-        return dataclasses.replace(self, known=Known(q, self.located(q)))  # pyright: ignore[reportArgumentType]
 
     def of_joints(self, groups: Any) -> Any:
         """Return the coordinates with the parameters of the stacked tree joints, if they have any."""
@@ -142,19 +124,9 @@ class BodyCoordinates(abc.ABC):
         """
         return self
 
-    def located(self, q: Coordinates) -> Any:
-        """Return the frames of the bodies at q, in the representation of these coordinates."""
-        known = self.known
-        return known.found if known is not None and known.q is q else self.plain.locate(q)
-
-    @property
-    def plain(self) -> Any:
-        """Return the coordinates without cached frames."""
-        return self if self.known is None else dataclasses.replace(self, known=None)  # pyright: ignore[reportArgumentType]
-
     @abc.abstractmethod
     def locate(self, q: Coordinates) -> Any:
-        """Compute the result of `located`."""
+        """Return the frames of the bodies at q, in the representation of these coordinates."""
 
     @property
     @abc.abstractmethod
@@ -167,12 +139,20 @@ class BodyCoordinates(abc.ABC):
         """Return the names of the velocities v with their units."""
 
     @abc.abstractmethod
-    def kinematics(self, q: Coordinates, v: Velocity) -> Kinematics:
-        """Return the frames, the twists T v, and T' v of all bodies."""
+    def moving(self, located: Any, v: Velocity) -> Kinematics:
+        """Return the frames, the twists T v, and T' v of all bodies, from the result of `locate`."""
 
     @abc.abstractmethod
+    def resting(self, located: Any) -> Kinematics:
+        """Return the frames of all bodies, for callers that need no twists, from the result of `locate`."""
+
+    def kinematics(self, q: Coordinates, v: Velocity) -> Kinematics:
+        """Return the frames, the twists T v, and T' v of all bodies."""
+        return self.moving(self.locate(q), v)
+
     def at_rest(self, q: Coordinates) -> Kinematics:
         """Return the frames of all bodies, for callers that need no twists."""
+        return self.resting(self.locate(q))
 
     @abc.abstractmethod
     def pull(self, q: Coordinates, motion: Kinematics, wrench: Any) -> Velocity:
@@ -191,11 +171,12 @@ class BodyCoordinates(abc.ABC):
         return None
 
     @abc.abstractmethod
-    def mass_operator(self, q: Coordinates, mass: Any, inertia: Any) -> MassOperator:
+    def mass_operator(self, q: Coordinates, motion: Kinematics, mass: Any, inertia: Any) -> MassOperator:
         """Return M = T^T M_b T.
 
         Args:
             q: the coordinates (nq,).
+            motion: the motion at q.
             mass: the masses of the bodies (n,) in kg.
             inertia: the inertias about the mass centers in kg m^2: (n,) in the plane; (n, 3) or (n, 3, 3) in
                 body axes in space.

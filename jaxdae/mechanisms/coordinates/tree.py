@@ -93,7 +93,6 @@ class TreeCoordinates(BodyCoordinates):
         stiffness: the stiffness of the spring on each coordinate (nv,), in N/m or N m/rad; zero for
             orientations; None without springs.
         rest: the coordinates at which the springs have no force (nv,), in m or rad.
-        known: the cached result of `near` at some q, see `BodyCoordinates`.
     """
 
     space: Plane | Space = static()
@@ -109,7 +108,6 @@ class TreeCoordinates(BodyCoordinates):
     friction_speed: Any = None
     stiffness: Any = None
     rest: Any = None
-    known: Any = None
 
     def of_joints(self, groups: Mapping[str, Any]) -> TreeCoordinates:
         """Return the coordinates with the parameters of the stacked joints."""
@@ -229,20 +227,19 @@ class TreeCoordinates(BodyCoordinates):
         """Return the velocities (nv,) for coordinate rates (nq,); rates along a quaternion have no effect."""
         return rate if self.flat else balls.velocity_of(self.structure, q, rate)
 
-    def at_rest(self, q: Coordinates) -> Kinematics:
+    def resting(self, located: Near) -> Kinematics:
         """Return the frames of all bodies, with zero twists."""
-        return self.kinematics(q, jnp.zeros((len(self.velocity_names),), q.dtype))
+        return self.moving(located, jnp.zeros((len(self.velocity_names),), located.bodies.x.dtype))
 
-    def kinematics(self, q: Coordinates, v: Velocity) -> Kinematics:
+    def moving(self, located: Near, v: Velocity) -> Kinematics:
         """Return the frames, the twists, and the rates of the twists at v' = 0 of all bodies."""
-        return _kinematics(self.plain, self.located(q), v)
+        return _kinematics(self, located, v)._replace(located=located)
 
     def locate(self, q: Coordinates) -> Near:
         """Return frames and motion subspaces about the origin of each tree."""
         return _near(self, q)
 
-    def moving(self, near: Near, v: Velocity) -> Kinematics:
-        """Return the result of `kinematics` from `near`, without a cache."""
+    def _moving(self, near: Near, v: Velocity) -> Kinematics:
         shape, screw = self.structure, self.space.screw
         motions = jnp.stack(near.columns)
         motion, links = (screw(*found) for found in self._sum_to_leaves(motions * v, [shape.body_links, shape.column_links]))
@@ -284,7 +281,7 @@ class TreeCoordinates(BodyCoordinates):
 
     def pull(self, q: Coordinates, motion: Kinematics, wrench: Any) -> Velocity:
         """Return T^T F (nv,)."""
-        near = self.located(q)
+        near = motion.located
         forces = self._sum_to_root(self.space.screw.of_wrench(near.bodies, wrench))
         return jnp.sum(jnp.stack(near.columns) * forces, axis=0)
 
@@ -316,9 +313,9 @@ class TreeCoordinates(BodyCoordinates):
         """Return the coordinates minus `rest` (nv,); the values for orientations are arbitrary."""
         return (q if self.flat else q[self.structure.starts(COORDINATES)[self.structure.column_links]]) - self.rest
 
-    def mass_operator(self, q: Coordinates, mass: Any, inertia: Any) -> MassOperator:
+    def mass_operator(self, q: Coordinates, motion: Kinematics, mass: Any, inertia: Any) -> MassOperator:
         """Return M from the inertia of each velocity; a dense matrix for few velocities."""
-        near = self.located(q)
+        near = motion.located
         bodies = self.space.body_inertia.of_bodies(near.bodies, mass, inertia)
         own = type(bodies)(*self._at_columns(bodies))
         tree = TreeMass(self.space, self.structure.tree, near.columns, own, self.armature)
@@ -340,7 +337,7 @@ class TreeCoordinates(BodyCoordinates):
         The derivatives of each side are a wrench, which acts on the joints that carry the body. One product
         handles all wrenches, because a batch pays an overhead per product, whatever the size.
         """
-        near = self.located(q)
+        near = motion.located
         columns = jnp.stack(near.columns, axis=1)
         links = np.append(np.asarray(self.structure.body_links, int), self.structure.count)
         sides = [[pair.sides[k] for _, pair in parts] for k in range(2)]
@@ -369,7 +366,7 @@ class TreeCoordinates(BodyCoordinates):
         order = order_of(self.structure, groups)
         if not order.pays:
             return self.dense_group_rows(q, motion, groups)
-        near = self.located(q)
+        near = motion.located
         return loop_rows(order, self.space, self.structure.tree, near.columns, near.bodies, groups)
 
     # Retraction and differences.
@@ -434,4 +431,4 @@ _near_with_rule.defjvp(_near_jvp, symbolic_zeros=True)
 
 @jax.jit
 def _kinematics(tree: TreeCoordinates, near: Near, v: Any) -> Kinematics:
-    return tree.moving(near, v)
+    return tree._moving(near, v)
