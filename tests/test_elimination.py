@@ -14,7 +14,7 @@ from jaxdae.mechanisms.coordinates.loop_rows import LoopRows
 from jaxdae.operators import BlockRows
 from jaxdae.operators.block_rows import lower_gram
 from jaxdae.operators.elimination import elimination
-from jaxdae.operators.elimination_factors import eliminate
+from jaxdae.operators.elimination_factors import factorize
 
 EPS = float(jnp.finfo(float).eps)
 WIDTH = 3
@@ -84,7 +84,7 @@ def solved(jacobian, compliance, r):
         elimination(jacobian.connected, jacobian.bodies, WIDTH),
         functools.partial(lower_gram, jacobian.connected, jacobian.bodies),
     )
-    return eliminate(order, jacobian.sides, compliance, gram).solve(r)
+    return factorize(order, jacobian.sides, compliance, gram).solve(r)
 
 
 @pytest.mark.parametrize(

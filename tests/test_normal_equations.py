@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae.vehicles.normal_equations import normal_solution
+from jaxdae.vehicles.least_slip import constrained_normal_equations
 
 N, H, ROWS, WORLDS = 3, 2, 5, 3
 EPS = np.finfo(float).eps
@@ -14,8 +14,13 @@ EPS = np.finfo(float).eps
 
 def dense(rows, b, hard, g):
     """Returns the solution from the whole matrix."""
-    matrix = jnp.block([[rows.T @ rows, hard.T], [hard, jnp.zeros((H, H))]])
-    return jnp.linalg.solve(matrix, jnp.concatenate([b @ rows, g]))
+    matrix = jnp.block([[hard.T @ hard + rows[H:].T @ rows[H:], hard.T], [hard, jnp.zeros((H, H))]])
+    return jnp.linalg.solve(matrix, jnp.concatenate([g @ hard + b[H:] @ rows[H:], g]))
+
+
+def normal_solution(rows, b, hard, g):
+    """Returns the solution; the first rows are the hard ones."""
+    return jnp.concatenate(constrained_normal_equations(hard, g, rows[H:], b[H:]))
 
 
 @functools.cache
@@ -46,7 +51,7 @@ def test_derivatives_of_first_and_second_order():
 
 def test_what_is_not_unique_is_nan_in_its_world_only():
     rows, b, hard, g = problems()
-    lost = rows.at[0, :, 2].set(0.0), b, hard.at[1, 1].set(2.0 * hard[1, 0]), g
+    lost = rows.at[0, :, 2].set(0.0), b, hard.at[0, :, 2].set(0.0).at[1, 1].set(2.0 * hard[1, 0]), g
     found = jax.jit(jax.vmap(normal_solution))(*lost)
     assert np.all(np.isnan(found[:2]).any(axis=1))
     np.testing.assert_allclose(found[2], dense(*(x[2] for x in problems())), rtol=1e4 * EPS)

@@ -164,45 +164,6 @@ def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
     return one
 
 
-def solved_by_worlds(one: Callable[..., Any], many: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a solver (factors, *sides) -> solutions for factors of different form in one world and a batch.
-
-    Right-hand sides may be batched without the factors, which then have the form of one world. Each world of
-    a batch may also have several right-hand sides. Such right-hand sides are treated as columns, so only
-    batched factors select the form of a batch.
-
-    Args:
-        one: function of the factors (a tuple of arrays) and right-hand sides (n,) of one world; returns a
-            pytree of arrays (n,).
-        many: the same function for a batch; all arrays have one more axis at the end.
-
-    Do not differentiate the returned function, and do not close over traced arrays.
-    """
-
-    @Ruled
-    def columns(factors: Any, sides: Any) -> Any:
-        return _by_columns(partial(one, factors), sides)
-
-    @columns.def_vmap
-    def worlds(size: int, batched: Any, factors: Any, sides: Any) -> tuple[Any, Any]:
-        of_factors, of_sides = batched
-        if not any((*of_factors, *of_sides)):
-            results = columns(factors, sides)
-            return results, jax.tree.map(lambda _: False, results)
-        if any(of_factors):
-            every = worlds_last(size, (*of_factors, *of_sides), (*factors, *sides))
-            results = worlds_back(_by_columns(partial(many, tuple(every[: len(factors)])), every[len(factors) :]))
-        else:
-            wide = tuple(x.reshape(x.shape[0], -1) for x in worlds_last(size, of_sides, sides))
-            results = jax.tree.map(lambda x: worlds_back(x.reshape(x.shape[0], -1, size)), columns(factors, wide))
-        return results, jax.tree.map(lambda _: True, results)
-
-    def solve(factors: tuple[Any, ...], *sides: Any) -> Any:
-        return jax.tree.map(lambda x: x[:, 0], columns(factors, tuple(side[:, None] for side in sides)))
-
-    return solve
-
-
 def linear(function: Callable[..., Any], transpose: Callable[..., Any], entries: Sequence[Any]) -> list[Any]:
     """Return the results (n,) of a linear function with a given transpose, as many results as entries (n,).
 
@@ -236,39 +197,6 @@ def joined(*parts: Any) -> Any:
     parts inside this function would have the same effect.
     """
     return jnp.concatenate(parts)
-
-
-def as_many_as(tree: Any, *others: Any) -> Any:
-    """Batch every leaf of the tree if `jax.vmap` batches any array of the tree or of the others.
-
-    A loop may start from the same value in all worlds and take different steps in each world. The initial
-    carry is then unbatched, but the steps are batched. Factors of one world may differ in form from factors
-    of a batch (see `solved_by_worlds`). The data of these factors must therefore be batched if any data of
-    the steps is.
-
-    Do not differentiate the returned tree.
-    """
-    leaves, structure = jax.tree.flatten(tree)
-
-    @Ruled
-    def same(leaves: Any, rest: Any) -> Any:
-        return leaves
-
-    @same.def_vmap
-    def worlds(size: int, batched: Any, leaves: Any, rest: Any) -> tuple[Any, Any]:
-        many = any(jax.tree.leaves(batched))
-        spread = list(worlds_everywhere(size, batched[0], leaves)) if many else leaves
-        return same(spread, rest), [many] * len(leaves)
-
-    rest = [x for x in jax.tree.leaves(others) if hasattr(x, "dtype")]
-    return jax.tree.unflatten(structure, same([jnp.asarray(x) for x in leaves], rest))
-
-
-def _by_columns(function: Callable[..., Any], sides: Sequence[Any]) -> Any:
-    """Apply the function to each column (n, ...) of arrays (n, columns, ...), and return columns."""
-    if sides[0].shape[1] == 1:
-        return jax.tree.map(lambda x: x[:, None], function(*(side[:, 0] for side in sides)))
-    return jax.vmap(function, in_axes=1, out_axes=1)(*sides)
 
 
 def repeated_so_often(body: Callable[..., Any], count: int) -> Callable[..., Any]:

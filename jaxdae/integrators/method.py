@@ -16,7 +16,7 @@ import jax
 from jax.core import Tracer
 
 from jaxdae._pytree import pytree
-from jaxdae.batching.last import as_many_as
+from jaxdae.batching.factors import as_many_as
 from jaxdae.checkpointing import Keep
 from jaxdae.integrators.interface import Integrator, StepInfo
 from jaxdae.integrators.motion import motion

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float
 from jaxdae._pytree import pytree, static
 from jaxdae.geometry.trigonometry import once
 from jaxdae.operators.elimination import elimination
-from jaxdae.operators.elimination_factors import eliminate
+from jaxdae.operators.elimination_factors import factorize
 from jaxdae.operators.jacobian import GramFactors, JacobianOperator, softened_cholesky
 from jaxdae.thresholds import TERMS_UP_TO, UNROLLED_UP_TO
 from jaxdae.trees.tree import padded_take
@@ -159,7 +159,7 @@ class BlockRows(JacobianOperator):
             return softened_cholesky(lower_gram(self.connected, self.bodies, self.sides), compliance)
         order = elimination(self.connected, self.bodies, self.first.shape[1])
         soft = jnp.zeros_like(self.first[:, 0]) if compliance is None else compliance
-        return eliminate(order, self.sides, soft, functools.partial(lower_gram, self.connected, self.bodies))
+        return factorize(order, self.sides, soft, functools.partial(lower_gram, self.connected, self.bodies))
 
     def row_sizes(self) -> Float[Array, " nc"]:
         """Return the largest magnitude in each row, ignoring entries for the ground."""

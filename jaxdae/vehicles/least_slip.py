@@ -29,10 +29,9 @@ from jaxdae.mechanisms.joints.wheels_in_space import OnTerrain
 from jaxdae.mechanisms.massless import without_masses
 from jaxdae.mechanisms.values import hint
 from jaxdae.operators import DenseMatrix, DenseRows
-from jaxdae.saddle_point import SaddlePointSolver, solve_saddle_point
+from jaxdae.saddle_point import SaddlePointSolver, SchurComplement, solve_saddle_point
 from jaxdae.status import Status
 from jaxdae.typing import Coordinates, Count, Input, Leaf, Rows, Scalar, Square, Velocity
-from jaxdae.vehicles.normal_equations import normal_solution
 from jaxdae.wrapper import SameCoordinates
 
 SLIPPING = (".lateral", ".rolling")
@@ -49,16 +48,13 @@ def constrained_normal_equations(
         wanted: (h,).
         soft: (s, n).
         target: (s,).
-        solver: a saddle-point solver. None uses elimination, which is fast in batches; see `normal_solution`.
+        solver: a saddle-point solver, `SchurComplement()` by default.
 
     NaN if the solution is not unique. Differentiable. The matrix is S^T S + H^T H (n, n), which is positive
     definite. H^T h is added on the right so that the solution does not change.
     """
-    if solver is None:
-        found = normal_solution(jnp.concatenate([soft, hard]), jnp.concatenate([target, wanted]), hard, wanted)
-        return found[: hard.shape[1]], found[hard.shape[1] :]
     matrix = DenseMatrix(soft.T @ soft + hard.T @ hard)
-    x, lam = solve_saddle_point(solver, matrix, DenseRows(hard), target @ soft + wanted @ hard, wanted)
+    x, lam = solve_saddle_point(solver or SchurComplement(), matrix, DenseRows(hard), target @ soft + wanted @ hard, wanted)
     return x, -lam
 
 
@@ -103,8 +99,8 @@ class LeastSlip(SameCoordinates, KinematicSystem):
             masses and forces, because they do not affect the motion.
         driven: names of the velocities that the inputs prescribe, in the order of u (static), such as
             "front_left.angle_rate".
-        solver: None uses elimination, for independent hard rows. Use `LeastSquares()` if height rows depend
-            on each other, as for four wheels on a rigid body.
+        solver: `SchurComplement()` by default, for independent hard rows. Use `LeastSquares()` if height rows
+            depend on each other, as for four wheels on a rigid body.
     """
 
     mechanism: Leaf

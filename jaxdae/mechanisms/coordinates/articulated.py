@@ -19,8 +19,7 @@ cost is linear in the number of nodes. The factors are stored as s = S / sqrt(D)
 half takes one product and one sum per node.
 
 For a single world with a matrix of moderate size, LAPACK is faster. It works on rows instead of single
-numbers. The choice between both algorithms depends on the size, and on whether JAX batches the function, as
-in `jaxdae.small_matrix`.
+numbers. `jaxdae.batching.factors.Factors` chooses between both algorithms.
 
 References:
     R. Featherstone, "Rigid Body Dynamics Algorithms" (2008), chapter 7.
@@ -40,7 +39,7 @@ from jaxtyping import Float
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
-from jaxdae.batching.last import Ruled, worlds_back, worlds_last
+from jaxdae.batching.factors import Factors
 from jaxdae.checkpointing import FACTOR, named
 from jaxdae.devices import for_kernel, on_accelerator
 from jaxdae.mechanisms.space import Plane, Space
@@ -114,7 +113,7 @@ class TreeMass(MassOperator):
 
     def factorize(self) -> TreeRoot:
         """Return the factors, by articulated bodies or of the dense matrix."""
-        return TreeRoot(self.tree, *named(_factorized(self), FACTOR))
+        return TreeRoot(self.tree, named(_factorized(self), FACTOR))
 
 
 @pytree
@@ -123,20 +122,12 @@ class TreeRoot(MassFactors):
 
     Attributes:
         tree: the tree of the velocities (static).
-        lower: the Cholesky factor of the matrix (nv, nv) for a single small world; filled with infinity
-            otherwise.
-        motions: s = S / sqrt(D) in the slots of the tree (slots, k) for a batch or a large world; filled with
-            infinity otherwise.
-        pushes: u = U / sqrt(D) in the slots of the tree (slots, k) for a batch or a large world; filled with
-            infinity otherwise.
-        inverse: 1 / sqrt(D) (nv,) for a batch or a large world; filled with infinity otherwise.
+        factors: the Cholesky factor of the matrix (nv, nv) for a small world. For a batch or a large world,
+            s = S / sqrt(D) and u = U / sqrt(D) in the slots of the tree (slots, k), and 1 / sqrt(D) (nv,).
     """
 
     tree: Tree = static()
-    lower: Leaf
-    motions: Leaf
-    pushes: Leaf
-    inverse: Leaf
+    factors: Factors
 
     def scaled(self, b: Float[Array, " n"]) -> Float[Array, " n"]:
         """Return R^-1 b."""
@@ -153,57 +144,31 @@ class TreeRoot(MassFactors):
 
     def _solved(self, b: Any, *, inward: bool) -> Any:
         """Return R^-1 B or R^-T B (nv, m)."""
-        sweep = _inward if inward else _outward
-        tree, large = self.tree, _is_large(self.tree)
+        tree, sweep = self.tree, _inward if inward else _outward
 
-        @Ruled
-        def solved(lower: Any, motions: Any, pushes: Any, inverse: Any, b: Any) -> Any:
-            if large:
-                return sweep(tree, motions, pushes, inverse, b)
+        def dense(factors: Any, b: Any) -> Any:
             # The dense factor L satisfies M = L L^T, so R = L.
-            return jax.lax.linalg.triangular_solve(lower, b, left_side=True, lower=True, transpose_a=not inward)
+            return jax.lax.linalg.triangular_solve(factors[0], b, left_side=True, lower=True, transpose_a=not inward)
 
-        @solved.def_vmap
-        def many(size: int, batched: Any, lower: Any, motions: Any, pushes: Any, inverse: Any, b: Any) -> tuple[Any, bool]:
-            arguments = lower, motions, pushes, inverse, b
-            if not batched[3]:  # Several right-hand sides of one world.
-                wide = jnp.moveaxis(b, 0, -1)
-                several = solved(lower, motions, pushes, inverse, wide.reshape(wide.shape[0], -1)).reshape(wide.shape)
-                return jnp.moveaxis(several, -1, 0), True
-            _, *last = worlds_last(size, batched, arguments)
-            return jnp.moveaxis(sweep(tree, *last), -1, 0), True
-
-        return solved(self.lower, self.motions, self.pushes, self.inverse, b)
+        return self.factors.solve(dense, lambda factors, b: sweep(tree, factors, b), b)
 
 
-def _is_large(tree: Tree) -> bool:
-    return tree.count > DENSE_UP_TO or for_kernel()
-
-
-def _factorized(mass: TreeMass) -> tuple[Any, ...]:
-    """Return the arrays of `TreeRoot`; a batch uses articulated bodies."""
+def _factorized(mass: TreeMass) -> Factors:
+    """Return the factors of `TreeRoot`."""
     tree, space, kind = mass.tree, mass.space, type(mass.inertia)
-    nodes, width, dtype = tree.count, len(mass.columns), mass.dtype
+    nodes, places, width = tree.count, len(tree.slot_nodes), len(mass.columns)
 
-    @Ruled
-    def factors(columns: Any, inertia: Any, armature: Any) -> tuple[Any, ...]:
-        columns, inertia = jnp.stack(columns, axis=1), jnp.stack(inertia, axis=1)
-        if _is_large(tree):
-            return jnp.full((nodes, nodes), jnp.inf, dtype), *_articulated(tree, space, kind, columns, inertia, armature)
+    def dense(columns: Any, inertia: Any, armature: Any) -> tuple[Any, ...]:
         matrix = TreeMass(space, tree, space.screw(*columns.T), kind(*inertia.T), armature).as_dense()
-        places = len(tree.slot_nodes), width
-        return small_matrix.lower_cholesky(matrix), *(jnp.full(shape, jnp.inf, dtype) for shape in (places, places, (nodes,)))
+        return (small_matrix.lower_cholesky(matrix),)
 
-    @factors.def_vmap
-    def worlds(size: int, batched: Any, columns: Any, inertia: Any, armature: Any) -> tuple[Any, Any]:
-        of_columns, of_inertia, of_armature = batched
-        if not any((*of_columns, *of_inertia, of_armature)):
-            return factors(columns, inertia, armature), (False, False, False, False)
-        columns, inertia = (jnp.stack(worlds_last(size, of, each), axis=1) for of, each in ((of_columns, columns), (of_inertia, inertia)))
-        found = _articulated(tree, space, kind, columns, inertia, *worlds_last(size, (of_armature,), (armature,)))
-        return (jnp.full((nodes, nodes), jnp.inf, dtype), *worlds_back(found)), (False, True, True, True)
+    def recursive(*arguments: Any) -> tuple[Any, ...]:
+        return _articulated(tree, space, kind, *arguments)
 
-    return factors(tuple(mass.columns), tuple(mass.inertia), mass.armature)
+    arguments = jnp.stack(mass.columns, axis=1), jnp.stack(mass.inertia, axis=1), mass.armature
+    is_small = tree.count <= DENSE_UP_TO and not for_kernel()
+    shapes = ((nodes, nodes),), ((places, width), (places, width), (nodes,))
+    return Factors.of(dense, recursive, arguments, is_small=is_small, shapes=shapes)
 
 
 def _articulated(tree: Tree, space: Plane | Space, kind: Any, columns: Any, inertia: Any, armature: Any) -> tuple[Any, Any, Any]:
@@ -249,14 +214,16 @@ def _articulated(tree: Tree, space: Plane | Space, kind: Any, columns: Any, iner
     return columns * inverse[:, None], pushes, tree.to_nodes(inverse)
 
 
-def _inward(tree: Tree, motions: Any, pushes: Any, inverse: Any, b: Any) -> Any:
+def _inward(tree: Tree, factors: Any, b: Any) -> Any:
     """Return R^-1 B (nv, m, ...)."""
+    motions, pushes, inverse = factors
     own = motions, pushes, tree.to_slots(b * inverse[:, None])
     return tree.to_nodes(inward(tree, _half, own, jnp.zeros((motions.shape[1], *b.shape[1:]), b.dtype)))
 
 
-def _outward(tree: Tree, motions: Any, pushes: Any, inverse: Any, b: Any) -> Any:
+def _outward(tree: Tree, factors: Any, b: Any) -> Any:
     """Return R^-T B (nv, m, ...)."""
+    motions, pushes, inverse = factors
     own = pushes, motions, tree.to_slots(b)
     found = outward(tree, _half, own, jnp.zeros((motions.shape[1], *b.shape[1:]), b.dtype))
     return tree.to_nodes(found) * inverse[:, None]
