@@ -218,7 +218,7 @@ def _on_bodies(element: yaml.Node, found: robots.Robot, names: Mapping[str, str]
     type_of = TYPES["space"].get(getattr(values.get("type"), "value", ""))
     if type_of is None:
         return
-    kinds = type_of.kinds()
+    kinds = type_of.kinds(jm.SPACE)
     given = {name: nodes.plain(values[name]) for name in kinds if name in values}
     sound = {name: value for name, value in given.items() if _is_sound(kinds[name], value)}
     with nodes.double():

@@ -158,7 +158,7 @@ def check_resistance(caller: str, bodies: Sequence[Any], carrying: Sequence[Any]
         form, q, mass, inertia = made()
         # The second configuration has offsets without simple ratios.
         elsewhere = form.retract(q, jnp.sin(1.0 + 2.3 * jnp.arange(len(form.velocity_names), dtype=q.dtype)))
-        matrices = [form.mass_operator(at, mass, inertia).as_dense() for at in (q, elsewhere)]
+        matrices = [form.mass_operator(at, form.at_rest(at), mass, inertia).as_dense() for at in (q, elsewhere)]
     if concrete(matrices) is None:
         return
     shape = form.structure

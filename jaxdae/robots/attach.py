@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxdae.mechanisms import SPACE
 from jaxdae.mechanisms.kinds import Kind
 from jaxdae.robots.report import LinkFrame
 
@@ -22,7 +23,7 @@ def on_bodies(element: Any, frames: Mapping[str, LinkFrame]) -> Any:
         element: an element of `jaxdae.mechanisms.spatial`.
         frames: poses of the links in their bodies, by name.
     """
-    return dataclasses.replace(element, **changes(element.kinds(), vars(element), frames))
+    return dataclasses.replace(element, **changes(element.kinds(SPACE), vars(element), frames))
 
 
 def changes(kinds: Mapping[str, Kind], given: Mapping[str, Any], frames: Mapping[str, LinkFrame]) -> dict[str, Any]:
@@ -39,8 +40,9 @@ def changes(kinds: Mapping[str, Kind], given: Mapping[str, Any], frames: Mapping
         value, of = given.get(name), ends.get(kind.given_in(given))
         if value is not None and of is not None:
             found[name] = kind.moved(value, of.rotation, of.place)
-    last = next(reversed(list(ends.values())), None)
-    if given.get("body_frame") and last is not None:
+    acted_on = ends.get("body", ends.get("b"))
+    if given.get("body_frame") and acted_on is not None:
         # Forces and torques that rotate with their body are the only vectors whose kind names no body.
-        found |= {name: last.rotation @ np.asarray(given[name], float) for name in ("force", "torque", "direction") if name in given}
+        vectors = [name for name in ("force", "torque", "direction") if given.get(name) is not None]
+        found |= {name: acted_on.rotation @ np.asarray(given[name], float) for name in vectors}
     return found
