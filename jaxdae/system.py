@@ -389,8 +389,3 @@ def wanted_rate(system: Any, t: Any, x: Any, u: Any) -> Any:
 def energy(system: AnySystem, state: State) -> Scalar:
     """Return kinetic plus potential energy in J; it is constant along motions without driving and damping."""
     return system.kinetic_energy(state.q, state.v) + system.potential_energy(state.t, state.q)
-
-
-def as_dense_mass(system: AnySystem, state: State) -> Square:
-    """Return M(q) as an array (nv, nv), regardless of the structure of the mass operator."""
-    return system.mass_operator(state.q).as_dense()

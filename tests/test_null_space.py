@@ -18,7 +18,6 @@ import jaxdae as jd
 from jaxdae import Metric, Origin
 from jaxdae.control.riccati import solve_riccati
 from jaxdae.linearization import linearize
-from jaxdae.system import as_dense_mass
 
 # Condition numbers below 100, which second derivatives see twice, and sums of some ten terms.
 ROUND_OFF = {"rtol": 0.0, "atol": 1e5 * float(jnp.finfo(float).eps)}
@@ -168,7 +167,7 @@ class TestBlocksOfTheInverse:
     def test_dependent_rows(self):
         system, at = linkage()
         blocks = jax.jit(lambda x: jd.kkt_inverse(system, x))(at)
-        mass = np.asarray(as_dense_mass(system, at))
+        mass = np.asarray(system.mass_operator(at.q).as_dense())
         j = np.asarray(system.constraint_jacobian(at.t, at.q, at.v))
         inverse = pinv(np.block([[mass, j.T], [j, np.zeros((3, 3))]]))
         # In (a, -lam) and with -gamma on the right: signs as in the docstring.

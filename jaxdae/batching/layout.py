@@ -113,7 +113,7 @@ class Layout:
         """
         self._check()
         mesh = self.mesh
-        placed_by_caller = mesh is None and not jax.sharding.get_abstract_mesh().empty
+        placed_by_caller = _is_placed_by_caller(mesh)
         if mesh is None and not placed_by_caller and jax.device_count() > 1:
             mesh = jax.sharding.Mesh(np.asarray(jax.devices()), ("world",))
         mesh = None if mesh is None else automatic(mesh)
@@ -162,6 +162,10 @@ def lanes(dtype: Any) -> int:
     return _VECTOR // np.dtype(dtype).itemsize
 
 
+def _is_placed_by_caller(mesh: jax.sharding.Mesh | None) -> bool:
+    return mesh is None and not jax.sharding.get_abstract_mesh().empty
+
+
 def automatic(mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
     """Return a mesh of the same devices on which the compiler chooses the sharding.
 
@@ -190,7 +194,7 @@ class Placement:
     @property
     def by_caller(self) -> bool:
         """Return whether the caller has placed the worlds (`jax.set_mesh`, `jax.shard_map`)."""
-        return self.mesh is None and not jax.sharding.get_abstract_mesh().empty
+        return _is_placed_by_caller(self.mesh)
 
     @property
     def devices(self) -> int:

@@ -143,7 +143,7 @@ class WithGoals(Wrapper):
 
     @property
     def goal_rows(self) -> _GoalSystem:
-        """The system whose rows are those of the goals alone."""
+        """The system with the rows of the goals alone."""
         for goal in self.goals:
             if has_both_targets(goal):
                 raise ValueError("WithGoals.goals: a goal with both a target and a rate needs the step h: use VelocityStepping")

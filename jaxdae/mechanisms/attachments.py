@@ -2,7 +2,8 @@
 
 Each class states a few fields, and an element type inherits the classes whose fields it has. Fields of
 classes further to the right come first: `class Prismatic(PointOfBoth, AxisInA, Movable)` has the fields name,
-a, b, axis, at, point_a, point_b. The texts of points and axes are those of the type, `site` and `line`.
+a, b, axis, at, point_a, point_b. The type states the texts of points and axes, `site` and `line`. A class
+further to the left overrides fields that both classes state, so a type restates fields with its own text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Copies of joint geometry in forces, motors and drives that measure along the joint.
 
 A force along a slide has the axis and the points of the slide, so that its equations need no other group. The
-copies are leaves. A copy that disagrees with its joint would push along another axis than that of the slide.
+copies are leaves. A copy that disagrees with its joint would push along another axis than the slide.
 Requirements of a mechanism therefore compare each copy with its joint.
 """
 

@@ -255,7 +255,7 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
         return self.evaluate(t, q, v).bias
 
     def evaluate(self, t: Scalar, q: Coordinates, v: Velocity | None = None) -> Evaluation:
-        """Return the terms at a state: the rows of the joints, then those of the drives."""
+        """Return the terms at a state: the rows of the joints, then the rows of the drives."""
         return _DrivenEvaluation(self, t, q, v, self.mechanism.evaluate_joints(t, q, v))
 
     def wanted(self, q: Coordinates) -> Any:

@@ -89,7 +89,7 @@ class PointOnCurve(PointOfB, _Curve, SpatialJoint):
             yield f"curve must not stay at one place, got {found[0].tolist()} for s = {self.first} to {self.last}: use a Ball"
 
     def requirements(self) -> Iterator[tuple[Any, str]]:
-        """Yield the condition that the curve has a length, with those of the fields."""
+        """Yield the conditions on the fields, and the condition that the curve has a length."""
         yield from SpatialJoint.requirements(self)
         yield self.first != self.last, "first and last must differ"
 
