@@ -234,9 +234,12 @@ class Simulator:
                 warnings.simplefilter("always", FallbackWarning)
                 program = jax.jit(block).lower(worlds.system, worlds.integrator, *stand, dt).compile()
             self._programs = {worlds.size: program}
-            for each in noted if self._config.layout.kernel == "fused" else []:
-                warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
-            self._fallback = next((str(each.message) for each in noted if issubclass(each.category, FallbackWarning)), "")
+            fallbacks = [each for each in noted if issubclass(each.category, FallbackWarning)]
+            for each in noted:
+                # With `kernel: auto`, a program that cannot become a kernel is no surprise to the user.
+                if each not in fallbacks or self._config.layout.kernel == "fused":
+                    warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+            self._fallback = str(fallbacks[0].message) if fallbacks else ""
         return self._programs[worlds.size]
 
     def _kernel(self) -> dict[str, str]:

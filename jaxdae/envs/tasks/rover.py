@@ -61,7 +61,7 @@ def rover_drive(terrain: Any = None) -> Task:
         observe=_observe,
         reward=_reward,
         terminated=_terminated,
-        control=Sides(jnp.asarray(_FASTEST, mechanism.mass.dtype)),
+        control=Sides(jnp.asarray(_FASTEST)),
         actions=2,
         dt=0.1,
         steps=1,
@@ -72,7 +72,7 @@ def rover_drive(terrain: Any = None) -> Task:
 
 def _reset(key: Any, system: Any) -> Start:
     mechanism = system.mechanism
-    names, dtype = list(mechanism.names.coordinates), mechanism.mass.dtype
+    names, dtype = list(mechanism.names.coordinates), jnp.result_type(float)
     key_place, key_turn = jax.random.split(key)
     place = jax.random.uniform(key_place, (2,), dtype, -1.0, 1.0)
     yaw, way = jax.random.uniform(key_turn, (2,), dtype, -jnp.pi, jnp.pi)
