@@ -1,7 +1,8 @@
 """Which block of code of which page shows a public name: the pages whose blocks the tests run, read as a person reads them.
 
 A name is shown where code uses it, `jm.Revolute(...)` after `from jaxdae import mechanisms as jm`. Classes that one gets and never makes
-stand in an annotation, `info: jaxdae.InitializeInfo`; the value must have that type, and every line must print what stands behind it.
+stand in an annotation, `info: jaxdae.interfaces.InitializeInfo`; the value must have that type, and every
+line must print what stands behind it.
 """
 
 import ast
@@ -28,6 +29,7 @@ MODULES = (
     "jaxdae",
     *(f"jaxdae.{name}" for name in ("app", "control", "envs", "mechanisms", "mechanisms.spatial", "optimal_control", "robots", "rotation")),
     *(f"jaxdae.{name}" for name in ("tuning", "vehicles", "viewer")),
+    *(f"jaxdae.{name}" for name in ("diffrax", "interfaces", "operators", "switching", "textbook", "tree")),
 )
 
 

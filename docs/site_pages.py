@@ -228,13 +228,17 @@ def tables():
         f" {yes(s.iterative)} | {summary(type(s.solver))} |"
         for name, s in catalogue.SOLVERS.items()
     ]
-    integrators = [*list(dict.fromkeys(type(m.integrator) for m in catalogue.METHODS.values())), jaxdae.Projected, jaxdae.Switching]
+    integrators = [
+        *list(dict.fromkeys(type(m.integrator) for m in catalogue.METHODS.values())),
+        jaxdae.Projected,
+        jaxdae.switching.Switching,
+    ]
     saddle_point = list(dict.fromkeys(type(s.solver) for s in catalogue.SOLVERS.values()))
     roles = [
         jaxdae.Baumgarte,
-        jaxdae.MultiplierFeedback,
+        jaxdae.textbook.MultiplierFeedback,
         jaxdae.PositionProjection,
-        jaxdae.LinearPositionProjection,
+        jaxdae.textbook.LinearPositionProjection,
         jaxdae.VelocityProjection,
     ]
     statuses = [f"| {s.value} | `{s.name}` | {cell(s.meaning)} |" for s in jaxdae.Status]

@@ -32,7 +32,7 @@ EVALUATIONS = {name: len(method.tableau.b) for name, method in METHODS.items()} 
 WHOLE = 1e-9  # a path whose length differs from a whole number of steps by less, relative, ends with a step
 
 
-@jaxdae.pytree
+@jaxdae.tree.pytree
 class Arc(jaxdae.KinematicSystem):
     """A path (x, y, theta) of constant curvature in 1/m; time is the length along it in m."""
 

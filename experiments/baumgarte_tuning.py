@@ -36,7 +36,7 @@ import xarray as xr
 
 import jaxdae
 from jaxdae.app import begin, finish, line_style, load, precision, script, show_table, styled, table_lines
-from jaxdae.app.animation import write_animation
+from jaxdae.app.draw.animation import write_animation
 from jaxdae.tuning import FitResult, Positive, fit
 
 CONFIG = "configs/baumgarte_tuning.yaml"

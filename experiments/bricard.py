@@ -30,7 +30,7 @@ REFERENCE = {  # s: place of P3 in m
 }
 RANK = 1e-5  # singular values below this fraction of the largest count as zero
 SOLVERS = {
-    "null_space": jaxdae.NullSpace(jaxdae.SingularValues(RANK)),
+    "null_space": jaxdae.NullSpace(jaxdae.operators.SingularValues(RANK)),
     "least_squares": jaxdae.LeastSquares(RANK),
     "proximal": jaxdae.Proximal(),
     "schur_complement": jaxdae.SchurComplement(),

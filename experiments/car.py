@@ -25,7 +25,7 @@ import numpy as np
 import jaxdae
 from jaxdae import mechanisms
 from jaxdae.app import conclude, line_style, precision, script, styled
-from jaxdae.app.build import worlds
+from jaxdae.app.model.build import worlds
 
 CONFIG = "configs/car.yaml"
 FINE = 20

@@ -21,7 +21,7 @@ import pydantic
 
 import jaxdae
 from jaxdae.app import conclude, line_style, precision, script, skeleton, styled, write_animation
-from jaxdae.app.build import started
+from jaxdae.app.model.build import started
 
 CONFIG = "configs/cardan_shaft.yaml"
 

@@ -192,7 +192,7 @@ def scattered(standing: Standing, worlds: int, scatter: float, seed: int) -> Any
     factors = 1.0 + scatter * np.random.default_rng(seed).standard_normal((worlds, len(system.mass)))
     factors = jnp.asarray(np.maximum(factors, 0.1))
     inertia = system.inertia * factors.reshape(*factors.shape, *(1,) * (system.inertia.ndim - 1))
-    return jaxdae.set_leaf(jaxdae.set_leaf(system, "mass", system.mass * factors), "inertia", inertia)
+    return jaxdae.tree.set_leaf(jaxdae.tree.set_leaf(system, "mass", system.mass * factors), "inertia", inertia)
 
 
 def stand(standing: Standing, start: Any, dt: float, steps: int, save_every: int, systems: Any = None) -> Any:
@@ -203,7 +203,7 @@ def stand(standing: Standing, start: Any, dt: float, steps: int, save_every: int
         return jaxdae.rollout(standing.system, method, start, standing.feedback, **plan)
     worlds = systems.mass.shape[0]
     starts = jax.tree.map(lambda x: jnp.broadcast_to(x, (worlds, *jnp.shape(x))), start)
-    axes = (jaxdae.batch_axes(systems, "mass", "inertia"), None, 0, None)
+    axes = (jaxdae.tree.batch_axes(systems, "mass", "inertia"), None, 0, None)
     layout = jaxdae.Layout(chunk=min(worlds, 64))
     return jaxdae.batch_rollout(systems, method, starts, standing.feedback, in_axes=axes, layout=layout, **plan)
 

@@ -35,8 +35,8 @@ SOLVERS = {
     "DenseKKT": jaxdae.DenseKKT(),
     "SchurComplement": jaxdae.SchurComplement(),
     "NullSpace (SVD)": jaxdae.NullSpace(),
-    "NullSpace (QR)": jaxdae.NullSpace(jaxdae.HouseholderQR()),
-    "NullSpace (normal equations)": jaxdae.NullSpace(jaxdae.NormalEquations()),
+    "NullSpace (QR)": jaxdae.NullSpace(jaxdae.operators.HouseholderQR()),
+    "NullSpace (normal equations)": jaxdae.NullSpace(jaxdae.operators.NormalEquations()),
     "LeastSquares": jaxdae.LeastSquares(),
     "Proximal": jaxdae.Proximal(),
 }
@@ -158,7 +158,7 @@ def measure(system, state, settings: Settings, family: str, mass: str) -> xr.Dat
         delassus = j @ np.linalg.solve(m, j.T)
         for name, of in zip(numbers, (matrix, delassus, scaled(delassus), m), strict=True):
             numbers[name][column] = condition(of)
-        operator = jaxdae.DiagonalMatrix(jnp.asarray(np.diag(m))) if mass == "diagonal" else jnp.asarray(m)
+        operator = jaxdae.operators.DiagonalMatrix(jnp.asarray(np.diag(m))) if mass == "diagonal" else jnp.asarray(m)
         for row, solver in enumerate(SOLVERS.values()):
             results = np.asarray(solutions(solver, operator, jnp.asarray(j), jnp.asarray(f), jnp.asarray(r)))
             for part, shown in zip(PARTS, (slice(None, size), slice(size, None)), strict=True):

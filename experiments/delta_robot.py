@@ -25,7 +25,7 @@ import jaxdae
 from jaxdae import control, robots, tuning
 from jaxdae import mechanisms as jm
 from jaxdae.app import conclude, line_style, precision, script, skeleton, styled, write_animation
-from jaxdae.app.describing import description
+from jaxdae.app.config.config_elements import description
 
 CONFIG = "configs/delta_robot.yaml"
 Triple = Annotated[tuple[float, float, float], pydantic.Strict(False)]
@@ -46,7 +46,7 @@ class Settings(pydantic.BaseModel, extra="forbid", strict=True):
     payload: pydantic.PositiveFloat
 
 
-@jaxdae.pytree
+@jaxdae.tree.pytree
 class Way:
     """The way of the tool over time.
 
@@ -167,7 +167,7 @@ def least_torques(at: Robot, way: Way, settings: Settings, times: Any, guesses: 
 def loaded(at: Robot, settings: Settings) -> Any:
     """Returns the system with a payload, a point at the mass center of the platform."""
     system, k = at.system, at.system.body_names.index("platform")
-    return jaxdae.set_leaf(system, "mass", system.mass.at[k].add(settings.payload))
+    return jaxdae.tree.set_leaf(system, "mass", system.mass.at[k].add(settings.payload))
 
 
 def main() -> int:

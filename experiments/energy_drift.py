@@ -53,7 +53,7 @@ Name = Literal["rattle", "discrete_euler_lagrange", "suzuki4", "rk4"]
 Vector = tuple[float, float, float]
 
 
-@jaxdae.pytree
+@jaxdae.tree.pytree
 class SphericalPendulum(jaxdae.System):
     """A point mass at constant distance from the origin, gravity along -z. The row reads in m, like the loops of the mechanism."""
 

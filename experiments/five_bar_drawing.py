@@ -46,7 +46,7 @@ class Settings(pydantic.BaseModel, extra="forbid", strict=True):
     iterations: pydantic.PositiveInt
 
 
-@jaxdae.pytree
+@jaxdae.tree.pytree
 class Eight:
     """A figure of eight (Gerono's lemniscate) that is drawn once, from rest to rest.
 

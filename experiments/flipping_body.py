@@ -21,7 +21,7 @@ from jaxdae.app import conclude, line_style, precision, script, skeleton, styled
 
 CONFIG = "configs/flipping_body.yaml"
 METHODS = {
-    "rkmk4": jaxdae.RungeKuttaMuntheKaas.rk4(),
+    "rkmk4": jaxdae.RungeKutta.rk4(),
     "rattle": jaxdae.Rattle(),
     "implicit_midpoint": jaxdae.ImplicitMidpoint(),
     "kahan_li8": jaxdae.Composition.kahan_li8(jaxdae.Rattle(iterations=12)),

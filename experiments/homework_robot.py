@@ -20,7 +20,7 @@ import numpy as np
 import jaxdae
 from jaxdae import mechanisms as jm
 from jaxdae.app import conclude, line_style, precision, script, styled
-from jaxdae.app.describing import description
+from jaxdae.app.config.config_elements import description
 
 CONFIG = "configs/homework_robot.yaml"
 REFERENCE = {  # s: absolute angles of the links in rad
@@ -29,11 +29,11 @@ REFERENCE = {  # s: absolute angles of the links in rad
     1.5: (0.7640509642, -0.6177951354, 1.4662320005),
     2.0: (1.1994539583, -0.1113618698, -0.6323511978),
 }
-METHODS = {"RK4": jaxdae.RungeKutta.rk4(), "the lecture's Taylor": jaxdae.Taylor(jerk=False)}
+METHODS = {"RK4": jaxdae.RungeKutta.rk4(), "the lecture's Taylor": jaxdae.textbook.Taylor(jerk=False)}
 PROJECTIONS = {
     "iterated": jaxdae.PositionProjection(),
-    "linear about the estimate": jaxdae.LinearPositionProjection(),
-    "linear about the state before": jaxdae.LinearPositionProjection(origin=jaxdae.Origin.PREVIOUS),
+    "linear about the estimate": jaxdae.textbook.LinearPositionProjection(),
+    "linear about the state before": jaxdae.textbook.LinearPositionProjection(origin=jaxdae.Origin.PREVIOUS),
 }
 
 

@@ -47,7 +47,7 @@ import xarray as xr
 import jaxdae
 from jaxdae import tuning
 from jaxdae.app import begin, finish, line_style, precision, script, show_table, styled, table_lines
-from jaxdae.app.animation import write_animation
+from jaxdae.app.draw.animation import write_animation
 
 CONFIG = "configs/identification.yaml"
 LEAVES = {"m": "mass", "I": "inertia", "c": "joints.revolute.damping"}
@@ -85,7 +85,7 @@ class Settings(pydantic.BaseModel, extra="forbid", strict=True):
     confidence: float = pydantic.Field(gt=0.0, lt=1.0)
 
 
-@jaxdae.pytree
+@jaxdae.tree.pytree
 class Multisine:
     """The torque of the motor as a law of time: offset (), amplitude (k,) in N m, frequency (k,) in Hz, phase (k,)."""
 
@@ -186,7 +186,7 @@ def bench(config: Any, settings: Settings, worlds: Any) -> Bench:
 
 def numbers(parameters: Any) -> Any:
     """Returns masses, inertias and dampings in one row (..., n)."""
-    return jnp.concatenate([jaxdae.get_leaf(parameters["system"], leaf) for leaf in LEAVES.values()], axis=-1)
+    return jnp.concatenate([jaxdae.tree.get_leaf(parameters["system"], leaf) for leaf in LEAVES.values()], axis=-1)
 
 
 def labels(system: Any) -> list[str]:
@@ -283,15 +283,15 @@ def guesses(at: Bench, settings: Settings, key: Any, data: Any) -> dict[str, Any
     parameters = at.truth()
     for leaf in LEAVES.values():
         key, now = jax.random.split(key)
-        value = jaxdae.get_leaf(at.system, leaf)
+        value = jaxdae.tree.get_leaf(at.system, leaf)
         factors = jnp.exp(jax.random.uniform(now, (settings.repeats, *value.shape), value.dtype, -settings.guess, settings.guess))
-        parameters = jaxdae.set_leaf(parameters, f"system.{leaf}", value * factors)
+        parameters = jaxdae.tree.set_leaf(parameters, f"system.{leaf}", value * factors)
     return parameters | {"angle": data[:, 0, 0], "rate": jnp.zeros(settings.repeats, data.dtype)}
 
 
 def fit(at: Bench, settings: Settings, data: Any, starts: dict[str, Any]) -> tuple[Any, Any]:
     """Returns the results of all repeats, and the number of iterations (stages, repeats): the first window, then all of the data."""
-    axes = jaxdae.batch_axes(at.truth(), *at.trainable())
+    axes = jaxdae.tree.batch_axes(at.truth(), *at.trainable())
 
     def one(start: Any, measured: Any, weight: Any) -> Any:
         # The standard deviation of a measured signal differs from that without errors by 5e-5 of itself.
@@ -302,10 +302,10 @@ def fit(at: Bench, settings: Settings, data: Any, starts: dict[str, Any]) -> tup
     batch = jax.jit(jax.vmap(one, in_axes=(axes, 0, None)))
     time = jnp.asarray(at.dt * np.arange(at.samples), data.dtype)
     first = batch(starts, data, (time < settings.window).astype(data.dtype))
-    trained = {path: jaxdae.get_leaf(first.parameters, path) for path in at.trainable()}
+    trained = {path: jaxdae.tree.get_leaf(first.parameters, path) for path in at.trainable()}
     again = starts
     for path, value in trained.items():
-        again = jaxdae.set_leaf(again, path, value)
+        again = jaxdae.tree.set_leaf(again, path, value)
     last = batch(again, data, jnp.ones_like(time))
     return last, np.stack([first.iterations, last.iterations])
 
@@ -316,7 +316,7 @@ def judged(at: Bench, settings: Settings, result: Any, starts: Any) -> xr.Datase
     estimate = np.asarray(numbers(result.parameters))
     error = np.concatenate([np.asarray(result.standard_error[f"system.{leaf}"]) for leaf in LEAVES.values()], axis=-1)
     # The covariance is in the order of the paths; only the ten numbers are judged, whatever the nuisances are.
-    sizes = {path: int(np.prod(np.shape(jaxdae.get_leaf(at.truth(), path)))) for path in result.paths}
+    sizes = {path: int(np.prod(np.shape(jaxdae.tree.get_leaf(at.truth(), path)))) for path in result.paths}
     ends = dict(zip(sizes, np.cumsum(list(sizes.values())), strict=True))
     order = np.concatenate([np.arange(ends[path] - sizes[path], ends[path]) for path in (f"system.{leaf}" for leaf in LEAVES.values())])
     covariance = np.asarray(result.covariance)[:, order[:, None], order]
@@ -505,7 +505,7 @@ def main() -> int:
         first, guess = at.truth(), at.truth()
         for path in at.trainable():
             first, guess = (
-                jaxdae.set_leaf(one, path, jaxdae.get_leaf(all_of, path)[0])
+                jaxdae.tree.set_leaf(one, path, jaxdae.tree.get_leaf(all_of, path)[0])
                 for one, all_of in ((first, result.parameters), (guess, starts))
             )
         simulate = jax.jit(at.simulate)

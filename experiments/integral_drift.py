@@ -29,7 +29,7 @@ from jaxdae.app import conclude, line_style, precision, script, styled
 CONFIG = "configs/integral_drift.yaml"
 
 
-@jaxdae.pytree
+@jaxdae.tree.pytree
 class Feedback:
     """The acceleration row r = -gamma - d [g'; w] - p [g; 0] - i I.
 
@@ -52,7 +52,7 @@ class Feedback:
         return -at.bias - self.d * velocity - self.p * g - self.i * self.integral
 
 
-@jaxdae.pytree
+@jaxdae.tree.pytree
 class WithIntegral:
     """An integrator with PID feedback of the constraints around another; the integral is its memory.
 

@@ -40,7 +40,7 @@ import jaxdae
 from jaxdae import mechanisms as jm
 from jaxdae import tuning
 from jaxdae.app import begin, finish, line_style, precision, script, show_table, styled, table_lines
-from jaxdae.app.animation import write_animation
+from jaxdae.app.draw.animation import write_animation
 
 CONFIG = "configs/linkage_synthesis.yaml"
 CRANK_HELD = np.array([name == "crank.theta" for name in (f"{b}.{c}" for b in ("crank", "coupler", "rocker") for c in ("x", "y", "theta"))])
@@ -69,7 +69,7 @@ class Settings(pydantic.BaseModel, extra="forbid", strict=True):
         return ground
 
 
-@jaxdae.pytree
+@jaxdae.tree.pytree
 class Linkage:
     """A four-bar with a tracing point, and the crank angles at which it should be at the targets.
 
@@ -190,7 +190,7 @@ def start(key: Any, settings: Settings) -> Linkage:
         "angles": angles[indices[best]],
     }
     for name, value in changes.items():
-        linkage = jaxdae.set_leaf(linkage, name, value)
+        linkage = jaxdae.tree.set_leaf(linkage, name, value)
     return linkage
 
 

@@ -32,7 +32,7 @@ CONFIG = "configs/lyapunov.yaml"
 
 def function(system: Any, state: jaxdae.State, alpha: Any) -> Any:
     """Returns V () in J for gains in N/m: a point mass on one rod has A = 1/m."""
-    terms = jaxdae.constraint_terms(system, state)
+    terms = jaxdae.operators.constraint_terms(system, state)
     g, rate = terms.position, terms.velocity
     delassus = terms.jacobian @ jnp.linalg.solve(system.mass_matrix(state.q), terms.jacobian.T)
     return rate @ jnp.linalg.solve(delassus, rate) / 2 + alpha * g @ g / 2
@@ -46,7 +46,7 @@ def parts(system: Any, state: jaxdae.State, beta: Any) -> tuple[Any, Any]:
         return jacobian @ jnp.linalg.solve(system.mass_matrix(q), jacobian.T)
 
     matrix, moved = jax.jvp(delassus, (state.q,), (state.v,))
-    rate = jaxdae.constraint_terms(system, state).velocity
+    rate = jaxdae.operators.constraint_terms(system, state).velocity
     x = jnp.linalg.solve(matrix, rate)
     return -beta * rate @ rate, -x @ moved @ x / 2
 
@@ -62,7 +62,7 @@ def opened(system: Any, start: jaxdae.State, g: Any, rate: Any) -> jaxdae.State:
 
 def follow(system: Any, start: jaxdae.State, alpha: float, beta: float, dt: float, steps: int) -> dict[str, np.ndarray]:
     """Returns V (time,), largest |g| (time,) and the parts of V' (time,) of a motion that begins with open rods."""
-    feedback = jaxdae.MultiplierFeedback(jnp.asarray(alpha), jnp.asarray(beta))
+    feedback = jaxdae.textbook.MultiplierFeedback(jnp.asarray(alpha), jnp.asarray(beta))
     method = jaxdae.RungeKutta.rk4(stabilization=feedback)
     trajectory = jaxdae.rollout(system, method, start, dt=dt, steps=steps, start_tolerance=jnp.inf)
     jaxdae.raise_if_failed(trajectory)

@@ -24,7 +24,7 @@ import numpy as np
 
 from jaxdae import tuning, vehicles
 from jaxdae.app import conclude, line_style, precision, script, styled
-from jaxdae.app.build import worlds
+from jaxdae.app.model.build import worlds
 
 CONFIG = "configs/odometry_drift.yaml"
 

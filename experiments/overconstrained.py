@@ -18,7 +18,7 @@ import numpy as np
 import jaxdae
 from jaxdae import vehicles
 from jaxdae.app import conclude, line_style, precision, script, styled
-from jaxdae.app.build import worlds
+from jaxdae.app.model.build import worlds
 
 CONFIG = "configs/overconstrained.yaml"
 FRONT = ("front_left", "front_right")

@@ -22,7 +22,7 @@ import numpy as np
 import jaxdae
 from jaxdae import tuning, vehicles
 from jaxdae.app import conclude, line_style, precision, script, styled
-from jaxdae.app.build import worlds
+from jaxdae.app.model.build import worlds
 
 CONFIG = "configs/parking.yaml"
 METHOD = jaxdae.Kinematic.rk4()

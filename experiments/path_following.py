@@ -35,7 +35,7 @@ import numpy as np
 import jaxdae
 from jaxdae import mechanisms, tuning, vehicles
 from jaxdae.app import conclude, line_style, precision, script, styled
-from jaxdae.app.build import worlds
+from jaxdae.app.model.build import worlds
 
 CONFIG = "configs/path_following.yaml"
 METHOD = jaxdae.Kinematic.rk4()
@@ -81,7 +81,7 @@ def reversing(car: Any, state: Any, gains: dict[str, Any], given: dict[str, Any]
     return -gains["hitch"] * (state[5] - wished)
 
 
-@jaxdae.pytree
+@jaxdae.tree.pytree
 class Train(jaxdae.KinematicSystem):
     """A truck with trailers, (x, y, steering angle, speed, heading) as `KinematicSingleTrack` and an angle a hitch.
 

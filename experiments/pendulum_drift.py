@@ -27,12 +27,12 @@ CONFIG = "configs/pendulum_drift.yaml"
 METHODS = {
     "explicit_euler": jaxdae.ExplicitEuler,
     "semi_implicit_euler": jaxdae.SemiImplicitEuler,
-    "taylor": jaxdae.Taylor,
+    "taylor": jaxdae.textbook.Taylor,
     "midpoint": jaxdae.RungeKutta.midpoint,
     "heun": jaxdae.RungeKutta.heun,
     "rk4": jaxdae.RungeKutta.rk4,
 }
-FORMS = {"Baumgarte": jaxdae.Baumgarte, "multiplier feedback": jaxdae.MultiplierFeedback}
+FORMS = {"Baumgarte": jaxdae.Baumgarte, "multiplier feedback": jaxdae.textbook.MultiplierFeedback}
 PROJECTIONS = {
     "velocity projection": jaxdae.Projection(position=None),
     "position projection": jaxdae.Projection(velocity=None),

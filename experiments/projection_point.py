@@ -40,7 +40,9 @@ def place(radius: Any, angle: Any) -> jaxdae.State:
 def project(system: Any, estimate: jaxdae.State, about: jaxdae.State, iterations: int | None) -> jaxdae.State:
     """Returns the estimate projected with the constraint linearized about a point: once, or so many corrections with the same Jacobian."""
     plan: dict[str, Any] = {"metric": jaxdae.Metric.EUCLIDEAN, "origin": jaxdae.Origin.PREVIOUS}
-    way = jaxdae.LinearPositionProjection(**plan) if iterations is None else jaxdae.PositionProjection(**plan, iterations=iterations)
+    way = (
+        jaxdae.textbook.LinearPositionProjection(**plan) if iterations is None else jaxdae.PositionProjection(**plan, iterations=iterations)
+    )
     return way.project(system, estimate, previous=about)
 
 

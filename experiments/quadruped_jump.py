@@ -25,7 +25,7 @@ import jaxdae
 from jaxdae import control, tuning
 from jaxdae import mechanisms as jm
 from jaxdae.app import conclude, line_style, precision, script, styled, write_animation
-from jaxdae.app.describing import description
+from jaxdae.app.config.config_elements import description
 
 CONFIG = "configs/quadruped_jump.yaml"
 PAIRS = ("hind", "fore")
@@ -72,7 +72,7 @@ class Settings(pydantic.BaseModel, extra="forbid"):
     weights: Weights
 
 
-@jaxdae.pytree(kw_only=True)
+@jaxdae.tree.pytree(kw_only=True)
 class OnGround(jaxdae.System):
     """A mechanism over the ground y = 0: rows are the heights of two points, then their velocities along x.
 
@@ -84,7 +84,7 @@ class OnGround(jaxdae.System):
 
     mechanism: Any
     points: Any
-    bodies: tuple[int, ...] = jaxdae.static()
+    bodies: tuple[int, ...] = jaxdae.tree.static()
 
     def mass_matrix(self, q):
         """Returns that of the mechanism."""
@@ -117,7 +117,7 @@ class OnGround(jaxdae.System):
         return jnp.stack([frame.point(self.points[i]).array() for i, frame in enumerate(each)])
 
 
-@jaxdae.pytree(kw_only=True)
+@jaxdae.tree.pytree(kw_only=True)
 class Motors:
     """The law of the motors.
 
@@ -135,7 +135,7 @@ class Motors:
     posture: Any
     kp: Any
     kd: Any
-    angles: tuple[int, ...] = jaxdae.static()
+    angles: tuple[int, ...] = jaxdae.tree.static()
 
     def __call__(self, t, state):
         """Returns the torques (4,) in N m."""
@@ -169,7 +169,7 @@ def jumper(config: Any, settings: Settings, method: Any) -> Jumper:
     points = jnp.asarray([settings.feet[f"{pair}_shin"] for pair in PAIRS])
     ground = OnGround(mechanism=mechanism, points=points, bodies=tuple(mechanism.body_names.index(f"{pair}_shin") for pair in PAIRS))
     system = jaxdae.Masked(ground, jnp.ones((4,), bool))
-    law = jaxdae.Unilateral(jnp.ones((4,)), (0, 1, 0, 1))
+    law = jaxdae.switching.Unilateral(jnp.ones((4,)), (0, 1, 0, 1))
     start = jaxdae.initialize(system, q)[0]
     angles = tuple(mechanism.names.coordinates.index(f"{motor.replace(' ', '_')}.angle") for motor in MOTORS)
     motors = Motors(
@@ -180,7 +180,7 @@ def jumper(config: Any, settings: Settings, method: Any) -> Jumper:
         kd=jnp.asarray(settings.kd),
         angles=angles,
     )
-    return Jumper(system, jaxdae.Switching(method, law, settings.events), start, motors, config.dt, config.steps)
+    return Jumper(system, jaxdae.switching.Switching(method, law, settings.events), start, motors, config.dt, config.steps)
 
 
 def center(at: Jumper, q: Any) -> Any:
@@ -192,13 +192,13 @@ def center(at: Jumper, q: Any) -> Any:
 
 def jump(at: Jumper, knots: Any) -> Any:
     """Returns the trajectory with a feedforward of these knots (knots + 1, 4) in N m."""
-    law = jaxdae.set_leaf(at.motors, "knots", knots)
+    law = jaxdae.tree.set_leaf(at.motors, "knots", knots)
     return jaxdae.rollout(at.system, at.method, at.start, law, dt=at.dt, steps=at.steps)
 
 
 def torques(at: Jumper, knots: Any, states: Any) -> Any:
     """Returns the torques (steps, 4) in N m at states of a trajectory."""
-    return jax.vmap(jaxdae.set_leaf(at.motors, "knots", knots))(states.t, states)
+    return jax.vmap(jaxdae.tree.set_leaf(at.motors, "knots", knots))(states.t, states)
 
 
 def first_torques(at: Jumper, settings: Settings) -> Any:

@@ -29,7 +29,7 @@ CONFIG = "configs/singular_configurations.yaml"
 SOLVERS = {
     "dense_kkt": lambda tolerance: jaxdae.DenseKKT(),
     "schur_complement": lambda tolerance: jaxdae.SchurComplement(),
-    "null_space": lambda tolerance: jaxdae.NullSpace(jaxdae.SingularValues(tolerance)),
+    "null_space": lambda tolerance: jaxdae.NullSpace(jaxdae.operators.SingularValues(tolerance)),
     "least_squares": jaxdae.LeastSquares,
     "proximal": lambda tolerance: jaxdae.Proximal(),
 }

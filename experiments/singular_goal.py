@@ -26,9 +26,9 @@ CONFIG = "configs/singular_goal.yaml"
 SOLVERS: dict[str, Any] = {
     "SchurComplement": jaxdae.SchurComplement(),
     "DenseKKT": jaxdae.DenseKKT(),
-    "NullSpace, normal equations": jaxdae.NullSpace(jaxdae.NormalEquations()),
+    "NullSpace, normal equations": jaxdae.NullSpace(jaxdae.operators.NormalEquations()),
     "BiconjugateGradient": jaxdae.BiconjugateGradient(),
-    "NullSpace": jaxdae.NullSpace(jaxdae.SingularValues(1e-5)),
+    "NullSpace": jaxdae.NullSpace(jaxdae.operators.SingularValues(1e-5)),
     "LeastSquares": jaxdae.LeastSquares(1e-5),
     "Proximal": jaxdae.Proximal(),
     "ConjugateGradient": jaxdae.ConjugateGradient(rank_tolerance=1e-5),
@@ -54,7 +54,7 @@ class Result(NamedTuple):
     shared: float
 
 
-@jaxdae.pytree
+@jaxdae.tree.pytree
 class Along:
     """Where the goal is: on the circle of radius 1 m at the angle swing sin(rate t), and off it by a part that grows as 1 - cos(rate t)."""
 

@@ -19,7 +19,7 @@ import pydantic
 import jaxdae
 from jaxdae import mechanisms as jm
 from jaxdae.app import conclude, line_style, precision, script, skeleton, styled, write_animation
-from jaxdae.app.describing import description
+from jaxdae.app.config.config_elements import description
 
 CONFIG = "configs/stewart_platform.yaml"
 LEGS = 6

@@ -29,8 +29,8 @@ def cost(system: Any, start: jaxdae.State, gains: Any, tolerance: float, end: fl
 
     def one(gain: Any) -> tuple[Any, Any, Any]:
         feedback = jaxdae.Baumgarte(gain, gain)
-        method = jaxdae.Adaptive(tolerance, tolerance, projection=None, stabilization=feedback, method=diffrax.Dopri5())
-        found = jaxdae.adaptive_rollout(system, method, start, times=times, max_steps=2**17)
+        method = jaxdae.diffrax.Adaptive(tolerance, tolerance, projection=None, stabilization=feedback, method=diffrax.Dopri5())
+        found = jaxdae.diffrax.adaptive_rollout(system, method, start, times=times, max_steps=2**17)
         return found.info.iterations[-1], jnp.max(found.info.violation), jnp.max(found.info.status)
 
     return tuple(np.asarray(x) for x in zip(*map(jax.jit(one), gains), strict=True))
@@ -39,7 +39,9 @@ def cost(system: Any, start: jaxdae.State, gains: Any, tolerance: float, end: fl
 def projected(system: Any, start: jaxdae.State, tolerance: float, end: float) -> tuple[int, float]:
     """Returns steps and largest opening in m of the same method with projections and without feedback."""
     times = jnp.linspace(end / INSTANTS, end, INSTANTS)
-    found = jaxdae.adaptive_rollout(system, jaxdae.Adaptive(tolerance, tolerance, method=diffrax.Dopri5()), start, times=times)
+    found = jaxdae.diffrax.adaptive_rollout(
+        system, jaxdae.diffrax.Adaptive(tolerance, tolerance, method=diffrax.Dopri5()), start, times=times
+    )
     jaxdae.raise_if_failed(found)
     return int(found.info.iterations[-1]), float(jnp.max(found.info.violation))
 

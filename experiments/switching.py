@@ -48,7 +48,7 @@ class Settings(pydantic.BaseModel, extra="forbid", strict=True):
     drawn: pydantic.PositiveInt
 
 
-@jaxdae.pytree(kw_only=True)
+@jaxdae.tree.pytree(kw_only=True)
 class Scene(jaxdae.System):
     """A mechanism on a slope through the origin: further rows are the heights of two feet, and their velocities along the ground.
 
@@ -62,7 +62,7 @@ class Scene(jaxdae.System):
     mechanism: Any
     slope: Any
     points: Any
-    bodies: tuple[int, ...] = jaxdae.static()
+    bodies: tuple[int, ...] = jaxdae.tree.static()
 
     def mass_matrix(self, q):
         """Returns that of the mechanism."""
@@ -98,8 +98,8 @@ class Scene(jaxdae.System):
         return jnp.stack([down * x - up * y, up * x + down * y], axis=1)
 
 
-@jaxdae.pytree
-class Stride(jaxdae.Unilateral):
+@jaxdae.tree.pytree
+class Stride(jaxdae.switching.Unilateral):
     """Unilateral rows, and two feet of which one stands: when the other one strikes ahead of it, it lets go.
 
     Attributes:
@@ -142,7 +142,7 @@ def simulate(config, settings, worlds) -> tuple[Scene, xr.Dataset, np.ndarray]:
     held = np.array([name.split(".")[0] not in SIDES or name.endswith("theta") for name in mechanism.coordinate_names])
     start = jax.jit(jax.vmap(lambda q, v: jaxdae.initialize(masked, q, v, fixed=held, fixed_velocity=held)[0]))
     states = start(worlds.state.q, worlds.state.v)
-    integrator = jaxdae.Switching(method, Stride(direction, None, jnp.asarray(settings.stride)), settings.events)
+    integrator = jaxdae.switching.Switching(method, Stride(direction, None, jnp.asarray(settings.stride)), settings.events)
     plan = {"dt": config.dt, "steps": config.steps, "save_every": config.save_every}
     trajectory = jaxdae.batch_rollout(masked, integrator, states, **plan)
     none = np.zeros((worlds.size, active.size))

@@ -23,7 +23,7 @@ import numpy as np
 import jaxdae
 from jaxdae import mechanisms, tuning, vehicles
 from jaxdae.app import conclude, line_style, precision, script, styled
-from jaxdae.app.build import worlds
+from jaxdae.app.model.build import worlds
 
 CONFIG = "configs/tire_identification.yaml"
 NAMES = ("front stiffness, N", "rear stiffness, N", "friction")

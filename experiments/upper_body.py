@@ -76,7 +76,7 @@ class Settings(pydantic.BaseModel, extra="forbid", strict=True):
         return self
 
 
-@jaxdae.pytree
+@jaxdae.tree.pytree
 class Hours:
     """When goals are on: on <= t < off, each (goals,) in s; two rows a goal."""
 
@@ -144,7 +144,7 @@ def simulate(config: Any, settings: Settings, worlds: Any) -> tuple[xr.Dataset, 
     trajectory = run(stack)
     clock["first run, with compiling"] = time.perf_counter() - begun
     begun = time.perf_counter()
-    never = jaxdae.set_leaf(stack, "integrator.groups.0.active.on", jnp.full_like(stack.integrator.groups[0].active.on, np.inf))
+    never = jaxdae.tree.set_leaf(stack, "integrator.groups.0.active.on", jnp.full_like(stack.integrator.groups[0].active.on, np.inf))
     idle = run(never)
     clock["second run, other times"] = time.perf_counter() - begun
     for found in (trajectory, idle):

@@ -1,22 +1,21 @@
 """jaxdae: mechanics with hard constraints, compiled, batched and differentiable.
 
-The names below are the library; mechanisms, in the plane and in space, are in `jaxdae.mechanisms`.
+The equation, rollouts, methods, solvers and statuses are here. Other names are in the namespaces `diffrax`, `interfaces`,
+`operators`, `switching`, `textbook` and `tree`. Mechanisms, in the plane and in space, are in `jaxdae.mechanisms`.
 """
 
-from jaxdae._pytree import batch_axes, get_leaf, leaf_paths, pytree, set_leaf, static
+from jaxdae import diffrax, interfaces, operators, switching, textbook, tree
 from jaxdae._version import __version__
-from jaxdae.adaptive_trajectory import adaptive_rollout
-from jaxdae.assembly import InitializeInfo, initialize
-from jaxdae.batching.layout import Automatic, Fused, Layout, Remainder
-from jaxdae.checkpointing import Keep
-from jaxdae.choose import SolverChoice, auto_solver, choose_solver
-from jaxdae.diagnostics import Diagnosis, IndependentRows, diagnose, independent_rows, virtual_work
-from jaxdae.dynamics import KKTInverse, forward_dynamics, inverse_dynamics, kkt_inverse
-from jaxdae.evaluation import Evaluation
+from jaxdae.compile.layout import Automatic, Fused, Layout, Remainder
+from jaxdae.compile.rematerialization import Keep
+from jaxdae.dynamics.accelerations import forward_dynamics, inverse_dynamics
+from jaxdae.dynamics.diagnostics import diagnose
+from jaxdae.dynamics.impulse import constraint_impulse
+from jaxdae.dynamics.initialization import initialize
+from jaxdae.dynamics.solver_choice import choose_solver
+from jaxdae.dynamics.stabilization import Baumgarte, Metric, NoStabilization, Origin, PositionProjection, Projection, VelocityProjection
 from jaxdae.geometry import rotation
-from jaxdae.impulse import constraint_impulse
 from jaxdae.integrators import (
-    Adaptive,
     BackwardEuler,
     Composition,
     DiscreteEulerLagrange,
@@ -24,99 +23,53 @@ from jaxdae.integrators import (
     GeneralizedAlpha,
     HalfExplicitRungeKutta,
     ImplicitMidpoint,
-    Integrator,
     Kinematic,
     KinematicImplicit,
     MidpointLagrangian,
     Projected,
-    ProjectedDerivative,
-    ProjectedStep,
     RadauIIA,
     Rattle,
     RungeKutta,
-    RungeKuttaMuntheKaas,
-    Scheduled,
     SemiImplicitEuler,
-    Sequential,
-    StepInfo,
-    Switching,
-    SwitchingInfo,
-    SwitchingLaw,
     Tableau,
-    Taylor,
     TrapezoidalLagrangian,
-    Unilateral,
-    VectorField,
-    projected_solver,
-    vector_field,
 )
-from jaxdae.kinematic import KinematicSystem, kinematic_status, kinematic_velocity
-from jaxdae.masks import Masked, Soft
-from jaxdae.names import Names, Sizes
-from jaxdae.newton import DenseNewton, NewtonMethod, SaddlePointNewton
-from jaxdae.operators import DiagonalMatrix
+from jaxdae.linalg.newton import DenseNewton, SaddlePointNewton
+from jaxdae.rollouts.step_limits import stable_step
+from jaxdae.rollouts.trajectory import Trajectory, batch_rollout, rollout
 from jaxdae.saddle_point import (
     BiconjugateGradient,
     ConjugateGradient,
     DenseKKT,
-    HouseholderQR,
     LeastSquares,
-    NormalEquations,
     NullSpace,
     Proximal,
-    SaddlePointSolver,
     SchurComplement,
-    SingularValues,
-    block_preconditioner,
-    null_projector,
-    pseudoinverse,
     solve_saddle_point,
 )
-from jaxdae.stabilization import (
-    Baumgarte,
-    LinearPositionProjection,
-    Metric,
-    MultiplierFeedback,
-    NoStabilization,
-    Origin,
-    PositionProjection,
-    Projection,
-    Stabilization,
-    VelocityProjection,
-)
-from jaxdae.state_checks import StateWarning, state_status
-from jaxdae.status import SimulationError, Status, raise_if_failed
-from jaxdae.step_limits import stable_step
-from jaxdae.system import AnySystem, LagrangianSystem, State, System, energy
-from jaxdae.terms import ConstraintTerms, constraint_terms
-from jaxdae.trajectory import Trajectory, batch_rollout, rollout
+from jaxdae.systems.evaluation import Evaluation
+from jaxdae.systems.kinematic_system import KinematicSystem, kinematic_status, kinematic_velocity
+from jaxdae.systems.masks import Masked, Soft
+from jaxdae.systems.state_checks import StateWarning, state_status
+from jaxdae.systems.status import SimulationError, Status, raise_if_failed
+from jaxdae.systems.system import LagrangianSystem, State, System, energy
 
 __all__ = [
-    "Adaptive",
-    "AnySystem",
     "Automatic",
     "BackwardEuler",
     "Baumgarte",
     "BiconjugateGradient",
     "Composition",
     "ConjugateGradient",
-    "ConstraintTerms",
     "DenseKKT",
     "DenseNewton",
-    "Diagnosis",
-    "DiagonalMatrix",
     "DiscreteEulerLagrange",
     "Evaluation",
     "ExplicitEuler",
     "Fused",
     "GeneralizedAlpha",
     "HalfExplicitRungeKutta",
-    "HouseholderQR",
     "ImplicitMidpoint",
-    "IndependentRows",
-    "InitializeInfo",
-    "Integrator",
-    "KKTInverse",
     "Keep",
     "Kinematic",
     "KinematicImplicit",
@@ -124,87 +77,54 @@ __all__ = [
     "LagrangianSystem",
     "Layout",
     "LeastSquares",
-    "LinearPositionProjection",
     "Masked",
     "Metric",
     "MidpointLagrangian",
-    "MultiplierFeedback",
-    "Names",
-    "NewtonMethod",
     "NoStabilization",
-    "NormalEquations",
     "NullSpace",
     "Origin",
     "PositionProjection",
     "Projected",
-    "ProjectedDerivative",
-    "ProjectedStep",
     "Projection",
     "Proximal",
     "RadauIIA",
     "Rattle",
     "Remainder",
     "RungeKutta",
-    "RungeKuttaMuntheKaas",
     "SaddlePointNewton",
-    "SaddlePointSolver",
-    "Scheduled",
     "SchurComplement",
     "SemiImplicitEuler",
-    "Sequential",
     "SimulationError",
-    "SingularValues",
-    "Sizes",
     "Soft",
-    "SolverChoice",
-    "Stabilization",
     "State",
     "StateWarning",
     "Status",
-    "StepInfo",
-    "Switching",
-    "SwitchingInfo",
-    "SwitchingLaw",
     "System",
     "Tableau",
-    "Taylor",
     "Trajectory",
     "TrapezoidalLagrangian",
-    "Unilateral",
-    "VectorField",
     "VelocityProjection",
     "__version__",
-    "adaptive_rollout",
-    "auto_solver",
-    "batch_axes",
     "batch_rollout",
-    "block_preconditioner",
     "choose_solver",
     "constraint_impulse",
-    "constraint_terms",
     "diagnose",
+    "diffrax",
     "energy",
     "forward_dynamics",
-    "get_leaf",
-    "independent_rows",
     "initialize",
+    "interfaces",
     "inverse_dynamics",
     "kinematic_status",
     "kinematic_velocity",
-    "kkt_inverse",
-    "leaf_paths",
-    "null_projector",
-    "projected_solver",
-    "pseudoinverse",
-    "pytree",
+    "operators",
     "raise_if_failed",
     "rollout",
     "rotation",
-    "set_leaf",
     "solve_saddle_point",
     "stable_step",
     "state_status",
-    "static",
-    "vector_field",
-    "virtual_work",
+    "switching",
+    "textbook",
+    "tree",
 ]

@@ -17,7 +17,7 @@ def main() -> None:
     """Runs the command line; says what to install where a package of the extra `app` is missing."""
     os.environ.setdefault(_LEVEL, "3")
     try:
-        from jaxdae.app.command import main as command
+        from jaxdae.app.cli import main as command
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] == "jaxdae":
             raise

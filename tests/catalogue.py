@@ -79,10 +79,10 @@ METHODS = {
     "dormand_prince5": Method(jd.RungeKutta.dormand_prince5(), 5, "runge_kutta"),
     "semi_implicit_euler": Method(jd.SemiImplicitEuler(), 1, "euler"),
     "explicit_euler": Method(jd.ExplicitEuler(), 1, "euler"),
-    "taylor": Method(jd.Taylor(), 2, "taylor"),
+    "taylor": Method(jd.textbook.Taylor(), 2, "taylor"),
     # The lecture's scheme (4): q + h v + h^2/2 a is locally of third order, but v + h a only of second, and v feeds
     # q. Over a fixed time the method is of order 1, however exact its positions look after one step.
-    "lecture_taylor": Method(jd.Taylor(jerk=False), 1, "taylor"),
+    "lecture_taylor": Method(jd.textbook.Taylor(jerk=False), 1, "taylor"),
     "half_explicit4": Method(jd.HalfExplicitRungeKutta(), 4, "half_explicit", closed=(VELOCITIES,)),
     "rattle": _symplectic(jd.Rattle(), 2, "rattle"),
     # The order of its positions: its velocities miss the impulse of the last half step, h/2 J^T lam.
@@ -158,9 +158,9 @@ RANK = 1e-5
 SOLVERS = {
     "dense_kkt": Solver(jd.DenseKKT(), massless=True),
     "schur_complement": Solver(jd.SchurComplement()),
-    "null_space": Solver(jd.NullSpace(), any_rank=True, massless=True, tolerant=jd.NullSpace(jd.SingularValues(RANK))),
-    "null_space_qr": Solver(jd.NullSpace(jd.HouseholderQR()), massless=True),
-    "null_space_normal": Solver(jd.NullSpace(jd.NormalEquations()), massless=True),
+    "null_space": Solver(jd.NullSpace(), any_rank=True, massless=True, tolerant=jd.NullSpace(jd.operators.SingularValues(RANK))),
+    "null_space_qr": Solver(jd.NullSpace(jd.operators.HouseholderQR()), massless=True),
+    "null_space_normal": Solver(jd.NullSpace(jd.operators.NormalEquations()), massless=True),
     "least_squares": Solver(jd.LeastSquares(), any_rank=True, tolerant=jd.LeastSquares(RANK)),
     "proximal": Solver(jd.Proximal(), any_rank=True, tolerant=jd.Proximal()),
     "conjugate_gradient": Solver(jd.ConjugateGradient(), any_rank=True, iterative=True, tolerant=jd.ConjugateGradient(rank_tolerance=RANK)),

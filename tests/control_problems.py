@@ -88,7 +88,7 @@ def parallel_arm() -> tuple[jm.Mechanism, jd.State]:
 def moving(mechanism: jm.Mechanism, state: jd.State, seed: int = 0) -> jd.State:
     """Returns the state with random velocities that the constraints allow."""
     v = np.random.default_rng(seed).normal(size=state.v.shape[0])
-    free = jd.null_projector(mechanism.constraint_jacobian(state.t, state.q, state.v))
+    free = jd.operators.null_projector(mechanism.constraint_jacobian(state.t, state.q, state.v))
     return jd.State(state.t, state.q, free @ jnp.asarray(v))
 
 
@@ -99,7 +99,7 @@ def errors_of_second_order(t: Any, e0: Any, rate0: Any, kp: Any, kd: Any) -> Any
     return np.real(np.exp(np.outer(np.asarray(t), roots)) @ weights)
 
 
-@jd.pytree
+@jd.tree.pytree
 class JointArm(jd.LagrangianSystem):
     """The arm of `arm` in its absolute angles, a motor in every hinge: minimal coordinates, no constraints."""
 

@@ -12,7 +12,10 @@ import sys
 import jax
 
 # What the command imports on its way, here for the server.
-from jaxdae.app import build, closing, command, config, hosts, launch, reach, report, results, run, shares, space  # noqa: F401
+from jaxdae.app import cli, run  # noqa: F401
+from jaxdae.app.jobs import hosts, launch, shares  # noqa: F401
+from jaxdae.app.model import build, close_loops, load_config, reachability  # noqa: F401
+from jaxdae.app.runs import disk_space, results, run_report  # noqa: F401
 
 SERVER = multiprocessing.get_context("forkserver")
 ROOT = pathlib.Path(__file__).resolve().parent
@@ -69,4 +72,4 @@ def _run(arguments, errors, cache, seconds):
         jax.config.update("jax_compilation_cache_dir", cache)
     sys.argv = ["jaxdae", *arguments]
     shares.SECONDS_BETWEEN_CHECKPOINTS = seconds
-    command.main()
+    cli.main()

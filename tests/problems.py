@@ -73,14 +73,14 @@ def cast(tree: Any, dtype: Any) -> Any:
 
 def assert_same_bits(x: Any, y: Any) -> None:
     """Asserts that two pytrees of one structure are equal in every bit, and names the leaf that is not."""
-    for name, a, b in zip(jd.leaf_paths(x), jax.tree.leaves(x), jax.tree.leaves(y), strict=True):
+    for name, a, b in zip(jd.tree.leaf_paths(x), jax.tree.leaves(x), jax.tree.leaves(y), strict=True):
         np.testing.assert_array_equal(a, b, err_msg=name)
 
 
 # Point masses.
 
 
-@jd.pytree
+@jd.tree.pytree
 class Pendulum(jd.System):
     """A point mass at constant distance from the origin, in the plane or in space; gravity along the last axis, downward."""
 
@@ -101,7 +101,7 @@ class Pendulum(jd.System):
         return self.mass * self.gravity * q[-1]
 
 
-@jd.pytree
+@jd.tree.pytree
 class DoublePendulum(jd.System):
     """Two point masses in the plane, q = (x1, y1, x2, y2)."""
 
@@ -131,7 +131,7 @@ def double_pendulum_state(length: Any, angle: Any, rate: Any) -> jd.State:
     return state(jnp.cumsum(arms, axis=0).reshape(-1), jnp.cumsum(speeds, axis=0).reshape(-1))
 
 
-@jd.pytree
+@jd.tree.pytree
 class BeadOnWire(jd.System):
     """A bead on a straight wire through the origin that turns at the given rate in a vertical plane: a constraint that moves."""
 
@@ -174,7 +174,7 @@ def bead_on_wire() -> BeadOnWire:
 # Andrews' squeezing mechanism.
 
 
-@jd.pytree
+@jd.tree.pytree
 class AndrewsAngles(jd.System):
     """Andrews' mechanism as in Hairer and Wanner, q = (beta, Theta, gamma, Phi, delta, Omega, epsilon); `p`: all
     constants by name.
@@ -332,7 +332,7 @@ def andrews_mechanism(p: dict[str, Any], q: Any) -> tuple[jm.Mechanism, Any]:
 # Crank-rocker.
 
 
-@jd.pytree(kw_only=True)
+@jd.tree.pytree(kw_only=True)
 class CrankRocker:
     """The numbers of the crank-rocker four-bar: uniform rods, mass in kg = length in m.
 

@@ -57,7 +57,7 @@ def body_rates(e):
     return jnp.einsum("ija,...a->...ij", jnp.asarray(RATES, e.dtype), e)
 
 
-@jd.pytree
+@jd.tree.pytree
 class Bricard(jd.System):
     """Five rigid rods in space between six hinges on a line; q = (x, y, z, e0, e1, e2, e3) a rod, q' = v.
 
@@ -179,7 +179,7 @@ def _rod(name, mass, length, angle, tail):
     return jm.Body(name, mass=mass, inertia=mass * length**2 / 12.0, pose=jnp.append(tail + 0.5 * length * along, angle))
 
 
-@jd.pytree(kw_only=True)
+@jd.tree.pytree(kw_only=True)
 class Parallelogram:
     """A coupler on three cranks of equal length, whose feet are as far apart as their pins on the coupler: one crank too many.
 

@@ -36,7 +36,7 @@ def _turned_back(quat_wb, x):
     return _turned(jax.vmap(rotation.quat_conjugate)(quat_wb), x)
 
 
-@jd.pytree
+@jd.tree.pytree
 class Bodies(jd.System):
     """Free rigid bodies: mass (n,), principal moments of inertia about the mass center (n, 3), gravity (3,). q (7 n,), v (6 n,)."""
 
@@ -62,7 +62,7 @@ class Bodies(jd.System):
         return jnp.diag(self._diagonal())
 
     def mass_operator(self, q):
-        return jd.DiagonalMatrix(self._diagonal())
+        return jd.operators.DiagonalMatrix(self._diagonal())
 
     def force(self, t, q, v, u):
         omega = self.twists(v)[1]
@@ -101,7 +101,7 @@ def _start(name: str) -> jd.State:
     return state(initial["q"], body_velocities(initial["q"], initial["v"]))
 
 
-@jd.pytree
+@jd.tree.pytree
 class HeavyTop(Bodies):
     """A body whose point -arm, seen from the mass center in the body frame, stays at the origin."""
 
@@ -132,7 +132,7 @@ def torque_free() -> tuple[Bodies, jd.State]:
 # Rolling and sliding without slip.
 
 
-@jd.pytree
+@jd.tree.pytree
 class ChaplyginSleigh(jd.System):
     """A body (x, y, theta) on a blade at the distance `arm` behind its mass center that does not slide sideways."""
 
@@ -156,7 +156,7 @@ def chaplygin_sleigh() -> tuple[ChaplyginSleigh, jd.State]:
     return ChaplyginSleigh(*(_leaf(file.parameters[key]) for key in ("m", "I", "a"))), file.start()
 
 
-@jd.pytree
+@jd.tree.pytree
 class RollingPenny(jd.System):
     """An upright disk (x, y, roll angle, heading) that rolls without slip: two velocity-level rows."""
 
@@ -184,7 +184,7 @@ def rolling_penny() -> tuple[RollingPenny, jd.State]:
 # The slider crank with an elastic rod.
 
 
-@jd.pytree
+@jd.tree.pytree
 class ElasticSliderCrank(jd.LagrangianSystem):
     """A driven slider crank, q = (phi1, phi2, x3, q1, q2, q3, q4); `p`: all constants by name.
 
@@ -269,7 +269,7 @@ def iftomm_andrews() -> tuple[AndrewsAngles, jd.State]:
 # The flyball governor.
 
 
-@jd.pytree
+@jd.tree.pytree
 class Flyball(Bodies):
     """A governor of four bodies, shaft, slider and two rods with balls: 28 coordinates, 24 velocities, 20 rows, mobility 4.
 

@@ -27,7 +27,7 @@ MASSLESS = catalogue.every(catalogue.SOLVERS, lambda row: row.massless)
 """Solvers that ask for M > 0 on the null space of J only."""
 
 
-@jd.pytree
+@jd.tree.pytree
 class Line:
     """A saddle-point problem along s: the k-th entry of a field is its k-th derivative at s = 0."""
 
@@ -61,7 +61,7 @@ def masses(kind: str, seed: int = 0, scale: Any = 1.0) -> tuple[Any, Any]:
     scale = np.broadcast_to(np.asarray(scale, float), (SIZE,))
     diagonal, change = rng.integers(4, 17, SIZE) / 8.0, numbers(rng, SIZE)
     if kind == "diagonal":
-        return jd.DiagonalMatrix(jnp.asarray(scale * diagonal)), jd.DiagonalMatrix(jnp.asarray(scale * change))
+        return jd.operators.DiagonalMatrix(jnp.asarray(scale * diagonal)), jd.operators.DiagonalMatrix(jnp.asarray(scale * change))
     half, other = numbers(rng, SIZE, SIZE) / 2.0, numbers(rng, SIZE, SIZE) / 4.0
     units = np.sqrt(scale[:, None] * scale[None, :])
     return jnp.asarray(units * (half @ half.T + np.diag(diagonal))), jnp.asarray(units * (other + other.T))
@@ -163,7 +163,7 @@ def exact_line(problem: Line) -> tuple[Any, Any, Any]:
     """Returns (a, lam) with the shortest lam, and its first two derivatives, from rational arithmetic."""
 
     def dense(mass: Any) -> Any:
-        return np.diag(mass.diagonal) if isinstance(mass, jd.DiagonalMatrix) else np.asarray(mass)
+        return np.diag(mass.diagonal) if isinstance(mass, jd.operators.DiagonalMatrix) else np.asarray(mass)
 
     compliance = problem.compliance or (np.zeros(problem.r[0].shape),)
     parts = ([dense(m) for m in problem.mass], problem.jacobian, problem.f, problem.r, compliance)

@@ -2,8 +2,8 @@
 
 import typer.testing
 
-from jaxdae.app import run_folder
-from jaxdae.app.command import app
+from jaxdae.app.cli import app
+from jaxdae.app.runs import run_folder
 
 # 100 worlds of a damped pendulum, whose work integral reaches over blocks.
 SWING = """

@@ -14,7 +14,7 @@ from problems import state
 import jaxdae as jd
 
 
-@jd.pytree(kw_only=True)
+@jd.tree.pytree(kw_only=True)
 class Everything(jd.System):
     """All kinds of terms at once: a full mass matrix, inputs, rows that move with time, one of them nonholonomic; mobility 1."""
 
@@ -64,7 +64,7 @@ def consistent() -> jd.State:
     return jd.initialize(everything(), everywhere().q, everywhere().v, t=everywhere().t)[0]
 
 
-@jd.pytree
+@jd.tree.pytree
 class Oscillator(jd.System):
     """Two masses on springs to the origin, without constraints."""
 
@@ -89,7 +89,7 @@ def oscillating() -> jd.State:
     return state([0.7, -0.2], [0.1, 0.4])
 
 
-@jd.pytree(kw_only=True)
+@jd.tree.pytree(kw_only=True)
 class Wheels(jd.System):
     """Two flywheels linked by r1 sin(a) - r2 sin(b) = 0.1 sin(t), with a spring on the first; in angles, q = (a, b)."""
 
@@ -114,7 +114,7 @@ class Wheels(jd.System):
         return -self.stiffness * sines * jnp.array([1.0, 0.0]) - 0.1 * cosines * v
 
 
-@jd.pytree(kw_only=True)
+@jd.tree.pytree(kw_only=True)
 class WheelsOnCircles(Wheels):
     """The same with q = (cos a, sin a, cos b, sin b): four coordinates, two velocities, and a `retract` that rotates."""
 

@@ -36,7 +36,7 @@ BODIES = [
 ]
 
 
-@jd.pytree
+@jd.tree.pytree
 class Helix:
     """A curve with a tangent in every direction but one."""
 
@@ -47,7 +47,7 @@ class Helix:
         return jnp.stack([self.radius * jnp.cos(s), self.radius * jnp.sin(s), self.pitch * s])
 
 
-@jd.pytree
+@jd.tree.pytree
 class Ellipsoid:
     """A surface around the origin, zero where (x/a)^2 + (y/b)^2 + (z/c)^2 = 1."""
 

@@ -25,7 +25,7 @@ def numbers(*values):
     return tuple(jnp.asarray(x, float) for x in values)
 
 
-@jd.pytree
+@jd.tree.pytree
 class String(jd.System):
     """A ball on a string; the row is the elongation, to first order."""
 
@@ -75,7 +75,7 @@ def impact(z):
     return np.array([-MASS * moved @ rate / LENGTH, t])
 
 
-@jd.pytree
+@jd.tree.pytree
 class Block(jd.System):
     """A rectangle of half width a and half height b, q = (x, y, angle): rows are the heights of its lower corners, and their slip."""
 
@@ -104,7 +104,7 @@ class Block(jd.System):
         return self.gravity * q[1]
 
 
-@jd.pytree
+@jd.tree.pytree
 class Bead(jd.System):
     """A mass in the plane, with rows that take its velocity along given directions."""
 

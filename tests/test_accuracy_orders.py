@@ -23,11 +23,11 @@ PROJECTIONS = {
     "iterated": jd.Projection(),
     # The correction is as large as the local error, along directions that are slightly old: the order stays.
     "iterated_at_previous": jd.Projection(jd.PositionProjection(origin=jd.Origin.PREVIOUS), VELOCITY),
-    "linear": jd.Projection(jd.LinearPositionProjection(), VELOCITY),
+    "linear": jd.Projection(jd.textbook.LinearPositionProjection(), VELOCITY),
     "linear_euclidean": jd.Projection(
-        jd.LinearPositionProjection(metric=jd.Metric.EUCLIDEAN), jd.VelocityProjection(metric=jd.Metric.EUCLIDEAN)
+        jd.textbook.LinearPositionProjection(metric=jd.Metric.EUCLIDEAN), jd.VelocityProjection(metric=jd.Metric.EUCLIDEAN)
     ),
-    "linear_at_previous": jd.Projection(jd.LinearPositionProjection(origin=jd.Origin.PREVIOUS), VELOCITY),
+    "linear_at_previous": jd.Projection(jd.textbook.LinearPositionProjection(origin=jd.Origin.PREVIOUS), VELOCITY),
     "velocity_only": jd.Projection(None, VELOCITY),
 }
 

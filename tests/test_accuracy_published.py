@@ -53,7 +53,7 @@ def check(what, computed, expected, digits, round_off=0.0):
 
 
 FLAT = jd.Projected(jd.RungeKutta.dormand_prince5())
-CURVED = jd.Projected(jd.RungeKuttaMuntheKaas.dormand_prince5())
+CURVED = jd.Projected(jd.RungeKutta.dormand_prince5())
 # Eight corrections leave 1e-12 a step of the fast top, which add up to 2e-9.
 EIGHTH = jd.Composition.kahan_li8(jd.Rattle(iterations=12))
 
@@ -191,7 +191,7 @@ def test_orders_and_unit_quaternions_of_the_free_body(name):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("wrapper", [jd.Projected, jd.ProjectedDerivative])
+@pytest.mark.parametrize("wrapper", [jd.Projected, jd.textbook.ProjectedDerivative])
 def test_orders_and_unit_quaternions_of_wrapped_methods(wrapper):
     check_orders_and_unit_quaternions_of_the_free_body(wrapper(jd.RungeKutta.rk4()), 4)
 

@@ -42,12 +42,12 @@ def problem(name):
 
 
 def projected(solver):
-    return jd.Projected(jd.RungeKuttaMuntheKaas.dormand_prince5(solver=solver))
+    return jd.Projected(jd.RungeKutta.dormand_prince5(solver=solver))
 
 
 PLAIN = projected(jd.DenseKKT())
 # Rows too many: the rank is that of the manifold, which a step leaves by less than this tolerance.
-REDUNDANT = projected(jd.NullSpace(jd.SingularValues(RANK)))
+REDUNDANT = projected(jd.NullSpace(jd.operators.SingularValues(RANK)))
 EIGHTH = jd.Composition.kahan_li8(jd.Rattle(iterations=12))
 # The closed forms were checked against other engines to 1e-11 or better, and each of the programs ends within 3e-12 of them.
 CLOSED_FORM = {"q": 11, "v": 11}
@@ -62,12 +62,12 @@ METHODS = {
     "mechanism_bennett": (REDUNDANT, 1600, CLOSED_FORM, 0.0),
     "mechanism_cardan_cross": (REDUNDANT, 2000, CLOSED_FORM, 0.0),
     # It accelerates evenly, which four stages follow as well as seven, for half of what they take to compile.
-    "mechanism_screw_nut": (jd.Projected(jd.RungeKuttaMuntheKaas.rk4(solver=jd.DenseKKT())), 2000, CLOSED_FORM, 0.0),
+    "mechanism_screw_nut": (jd.Projected(jd.RungeKutta.rk4(solver=jd.DenseKKT())), 2000, CLOSED_FORM, 0.0),
     "mechanism_gimbal_gyroscope": (PLAIN, 4000, CLOSED_FORM, 0.0),
     "mechanism_bevel_differential_b": (PLAIN, 1000, CLOSED_FORM, 0.0),
 }
-OPEN = jd.RungeKuttaMuntheKaas.dormand_prince5(solver=jd.DenseKKT())
-LOOP = jd.Projected(jd.RungeKuttaMuntheKaas.rk4(solver=jd.NullSpace(jd.SingularValues(RANK))))
+OPEN = jd.RungeKutta.dormand_prince5(solver=jd.DenseKKT())
+LOOP = jd.Projected(jd.RungeKutta.rk4(solver=jd.NullSpace(jd.operators.SingularValues(RANK))))
 # In joint coordinates most have no rows left, and nothing to project; loops have four stages for half of what seven take to compile.
 IN_JOINTS = {
     "heavy_top_bruls": (OPEN, 60000, None, 0.0),
@@ -78,7 +78,7 @@ IN_JOINTS = {
     "iftomm_a04_bricard": (LOOP, 4000, None, 0.0),
     "mechanism_bennett": (LOOP, 4000, CLOSED_FORM, 0.0),
     "mechanism_cardan_cross": (LOOP, 4000, CLOSED_FORM, 0.0),
-    "mechanism_screw_nut": (jd.RungeKuttaMuntheKaas.rk4(solver=jd.DenseKKT()), 2000, CLOSED_FORM, 0.0),
+    "mechanism_screw_nut": (jd.RungeKutta.rk4(solver=jd.DenseKKT()), 2000, CLOSED_FORM, 0.0),
     "mechanism_gimbal_gyroscope": (OPEN, 4000, CLOSED_FORM, 0.0),
     "mechanism_bevel_differential_b": (LOOP, 1000, CLOSED_FORM, 0.0),
 }

@@ -16,11 +16,11 @@ from small_systems import central, consistent, everything, oscillating, oscillat
 
 import jaxdae as jd
 from jaxdae.integrators.diffrax_solver import projected_state
-from jaxdae.system import velocity_residual
+from jaxdae.systems.system import velocity_residual
 
 TSIT5 = diffrax.Tsit5()
 IVPTEST = "ivptest_pendulum"
-METHOD = jd.Adaptive(method=TSIT5)
+METHOD = jd.diffrax.Adaptive(method=TSIT5)
 
 
 def pendulum(length=1.0):
@@ -48,7 +48,7 @@ def exponential(rotation):
     return jnp.concatenate([jnp.cos(half)[None], 0.5 * jnp.sinc(half / jnp.pi) * rotation])
 
 
-@jd.pytree
+@jd.tree.pytree
 class Top(jd.System):
     inertia: Any
 
@@ -81,20 +81,20 @@ class TestVectorField:
     @pytest.mark.parametrize("u", [None, jnp.array([0.3, -0.2, 0.1, 0.5]), law], ids=["none", "array", "law"])
     def test_is_the_dynamics(self, u):
         system, at, gains = everything(), consistent(), jd.Baumgarte(2.0, 3.0)
-        rate, a = jd.vector_field(system, solver=jd.DenseKKT(), stabilization=gains)(at.t, (at.q, at.v), u)
+        rate, a = jd.diffrax.vector_field(system, solver=jd.DenseKKT(), stabilization=gains)(at.t, (at.q, at.v), u)
         given = u(at.t, at) if callable(u) else u
         np.testing.assert_allclose(a, jd.forward_dynamics(system, at, given, stabilization=gains)[0], rtol=1e-12)
         np.testing.assert_array_equal(rate, at.v)
 
     def test_curved_coordinates(self):
         q = jnp.array([0.5, -0.5, 0.1, 0.7])
-        rate, a = jd.vector_field(TOP)(jnp.zeros(()), (q, RATES))
+        rate, a = jd.diffrax.vector_field(TOP)(jnp.zeros(()), (q, RATES))
         np.testing.assert_allclose(rate, 0.5 * times(q, jnp.concatenate([jnp.zeros(1), RATES])), rtol=1e-14)
         np.testing.assert_allclose(a, -jnp.cross(RATES, TOP.inertia * RATES) / TOP.inertia, rtol=1e-14)
 
     def test_mistakes(self):
         with pytest.raises(TypeError, match=r"system must be an instance of a jaxdae.System, got int"), without_typechecker():
-            jd.vector_field(3)  # pyright: ignore[reportArgumentType]
+            jd.diffrax.vector_field(3)  # pyright: ignore[reportArgumentType]
 
 
 class TestProjectedSolver:
@@ -102,8 +102,8 @@ class TestProjectedSolver:
     def test_a_step_is_that_of_the_method_and_then_the_projection(self):
         """Twice in a row: the second step of a method that hands on its last stage starts anew. The error is the method's."""
         system, projection = pendulum(), jd.Projection()
-        solver = jd.projected_solver(TSIT5, system, projection)
-        term = diffrax.ODETerm(jd.vector_field(system))
+        solver = jd.diffrax.projected_solver(TSIT5, system, projection)
+        term = diffrax.ODETerm(jd.diffrax.vector_field(system))
         y, known = (start().q, start().v), solver.init(term, 0.0, 0.1, (start().q, start().v), None)
         for t in (0.0, 0.1):
             fresh = TSIT5.init(term, t, t + 0.1, y, None)
@@ -124,8 +124,8 @@ class TestProjectedSolver:
         """Rows that move, velocity-level rows, a law; and the dense output is usable, off the manifold by the tolerance."""
         system, at = everything(), consistent()
         solution = diffrax.diffeqsolve(
-            diffrax.ODETerm(jd.vector_field(system)),
-            jd.projected_solver(diffrax.Bosh3(), system),
+            diffrax.ODETerm(jd.diffrax.vector_field(system)),
+            jd.diffrax.projected_solver(diffrax.Bosh3(), system),
             t0=at.t,
             t1=at.t + 0.5,
             dt0=None,
@@ -155,7 +155,7 @@ class TestProjectedSolver:
         for projection in (
             jd.Projection(jd.PositionProjection(solver=jd.DenseKKT()), jd.VelocityProjection(metric=jd.Metric.EUCLIDEAN)),
             jd.Projection(jd.PositionProjection(origin=jd.Origin.PREVIOUS), jd.VelocityProjection(solver=jd.DenseKKT())),
-            jd.Projection(jd.LinearPositionProjection(), None),
+            jd.Projection(jd.textbook.LinearPositionProjection(), None),
             jd.Projection(None),
             jd.Projection(),
         ):
@@ -180,20 +180,20 @@ class TestProjectedSolver:
         ]
         for arguments, message in cases:
             with pytest.raises(TypeError, match=message), without_typechecker():
-                jd.projected_solver(*arguments)
+                jd.diffrax.projected_solver(*arguments)
 
 
 def test_without_diffrax(monkeypatch):
     monkeypatch.setitem(sys.modules, "diffrax", None)
     message = r"adaptive integration needs the extra adaptive: pip install '\.\[adaptive\]' in a clone of jaxdae"
     for use in (
-        lambda: jd.projected_solver(TSIT5, pendulum()),
-        lambda: jd.rollout(pendulum(), jd.Adaptive(), start(), dt=0.1, steps=2),
-        lambda: jd.adaptive_rollout(pendulum(), jd.Adaptive(), start(), times=jnp.array([0.1])),
+        lambda: jd.diffrax.projected_solver(TSIT5, pendulum()),
+        lambda: jd.rollout(pendulum(), jd.diffrax.Adaptive(), start(), dt=0.1, steps=2),
+        lambda: jd.diffrax.adaptive_rollout(pendulum(), jd.diffrax.Adaptive(), start(), times=jnp.array([0.1])),
     ):
         with pytest.raises(ImportError, match=message):
             use()
-    jd.vector_field(pendulum())(0.0, (start().q, start().v))
+    jd.diffrax.vector_field(pendulum())(0.0, (start().q, start().v))
 
 
 @jax.jit
@@ -309,7 +309,7 @@ class TestAdaptive:
     @pytest.mark.long
     def test_derivatives_of_batches(self):
         """Of what worlds share, one of which makes more steps than the other: forward = reverse = central difference."""
-        method = jd.Adaptive(method=diffrax.Bosh3(), rtol=1e-5, atol=1e-5, max_steps=32)
+        method = jd.diffrax.Adaptive(method=diffrax.Bosh3(), rtol=1e-5, atol=1e-5, max_steps=32)
         starts = jax.vmap(lambda speed: start(1.0, speed))(jnp.array([1.5, -0.4]))
 
         def end(gravity):
@@ -348,7 +348,7 @@ class TestAdaptive:
     @pytest.mark.long
     def test_quaternions_stay_at_unit_length(self):
         at = state([1.0, 0.0, 0.0, 0.0], RATES)
-        trajectory = run(TOP, jd.Adaptive(rtol=1e-10, atol=1e-10), at, 0.5)
+        trajectory = run(TOP, jd.diffrax.Adaptive(rtol=1e-10, atol=1e-10), at, 0.5)
         np.testing.assert_allclose(jnp.linalg.norm(trajectory.state.q, axis=1), 1.0, rtol=1e-14)
         np.testing.assert_allclose(trajectory.state.q, jax.vmap(top_at)(trajectory.state.t), rtol=0.0, atol=1e-8)
 
@@ -365,9 +365,9 @@ class TestAdaptive:
     )
     def test_mistakes(self, fields, error, message):
         with without_typechecker():
-            method = jd.Adaptive(**fields)
+            method = jd.diffrax.Adaptive(**fields)
             with pytest.raises(error, match=message):
-                jd.adaptive_rollout(oscillator(), method, oscillating(), times=jnp.array([1.0]))
+                jd.diffrax.adaptive_rollout(oscillator(), method, oscillating(), times=jnp.array([1.0]))
 
 
 compiled_step = jax.jit(lambda method, *arguments: method.step(arguments[0], arguments[1], arguments[2], None, arguments[3]))
@@ -380,7 +380,7 @@ class TestAdaptiveRollout:
     @pytest.mark.long
     def test_entries_at_any_times(self):
         """Steps across the times agree with steps that end on a grid; entries are on the manifold, their reports those of the states."""
-        trajectory = jd.adaptive_rollout(pendulum(), LOOSE, start(), times=TIMES)
+        trajectory = jd.diffrax.adaptive_rollout(pendulum(), LOOSE, start(), times=TIMES)
         jd.raise_if_failed(trajectory)
         np.testing.assert_array_equal(trajectory.state.t, TIMES)
         on_grid = run(pendulum(), LOOSE, start(), 0.25)
@@ -395,7 +395,7 @@ class TestAdaptiveRollout:
     def test_budget(self):
         """What was reached is there, the rest is the last good state."""
         far = TIMES.at[2:].set(jnp.array([100.0, 1000.0]))
-        trajectory = jd.adaptive_rollout(pendulum(), LOOSE, start(), times=far)
+        trajectory = jd.diffrax.adaptive_rollout(pendulum(), LOOSE, start(), times=far)
         good = np.asarray(trajectory.info.status) == jd.Status.OK
         np.testing.assert_array_equal(good, np.sort(good)[::-1])
         assert good[0]
@@ -410,18 +410,18 @@ class TestAdaptiveRollout:
         """Held over their intervals, they are those of a rollout over the same grid; constant ones and laws likewise."""
         grid, inputs = jnp.array([0.2, 0.4, 0.6]), jnp.array([[1.0, -2.0], [0.5, 3.0], [-4.0, 0.2]])
         system, at, method = oscillator(), oscillating(), jd.Projected(jd.RungeKutta.dormand_prince5())
-        held = jd.adaptive_rollout(system, LOOSE, at, inputs, times=grid)
+        held = jd.diffrax.adaptive_rollout(system, LOOSE, at, inputs, times=grid)
         fine = jd.rollout(system, method, at, jnp.repeat(inputs, 50, axis=0), dt=0.004, save_every=50)
         np.testing.assert_allclose(held.state.q, fine.state.q, rtol=0.0, atol=1e-7)
-        constant = jd.adaptive_rollout(system, LOOSE, at, inputs[0], times=grid)
+        constant = jd.diffrax.adaptive_rollout(system, LOOSE, at, inputs[0], times=grid)
         np.testing.assert_allclose(constant.state.q[0], held.state.q[0], rtol=0.0, atol=1e-7)
 
     @pytest.mark.long
     def test_batch_is_loop(self):
         lengths = jnp.linspace(0.5, 2.0, 16)
-        together = jax.vmap(lambda x: jd.adaptive_rollout(pendulum(x), LOOSE, start(x), times=TIMES))(lengths)
+        together = jax.vmap(lambda x: jd.diffrax.adaptive_rollout(pendulum(x), LOOSE, start(x), times=TIMES))(lengths)
         for k in (0, 9, 15):
-            alone = jd.adaptive_rollout(pendulum(lengths[k]), LOOSE, start(lengths[k]), times=TIMES)
+            alone = jd.diffrax.adaptive_rollout(pendulum(lengths[k]), LOOSE, start(lengths[k]), times=TIMES)
             np.testing.assert_allclose(together.state.q[k], alone.state.q, rtol=0.0, atol=1e-12)
             np.testing.assert_array_equal(together.info.iterations[k], alone.info.iterations)
 
@@ -430,7 +430,7 @@ class TestAdaptiveRollout:
         """Reverse mode by default, forward mode by request, both the central difference."""
 
         def ends(x, adjoint=None):
-            return jd.adaptive_rollout(pendulum(x), LOOSE, start(x), times=TIMES, adjoint=adjoint).state.q[:, 0]
+            return jd.diffrax.adaptive_rollout(pendulum(x), LOOSE, start(x), times=TIMES, adjoint=adjoint).state.q[:, 0]
 
         reverse = jax.jit(jax.grad(lambda x: jnp.sum(ends(x))))(1.1)
         forward = jax.jit(lambda x: jax.jvp(lambda x: ends(x, diffrax.ForwardMode()), (x,), (1.0,))[1])(1.1)
@@ -456,4 +456,4 @@ class TestAdaptiveRollout:
     def test_mistakes(self, arguments, error, message):
         arguments = {"times": TIMES, "integrator": LOOSE, **arguments}
         with pytest.raises(error, match=message), without_typechecker():
-            jd.adaptive_rollout(oscillator(), state=oscillating(), **arguments)
+            jd.diffrax.adaptive_rollout(oscillator(), state=oscillating(), **arguments)

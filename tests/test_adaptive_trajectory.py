@@ -13,7 +13,7 @@ TSIT5 = diffrax.Tsit5()
 LEAST_SQUARES = jd.LeastSquares()
 
 
-@jd.pytree
+@jd.tree.pytree
 class Point(jd.System):
     """A unit mass on a line, pushed by its input."""
 
@@ -24,7 +24,7 @@ class Point(jd.System):
         return jnp.zeros_like(q) if u is None else u
 
 
-@jd.pytree
+@jd.tree.pytree
 class Cart(jd.KinematicSystem):
     """A point that is told its speed, which a row lets it have."""
 
@@ -35,7 +35,7 @@ class Cart(jd.KinematicSystem):
         return x[1:] + 0.5 * x[:1]
 
 
-@jd.pytree
+@jd.tree.pytree
 class Torn(Point):
     """The same, held at two speeds that part at t = 1/2."""
 
@@ -50,9 +50,9 @@ TIMES = jnp.array([0.2, 0.5, 0.6, 0.9])
 @pytest.mark.parametrize("goes", ["across the times", pytest.param("from time to time", marks=pytest.mark.long)])
 def test_velocities_that_break_the_rows_are_no_success(goes):
     """The projection leaves the mean of both speeds, which is neither."""
-    method, start = jd.Adaptive(1e-6, 1e-6, solver=LEAST_SQUARES, method=TSIT5), state([0.0], [1.0])
+    method, start = jd.diffrax.Adaptive(1e-6, 1e-6, solver=LEAST_SQUARES, method=TSIT5), state([0.0], [1.0])
     if goes == "across the times":
-        found = jd.adaptive_rollout(Torn(), method, start, times=TIMES).info.status
+        found = jd.diffrax.adaptive_rollout(Torn(), method, start, times=TIMES).info.status
     else:
         found = jd.rollout(Torn(), method, start, dt=0.1, steps=9).info.status[np.array([1, 4, 5, 8])]
     np.testing.assert_array_equal(found, [jd.Status.OK, jd.Status.OK, jd.Status.NOT_CONVERGED, jd.Status.NOT_CONVERGED])
@@ -64,7 +64,9 @@ def test_derivatives_by_the_times_at_which_inputs_jump():
     inputs = jnp.array([1.0, -2.0, 0.5, 4.0])
 
     def places(times):
-        return jd.adaptive_rollout(Point(), jd.Adaptive(method=TSIT5), state([0.3], [0.1]), inputs[:, None], times=times).state.q[:, 0]
+        return jd.diffrax.adaptive_rollout(
+            Point(), jd.diffrax.Adaptive(method=TSIT5), state([0.3], [0.1]), inputs[:, None], times=times
+        ).state.q[:, 0]
 
     def exact(times):
         x, v, before, found = 0.3, 0.1, 0.0, []
@@ -80,7 +82,9 @@ def test_derivatives_by_the_times_at_which_inputs_jump():
 
 
 def test_times_before_the_start_that_nobody_saw():
-    found = jax.jit(lambda t: jd.adaptive_rollout(Point(), jd.Adaptive(method=TSIT5), state([0.3], [0.1]), times=t).info.status)(-TIMES)
+    found = jax.jit(
+        lambda t: jd.diffrax.adaptive_rollout(Point(), jd.diffrax.Adaptive(method=TSIT5), state([0.3], [0.1]), times=t).info.status
+    )(-TIMES)
     np.testing.assert_array_equal(found, jd.Status.OUT_OF_RANGE)
 
 
@@ -94,9 +98,9 @@ def test_times_before_the_start_that_nobody_saw():
 )
 def test_an_entry_has_the_input_that_was_held_until_then(system, start):
     """At a time of a jump the acceleration, or the velocity of a system of first order, is that before it, as in `rollout`."""
-    inputs, method = jnp.array([[1.0], [-2.0], [4.0]]), jd.Adaptive(method=TSIT5)
+    inputs, method = jnp.array([[1.0], [-2.0], [4.0]]), jd.diffrax.Adaptive(method=TSIT5)
     stepped = jd.rollout(system, method, start, inputs, dt=0.1)
-    found = jd.adaptive_rollout(system, method, start, inputs, times=stepped.state.t)
+    found = jd.diffrax.adaptive_rollout(system, method, start, inputs, times=stepped.state.t)
     np.testing.assert_array_equal(found.info.status, jd.Status.OK)
     for name in ("q", "v"):
         np.testing.assert_allclose(getattr(found.state, name), getattr(stepped.state, name), rtol=1e-12, atol=1e-14)
@@ -107,8 +111,8 @@ def test_an_entry_has_the_input_that_was_held_until_then(system, start):
 @pytest.mark.long
 def test_the_start_is_reached_without_a_step():
     """No step of the first interval is accepted, for its input is NaN; the entry of the start has nothing to do with it."""
-    method, start, inputs = jd.Adaptive(method=TSIT5), state([0.3], [0.1]), jnp.array([[1.0], [jnp.nan], [1.0]])
-    found = jd.adaptive_rollout(Point(), method, start, inputs, times=jnp.array([0.0, 0.2, 0.5]), max_steps=64)
+    method, start, inputs = jd.diffrax.Adaptive(method=TSIT5), state([0.3], [0.1]), jnp.array([[1.0], [jnp.nan], [1.0]])
+    found = jd.diffrax.adaptive_rollout(Point(), method, start, inputs, times=jnp.array([0.0, 0.2, 0.5]), max_steps=64)
     assert int(found.info.status[0]) == jd.Status.OK
     assert jd.Status.OK not in found.info.status[1:]
     for name in ("t", "q", "v"):
@@ -116,7 +120,7 @@ def test_the_start_is_reached_without_a_step():
     np.testing.assert_array_equal(found.info.a[0], inputs[0])
 
 
-@jd.pytree
+@jd.tree.pytree
 class Fighting(Cart):
     """The same, with wheels that roll at two speeds each."""
 
@@ -130,10 +134,10 @@ class Fighting(Cart):
     [pytest.param(jd.SchurComplement(), id="full rank", marks=pytest.mark.long), pytest.param(LEAST_SQUARES, id="any rank")],
 )
 def test_rows_that_fight_at_the_start_are_told_as_in_a_rollout(solver):
-    method, start, inputs = jd.Adaptive(solver=solver, method=TSIT5), state([0.0, 0.0], [0.0, 0.0]), jnp.ones((4, 1))
+    method, start, inputs = jd.diffrax.Adaptive(solver=solver, method=TSIT5), state([0.0, 0.0], [0.0, 0.0]), jnp.ones((4, 1))
     expected = jd.rollout(Fighting(), method, start, inputs, dt=0.1).info.status
     assert expected[0] not in (jd.Status.OK, jd.Status.STEP_BUDGET)
-    found = jd.adaptive_rollout(Fighting(), method, start, inputs[0], times=TIMES).info.status
+    found = jd.diffrax.adaptive_rollout(Fighting(), method, start, inputs[0], times=TIMES).info.status
     np.testing.assert_array_equal(found, expected)
 
 
@@ -142,7 +146,7 @@ def test_starts_and_times_that_are_no_numbers_are_told_and_cost_no_step():
     """As in `rollout`; a force that does not know of the velocity stays finite where that is not."""
 
     def found(v, times):
-        return jd.adaptive_rollout(Point(), jd.Adaptive(method=TSIT5), jd.State(v[1], v[1:], v[:1]), times=times).info
+        return jd.diffrax.adaptive_rollout(Point(), jd.diffrax.Adaptive(method=TSIT5), jd.State(v[1], v[1:], v[:1]), times=times).info
 
     bad = jnp.array([[jnp.nan, 0.0], [0.1, jnp.nan], [jnp.inf, 0.0], [0.1, 0.0], [0.1, 0.0], [0.1, 0.0]])
     times = jnp.stack([TIMES, TIMES, TIMES, TIMES[::-1], TIMES.at[1].set(jnp.nan), TIMES])

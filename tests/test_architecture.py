@@ -14,78 +14,55 @@ PACKAGE = pathlib.Path(jaxdae.__file__).parent
 FILES = {str(file.relative_to(PACKAGE)): file for file in sorted(PACKAGE.rglob("*.py"))}
 TREES = {name: ast.parse(file.read_text()) for name, file in FILES.items()}
 LONGEST = 450
+SHORTEST = 60
 
-FLOORS = {
-    "__main__": 10,
-    "_pytree": 0,
-    "_version": 0,
-    "batching": 0,
-    "checkpointing": 0,
-    "devices": 0,
-    "disk": 0,
-    "functions": 0,
-    "fused": 1,
-    "moving": 0,
-    "names": 0,
-    "openings": 0,
-    "outlining": 0,
-    "prepared": 0,
-    "requirements": 0,
-    "spelling": 0,
-    "status": 0,
-    "typing": 0,
-    "geometry": 1,
-    "newton": 1,
-    "operators": 1,
-    "saddle_point": 1,
-    "small_matrix": 1,
-    "trees": 1,
-    "thresholds": 0,
-    "assembly": 2,
-    "consistency": 2,
-    "dynamics": 2,
-    "evaluation": 2,
-    "impulse": 2,
-    "curved_rows": 2,
-    "kinematic": 2,
-    "linearization": 2,
-    "masks": 2,
-    "stabilization": 2,
-    "state_checks": 2,
-    "system": 2,
-    "terms": 2,
-    "tolerances": 2,
-    "wrapper": 2,
-    "integrators": 3,
-    "guard": 4,
-    "labelled": 4,
-    "rollout_arguments": 4,
-    "scan": 4,
-    "step_limits": 5,
-    "adaptive_trajectory": 5,
-    "trajectory": 5,
-    "branches": 5,
-    "diagnostics": 6,
-    "choose": 6,
-    "mechanisms": 6,
-    "outputs": 6,
-    "control": 7,
-    "robots": 7,
-    "vehicles": 7,
-    "optimal_control": 8,
-    "tuning": 8,
-    "viewer": 8,
-    "envs": 8,
-    "app": 9,
-}
+FLOORS = (
+    "_version",
+    "typing",
+    "base",
+    "compile",
+    "fused",
+    "geometry",
+    "linalg",
+    "trees",
+    "matrices",
+    "saddle_point",
+    "systems",
+    "dynamics",
+    "integrators",
+    "rollouts",
+    "mechanisms",
+    "robots",
+    "vehicles",
+    "control",
+    "tuning",
+    "optimal_control",
+    "viewer",
+    "envs",
+    "diffrax",
+    "interfaces",
+    "operators",
+    "switching",
+    "textbook",
+    "tree",
+    "app",
+    "__main__",
+)
+"""Folders and files of the package, in order: each imports only from itself and from those before it."""
+APP_FLOORS = ("config", "model", "runs", "draw", "jobs", "learn", "export")
+"""Folders of the command, in the same sense. Files beside them are above all."""
 APP_PACKAGES = ("diffrax", "matplotlib", "mujoco", "pydantic", "rich", "trimesh", "typer", "viser", "xarray", "yaml", "zarr")
 
 # The library: everything below the command.
 LIBRARY = [name for name in FILES if not name.startswith("app/")]
+NAMESPACES = ("diffrax", "interfaces", "operators", "switching", "textbook", "tree")
 PUBLIC = (
     "jaxdae",
+    *(f"jaxdae.{name}" for name in NAMESPACES),
     *(f"jaxdae.{name}" for name in ("control", "envs", "mechanisms", "optimal_control", "robots", "tuning", "vehicles", "viewer")),
 )
+
+INTERNAL = ("jaxdae.app", "jaxdae.fused", "jaxdae.integrators", "jaxdae.matrices", "jaxdae.saddle_point")
 
 
 def part(name):
@@ -122,24 +99,51 @@ def test_imports_point_down():
         if name == "__init__.py":
             wrong += [name for found in PARTS[name] if found == "app"]
             continue
-        floor = FLOORS[part(name)]
-        wrong += [f"{name} imports {found}, which is above it" for found in PARTS[name] if FLOORS.get(found, -1) > floor]
+        floor = FLOORS.index(part(name))
+        wrong += [f"{name} imports {found}, which is above it" for found in PARTS[name] if found in FLOORS[floor + 1 :]]
         wrong += [f"{name}: write {full} in full" for full in IMPORTED[name] if full.startswith(".")]
         # Names of the package itself would pull in all floors.
-        if floor < FLOORS["app"]:
+        if part(name) in FLOORS[: FLOORS.index("app")] and part(name) not in NAMESPACES:
             wrong += [f"{name} imports {found}, a name of the package itself" for found in PARTS[name] if found not in FLOORS]
+            wrong += [f"{name} imports {found}, a public namespace" for found in PARTS[name] if found in NAMESPACES]
             wrong += [f"{name} imports jaxdae" for full in IMPORTED[name] if full == "jaxdae"]
     assert not wrong
 
 
-def test_parts_on_a_floor_do_not_import_each_other_in_a_circle():
-    needs = {one: set() for one in FLOORS}
+def test_imports_inside_the_app_point_down():
+    wrong = []
     for name in FILES:
-        if name != "__init__.py":
-            needs[part(name)] |= {found for found in PARTS[name] if found in FLOORS and found != part(name)}
-    while leaves := {one for one, below in needs.items() if not below}:
-        needs = {one: below - leaves for one, below in needs.items() if one not in leaves}
-    assert not needs
+        folder, *inside = name.removeprefix("app/").split("/")
+        if not name.startswith("app/") or not inside:
+            continue
+        below = APP_FLOORS[: APP_FLOORS.index(folder) + 1]
+        found = {full.split(".")[2].split("/")[0] for full in IMPORTED[name] if full.startswith("jaxdae.app.")}
+        wrong += [f"{name} imports jaxdae.app.{one}, which is above it" for one in sorted(found - set(below))]
+    assert not wrong
+
+
+def test_file_names_are_unique():
+    names = [name.split("/")[-1] for name in FILES if not name.endswith("__init__.py")]
+    assert not sorted({name for name in names if names.count(name) > 1})
+
+
+def test_no_short_file_has_a_single_user():
+    """Merge such a file into its user. Exempt are listings of names as users, and merged files that would be too long."""
+    lines = {name: len(file.read_text().splitlines()) for name, file in FILES.items()}
+    users = {name: set() for name in FILES}
+    for user, found in IMPORTED.items():
+        for full in found:
+            words = full.split(".")
+            for path in ("/".join(words[1:]), "/".join(words[1:-1])):
+                if f"{path}.py" in users:
+                    users[f"{path}.py"].add(user)
+    short = {name: next(iter(users[name])) for name in FILES if lines[name] < SHORTEST and len(users[name]) == 1}
+    assert not [
+        f"{name}: merge it into {user}"
+        for name, user in short.items()
+        if not {name.split("/")[-1], user.split("/")[-1]} & {"__init__.py", *(f"{space}.py" for space in NAMESPACES)}
+        and lines[name] + lines[user] <= LONGEST
+    ]
 
 
 def test_no_private_jax_no_assert_no_print():
@@ -179,7 +183,7 @@ def test_all_is_complete_and_sorted():
         # Constants, then classes, then functions, as the linter sorts them.
         assert list(module.__all__) == sorted(set(module.__all__), key=lambda x: (not x.isupper(), x))
         assert not [exported for exported in module.__all__ if not hasattr(module, exported)]
-        # `__init__.py` imports what it exports, and nothing else.
+        # The file imports what it exports, and nothing else.
         body = ast.parse(pathlib.Path(module.__file__).read_text()).body
         names = {alias.asname or alias.name for node in body if isinstance(node, ast.ImportFrom) for alias in node.names}
         assert names == set(module.__all__)
@@ -188,7 +192,9 @@ def test_all_is_complete_and_sorted():
 def test_no_module_has_the_name_of_a_function_that_is_exported():
     # `jaxdae.rollout` is the function: static tools and readers would take a module of that name for it.
     modules = {
-        f"{module.__name__}.{name}": getattr(module, name) for module in map(importlib.import_module, PUBLIC) for name in dir(module)
+        f"{module.__name__}.{name}": getattr(module, name)
+        for module in map(importlib.import_module, (*PUBLIC, *INTERNAL))
+        for name in dir(module)
     }
     paths = {"jaxdae." + name.removesuffix(".py").replace("/", ".") for name in FILES}
     assert not [path for path, thing in modules.items() if path in paths and not isinstance(thing, types.ModuleType)]

@@ -10,11 +10,11 @@ import pytest
 
 import jaxdae
 import jaxdae.mechanisms as jm
+from jaxdae.matrices import DenseRows
 from jaxdae.mechanisms import spatial as js
-from jaxdae.mechanisms.coordinates.articulated import TreeMass
-from jaxdae.operators import DenseRows
-from jaxdae.trees.sweep import inward, outward, sum_to_leaves, sum_to_root
-from jaxdae.trees.tree import Tree
+from jaxdae.mechanisms.coordinates.articulated_bodies import TreeMass
+from jaxdae.trees.tree_layout import Tree
+from jaxdae.trees.tree_sweeps import inward, outward, sum_to_leaves, sum_to_root
 
 EPS = float(jnp.finfo(float).eps)
 

@@ -13,9 +13,9 @@ from small_systems import central, consistent, everything, everywhere, oscillati
 import jaxdae as jd
 from jaxdae import control
 from jaxdae import mechanisms as jm
-from jaxdae.consistency import start_status
 from jaxdae.mechanisms import spatial as js
-from jaxdae.system import velocity_residual
+from jaxdae.systems.consistency import start_status
+from jaxdae.systems.system import velocity_residual
 
 compiled_status = jax.jit(start_status)
 CRANK = np.arange(9) < 3
@@ -45,7 +45,7 @@ def parallelogram(angle=0.7, coordinates=jm.Absolute(), apart=0.0, far=0.0):
     return jm.planar_mechanism(bodies, joints, coordinates=coordinates)
 
 
-@jd.pytree
+@jd.tree.pytree
 class Chain(jd.System):
     """Two links of lengths 1 and 1.5, from the origin to (distance, 0); q = (x1, y1, x2, y2) is the elbow and the end."""
 
@@ -62,7 +62,7 @@ class Chain(jd.System):
         return jnp.concatenate([0.5 * links, q[2:] - jnp.stack([self.distance, jnp.zeros_like(self.distance)])])
 
 
-@jd.pytree
+@jd.tree.pytree
 class Rod(jd.System):
     """A point mass at (x, y) on a rod of length 1 whose angle is a coordinate of its own, q = (x, y, angle)."""
 
@@ -490,7 +490,7 @@ class TestTransformations:
 
 def test_message_names_the_open_rows():
     mechanism, q = four_bar()
-    mechanism = jd.set_leaf(mechanism, "joints.revolute.point_b", mechanism.joints["revolute"].point_b.at[3, 0].set(-9.0))
+    mechanism = jd.tree.set_leaf(mechanism, "joints.revolute.point_b", mechanism.joints["revolute"].point_b.at[3, 0].set(-9.0))
     with pytest.raises(jd.SimulationError) as caught:
         jd.initialize(mechanism, q, fixed=CRANK)
     message = str(caught.value)

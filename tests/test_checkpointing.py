@@ -35,7 +35,7 @@ def reverse(keep, segment=None):
 
 
 def assert_round_off(x, y):
-    for name, a, b in zip(jd.leaf_paths(x), jax.tree.leaves(x), jax.tree.leaves(y), strict=True):
+    for name, a, b in zip(jd.tree.leaf_paths(x), jax.tree.leaves(x), jax.tree.leaves(y), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-13, err_msg=name)
 
 

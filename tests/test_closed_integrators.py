@@ -17,7 +17,7 @@ from small_systems import consistent, everything, wheels, wheels_states
 
 import jaxdae as jd
 from jaxdae.integrators import radau
-from jaxdae.linearization import linearize
+from jaxdae.systems.linearization import linearize
 
 CLOSED = leaders(METHODS, lambda method: method.closed)
 methods = pytest.mark.parametrize("name", [*CLOSED, "rk4"])
@@ -67,7 +67,7 @@ class TestIterations:
         system, start = pendulum()
 
         def final(gravity, iterations):
-            moved = jd.set_leaf(system, "gravity", gravity)
+            moved = jd.tree.set_leaf(system, "gravity", gravity)
             end = jd.rollout(moved, make(iterations=iterations), start, dt=0.03, steps=5, save_every=5)
             return jnp.sum(jnp.sin(end.state.q) + end.state.v), end
 
@@ -133,7 +133,7 @@ class TestDerivatives:
     def test_second_derivatives(self):
         def final(gravity, method):
             system, start = pendulum()
-            end = jd.rollout(jd.set_leaf(system, "gravity", gravity), method, start, dt=0.05, steps=2, save_every=2)
+            end = jd.rollout(jd.tree.set_leaf(system, "gravity", gravity), method, start, dt=0.05, steps=2, save_every=2)
             return jnp.sum(jnp.sin(end.state.q)) + jnp.sum(end.state.v**2)
 
         both = jax.jit(lambda x, method: jax.jvp(lambda y: jax.grad(final)(y, method), (x,), (jnp.ones(()),)))
@@ -180,7 +180,7 @@ class TestEnergy:
         """A spring of 1e6 rad/s in a step of 0.01 s: rho_inf = 1 and the midpoint rule keep its energy, the others remove it."""
         start = state([0.6, -0.8, 1e-6])
 
-        @jd.pytree
+        @jd.tree.pytree
         class Stiff(Pendulum):
             def mass_matrix(self, q):
                 return jnp.eye(3)
@@ -297,7 +297,7 @@ def test_derivatives_of_radau_keep_to_the_constraints():
     np.testing.assert_allclose(changes, 0.0, rtol=0.0, atol=1e-13)
 
 
-@jd.pytree
+@jd.tree.pytree
 class Doubled(Pendulum):
     def constraint(self, t, q):
         row = super().constraint(t, q)
@@ -346,7 +346,7 @@ class TestSaddlePointNewton:
 
         def final(gravity):
             system, start = pendulum()
-            moved = jd.set_leaf(system, "gravity", gravity)
+            moved = jd.tree.set_leaf(system, "gravity", gravity)
             end = jd.rollout(moved, by_saddle_point(IMPLICIT[name], iterations=10), start, dt=0.02, steps=10, save_every=10)
             return jnp.sum(jnp.sin(end.state.q)) + jnp.sum(end.state.v**2)
 
@@ -405,7 +405,7 @@ class TestMistakes:
         _, circles = wheels()
         _, start = wheels_states((0.4, -0.9), (1.3, 0.6), 0.7)
 
-        @jd.pytree
+        @jd.tree.pytree
         class Forgetful(type(circles)):
             def difference(self, q0, q1):
                 return q1 - q0
@@ -417,7 +417,7 @@ class TestMistakes:
     def test_a_retraction_without_an_inverse_is_told_where_one_is_needed(self):
         _, circles = wheels()
 
-        @jd.pytree
+        @jd.tree.pytree
         class Without(jd.System):
             def mass_matrix(self, q):
                 return circles.mass_matrix(q)
@@ -430,7 +430,7 @@ class TestMistakes:
 
         _, start = wheels_states((0.4, -0.9), (1.3, 0.6), 0.7)
         with pytest.raises(TypeError, match=r"Without has a retract\(q, xi\) of its own: write difference"):
-            jd.rollout(Without(), jd.ProjectedStep(jd.RungeKutta.rk4()), start, dt=0.01, steps=1)
+            jd.rollout(Without(), jd.textbook.ProjectedStep(jd.RungeKutta.rk4()), start, dt=0.01, steps=1)
 
 
 class TestStagesInALoop:
@@ -477,7 +477,3 @@ class TestStagesInALoop:
     def test_it_is_yes_or_no(self):
         with pytest.raises(TypeError, match="unroll"):
             jd.RungeKutta.rk4(unroll=2)
-
-
-def test_munthe_kaas_is_another_name():
-    assert jd.RungeKuttaMuntheKaas is jd.RungeKutta

@@ -12,7 +12,7 @@ from problems import state
 import jaxdae as jd
 from jaxdae import control as jc
 from jaxdae import mechanisms as jm
-from jaxdae.consistency import start_status
+from jaxdae.systems.consistency import start_status
 
 compiled_status = jax.jit(start_status)
 OK, INCONSISTENT = jd.Status.OK, jd.Status.INCONSISTENT_START
@@ -44,13 +44,13 @@ class TestStatus:
     def test_rounding_of_single_precision_is_no_break_and_a_millimeter_is(self):
         far = jd.State(jnp.float32(0.0), jnp.float32([6e3, -8e3]), jnp.zeros(2, jnp.float32))
         long = problems.Pendulum(*(jnp.float32(x) for x in (1.0, 1e4, 9.81)))
-        tolerance = jd.system.default_tolerance(jnp.float32)
+        tolerance = jd.systems.system.default_tolerance(jnp.float32)
         assert compiled_status(long, far, tolerance) == OK
         assert compiled_status(pendulum(jnp.float32), at(1e-3, dtype=jnp.float32), tolerance) == INCONSISTENT
 
     def test_the_units_of_a_row_do_not_matter(self):
         """A pendulum of 1 mm, a third off: its row is in m^2, and is 3e-7 m^2 off."""
-        short = jd.set_leaf(pendulum(), "length", jnp.asarray(1e-3))
+        short = jd.tree.set_leaf(pendulum(), "length", jnp.asarray(1e-3))
         assert compiled_status(short, state([0.8e-3, -1.0667e-3], [0.0, 0.0]), 1e-5) == INCONSISTENT
         assert compiled_status(short, state([0.6e-3, -0.8e-3], [0.0, 0.0]), 1e-5) == OK
 
@@ -71,9 +71,9 @@ class TestStatus:
         mechanism, q = jm.spatial_mechanism([door], hinges, coordinates=jm.Joints())
         mechanism = jax.tree.map(lambda x: x.astype(dtype), mechanism)
         start = jd.State(*(jnp.asarray(x, dtype) for x in (0.0, q, [3.0])))
-        tolerance, name = jd.system.default_tolerance(dtype), "joints.revolute.point_a"
+        tolerance, name = jd.systems.system.default_tolerance(dtype), "joints.revolute.point_a"
         assert compiled_status(mechanism, start, tolerance) == OK
-        aside = jd.set_leaf(mechanism, name, jd.get_leaf(mechanism, name) + jnp.asarray([0.01, 0.0, 0.0], dtype))
+        aside = jd.tree.set_leaf(mechanism, name, jd.tree.get_leaf(mechanism, name) + jnp.asarray([0.01, 0.0, 0.0], dtype))
         assert compiled_status(aside, start, tolerance) == INCONSISTENT
 
     def test_what_is_not_finite_is_left_to_the_step(self):
@@ -97,7 +97,7 @@ def test_every_method_reports_it_and_does_not_move(name):
 
 @pytest.mark.long
 def test_adaptive_rollouts_report_it_too():
-    found = jd.adaptive_rollout(pendulum(), jd.Adaptive(), at(position=1 / 3), times=jnp.array([0.1, 0.2]))
+    found = jd.diffrax.adaptive_rollout(pendulum(), jd.diffrax.Adaptive(), at(position=1 / 3), times=jnp.array([0.1, 0.2]))
     np.testing.assert_array_equal(found.info.status, INCONSISTENT)
     np.testing.assert_array_equal(found.state.q, np.broadcast_to(at(position=1 / 3).q, (2, 2)))
 
@@ -130,7 +130,7 @@ class TestDerivatives:
 
     def end(self, position, pick):
         def value(mass):
-            system = jd.set_leaf(pendulum(), "mass", mass)
+            system = jd.tree.set_leaf(pendulum(), "mass", mass)
             return pick(jd.rollout(system, EULER, at(position), dt=0.01, steps=2))
 
         return value
@@ -150,13 +150,13 @@ class TestDerivatives:
     @pytest.mark.long
     def test_a_loss_over_a_batch_may_leave_failed_worlds_out(self):
         def value(length):
-            system = jd.set_leaf(pendulum(), "length", length)
+            system = jd.tree.set_leaf(pendulum(), "length", length)
             starts = jax.tree.map(lambda *x: jnp.stack(x), at(), at(0.05))
             found = jd.batch_rollout(system, EULER, starts, dt=0.01, steps=2)
             return jnp.sum(jnp.where(found.info.status == OK, found.state.q[..., 1], 0.0))
 
         def alone(length):
-            return jnp.sum(jd.rollout(jd.set_leaf(pendulum(), "length", length), EULER, at(), dt=0.01, steps=2).state.q[:, 1])
+            return jnp.sum(jd.rollout(jd.tree.set_leaf(pendulum(), "length", length), EULER, at(), dt=0.01, steps=2).state.q[:, 1])
 
         for derivative in (jax.grad, jax.jacfwd):
             np.testing.assert_allclose(derivative(value)(1.0), derivative(alone)(1.0), rtol=1e-12)
@@ -167,7 +167,7 @@ class TestDerivatives:
             def force(self, t, q, v, u):
                 return super().force(t, q, v, u).at[0].add(u[0])
 
-        Driven = jd.pytree(Driven)
+        Driven = jd.tree.pytree(Driven)
         controls = jnp.array([[0.0], [0.3], [jnp.nan]])
 
         def height(length, entry, controls):
@@ -187,7 +187,7 @@ class TestRanges:
 
     def run(self, softness, starts):
         soft = jd.Soft(pendulum(), softness)
-        return jd.batch_rollout(soft, RK4, starts, dt=0.01, steps=2, in_axes=(jd.batch_axes(soft, "softness"), None, None, None))
+        return jd.batch_rollout(soft, RK4, starts, dt=0.01, steps=2, in_axes=(jd.tree.batch_axes(soft, "softness"), None, None, None))
 
     def test_world_by_world(self):
         softness = jnp.array([0.0, 1.0, -1.0])

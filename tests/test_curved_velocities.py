@@ -12,7 +12,7 @@ MASS = np.array([1.0, 2.0, 3.0])
 ROUND_OFF = {"rtol": 0, "atol": 1e-14}
 
 
-@jd.pytree
+@jd.tree.pytree
 class Fast(jd.System):
     """Particles whose common speed |v| is given."""
 

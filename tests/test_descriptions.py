@@ -13,8 +13,8 @@ from small_systems import without_typechecker
 
 import jaxdae
 import jaxdae.mechanisms as jm
+from jaxdae.dynamics.loop_closure_error import Opening, openings
 from jaxdae.mechanisms import spatial as js
-from jaxdae.openings import Opening, openings
 
 
 def with_body(**numbers):

@@ -11,8 +11,8 @@ from factors import lower_of
 
 import jaxdae
 from jaxdae import mechanisms as jm
-from jaxdae.devices import on_accelerator
-from jaxdae.small_matrix import cholesky, inverse_cholesky, matvec, product_transposed, rmatvec, solving_factors
+from jaxdae.compile.platform import on_accelerator
+from jaxdae.linalg.small_matrix import cholesky, inverse_cholesky, matvec, product_transposed, rmatvec, solving_factors
 
 WORLDS = 3
 
@@ -102,7 +102,7 @@ def test_rollouts_and_gradients_of_a_loop(monkeypatch, coordinates, derivative):
     method = jaxdae.Projected(jaxdae.SemiImplicitEuler())
 
     def end(mass, state):
-        found = jaxdae.rollout(jaxdae.set_leaf(system, "mass", mass), method, state, dt=1e-2, steps=20)
+        found = jaxdae.rollout(jaxdae.tree.set_leaf(system, "mass", mass), method, state, dt=1e-2, steps=20)
         return jnp.sum(jnp.cos(found.state.q[-1])), found.state.q
 
     def everything():

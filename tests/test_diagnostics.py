@@ -153,7 +153,7 @@ def test_the_report_as_text():
     "spoil",
     [
         lambda system, at: (system, jd.State(at.t, at.q * jnp.nan, at.v)),
-        lambda system, at: (jd.set_leaf(system, "mass", system.mass * jnp.inf), at),
+        lambda system, at: (jd.tree.set_leaf(system, "mass", system.mass * jnp.inf), at),
     ],
 )
 def test_numbers_that_are_not_finite(spoil):
@@ -163,13 +163,13 @@ def test_numbers_that_are_not_finite(spoil):
 
 class TestIndependentRows:
     def test_full_rank_keeps_all(self):
-        found = jd.independent_rows(*CrankRocker().build())
+        found = jd.operators.independent_rows(*CrankRocker().build())
         assert found.rows == tuple(range(8))
         assert found.dependent == found.dependent_rows == found.joints == ()
 
     def test_an_extra_crank(self):
         mechanism, q = parallelogram(3)
-        found = jd.independent_rows(mechanism, state(q))
+        found = jd.operators.independent_rows(mechanism, state(q))
         jacobian = np.asarray(mechanism.constraint_jacobian(jnp.zeros(()), q, jnp.zeros_like(q)))
         assert len(found.rows) == np.linalg.matrix_rank(jacobian[list(found.rows)]) == 11
         assert set(found.rows) | set(found.dependent) == set(range(12))
@@ -177,7 +177,7 @@ class TestIndependentRows:
         assert found.joints[0] in mechanism.joint_names
 
     def test_better_conditioned_than_taking_rows_in_order(self):
-        @jd.pytree
+        @jd.tree.pytree
         class NearlyParallel(jd.System):
             def mass_matrix(self, q):
                 return jnp.eye(2)
@@ -189,13 +189,13 @@ class TestIndependentRows:
                 return jnp.array([[1.0, 0.0], [1.0, 1e-3], [0.0, 1.0]]) @ q
 
         # In order: rows 0 and 1. By pivoting: 1 is the longest, and 2 is farther from it than 0 (0.9999995 against 0.001).
-        found = jd.independent_rows(NearlyParallel(), state([0.0, 0.0]))
+        found = jd.operators.independent_rows(NearlyParallel(), state([0.0, 0.0]))
         assert (found.rows, found.dependent, found.dependent_rows) == ((1, 2), (0,), ("row 0",))
 
     def test_the_masked_system_moves_alike(self):
         mechanism, q = parallelogram(3)
         start, _ = jd.initialize(mechanism, q, jnp.ones_like(q))
-        found = jd.independent_rows(mechanism, start)
+        found = jd.operators.independent_rows(mechanism, start)
         chosen = jd.Masked(mechanism, np.isin(np.arange(12), found.rows))
         a, lam = jd.forward_dynamics(chosen, start, solver=jd.SchurComplement())
         expected, _ = jd.forward_dynamics(mechanism, start, solver=jd.LeastSquares())
@@ -205,10 +205,10 @@ class TestIndependentRows:
     def test_not_finite(self):
         mechanism, start = CrankRocker().build()
         with pytest.raises(ValueError, match="independent_rows: the Jacobian is not finite"):
-            jd.independent_rows(mechanism, state(start.q * np.nan))
+            jd.operators.independent_rows(mechanism, state(start.q * np.nan))
 
     def test_no_rows(self):
-        assert jd.independent_rows(oscillator(), oscillating()).rows == ()
+        assert jd.operators.independent_rows(oscillator(), oscillating()).rows == ()
 
 
 class TestVirtualWork:
@@ -217,7 +217,7 @@ class TestVirtualWork:
         moving, _ = jd.initialize(mechanism, start.q, jnp.ones_like(start.q))
         _, lam = jd.forward_dynamics(mechanism, moving)
         # Each of the eight products is of the order of 10 W.
-        assert abs(jd.virtual_work(mechanism, moving, lam)) <= 1e-12
+        assert abs(jd.operators.virtual_work(mechanism, moving, lam)) <= 1e-12
         assert np.max(np.abs(lam)) > 1.0
 
     def test_power_of_a_moving_wire(self):
@@ -225,12 +225,12 @@ class TestVirtualWork:
         bead = bead_on_wire()
         at = jd.State(jnp.zeros(()), jnp.array([2.0, 0.0]), jnp.array([0.0, 2.0 * bead.rate]))
         _, lam = jd.forward_dynamics(bead, at)
-        np.testing.assert_allclose(jd.virtual_work(bead, at, lam), bead.mass * bead.gravity * 2.0 * bead.rate, rtol=1e-13)
+        np.testing.assert_allclose(jd.operators.virtual_work(bead, at, lam), bead.mass * bead.gravity * 2.0 * bead.rate, rtol=1e-13)
 
     def test_whole_trajectories(self):
         mechanism, start = CrankRocker().build()
         path = jd.rollout(mechanism, jd.Projected(jd.SemiImplicitEuler()), start, dt=1e-3, steps=3)
-        power = jax.vmap(lambda at, lam: jd.virtual_work(mechanism, at, lam))(path.state, path.info.lam)
+        power = jax.vmap(lambda at, lam: jd.operators.virtual_work(mechanism, at, lam))(path.state, path.info.lam)
         np.testing.assert_allclose(power, 0.0, rtol=0, atol=1e-12)
 
 
@@ -250,19 +250,19 @@ class TestAutoSolver:
     def test_ill_conditioned(self):
         # Condition of J M^-1/2 about 1e5: squared, more than half of sixteen digits.
         mechanism, start = CrankRocker().build()
-        light = jd.set_leaf(jd.set_leaf(mechanism, "mass", jnp.array([1.0, 1e-10, 1.0])), "inertia", jnp.array([1.0, 1e-10, 1.0]))
+        light = jd.tree.set_leaf(jd.tree.set_leaf(mechanism, "mass", jnp.array([1.0, 1e-10, 1.0])), "inertia", jnp.array([1.0, 1e-10, 1.0]))
         choice = jd.choose_solver(light, start)
         assert isinstance(choice.solver, jd.DenseKKT)
         assert choice.reason.startswith("the condition number of J M^-1/2 is ")
 
     def test_massless_coordinates(self):
         mechanism, start = CrankRocker().build()
-        massless = jd.set_leaf(mechanism, "mass", jnp.array([1.0, 0.0, 1.0]))
+        massless = jd.tree.set_leaf(mechanism, "mass", jnp.array([1.0, 0.0, 1.0]))
         choice = jd.choose_solver(massless, start)
         assert isinstance(choice.solver, jd.DenseKKT)
         assert choice.reason == "M is not positive definite"
         doubled, q = parallelogram(3)
-        assert isinstance(jd.auto_solver(jd.set_leaf(doubled, "mass", jnp.zeros(4)), state(q)), jd.NullSpace)
+        assert isinstance(jd.choose_solver(jd.tree.set_leaf(doubled, "mass", jnp.zeros(4)), state(q)).solver, jd.NullSpace)
 
     def test_no_rows(self):
-        assert isinstance(jd.auto_solver(oscillator(), oscillating()), jd.SchurComplement)
+        assert isinstance(jd.choose_solver(oscillator(), oscillating()).solver, jd.SchurComplement)

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from jaxdae import disk
+from jaxdae.base import atomic_writes
 
 
 def test_a_file_is_forced_before_it_has_its_name(tmp_path, monkeypatch):
@@ -16,7 +16,7 @@ def test_a_file_is_forced_before_it_has_its_name(tmp_path, monkeypatch):
 
     file.write_text("before")
     monkeypatch.setattr(os, "fsync", noted)
-    with disk.whole(file) as partial:
+    with atomic_writes.whole(file) as partial:
         partial.write_text("after")
     assert seen == [(file.stat().st_ino, "before"), (tmp_path.stat().st_ino, "after")]
     assert list(tmp_path.iterdir()) == [file]
@@ -28,7 +28,7 @@ def test_a_file_that_could_not_be_written_leaves_no_trace(tmp_path, error):
     file.write_text("before")
 
     def write():
-        with disk.whole(file) as partial:
+        with atomic_writes.whole(file) as partial:
             partial.write_text("half")
             raise error
 
@@ -40,6 +40,6 @@ def test_a_file_that_could_not_be_written_leaves_no_trace(tmp_path, error):
 def test_a_link_in_its_place_is_replaced(tmp_path):
     (tmp_path / "mine").write_text("mine")
     (tmp_path / "x.csv").symlink_to(tmp_path / "mine")
-    with disk.whole(tmp_path / "x.csv") as partial:
+    with atomic_writes.whole(tmp_path / "x.csv") as partial:
         partial.write_text("x")
     assert ((tmp_path / "x.csv").read_text(), (tmp_path / "mine").read_text()) == ("x", "mine")

@@ -10,11 +10,11 @@ import pytest
 
 import jaxdae
 import jaxdae.mechanisms as jm
+from jaxdae.matrices import BlockRows
+from jaxdae.matrices.block_rows import lower_gram
+from jaxdae.matrices.elimination import elimination
+from jaxdae.matrices.elimination_factors import factorize
 from jaxdae.mechanisms.coordinates.loop_rows import LoopRows
-from jaxdae.operators import BlockRows
-from jaxdae.operators.block_rows import lower_gram
-from jaxdae.operators.elimination import elimination
-from jaxdae.operators.elimination_factors import factorize
 
 EPS = float(jnp.finfo(float).eps)
 WIDTH = 3

@@ -61,11 +61,11 @@ def dead_leaves(mechanism: Any, state: jd.State, u: Any = None) -> list[str]:
 
     before, dead = np.asarray(outputs(mechanism)), []
     rng = np.random.default_rng(5)
-    for path in jd.leaf_paths(mechanism):
-        leaf = np.asarray(jd.get_leaf(mechanism, path))
+    for path in jd.tree.leaf_paths(mechanism):
+        leaf = np.asarray(jd.tree.get_leaf(mechanism, path))
         # Small changes first, then values at which limits act.
         for changed in (leaf + 0.1 * rng.normal(size=leaf.shape), 0.0 * np.nan_to_num(leaf), -np.nan_to_num(leaf) - 1.0):
-            after = np.asarray(outputs(jd.set_leaf(mechanism, path, jnp.asarray(changed))))
+            after = np.asarray(outputs(jd.tree.set_leaf(mechanism, path, jnp.asarray(changed))))
             if not np.allclose(after, before, rtol=1e-9, atol=1e-12, equal_nan=True):
                 break
         else:
@@ -129,9 +129,9 @@ def test_no_leaf_of_a_vehicle_of_first_order_is_dead(vehicle, form):
 def test_vehicles_of_first_order_have_no_leaves_of_masses():
     mechanism, _ = jm.mechanism(jv.rocker_bogie(), jm.Joints())
     rover = jv.LeastSlip(mechanism, tuple(f"{wheel}.angle_rate" for wheel in jv.ROVER_WHEELS))
-    assert not [path for path in jd.leaf_paths(rover) if path.split(".")[-1] in ("mass", "inertia", "gravity", "damping", "armature")]
+    assert not [path for path in jd.tree.leaf_paths(rover) if path.split(".")[-1] in ("mass", "inertia", "gravity", "damping", "armature")]
     with pytest.raises(KeyError, match="does not exist in a mechanism of first order"):
-        jd.set_leaf(rover, "mechanism.bodies.base_link.mass", 1.0)
+        jd.tree.set_leaf(rover, "mechanism.bodies.base_link.mass", 1.0)
 
 
 def test_an_embedded_mechanism_has_each_parameter_once():
@@ -143,9 +143,11 @@ def test_an_embedded_mechanism_has_each_parameter_once():
         return jm.EmbeddedMechanism(mechanism, jm.kinematic_mechanism(description, jm.Joints())[0]), q
 
     (system, q), (expected, _) = embedded(0.1), embedded(0.2)
-    assert not [path for path in jd.leaf_paths(system) if "frame" in path and path.split(".")[-1] in ("radius", "axis", "point_b")]
-    changed = jd.set_leaf(system, "mechanism.joints.rolling_wheel.radius", jd.get_leaf(expected, "mechanism.joints.rolling_wheel.radius"))
-    changed = jd.set_leaf(changed, "mechanism.joints.traction_wheel.radius", jnp.asarray([0.2]))
+    assert not [path for path in jd.tree.leaf_paths(system) if "frame" in path and path.split(".")[-1] in ("radius", "axis", "point_b")]
+    changed = jd.tree.set_leaf(
+        system, "mechanism.joints.rolling_wheel.radius", jd.tree.get_leaf(expected, "mechanism.joints.rolling_wheel.radius")
+    )
+    changed = jd.tree.set_leaf(changed, "mechanism.joints.traction_wheel.radius", jnp.asarray([0.2]))
     x = jnp.concatenate([q, jnp.asarray([1.0, 2.0])])
     for some in (changed, jax.tree.map(lambda leaf: leaf, changed)):
         np.testing.assert_allclose(some.rate(jnp.zeros(()), x, None), expected.rate(jnp.zeros(()), x, None), rtol=0, atol=1e-12)
@@ -172,14 +174,14 @@ def test_masses_and_forces_do_not_exist_in_first_order(form):
     described = jm.Description(bodies=[body], joints=[joint], drives=[jm.JointRate("turn", "A")])
     system, _ = jm.kinematic_mechanism(described, FORMS[form])
     group = "carrying" if form == "joints" else "joints"
-    assert {path.split(".")[-1] for path in jd.leaf_paths(system)} == {"point_a", "point_b"}
+    assert {path.split(".")[-1] for path in jd.tree.leaf_paths(system)} == {"point_a", "point_b"}
     paths = ["mass", "inertia", "gravity", "bodies.arm.mass", "joints.A.damping", "joints.A.armature", f"{group}.revolute.stiffness"]
     for path in paths:
         message = rf"{re.escape(path)} does not exist in a mechanism of first order, whose motion does not depend on it"
-        for address in (jd.get_leaf, jd.batch_axes, lambda tree, path: jd.set_leaf(tree, path, jnp.ones(1))):
+        for address in (jd.tree.get_leaf, jd.tree.batch_axes, lambda tree, path: jd.tree.set_leaf(tree, path, jnp.ones(1))):
             with pytest.raises(KeyError, match=message):
                 address(system, f"mechanism.{path}")
-    np.testing.assert_array_equal(jd.get_leaf(system, "mechanism.joints.A.point_b"), [-0.5, 0.0])
+    np.testing.assert_array_equal(jd.tree.get_leaf(system, "mechanism.joints.A.point_b"), [-0.5, 0.0])
     with pytest.raises(ValueError, match=r"the parameters have no leaf 'mechanism.mass'"):
         tuning.reparametrize(system, ["mechanism.mass"])
 
@@ -231,10 +233,10 @@ def hinge(form, **numbers):
 def test_parameters_of_tree_joints_change_the_motion():
     mechanism, q = hinge("joints")
     state = jd.State(0.0, q, jnp.ones(1))
-    longer = jd.set_leaf(mechanism, "carrying.revolute.point_b", jnp.array([[-2.0, 0.0]]))
+    longer = jd.tree.set_leaf(mechanism, "carrying.revolute.point_b", jnp.array([[-2.0, 0.0]]))
     np.testing.assert_allclose(longer.mass_matrix(q), 0.1 + 2.0**2, rtol=0, atol=1e-12)
     np.testing.assert_allclose(longer.frames(q).x, 2.0, rtol=0, atol=1e-15)
-    damped = jd.set_leaf(mechanism, "joints.A.damping", 100.0)
+    damped = jd.tree.set_leaf(mechanism, "joints.A.damping", 100.0)
     np.testing.assert_allclose(jd.forward_dynamics(damped, state)[0], -(9.81 * 0.5 + 100.0) / 0.35, rtol=1e-14)
 
 
@@ -243,13 +245,13 @@ def test_a_batch_varies_parameters_of_tree_joints():
     mechanism, q = hinge("joints")
     lengths = jnp.array([0.5, 1.0, 2.0])
     points = jnp.stack([-lengths, jnp.zeros(3)], axis=1)[:, None]
-    worlds = jd.set_leaf(mechanism, "carrying.revolute.point_b", points)
-    axes = jd.batch_axes(worlds, "carrying.revolute.point_b")
+    worlds = jd.tree.set_leaf(mechanism, "carrying.revolute.point_b", points)
+    axes = jd.tree.batch_axes(worlds, "carrying.revolute.point_b")
     state = jd.State(0.0, jnp.tile(q, (3, 1)), jnp.zeros((3, 1)))
     method = jd.RungeKutta.rk4()
     ends = jd.batch_rollout(worlds, method, state, dt=1e-3, steps=20, save_every=20, in_axes=(axes, None, 0, None)).state.q[:, -1]
     for end, point in zip(ends, points, strict=True):
-        alone = jd.set_leaf(mechanism, "carrying.revolute.point_b", point)
+        alone = jd.tree.set_leaf(mechanism, "carrying.revolute.point_b", point)
         np.testing.assert_allclose(
             end, jd.rollout(alone, method, jd.State(0.0, q, 0 * q), dt=1e-3, steps=20).state.q[-1], rtol=0, atol=1e-15
         )
@@ -265,7 +267,7 @@ def test_gradients_reach_the_parameters_of_tree_joints():
     state = jd.State(0.0, q, jnp.ones(1))
 
     def end(length):
-        longer = jd.set_leaf(mechanism, "joints.A.point_b", jnp.stack([-length, 0.0 * length]))
+        longer = jd.tree.set_leaf(mechanism, "joints.A.point_b", jnp.stack([-length, 0.0 * length]))
         return jd.rollout(longer, jd.RungeKutta.rk4(), state, dt=1e-2, steps=20).state.q[-1, 0]
 
     slope = (end(jnp.asarray(0.5 + 1e-5)) - end(jnp.asarray(0.5 - 1e-5))) / 2e-5
@@ -281,15 +283,15 @@ def test_the_names_of_a_description_address_its_parameters(form):
         "joints.A.damping": 9.0,
         "joints.A.point_b": [-0.7, 0.1],
     }.items():
-        changed = jd.set_leaf(mechanism, path, jnp.asarray(value))
-        np.testing.assert_array_equal(jd.get_leaf(changed, path), value)
+        changed = jd.tree.set_leaf(mechanism, path, jnp.asarray(value))
+        np.testing.assert_array_equal(jd.tree.get_leaf(changed, path), value)
     group = "carrying" if form == "joints" else "joints"
-    assert jax.tree.leaves(jd.batch_axes(mechanism, "joints.A.damping")) == [0]
-    assert getattr(jd.batch_axes(mechanism, "joints.A.damping"), group)["revolute"].damping == 0
+    assert jax.tree.leaves(jd.tree.batch_axes(mechanism, "joints.A.damping")) == [0]
+    assert getattr(jd.tree.batch_axes(mechanism, "joints.A.damping"), group)["revolute"].damping == 0
     with pytest.raises(KeyError, match=r"joints\.A\.friction: no such parameter, or zero for every revolute"):
-        jd.get_leaf(mechanism, "joints.A.friction")
+        jd.tree.get_leaf(mechanism, "joints.A.friction")
     with pytest.raises(KeyError, match="no 'Z' in dict"):
-        jd.get_leaf(mechanism, "joints.Z.damping")
+        jd.tree.get_leaf(mechanism, "joints.Z.damping")
 
 
 def test_a_group_that_reads_an_input_has_a_gain():

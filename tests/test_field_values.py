@@ -12,14 +12,14 @@ from small_systems import without_typechecker
 import jaxdae as jd
 import jaxdae.mechanisms as jm
 import jaxdae.vehicles as jv
-from jaxdae.app.config import load
-from jaxdae.app.problems import ConfigError
-from jaxdae.app.schema_mechanism import DRIVE_SECTIONS, DRIVE_TYPES, SECTIONS, TYPES
+from jaxdae.app.config.problems import ConfigError
+from jaxdae.app.config.schema_mechanism import DRIVE_SECTIONS, DRIVE_TYPES, SECTIONS, TYPES
+from jaxdae.app.model.load_config import load
+from jaxdae.base.requirements import check_requirements
 from jaxdae.mechanisms import spatial as js
-from jaxdae.mechanisms.check import DescriptionError
-from jaxdae.mechanisms.kinds import NOTHING, Truth
-from jaxdae.mechanisms.number_kinds import Bounded, Components
-from jaxdae.requirements import check_requirements
+from jaxdae.mechanisms.describe.description_checks import DescriptionError
+from jaxdae.mechanisms.describe.kinds import NOTHING, Truth
+from jaxdae.mechanisms.describe.number_kinds import Bounded, Components
 
 ARM = jm.Body("arm", 1.0, 0.1, pose=(0.5, 0.0, 0.0))
 ARM_IN_SPACE = js.Body("arm", 1.0, (0.1, 0.1, 0.1), place=(0.5, 0.0, 0.0))
@@ -220,7 +220,7 @@ CALLS = {
     "height must be non-negative and finite, got nan": lambda: jv.LoadTransfer(None, np.nan).loads(None),
     "wheelbase must be positive and finite, got -1.0": lambda: check_requirements("car", jv.KinematicSingleTrack(-1.0)),
     "alpha must not be negative, got -1.0": lambda: check_requirements("method", jd.RungeKutta.rk4(stabilization=jd.Baumgarte(-1.0, 1.0))),
-    "beta must not be negative, got nan": lambda: check_requirements("gains", jd.MultiplierFeedback(1.0, np.nan)),
+    "beta must not be negative, got nan": lambda: check_requirements("gains", jd.textbook.MultiplierFeedback(1.0, np.nan)),
 }
 
 
@@ -239,7 +239,7 @@ def test_truth_values_are_no_numbers_of_methods():
         for thing, name in (
             (jd.Baumgarte(True, 1.0), "alpha"),
             (jd.Baumgarte(1.0, np.bool_(True)), "beta"),
-            (jd.MultiplierFeedback(1.0, jnp.array(True)), "beta"),
+            (jd.textbook.MultiplierFeedback(1.0, jnp.array(True)), "beta"),
             (jd.PositionProjection(tolerance=True), "tolerance"),
             (jv.LoadTransfer(None, True), "height"),
             (jv.KinematicSingleTrack(True), "wheelbase"),

@@ -51,7 +51,7 @@ def test_a_differential_drive_without_rows_has_the_errors_of_the_methods():
 
 
 def test_motors_that_are_no_rows_are_slowed_down():
-    @jd.pytree
+    @jd.tree.pytree
     class Wish(jd.KinematicSystem):
         robot: Any
         wish: Any
@@ -294,7 +294,7 @@ def test_derivatives_of_velocities_at_straight_driving_at_rest_and_at_a_right_an
     def wished(angle):
         front = jnp.stack([-jnp.sin(angle), jnp.cos(angle), 2.5 * jnp.cos(angle)])
         rows = jnp.stack([mechanism.constraint_jacobian(jnp.zeros(()), jnp.zeros(3), jnp.zeros(3))[0], front])
-        return jd.null_projector(rows) @ jnp.asarray([1.0, 0.0, 0.0])
+        return jd.operators.null_projector(rows) @ jnp.asarray([1.0, 0.0, 0.0])
 
     np.testing.assert_allclose(wished(0.5 * np.pi), 0.0, rtol=0, atol=1e-15)
     np.testing.assert_allclose(jax.jacfwd(wished)(0.5 * np.pi), [0.0, 0.0, -2.5], rtol=0, atol=1e-14)

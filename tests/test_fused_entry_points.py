@@ -20,7 +20,7 @@ def kernels(tmp_path, monkeypatch):
     monkeypatch.setenv("JAXDAE_KERNELS", str(tmp_path))
 
 
-@jd.pytree
+@jd.tree.pytree
 class Driven(jd.System):
     """A mass on a circle (mass, radius), pushed by two forces."""
 

@@ -23,7 +23,7 @@ from jaxdae.fused import FallbackWarning, fuse
 FUSED = jd.Layout(kernel=jd.Fused())
 
 
-@jd.pytree(kw_only=True)
+@jd.tree.pytree(kw_only=True)
 class Pendulum(jd.System):
     """A point on a circle, in absolute coordinates, with damping and a motor along x."""
 
@@ -42,7 +42,7 @@ class Pendulum(jd.System):
         return jnp.stack([0.5 * (q @ q - 1.0)])
 
 
-@jd.pytree
+@jd.tree.pytree
 class Law:
     """A spring and a damper with gains."""
 
@@ -105,7 +105,7 @@ def options_of_rollouts(dtype):
         "shared inputs": {"controls": jnp.asarray(random.normal(size=(8, 1)), dtype), "save_every": 4},
         "own inputs": {"controls": jnp.asarray(random.normal(size=(5, 8, 1)), dtype), "in_axes": (None, None, 0, 0), "segment": 4},
         "law": {"controls": Law(jnp.asarray([2.0, 0.3], dtype))},
-        "gravity": {"system": system, "in_axes": (jd.batch_axes(system, "gravity"), None, 0, None)},
+        "gravity": {"system": system, "in_axes": (jd.tree.batch_axes(system, "gravity"), None, 0, None)},
     }
 
 

@@ -31,7 +31,7 @@ def directions(tree, under=""):
     """Returns (name, unit tangent) for every scalar of a pytree, or of its part `under` a name."""
     leaves, structure = jax.tree.flatten(tree)
     found = []
-    for k, (name, leaf) in enumerate(zip(jd.leaf_paths(tree), leaves, strict=True)):
+    for k, (name, leaf) in enumerate(zip(jd.tree.leaf_paths(tree), leaves, strict=True)):
         for entry in np.ndindex(leaf.shape) if name.startswith(under) else ():
             tangents = [jnp.zeros_like(x) for x in leaves]
             tangents[k] = tangents[k].at[entry].set(1.0)
@@ -338,7 +338,7 @@ def test_gradient_of_a_mechanism_at_rest():
         np.testing.assert_allclose(getattr(gradient["numbers"], name), getattr(of_start, name), rtol=1e-9)
 
 
-@jd.pytree
+@jd.tree.pytree
 class DrivenPendulum(problems.Pendulum):
     """The pendulum with a horizontal force u[0] on the bob."""
 

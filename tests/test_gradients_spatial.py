@@ -29,7 +29,7 @@ PARAMETERS = {
 ONE = PARAMETERS | {"lengths": jnp.array([0.7]), "masses": jnp.array([1.0]), "rates": jnp.array([2.0])}
 
 
-@jd.pytree
+@jd.tree.pytree
 class Holding:
     """Feedback of the place and the velocity of the upper body along x, as a torque in the hinge."""
 

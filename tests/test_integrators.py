@@ -14,7 +14,7 @@ from small_systems import central, consistent, everything, everywhere, oscillati
 
 import jaxdae as jd
 from jaxdae.control import VelocityStepping
-from jaxdae.system import velocity_residual
+from jaxdae.systems.system import velocity_residual
 
 STABILIZATIONS = {"none": jd.NoStabilization(), "baumgarte": jd.Baumgarte(2.0, 3.0)}
 DT = 0.01
@@ -35,7 +35,7 @@ def pendulum():
 
 
 def leaves(tree):
-    return dict(zip(jd.leaf_paths(tree), jax.tree.leaves(tree), strict=True))
+    return dict(zip(jd.tree.leaf_paths(tree), jax.tree.leaves(tree), strict=True))
 
 
 def build(name, stabilization, projected=False):
@@ -242,7 +242,7 @@ class TestMethods:
         constant, _, _ = step(jd.RungeKutta.rk4(), system, at, jax.tree_util.Partial(lambda u, t, at: u, u), DT)
         np.testing.assert_allclose(held.v, constant.v, **ROUND_OFF)
 
-    @pytest.mark.parametrize("make", [jd.SemiImplicitEuler, jd.Taylor, jd.RungeKutta.rk4])
+    @pytest.mark.parametrize("make", [jd.SemiImplicitEuler, jd.textbook.Taylor, jd.RungeKutta.rk4])
     def test_positions_move_by_retraction(self, make):
         results = []
         for system, at in zip(wheels(), wheels_states((0.4, -0.9), (1.3, 0.6), 0.7), strict=True):
@@ -257,7 +257,7 @@ class TestProjected:
     @pytest.mark.long
     def test_is_the_step_and_then_the_projection(self):
         system, at = everything(), consistent()
-        for position in (jd.PositionProjection(origin=jd.Origin.PREVIOUS), jd.LinearPositionProjection(), None):
+        for position in (jd.PositionProjection(origin=jd.Origin.PREVIOUS), jd.textbook.LinearPositionProjection(), None):
             projection = jd.Projection(position)
             new, _, info = step(jd.Projected(jd.RungeKutta.heun(), projection), system, at, None, DT)
             estimate, _, inner = step(jd.RungeKutta.heun(), system, at, None, DT)
@@ -278,7 +278,7 @@ class TestProjected:
         assert info.status == jd.Status.NOT_CONVERGED
 
     def test_keeps_the_status_of_the_method(self):
-        @jd.pytree
+        @jd.tree.pytree
         class Failing(jd.ExplicitEuler):
             def step(self, system, at, memory, u, dt):
                 new, memory, info = super().step(system, at, memory, u, dt)
@@ -286,7 +286,7 @@ class TestProjected:
 
         system, at = pendulum()
         loose = jd.Projection(jd.PositionProjection(iterations=1, tolerance=0.0))
-        for projection in (jd.Projection(), loose, jd.Projection(jd.LinearPositionProjection())):
+        for projection in (jd.Projection(), loose, jd.Projection(jd.textbook.LinearPositionProjection())):
             _, _, info = step(jd.Projected(Failing(), projection), system, at, None, DT)
             assert info.status == jd.Status.SINGULAR
 

@@ -12,9 +12,9 @@ from agreement import accelerate_alike
 import jaxdae
 import jaxdae.mechanisms as jm
 from jaxdae.mechanisms import spatial as js
-from jaxdae.mechanisms.forces.spatial import SPATIAL_FORCES
-from jaxdae.mechanisms.joints.planar import PLANAR_JOINTS
-from jaxdae.mechanisms.joints.spatial import SPATIAL_JOINTS
+from jaxdae.mechanisms.forces.spatial_forces import SPATIAL_FORCES
+from jaxdae.mechanisms.joints.planar_joints import PLANAR_JOINTS
+from jaxdae.mechanisms.joints.spatial_joints import SPATIAL_JOINTS
 
 EPS = float(jnp.finfo(float).eps)
 

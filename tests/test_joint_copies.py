@@ -7,8 +7,8 @@ import pytest
 import jaxdae as jd
 from jaxdae import mechanisms as jm
 from jaxdae import vehicles as jv
+from jaxdae.base.requirements import check_requirements, requirements_met
 from jaxdae.mechanisms import spatial as js
-from jaxdae.requirements import check_requirements, requirements_met
 
 FORMS = {"absolute": jm.Absolute(), "joints": jm.Joints()}
 TURN = np.array([[0.6, -0.8, 0.0], [0.8, 0.6, 0.0], [0.0, 0.0, 1.0]])
@@ -43,11 +43,11 @@ def test_a_copy_that_disagrees_with_its_joint_is_out_of_range(case, form):
     mechanism, _ = make(form)
     assert requirements_met(mechanism)
     check_requirements("system", mechanism)
-    alone = jd.set_leaf(mechanism, f"joints.slide.{name}", jnp.asarray(value))
+    alone = jd.tree.set_leaf(mechanism, f"joints.slide.{name}", jnp.asarray(value))
     assert not requirements_met(alone)
     with pytest.raises(ValueError, match=rf"{copy} must equal (joints|carrying)\.prismatic\.{name}: change both"):
         check_requirements("system", alone)
-    both = jd.set_leaf(alone, copy, jnp.asarray(value)[None])
+    both = jd.tree.set_leaf(alone, copy, jnp.asarray(value)[None])
     assert requirements_met(both)
     check_requirements("system", both)
 
@@ -55,8 +55,8 @@ def test_a_copy_that_disagrees_with_its_joint_is_out_of_range(case, form):
 @pytest.mark.parametrize("form", FORMS)
 def test_a_slide_and_its_force_turn_together(form):
     mechanism, q = planar(form)
-    changed = jd.set_leaf(mechanism, "joints.slide.axis", jnp.array([0.0, 1.0]))
-    changed = jd.set_leaf(changed, "forces.slide_force.axis", jnp.array([[0.0, 1.0]]))
+    changed = jd.tree.set_leaf(mechanism, "joints.slide.axis", jnp.array([0.0, 1.0]))
+    changed = jd.tree.set_leaf(changed, "forces.slide_force.axis", jnp.array([[0.0, 1.0]]))
     a = jd.forward_dynamics(changed, jd.State(0.0, q, jnp.zeros(len(mechanism.names.velocities))), jnp.zeros(1))[0]
     # Along y, the arm turns about its end: M = [[2, 0.5], [0.5, 0.35]] for the slide and the hinge.
     expected = np.linalg.solve([[2.0, 0.5], [0.5, 0.35]], [3.0, 0.0])
@@ -66,7 +66,7 @@ def test_a_slide_and_its_force_turn_together(form):
 
 def test_points_of_a_hinge_with_a_motor_change_freely():
     mechanism, _ = planar("joints")
-    assert requirements_met(jd.set_leaf(mechanism, "joints.hinge.point_b", jnp.array([-0.7, 0.0])))
+    assert requirements_met(jd.tree.set_leaf(mechanism, "joints.hinge.point_b", jnp.array([-0.7, 0.0])))
 
 
 def test_a_tire_on_a_wheel_of_another_radius_is_out_of_range():
@@ -74,5 +74,5 @@ def test_a_tire_on_a_wheel_of_another_radius_is_out_of_range():
     tire = js.BrushTire(name="tire", wheel="contact", stiffness=100.0, friction=0.8, load=10.0)
     mechanism, _ = jm.spatial_mechanism([js.Body("wheel", 1.0, (0.1, 0.1, 0.1), place=(0.0, 0.0, 0.3))], [wheel], [tire])
     assert requirements_met(mechanism)
-    alone = jd.set_leaf(mechanism, "joints.contact.radius", 0.2)
+    alone = jd.tree.set_leaf(mechanism, "joints.contact.radius", 0.2)
     assert not requirements_met(alone)

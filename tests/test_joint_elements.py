@@ -143,7 +143,7 @@ def test_names_and_units_of_relations(both):
     assert {name: unit for name, unit in units.items() if name.endswith("relation")} == expected
 
 
-@jaxdae.pytree(kw_only=True)
+@jaxdae.tree.pytree(kw_only=True)
 class Blocks(jm.Mechanism):
     """A mechanism that hands its rows to solvers as blocks, however few there are."""
 
@@ -439,7 +439,7 @@ def test_what_is_zero_costs_nothing_where_a_mechanism_is_built_inside_of_a_progr
     mechanism, q = jax.jit(built)(1.0)
     (group,) = mechanism.joints.values()
     assert (group.acts, group.reflects, group.springs) == (False, False, False)
-    assert isinstance(mechanism.mass_operator(q), jaxdae.DiagonalMatrix)
+    assert isinstance(mechanism.mass_operator(q), jaxdae.operators.DiagonalMatrix)
 
 
 @pytest.mark.long

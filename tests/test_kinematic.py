@@ -17,14 +17,14 @@ from small_systems import central, without_typechecker
 
 import jaxdae as jd
 from jaxdae import rotation
-from jaxdae.curved_rows import has_affine_rows
-from jaxdae.kinematic import feasible_velocity
-from jaxdae.system import velocity_residual
+from jaxdae.systems.kinematic_system import feasible_velocity
+from jaxdae.systems.nonaffine_rows import has_affine_rows
+from jaxdae.systems.system import velocity_residual
 
 ROUND_OFF = {"rtol": 1e-13, "atol": 1e-13}
 
 
-@jd.pytree
+@jd.tree.pytree
 class Wind(jd.KinematicSystem):
     """A point on a circle around the origin that grows at the relative rate `growth`, in a wind."""
 
@@ -38,7 +38,7 @@ class Wind(jd.KinematicSystem):
         return jnp.stack([0.5 * (jnp.sum(x**2) - jnp.exp(2.0 * self.growth * t))])
 
 
-@jd.pytree
+@jd.tree.pytree
 class Wave(jd.KinematicSystem):
     """A point on the curve y = sin(x) with a rate that is feasible by itself, x' = x."""
 
@@ -49,7 +49,7 @@ class Wave(jd.KinematicSystem):
         return jnp.stack([x[1] - jnp.sin(x[0])])
 
 
-@jd.pytree
+@jd.tree.pytree
 class Skate(jd.KinematicSystem):
     """(x, y, theta): pushed by a rate u, may not slip sideways against ground that slides at `slide` along its own y."""
 
@@ -62,7 +62,7 @@ class Skate(jd.KinematicSystem):
         return jnp.stack([jnp.cos(x[2]) * (xdot[1] - self.slide) - jnp.sin(x[2]) * xdot[0]])
 
 
-@jd.pytree
+@jd.tree.pytree
 class Coupled(jd.KinematicSystem):
     """Three coordinates of which the first would move: one row at each level."""
 
@@ -76,7 +76,7 @@ class Coupled(jd.KinematicSystem):
         return xdot[1:2] - xdot[2:]
 
 
-@jd.pytree
+@jd.tree.pytree
 class Unicycle(jd.KinematicSystem):
     """Wheel of radius 1/2 m on (x, y, theta, roll): u (2,) is its rolling rate and turning rate; two rows say that it does not slip."""
 
@@ -116,9 +116,9 @@ def surfed(t, start=0.4):
 FREE = jd.Kinematic(projected=False)
 ROUTES = {
     "projected_derivative": jd.Kinematic(),
-    "sequential": jd.Sequential(FREE),
-    "projected_step": jd.ProjectedStep(FREE, 0.0),
-    "projected_step_in_the_middle": jd.ProjectedStep(FREE, 0.5),
+    "sequential": jd.textbook.Sequential(FREE),
+    "projected_step": jd.textbook.ProjectedStep(FREE, 0.0),
+    "projected_step_in_the_middle": jd.textbook.ProjectedStep(FREE, 0.5),
 }
 each_route = pytest.mark.parametrize("route", ROUTES)
 
@@ -157,7 +157,7 @@ class TestVelocity:
         np.testing.assert_allclose(xdot, [0.75 * np.cos(0.4), 0.75 * np.sin(0.4), 1.0, 1.5], **ROUND_OFF)
 
     def test_without_rows_it_is_the_rate(self):
-        @jd.pytree
+        @jd.tree.pytree
         class Free(jd.KinematicSystem):
             def rate(self, t, x, u):
                 return t - x
@@ -169,7 +169,7 @@ class TestVelocity:
     def test_solvers_take_dependent_rows(self):
         """Two rear wheels of a car make the same constraint twice (the notes' redundant constraints)."""
 
-        @jd.pytree
+        @jd.tree.pytree
         class Car(Skate):
             def velocity_constraint(self, t, x, xdot):
                 row = super().velocity_constraint(t, x, xdot)
@@ -263,12 +263,12 @@ class TestRoutes:
         free, _, _ = step(jd.Kinematic.euler(projected=False), wind(), at)
         np.testing.assert_allclose(free.q, [0.7, 0.8], **ROUND_OFF)
         parallel = np.array([1.0, 0.0]) - 0.6 * np.array([0.6, 0.8])
-        for method in (jd.Kinematic.euler(), jd.ProjectedStep(jd.Kinematic.euler(projected=False))):
+        for method in (jd.Kinematic.euler(), jd.textbook.ProjectedStep(jd.Kinematic.euler(projected=False))):
             new, _, info = step(method, wind(), at)
             np.testing.assert_allclose(new.q, at.q + h * parallel, **ROUND_OFF)
             np.testing.assert_allclose(info.lam, [-0.6], **ROUND_OFF)
             np.testing.assert_allclose(info.violation, 0.5 * (h * 0.8) ** 2, **ROUND_OFF)
-        root, _, info = step(jd.Sequential(jd.Kinematic.euler(projected=False)), wind(), at)
+        root, _, info = step(jd.textbook.Sequential(jd.Kinematic.euler(projected=False)), wind(), at)
         # Root-finding moves along the gradient at the estimate, which on a circle is the radius.
         np.testing.assert_allclose(root.q, np.array([0.7, 0.8]) / np.hypot(0.7, 0.8), rtol=0.0, atol=1e-11)
         assert info.iterations == 8
@@ -350,7 +350,7 @@ class TestWheels:
     def test_headings_on_a_circle_move_by_retraction(self):
         """The skate with q = (x, y, cos theta, sin theta): four coordinates, three velocities."""
 
-        @jd.pytree
+        @jd.tree.pytree
         class Round(Skate):
             def velocity_constraint(self, t, x, xdot):
                 return jnp.stack([x[2] * (xdot[1] - self.slide) - x[3] * xdot[0]])
@@ -368,7 +368,7 @@ class TestWheels:
 
         u, slide = jnp.array([1.0, 0.4, 1.2]), jnp.asarray(0.2)
         start = jd.State(jnp.zeros(()), jnp.array([0.0, 0.0, np.cos(0.3), np.sin(0.3)]), jnp.zeros(3))
-        method = jd.ProjectedStep(FREE, 0.5)
+        method = jd.textbook.ProjectedStep(FREE, 0.5)
         curved, _, _ = step(method, Round(slide), start, u)
         flat, _, _ = step(method, Skate(slide), state([0.0, 0.0, 0.3]), u)
         np.testing.assert_allclose(curved.q[:2], flat.q[:2], **ROUND_OFF)
@@ -376,7 +376,7 @@ class TestWheels:
         np.testing.assert_allclose(curved.v, flat.v, **ROUND_OFF)
 
 
-@jd.pytree
+@jd.tree.pytree
 class Turning(jd.KinematicSystem):
     """A body that turns with omega_body = (b, a sin bt, a cos bt), so that quat_wb = exp(a t e3) exp(b t e1)."""
 
@@ -398,7 +398,7 @@ class Turning(jd.KinematicSystem):
         return np.stack([c1 * c2, c1 * s2, s1 * s2, s1 * c2])
 
 
-@jd.pytree
+@jd.tree.pytree
 class TurningWithInverse(Turning):
     def difference(self, q0, q1):
         return rotation.quat_difference(q0, q1)
@@ -438,7 +438,7 @@ class TestQuaternions:
         np.testing.assert_allclose(*ends, **ROUND_OFF)
 
 
-@jd.pytree
+@jd.tree.pytree
 class Decay(jd.KinematicSystem):
     """x' = -rate x."""
 
@@ -510,7 +510,7 @@ class TestAdaptive:
     @pytest.mark.long
     def test_errors_follow_the_tolerance(self):
         for tolerance in (1e-5, 1e-9):
-            method = jd.Adaptive(rtol=tolerance, atol=tolerance)
+            method = jd.diffrax.Adaptive(rtol=tolerance, atol=tolerance)
             trajectory = jd.rollout(wind(0.3), method, state(on_the_circle(2.0)), dt=0.25, steps=4)
             assert np.all(trajectory.info.status == jd.Status.OK)
             assert np.max(trajectory.info.violation) < 1e-13
@@ -521,8 +521,8 @@ class TestAdaptive:
 
     @pytest.mark.long
     def test_in_one_go(self):
-        times, method = jnp.array([0.3, 1.0]), jd.Adaptive(rtol=1e-9, atol=1e-9)
-        trajectory = jd.adaptive_rollout(wind(0.3), method, state(on_the_circle(2.0)), times=times)
+        times, method = jnp.array([0.3, 1.0]), jd.diffrax.Adaptive(rtol=1e-9, atol=1e-9)
+        trajectory = jd.diffrax.adaptive_rollout(wind(0.3), method, state(on_the_circle(2.0)), times=times)
         assert np.all(trajectory.info.status == jd.Status.OK)
         np.testing.assert_allclose(trajectory.state.q, [blown(t, growth=0.3) for t in (0.3, 1.0)], rtol=0, atol=1e-8)
         for k in range(2):
@@ -533,17 +533,17 @@ class TestAdaptive:
     def test_quaternions(self):
         system = TurningWithInverse(jnp.asarray(1.7), jnp.asarray(-2.3))
         start = jd.State(jnp.zeros(()), jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
-        end = jd.rollout(system, jd.Adaptive(rtol=1e-9, atol=1e-9), start, dt=1.0, steps=2)
+        end = jd.rollout(system, jd.diffrax.Adaptive(rtol=1e-9, atol=1e-9), start, dt=1.0, steps=2)
         np.testing.assert_allclose(end.state.q[-1], system.place(2.0), rtol=0, atol=2e-8)
         assert np.all(end.info.status == jd.Status.OK)
 
     @pytest.mark.long
     def test_rows_that_fight_are_reported(self):
-        trajectory = jd.rollout(Clash(), jd.Adaptive(solver=jd.LeastSquares()), state([0.0, 0.0]), dt=0.1, steps=1)
+        trajectory = jd.rollout(Clash(), jd.diffrax.Adaptive(solver=jd.LeastSquares()), state([0.0, 0.0]), dt=0.1, steps=1)
         assert trajectory.info.status[0] == jd.Status.CONFLICTING_ROWS
 
 
-@jd.pytree
+@jd.tree.pytree
 class Clash(jd.KinematicSystem):
     """Two rows that ask for different speeds."""
 
@@ -554,7 +554,7 @@ class Clash(jd.KinematicSystem):
         return jnp.stack([xdot[0] - 1.0, xdot[0] - 2.0])
 
 
-@jd.pytree
+@jd.tree.pytree
 class Car(jd.KinematicSystem):
     """(x, y, theta): four wheels that may not slip sideways, the front ones steered by two angles; wants to go straight on."""
 
@@ -608,7 +608,7 @@ class TestStatus:
     def test_angles_of_steering_are_no_freedom_of_the_car(self):
         """With the steering among the coordinates the angles may move, the car may not."""
 
-        @jd.pytree
+        @jd.tree.pytree
         class Steered(Car):
             def rate(self, t, x, u):
                 return jnp.concatenate([super().rate(t, x, u), jnp.zeros(2)])
@@ -623,7 +623,7 @@ class TestStatus:
     def test_drives_that_leave_no_freedom_move_all_the_same(self):
         """Three rows for three velocities, which prescribe them: that is no conflict, at rest neither."""
 
-        @jd.pytree
+        @jd.tree.pytree
         class Driven(Car):
             def velocity_constraint(self, t, x, xdot):
                 return xdot - jnp.stack([self.steering[0], self.steering[1], jnp.zeros_like(t)])
@@ -637,7 +637,7 @@ class TestStatus:
             np.testing.assert_allclose(jd.kinematic_velocity(system, AT_REST)[0], [*speed, 0.0], rtol=0, atol=1e-14)
 
     def test_rows_that_contradict_each_other(self):
-        @jd.pytree
+        @jd.tree.pytree
         class Twice(Car):
             def velocity_constraint(self, t, x, xdot):
                 return jnp.stack([xdot[0] - 1.0, xdot[0] - 2.0])
@@ -648,7 +648,7 @@ class TestStatus:
     def test_steps_too_long_for_the_rate(self, method):
         """x' = -50 x at h = 0.1, where RK4 multiplies x by 13.7; at h = 0.01, and on a quick turn of the input, all is well."""
 
-        @jd.pytree
+        @jd.tree.pytree
         class Decay(jd.KinematicSystem):
             pull: Any
 
@@ -663,9 +663,9 @@ class TestStatus:
 
     @pytest.mark.parametrize("method", [jd.Kinematic.euler(), jd.Kinematic.midpoint(), jd.Kinematic.rk4()])
     def test_rates_that_jump_or_run_away_are_not_unstable(self, method):
-        @jd.pytree
+        @jd.tree.pytree
         class Line(jd.KinematicSystem):
-            kind: str = jd.static()
+            kind: str = jd.tree.static()
 
             def rate(self, t, x, u):
                 if self.kind == "relay":
@@ -685,7 +685,7 @@ class TestStatus:
         A solver that takes rows so near to each other for dependent moves it along the arc, and says OK.
         """
 
-        @jd.pytree
+        @jd.tree.pytree
         class Three(Car):
             def velocity_constraint(self, t, x, xdot):
                 return super().velocity_constraint(t, x, xdot)[1:]
@@ -735,7 +735,7 @@ class TestTransformations:
         angles, growths = np.array([0.5, 1.0, 2.0]), np.array([0.0, 0.2, 0.4])
         system = Wind(jnp.array([1.0, 0.0]), jnp.asarray(growths))
         starts = jd.State(jnp.zeros(()), jnp.asarray(on_the_circle(angles).T), jnp.zeros((3, 2)))
-        axes = (jd.batch_axes(system, "growth"), None, 0, None)
+        axes = (jd.tree.batch_axes(system, "growth"), None, 0, None)
         batch = jd.batch_rollout(system, jd.Kinematic(), starts, dt=0.1, steps=10, save_every=10, in_axes=axes)
         for k in range(3):
             alone = jd.rollout(wind(growths[k]), jd.Kinematic(), state(on_the_circle(angles[k])), dt=0.1, steps=10, save_every=10)
@@ -754,7 +754,7 @@ class TestTransformations:
     def test_another_number_does_not_compile_anew(self):
         count = 0
 
-        @jd.pytree
+        @jd.tree.pytree
         class Counting(Wind):
             def rate(self, t, x, u):
                 nonlocal count
@@ -771,7 +771,7 @@ class TestTransformations:
 
 class TestMistakes:
     def test_methods_for_forces(self):
-        for method in (jd.RungeKutta.rk4(), jd.ProjectedDerivative()):
+        for method in (jd.RungeKutta.rk4(), jd.textbook.ProjectedDerivative()):
             with pytest.raises(TypeError, match=r"Wind is a KinematicSystem, .* has no forces: integrate it with Kinematic.rk4\(\)"):
                 jd.rollout(wind(), method, state([1.0, 0.0]), dt=0.1, steps=1)
 
@@ -790,13 +790,13 @@ class TestMistakes:
                 jd.kinematic_velocity(Wind(jnp.zeros(2, jnp.float32), jnp.zeros(())), state([1.0, 0.0]))
 
 
-@jd.pytree
+@jd.tree.pytree
 class CurvedRows(jd.KinematicSystem):
     """A wanted velocity, and rows that are not affine in x'."""
 
     wanted: Any
     weight: Any
-    kind: str = jd.static()
+    kind: str = jd.tree.static()
 
     def rate(self, t, x, u):
         return self.wanted

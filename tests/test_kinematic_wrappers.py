@@ -9,10 +9,10 @@ import pytest
 
 import jaxdae as jd
 from jaxdae.control import Coordinates, Goal, WithGoals
-from jaxdae.wrapper import Wrapper
+from jaxdae.systems.wrapper import Wrapper
 
 
-@jd.pytree
+@jd.tree.pytree
 class Floor(jd.KinematicSystem):
     """A point with the rate (1, -cos(pi t)) above a floor y = 0, and a row that may hold x at 0."""
 
@@ -25,11 +25,11 @@ class Floor(jd.KinematicSystem):
         return jnp.stack([x[1], x[0]])
 
 
-@jd.pytree
+@jd.tree.pytree
 class Skate(jd.KinematicSystem):
     """(x, y, theta) that may not slip sideways; u is its rate."""
 
-    n_inputs: Any = jd.static(default=3)
+    n_inputs: Any = jd.tree.static(default=3)
 
     def rate(self, t, x, u):
         return u
@@ -38,7 +38,7 @@ class Skate(jd.KinematicSystem):
         return jnp.stack([jnp.cos(x[2]) * xdot[1] - jnp.sin(x[2]) * xdot[0]])
 
 
-@jd.pytree
+@jd.tree.pytree
 class Driven(Skate):
     """The same, whose row is taken for that of a drive."""
 
@@ -63,7 +63,7 @@ def test_wrappers_pass_on_what_a_system_is():
 
 def test_wrappers_pass_on_all_that_a_system_has():
     """What they leave to the defaults of `System` would be wrong without a word: rows of drives, and rows by which starts are judged."""
-    for contract in (jd.AnySystem, jd.KinematicSystem):
+    for contract in (jd.interfaces.AnySystem, jd.KinematicSystem):
         assert {name for name in vars(contract) if not name.startswith("_")} <= set(vars(Wrapper))
     wrappers = [kind for kind in Wrapper.__subclasses__() if kind.__module__.startswith("jaxdae.")]
     assert {jd.Masked, jd.Soft, WithGoals} <= set(wrappers)
@@ -103,8 +103,8 @@ def test_a_goal_is_a_row():
 @pytest.mark.parametrize(("events", "error"), [pytest.param(1, 1e-6, marks=pytest.mark.long), (0, 2e-2)])
 def test_a_point_that_lands_on_a_floor_and_leaves_it(events, error):
     # y = 0.1 - sin(pi t) / pi until it is 0, then 0 until the rate points up at t = 1/2, then (1 - sin(pi t)) / pi.
-    law = jd.Unilateral(jnp.array([1.0, 0.0]))
-    integrator = jd.Switching(jd.Projected(jd.Kinematic.rk4()), law, events=events)
+    law = jd.switching.Unilateral(jnp.array([1.0, 0.0]))
+    integrator = jd.switching.Switching(jd.Projected(jd.Kinematic.rk4()), law, events=events)
     system = jd.Masked(Floor(), jnp.zeros(2, bool))
 
     def end(height):

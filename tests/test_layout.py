@@ -41,18 +41,18 @@ import jax.numpy as jnp
 import numpy as np
 import problems
 import jaxdae as jd
-from jaxdae.batching.layout import local
+from jaxdae.compile.layout import local
 
 worlds = 1000
 mechanism, start = problems.AndrewsAngles(problems.andrews_parameters()), problems.reference("ivptest_andrews").start()
 torque = mechanism.p["mom"] * jnp.linspace(1.0, 1.1, worlds)
 at = jax.tree.map(lambda x: jnp.broadcast_to(x, (worlds, *x.shape)), start)
-axes = (jd.batch_axes(mechanism, "p.mom"), None, 0, None)
+axes = (jd.tree.batch_axes(mechanism, "p.mom"), None, 0, None)
 method = jd.Projected(jd.SemiImplicitEuler())
 
 def rolled(chunk, devices=1, torque=torque):
     layout = jd.Layout(mesh=jax.sharding.Mesh(np.asarray(jax.devices()[:devices]), ("world",)), chunk=chunk)
-    system = jd.set_leaf(mechanism, "p.mom", torque)
+    system = jd.tree.set_leaf(mechanism, "p.mom", torque)
     found = jd.batch_rollout(system, method, at, dt=1e-4, steps=20, layout=layout, in_axes=axes)
     jd.raise_if_failed(found)
     return [local(x) for x in jax.tree.leaves(found)]
@@ -142,7 +142,7 @@ jax.config.update("jax_enable_x64", True)
 import jax.numpy as jnp
 import numpy as np
 import jaxdae as jd
-from jaxdae.batching.layout import local
+from jaxdae.compile.layout import local
 from test_layout import rolled, starts
 
 one = jax.sharding.Mesh(np.asarray(jax.devices()[:1]), ("world",))
@@ -172,12 +172,12 @@ import jaxdae as jd
 from test_layout import pendulum, rolled, starts
 
 at, system = starts(13), pendulum()
-axes = (jd.batch_axes(system, "mass"), None, 0, None)
+axes = (jd.tree.batch_axes(system, "mass"), None, 0, None)
 masses = jnp.linspace(1.0, 1.2, 13)
-sound = rolled(at, jd.Layout(), jd.set_leaf(system, "mass", masses), in_axes=axes)
+sound = rolled(at, jd.Layout(), jd.tree.set_leaf(system, "mass", masses), in_axes=axes)
 jd.raise_if_failed(sound)
 for world in (5, 12):  # Of the last one there are copies: 13 worlds on eight devices are 32.
-    found = rolled(at, jd.Layout(), jd.set_leaf(system, "mass", masses.at[world].set(jnp.nan)), in_axes=axes)
+    found = rolled(at, jd.Layout(), jd.tree.set_leaf(system, "mass", masses.at[world].set(jnp.nan)), in_axes=axes)
     assert len(found.state.q.sharding.device_set) == 8
     others = np.arange(13) != world
     for x, expected in zip(jax.tree.leaves((found.state, found.info)), jax.tree.leaves((sound.state, sound.info)), strict=True):

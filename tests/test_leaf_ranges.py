@@ -10,10 +10,10 @@ import spatial_joints
 import jaxdae as jd
 from jaxdae import mechanisms as jm
 from jaxdae import vehicles as jv
+from jaxdae.base.requirements import check_requirements, requirements_met
 from jaxdae.mechanisms import spatial as js
-from jaxdae.mechanisms.number_kinds import Bounded
-from jaxdae.mechanisms.places import Direction, JointAxes
-from jaxdae.requirements import check_requirements, requirements_met
+from jaxdae.mechanisms.describe.number_kinds import Bounded
+from jaxdae.mechanisms.describe.place_kinds import Direction, JointAxes
 
 FORMS = {"absolute": jm.Absolute(), "joints": jm.Joints()}
 
@@ -36,7 +36,7 @@ def out_of_range(mechanism):
                 leaf = getattr(group, name)
                 if leaf is not None and not callable(leaf):
                     yield from ((f"{place}.{key}.{name}", value) for value in outside(kind, leaf))
-    yield from ((name, -jd.get_leaf(mechanism, name)) for name in ("mass", "inertia"))
+    yield from ((name, -jd.tree.get_leaf(mechanism, name)) for name in ("mass", "inertia"))
 
 
 def checked(mechanism):
@@ -45,7 +45,7 @@ def checked(mechanism):
     assert met(mechanism)
     check_requirements("system", mechanism)
     for path, value in out_of_range(mechanism):
-        changed = jd.set_leaf(mechanism, path, value)
+        changed = jd.tree.set_leaf(mechanism, path, value)
         assert not met(changed), path
         with pytest.raises(ValueError, match=path.split(".")[-1]):
             check_requirements("system", changed)
@@ -87,23 +87,23 @@ def arm(form, space):
 def test_a_rollout_reports_a_leaf_out_of_range(space, path, form):
     mechanism, q = arm(form, space)
     start = jd.State(0.0, q, jnp.zeros(len(mechanism.names.velocities)))
-    leaf = jd.get_leaf(mechanism, path)
+    leaf = jd.tree.get_leaf(mechanism, path)
 
     def rollout(x):
-        changed = jd.set_leaf(mechanism, path, x)
+        changed = jd.tree.set_leaf(mechanism, path, x)
         return jd.rollout(changed, jd.RungeKutta.rk4(), start, dt=1e-3, steps=1, start_tolerance=jnp.inf).info.status[-1]
 
     np.testing.assert_array_equal(jax.jit(jax.vmap(rollout))(jnp.stack([leaf, -1.1 * leaf])), [jd.Status.OK, jd.Status.OUT_OF_RANGE])
-    for call in (rollout, lambda x: jd.forward_dynamics(jd.set_leaf(mechanism, path, x), start)):
+    for call in (rollout, lambda x: jd.forward_dynamics(jd.tree.set_leaf(mechanism, path, x), start)):
         with pytest.raises(ValueError, match=f"Revolute.{path.split('.')[-1]} must be"):
             call(-1.1 * leaf)
 
 
 def test_a_batch_reports_its_worlds_out_of_range():
     mechanism, q = arm("joints", "plane")
-    worlds = jd.set_leaf(mechanism, "mass", jnp.array([[1.0], [-1.0]]))
+    worlds = jd.tree.set_leaf(mechanism, "mass", jnp.array([[1.0], [-1.0]]))
     starts = jd.State(jnp.zeros(2), jnp.stack([q, q]), jnp.zeros((2, 1)))
-    axes = (jd.batch_axes(worlds, "mass"), None, 0, None)
+    axes = (jd.tree.batch_axes(worlds, "mass"), None, 0, None)
 
     def run(worlds):
         return jd.batch_rollout(worlds, jd.RungeKutta.rk4(), starts, dt=1e-3, steps=1, in_axes=axes).info.status[:, -1]
@@ -131,7 +131,7 @@ def test_inertia_matrices_at_run_time(case, count):
     matrix, fine = INERTIAS[case]
     bodies = [js.Body(f"body_{k}", 1.0, MATRIX) for k in range(count)]
     mechanism, _ = jm.spatial_mechanism(bodies, [])
-    changed = jd.set_leaf(mechanism, "inertia", jnp.asarray([matrix] * count))
+    changed = jd.tree.set_leaf(mechanism, "inertia", jnp.asarray([matrix] * count))
     assert bool(requirements_met(changed)) is fine
     if not fine:
         with pytest.raises(ValueError, match=r"Mechanism\.inertia must be"):
@@ -152,7 +152,7 @@ def test_parameters_of_terrains_at_run_time(case):
     body, at = js.Body("ball", 1.0, (1.0, 1.0, 1.0), place=(0.2, 0.2, 0.3)), (0.0, 0.0, 0.0)
     mechanism, _ = jm.spatial_mechanism([body], [js.SlidingSphere("on", "ground", "ball", point_b=at, radius=0.1, terrain=terrain)])
     key = next(iter(mechanism.joints))
-    changed = jd.set_leaf(mechanism, f"joints.{key}.terrain.{name}", value[None])
+    changed = jd.tree.set_leaf(mechanism, f"joints.{key}.terrain.{name}", value[None])
     assert requirements_met(mechanism)
     assert not requirements_met(changed)
     with pytest.raises(ValueError, match=rf"{name} must"):
@@ -165,8 +165,8 @@ def test_parameters_of_tendons_at_run_time(column):
     tendon = jm.Tendon("t", ("A",), (1.0,), stiffness=2.0, damping=0.1, slack_from=0.1, slack_to=0.2, friction=0.3)
     hinge, body = jm.Revolute("A", "ground", "arm", at=(0.0, 0.0)), jm.Body("arm", 1.0, 0.1, pose=(0.5, 0.0, 0.0))
     mechanism, _ = jm.planar_mechanism([body], [hinge], [tendon])
-    spring = jd.get_leaf(mechanism, "tendons.spring")
-    changed = jd.set_leaf(mechanism, "tendons.spring", spring.at[0, column].set(0.3 if column == 2 else -0.3))
+    spring = jd.tree.get_leaf(mechanism, "tendons.spring")
+    changed = jd.tree.set_leaf(mechanism, "tendons.spring", spring.at[0, column].set(0.3 if column == 2 else -0.3))
     assert requirements_met(mechanism)
     assert not requirements_met(changed)
     with pytest.raises(ValueError, match=r"spring must"):
@@ -176,7 +176,7 @@ def test_parameters_of_tendons_at_run_time(column):
 def test_radii_of_a_wheel_layout():
     wheels = jv.wheels([[1.0, 1.0], [1.0, -1.0]], radius=0.1, names=("left", "right"))
     for radius in (-0.1, 0.0):
-        changed = jd.set_leaf(wheels, "radius", jnp.array([0.1, radius]))
+        changed = jd.tree.set_leaf(wheels, "radius", jnp.array([0.1, radius]))
         for call in (lambda: jv.wheel_rates(changed, jnp.ones(3)), lambda: jv.body_twist(changed, jnp.ones(2))):  # noqa: B023
             with pytest.raises(ValueError, match=r"wheels: Wheels\.radius must be positive, got \["):
                 call()

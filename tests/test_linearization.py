@@ -16,7 +16,7 @@ from small_systems import consistent, everything
 import jaxdae as jd
 from jaxdae import control as jc
 from jaxdae.integrators.method import of_points
-from jaxdae.linearization import Linearization, Point, linearize
+from jaxdae.systems.linearization import Linearization, Point, linearize
 
 DT = 1e-3
 
@@ -76,7 +76,7 @@ def test_factorizations_of_a_step(integrator, factorizations):
     assert len(calls) == factorizations
 
 
-@jd.pytree
+@jd.tree.pytree
 class Hand:
     """Explicit Euler as a user writes it, for plain states: fields of their own choice, no base class."""
 
@@ -89,7 +89,7 @@ class Hand:
         a, lam = jd.forward_dynamics(system, at, u)
         new = jd.State(at.t + dt, at.q + dt * at.v, at.v + dt * (a - self.gain * at.v))
         zero = jnp.zeros_like(at.t)
-        return new, memory, jd.StepInfo(a, lam, zero, zero, jnp.zeros((), jnp.int32), jnp.asarray(jd.Status.OK, jnp.int32))
+        return new, memory, jd.interfaces.StepInfo(a, lam, zero, zero, jnp.zeros((), jnp.int32), jnp.asarray(jd.Status.OK, jnp.int32))
 
 
 class TestPoints:
@@ -117,18 +117,22 @@ class TestPoints:
     @pytest.mark.long
     def test_a_users_integrator_sees_plain_states(self):
         euler = jd.ExplicitEuler()
-        for ours, theirs in ((euler, Hand()), (jd.Projected(euler), jd.Projected(Hand())), (jd.Sequential(euler), jd.Sequential(Hand()))):
+        for ours, theirs in (
+            (euler, Hand()),
+            (jd.Projected(euler), jd.Projected(Hand())),
+            (jd.textbook.Sequential(euler), jd.textbook.Sequential(Hand())),
+        ):
             results = [jax.jit(lambda at, i=i: jd.rollout(swing(), i, at, dt=DT, steps=4).state)(swinging()) for i in (ours, theirs)]
             for x, y in zip(*map(jax.tree.leaves, results), strict=True):
                 np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-13)
 
     def test_a_users_integrator_is_solved_around_by_its_own_solver(self):
-        @jd.pytree
+        @jd.tree.pytree
         class Solving(Hand):
             solver: Any = jd.DenseKKT()
             stabilization: Any = None
 
-        for wrapper in (jd.Projected, jd.Sequential, jd.ProjectedStep):
+        for wrapper in (jd.Projected, jd.textbook.Sequential, jd.textbook.ProjectedStep):
             assert isinstance(wrapper(Solving()).roles.solver, jd.DenseKKT)
             assert wrapper(Hand()).roles.solver is None
             assert isinstance(wrapper(Solving()).roles.stabilization, jd.NoStabilization)
@@ -138,14 +142,14 @@ class TestPoints:
         method = jd.RungeKutta.rk4(solver=jd.NullSpace(), stabilization=gains)
         for wrapped in (
             jd.Projected(method),
-            jd.Sequential(method),
-            jd.ProjectedStep(method, solver=jd.DenseKKT()),
+            jd.textbook.Sequential(method),
+            jd.textbook.ProjectedStep(method, solver=jd.DenseKKT()),
             jd.Projected(jd.Projected(method)),
         ):
             assert wrapped.roles == (method.solver, gains)
 
     def test_a_step_that_is_overridden_is_made(self):
-        @jd.pytree
+        @jd.tree.pytree
         class Slow(jd.ExplicitEuler):
             def step(self, system, at, memory, u, dt):
                 new, memory, info = super().step(system, at, memory, u, 0.5 * dt)
@@ -159,7 +163,7 @@ class TestPoints:
     def test_a_wrapper_inside_of_a_wrapper_hands_on_what_is_of_its_own_end(self):
         # The outer projection moves the state at which the inner one was linearized, and what stands between them knows of neither.
         inner = jd.Projected(jd.SemiImplicitEuler(), jd.Projection(velocity=None))
-        method = jd.ProjectedStep(jc.Sampled(inner, lambda t, at: 0.1 * at.v[:1]), 0.5)
+        method = jd.textbook.ProjectedStep(jc.Sampled(inner, lambda t, at: 0.1 * at.v[:1]), 0.5)
         point, memory = method.begin(swing(), swinging()), method.init(swing(), swinging())
         advance = jax.jit(lambda at: method.advance(swing(), at, memory, None, 0.05))
         end = advance(point)[0]

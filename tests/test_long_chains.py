@@ -1,6 +1,7 @@
 """Implicit methods on a chain of 64 m, with corrections by the saddle-point solver: they converge, and to what the dense matrix finds.
 
-What such a chain is hard for is told in `jaxdae.newton`: positions of 64 m are rounded by 7e-15 m, which multipliers see 1e3 times larger.
+What such a chain is hard for is told in `jaxdae.linalg.newton`: positions of 64 m are rounded by 7e-15 m,
+which multipliers see 1e3 times larger.
 """
 
 import dataclasses

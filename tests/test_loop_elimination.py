@@ -8,10 +8,10 @@ import numpy as np
 
 import jaxdae.mechanisms as jm
 from jaxdae.geometry.screws import PlanarInertia, PlanarScrew
-from jaxdae.mechanisms.coordinates.articulated import TreeMass
+from jaxdae.mechanisms.coordinates.articulated_bodies import TreeMass
 from jaxdae.mechanisms.coordinates.loop_order import loop_order
 from jaxdae.mechanisms.coordinates.loop_rows import LoopRows
-from jaxdae.trees.tree import Tree
+from jaxdae.trees.tree_layout import Tree
 
 EPS = float(jnp.finfo(float).eps)
 GROUND = 11

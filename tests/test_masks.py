@@ -26,7 +26,7 @@ ITERATIVE = {"rtol": 1e-9, "atol": 1e-9}
 
 @jax.jit
 def compiled_terms(system, at):
-    found = jd.constraint_terms(system, at)
+    found = jd.operators.constraint_terms(system, at)
     return system.mass_matrix(at.q), system.force(at.t, at.q, at.v, None), found.jacobian, found.bias, found.velocity
 
 
@@ -75,7 +75,7 @@ def test_heavy_and_light_systems_keep_their_rank(solver):
         np.testing.assert_allclose(a, [-9.81 * 0.48, -9.81 * 0.36], rtol=1e-5)
 
 
-@jd.pytree
+@jd.tree.pytree
 class Twice(jd.System):
     """The rows of a system, and once more."""
 
@@ -129,14 +129,14 @@ class TestMasked:
 
     def test_derivatives(self):
         def total(stiffness):
-            system = jd.Masked(jd.set_leaf(everything(), "stiffness", stiffness), jnp.array([True, False, True]))
+            system = jd.Masked(jd.tree.set_leaf(everything(), "stiffness", stiffness), jnp.array([True, False, True]))
             a, lam = jd.forward_dynamics(system, everywhere(), stabilization=BAUMGARTE)
             return jnp.sum(jnp.array([1.0, -2.0, 0.5, 1.5]) * a) + jnp.sum(jnp.cos(lam))
 
         check_derivatives(total, 2.0)
 
     def test_names_pass_through(self):
-        @jd.pytree
+        @jd.tree.pytree
         class Named(type(oscillator())):
             row_names = ("a", "b")
             coordinate_names = ("x", "y")
@@ -221,7 +221,7 @@ def swing(angle=1.2, mass=1.3):
 EULER = jd.Projected(jd.SemiImplicitEuler())
 
 
-@jd.pytree
+@jd.tree.pytree
 class Window:
     """On from one time to another, by the clock; or, with `below`, wherever y is lower than that."""
 
@@ -240,7 +240,7 @@ class TestRollouts:
         system, at = swing()
         states = jax.tree.map(lambda x: jnp.stack([x] * 3), at) if states is None else states
         masked = jd.Masked(system, active)
-        in_axes = (jd.batch_axes(masked, "active"), None, 0, None)
+        in_axes = (jd.tree.batch_axes(masked, "active"), None, 0, None)
         return jd.batch_rollout(masked, EULER, states, dt=self.dt, steps=self.steps, in_axes=in_axes)
 
     @pytest.mark.long
@@ -295,7 +295,7 @@ class TestRollouts:
     def test_single_precision_and_a_batch_of_one(self):
         system, at = cast(swing(), jnp.float32)
         masked = jd.Masked(system, jnp.array([[True]]))
-        axes = (jd.batch_axes(masked, "active"), None, None, None)
+        axes = (jd.tree.batch_axes(masked, "active"), None, None, None)
         run = jd.batch_rollout(masked, EULER, at, dt=self.dt, steps=self.steps, in_axes=axes)
         assert run.state.q.dtype == run.info.lam.dtype == jnp.float32
         double = self.run(jnp.ones((3, 1), bool)).state.q[0]
@@ -312,7 +312,7 @@ def soft_rods():
     alpha, beta = jnp.array([0.0, 0.0, 0.0, 0.0, 1.5]), jnp.array([0.0, 0.0, 0.0, 6.0, 6.0])
     soft = jd.Soft(system, softness)
     integrator = jd.Projected(jd.RungeKutta.rk4(stabilization=jd.Baumgarte(alpha, beta)))
-    axes = (jd.batch_axes(soft, "softness"), jd.batch_axes(integrator, "integrator.stabilization"), None, None)
+    axes = (jd.tree.batch_axes(soft, "softness"), jd.tree.batch_axes(integrator, "integrator.stabilization"), None, None)
     run = jd.batch_rollout(soft, integrator, at, dt=0.005, steps=200, in_axes=axes)
     jd.raise_if_failed(run)
     return system, at, softness, alpha, beta, run

@@ -9,7 +9,7 @@ from problems import state
 from small_systems import everything, everywhere, oscillating, oscillator
 
 import jaxdae as jd
-from jaxdae.operators import AutodiffRows, JacobianOperator, as_mass_operator
+from jaxdae.matrices import AutodiffRows, JacobianOperator, as_mass_operator
 
 ROUND_OFF = {"rtol": 1e-12, "atol": 1e-12}
 METHODS = {"conjugate_gradient": jd.ConjugateGradient, "biconjugate_gradient": jd.BiconjugateGradient}
@@ -81,7 +81,7 @@ class TestForwardDynamics:
     @pytest.mark.parametrize("block", [1, 3])
     @methods
     def test_preconditioners_change_nothing(self, method, block):
-        solver = method(preconditioner=jd.block_preconditioner(*terms(), block))
+        solver = method(preconditioner=jd.operators.block_preconditioner(*terms(), block))
         found, expected = (jd.forward_dynamics(everything(), everywhere(), solver=s) for s in (solver, jd.DenseKKT()))
         for x, y in zip(found, expected, strict=True):
             np.testing.assert_allclose(x, y, **ROUND_OFF)
@@ -96,7 +96,7 @@ class TestForwardDynamics:
         system, estimate = everything(), everywhere()
         estimate = state(estimate.q + 0.01, estimate.v, 0.3)
         projections = [
-            jd.Projection(jd.LinearPositionProjection(solver=solver), jd.VelocityProjection(solver=solver))
+            jd.Projection(jd.textbook.LinearPositionProjection(solver=solver), jd.VelocityProjection(solver=solver))
             for solver in (jd.ConjugateGradient(), jd.SchurComplement())
         ]
         found, expected = (jax.jit(projection.project)(system, estimate) for projection in projections)
@@ -108,10 +108,10 @@ class TestPreconditioner:
     def test_inverses_of_the_diagonal_blocks(self):
         rng = np.random.default_rng(0)
         jacobian, half = rng.standard_normal((4, 6)), rng.standard_normal((6, 6))
-        for mass in (jd.DiagonalMatrix(jnp.arange(1.0, 7.0)), jnp.asarray(half @ half.T + np.eye(6))):
+        for mass in (jd.operators.DiagonalMatrix(jnp.arange(1.0, 7.0)), jnp.asarray(half @ half.T + np.eye(6))):
             delassus = jacobian @ np.linalg.solve(np.asarray(as_mass_operator(mass).as_dense()), jacobian.T)
-            np.testing.assert_allclose(jd.block_preconditioner(mass, jnp.asarray(jacobian)), 1.0 / np.diag(delassus), **ROUND_OFF)
-            for k, block in enumerate(jd.block_preconditioner(mass, jnp.asarray(jacobian), 2)):
+            np.testing.assert_allclose(jd.operators.block_preconditioner(mass, jnp.asarray(jacobian)), 1.0 / np.diag(delassus), **ROUND_OFF)
+            for k, block in enumerate(jd.operators.block_preconditioner(mass, jnp.asarray(jacobian), 2)):
                 np.testing.assert_allclose(block, np.linalg.inv(delassus[2 * k : 2 * k + 2, 2 * k : 2 * k + 2]), **ROUND_OFF)
 
     @methods
@@ -120,8 +120,8 @@ class TestPreconditioner:
         # Single rows, or pairs of rows, that do not touch each other, in units that differ by 1e3. Preconditioned there is one eigenvalue,
         # which one iteration finds; without there are four.
         jacobian = jnp.array([[1.0, 0, 0, 0], [0.5 * (block - 1.0), 1, 0, 0], [0, 0, 1e3, 0], [0, 0, 500.0 * (block - 1.0), 1e3]])
-        mass, f, r = jd.DiagonalMatrix(jnp.array([1.0, 2.0, 3.0, 4.0])), jnp.ones(4), jnp.array([1.0, -2.0, 3.0, 5.0])
-        good = method(preconditioner=jd.block_preconditioner(mass, jacobian, block), max_iterations=1)
+        mass, f, r = jd.operators.DiagonalMatrix(jnp.array([1.0, 2.0, 3.0, 4.0])), jnp.ones(4), jnp.array([1.0, -2.0, 3.0, 5.0])
+        good = method(preconditioner=jd.operators.block_preconditioner(mass, jacobian, block), max_iterations=1)
         a, _ = jax.jit(jd.solve_saddle_point)(good, mass, jacobian, f, r)
         np.testing.assert_allclose(jacobian @ a, r, **ROUND_OFF)
         a, _ = jax.jit(jd.solve_saddle_point)(method(max_iterations=1), mass, jacobian, f, r)
@@ -132,7 +132,7 @@ class TestPreconditioner:
         # second round starts from the residual of the first.
         rng = np.random.default_rng(1)
         jacobian, r = jnp.asarray(rng.standard_normal((20, 40))), jnp.asarray(rng.standard_normal(20))
-        mass = jd.DiagonalMatrix(jnp.ones(40))
+        mass = jd.operators.DiagonalMatrix(jnp.ones(40))
         for tolerance in (1e-2, 1e-6):
             solver = jd.ConjugateGradient(tolerance=jnp.asarray(tolerance))
             a, _ = jax.jit(lambda x, s=solver: jd.solve_saddle_point(s, mass, jacobian, None, x))(r)
@@ -142,7 +142,7 @@ class TestPreconditioner:
     @pytest.mark.parametrize("block", [0, 2])
     def test_blocks_must_fit(self, block):
         with pytest.raises(ValueError, match=f"block must divide the number of rows, 3, got {block}"):
-            jd.block_preconditioner(*terms(), block)
+            jd.operators.block_preconditioner(*terms(), block)
 
 
 class TestInconsistentRows:
@@ -150,7 +150,7 @@ class TestInconsistentRows:
 
     def test_conjugate_gradients_add_a_multiple_of_what_is_inconsistent(self):
         row = [1.0, 1.3, -2.0]
-        problem = (jd.DiagonalMatrix(jnp.ones(3)), jnp.array([row, row]), None)
+        problem = (jd.operators.DiagonalMatrix(jnp.ones(3)), jnp.array([row, row]), None)
         for r, longer in ((jnp.array([1.0, 2.0]), True), (jnp.array([1.5, 1.5]), False)):
             a, lam = jd.solve_saddle_point(jd.ConjugateGradient(), *problem, r)
             shortest_a, shortest = jd.solve_saddle_point(jd.LeastSquares(), *problem, r)

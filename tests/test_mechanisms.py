@@ -90,7 +90,7 @@ class TestJoints:
         at = moving()
         for group, k, name in (("revolute", 1, "elbow"), ("rod", 0, "rod"), ("point_on_line", 0, "slot"), ("weld", 0, "weld")):
             path = f"joints.{group}.point_b"
-            moved = jd.set_leaf(mechanism, path, jd.get_leaf(mechanism, path).at[k, 0].add(0.1))
+            moved = jd.tree.set_leaf(mechanism, path, jd.tree.get_leaf(mechanism, path).at[k, 0].add(0.1))
             changed = moved.constraint(at.t, at.q) != mechanism.constraint(at.t, at.q)
             assert {row.split(".")[0] for row, yes in zip(mechanism.row_names, changed, strict=True) if yes} == {name}
 
@@ -104,7 +104,7 @@ class TestJoints:
     def test_single_precision_stays_single(self):
         mechanism, at = cast((jm.planar_mechanism(BODIES, [*JOINTS, *MOTIONS], FORCES)[0], moving()), jnp.float32)
         for function, arguments in (
-            (jd.constraint_terms, (mechanism, at)),
+            (jd.operators.constraint_terms, (mechanism, at)),
             (jd.energy, (mechanism, at)),
             (mechanism.force, (at.t, at.q, at.v, None)),
         ):
@@ -113,7 +113,7 @@ class TestJoints:
 
 def power(mechanism, at, u=None):
     """Returns the power of all forces but gravity in W."""
-    weightless = jd.set_leaf(mechanism, "gravity", jnp.zeros(2))
+    weightless = jd.tree.set_leaf(mechanism, "gravity", jnp.zeros(2))
     return float(at.v @ weightless.force(at.t, at.q, at.v, u))
 
 
@@ -435,9 +435,9 @@ class TestMotion:
     def test_bodies_without_joints_in_worlds_of_different_mass(self):
         mechanism, q = jm.planar_mechanism(BODIES, [])
         assert mechanism.row_names == mechanism.row_units == mechanism.joint_names == ()
-        mechanism = jd.set_leaf(mechanism, "mass", jnp.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]))
-        axes = (jd.batch_axes(mechanism, "mass"), None, None, None)
-        trajectory = jd.batch_rollout(mechanism, jd.Projected(jd.Taylor()), state(q), dt=0.1, steps=5, in_axes=axes)
+        mechanism = jd.tree.set_leaf(mechanism, "mass", jnp.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]))
+        axes = (jd.tree.batch_axes(mechanism, "mass"), None, None, None)
+        trajectory = jd.batch_rollout(mechanism, jd.Projected(jd.textbook.Taylor()), state(q), dt=0.1, steps=5, in_axes=axes)
         jd.raise_if_failed(trajectory)
         fallen = np.asarray(q) - np.tile([0.0, 0.5 * G * 0.25, 0.0], 3)
         np.testing.assert_allclose(trajectory.state.q[:, -1], np.stack([fallen, fallen]), **ROUND_OFF)
@@ -525,7 +525,7 @@ class TestTracedNumbers:
         path = "joints.prescribed_angle_sinusoid.motion.amplitude"
 
         def row(amplitude):
-            return jd.set_leaf(mechanism, path, amplitude).constraint(jnp.asarray(0.1), q)[0]
+            return jd.tree.set_leaf(mechanism, path, amplitude).constraint(jnp.asarray(0.1), q)[0]
 
         np.testing.assert_allclose(jax.jacfwd(row)(jnp.array([0.3])), [-np.sin(2.0 * np.pi * 1.7 * 0.1)], rtol=1e-14)
 
@@ -748,7 +748,7 @@ class TestRowsOfSubclasses:
         assert disk.row_names == ("pin.x", "pin.y", "constraint.0", "constraint.1")
 
     def test_a_jacobian_that_forgets_rows_is_an_error(self):
-        @jd.pytree
+        @jd.tree.pytree
         class Forgetful(Skate):
             def constraint_jacobian(self, t, q, v):
                 return jnp.zeros((0, 3))
@@ -758,7 +758,7 @@ class TestRowsOfSubclasses:
             jd.forward_dynamics(self.as_kind(Forgetful, mechanism), jd.State(0.0, q, 0.0 * q))
 
 
-@jd.pytree
+@jd.tree.pytree
 class HeldSkates(jm.Mechanism):
     """Joints at velocity level, and a first body that does not turn."""
 
@@ -766,7 +766,7 @@ class HeldSkates(jm.Mechanism):
         return jnp.append(super().velocity_constraint(t, q, v), v[2])
 
 
-@jd.pytree
+@jd.tree.pytree
 class Skate(jm.Mechanism):
     """A body on a blade: no motion across it."""
 
@@ -774,7 +774,7 @@ class Skate(jm.Mechanism):
         return jnp.stack([jnp.cos(q[2]) * v[1] - jnp.sin(q[2]) * v[0]])
 
 
-@jd.pytree
+@jd.tree.pytree
 class Bicycle(jm.Mechanism):
     """Two bodies, each with a blade at its mass center."""
 
@@ -782,7 +782,7 @@ class Bicycle(jm.Mechanism):
         return jnp.stack([jnp.cos(q[k + 2]) * v[k + 1] - jnp.sin(q[k + 2]) * v[k] for k in (0, 3)])
 
 
-@jd.pytree
+@jd.tree.pytree
 class RollingDisk(jm.Mechanism):
     """A disk of radius 0.5 m that rolls along y = 0, by position-level rows: x + r theta = 0 and y = 0."""
 

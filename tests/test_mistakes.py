@@ -41,7 +41,7 @@ class Gain:
         return self.k * q
 
 
-@jd.pytree
+@jd.tree.pytree
 class Spring:
     """A law whose gain is a leaf."""
 
@@ -67,7 +67,7 @@ PLACES = {
         "integrator.projection: Projection.position must be a PositionProjection(), a LinearPositionProjection() or None, got a VelocityP",
     ),
     "velocity of positions": (
-        lambda: roll(jd.Projected(RK4, jd.Projection(velocity=jd.LinearPositionProjection()))),
+        lambda: roll(jd.Projected(RK4, jd.Projection(velocity=jd.textbook.LinearPositionProjection()))),
         "integrator.projection: Projection.velocity must be a VelocityProjection() or None, got a LinearPositionProjection",
     ),
     "projection without Projection": (
@@ -104,7 +104,7 @@ PLACES = {
         "solver must be a saddle-point solver, such as SchurComplement(), got the text 'LeastSquares'",
     ),
     "solver of the inverse": (
-        lambda: jd.kkt_inverse(oscillator(), oscillating(), solver=3.0),
+        lambda: jd.operators.kkt_inverse(oscillator(), oscillating(), solver=3.0),
         "solver must be a saddle-point solver, such as",
     ),
     "decomposition": (
@@ -147,7 +147,10 @@ PLACES = {
         lambda: roll(jd.DiscreteEulerLagrange("midpoint")),
         "DiscreteEulerLagrange.lagrangian must be MidpointLagrangian() or TrapezoidalLagrangian(), got the text 'midpoint'",
     ),
-    "root": (lambda: roll(jd.Sequential(RK4, jd.Projection())), "Sequential.root must be a PositionProjection(...), got a Projection"),
+    "root": (
+        lambda: roll(jd.textbook.Sequential(RK4, jd.Projection())),
+        "Sequential.root must be a PositionProjection(...), got a Projection",
+    ),
     "no goal": (
         lambda: roll(group((OUTPUT,))),
         "groups[0]: GoalGroup.goals must be a tuple of Goal(output, target) or FunctionGoal(residual), got",
@@ -174,7 +177,7 @@ PLACES = {
         "groups[0].motors: VirtualWork.motors must be a tuple of outputs, such as (JointCoordinate.named(mechanism, 'elbow'),), got a Coo",
     ),
     "switching around no law": (
-        lambda: roll(jd.Switching(RK4, 3.0), system=jd.Masked(oscillator(), jnp.ones(0))),
+        lambda: roll(jd.switching.Switching(RK4, 3.0), system=jd.Masked(oscillator(), jnp.ones(0))),
         "integrator: Switching.law must be a SwitchingLaw, such as Unilateral(...) or Scheduled(...), got 3.0",
     ),
     "sampled around no law": (
@@ -226,7 +229,7 @@ def number(t, state):
     return 1.0
 
 
-@jd.pytree
+@jd.tree.pytree
 class Flat:
     """A law that returns a number, as an array."""
 
@@ -297,12 +300,12 @@ def test_a_law_that_returns_something_else(make, error, message):
 # Systems that read an input that nobody gives.
 
 
-@jd.pytree
+@jd.tree.pytree
 class Driven(jd.System):
     """A mass that is pushed."""
 
     mass: Any
-    way: Any = jd.static(default="index")
+    way: Any = jd.tree.static(default="index")
 
     def mass_matrix(self, q):
         return self.mass * jnp.eye(2, dtype=q.dtype)
@@ -315,7 +318,7 @@ class Driven(jd.System):
         return jnp.asarray(u, q.dtype) if self.way == "array" else u.astype(q.dtype)
 
 
-@jd.pytree
+@jd.tree.pytree
 class Unicycle(jd.KinematicSystem):
     """A first-order system that is steered."""
 
@@ -323,7 +326,7 @@ class Unicycle(jd.KinematicSystem):
         return jnp.stack([u[0], u[1] * x[0]])
 
 
-@jd.pytree
+@jd.tree.pytree
 class Broken(Driven):
     """A force with a mistake of its own."""
 
@@ -399,7 +402,7 @@ LAW = Gain(2.0)
 REFUSED = {
     "controls": lambda: roll(controls=LAW),
     "batch": lambda: jd.batch_rollout(oscillator(), RK4, STACKED, LAW, dt=0.01, steps=2),
-    "adaptive": lambda: jd.adaptive_rollout(oscillator(), jd.Adaptive(), oscillating(), LAW, times=jnp.array([0.1])),
+    "adaptive": lambda: jd.diffrax.adaptive_rollout(oscillator(), jd.diffrax.Adaptive(), oscillating(), LAW, times=jnp.array([0.1])),
     "method": lambda: roll(controls=LAW.__call__),
     "partial": lambda: roll(controls=functools.partial(LAW)),
     "pytree of it": lambda: roll(controls=jax.tree_util.Partial(LAW)),
@@ -417,7 +420,7 @@ REFUSED = {
     "motors": lambda: jc.VirtualWork((LAW,)),
     "active": lambda: jd.Masked(oscillator(), LAW),
     "active goals": lambda: jc.GoalGroup(goals=(GOAL,), active=LAW),
-    "switching": lambda: jd.Switching(RK4, LAW),
+    "switching": lambda: jd.switching.Switching(RK4, LAW),
     "motion": lambda: jm.planar_mechanism(
         [jm.Body("arm", mass=1.0, inertia=0.1)],
         [jm.Revolute("pin", jm.GROUND, "arm", at=(0.0, 0.0)), jm.PrescribedMotion("turn", "pin", Gain(1.0).of_coordinates)],
@@ -430,7 +433,7 @@ def test_an_object_whose_changes_nobody_would_notice(make):
     with without_typechecker(), pytest.raises(TypeError) as caught:
         make()
     assert "is of the class Gain, which is unknown to JAX" in str(caught.value)
-    assert "Decorate Gain with @jaxdae.pytree, or pass a plain function" in str(caught.value)
+    assert "Decorate Gain with @jaxdae.tree.pytree, or pass a plain function" in str(caught.value)
 
 
 def test_methods_of_pytrees_bring_their_leaves():
@@ -444,7 +447,7 @@ def test_a_law_is_what_it_was_when_the_rollout_began():
     """Bound methods, functions of functions and plain functions give the same, and the gain of a method is a leaf."""
     programs = []
 
-    @jd.pytree
+    @jd.tree.pytree
     class Counted(Spring):
         def push(self, t, state):
             programs.append(t)
@@ -467,7 +470,7 @@ def test_plain_functions_serve_as_outputs_and_references():
     plain = law(lambda q: q[:2], lambda t: jnp.stack([jnp.sin(t), t]))
     end = roll(controls=plain).state.q[-1]
     inside = jax.jit(
-        lambda kp: roll(controls=jd.set_leaf(law(lambda q: q[:2], lambda t: jnp.stack([jnp.sin(t), t])), "kp", kp)).state.q[-1]
+        lambda kp: roll(controls=jd.tree.set_leaf(law(lambda q: q[:2], lambda t: jnp.stack([jnp.sin(t), t])), "kp", kp)).state.q[-1]
     )
     np.testing.assert_allclose(inside(2.0), end, rtol=1e-14)
     pytrees = law(jc.Coordinates((0, 1)), jax.tree_util.Partial(lambda t: jnp.stack([jnp.sin(t), t])))

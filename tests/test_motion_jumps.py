@@ -39,7 +39,7 @@ def crank(space, motion, form):
     return jm.spatial_mechanism([body], [hinge, js.PrescribedMotion("motor", "hinge", motion)], coordinates=FORMS[form])
 
 
-@jd.pytree
+@jd.tree.pytree
 class Piecewise:
     """A jump, a corner and a wave, of some sizes."""
 
@@ -57,13 +57,13 @@ class Piecewise:
 @pytest.mark.parametrize("make", [slider, crank])
 def test_a_jump_that_no_projection_closes_is_reported(make, space, form):
     mechanism, q = make(space, Piecewise(0.0, 0.0, 0.0), form)
-    path = next(path for path in jd.leaf_paths(mechanism) if path.endswith("motion.jump")).removesuffix(".jump")
+    path = next(path for path in jd.tree.leaf_paths(mechanism) if path.endswith("motion.jump")).removesuffix(".jump")
     rest = jnp.zeros(len(mechanism.names.velocities))
 
     @jax.jit
     @jax.vmap
     def jumps(sizes, times):
-        moved = jd.set_leaf(mechanism, path, Piecewise(*sizes[:, None]))
+        moved = jd.tree.set_leaf(mechanism, path, Piecewise(*sizes[:, None]))
         return jax.vmap(lambda t: moved.jumps(jd.State(t, q, rest), jd.State(t + 1e-3, q, rest)))(times)
 
     # Rounding is not a jump, nor is a corner, or a motion that the steps resolve.

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import jaxdae as jd
-from jaxdae.integrators.interface import convergence
-from jaxdae.newton import simplified_newton
+from jaxdae.integrators.integrator import convergence
+from jaxdae.linalg.newton import simplified_newton
 
 
 def root(residual, correction, iterations, x0, args):
@@ -74,7 +74,7 @@ def test_derivatives_of_a_pytree_with_a_matrix_that_is_not_symmetric(jacobian):
     np.testing.assert_allclose(of_s, -inverse @ SKEW @ x, rtol=1e-13)
 
 
-@jd.pytree
+@jd.tree.pytree
 class Pushed(jd.System):
     """A point of unit mass that is pushed along x and held at y = x / 2: x'' = 4 u / 5."""
 

@@ -17,7 +17,7 @@ from small_systems import central
 import jaxdae as jd
 from jaxdae import Metric, Origin
 from jaxdae.control.riccati import solve_riccati
-from jaxdae.linearization import linearize
+from jaxdae.systems.linearization import linearize
 
 # Condition numbers below 100, which second derivatives see twice, and sums of some ten terms.
 ROUND_OFF = {"rtol": 0.0, "atol": 1e5 * float(jnp.finfo(float).eps)}
@@ -45,7 +45,7 @@ def lines(solver, j, dj, ddj):
 
     def at(s):
         moved = j + s * dj + 0.5 * s**2 * ddj
-        return jd.null_projector(moved, solver), jd.pseudoinverse(moved, solver)
+        return jd.operators.null_projector(moved, solver), jd.operators.pseudoinverse(moved, solver)
 
     def first(s):
         return jax.jvp(at, (s,), (1.0,))
@@ -105,7 +105,9 @@ class TestProjector:
 
         def weighted(s):
             j = parts[0] + s * parts[1] + 0.5 * s**2 * parts[2]
-            return sum(jnp.sum(w * x) for w, x in zip(weights, (jd.null_projector(j), jd.pseudoinverse(j)), strict=True))
+            return sum(
+                jnp.sum(w * x) for w, x in zip(weights, (jd.operators.null_projector(j), jd.operators.pseudoinverse(j)), strict=True)
+            )
 
         slope, curvature = jax.jit(lambda s: jax.jvp(jax.grad(weighted), (s,), (1.0,)))(0.0)
         expected = [sum(np.sum(w * x[k]) for w, x in zip(weights, exact_lines(*parts), strict=True)) for k in (1, 2)]
@@ -114,7 +116,7 @@ class TestProjector:
 
     def test_a_batch_is_a_loop(self):
         stack = jnp.stack([jacobians(family)[0] for family in FAMILIES])
-        projectors = jax.jit(jax.vmap(jd.null_projector))(stack)
+        projectors = jax.jit(jax.vmap(jd.operators.null_projector))(stack)
         for p, j in zip(projectors, np.asarray(stack), strict=True):
             np.testing.assert_allclose(p, np.eye(SIZE) - np.linalg.pinv(j, rcond=1e-9) @ j, **ROUND_OFF)
 
@@ -122,28 +124,28 @@ class TestProjector:
     def test_no_rows_and_more_rows_than_columns(self, rows, columns):
         j = jnp.asarray(np.arange(1.0, rows * columns + 1.0).reshape(rows, columns))
         np.testing.assert_allclose(
-            jax.jit(jd.null_projector)(j), np.eye(columns) if rows == 0 else np.zeros((columns, columns)), **ROUND_OFF
+            jax.jit(jd.operators.null_projector)(j), np.eye(columns) if rows == 0 else np.zeros((columns, columns)), **ROUND_OFF
         )
-        np.testing.assert_allclose(jax.jit(jd.pseudoinverse)(j), np.linalg.pinv(j), **ROUND_OFF)
+        np.testing.assert_allclose(jax.jit(jd.operators.pseudoinverse)(j), np.linalg.pinv(j), **ROUND_OFF)
 
-    @pytest.mark.parametrize("function", [jd.null_projector, jd.pseudoinverse])
+    @pytest.mark.parametrize("function", [jd.operators.null_projector, jd.operators.pseudoinverse])
     def test_derivative_of_the_compiled_function(self, function):
         # Its columns are a batch, whose axes must not change under differentiation.
         j, dj, ddj = jacobians("rank 2")
         compiled = jax.jit(lambda s: function(j + s * dj + 0.5 * s**2 * ddj))
-        expected = exact_lines(j, dj, ddj)[function is jd.pseudoinverse]
+        expected = exact_lines(j, dj, ddj)[function is jd.operators.pseudoinverse]
         for result, exact_value in zip(jax.jvp(compiled, (0.0,), (1.0,)), expected[:2], strict=True):
             np.testing.assert_allclose(result, exact_value, **ROUND_OFF)
 
     def test_the_tolerance_decides_what_depends(self):
         # Rows at an angle of 1e-3.
-        j, projector = jnp.array([[1.0, 0.0, 0.0], [1.0, 1e-3, 0.0]]), jax.jit(jd.null_projector)
+        j, projector = jnp.array([[1.0, 0.0, 0.0], [1.0, 1e-3, 0.0]]), jax.jit(jd.operators.null_projector)
         for tolerance, mobility in ((1e-2, 2.0), (1e-5, 1.0)):
-            solver = jd.NullSpace(jd.SingularValues(tolerance=jnp.asarray(tolerance)))
+            solver = jd.NullSpace(jd.operators.SingularValues(tolerance=jnp.asarray(tolerance)))
             np.testing.assert_allclose(jnp.trace(projector(j, solver)), mobility, **ROUND_OFF)
 
 
-@jd.pytree
+@jd.tree.pytree
 class TooManyRods(DoublePendulum):
     """A double pendulum with a third row, the sum of the two."""
 
@@ -166,7 +168,7 @@ def pinv(matrix):
 class TestBlocksOfTheInverse:
     def test_dependent_rows(self):
         system, at = linkage()
-        blocks = jax.jit(lambda x: jd.kkt_inverse(system, x))(at)
+        blocks = jax.jit(lambda x: jd.operators.kkt_inverse(system, x))(at)
         mass = np.asarray(system.mass_operator(at.q).as_dense())
         j = np.asarray(system.constraint_jacobian(at.t, at.q, at.v))
         inverse = pinv(np.block([[mass, j.T], [j, np.zeros((3, 3))]]))
@@ -189,7 +191,7 @@ class TestBlocksOfTheInverse:
 
         @jax.jit
         def along(s):
-            blocks = jd.kkt_inverse(system, state(at.q + s * jnp.array([0.3, -0.2, 0.5, 0.1]), at.v))
+            blocks = jd.operators.kkt_inverse(system, state(at.q + s * jnp.array([0.3, -0.2, 0.5, 0.1]), at.v))
             return jnp.concatenate([x.reshape(-1) for x in (blocks.L11, blocks.L12, blocks.L21, blocks.L22)])
 
         # Truncation and round-off of the difference are near 1e-10, the derivatives of order 1. Of the compiled function: see
@@ -211,7 +213,9 @@ def count(jaxpr, name):
 class TestOneDecomposition:
     """The lecture: "all these projections can be achieved with a single SVD"."""
 
-    projection = jd.Projection(jd.LinearPositionProjection(Metric.EUCLIDEAN, Origin.PREVIOUS), jd.VelocityProjection(Metric.EUCLIDEAN))
+    projection = jd.Projection(
+        jd.textbook.LinearPositionProjection(Metric.EUCLIDEAN, Origin.PREVIOUS), jd.VelocityProjection(Metric.EUCLIDEAN)
+    )
 
     def basis(self, system, at):
         """Returns N (n, n - rank) and J^+."""
@@ -278,13 +282,13 @@ def test_a_batch_takes_its_svds_one_by_one():
     # jaxlib divides a batch of SVDs among the threads of XLA's pool and waits on one of them. Two independent batches at a time, as in a
     # step of RK4 whose law takes pseudoinverses, waited for each other for ever on two cores.
     many = jax.random.normal(jax.random.key(0), (2, 3, ROWS, SIZE))
-    compiled = jax.jit(jax.vmap(jax.vmap(jd.pseudoinverse))).lower(many).compile()
+    compiled = jax.jit(jax.vmap(jax.vmap(jd.operators.pseudoinverse))).lower(many).compile()
     calls = [line.split("custom-call")[0] for line in compiled.as_text().splitlines() if "gesdd" in line and "custom-call(" in line]
     assert calls
     assert all(f"f64[{ROWS},{SIZE}]" in call for call in calls), calls
-    one = jax.jit(jd.pseudoinverse)
+    one = jax.jit(jd.operators.pseudoinverse)
     np.testing.assert_allclose(compiled(many), [[one(x) for x in row] for row in many], **ROUND_OFF)
-    slope = jax.grad(lambda x: jnp.sum(jd.pseudoinverse(x) ** 2))
+    slope = jax.grad(lambda x: jnp.sum(jd.operators.pseudoinverse(x) ** 2))
     np.testing.assert_allclose(jax.jit(jax.vmap(slope))(many[0])[1], jax.jit(slope)(many[0, 1]), **ROUND_OFF)
 
 

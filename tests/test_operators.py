@@ -19,7 +19,7 @@ from small_systems import everything, everywhere
 import jaxdae as jd
 from jaxdae import mechanisms as jm
 from jaxdae.control import Coordinates, Goal, WithGoals
-from jaxdae.operators import (
+from jaxdae.matrices import (
     AutodiffRows,
     BlockDiagonalMatrix,
     BlockRows,
@@ -61,7 +61,7 @@ HALF = RNG.standard_normal((SIZE, SIZE))
 BLOCKS = RNG.standard_normal((BODIES, WIDTH, WIDTH))
 MASSES = {
     "dense": DenseMatrix(jnp.asarray(HALF @ HALF.T + np.eye(SIZE))),
-    "diagonal": jd.DiagonalMatrix(1.0 + jnp.arange(SIZE, dtype=float)),
+    "diagonal": jd.operators.DiagonalMatrix(1.0 + jnp.arange(SIZE, dtype=float)),
     "blocks": BlockDiagonalMatrix(jnp.asarray(BLOCKS @ np.swapaxes(BLOCKS, 1, 2) + np.eye(WIDTH))),
 }
 
@@ -153,7 +153,9 @@ class TestBlockRows:
         same(jax.jit(products)(single), jax.jit(products)(DenseRows(single.as_dense())), rtol=1e-4, atol=1e-4)
 
     def test_structure_is_kept(self):
-        assert isinstance(jd.DiagonalMatrix(jnp.ones(SIZE)).factorize().scaled_rows(PAIRS.masked(jnp.ones(8, bool)).leading(5)), BlockRows)
+        assert isinstance(
+            jd.operators.DiagonalMatrix(jnp.ones(SIZE)).factorize().scaled_rows(PAIRS.masked(jnp.ones(8, bool)).leading(5)), BlockRows
+        )
         assert isinstance(MASSES["blocks"].factorize().scaled_rows(PAIRS), BlockRows)
         assert isinstance(PAIRS.stacked(DenseRows(jnp.zeros((0, SIZE)))), BlockRows)
 
@@ -209,14 +211,14 @@ def test_arrays_become_operators_and_operators_stay():
 # The chain.
 
 
-@jd.pytree(kw_only=True)
+@jd.tree.pytree(kw_only=True)
 class Blocks(jm.Mechanism):
     """A mechanism whose J is always blocks."""
 
     blocks_from: ClassVar[int] = 0
 
 
-@jd.pytree(kw_only=True)
+@jd.tree.pytree(kw_only=True)
 class Dense(jm.Mechanism):
     """The same with a matrix."""
 
@@ -255,7 +257,7 @@ def wrapped(system, few):
 def dynamics(system, at, few):
     """Returns accelerations and multipliers in all wrappers under all solvers, projections, and what inverse dynamics leaves over."""
     found, systems = {}, wrapped(system, few)
-    feedback = jd.MultiplierFeedback(3.0, 2.0)
+    feedback = jd.textbook.MultiplierFeedback(3.0, 2.0)
     for name, (inside, solvers) in systems.items():
         for key in solvers:
             found[name, key] = jd.forward_dynamics(inside, at, INPUTS, solver=SOLVERS[key].solver, stabilization=feedback)

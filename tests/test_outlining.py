@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae.outlining import outlined
+from jaxdae.compile.noinline import outlined
 
 
 def plain(x, y):

@@ -76,7 +76,7 @@ def test_the_car_of_the_specification():
     assert report.fighting() == ()
 
 
-@jd.pytree
+@jd.tree.pytree
 class Forward(jd.KinematicSystem):
     """A wish of 1 m/s forward that the wheels of a mechanism hold."""
 

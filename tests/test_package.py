@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 import jaxdae
 from jaxdae.app import examples
-from jaxdae.app.command import app
-from jaxdae.app.problems import Refused
+from jaxdae.app.cli import app
+from jaxdae.app.config.problems import Refused
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

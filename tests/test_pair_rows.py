@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae.geometry.spatial import Frame, Twist
-from jaxdae.mechanisms import measures
+from jaxdae.geometry.spatial_frames import Frame, Twist
+from jaxdae.mechanisms.describe import measures
 from jaxdae.mechanisms.joints.pair_rows import KNOWN
-from jaxdae.mechanisms.joints.spatial import SPATIAL_JOINTS
+from jaxdae.mechanisms.joints.spatial_joints import SPATIAL_JOINTS
 
 BODIES, JOINTS = 6, 5
 

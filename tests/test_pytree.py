@@ -15,15 +15,15 @@ import jaxdae as jd
 Pair = collections.namedtuple("Pair", "left right")
 
 
-@jd.pytree
+@jd.tree.pytree
 class Inner:
     gain: Any
-    label: str = jd.static(default="inner")
+    label: str = jd.tree.static(default="inner")
 
 
-@jd.pytree(kw_only=True)
+@jd.tree.pytree(kw_only=True)
 class Outer:
-    count: int = jd.static(default=3)
+    count: int = jd.tree.static(default=3)
     inner: Any
     table: Any
     missing: Any = None
@@ -66,29 +66,29 @@ class TestPytree:
 class TestPaths:
     def test_every_path_leads_to_its_leaf(self):
         tree = make()
-        paths = jd.leaf_paths(tree)
+        paths = jd.tree.leaf_paths(tree)
         assert paths[0] == "inner.gain"
         assert set(paths) == {"inner.gain", "table.b.0", "table.b.1.0", "table.b.1.1", "table.a.left", "table.a.right", "table.c.7"}
         for path, leaf in zip(paths, jax.tree.leaves(tree), strict=True):
-            assert jd.get_leaf(tree, path) is leaf
+            assert jd.tree.get_leaf(tree, path) is leaf
 
     def test_set_replaces_one_leaf_and_copies_the_rest(self):
         tree = make()
-        for path in jd.leaf_paths(tree):
-            new = jd.set_leaf(tree, path, 99.0)
-            assert jd.get_leaf(new, path) == 99.0
+        for path in jd.tree.leaf_paths(tree):
+            new = jd.tree.set_leaf(tree, path, 99.0)
+            assert jd.tree.get_leaf(new, path) == 99.0
             assert jax.tree.structure(new) == jax.tree.structure(tree)
-            for other in jd.leaf_paths(tree):
+            for other in jd.tree.leaf_paths(tree):
                 if other != path:
-                    assert jd.get_leaf(new, other) is jd.get_leaf(tree, other)
+                    assert jd.tree.get_leaf(new, other) is jd.tree.get_leaf(tree, other)
         assert tree.table["b"] == [1.0, (2.0, 3.0)]
 
     def test_subtrees_and_absent_leaves(self):
         tree = make()
-        assert jd.get_leaf(tree, "table.a") == Pair(4.0, 5.0)
-        assert jd.set_leaf(tree, "table.a", 0.0).table["a"] == 0.0
-        assert jd.get_leaf(tree, "missing") is None
-        assert jd.set_leaf(tree, "missing", 1.0).missing == 1.0
+        assert jd.tree.get_leaf(tree, "table.a") == Pair(4.0, 5.0)
+        assert jd.tree.set_leaf(tree, "table.a", 0.0).table["a"] == 0.0
+        assert jd.tree.get_leaf(tree, "missing") is None
+        assert jd.tree.set_leaf(tree, "missing", 1.0).missing == 1.0
 
     def test_plain_registered_dataclass(self):
         @jax.tree_util.register_dataclass
@@ -96,8 +96,8 @@ class TestPaths:
         class Plain:
             x: Any
 
-        assert jd.leaf_paths(Plain(1.0)) == ("x",)
-        assert jd.set_leaf(Plain(1.0), "x", 2.0).x == 2.0
+        assert jd.tree.leaf_paths(Plain(1.0)) == ("x",)
+        assert jd.tree.set_leaf(Plain(1.0), "x", 2.0).x == 2.0
 
     @all_cases(
         ("path", "message"),
@@ -115,7 +115,7 @@ class TestPaths:
             ("", "no '' in Outer"),
         ],
     )
-    @all_cases("use", [jd.get_leaf, lambda tree, path: jd.set_leaf(tree, path, 0.0), jd.batch_axes])
+    @all_cases("use", [jd.tree.get_leaf, lambda tree, path: jd.tree.set_leaf(tree, path, 0.0), jd.tree.batch_axes])
     def test_a_path_that_leads_nowhere(self, use, path, message):
         with pytest.raises(KeyError) as caught:
             use(make(), path)
@@ -125,13 +125,13 @@ class TestPaths:
 
 class TestBatchAxes:
     def test_names_the_stacked_leaves(self):
-        axes = jd.batch_axes(make(), "inner.gain", "table.c")
+        axes = jd.tree.batch_axes(make(), "inner.gain", "table.c")
         assert isinstance(axes, Outer)
         assert axes.inner.gain == 0
         assert axes.table == {"b": [None, (None, None)], "a": Pair(None, None), "c": {7: 0}}
 
     def test_serves_vmap(self):
-        tree = jd.set_leaf(make(), "inner.gain", jnp.arange(6.0).reshape(3, 2))
-        axes = jd.batch_axes(tree, "inner.gain")
+        tree = jd.tree.set_leaf(make(), "inner.gain", jnp.arange(6.0).reshape(3, 2))
+        axes = jd.tree.batch_axes(tree, "inner.gain")
         result = jax.vmap(lambda x: jnp.sum(x.inner.gain) + x.table["a"].left, in_axes=(axes,))(tree)
         np.testing.assert_array_equal(result, [5.0, 9.0, 13.0])

@@ -34,7 +34,7 @@ def run(tmp_path_factory):
         pytest.skip("neither pyarrow nor rerun is installed: make test-recipes installs them")
     from typer.testing import CliRunner
 
-    from jaxdae.app.command import app
+    from jaxdae.app.cli import app
 
     out = tmp_path_factory.mktemp("recipes")
     short = ("duration=0.05", "save_every=10", "batch.size=2", "output.overlay=[0]")

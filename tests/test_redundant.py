@@ -49,7 +49,7 @@ BRICARD = "iftomm_a04_bricard"
 DT = 0.02
 
 
-@jd.pytree
+@jd.tree.pytree
 class BricardByEnergies(jd.LagrangianSystem):
     """The same mechanism from its energies, with the inertia of the quaternions' lengths as the energy that it stands for."""
 
@@ -100,7 +100,7 @@ def test_bricard_does_not_notice_the_inertia_of_the_quaternions_lengths(bricard)
     a, lam = dynamics(rods, at)
     assert np.max(np.abs(a)) > 1.0
     for factor in (0.1, 10.0):
-        other = dynamics(jd.set_leaf(rods, "length_inertia", jnp.asarray(factor)), at)
+        other = dynamics(jd.tree.set_leaf(rods, "length_inertia", jnp.asarray(factor)), at)
         # Multipliers up to 30 N m, and accelerations that are multiplied by up to 150 on the way through M^-1.
         np.testing.assert_allclose(other[1], lam, rtol=0.0, atol=1e-12)
         np.testing.assert_allclose(other[0], a, rtol=0.0, atol=1e-11)
@@ -197,7 +197,7 @@ def test_parallelogram_follows_its_closed_form(design, name):
     trajectory = rolled(mechanism, projected(jd.RungeKutta.rk4, name), start, STEP, TIMES)
     jd.raise_if_failed(trajectory)
     angle, rate = redundant_problems.swinging(TIMES, float(design.frequency), SWING)
-    poses = jax.jit(jax.vmap(lambda a, r: jd.set_leaf(jd.set_leaf(design, "angle", a), "rate", r).build()[1]))(angle, rate)
+    poses = jax.jit(jax.vmap(lambda a, r: jd.tree.set_leaf(jd.tree.set_leaf(design, "angle", a), "rate", r).build()[1]))(angle, rate)
     # Truncation: h^4 w^5 T / 120 with w = 3.4 1/s, h = 0.01 s, T = 1.28 s, that is 5e-8; velocities are w times that.
     np.testing.assert_allclose(trajectory.state.q, poses.q, rtol=0.0, atol=5e-8)
     np.testing.assert_allclose(trajectory.state.v, poses.v, rtol=0.0, atol=2e-7)
@@ -237,7 +237,7 @@ def test_sensitivity_of_the_parallelogram(design, name):
     gradient = np.concatenate([np.ravel(g) for g in jax.tree.leaves(value_and_sensitivity(design, method)[1])])
     assert np.all(np.isfinite(gradient))
     # The crank's length, the three feet, all lengths at once, and everything at once.
-    names = np.repeat(jd.leaf_paths(design), [x.size for x in leaves])
+    names = np.repeat(jd.tree.leaf_paths(design), [x.size for x in leaves])
     lengths = np.flatnonzero((names == "length") | (names == "feet"))
     directions = [np.eye(len(flat))[k] for k in lengths]
     directions += [np.where(np.isin(np.arange(len(flat)), lengths), flat, 0.0), np.random.default_rng(2).normal(size=len(flat))]

@@ -14,7 +14,7 @@ from small_systems import oscillating, oscillator, without_typechecker
 
 import jaxdae as jd
 import jaxdae.control as jc
-from jaxdae.requirements import Stacked, check_arrays, check_requirements, not_above, not_negative, requirements_met
+from jaxdae.base.requirements import Stacked, check_arrays, check_requirements, not_above, not_negative, requirements_met
 
 RK4 = jd.RungeKutta.rk4()
 OUTPUT = jc.Coordinates((0,))
@@ -30,9 +30,12 @@ def public_classes():
 
 CHOICES = [
     (lambda x: jd.VelocityProjection(metric=x), "VelocityProjection.metric must be one of Metric.MASS, Metric.EUCLIDEAN, got "),
-    (lambda x: jd.LinearPositionProjection(metric=x), "LinearPositionProjection.metric must be one of Metric.MASS, Metric.EUCLIDEAN, got "),
     (
-        lambda x: jd.LinearPositionProjection(origin=x),
+        lambda x: jd.textbook.LinearPositionProjection(metric=x),
+        "LinearPositionProjection.metric must be one of Metric.MASS, Metric.EUCLIDEAN, got ",
+    ),
+    (
+        lambda x: jd.textbook.LinearPositionProjection(origin=x),
         "LinearPositionProjection.origin must be one of Origin.ESTIMATE, Origin.PREVIOUS, Or",
     ),
     (lambda x: jd.PositionProjection(metric=x), "PositionProjection.metric must be one of Metric.MASS, Metric.EUCLIDEAN, got "),
@@ -40,8 +43,11 @@ CHOICES = [
         lambda x: jd.PositionProjection(origin=x),
         "PositionProjection.origin must be one of Origin.ESTIMATE, Origin.PREVIOUS, Origin.STAGE",
     ),
-    (lambda x: jd.ProjectedStep(RK4, metric=x), "ProjectedStep.metric must be one of Metric.MASS, Metric.EUCLIDEAN, got "),
-    (lambda x: jd.ProjectedDerivative(RK4, metric=x), "ProjectedDerivative.metric must be one of Metric.MASS, Metric.EUCLIDEAN, got "),
+    (lambda x: jd.textbook.ProjectedStep(RK4, metric=x), "ProjectedStep.metric must be one of Metric.MASS, Metric.EUCLIDEAN, got "),
+    (
+        lambda x: jd.textbook.ProjectedDerivative(RK4, metric=x),
+        "ProjectedDerivative.metric must be one of Metric.MASS, Metric.EUCLIDEAN, got ",
+    ),
     (lambda x: jc.VirtualWork((OUTPUT,), metric=x), "VirtualWork.metric must be one of Metric.MASS, Metric.EUCLIDEAN, got "),
     (lambda x: jc.VirtualWork((OUTPUT,), project=x), "VirtualWork.project must be True or False, got "),
     (
@@ -52,7 +58,7 @@ CHOICES = [
         lambda x: jc.VelocityStepping(constraints=x),
         "VelocityStepping.constraints must be one of ConstraintOrder.LAST, ConstraintOrder.FREE",
     ),
-    (lambda x: jd.Taylor(jerk=x), "Taylor.jerk must be True or False, got "),
+    (lambda x: jd.textbook.Taylor(jerk=x), "Taylor.jerk must be True or False, got "),
     (lambda x: jd.Rattle(velocity_level=x), "Rattle.velocity_level must be True or False, got "),
     (lambda x: jd.HalfExplicitRungeKutta(tableau=x), "HalfExplicitRungeKutta.tableau must be a Tableau, got "),
 ]
@@ -78,10 +84,10 @@ def test_a_choice_is_looked_at_before_the_rest_of_the_object():
         RED = 1
         BLUE = 2
 
-    @jd.pytree
+    @jd.tree.pytree
     class Paint:
         amount: Any
-        color: Color = jd.static(one_of=Color, default=Color.RED)
+        color: Color = jd.tree.static(one_of=Color, default=Color.RED)
 
         def __post_init__(self):
             object.__setattr__(self, "amount", (self.amount, self.color.value))
@@ -131,7 +137,7 @@ NUMBERS = {
         ".projection.position: PositionProjection.tolerance must not be negative, got -1.0",
     ),
     "root": (
-        lambda: jd.Sequential(RK4, jd.PositionProjection(iterations=0)),
+        lambda: jd.textbook.Sequential(RK4, jd.PositionProjection(iterations=0)),
         "root: PositionProjection.iterations must be at least 1, got 0",
     ),
     "backward euler": (
@@ -155,11 +161,11 @@ NUMBERS = {
         lambda: jd.DiscreteEulerLagrange(newton=jd.DenseNewton(tolerance=-1.0)),
         "thing.newton: DenseNewton.tolerance must not be negative, got -1.0",
     ),
-    "adaptive": (lambda: jd.Adaptive(rtol=jnp.asarray(-1e-3)), "Adaptive.rtol must be positive, got -0.001"),
-    "point": (lambda: jd.ProjectedStep(RK4, 1.5), "ProjectedStep.point must lie between 0 and 1, got 1.5"),
+    "adaptive": (lambda: jd.diffrax.Adaptive(rtol=jnp.asarray(-1e-3)), "Adaptive.rtol must be positive, got -0.001"),
+    "point": (lambda: jd.textbook.ProjectedStep(RK4, 1.5), "ProjectedStep.point must lie between 0 and 1, got 1.5"),
     "least squares": (lambda: jd.LeastSquares(-1.0), "LeastSquares.tolerance must be at least 0 and below 1, got -1.0"),
     "singular values": (
-        lambda: jd.NullSpace(jd.SingularValues(1.0)),
+        lambda: jd.NullSpace(jd.operators.SingularValues(1.0)),
         "decomposition: SingularValues.tolerance must be at least 0 and below 1, got",
     ),
     "proximal": (lambda: jd.Proximal(0.0), "Proximal.regularization must be positive, got 0.0"),
@@ -176,10 +182,13 @@ NUMBERS = {
         "thing.solver: LeastSquares.tolerance must be at least 0",
     ),
     "direction": (
-        lambda: jd.Unilateral(jnp.array([1.0, 0.5, -1.0])),
+        lambda: jd.switching.Unilateral(jnp.array([1.0, 0.5, -1.0])),
         "Unilateral.direction must be 1, -1 or 0 for each row, got [ 1.   0.5 -1. ]",
     ),
-    "schedule": (lambda: jd.Scheduled(2.0, np.array([3.0, 1.0])), "Scheduled.on must not be later than off, got on = 2.0, off = [3. 1.]"),
+    "schedule": (
+        lambda: jd.switching.Scheduled(2.0, np.array([3.0, 1.0])),
+        "Scheduled.on must not be later than off, got on = 2.0, off = [3. 1.]",
+    ),
     "virtual work": (lambda: jc.VirtualWork((OUTPUT,), rank_tolerance=-1.0), "VirtualWork.rank_tolerance must be at least 0 and below 1"),
     "gravity": (
         lambda: jc.GravityCompensation(oscillator(), None, 2.0),
@@ -221,9 +230,9 @@ MEANT = [
     jd.Projected(RK4, jd.Projection(jd.PositionProjection(tolerance=0.0), None)),
     jd.Composition.yoshida4(jd.ImplicitMidpoint()),
     jd.Composition.suzuki4(jd.DiscreteEulerLagrange()),
-    jd.Scheduled(-jnp.inf, jnp.inf),
-    jd.Unilateral(np.array([1, -1, 0])),
-    jd.NullSpace(jd.SingularValues(0.0)),
+    jd.switching.Scheduled(-jnp.inf, jnp.inf),
+    jd.switching.Unilateral(np.array([1, -1, 0])),
+    jd.NullSpace(jd.operators.SingularValues(0.0)),
     {"a": [jd.Rattle(), (None, 3)], "b": jax.tree_util.Partial(push, jc.Saturated(push, 0.0, 1.0))},
 ]
 
@@ -234,7 +243,7 @@ def test_numbers_that_can_be_meant(thing):
     assert requirements_met(thing)
 
 
-@jd.pytree
+@jd.tree.pytree
 class Limits:
     lower: Any
     upper: Any
@@ -341,6 +350,6 @@ def test_controls_are_looked_at_before_anything_is_compiled():
 def test_worlds_of_a_batch_are_looked_at_one_by_one():
     law = jc.Saturated(push, jnp.array([0.0, 2.0]), jnp.array([1.0, 3.0]))
     starts = jax.tree.map(lambda x: jnp.stack([x, x]), oscillating())
-    axes = (None, None, 0, jd.batch_axes(law, "lower"))
+    axes = (None, None, 0, jd.tree.batch_axes(law, "lower"))
     with pytest.raises(ValueError, match=r"controls: Saturated.lower must not be above upper, got lower = \[0. 2.\], upper = \[1. 3.\]"):
         jd.batch_rollout(oscillator(), RK4, starts, law, dt=0.01, steps=2, in_axes=axes)

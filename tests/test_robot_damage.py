@@ -39,7 +39,7 @@ def test_some_damaged_files(name, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.filterwarnings("ignore::jaxdae.mechanisms.bodies.DescriptionWarning")
+@pytest.mark.filterwarnings("ignore::jaxdae.mechanisms.describe.bodies.DescriptionWarning")
 @pytest.mark.parametrize("name", FILES)
 def test_a_thousand_damaged_files(name, tmp_path):
     assert 500 < damage(name, tmp_path, 1, 1000) < 1000

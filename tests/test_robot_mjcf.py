@@ -37,7 +37,7 @@ def terms(mechanism, state, tau):
     t, q, v = state.t, state.q, state.v
     mass, force = mechanism.mass_matrix(q), mechanism.force(t, q, v, None)
     rows, bias = mechanism.constraint_jacobian(t, q, v), mechanism.constraint_bias(t, q, v)
-    solvers = jaxdae.SchurComplement(), jaxdae.NullSpace(jaxdae.SingularValues(1e-9))
+    solvers = jaxdae.SchurComplement(), jaxdae.NullSpace(jaxdae.operators.SingularValues(1e-9))
     return mass, force, rows, *(jaxdae.solve_saddle_point(solver, mass, rows, force + tau, -bias) for solver in solvers)
 
 

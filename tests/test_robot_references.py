@@ -107,7 +107,7 @@ def test_equations_in_joint_coordinates(name, number):
 
 @jax.jit
 def accelerations(mechanism, state):
-    solver = jd.NullSpace(jd.SingularValues(1e-9))
+    solver = jd.NullSpace(jd.operators.SingularValues(1e-9))
     return jd.forward_dynamics(mechanism, state, solver=solver)[0]
 
 

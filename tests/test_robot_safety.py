@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import jaxdae.mechanisms as jm
-from jaxdae import requirements, robots
+from jaxdae import robots
+from jaxdae.base import requirements
 from jaxdae.mechanisms import spatial as js
-from jaxdae.mechanisms.check import DescriptionError
+from jaxdae.mechanisms.describe.description_checks import DescriptionError
 
 INERTIAL = "<inertial><mass value='1'/><inertia ixx='1' iyy='1' izz='1' ixy='0' ixz='0' iyz='0'/></inertial>"
 BOX = '<body><freejoint/><geom type="box" size=".1 .1 .1"/></body>'
@@ -181,10 +182,10 @@ def test_limits_of_mjcf(tmp_path):
 def test_sizes_that_mechanics_does_not_need(tmp_path):
     """Textures, height fields, custom data and buffer sizes do not reach the compiler; colors of materials reach the viewer."""
     mujoco = pytest.importorskip("mujoco")
-    from jaxdae.robots.files import Folders
     from jaxdae.robots.mjcf_compiler import compiled
     from jaxdae.robots.mjcf_files import prepared
-    from jaxdae.robots.source import Library
+    from jaxdae.robots.referenced_files import Folders
+    from jaxdae.robots.robot_source import Library
 
     asset = (
         '<asset><texture name="t" type="2d" builtin="flat" width="30000" height="30000"/>'
@@ -232,9 +233,9 @@ def test_limits_of_urdf_and_sdf(tmp_path, monkeypatch):
             (tmp_path / "zero").symlink_to("/dev/zero")
             (tmp_path / "dir").mkdir()
         refused(path, message)
-    monkeypatch.setattr("jaxdae.robots.source.MOST_FILES", 100)
+    monkeypatch.setattr("jaxdae.robots.robot_source.MOST_FILES", 100)
     refused(written(tmp_path, chain | {"f12.sdf": sdf("")}), "the robot has at least 101 XML files; the limit is 100")
-    monkeypatch.setattr("jaxdae.robots.source.MOST_ELEMENTS", 1000)
+    monkeypatch.setattr("jaxdae.robots.robot_source.MOST_ELEMENTS", 1000)
     refused(written(tmp_path, {"r.urdf": "<robot>" + 1000 * "<a/>" + "</robot>"}), "more than 1000 XML elements")
     twice = {"r.sdf": sdf(include("b.sdf", 1) + include("b.sdf", 2)), "b.sdf": sdf(500 * "<a/>")}
     refused(written(tmp_path, twice), "XML elements; the limit is 1000")

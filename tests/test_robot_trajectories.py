@@ -84,7 +84,7 @@ def published(name, of):
     damping = {key: jnp.full((len(group.names),), data["damping"]) for key, group in tree.mechanism.carrying.items() if group.coordinates}
     damped = tree.mechanism
     for key, each in damping.items():
-        damped = jd.set_leaf(damped, f"carrying.{key}.damping", each)
+        damped = jd.tree.set_leaf(damped, f"carrying.{key}.damping", each)
     states = []
     for entry in data["states"]:
         positions = dict(zip(data["joint_order"], entry["joint_position"], strict=True))
@@ -106,7 +106,7 @@ def rolled(mechanism, start, method, entries, dt, every):
 def assert_fitted(motion, solver, first):
     """Asserts that RK4 is of order 4 from some number of steps on, and that the steps that follow from its errors reach the bar."""
     entries, last = len(motion.t) - 1, motion.t[-1]
-    method = jd.RungeKuttaMuntheKaas.rk4(solver=solver)
+    method = jd.RungeKutta.rk4(solver=solver)
     method = jd.Projected(method) if motion.mechanism.names.rows else method
 
     def error(every):
@@ -121,7 +121,7 @@ def assert_fitted(motion, solver, first):
 def assert_adaptive(motion, solver):
     entries, last = len(motion.t) - 1, motion.t[-1]
     # Seven stages are compiled in half of the time of the fourteen of order 8.
-    method = jd.Adaptive(rtol=1e-11, atol=1e-11, solver=solver, method=diffrax.Tsit5())
+    method = jd.diffrax.Adaptive(rtol=1e-11, atol=1e-11, solver=solver, method=diffrax.Tsit5())
     trajectory = jd.rollout(motion.mechanism, method, motion.start, dt=last / entries, steps=entries)
     jd.raise_if_failed(trajectory)
     assert motion.error(trajectory.state) < BAR
@@ -159,8 +159,8 @@ def test_cassie_falls_with_its_stiff_springs_and_redundant_loops():
     motion = from_mjcf("cassie_free_fall")
     # Damped at 5300 1/s: RK4 is unstable with steps over 0.5 ms, and the thousands of steps that take none of these digits are more than
     # are allowed by default. The times of the file are not evenly spaced.
-    method = jd.Adaptive(rtol=1e-10, atol=1e-10, solver=jd.SchurComplement(), method=diffrax.Tsit5())
-    trajectory = jd.adaptive_rollout(
+    method = jd.diffrax.Adaptive(rtol=1e-10, atol=1e-10, solver=jd.SchurComplement(), method=diffrax.Tsit5())
+    trajectory = jd.diffrax.adaptive_rollout(
         motion.mechanism, method, motion.start, times=jnp.asarray(motion.t[1:]), max_steps=20_000, adjoint=diffrax.ForwardMode()
     )
     jd.raise_if_failed(trajectory)

@@ -16,21 +16,21 @@ from problems import cast
 from small_systems import central, consistent, everything, wheels, wheels_states, without_typechecker
 
 import jaxdae as jd
-from jaxdae.system import velocity_residual
+from jaxdae.systems.system import velocity_residual
 
 EUCLIDEAN = jd.Metric.EUCLIDEAN
 ROUTES = {
-    "sequential": jd.Sequential,
-    "projected_step": jd.ProjectedStep,
-    "projected_step_in_the_middle": lambda integrator: jd.ProjectedStep(integrator, 0.5),
-    "projected_derivative": jd.ProjectedDerivative,
+    "sequential": jd.textbook.Sequential,
+    "projected_step": jd.textbook.ProjectedStep,
+    "projected_step_in_the_middle": lambda integrator: jd.textbook.ProjectedStep(integrator, 0.5),
+    "projected_derivative": jd.textbook.ProjectedDerivative,
 }
 DT = 0.01
 
 
 def both(integrator):
     """Returns the two routes that are not `Projected` by another name in one: what holds for every method is tested with this."""
-    return jd.ProjectedStep(jd.ProjectedDerivative(integrator), 0.5)
+    return jd.textbook.ProjectedStep(jd.textbook.ProjectedDerivative(integrator), 0.5)
 
 
 ROUND_OFF = {"rtol": 1e-12, "atol": 1e-12}
@@ -44,7 +44,7 @@ def step(integrator, system, at, dt=DT):
 
 
 def leaves(tree):
-    return zip(jd.leaf_paths(tree), jax.tree.leaves(tree), strict=True)
+    return zip(jd.tree.leaf_paths(tree), jax.tree.leaves(tree), strict=True)
 
 
 def weighted(system, q, metric):
@@ -67,7 +67,7 @@ class TestFormulas:
 
     def test_sequential_is_a_step_and_a_root(self):
         system, at = everything(), consistent()
-        new, _, info = step(jd.Sequential(jd.RungeKutta.heun()), system, at)
+        new, _, info = step(jd.textbook.Sequential(jd.RungeKutta.heun()), system, at)
         estimate, _, plain = step(jd.RungeKutta.heun(), system, at)
         root = jax.jit(jd.PositionProjection(iterations=8).project)(system, estimate)
         np.testing.assert_allclose(new.q, root.q, **ROUND_OFF)
@@ -80,7 +80,7 @@ class TestFormulas:
     @pytest.mark.parametrize("point", [0.0, 0.5])
     def test_projected_step(self, metric, point):
         system, at = everything(), consistent()
-        new, _, info = step(jd.ProjectedStep(jd.RungeKutta.heun(), point, metric), system, at)
+        new, _, info = step(jd.textbook.ProjectedStep(jd.RungeKutta.heun(), point, metric), system, at)
         estimate, _, inner = step(jd.RungeKutta.heun(), system, at)
         xi, dv = np.asarray(estimate.q - at.q), np.asarray(estimate.v - at.v)
         t, q, v = at.t + point * DT, at.q + point * xi, at.v + point * dv
@@ -95,7 +95,7 @@ class TestFormulas:
     @pytest.mark.filterwarnings("ignore::jaxdae.StateWarning")
     def test_projected_derivative(self, metric):
         system, at = everything(), dataclasses.replace(consistent(), v=consistent().v + jnp.array([0.1, -0.2, 0.3, 0.1]))
-        new, _, info = step(jd.ProjectedDerivative(jd.ExplicitEuler(), metric), system, at)
+        new, _, info = step(jd.textbook.ProjectedDerivative(jd.ExplicitEuler(), metric), system, at)
         a, lam = jd.forward_dynamics(system, at)
         jacobian, weight = np.asarray(system.constraint_jacobian(at.t, at.q, at.v)), weighted(system, at.q, metric)
         feasible = at.v + correction(jacobian, weight, jacobian @ at.v + at_rest_rates(system, at.t, at.q))
@@ -116,7 +116,9 @@ class TestFormulas:
     def test_solvers(self):
         system, at, other = everything(), consistent(), jd.LeastSquares()
         expected, _, _ = step(both(jd.ExplicitEuler()), system, at)
-        new, _, _ = step(jd.ProjectedStep(jd.ProjectedDerivative(jd.ExplicitEuler(), solver=other), 0.5, solver=other), system, at)
+        new, _, _ = step(
+            jd.textbook.ProjectedStep(jd.textbook.ProjectedDerivative(jd.ExplicitEuler(), solver=other), 0.5, solver=other), system, at
+        )
         np.testing.assert_allclose(new.q, expected.q, **ROUND_OFF)
         np.testing.assert_allclose(new.v, expected.v, **ROUND_OFF)
 
@@ -135,10 +137,10 @@ RK4 = jd.RungeKutta.rk4()
 PROBLEMS = ("double_pendulum", "bead_rotating_wire")
 # The projected step bends everything down to first order, and to second in the middle of the step: see its module.
 ORDERS = {
-    "sequential": (jd.Sequential(RK4), 4),
-    "projected_derivative": (jd.ProjectedDerivative(RK4, EUCLIDEAN), 4),
-    "projected_step": (jd.ProjectedStep(RK4, 0.0), 1),
-    "projected_step_in_the_middle": (jd.ProjectedStep(RK4, 0.5), 2),
+    "sequential": (jd.textbook.Sequential(RK4), 4),
+    "projected_derivative": (jd.textbook.ProjectedDerivative(RK4, EUCLIDEAN), 4),
+    "projected_step": (jd.textbook.ProjectedStep(RK4, 0.0), 1),
+    "projected_step_in_the_middle": (jd.textbook.ProjectedStep(RK4, 0.5), 2),
 }
 
 
@@ -250,8 +252,8 @@ class TestTransformations:
     def test_points_of_many_worlds(self):
         """The point of a projected step is a leaf: it may differ from world to world."""
         system, start = SYSTEMS["double_pendulum"]()
-        methods = jd.ProjectedStep(RK4, jnp.array([0.0, 0.5]))
-        axes = (None, jd.batch_axes(methods, "point"), None, None)
+        methods = jd.textbook.ProjectedStep(RK4, jnp.array([0.0, 0.5]))
+        axes = (None, jd.tree.batch_axes(methods, "point"), None, None)
         batch = jd.batch_rollout(system, methods, start, dt=0.5 / 128, steps=128, save_every=128, in_axes=axes)
         known = [runs("double_pendulum", route)[1, 1] for route in ("projected_step", "projected_step_in_the_middle")]
         np.testing.assert_allclose(batch.info.violation[:, 0], known, rtol=1e-4)
@@ -278,7 +280,7 @@ class TestNesting:
     def test_a_projected_step_around_a_projected_method_hands_on_a_matrix_of_its_own_end(self):
         # `Projected` remembers the linearization at the end of its step; the start of the next one is elsewhere.
         system, at = SYSTEMS["double_pendulum"]()
-        method = jd.ProjectedStep(jd.Projected(jd.ExplicitEuler(), jd.Projection(None)))
+        method = jd.textbook.ProjectedStep(jd.Projected(jd.ExplicitEuler(), jd.Projection(None)))
         advance = jax.jit(lambda *x: method.advance(*x, (), None, DT))
         first, _, _ = advance(system, method.begin(system, at))
         second, _, info = advance(system, first)
@@ -287,11 +289,11 @@ class TestNesting:
         np.testing.assert_allclose(info.a, expected.a, **ROUND_OFF)
 
     def test_the_projected_derivative_needs_stages(self):
-        for wrong in (jd.Taylor(), jd.Projected(RK4)):
+        for wrong in (jd.textbook.Taylor(), jd.Projected(RK4)):
             with without_typechecker(), pytest.raises(TypeError, match=f"whose stages it makes, got {type(wrong).__name__}"):
-                step(jd.ProjectedDerivative(wrong), everything(), consistent())
+                step(jd.textbook.ProjectedDerivative(wrong), everything(), consistent())
 
     def test_sequential_says_when_it_has_not_converged(self):
         root = jd.PositionProjection(iterations=1, tolerance=1e-30)
-        _, _, info = step(jd.Sequential(jd.ExplicitEuler(), root), everything(), consistent())
+        _, _, info = step(jd.textbook.Sequential(jd.ExplicitEuler(), root), everything(), consistent())
         assert info.status == jd.Status.NOT_CONVERGED

@@ -110,7 +110,7 @@ def pose(mechanism, q):
     return np.array([frame.z, jnp.arctan2(frame.r32, frame.r33), jnp.arcsin(-frame.r31)])
 
 
-@jd.pytree
+@jd.tree.pytree
 class Dome(jv.Terrain):
     """A sphere of radius 10 about the origin 10 m below."""
 
@@ -118,7 +118,7 @@ class Dome(jv.Terrain):
         return jnp.sqrt(100.0 - x * x - y * y) - 10.0
 
 
-@jd.pytree
+@jd.tree.pytree
 class Saddle(jv.Terrain):
     k: float
 

@@ -30,7 +30,7 @@ from saddle_points import (
 )
 
 import jaxdae as jd
-from jaxdae.operators import DenseRows, as_mass_operator
+from jaxdae.matrices import DenseRows, as_mass_operator
 from jaxdae.saddle_point import solve
 
 SOFT = ([0.5, 0.25, 0.75], [0.25, -0.5, 0.125])
@@ -272,7 +272,7 @@ class TestRequirements:
     @all_cases("name", SOLVERS)
     def test_negative_mass_is_not_hidden(self, name):
         # No mechanical system; solvers that take roots must not return numbers.
-        arguments = (jd.DiagonalMatrix(jnp.array([1.0, -1.0])), jnp.array([[1.0, 0.0]]), jnp.ones(2), jnp.zeros(1))
+        arguments = (jd.operators.DiagonalMatrix(jnp.array([1.0, -1.0])), jnp.array([[1.0, 0.0]]), jnp.ones(2), jnp.zeros(1))
         result = jnp.concatenate(jax.jit(jd.solve_saddle_point)(SOLVERS[name], *arguments))
         if name == "dense_kkt":
             close(result, [0.0, -1.0, -1.0])

@@ -222,7 +222,7 @@ class TestConvergence:
         assert errors[2] < 2.0**-10 * errors[1]
 
 
-@jd.pytree
+@jd.tree.pytree
 class PendulumTwice(Pendulum):
     """A pendulum with two rods in one place; `stretch` per meter to the side makes them differ."""
 
@@ -265,7 +265,7 @@ class TestRollouts:
         # The second world's rods differ; at (0, -1) they hold the mass at rest.
         system = PendulumTwice(*NUMBERS, jnp.array([0.0, 1.0]))
         starts = jd.State(0.0, jnp.tile(jnp.array([0.0, -1.0]), (2, 1)), jnp.zeros((2, 2)))
-        axes = (jd.batch_axes(system, "stretch"), None, 0, None)
+        axes = (jd.tree.batch_axes(system, "stretch"), None, 0, None)
         found = jd.batch_rollout(system, method(SOLVERS["schur_complement"]), starts, **STEPS, in_axes=axes)
         np.testing.assert_array_equal(found.info.status, [[jd.Status.NONFINITE] * 4, [jd.Status.OK] * 4])
         np.testing.assert_array_equal(found.state.q[0], np.broadcast_to(starts.q[0], (4, 2)))

@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 import jaxdae as jd
 
-@jd.pytree
+@jd.tree.pytree
 class Pendulum(jd.System):
     mass: jax.Array
     def mass_matrix(self, q):
@@ -89,7 +89,7 @@ import jax.numpy as jnp
 import numpy as np
 import jaxdae as jd
 
-@jd.pytree
+@jd.tree.pytree
 class Coupled(jd.System):
     stiffness: jax.Array
     mass: jax.Array
@@ -106,7 +106,7 @@ def total(found):
 def together(stiffness, dt, masses):
     system = Coupled(stiffness, masses)
     starts = jd.State(0.0, jnp.full((3, 2), 0.4), jnp.ones((3, 2)))
-    axes = (jd.batch_axes(system, "mass"), None, 0, None)
+    axes = (jd.tree.batch_axes(system, "mass"), None, 0, None)
     return total(jd.batch_rollout(system, jd.SemiImplicitEuler(), starts, dt=dt, steps=4, in_axes=axes))
 
 def one(stiffness, dt, mass):

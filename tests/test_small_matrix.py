@@ -7,9 +7,9 @@ import pytest
 from all_cases import all_cases
 from factors import lower_of
 
-from jaxdae import small_matrix
-from jaxdae.small_matrix import cholesky, inverse_cholesky
-from jaxdae.thresholds import UNROLLED_UP_TO
+from jaxdae.compile.thresholds import UNROLLED_UP_TO
+from jaxdae.linalg import small_matrix
+from jaxdae.linalg.small_matrix import cholesky, inverse_cholesky
 
 WORLDS = 3
 SIZES = [1, 2, 8, UNROLLED_UP_TO, UNROLLED_UP_TO + 1]

@@ -32,9 +32,9 @@ from spatial_joints import (
 
 import jaxdae as jd
 from jaxdae import mechanisms as jm
+from jaxdae.matrices import BlockRows
 from jaxdae.mechanisms import spatial as js
-from jaxdae.mechanisms.build import TYPES
-from jaxdae.operators import BlockRows
+from jaxdae.mechanisms.build_mechanism import TYPES
 
 EPS = np.finfo(float).eps
 
@@ -258,7 +258,7 @@ def test_tangent_steps_have_the_rate_of_their_difference():
     assert Backward(**given).step_rate(q, xi, v) is None
 
 
-@jd.pytree(kw_only=True)
+@jd.tree.pytree(kw_only=True)
 class Backward(jm.Mechanism):
     """A mechanism that moves the other way round."""
 
@@ -276,7 +276,7 @@ def test_blocks_are_the_matrix():
     np.testing.assert_allclose(operator.as_dense(), compiled(FEW)[1](at.t, at.q, at.v)[0], rtol=1e-13, atol=1e-13)
 
 
-@jd.pytree(kw_only=True)
+@jd.tree.pytree(kw_only=True)
 class Blocks(jm.Mechanism):
     """A mechanism whose J is always blocks."""
 

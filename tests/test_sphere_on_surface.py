@@ -26,7 +26,7 @@ SPEED, RADIAL, RISE = 6.0, -3.0, 0.7  # phi', omega_rho and z' at the start
 RHO = PIPE - BALL
 
 
-@jd.pytree
+@jd.tree.pytree
 class Pipe:
     """The distance from the wall of an upright pipe, inside."""
 

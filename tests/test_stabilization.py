@@ -11,7 +11,7 @@ from small_systems import central, consistent, everything, everywhere, oscillati
 import jaxdae as jd
 from jaxdae import Metric, Origin
 from jaxdae.integrators.projected import projection_status
-from jaxdae.system import velocity_residual
+from jaxdae.systems.system import velocity_residual
 
 ROUND_OFF = {"rtol": 1e-12, "atol": 1e-12}
 METRICS, ORIGINS = (Metric.EUCLIDEAN, Metric.MASS), (Origin.ESTIMATE, Origin.PREVIOUS)
@@ -45,7 +45,7 @@ class TestLecture:
     @pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS)
     def test_linear_position_projection(self, origin, solver):
         system, (previous, estimate) = everything(), near()
-        projected = jd.LinearPositionProjection(Metric.EUCLIDEAN, origin, solver).project(system, estimate, previous)
+        projected = jd.textbook.LinearPositionProjection(Metric.EUCLIDEAN, origin, solver).project(system, estimate, previous)
         q0 = estimate.q if origin is Origin.ESTIMATE else previous.q
         g0, jacobian = position_rows(system, estimate.t, q0)
         n = basis(jacobian)
@@ -56,9 +56,9 @@ class TestLecture:
 
     def test_velocity_projection(self):
         # With constraints at rest, v = N N^T v_e.
-        system, (_, estimate) = jd.set_leaf(everything(), "frequency", jnp.zeros(())), near()
+        system, (_, estimate) = jd.tree.set_leaf(everything(), "frequency", jnp.zeros(())), near()
         estimate = jd.State(jnp.zeros(()), estimate.q, estimate.v)
-        n = basis(jd.constraint_terms(system, estimate).jacobian)
+        n = basis(jd.operators.constraint_terms(system, estimate).jacobian)
         projected = jd.VelocityProjection(Metric.EUCLIDEAN).project(system, estimate)
         np.testing.assert_allclose(projected.v, n @ n.T @ estimate.v, **ROUND_OFF)
         np.testing.assert_array_equal(projected.q, estimate.q)
@@ -69,7 +69,7 @@ class TestLecture:
         left = []
         for scale in (0.1, 0.01):
             q = previous.q + scale * (estimate.q - previous.q)
-            projected = jd.LinearPositionProjection().project(system, jd.State(previous.t, q, previous.v))
+            projected = jd.textbook.LinearPositionProjection().project(system, jd.State(previous.t, q, previous.v))
             left.append(float(jnp.max(jnp.abs(system.constraint(projected.t, projected.q)))))
         assert 80.0 < left[0] / left[1] < 120.0
 
@@ -81,13 +81,13 @@ class TestMetric:
         system, (_, estimate) = everything(), near()
         projected = jd.VelocityProjection(metric).project(system, estimate)
         weight = np.asarray(system.mass_operator(estimate.q).as_dense()) if metric is Metric.MASS else np.eye(4)
-        n = basis(jd.constraint_terms(system, estimate).jacobian)
+        n = basis(jd.operators.constraint_terms(system, estimate).jacobian)
         np.testing.assert_allclose(velocity_residual(system, projected), np.zeros(3), rtol=0, atol=1e-14)
         np.testing.assert_allclose(n.T @ weight @ (projected.v - estimate.v), 0.0, rtol=0, atol=1e-14)
 
     @metrics
     @origins
-    @pytest.mark.parametrize("kind", [jd.PositionProjection, jd.LinearPositionProjection])
+    @pytest.mark.parametrize("kind", [jd.PositionProjection, jd.textbook.LinearPositionProjection])
     def test_positions_change_by_constraint_forces_only(self, kind, metric, origin):
         system, (previous, estimate) = everything(), near()
         projected = kind(metric, origin).project(system, estimate, previous)
@@ -122,7 +122,7 @@ class TestIteratedProjection:
     def test_one_correction_is_the_linear_projection(self):
         system, (_previous, estimate) = everything(), near()
         once = jd.PositionProjection(iterations=1).project(system, estimate)
-        np.testing.assert_allclose(once.q, jd.LinearPositionProjection().project(system, estimate).q, **ROUND_OFF)
+        np.testing.assert_allclose(once.q, jd.textbook.LinearPositionProjection().project(system, estimate).q, **ROUND_OFF)
 
     def test_does_not_move_a_consistent_state(self):
         system = everything()
@@ -135,7 +135,7 @@ class TestIteratedProjection:
         @jax.jit
         def project(system, estimate):
             projected = jd.Projection().project(system, estimate)
-            return projected, jd.constraint_terms(system, projected)
+            return projected, jd.operators.constraint_terms(system, projected)
 
         projected, terms = project(*cast((everything(), near()[1]), jnp.float32))
         assert {x.dtype for x in jax.tree.leaves(projected)} == {jnp.dtype(jnp.float32)}
@@ -172,7 +172,7 @@ class TestProjection:
         np.testing.assert_array_equal(jd.Projection(velocity=None).project(system, estimate).v, estimate.v)
         assert jd.Projection(None, None).project(system, estimate) is estimate
 
-    @pytest.mark.parametrize("position", [jd.PositionProjection(), jd.LinearPositionProjection()])
+    @pytest.mark.parametrize("position", [jd.PositionProjection(), jd.textbook.LinearPositionProjection()])
     def test_without_rows_nothing_moves(self, position):
         at = oscillating()
         projected = jd.Projection(position).project(oscillator(), at)
@@ -196,7 +196,7 @@ class TestProjection:
         assert not np.any(np.isfinite(projected.q))
 
 
-@pytest.mark.parametrize("kind", [jd.PositionProjection, jd.LinearPositionProjection])
+@pytest.mark.parametrize("kind", [jd.PositionProjection, jd.textbook.LinearPositionProjection])
 def test_previous_state_is_missing(kind):
     with pytest.raises(ValueError, match=r"no previous state was given: pass previous=..., or use Origin.ESTIMATE"):
         kind(origin=Origin.PREVIOUS).project(everything(), everywhere())
@@ -211,7 +211,7 @@ def test_iterations_must_be_positive(iterations):
 DIFFERENTIATED = {
     "iterated": jd.Projection(jd.PositionProjection(Metric.MASS, Origin.PREVIOUS, iterations=6), jd.VelocityProjection(Metric.MASS)),
     "linear": jd.Projection(
-        jd.LinearPositionProjection(Metric.EUCLIDEAN, Origin.ESTIMATE), jd.VelocityProjection(Metric.EUCLIDEAN, jd.DenseKKT())
+        jd.textbook.LinearPositionProjection(Metric.EUCLIDEAN, Origin.ESTIMATE), jd.VelocityProjection(Metric.EUCLIDEAN, jd.DenseKKT())
     ),
 }
 WEIGHTS = jnp.sin(1.0 + jnp.arange(8.0))
@@ -259,5 +259,7 @@ def test_what_rounding_of_far_coordinates_leaves_is_no_failure():
         (float, 300.0, jd.Status.NOT_CONVERGED),
     ):
         at = cast(state([place, 0.0]), dtype)
-        info = jd.StepInfo(at.v, at.v[:1], jnp.asarray(6e-5, dtype), jnp.zeros((), dtype), jnp.zeros((), int), jnp.zeros((), int))
+        info = jd.interfaces.StepInfo(
+            at.v, at.v[:1], jnp.asarray(6e-5, dtype), jnp.zeros((), dtype), jnp.zeros((), int), jnp.zeros((), int)
+        )
         assert projection_status(oscillator(), jd.Projection(), info, at) == expected

@@ -12,7 +12,7 @@ import jaxdae as jd
 import jaxdae.mechanisms as jm
 from jaxdae import robots
 from jaxdae.control import output_motion
-from jaxdae.state_checks import report_coordinates
+from jaxdae.systems.state_checks import report_coordinates
 
 INERTIA = '<inertia ixx=".01" iyy=".02" izz=".03" ixy="0" ixz="0" iyz="0"/>'
 REVOLUTE = '<joint name="{}" type="revolute"><parent link="base"/><child link="{}"/><axis xyz="{}"/>{}<limit lower="-3" upper="3"/></joint>'
@@ -132,7 +132,7 @@ def test_functions_of_one_state_report_violations(gears, moved, quick):
     of_state = {
         "forward_dynamics": lambda: jd.forward_dynamics(mechanism, state),
         "inverse_dynamics": lambda: jd.inverse_dynamics(mechanism, state, a),
-        "kkt_inverse": lambda: jd.kkt_inverse(mechanism, state),
+        "kkt_inverse": lambda: jd.operators.kkt_inverse(mechanism, state),
         "reactions": lambda: jm.reactions(mechanism, state, lam),
         "link_velocity": lambda: robots.link_velocity(report, mechanism, state, "f"),
         "link_acceleration": lambda: robots.link_acceleration(report, mechanism, state, a, "f"),
@@ -221,7 +221,7 @@ def test_causes_of_results_that_are_not_finite():
         assert not np.all(np.isfinite(a))
 
 
-@jd.pytree
+@jd.tree.pytree
 class Bead(jd.System):
     """A bead of some mass on a line, y = 0."""
 

@@ -25,7 +25,7 @@ EXPLICIT = {
     "rk4": (jd.Projected(jd.RungeKutta.rk4()), 2.785),
     "heun": (jd.RungeKutta.heun(), 2.0),
     "semi_implicit_euler": (jd.Projected(jd.SemiImplicitEuler()), 2.0),
-    "taylor": (jd.Taylor(), 2.0),
+    "taylor": (jd.textbook.Taylor(), 2.0),
 }
 
 

@@ -23,7 +23,7 @@ import jaxdae as jd
 import jaxdae.control as jc
 
 RK4 = jd.Projected(jd.RungeKutta.rk4())
-EXACT = jd.Taylor(jerk=False)  # for motions that are quadratic in time
+EXACT = jd.textbook.Taylor(jerk=False)  # for motions that are quadratic in time
 started = jax.jit(lambda integrator, system, at: integrator.init(system, at))
 one_step = jax.jit(lambda integrator, system, at, memory, dt: integrator.step(system, at, memory, None, dt))
 
@@ -31,7 +31,7 @@ one_step = jax.jit(lambda integrator, system, at, memory, dt: integrator.step(sy
 # The string.
 
 
-PULLS = jd.Unilateral(jnp.array([-1.0]))
+PULLS = jd.switching.Unilateral(jnp.array([-1.0]))
 
 
 def string(on=True):
@@ -52,7 +52,7 @@ SPEEDS = np.sqrt(np.linspace(3.1, 4.6, WORLDS) * GRAVITY * LENGTH - 2 * GRAVITY 
 
 
 def throw(events, dt, worlds=slice(None), on=True):
-    return jd.batch_rollout(string(on), jd.Switching(RK4, PULLS, events), thrown(SPEEDS[worlds]), dt=dt, steps=STEPS)
+    return jd.batch_rollout(string(on), jd.switching.Switching(RK4, PULLS, events), thrown(SPEEDS[worlds]), dt=dt, steps=STEPS)
 
 
 def energies(system, states):
@@ -144,7 +144,7 @@ class TestString:
     def test_a_broken_world_leaves_the_others_alone(self, throws):
         start = thrown(SPEEDS)
         spoiled = jd.State(start.t, start.q, start.v.at[7, 0].set(jnp.nan))
-        run = jd.batch_rollout(string(), jd.Switching(RK4, PULLS, 1), spoiled, dt=0.01, steps=STEPS)
+        run = jd.batch_rollout(string(), jd.switching.Switching(RK4, PULLS, 1), spoiled, dt=0.01, steps=STEPS)
         others = np.arange(WORLDS) != 7
         np.testing.assert_array_equal(run.info.status[7], jd.Status.NONFINITE)
         for x, y in zip(jax.tree.leaves(run), jax.tree.leaves(throws[1, 0.01]), strict=True):
@@ -153,7 +153,7 @@ class TestString:
     @pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
     def test_a_string_that_jerks_and_is_slack_again(self, dtype):
         """At the top gravity pulls the ball inward by more than it needs at this speed: the impulse stays, the row does not."""
-        integrator = jd.Switching(EXACT, PULLS)
+        integrator = jd.switching.Switching(EXACT, PULLS)
         system, at = cast((string(False), state([0.0, LENGTH - 1e-3], [0.3, 0.5])), dtype)
         new, memory, info = one_step(integrator, system, at, started(integrator, system, at), 0.01)
         assert {x.dtype for x in jax.tree.leaves((new, memory, info))} == {np.dtype(x) for x in (dtype, "int32", "bool")}
@@ -177,7 +177,7 @@ def test_derivatives_across_a_jerk():
     weights = np.array([0.3, -0.8, 1.2, 0.5, -0.6, 0.9])
 
     def ours(z, events=1):
-        integrator, at = jd.Switching(EXACT, PULLS, events), jd.State(jnp.zeros(()), z[:2], z[2:])
+        integrator, at = jd.switching.Switching(EXACT, PULLS, events), jd.State(jnp.zeros(()), z[:2], z[2:])
         new, _, info = integrator.step(string(False), at, integrator.init(string(False), at), None, 0.02)
         return jnp.concatenate([info.impulse, info.switched, new.q, new.v])
 
@@ -217,7 +217,7 @@ def test_a_row_that_comes_on_at_the_start_of_a_step():
     @functools.partial(jax.value_and_grad, has_aux=True)
     def after(speed):
         at = jd.State(jnp.zeros(()), jnp.array([0.0, -1.0]), jnp.stack([speed, jnp.zeros(())]))
-        integrator = jd.Switching(jd.BackwardEuler(), PULLS)
+        integrator = jd.switching.Switching(jd.BackwardEuler(), PULLS)
         new, memory, info = integrator.step(system, at, integrator.init(system, at), None, 0.01)
         return new.q[0], (new.q, memory.active, info.status)
 
@@ -233,15 +233,17 @@ def test_a_row_that_comes_on_at_the_start_of_a_step():
 
 
 A, B = 0.2, 0.6
-PUSHES = jd.Unilateral(jnp.array([1.0, 1.0, 0.0, 0.0]), follows=(0, 1, 0, 1))
+PUSHES = jd.switching.Unilateral(jnp.array([1.0, 1.0, 0.0, 0.0]), follows=(0, 1, 0, 1))
 
 
-@pytest.mark.parametrize(("law", "events"), [(jd.Unilateral(jnp.array([-1.0])), 1), (jd.Unilateral(jnp.array([-1.0])), 0)])
+@pytest.mark.parametrize(
+    ("law", "events"), [(jd.switching.Unilateral(jnp.array([-1.0])), 1), (jd.switching.Unilateral(jnp.array([-1.0])), 0)]
+)
 def test_a_string_that_is_too_long_from_the_start_is_not_pulled_in(law, events):
     """30 % too long and off, it would come on in the first step and jump back by 0.3 m."""
     masked = jd.Masked(Pendulum(*(jnp.asarray(x) for x in (1.0, 1.0, 9.81))), jnp.array([False]))
     start = jd.State(jnp.zeros(()), jnp.array([0.0, -1.3]), jnp.array([0.0, -0.1]))
-    found = jd.rollout(masked, jd.Switching(jd.Projected(jd.RungeKutta.rk4()), law, events), start, dt=0.01, steps=2)
+    found = jd.rollout(masked, jd.switching.Switching(jd.Projected(jd.RungeKutta.rk4()), law, events), start, dt=0.01, steps=2)
     np.testing.assert_array_equal(found.info.status, jd.Status.INCONSISTENT_START)
 
 
@@ -258,7 +260,7 @@ def test_a_block_that_rocks_over():
     at = state([0.0, B, 0.0], [-B * rate, -A * rate, rate])
     system = jd.Masked(Block(*numbers(A, B, GRAVITY)), jnp.array([False, True, False, True]))
     # Both corners on the floor make one row too many: the solver must allow that.
-    integrator = jd.Switching(jd.Projected(jd.RungeKutta.midpoint(solver=jd.LeastSquares())), PUSHES)
+    integrator = jd.switching.Switching(jd.Projected(jd.RungeKutta.midpoint(solver=jd.LeastSquares())), PUSHES)
     new, memory, info = one_step(integrator, system, at, started(integrator, system, at), 1e-3)
     np.testing.assert_array_equal(memory.active, [True, False, True, False])
     np.testing.assert_array_equal(info.switched, 0.0)
@@ -289,7 +291,7 @@ class TestSchedule:
         weights = np.array([0.7, -1.3, 0.4, 1.1, 0.9])
 
         def last(times):
-            integrator = jd.Switching(EXACT, jd.Scheduled(times[0], times[1]))
+            integrator = jd.switching.Switching(EXACT, jd.switching.Scheduled(times[0], times[1]))
             run = jd.rollout(bead(), integrator, state([0.0, 0.0], THROW), dt=0.1, steps=5)
             ends = jnp.concatenate([run.state.q[-1], run.state.v[-1], run.info.impulse[-1]])
             return jnp.sum(weights * ends), (ends, run.info.active, run.info.switched)
@@ -307,8 +309,8 @@ class TestSchedule:
     @pytest.mark.parametrize("events", [0, 1, 2])
     def test_two_switches_in_one_step(self, events):
         """Rows along N at 0.03 and along T at 0.08, which stops the bead, in a step of 0.1 s."""
-        law = jd.Scheduled(jnp.array([0.03, 0.08]), jnp.inf)
-        integrator = jd.Switching(EXACT, law, events)
+        law = jd.switching.Scheduled(jnp.array([0.03, 0.08]), jnp.inf)
+        integrator = jd.switching.Switching(EXACT, law, events)
         at = state([0.0, 0.0], THROW)
         first, memory, info = one_step(integrator, bead(2), at, started(integrator, bead(2), at), 0.1)
         slides = THROW + 0.03 * FALL
@@ -330,7 +332,7 @@ class TestSchedule:
         np.testing.assert_allclose(first.v, 0.0, rtol=0, atol=1e-14)
 
 
-@jd.pytree
+@jd.tree.pytree
 class Floor:
     """A law of one's own, without further methods: the row is on while the bead is below a height."""
 
@@ -343,8 +345,8 @@ class Floor:
 def test_a_law_of_ones_own_switches_at_the_end_of_steps():
     starts = jax.tree.map(lambda x: jnp.stack([x] * 2), state([0.0, 0.0], THROW))
     law = Floor(jnp.array([-0.3, -jnp.inf]))
-    integrator = jd.Switching(EXACT, law)
-    axes = (None, jd.batch_axes(integrator, "law.height"), 0, None)
+    integrator = jd.switching.Switching(EXACT, law)
+    axes = (None, jd.tree.batch_axes(integrator, "law.height"), 0, None)
     run = jd.batch_rollout(bead(), integrator, starts, dt=0.05, steps=20, in_axes=axes)
     y, along, active = np.asarray(run.state.q)[0, :, 1], np.asarray(run.state.v)[0] @ N, np.asarray(run.info.active)[..., 0]
     np.testing.assert_array_equal(active[0], y < -0.3)
@@ -354,7 +356,7 @@ def test_a_law_of_ones_own_switches_at_the_end_of_steps():
     np.testing.assert_allclose(run.state.q[1, -1], THROW + FALL / 2, rtol=1e-12)
 
 
-@jd.pytree
+@jd.tree.pytree
 class Answer:
     """A law with a fixed answer."""
 
@@ -372,55 +374,55 @@ HELD = jc.HeldInputs(jnp.zeros(1), jnp.zeros((1, 1)))
     [
         (
             oscillator(),
-            jd.Switching(RK4, PULLS),
+            jd.switching.Switching(RK4, PULLS),
             TypeError,
             "Switching needs a Masked system, got Oscillator; write Masked(system, active)",
         ),
-        (string(), jd.Switching(RK4, PULLS, -1), ValueError, "Switching.events must not be negative, got -1"),
+        (string(), jd.switching.Switching(RK4, PULLS, -1), ValueError, "Switching.events must not be negative, got -1"),
         *(
             (string(), wrapped, TypeError, "integrator must not switch rows: write Switching(..., law) around projections")
-            for inside in (jd.Switching(RK4, PULLS), jc.Sampled(jd.Switching(RK4, PULLS), HELD))
-            for wrapped in (jd.Projected(inside), jd.Sequential(inside), jd.ProjectedStep(inside))
+            for inside in (jd.switching.Switching(RK4, PULLS), jc.Sampled(jd.switching.Switching(RK4, PULLS), HELD))
+            for wrapped in (jd.Projected(inside), jd.textbook.Sequential(inside), jd.textbook.ProjectedStep(inside))
         ),
         (
             string(),
-            jd.Switching(jd.Projected(jc.Sampled(RK4, HELD)), PULLS),
+            jd.switching.Switching(jd.Projected(jc.Sampled(RK4, HELD)), PULLS),
             TypeError,
             "integrator must not be Sampled inside: write Sampled(Switching(integrator, law), feedback)",
         ),
         (
             jd.Masked(string().system, jnp.ones(2)),
-            jd.Switching(RK4, PULLS),
+            jd.switching.Switching(RK4, PULLS),
             ValueError,
             "Masked.active must have one entry a constraint row, shape (1,), got shape (2,)",
         ),
         (
             string(),
-            jd.Switching(RK4, jd.Unilateral(jnp.ones(2))),
+            jd.switching.Switching(RK4, jd.switching.Unilateral(jnp.ones(2))),
             ValueError,
             "Unilateral.direction must have one entry a constraint row, shape (1,), got (2,)",
         ),
         (
             string(),
-            jd.Switching(RK4, jd.Unilateral(jnp.ones(1), (0, 0))),
+            jd.switching.Switching(RK4, jd.switching.Unilateral(jnp.ones(1), (0, 0))),
             ValueError,
             "Unilateral.follows must name a row for each of the 1 rows, got (0, 0)",
         ),
         (
             string(),
-            jd.Switching(RK4, jd.Unilateral(jnp.ones(1), (1,))),
+            jd.switching.Switching(RK4, jd.switching.Unilateral(jnp.ones(1), (1,))),
             ValueError,
             "Unilateral.follows must name a row for each of the 1 rows, got (1,)",
         ),
         (
             string(),
-            jd.Switching(RK4, Answer(jnp.ones(2, bool))),
+            jd.switching.Switching(RK4, Answer(jnp.ones(2, bool))),
             ValueError,
             "the law must return one boolean a constraint row, shape (1,), got bool of shape (2,)",
         ),
         (
             string(),
-            jd.Switching(RK4, Answer(jnp.ones(1))),
+            jd.switching.Switching(RK4, Answer(jnp.ones(1))),
             ValueError,
             "the law must return one boolean a constraint row, shape (1,), got float64 of shape (1,)",
         ),

@@ -20,12 +20,12 @@ def test_a_method_keeps_its_memory_where_nothing_switches():
     alone = jd.GeneralizedAlpha(0.0)
     ends = [
         jd.rollout(string, method, start, dt=0.02, steps=20, save_every=20).state.q[-1]
-        for method in (alone, jd.Switching(alone, jd.Unilateral(-jnp.ones(1)), events=0))
+        for method in (alone, jd.switching.Switching(alone, jd.switching.Unilateral(-jnp.ones(1)), events=0))
     ]
     np.testing.assert_allclose(ends[1], ends[0], rtol=1e-12)
 
 
-@jd.pytree
+@jd.tree.pytree
 class Foot(jd.System):
     """A mass of 2 kg on the ground, which carries it."""
 
@@ -45,7 +45,7 @@ def test_a_foot_lets_go_where_a_goal_lifts_it():
     """The goal pulls by its limit of 50 N, against a weight of 20 N, until it has its speed: 30 N / 2 kg for 1/15 s, then 1 m/s."""
     speed = jc.Goal(jc.Coordinates((0,)), rate=1.0)
     lift = jc.GoalGroup(goals=(speed,), coupling=jc.Coupling.AFTER, limit=50.0)
-    method = jd.Switching(jc.VelocityStepping(groups=(lift,)), jd.Unilateral(jnp.ones(1)), events=0)
+    method = jd.switching.Switching(jc.VelocityStepping(groups=(lift,)), jd.switching.Unilateral(jnp.ones(1)), events=0)
     found = jd.rollout(jd.Masked(Foot(jnp.asarray(20.0)), jnp.ones(1, bool)), method, state([0.0]), dt=0.01, steps=20)
     assert np.all(found.info.status == jd.Status.OK)
     assert not np.any(found.info.active[2:])

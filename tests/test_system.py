@@ -21,13 +21,13 @@ from small_systems import (
 )
 
 import jaxdae as jd
-from jaxdae.system import velocity_residual
+from jaxdae.systems.system import velocity_residual
 
 ROUND_OFF = {"rtol": 1e-13, "atol": 1e-13}
 # Central differences with step 1e-6 of functions of order 1: truncation and round-off are both near 1e-10.
 DIFFERENCE = {"rtol": 0.0, "atol": 1e-9}
 
-terms_of = jax.jit(jd.constraint_terms)
+terms_of = jax.jit(jd.operators.constraint_terms)
 
 
 class TestDerivedTerms:
@@ -80,7 +80,7 @@ class TestDerivedTerms:
             np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5)
 
     def test_no_rows(self):
-        terms = jd.constraint_terms(oscillator(), oscillating())
+        terms = jd.operators.constraint_terms(oscillator(), oscillating())
         assert [x.shape for x in (terms.position, terms.velocity, terms.jacobian, terms.bias)] == [(0,), (0,), (0, 2), (0,)]
 
     def test_time_may_be_a_plain_number(self):
@@ -114,7 +114,7 @@ class TestRetraction:
         np.testing.assert_allclose(plain.difference(xi, plain.retract(xi, 2.0 * xi)), 2.0 * xi, **ROUND_OFF)
 
 
-@jd.pytree(kw_only=True)
+@jd.tree.pytree(kw_only=True)
 class AngleDoublePendulum(jd.LagrangianSystem):
     mass: Any
     length: Any
@@ -192,7 +192,7 @@ class TestDefaults:
 
 def broken(**methods):
     """Returns an oscillator with methods replaced."""
-    return jd.pytree(type("Broken", (Oscillator,), methods))(jnp.array([1.0, 2.0]), jnp.asarray(3.0, float))
+    return jd.tree.pytree(type("Broken", (Oscillator,), methods))(jnp.array([1.0, 2.0]), jnp.asarray(3.0, float))
 
 
 MISTAKES = {
@@ -274,14 +274,14 @@ STATES = {
 
 
 @all_cases(("wrong", "message"), STATES.values(), ids=STATES)
-@all_cases("use", [jd.forward_dynamics, jd.kkt_inverse, jd.diagnose])
+@all_cases("use", [jd.forward_dynamics, jd.operators.kkt_inverse, jd.diagnose])
 def test_mistakes_in_a_state(use, wrong, message):
     with without_typechecker(), pytest.raises((TypeError, ValueError)) as caught:
         use(oscillator(), wrong)
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("use", [jd.forward_dynamics, jd.kkt_inverse, jd.diagnose])
+@pytest.mark.parametrize("use", [jd.forward_dynamics, jd.operators.kkt_inverse, jd.diagnose])
 def test_mistakes_instead_of_a_system(use):
     with without_typechecker():
         with pytest.raises(TypeError, match=r"got tuple: planar_mechanism returns \(mechanism, q\)"):
@@ -289,5 +289,5 @@ def test_mistakes_instead_of_a_system(use):
         with pytest.raises(TypeError, match=r"an instance of a jaxdae\.System, got the class Oscillator"):
             use(Oscillator, oscillating())
         undecorated = type("Undecorated", (Oscillator,), {})(jnp.ones(2), 1.0)
-        with pytest.raises(TypeError, match=r"the class Undecorated is unknown to JAX; decorate it with @jaxdae.pytree"):
+        with pytest.raises(TypeError, match=r"the class Undecorated is unknown to JAX; decorate it with @jaxdae.tree.pytree"):
             use(undecorated, oscillating())

@@ -12,7 +12,7 @@ import jaxdae as jd
 from jaxdae import mechanisms as jm
 from jaxdae import vehicles as jv
 from jaxdae.geometry.contact import ball_contact, ball_margin, rim_contact, rim_margin
-from jaxdae.geometry.spatial import Vector
+from jaxdae.geometry.spatial_frames import Vector
 from jaxdae.geometry.terrain import check_terrain
 from jaxdae.mechanisms import spatial as js
 
@@ -51,7 +51,7 @@ def test_derivatives_are_those_of_the_heights(name):
 
 
 def test_heights_of_a_subclass_of_hills_have_their_own_derivatives():
-    @jd.pytree
+    @jd.tree.pytree
     class Ramp(jv.Hills):
         def height(self, x, y):
             return super().height(x, y) + 0.5 * x * x
@@ -205,7 +205,7 @@ def test_a_hollow_that_is_narrower_than_the_wheel_leaves_no_margin(kind):
     np.testing.assert_allclose(margin(0.045, 0.003), 1.0 - 0.2 * curved, rtol=0, atol=ACCURATE[kind])
 
 
-@jd.pytree
+@jd.tree.pytree
 class Step(jv.Terrain):
     """A smooth step, 0.3 m high within 0.1 m."""
 

@@ -13,7 +13,7 @@ from jaxdae import vehicles as jv
 from jaxdae.mechanisms import spatial as js
 
 
-@jd.pytree
+@jd.tree.pytree
 class Pit(jv.Terrain):
     """Level ground that is known for |x| <= 2, with a pit at (-1.5, 0) that is narrower than a ball of radius 0.3: 0.3 h'' = 1.33."""
 
@@ -70,9 +70,9 @@ def test_each_of_many_worlds_ends_for_its_own_reason(dtype):
 
 @pytest.mark.long
 def test_adaptive_rollouts_end_there_too():
-    method = jd.Adaptive(rtol=1e-8, atol=1e-8)
+    method = jd.diffrax.Adaptive(rtol=1e-8, atol=1e-8)
     times = jnp.linspace(0.1, 0.5, 5)
-    run = jax.jit(jax.vmap(lambda state: jd.adaptive_rollout(ball()[0], method, state, times=times)))
+    run = jax.jit(jax.vmap(lambda state: jd.diffrax.adaptive_rollout(ball()[0], method, state, times=times)))
     trajectory = run(jax.tree.map(lambda *x: jnp.stack(x), start(0.0, 0.5), start(1.55, 2.0), start(1.95, 2.0)))
     off, fine = jd.Status.OFF_TERRAIN, jd.Status.OK
     assert trajectory.info.status.tolist() == [[fine] * 5, [fine] * 2 + [off] * 3, [off] * 5]

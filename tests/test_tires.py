@@ -143,7 +143,7 @@ def test_a_bicycle_on_linear_tires_has_its_published_path():
         ]
         return jm.planar_mechanism([jm.Body("car", p["m"], p["I"])], [], tires, gravity=(0.0, 0.0))
 
-    @jd.pytree(kw_only=True)
+    @jd.tree.pytree(kw_only=True)
     class Held(jm.Mechanism):
         """The forward speed is held."""
 
@@ -494,7 +494,7 @@ def test_a_pendulum_on_two_wheels_has_its_published_motion():
     lam = jd.forward_dynamics(robot, jd.State(0.0, q, v), torques(jnp.zeros(()), None))[1]
     within(9, lam, reference["states"][0]["lam"])
     # Upright it falls at the rate of the reference.
-    free = jd.null_projector(robot.constraint_jacobian(jnp.zeros(()), jnp.zeros(6), jnp.zeros(6)))
+    free = jd.operators.null_projector(robot.constraint_jacobian(jnp.zeros(()), jnp.zeros(6), jnp.zeros(6)))
     assert round(float(jnp.trace(free))) == 3
 
     def pitching(alpha):

@@ -23,7 +23,7 @@ STABLE = jd.SemiImplicitEuler(stabilization=jd.Baumgarte(jnp.asarray(2.0, float)
 CLOSED = jd.Projected(STABLE)
 
 
-@jd.pytree
+@jd.tree.pytree
 class Displaced(Pendulum):
     """A pendulum whose row has a constant offset."""
 
@@ -33,7 +33,7 @@ class Displaced(Pendulum):
         return super().constraint(t, q) + self.offset
 
 
-@jd.pytree
+@jd.tree.pytree
 class Swing(Pendulum):
     """A pendulum that is pushed by its input."""
 
@@ -50,7 +50,7 @@ def start(angle=0.3, rate=0.5):
     return state([s, -c], [rate * c, rate * s], 0.2)
 
 
-@jd.pytree
+@jd.tree.pytree
 class Damper:
     """A feedback law with a gain."""
 
@@ -66,7 +66,7 @@ def stack(trees):
 
 def assert_close(x, y, **tolerance):
     assert jax.tree.structure(x) == jax.tree.structure(y)
-    for name, a, b in zip(jd.leaf_paths(x), jax.tree.leaves(x), jax.tree.leaves(y), strict=True):
+    for name, a, b in zip(jd.tree.leaf_paths(x), jax.tree.leaves(x), jax.tree.leaves(y), strict=True):
         np.testing.assert_allclose(a, b, **(tolerance or ROUND_OFF), err_msg=name)
 
 
@@ -111,7 +111,7 @@ class TestOneWorld:
     @pytest.mark.parametrize(("save_every", "segment"), [pytest.param(1, 3, marks=pytest.mark.long), (6, 2)])
     def test_gradient_with_segments(self, save_every, segment):
         def last(mass, rate):
-            system = jd.set_leaf(swing(), "mass", mass)
+            system = jd.tree.set_leaf(swing(), "mass", mass)
             at = jd.State(start().t, start().q, rate * start().v)
             trajectory = jd.rollout(system, STABLE, at, Damper(2.0), dt=DT, steps=6, save_every=save_every, segment=segment)
             return jnp.sum(jnp.array([1.0, 2.0]) * trajectory.state.q[-1])
@@ -181,8 +181,8 @@ class TestManyWorlds:
     @pytest.mark.long
     def test_taylor(self):
         # Its derivative of the dynamics goes through the batched factorization.
-        batch = jd.batch_rollout(swing(), jd.Taylor(), stack(self.states), dt=DT, steps=3)
-        self.check(batch, [jd.rollout(swing(), jd.Taylor(), at, dt=DT, steps=3) for at in self.states])
+        batch = jd.batch_rollout(swing(), jd.textbook.Taylor(), stack(self.states), dt=DT, steps=3)
+        self.check(batch, [jd.rollout(swing(), jd.textbook.Taylor(), at, dt=DT, steps=3) for at in self.states])
 
     def test_batch_of_one(self):
         batch = jd.batch_rollout(swing(), EULER, stack(self.states[:1]), dt=DT, steps=3)
@@ -191,14 +191,14 @@ class TestManyWorlds:
     def test_any_leaf(self):
         masses, gains = jnp.array([0.7, 1.3, 2.0]), jnp.array([1.0, 2.0, 5.0])
         laws = Damper(jnp.array([0.0, 0.5, 1.0]))
-        system = jd.set_leaf(swing(), "mass", masses)
-        integrator = jd.set_leaf(CLOSED, "integrator.stabilization.alpha", gains)
-        axes = (jd.batch_axes(system, "mass"), jd.batch_axes(integrator, "integrator.stabilization.alpha"), None, 0)
+        system = jd.tree.set_leaf(swing(), "mass", masses)
+        integrator = jd.tree.set_leaf(CLOSED, "integrator.stabilization.alpha", gains)
+        axes = (jd.tree.batch_axes(system, "mass"), jd.tree.batch_axes(integrator, "integrator.stabilization.alpha"), None, 0)
         batch = jd.batch_rollout(system, integrator, start(), laws, dt=DT, steps=5, in_axes=axes)
         singles = [
             jd.rollout(
-                jd.set_leaf(swing(), "mass", masses[k]),
-                jd.set_leaf(CLOSED, "integrator.stabilization.alpha", gains[k]),
+                jd.tree.set_leaf(swing(), "mass", masses[k]),
+                jd.tree.set_leaf(CLOSED, "integrator.stabilization.alpha", gains[k]),
                 start(),
                 Damper(laws.gain[k]),
                 dt=DT,
@@ -248,11 +248,11 @@ class TestManyWorlds:
 
     def test_without_rows_and_with_different_masses(self):
         masses = jnp.array([[1.0, 2.0], [3.0, 4.0]])
-        system = jd.set_leaf(oscillator(), "mass", masses)
+        system = jd.tree.set_leaf(oscillator(), "mass", masses)
         integrator = jd.Projected(EULER)
-        axes = (jd.batch_axes(system, "mass"), None, None, None)
+        axes = (jd.tree.batch_axes(system, "mass"), None, None, None)
         batch = jd.batch_rollout(system, integrator, oscillating(), dt=DT, steps=3, in_axes=axes)
-        singles = [jd.rollout(jd.set_leaf(oscillator(), "mass", m), integrator, oscillating(), dt=DT, steps=3) for m in masses]
+        singles = [jd.rollout(jd.tree.set_leaf(oscillator(), "mass", m), integrator, oscillating(), dt=DT, steps=3) for m in masses]
         self.check(batch, singles)
 
 
@@ -280,7 +280,7 @@ def test_derivative_of_a_compiled_batch(run):
     np.testing.assert_allclose(*inner, **ROUND_OFF)
 
 
-@jd.pytree
+@jd.tree.pytree
 class AdamsBashforth:
     """A two-step method: v+ = v + h (3 a - b) / 2 with b from the step before, kept in a memory of an array, a count and a flag."""
 
@@ -295,7 +295,7 @@ class AdamsBashforth:
         slope = jnp.where(memory["started"], 1.5 * a - 0.5 * memory["a"], a)
         new = jd.State(at.t + dt, at.q + dt * at.v, at.v + dt * slope)
         zero = jnp.zeros_like(at.t)
-        info = jd.StepInfo(a, lam, zero, zero, memory["count"], jnp.asarray(Status.OK, jnp.int32))
+        info = jd.interfaces.StepInfo(a, lam, zero, zero, memory["count"], jnp.asarray(Status.OK, jnp.int32))
         return new, {"a": a, "count": memory["count"] + 1, "started": jnp.ones((), bool)}, info
 
 
@@ -416,7 +416,7 @@ class TestFailedWorlds:
         # The tolerance of each world is a leaf: the second cannot meet its own.
         projection = jd.Projection(jd.PositionProjection(iterations=1, tolerance=jnp.array([1.0, 1e-12])))
         integrator = jd.Projected(EULER, projection)
-        axes = (None, jd.batch_axes(integrator, "projection.position.tolerance"), None, None)
+        axes = (None, jd.tree.batch_axes(integrator, "projection.position.tolerance"), None, None)
         trajectory = jd.batch_rollout(swing(), integrator, start(), dt=DT, steps=3, in_axes=axes)
         np.testing.assert_array_equal(trajectory.info.status, [[0, 0, 0], [Status.NOT_CONVERGED] * 3])
         np.testing.assert_array_equal(trajectory.state.q[1], np.broadcast_to(start().q, (3, 2)))
@@ -431,7 +431,7 @@ class TestFailedWorlds:
     @pytest.mark.long
     def test_gradients_stay_finite_and_those_of_the_good_worlds_right(self):
         def total(mass, worlds, states, controls):
-            system = jd.set_leaf(swing(), "mass", mass)
+            system = jd.tree.set_leaf(swing(), "mass", mass)
             trajectory = jd.batch_rollout(system, STABLE, states, controls, dt=DT, in_axes=(None, None, 0, 0))
             return jnp.sum(trajectory.state.q[:, :, 0] * worlds[:, None])
 
@@ -445,7 +445,7 @@ class TestFailedWorlds:
 
         # World 2 stands still after two steps, so that its last state counts four times; world 3 does not depend on anything.
         def first_two(mass):
-            system = jd.set_leaf(swing(), "mass", mass)
+            system = jd.tree.set_leaf(swing(), "mass", mass)
             q = jd.rollout(system, STABLE, start(-0.7), self.controls()[2, :2], dt=DT).state.q
             return q[0, 0] + 4.0 * q[1, 0]
 
@@ -533,7 +533,7 @@ def test_two_devices():
 
 
 TWO = stack([start(0.3), start(1.0)])
-STACKED_MASS = jd.set_leaf(swing(), "mass", jnp.ones(3))
+STACKED_MASS = jd.tree.set_leaf(swing(), "mass", jnp.ones(3))
 
 MISTAKES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "no steps": ({"steps": None}, ValueError, "steps is needed where controls are not an array"),
@@ -594,12 +594,12 @@ MANY = {
     "nothing stacked": ({"state": start(), "in_axes": (None,) * 4}, ValueError, "no leaf has a world axis; stack the start states"),
     "no worlds": ({"state": jax.tree.map(lambda x: x[:0], TWO)}, ValueError, "one positive number of worlds, got [0]"),
     "two numbers of worlds": (
-        {"system": STACKED_MASS, "in_axes": (jd.batch_axes(STACKED_MASS, "mass"), None, 0, None)},
+        {"system": STACKED_MASS, "in_axes": (jd.tree.batch_axes(STACKED_MASS, "mass"), None, 0, None)},
         ValueError,
         "the stacked leaves must have one positive number of worlds, got [2, 3]",
     ),
     "a leaf without world axis": (
-        {"in_axes": (jd.batch_axes(swing(), "mass"), None, 0, None)},
+        {"in_axes": (jd.tree.batch_axes(swing(), "mass"), None, 0, None)},
         ValueError,
         "in_axes names axis 0 of a leaf of shape (): it has no world axis",
     ),
@@ -607,7 +607,7 @@ MANY = {
     "negative axis": ({"in_axes": (None, None, -1, None)}, ValueError, "in_axes must hold axis numbers 0, 1, ... or None, got -1"),
     "axis as text": ({"in_axes": (None, None, "0", None)}, ValueError, "in_axes must hold axis numbers 0, 1, ... or None, got '0'"),
     "axes of another object": (
-        {"in_axes": (jd.batch_axes(oscillator(), "mass"), None, 0, None)},
+        {"in_axes": (jd.tree.batch_axes(oscillator(), "mass"), None, 0, None)},
         ValueError,
         "in_axes must be a prefix of (system, integrator, state, controls), as in jax.vmap",
     ),

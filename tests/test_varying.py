@@ -10,8 +10,8 @@ import pytest
 from problems import Pendulum, state
 
 import jaxdae as jd
-from jaxdae.batching.last import repeated_by_worlds
-from jaxdae.newton import simplified_newton
+from jaxdae.compile.batch_last import repeated_by_worlds
+from jaxdae.linalg.newton import simplified_newton
 
 ROD = Pendulum(*(jnp.asarray(x) for x in (1.3, 1.0, 9.81)))
 HERE = jax.sharding.PartitionSpec("worlds")

@@ -13,7 +13,7 @@ from jaxdae.mechanisms import spatial as js
 UP, LEFT, NONE = (0.0, 0.0, 1.0), (0.0, 1.0, 0.0), (0.0, 0.0, 0.0)
 
 
-@jd.pytree
+@jd.tree.pytree
 class Saddle(jv.Terrain):
     k: float
 

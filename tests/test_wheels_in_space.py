@@ -13,7 +13,7 @@ import jaxdae as jd
 from jaxdae import mechanisms as jm
 from jaxdae import vehicles as jv
 from jaxdae.mechanisms import spatial as js
-from jaxdae.mechanisms.measures import AUTODIFF, Pairs
+from jaxdae.mechanisms.describe.measures import AUTODIFF, Pairs
 
 KKT = jd.DenseKKT()
 
@@ -37,7 +37,7 @@ STEPS = {
 @pytest.mark.parametrize("name", STEPS)
 def test_problems_to_their_digits(name):
     problem, steps = PROBLEMS[name](), STEPS[name]
-    method = (jd.RungeKutta if problem.system.flat else jd.RungeKuttaMuntheKaas).rk4(solver=KKT)
+    method = jd.RungeKutta.rk4(solver=KKT)
     state, h = problem.start, problem.t[-1] / steps
     entries = np.rint(problem.t / h).astype(int)
     np.testing.assert_allclose(entries * h, problem.t, rtol=1e-12)
@@ -96,7 +96,7 @@ def test_gradients_on_hills_are_central_differences():
     contact = js.RollingDisc("contact", "ground", "wheel", (0, 1, 0), point_b=(0.0, 0.0, 0.0), radius=0.3, terrain=hills)
     body = js.Body("wheel", 2.0, (0.045, 0.09, 0.045), (0.0, 0.0, 0.4))
     mechanism, q = jm.spatial_mechanism([body], [contact], gravity=(0.0, 0.0, -9.81))
-    method = jd.RungeKuttaMuntheKaas.rk4(solver=KKT)
+    method = jd.RungeKutta.rk4(solver=KKT)
     random = np.random.default_rng(1)
     weights = [jnp.asarray(random.normal(size=n)) for n in (7, 6, 3)]
 

@@ -76,7 +76,7 @@ def test_a_published_run_to_its_digits():
     given = file("whipple_trajectory")
     mechanism, _ = bicycle()
     state, h = running(given), 5e-4
-    method = jd.RungeKuttaMuntheKaas.rk4(solver=jd.DenseKKT())
+    method = jd.RungeKutta.rk4(solver=jd.DenseKKT())
     step = jax.jit(lambda s, state: method.step(s, state, (), None, h)[0])
     order = [mechanism.body_names.index(name) for name in ("rear_wheel", "frame", "fork", "front_wheel")]
     for expected in given["reference"]["states"][1:]:

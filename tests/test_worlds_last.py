@@ -10,7 +10,7 @@ import pytest
 
 import jaxdae
 import jaxdae.mechanisms as jm
-from jaxdae.batching.last import concatenated, repeated_by_worlds, repeated_so_often
+from jaxdae.compile.batch_last import concatenated, repeated_by_worlds, repeated_so_often
 from jaxdae.mechanisms import spatial as js
 
 RNG = np.random.default_rng(3)

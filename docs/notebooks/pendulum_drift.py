@@ -25,7 +25,7 @@ import jaxdae
 jax.config.update("jax_enable_x64", True)
 
 
-@jaxdae.pytree
+@jaxdae.tree.pytree
 class Pendulum(jaxdae.System):
     length: jax.Array
 

@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxdae
-from jaxdae.app.account import accounted
-from jaxdae.app.config import load
-from jaxdae.app.precision import precision
-from jaxdae.batching.layout import Fused
+from jaxdae.app.config.precision import precision
+from jaxdae.app.model.load_config import load
+from jaxdae.app.runs.energy_account import accounted
+from jaxdae.compile.layout import Fused
 from jaxdae.fused.call import traced
 from jaxdae.fused.graph import Unsupported
 

@@ -54,7 +54,7 @@ def confine(cores: list[int]) -> None:
 
 def measure(name: str, dtype: str, worlds: int, gradient: bool, repeats: int) -> list[str] | str:
     """Return a row of the table, or the reason why the model is missing."""
-    from jaxdae.app.flags import for_small_programs
+    from jaxdae.app.xla_flags import for_small_programs
 
     for_small_programs()
     import jax

@@ -182,7 +182,7 @@ def measure(case: Case, quick: bool) -> Iterator[dict[str, Any]]:
     from gpu_models import MODELS
 
     import jaxdae
-    from jaxdae.batching.layout import Fused
+    from jaxdae.compile.layout import Fused
     from jaxdae.fused import FallbackWarning
 
     warnings.simplefilter("error", FallbackWarning)

@@ -63,8 +63,8 @@ def solvers() -> dict:
         "Schur": jaxdae.SchurComplement(),
         "dense LU": jaxdae.DenseKKT(),
         "null space, SVD": jaxdae.NullSpace(),
-        "null space, QR": jaxdae.NullSpace(jaxdae.HouseholderQR()),
-        "null space, normal eq.": jaxdae.NullSpace(jaxdae.NormalEquations()),
+        "null space, QR": jaxdae.NullSpace(jaxdae.operators.HouseholderQR()),
+        "null space, normal eq.": jaxdae.NullSpace(jaxdae.operators.NormalEquations()),
         "least squares": jaxdae.LeastSquares(),
         "proximal": jaxdae.Proximal(),
         "conj. gradient": jaxdae.ConjugateGradient(),
@@ -90,7 +90,7 @@ def forward(solver, inputs):
 
     import jaxdae
 
-    solve = lambda m, *sides: jaxdae.solve_saddle_point(solver, jaxdae.DiagonalMatrix(m), *sides)  # noqa: E731
+    solve = lambda m, *sides: jaxdae.solve_saddle_point(solver, jaxdae.operators.DiagonalMatrix(m), *sides)  # noqa: E731
     return jax.vmap(solve, in_axes=-1, out_axes=-1)(*inputs)
 
 
@@ -162,7 +162,7 @@ def tiny_tables(options) -> dict[str, list[list[str]]]:
     import jax.numpy as jnp
     import numpy as np
 
-    from jaxdae import small_matrix
+    from jaxdae.linalg import small_matrix
 
     def unrolled(matrix, b):
         return small_matrix.cholesky(matrix).solve(b)

@@ -195,7 +195,7 @@ def group(title: str, space: Any, shape: Callable[[int], Any], size: int, option
         # A batch of its chains of 64 takes more than 20 GB.
         several = batches if size < FRAX_UP_TO else (1,)
         found += [of_frax(urdf(places, joints), worlds, steps if worlds == 1 else batched_steps) for worlds in several]
-    solver = jaxdae.NullSpace(jaxdae.SingularValues(1e-5)) if redundant else jaxdae.SchurComplement()
+    solver = jaxdae.NullSpace(jaxdae.operators.SingularValues(1e-5)) if redundant else jaxdae.SchurComplement()
     for name, coordinates in (("joints", jm.Joints()), ("absolute", jm.Absolute())):
         for worlds in batches:
             project = loops or name == "absolute"

@@ -33,10 +33,10 @@ def methods() -> dict:
     explicit = {
         "explicit Euler, projected": jd.Projected(jd.ExplicitEuler()),
         "semi-implicit Euler, projected": jd.Projected(jd.SemiImplicitEuler()),
-        "Taylor, projected": jd.Projected(jd.Taylor()),
+        "Taylor, projected": jd.Projected(jd.textbook.Taylor()),
         "RK4, projected": jd.Projected(jd.RungeKutta.rk4()),
         "Dormand-Prince 5, projected": jd.Projected(jd.RungeKutta.dormand_prince5()),
-        "RKMK 4, projected": jd.Projected(jd.RungeKuttaMuntheKaas.rk4()),
+        "RKMK 4, projected": jd.Projected(jd.RungeKutta.rk4()),
         "HEM4, projected": jd.Projected(jd.HalfExplicitRungeKutta()),
     }
     closed = {
@@ -51,10 +51,10 @@ def methods() -> dict:
         "Radau IIA": jd.RadauIIA(),
     }
     routes = {
-        "sequential, RK4": jd.Sequential(jd.RungeKutta.rk4()),
-        "projected step, RK4": jd.ProjectedStep(jd.RungeKutta.rk4()),
-        "projected derivative, RK4": jd.ProjectedDerivative(jd.RungeKutta.rk4()),
-        "adaptive Dopri5 (tolerance 1e-5)": jd.Adaptive(rtol=1e-5, atol=1e-5),
+        "sequential, RK4": jd.textbook.Sequential(jd.RungeKutta.rk4()),
+        "projected step, RK4": jd.textbook.ProjectedStep(jd.RungeKutta.rk4()),
+        "projected derivative, RK4": jd.textbook.ProjectedDerivative(jd.RungeKutta.rk4()),
+        "adaptive Dopri5 (tolerance 1e-5)": jd.diffrax.Adaptive(rtol=1e-5, atol=1e-5),
     }
     return explicit | closed | routes
 

@@ -1,4 +1,4 @@
-"""Measure the thresholds of `jaxdae/thresholds.py` again, and report those that no longer pay.
+"""Measure the thresholds of `jaxdae/compile/thresholds.py` again, and report those that no longer pay.
 
     python experiments/benchmarks/thresholds.py [--only DENSE_UP_TO ...] [--repeats 7]
 
@@ -82,14 +82,14 @@ def program(name: str, worlds: int) -> tuple[Callable[[], Any], float]:
 
 def work(threshold: str, value: int | None, name: str, worlds: int) -> None:
     """Compile a program with a threshold moved, and run it once per line of the standard input."""
-    spec = importlib.util.spec_from_file_location("jaxdae.thresholds", ROOT / "jaxdae" / "thresholds.py")
+    spec = importlib.util.spec_from_file_location("jaxdae.compile.thresholds", ROOT / "jaxdae" / "compile" / "thresholds.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     if value is not None:
         setattr(module, threshold, value)
-    sys.modules["jaxdae.thresholds"] = module  # Before the package reads it.
+    sys.modules["jaxdae.compile.thresholds"] = module  # Before the package reads it.
     run, seconds = program(name, worlds)
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-1:])
     run()

@@ -24,7 +24,7 @@ from typing import Any
 
 from side_by_side import markdown
 
-from jaxdae.app.flags import for_small_programs
+from jaxdae.app.xla_flags import for_small_programs
 
 for_small_programs()
 

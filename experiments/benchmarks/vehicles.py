@@ -61,7 +61,7 @@ def by_hand(x: Any, u: Any, steps: int) -> Any:
     return runge_kutta(rate, x, steps)
 
 
-@jaxdae.pytree
+@jaxdae.tree.pytree
 class FourWheels(jaxdae.KinematicSystem):
     """A car (x, y, heading, two steering angles) whose front wheels fight, with inputs (speed, two steering rates)."""
 

@@ -95,7 +95,7 @@ def methods(problem) -> dict:
         "RK4": (jd.Projected(jd.RungeKutta.rk4(), at_stage), 2.0, False),
         "Dormand-Prince 5": (jd.Projected(dp5, at_stage), 1.0, True),
         "HEM4": (jd.Projected(jd.HalfExplicitRungeKutta()), 1.0, False),
-        "RKMK, Dormand-Prince 5": (jd.Projected(jd.RungeKuttaMuntheKaas.dormand_prince5()), 1.0, False),
+        "RKMK, Dormand-Prince 5": (jd.Projected(jd.RungeKutta.dormand_prince5()), 1.0, False),
         "Rattle": (rattle, 8.0, False),
         "Rattle, Suzuki 4": (jd.Composition.suzuki4(rattle), 1.0, False),
         "Rattle, Kahan-Li 6": (jd.Composition.kahan_li6(rattle), 0.5, False),
@@ -107,10 +107,10 @@ def methods(problem) -> dict:
         "backward Euler": (jd.BackwardEuler(), 8.0, False),
         "explicit Euler": (jd.Projected(jd.ExplicitEuler()), 8.0, False),
         "semi-implicit Euler": (jd.Projected(jd.SemiImplicitEuler()), 8.0, False),
-        "Taylor": (jd.Projected(jd.Taylor()), 8.0, False),
-        "sequential, RK4": (jd.Sequential(jd.RungeKutta.rk4()), 2.0, False),
-        "projected step, RK4": (jd.ProjectedStep(jd.RungeKutta.rk4()), 2.0, False),
-        "projected derivative, RK4": (jd.ProjectedDerivative(jd.RungeKutta.rk4()), 2.0, False),
+        "Taylor": (jd.Projected(jd.textbook.Taylor()), 8.0, False),
+        "sequential, RK4": (jd.textbook.Sequential(jd.RungeKutta.rk4()), 2.0, False),
+        "projected step, RK4": (jd.textbook.ProjectedStep(jd.RungeKutta.rk4()), 2.0, False),
+        "projected derivative, RK4": (jd.textbook.ProjectedDerivative(jd.RungeKutta.rk4()), 2.0, False),
     }
 
 
@@ -153,9 +153,9 @@ def ours(problem, options) -> dict:
             points = []
             for tolerance in (1e-7, 1e-9) if options.quick else 10.0 ** -np.arange(6.0, 12.5):
                 given = {"rtol": jnp.asarray(tolerance), "atol": jnp.asarray(tolerance)}
-                integrator = jaxdae.Adaptive(**given, method=method)
+                integrator = jaxdae.diffrax.Adaptive(**given, method=method)
                 times = jnp.array([problem.end])
-                call = functools.partial(jaxdae.adaptive_rollout, system, integrator, start, times=times, max_steps=20_000)
+                call = functools.partial(jaxdae.diffrax.adaptive_rollout, system, integrator, start, times=times, max_steps=20_000)
                 points.append(point(f"tolerance {tolerance:g}", call, turns))
             found[f"jaxdae adaptive {name} ({form})"] = points
             note(f"{problem.name}: compiled adaptive {name} ({form})")

@@ -113,7 +113,7 @@ class Linkage:
         return found
 
 
-@jaxdae.pytree
+@jaxdae.tree.pytree
 class Turns(jaxdae.System):
     """A linkage in the turns of its bodies; every complex constant as the pair of its parts along the first axis."""
 
@@ -171,7 +171,7 @@ class Turns(jaxdae.System):
         return jnp.concatenate([x - self.closed[0], y - self.closed[1]])
 
 
-@jaxdae.pytree
+@jaxdae.tree.pytree
 class Pendulum(jaxdae.System):
     """A point mass of 1 kg at 1 m from the origin, q = (x, y)."""
 

@@ -1,15 +1,15 @@
 """The command `jaxdae` and what it is made of: configs, runs, results, plots. Needs the extra `app`."""
 
-from jaxdae.app.animation import write_animation
-from jaxdae.app.config import load
-from jaxdae.app.findings import conclude, show_table, table_lines
-from jaxdae.app.picture_space import skeleton
-from jaxdae.app.precision import precision
-from jaxdae.app.problems import ConfigError
-from jaxdae.app.run import run
-from jaxdae.app.run_record import begin, finish, table
-from jaxdae.app.script import Script, script, settings
-from jaxdae.app.style import line_style, styled
+from jaxdae.app.config.precision import precision
+from jaxdae.app.config.problems import ConfigError
+from jaxdae.app.draw.animation import write_animation
+from jaxdae.app.draw.picture_space import skeleton
+from jaxdae.app.draw.plot_style import line_style, styled
+from jaxdae.app.experiment_report import conclude, show_table, table_lines
+from jaxdae.app.experiment_script import Script, script, settings
+from jaxdae.app.jobs.run_config import run
+from jaxdae.app.jobs.run_record import begin, finish, table
+from jaxdae.app.model.load_config import load
 
 __all__ = [
     "ConfigError",

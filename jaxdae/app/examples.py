@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from jaxdae.app.problems import Refused, did_you_mean
+from jaxdae.app.config.problems import Refused, did_you_mean
 
 _HERE = pathlib.Path(__file__).resolve().parent
 _INSTALLED, _REPOSITORY = _HERE / "examples", _HERE.parents[1] / "configs"

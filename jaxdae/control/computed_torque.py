@@ -28,13 +28,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxdae._pytree import function_field, pytree, static
+from jaxdae.base.dataclass import function_field, pytree, static
+from jaxdae.base.requirements import fraction
 from jaxdae.control.gravity import solve_inputs
 from jaxdae.control.inputs import input_response
-from jaxdae.outputs import OutputMotion, apply_gain, output_motion, reference_motion
-from jaxdae.requirements import fraction
-from jaxdae.saddle_point.interface import SOLVER_TEXT, is_solver
-from jaxdae.system import MODEL_TEXT, AnySystem, State, is_system
+from jaxdae.control.outputs import OutputMotion, apply_gain, output_motion, reference_motion
+from jaxdae.saddle_point.saddle_point_solver import SOLVER_TEXT, is_solver
+from jaxdae.systems.system import MODEL_TEXT, AnySystem, State, is_system
 from jaxdae.typing import Input, Leaf
 
 
@@ -82,7 +82,7 @@ class ComputedTorque:
     inputs: int | None = static(default=None)
 
     def requirements(self) -> Any:
-        """Yield the conditions on the fields; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.base.requirements`."""
         yield is_system(self.model), MODEL_TEXT
         yield is_solver(self.solver), SOLVER_TEXT
         yield fraction(self.rank_tolerance), "rank_tolerance must be at least 0 and below 1"

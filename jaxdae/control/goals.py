@@ -21,10 +21,10 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from jaxdae._pytree import function_field, pytree, static
-from jaxdae.outputs import along_motion, check_index, checked_vector, output_jacobian
-from jaxdae.requirements import came, offers
-from jaxdae.system import AnySystem, State
+from jaxdae.base.dataclass import function_field, pytree, static
+from jaxdae.base.requirements import came, offers
+from jaxdae.control.outputs import along_motion, check_index, checked_vector, output_jacobian
+from jaxdae.systems.system import AnySystem, State
 from jaxdae.typing import Coordinates, Input
 
 Vector = Float[Array, " k"]

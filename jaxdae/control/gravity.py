@@ -25,13 +25,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxdae._pytree import pytree, static
+from jaxdae.base.dataclass import pytree, static
+from jaxdae.base.requirements import fraction
 from jaxdae.control.inputs import accelerations, count_inputs, input_matrix
-from jaxdae.linearization import linearize_at
-from jaxdae.requirements import fraction
 from jaxdae.saddle_point import NullSpace, SaddlePointSolver, SingularValues, pseudoinverse
-from jaxdae.saddle_point.interface import SOLVER_TEXT, check_solver, is_solver
-from jaxdae.system import MODEL_TEXT, AnySystem, State, check_fit, check_system, checked_state, is_system
+from jaxdae.saddle_point.saddle_point_solver import SOLVER_TEXT, check_solver, is_solver
+from jaxdae.systems.linearization import linearize_at
+from jaxdae.systems.system import MODEL_TEXT, AnySystem, State, check_fit, check_system, checked_state, is_system
 from jaxdae.typing import Input, Leaf
 
 
@@ -109,7 +109,7 @@ class GravityCompensation:
     inputs: int | None = static(default=None)
 
     def requirements(self) -> Any:
-        """Yield the conditions on the fields; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.base.requirements`."""
         yield is_system(self.model), MODEL_TEXT
         yield is_solver(self.solver), SOLVER_TEXT
         yield fraction(self.rank_tolerance), "rank_tolerance must be at least 0 and below 1"

@@ -16,12 +16,12 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from jaxdae._pytree import pytree
-from jaxdae.dynamics import forward_dynamics
-from jaxdae.linearization import Linearization, linearize
+from jaxdae.base.dataclass import pytree
+from jaxdae.dynamics.accelerations import forward_dynamics
 from jaxdae.saddle_point import NullSpace, SaddlePointSolver, solve
-from jaxdae.saddle_point.interface import check_solver
-from jaxdae.system import AnySystem, State, check_fit, check_system, checked_state
+from jaxdae.saddle_point.saddle_point_solver import check_solver
+from jaxdae.systems.linearization import Linearization, linearize
+from jaxdae.systems.system import AnySystem, State, check_fit, check_system, checked_state
 from jaxdae.typing import Leaf
 
 

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from jaxdae._pytree import pytree, static
-from jaxdae.geometry.planar import Frame
-from jaxdae.outputs import body_frame, point_of_body
+from jaxdae.base.dataclass import pytree, static
+from jaxdae.control.outputs import body_frame, point_of_body
+from jaxdae.geometry.planar_frames import Frame
 from jaxdae.typing import Coordinates as Q
 from jaxdae.typing import Leaf
 

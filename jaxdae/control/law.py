@@ -18,10 +18,10 @@ from typing import Any, NoReturn, Protocol
 
 import jax.numpy as jnp
 
-from jaxdae._pytree import function_field, pytree
-from jaxdae.integrators.interface import checked_input
-from jaxdae.requirements import not_above, offers
-from jaxdae.system import AnySystem, State
+from jaxdae.base.dataclass import function_field, pytree
+from jaxdae.base.requirements import not_above, offers
+from jaxdae.integrators.integrator import checked_input
+from jaxdae.systems.system import AnySystem, State
 from jaxdae.typing import Input, Leaf
 
 
@@ -84,7 +84,7 @@ class Sum:
     laws: tuple[Any, ...] = function_field()
 
     def requirements(self) -> Any:
-        """Yield the conditions on the laws; see `jaxdae.requirements`."""
+        """Yield the conditions on the laws; see `jaxdae.base.requirements`."""
         laws = self.laws
         yield isinstance(laws, tuple | list) and all(map(is_law, laws)), "laws must be a tuple of feedback laws, such as (PD(...), law)"
 
@@ -136,7 +136,7 @@ class Saturated:
     upper: Leaf
 
     def requirements(self) -> Any:
-        """Yield the conditions on the fields; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.base.requirements`."""
         yield is_law(self.law), "law must be a feedback law, such as PD(...)"
         yield not_above(self.lower, self.upper), "lower must not be above upper"
 

@@ -40,16 +40,16 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jaxdae._pytree import function_field, pytree, static
+from jaxdae.base.dataclass import function_field, pytree, static
+from jaxdae.base.requirements import fraction
 from jaxdae.control.computed_torque import commanded
 from jaxdae.control.inputs import input_response
 from jaxdae.control.law import has_memory, is_law, refuse_call
-from jaxdae.integrators.interface import checked_input
-from jaxdae.outputs import output_motion
-from jaxdae.requirements import fraction
+from jaxdae.control.outputs import output_motion
+from jaxdae.integrators.integrator import checked_input
 from jaxdae.saddle_point import NullSpace, SaddlePointSolver, SingularValues, pseudoinverse
-from jaxdae.saddle_point.interface import SOLVER_TEXT, is_solver
-from jaxdae.system import MODEL_TEXT, AnySystem, State, is_system
+from jaxdae.saddle_point.saddle_point_solver import SOLVER_TEXT, is_solver
+from jaxdae.systems.system import MODEL_TEXT, AnySystem, State, is_system
 from jaxdae.typing import Input, Leaf
 
 
@@ -140,7 +140,7 @@ class OperationalSpace:
     inputs: int | None = static(default=None)
 
     def requirements(self) -> Any:
-        """Yield the conditions on the fields; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.base.requirements`."""
         yield is_system(self.model), MODEL_TEXT
         yield is_solver(self.solver), SOLVER_TEXT
         yield fraction(self.rank_tolerance), "rank_tolerance must be at least 0 and below 1"

@@ -15,12 +15,12 @@ from typing import Any, NoReturn
 
 import jax.numpy as jnp
 
-from jaxdae._pytree import function_field, pytree
+from jaxdae.base.dataclass import function_field, pytree
+from jaxdae.base.requirements import not_above
 from jaxdae.control.law import clip, is_law, refuse_call
-from jaxdae.integrators.interface import checked_input
-from jaxdae.outputs import apply_gain, output_rate, reference_motion
-from jaxdae.requirements import not_above
-from jaxdae.system import MODEL_TEXT, AnySystem, State, is_system
+from jaxdae.control.outputs import apply_gain, output_rate, reference_motion
+from jaxdae.integrators.integrator import checked_input
+from jaxdae.systems.system import MODEL_TEXT, AnySystem, State, is_system
 from jaxdae.typing import Input, Leaf
 
 
@@ -52,7 +52,7 @@ class PD:
     kd: Leaf = 0.0
 
     def requirements(self) -> Any:
-        """Yield the conditions on the model; see `jaxdae.requirements`."""
+        """Yield the conditions on the model; see `jaxdae.base.requirements`."""
         yield is_system(self.model), MODEL_TEXT
 
     def __call__(self, t: Any, state: State) -> Input:
@@ -100,7 +100,7 @@ class PID:
     feedforward: Any = function_field(default=None)
 
     def requirements(self) -> Any:
-        """Yield the conditions on the fields; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.base.requirements`."""
         yield is_system(self.model), MODEL_TEXT
         yield not_above(self.lower, self.upper), "lower must not be above upper"
         yield self.feedforward is None or is_law(self.feedforward), "feedforward must be a feedback law, or None"

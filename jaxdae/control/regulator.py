@@ -33,17 +33,17 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 
-from jaxdae._pytree import pytree
+from jaxdae.base.dataclass import pytree
 from jaxdae.control.gravity import at_rest, static_inputs
-from jaxdae.control.minimal import LinearModel, check_input, count_dimension, linearize_equilibrium, tangent_basis
+from jaxdae.control.linear_model import LinearModel, check_input, count_dimension, linearize_equilibrium, tangent_basis
 from jaxdae.control.riccati import solve_riccati
-from jaxdae.dynamics import forward_dynamics
-from jaxdae.integrators.interface import Integrator
+from jaxdae.dynamics.accelerations import forward_dynamics
+from jaxdae.dynamics.stabilization import Stabilization
+from jaxdae.integrators.integrator import Integrator
+from jaxdae.rollouts.trajectory import rollout
 from jaxdae.saddle_point import NullSpace, SaddlePointSolver
-from jaxdae.stabilization import Stabilization
-from jaxdae.status import raise_if_failed
-from jaxdae.system import AnySystem, State, check_system, checked_state
-from jaxdae.trajectory import rollout
+from jaxdae.systems.status import raise_if_failed
+from jaxdae.systems.system import AnySystem, State, check_system, checked_state
 from jaxdae.typing import Input, Leaf
 
 

@@ -39,8 +39,8 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from jaxdae.batching.axes import worlds_first
-from jaxdae.batching.last import one_by_one
+from jaxdae.compile.batch_axis import worlds_first
+from jaxdae.compile.batch_last import one_by_one
 
 Matrix = Float[Array, "n n"]
 

@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxdae._pytree import function_field, pytree, static
+from jaxdae.base.dataclass import function_field, pytree, static
+from jaxdae.base.requirements import checked_count
 from jaxdae.control.law import init_law, is_law, update_law
-from jaxdae.integrators.interface import Integrator, StepInfo, checked_input, input_at
+from jaxdae.integrators.integrator import Integrator, StepInfo, checked_input, input_at
 from jaxdae.integrators.method import PointWrapping
-from jaxdae.linearization import Point
-from jaxdae.requirements import checked_count
-from jaxdae.system import AnySystem, State
+from jaxdae.systems.linearization import Point
+from jaxdae.systems.system import AnySystem, State
 
 
 @pytree
@@ -27,7 +27,7 @@ class Sampled(PointWrapping):
 
     Feedback that is held for T = every dt has its own stability limit, independent of the integrator: a
     velocity gain of c per unit of mass is stable up to c T = 2. Beyond the limit rollouts have the status
-    `UNSTABLE`, see `jaxdae.integrators.held_loop`. This check evaluates the law at fixed time and memory.
+    `UNSTABLE`, see `jaxdae.integrators.sampled_feedback`. This check evaluates the law at fixed time and memory.
 
     Attributes:
         integrator: any integrator.
@@ -44,7 +44,7 @@ class Sampled(PointWrapping):
     every: int = static(one_of=int, default=1)
 
     def requirements(self) -> Any:
-        """Yield the conditions on the fields; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.base.requirements`."""
         yield is_law(self.law), "law must be a feedback law, such as PD(...)"
 
     def sampled_law(self, memory: Any, dt: Any) -> tuple[Any, int] | None:

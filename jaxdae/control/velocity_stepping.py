@@ -54,17 +54,17 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxdae._pytree import function_field, pytree, static
+from jaxdae.base.dataclass import function_field, pytree, static
+from jaxdae.base.requirements import not_negative, offers
 from jaxdae.control.goals import GOALS_TEXT, GoalRows, are_goals, goal_rows, input_count
 from jaxdae.control.virtual_work import VirtualWork
-from jaxdae.evaluation import Evaluation
-from jaxdae.integrators.interface import StepInfo, input_at, step_info
+from jaxdae.integrators.integrator import StepInfo, input_at, step_info
 from jaxdae.integrators.method import Method
-from jaxdae.linearization import Linearization, factorized, linearize_at
-from jaxdae.operators import DenseRows
-from jaxdae.requirements import not_negative, offers
+from jaxdae.matrices import DenseRows
 from jaxdae.saddle_point.derivative import solve
-from jaxdae.system import AnySystem, State
+from jaxdae.systems.evaluation import Evaluation
+from jaxdae.systems.linearization import Linearization, factorized, linearize_at
+from jaxdae.systems.system import AnySystem, State
 from jaxdae.typing import Input, Leaf, Rows, Velocity
 
 
@@ -115,7 +115,7 @@ class GoalGroup:
     active: Any = function_field(default=None)
 
     def requirements(self) -> Any:
-        """Yield the conditions on the fields; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.base.requirements`."""
         yield are_goals(self.goals), GOALS_TEXT
         yield (self.beta >= 0) & (self.beta <= 2), "beta must lie between 0 and 2"
         motors = self.motors
@@ -169,7 +169,7 @@ class VelocityStepping(Method):
     constraints: ConstraintOrder = static(one_of=ConstraintOrder, default=ConstraintOrder.LAST)
 
     def requirements(self) -> Any:
-        """Yield the conditions on the fields; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.base.requirements`."""
         yield (self.beta >= 0) & (self.beta <= 2), "beta must lie between 0 and 2"
         groups = self.groups
         fits = isinstance(groups, tuple | list) and all(isinstance(group, GoalGroup) for group in groups)

@@ -49,15 +49,15 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from jaxdae._pytree import function_field, pytree, static
-from jaxdae.masks import hard_rows
-from jaxdae.operators import DenseRows, DiagonalMatrix, MassOperator, as_mass_operator
-from jaxdae.outputs import checked_vector, output_jacobian
-from jaxdae.requirements import fraction, offers
+from jaxdae.base.dataclass import function_field, pytree, static
+from jaxdae.base.requirements import fraction, offers
+from jaxdae.control.outputs import checked_vector, output_jacobian
+from jaxdae.dynamics.stabilization import Metric
+from jaxdae.matrices import DenseRows, DiagonalMatrix, MassOperator, as_mass_operator
 from jaxdae.saddle_point import NullSpace, SingularValues
 from jaxdae.saddle_point.derivative import solve, solve_saddle_point
-from jaxdae.stabilization import Metric
-from jaxdae.system import AnySystem, State
+from jaxdae.systems.masks import hard_rows
+from jaxdae.systems.system import AnySystem, State
 from jaxdae.typing import Leaf
 
 Vector = Float[Array, " nm"]
@@ -167,7 +167,7 @@ class VirtualWork:
     rank_tolerance: Leaf = RANK_TOLERANCE
 
     def requirements(self) -> Any:
-        """Yield the conditions on the fields; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.base.requirements`."""
         motors = self.motors
         outputs = isinstance(motors, tuple) and all(offers(motor, "__call__") for motor in motors)
         yield outputs, "motors must be a tuple of outputs, such as (JointCoordinate.named(mechanism, 'elbow'),)"

@@ -11,14 +11,14 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
-from jaxdae._pytree import pytree
+from jaxdae.base.dataclass import pytree
 from jaxdae.control.goals import GOALS_TEXT, are_goals, has_both_targets, has_rate, input_count
-from jaxdae.evaluation import Evaluation, WrappedEvaluation
-from jaxdae.names import Names, Sizes
-from jaxdae.operators import JacobianOperator
-from jaxdae.system import AnySystem, State, System
+from jaxdae.matrices import JacobianOperator
+from jaxdae.systems.evaluation import Evaluation, WrappedEvaluation
+from jaxdae.systems.names import Names, Sizes
+from jaxdae.systems.system import AnySystem, State, System
+from jaxdae.systems.wrapper import SameCoordinates, Wrapper
 from jaxdae.typing import Coordinates, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
-from jaxdae.wrapper import SameCoordinates, Wrapper
 
 
 @pytree
@@ -123,7 +123,7 @@ class WithGoals(Wrapper):
     goals: tuple[Any, ...]
 
     def requirements(self) -> Any:
-        """Yield the conditions on the goals; see `jaxdae.requirements`."""
+        """Yield the conditions on the goals; see `jaxdae.base.requirements`."""
         yield are_goals(self.goals), GOALS_TEXT
 
     @property

@@ -6,8 +6,8 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
+from jaxdae.base.requirements import checked_count
 from jaxdae.envs.environment import Environment
-from jaxdae.requirements import checked_count
 
 
 def to_gymnasium(environment: Any, worlds: int | None = None, *, seed: int = 0, params: Mapping[str, Any] | None = None) -> Any:

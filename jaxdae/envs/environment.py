@@ -11,7 +11,7 @@ gradients with respect to them exist, and no derived constants need a refresh.
 
 If the simulation of a world fails, the world stays at its last good state, and `status` gives the reason. Its
 episode is then *terminated* with the reward `Task.failure`. Observation and reward do not become NaN, and
-derivatives stay finite (`jaxdae.guard`). Every leaf is strongly typed, so that a loop over steps compiles
+derivatives stay finite (`jaxdae.rollouts.guard`). Every leaf is strongly typed, so that a loop over steps compiles
 only once.
 """
 
@@ -25,17 +25,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae._pytree import get_leaf, pytree, set_leaf, static
-from jaxdae.batching.layout import Fused
-from jaxdae.checkpointing import Keep
-from jaxdae.consistency import first_status
+from jaxdae.base.dataclass import get_leaf, pytree, set_leaf, static
+from jaxdae.compile.layout import Fused
+from jaxdae.compile.rematerialization import Keep
 from jaxdae.envs.task import Start, Task, check_task
 from jaxdae.fused import fuse
-from jaxdae.integrators.interface import checked_input
-from jaxdae.rollout_arguments import Plan, as_controls, checked_tolerance
-from jaxdae.status import Status, first_failure
-from jaxdae.system import State, checked_state
-from jaxdae.trajectory import advance
+from jaxdae.integrators.integrator import checked_input
+from jaxdae.rollouts.rollout_arguments import Plan, as_controls, checked_tolerance
+from jaxdae.rollouts.trajectory import advance
+from jaxdae.systems.consistency import first_status
+from jaxdae.systems.status import Status, first_failure
+from jaxdae.systems.system import State, checked_state
 from jaxdae.typing import Leaf
 
 
@@ -235,7 +235,7 @@ def with_params(system: Any, params: Mapping[str, Any] | None) -> Any:
             wrong.append(str(error.args[0]))
             continue
         if not jax.tree_util.all_leaves([old]):
-            wrong.append(f"{path!r} is no leaf of the system; jaxdae.leaf_paths(system) lists them")
+            wrong.append(f"{path!r} is no leaf of the system; jaxdae.tree.leaf_paths(system) lists them")
         elif jnp.shape(value) != jnp.shape(old):
             wrong.append(f"{path!r} must have shape {jnp.shape(old)}, got {jnp.shape(value)}; jax.vmap takes stacks of worlds apart")
         else:

@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae._pytree import get_leaf, pytree
+from jaxdae.base.dataclass import get_leaf, pytree
+from jaxdae.base.requirements import checked_count
 from jaxdae.envs.environment import real_type, with_params
 from jaxdae.envs.task import Start
-from jaxdae.mechanisms.values import concrete
-from jaxdae.requirements import checked_count
+from jaxdae.mechanisms.describe.numbers import concrete
 from jaxdae.typing import Leaf
 
 

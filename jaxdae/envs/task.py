@@ -23,10 +23,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae._pytree import function_field, pytree, static
-from jaxdae.integrators.interface import check_integrator
-from jaxdae.rollout_arguments import check_dt
-from jaxdae.system import check_system
+from jaxdae.base.dataclass import function_field, pytree, static
+from jaxdae.integrators.integrator import check_integrator
+from jaxdae.rollouts.rollout_arguments import check_dt
+from jaxdae.systems.system import check_system
 from jaxdae.typing import Leaf
 
 

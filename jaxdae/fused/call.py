@@ -25,8 +25,8 @@ import numpy as np
 from jax.extend import core
 from jax.interpreters import ad, batching, mlir
 
-from jaxdae.batching.layout import Automatic, Fused
-from jaxdae.devices import tracing_for_kernel
+from jaxdae.compile.layout import Automatic, Fused
+from jaxdae.compile.platform import tracing_for_kernel
 from jaxdae.fused import cpu, cuda
 from jaxdae.fused.emit import Code, emit
 from jaxdae.fused.graph import Graph, Unsupported, kind_of

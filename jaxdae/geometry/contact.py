@@ -57,9 +57,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae.geometry.spatial import Vector
+from jaxdae.compile.zero_tangents import is_still
+from jaxdae.geometry.spatial_frames import Vector
 from jaxdae.geometry.terrain import Terrain
-from jaxdae.moving import is_still
 
 _ITERATIONS = 8
 """The largest number of corrections. From a guess with an error of half a radian, Newton's method converges

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from jaxdae.geometry import planar, spatial
+from jaxdae.geometry import planar_frames, spatial_frames
 
 
 class PlanarScrew(NamedTuple):
@@ -33,28 +33,28 @@ class PlanarScrew(NamedTuple):
     angle: Any
 
     @classmethod
-    def of_axis(cls, frame: planar.Frame, turning: Any, sliding: Any) -> PlanarScrew:
+    def of_axis(cls, frame: planar_frames.Frame, turning: Any, sliding: Any) -> PlanarScrew:
         """Return the motion subspace of a joint; stacked.
 
         The joint rotates by turning () about the origin of a frame, and translates by sliding (2,) along
         directions in it.
         """
-        along = frame.turned(planar.Vector(sliding[:, 0], sliding[:, 1]))
+        along = frame.turned(planar_frames.Vector(sliding[:, 0], sliding[:, 1]))
         return cls(along.x + turning * frame.y, along.y - turning * frame.x, turning)
 
     @classmethod
-    def of_wrench(cls, frame: planar.Frame, wrench: planar.Twist) -> PlanarScrew:
+    def of_wrench(cls, frame: planar_frames.Frame, wrench: planar_frames.Twist) -> PlanarScrew:
         """Return a force and a torque at the origin of a frame as a force about the common origin."""
         return cls(wrench.x, wrench.y, wrench.angle + frame.x * wrench.y - frame.y * wrench.x)
 
     @classmethod
-    def of_twist(cls, frame: planar.Frame, twist: planar.Twist) -> PlanarScrew:
+    def of_twist(cls, frame: planar_frames.Frame, twist: planar_frames.Twist) -> PlanarScrew:
         """Return the motion of a frame with this twist."""
         return cls(twist.x + twist.angle * frame.y, twist.y - twist.angle * frame.x, twist.angle)
 
-    def wrench_at(self, frame: planar.Frame) -> planar.Twist:
+    def wrench_at(self, frame: planar_frames.Frame) -> planar_frames.Twist:
         """Return the force and the torque about the origin of a frame."""
-        return planar.Twist(self.x, self.y, self.angle - frame.x * self.y + frame.y * self.x)
+        return planar_frames.Twist(self.x, self.y, self.angle - frame.x * self.y + frame.y * self.x)
 
     def cross(self, other: PlanarScrew) -> PlanarScrew:
         """Return the rate of another motion that is fixed in a body with this motion."""
@@ -62,22 +62,22 @@ class PlanarScrew(NamedTuple):
             -self.angle * other.y + self.y * other.angle, self.angle * other.x - self.x * other.angle, jnp.zeros_like(other.angle)
         )
 
-    def moving(self, frame: planar.Frame) -> planar.Frame:
+    def moving(self, frame: planar_frames.Frame) -> planar_frames.Frame:
         """Return the derivative of a frame with this motion."""
         velocity = self.at(frame)
-        return planar.Frame(velocity.x, velocity.y, self.angle, -self.angle * frame.sin, self.angle * frame.cos)
+        return planar_frames.Frame(velocity.x, velocity.y, self.angle, -self.angle * frame.sin, self.angle * frame.cos)
 
-    def at(self, frame: planar.Frame) -> planar.Twist:
+    def at(self, frame: planar_frames.Frame) -> planar_frames.Twist:
         """Return the twist of a frame with this motion."""
-        return planar.Twist(self.x - self.angle * frame.y, self.y + self.angle * frame.x, self.angle)
+        return planar_frames.Twist(self.x - self.angle * frame.y, self.y + self.angle * frame.x, self.angle)
 
-    def acceleration_at(self, frame: planar.Frame, motion: PlanarScrew, twist: planar.Twist) -> planar.Twist:
+    def acceleration_at(self, frame: planar_frames.Frame, motion: PlanarScrew, twist: planar_frames.Twist) -> planar_frames.Twist:
         """Return the rate of the twist of a frame with the motion `motion`, whose rate is this screw.
 
         The twist is `motion.at(frame)`.
         """
         rate = self.at(frame)
-        return planar.Twist(rate.x - motion.angle * twist.y, rate.y + motion.angle * twist.x, rate.angle)
+        return planar_frames.Twist(rate.x - motion.angle * twist.y, rate.y + motion.angle * twist.x, rate.angle)
 
 
 class PlanarInertia(NamedTuple):
@@ -89,7 +89,7 @@ class PlanarInertia(NamedTuple):
     moment: Any
 
     @classmethod
-    def of_bodies(cls, frame: planar.Frame, mass: Any, inertia: Any) -> PlanarInertia:
+    def of_bodies(cls, frame: planar_frames.Frame, mass: Any, inertia: Any) -> PlanarInertia:
         """Return the inertia of bodies with mass centers at the origins of frames."""
         return cls(mass, mass * frame.x, mass * frame.y, inertia + mass * (frame.x**2 + frame.y**2))
 
@@ -120,31 +120,31 @@ class SpatialScrew(NamedTuple):
     wz: Any
 
     @classmethod
-    def _of(cls, linear: spatial.Vector, angular: spatial.Vector) -> SpatialScrew:
+    def _of(cls, linear: spatial_frames.Vector, angular: spatial_frames.Vector) -> SpatialScrew:
         return cls(linear.x, linear.y, linear.z, angular.x, angular.y, angular.z)
 
     @property
-    def linear(self) -> spatial.Vector:
+    def linear(self) -> spatial_frames.Vector:
         """Return the velocity at the origin, or the force."""
-        return spatial.Vector(self.x, self.y, self.z)
+        return spatial_frames.Vector(self.x, self.y, self.z)
 
     @property
-    def angular(self) -> spatial.Vector:
+    def angular(self) -> spatial_frames.Vector:
         """Return the angular velocity, or the torque about the origin."""
-        return spatial.Vector(self.wx, self.wy, self.wz)
+        return spatial_frames.Vector(self.wx, self.wy, self.wz)
 
     @classmethod
-    def of_axis(cls, frame: spatial.Frame, turning: Any, sliding: Any) -> SpatialScrew:
+    def of_axis(cls, frame: spatial_frames.Frame, turning: Any, sliding: Any) -> SpatialScrew:
         """Return the motion subspace of a joint; stacked.
 
         The joint rotates by turning (3,) about the origin of a frame, and translates by sliding (3,) along
         directions in it.
         """
-        axis, along = (frame.turned(spatial.Vector(x[:, 0], x[:, 1], x[:, 2])) for x in (turning, sliding))
+        axis, along = (frame.turned(spatial_frames.Vector(x[:, 0], x[:, 1], x[:, 2])) for x in (turning, sliding))
         return cls._of(along + frame.place.cross(axis), axis)
 
     @classmethod
-    def of_wrench(cls, frame: spatial.Frame, wrench: spatial.Twist) -> SpatialScrew:
+    def of_wrench(cls, frame: spatial_frames.Frame, wrench: spatial_frames.Twist) -> SpatialScrew:
         """Return a force and a torque at the origin of a frame as a force about the common origin.
 
         The torque of the wrench is in frame axes.
@@ -152,32 +152,32 @@ class SpatialScrew(NamedTuple):
         return cls._of(wrench.velocity, frame.turned(wrench.omega_body) + frame.place.cross(wrench.velocity))
 
     @classmethod
-    def of_twist(cls, frame: spatial.Frame, twist: spatial.Twist) -> SpatialScrew:
+    def of_twist(cls, frame: spatial_frames.Frame, twist: spatial_frames.Twist) -> SpatialScrew:
         """Return the motion of a frame with this twist."""
         omega = twist.omega_world(frame)
         return cls._of(twist.velocity + frame.place.cross(omega), omega)
 
-    def wrench_at(self, frame: spatial.Frame) -> spatial.Twist:
+    def wrench_at(self, frame: spatial_frames.Frame) -> spatial_frames.Twist:
         """Return the force and the torque about the origin of a frame; the torque is in frame axes."""
         torque = frame.turned_back(self.angular - frame.place.cross(self.linear))
-        return spatial.Twist(self.x, self.y, self.z, torque.x, torque.y, torque.z)
+        return spatial_frames.Twist(self.x, self.y, self.z, torque.x, torque.y, torque.z)
 
     def cross(self, other: SpatialScrew) -> SpatialScrew:
         """Return the rate of another motion that is fixed in a body with this motion."""
         linear = self.angular.cross(other.linear) + self.linear.cross(other.angular)
         return SpatialScrew._of(linear, self.angular.cross(other.angular))
 
-    def moving(self, frame: spatial.Frame) -> spatial.Frame:
+    def moving(self, frame: spatial_frames.Frame) -> spatial_frames.Frame:
         """Return the derivative of a frame with this motion."""
         velocity = self.linear + self.angular.cross(frame.place)
-        return spatial.Frame.of_axes(velocity, *(self.angular.cross(axis) for axis in frame.axes))
+        return spatial_frames.Frame.of_axes(velocity, *(self.angular.cross(axis) for axis in frame.axes))
 
-    def at(self, frame: spatial.Frame) -> spatial.Twist:
+    def at(self, frame: spatial_frames.Frame) -> spatial_frames.Twist:
         """Return the twist of a frame with this motion."""
         velocity, omega = self.linear + self.angular.cross(frame.place), frame.turned_back(self.angular)
-        return spatial.Twist(velocity.x, velocity.y, velocity.z, omega.x, omega.y, omega.z)
+        return spatial_frames.Twist(velocity.x, velocity.y, velocity.z, omega.x, omega.y, omega.z)
 
-    def acceleration_at(self, frame: spatial.Frame, motion: SpatialScrew, twist: spatial.Twist) -> spatial.Twist:
+    def acceleration_at(self, frame: spatial_frames.Frame, motion: SpatialScrew, twist: spatial_frames.Twist) -> spatial_frames.Twist:
         """Return the rate of the twist of a frame with the motion `motion`, whose rate is this screw.
 
         The twist is `motion.at(frame)`.
@@ -202,7 +202,7 @@ class SpatialInertia(NamedTuple):
     yz: Any
 
     @classmethod
-    def of_bodies(cls, frame: spatial.Frame, mass: Any, inertia: Any) -> SpatialInertia:
+    def of_bodies(cls, frame: spatial_frames.Frame, mass: Any, inertia: Any) -> SpatialInertia:
         """Return the inertia of bodies with mass centers at the origins of frames.
 
         The body inertia is (n, 3) or (n, 3, 3) in frame axes.
@@ -230,8 +230,8 @@ class SpatialInertia(NamedTuple):
 
     def times(self, motion: SpatialScrew) -> SpatialScrew:
         """Return the momentum of a motion."""
-        first, omega, velocity = spatial.Vector(self.x, self.y, self.z), motion.angular, motion.linear
-        turning = spatial.Vector(
+        first, omega, velocity = spatial_frames.Vector(self.x, self.y, self.z), motion.angular, motion.linear
+        turning = spatial_frames.Vector(
             self.xx * omega.x + self.xy * omega.y + self.xz * omega.z,
             self.xy * omega.x + self.yy * omega.y + self.yz * omega.z,
             self.xz * omega.x + self.yz * omega.y + self.zz * omega.z,

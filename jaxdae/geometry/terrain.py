@@ -25,9 +25,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jaxdae._pytree import pytree
+from jaxdae.base.dataclass import pytree
+from jaxdae.base.requirements import offers
 from jaxdae.geometry.trigonometry import kept_cos_sin
-from jaxdae.requirements import offers
 from jaxdae.typing import Leaf
 
 _EDGE = 1e-6
@@ -38,7 +38,7 @@ infinite."""
 class Terrain(abc.ABC):
     """A surface z = height(x, y), with all lengths in m.
 
-    To define a terrain, write a subclass with a method `height`, and decorate it with `@jaxdae.pytree`.
+    To define a terrain, write a subclass with a method `height`, and decorate it with `@jaxdae.tree.pytree`.
     Joints fix the terrain in their body a, which is usually the ground. `height` must be a twice continuously
     differentiable function of two scalars (), written in `jax.numpy`.
     """
@@ -75,7 +75,7 @@ class Terrain(abc.ABC):
         return ()
 
     def requirements(self) -> Iterable[tuple[Any, str]]:
-        """Yield the conditions on the parameters of one terrain or a group; see `jaxdae.requirements`."""
+        """Yield the conditions on the parameters of one terrain or a group; see `jaxdae.base.requirements`."""
         return ()
 
 

@@ -6,19 +6,19 @@ from jaxdae.integrators.euler import ExplicitEuler, SemiImplicitEuler
 from jaxdae.integrators.generalized_alpha import GeneralizedAlpha
 from jaxdae.integrators.half_explicit import HalfExplicitRungeKutta
 from jaxdae.integrators.implicit import BackwardEuler, ImplicitMidpoint
-from jaxdae.integrators.interface import Integrator, StepInfo
-from jaxdae.integrators.kinematic import Kinematic
+from jaxdae.integrators.integrator import Integrator, StepInfo
 from jaxdae.integrators.kinematic_implicit import KinematicImplicit
+from jaxdae.integrators.kinematic_runge_kutta import Kinematic
+from jaxdae.integrators.ode import VectorField, projected_solver, vector_field
 from jaxdae.integrators.projected import Projected
-from jaxdae.integrators.projected_derivative import ProjectedDerivative
-from jaxdae.integrators.projected_step import ProjectedStep
 from jaxdae.integrators.radau import RadauIIA
-from jaxdae.integrators.runge_kutta import RungeKutta, RungeKuttaMuntheKaas, Tableau
-from jaxdae.integrators.sequential import Sequential
-from jaxdae.integrators.switching import Scheduled, Switching, SwitchingInfo, SwitchingLaw, Unilateral
-from jaxdae.integrators.taylor import Taylor
+from jaxdae.integrators.runge_kutta import RungeKutta, Tableau
+from jaxdae.integrators.switching_structure import Scheduled, Switching, SwitchingInfo, SwitchingLaw, Unilateral
+from jaxdae.integrators.textbook.projected_derivative import ProjectedDerivative
+from jaxdae.integrators.textbook.projected_step import ProjectedStep
+from jaxdae.integrators.textbook.sequential import Sequential
+from jaxdae.integrators.textbook.taylor import Taylor
 from jaxdae.integrators.variational import DiscreteEulerLagrange, MidpointLagrangian, Rattle, TrapezoidalLagrangian
-from jaxdae.integrators.vector_field import VectorField, projected_solver, vector_field
 
 __all__ = [
     "Adaptive",
@@ -39,7 +39,6 @@ __all__ = [
     "RadauIIA",
     "Rattle",
     "RungeKutta",
-    "RungeKuttaMuntheKaas",
     "Scheduled",
     "SemiImplicitEuler",
     "Sequential",

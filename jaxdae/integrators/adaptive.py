@@ -26,18 +26,18 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
-from jaxdae._pytree import pytree, static
-from jaxdae.batching.axes import worlds_first
-from jaxdae.integrators.interface import StepInfo, step_info
+from jaxdae.base.dataclass import pytree, static
+from jaxdae.base.requirements import check_requirements, checked_count
+from jaxdae.compile.batch_axis import worlds_first
+from jaxdae.compile.zero_tangents import Moving, zero_tangent
+from jaxdae.dynamics.stabilization import NoStabilization, Projection, Stabilization
+from jaxdae.integrators.equation_of_motion import bound, motion, with_feasible_velocity
+from jaxdae.integrators.integrator import StepInfo, step_info
 from jaxdae.integrators.method import Method
-from jaxdae.integrators.motion import bound, motion, with_feasible_velocity
+from jaxdae.integrators.ode import VectorField, check_method, check_projection, load_diffrax
 from jaxdae.integrators.projected import projection_status
-from jaxdae.integrators.vector_field import VectorField, check_method, check_projection, load_diffrax
-from jaxdae.moving import Moving, zero_tangent
-from jaxdae.requirements import check_requirements, checked_count
-from jaxdae.stabilization import NoStabilization, Projection, Stabilization
-from jaxdae.status import Status, first_failure
-from jaxdae.system import AnySystem, State
+from jaxdae.systems.status import Status, first_failure
+from jaxdae.systems.system import AnySystem, State
 from jaxdae.typing import Leaf
 
 BLOCK = 16
@@ -91,7 +91,7 @@ class Adaptive(Method):
     max_steps: int = static(default=256)
 
     def requirements(self) -> Any:
-        """Yield the conditions on the tolerances; see `jaxdae.requirements`."""
+        """Yield the conditions on the tolerances; see `jaxdae.base.requirements`."""
         yield self.rtol > 0, "rtol must be positive"
         yield self.atol > 0, "atol must be positive"
 

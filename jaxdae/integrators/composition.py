@@ -22,12 +22,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxdae._pytree import pytree, static
-from jaxdae.integrators.interface import Integrator, StepInfo
+from jaxdae.base.dataclass import pytree, static
+from jaxdae.integrators.integrator import Integrator, StepInfo
 from jaxdae.integrators.method import PointWrapping, is_symmetric
-from jaxdae.linearization import Point
-from jaxdae.status import Status, first_failure
-from jaxdae.system import AnySystem, State
+from jaxdae.systems.linearization import Point
+from jaxdae.systems.status import Status, first_failure
+from jaxdae.systems.system import AnySystem, State
 
 
 def _mirrored(*half: float) -> tuple[float, ...]:
@@ -78,7 +78,7 @@ class Composition(PointWrapping):
     coefficients: tuple[float, ...] = static(default=SUZUKI4)
 
     def requirements(self) -> Any:
-        """Yield the conditions on the integrator; see `jaxdae.requirements`."""
+        """Yield the conditions on the integrator; see `jaxdae.base.requirements`."""
         yield (
             is_symmetric(self.integrator),
             "integrator must be symmetric and of order two, as Rattle(), DiscreteEulerLagrange() and ImplicitMidpoint() are",

@@ -32,9 +32,9 @@ import diffrax
 import jax
 import jax.numpy as jnp
 
-from jaxdae.linearization import linearize
-from jaxdae.stabilization import Origin, Projection
-from jaxdae.system import AnySystem, State
+from jaxdae.dynamics.stabilization import Origin, Projection
+from jaxdae.systems.linearization import linearize
+from jaxdae.systems.system import AnySystem, State
 
 
 def projected_state(system: AnySystem, projection: Projection | None, solver: Any, estimate: State, previous: State) -> State:

@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
-from jaxdae._pytree import pytree
-from jaxdae.integrators.interface import StepInfo, stage_dynamics, step_info
+from jaxdae.base.dataclass import pytree
+from jaxdae.dynamics.stabilization import NoStabilization, Stabilization
+from jaxdae.integrators.integrator import StepInfo, stage_dynamics, step_info
 from jaxdae.integrators.method import PointMethod
-from jaxdae.linearization import Point
-from jaxdae.stabilization import NoStabilization, Stabilization
-from jaxdae.system import AnySystem, State
+from jaxdae.systems.linearization import Point
+from jaxdae.systems.system import AnySystem, State
 from jaxdae.typing import Leaf
 
 

@@ -17,7 +17,7 @@ matrix is then the saddle-point matrix up to terms in h,
     [M + h gamma' D + h^2 beta' K, -J^T; J, C],     (beta', gamma') = (beta, gamma) (1 - alpha_f) / (1 -
     alpha_m),
 
-with D = -df/dv and K = d(M a - f - J^T lam)/dq; see `jaxdae.newton` for its inverse.
+with D = -df/dv and K = d(M a - f - J^T lam)/dq; see `jaxdae.linalg.newton` for its inverse.
 
 Positions, velocities and multipliers converge with order two. Position-level rows hold to round-off, their
 rates to O(h^2). With rotations in `retract`, this is the Lie-group method of Bruels and Cardona.
@@ -35,13 +35,13 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jaxdae._pytree import pytree
+from jaxdae.base.dataclass import pytree
 from jaxdae.integrators.implicit import Unknowns, dynamic_rows, hard_or_soft, saddle_point_corrections
-from jaxdae.integrators.interface import StepInfo, closed_step_info, convergence, dynamics_at_start
+from jaxdae.integrators.integrator import StepInfo, closed_step_info, convergence, dynamics_at_start
 from jaxdae.integrators.method import Method
-from jaxdae.linearization import linearize
-from jaxdae.newton import DenseNewton, NewtonMethod, is_newton
-from jaxdae.system import AnySystem, State, velocity_residual
+from jaxdae.linalg.newton import DenseNewton, NewtonMethod, is_newton
+from jaxdae.systems.linearization import linearize
+from jaxdae.systems.system import AnySystem, State, velocity_residual
 from jaxdae.typing import Leaf
 
 
@@ -108,7 +108,7 @@ class GeneralizedAlpha(Method):
     newton: NewtonMethod = DenseNewton(iterations=8)
 
     def requirements(self) -> Any:
-        """Yield the conditions on the fields; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.base.requirements`."""
         yield (self.rho_inf >= 0) & (self.rho_inf <= 1), "rho_inf must lie between 0 and 1"
         yield is_newton(self.newton)
 

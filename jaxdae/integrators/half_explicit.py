@@ -31,13 +31,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxdae._pytree import pytree, static
-from jaxdae.integrators.interface import StepInfo, dynamics_at_start, input_at, step_info
+from jaxdae.base.dataclass import pytree, static
+from jaxdae.integrators.integrator import StepInfo, dynamics_at_start, input_at, step_info
 from jaxdae.integrators.method import PointMethod
 from jaxdae.integrators.runge_kutta import Tableau, amplifying_rate, combine
-from jaxdae.integrators.tangent import tangent_rate
-from jaxdae.linearization import Point
-from jaxdae.system import AnySystem, State
+from jaxdae.integrators.tangent_rates import tangent_rate
+from jaxdae.systems.linearization import Point
+from jaxdae.systems.system import AnySystem, State
 from jaxdae.typing import Leaf
 
 _S = sqrt(6.0)

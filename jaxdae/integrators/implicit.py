@@ -15,7 +15,7 @@ saddle-point matrix up to terms in h, for any step length,
 
     [M + s h D + s^2 h^2 K, -J^T; J, C],        D = -df/dv,  K = d(M a - f - J^T lam)/dq;
 
-see `jaxdae.newton` for its inverse.
+see `jaxdae.linalg.newton` for its inverse.
 
 Velocities need not be consistent with position-level rows. The velocity errors of backward Euler are of first
 order, like its other errors. The velocity errors of the midpoint rule alternate from step to step by O(h^2).
@@ -28,13 +28,13 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
-from jaxdae._pytree import pytree
-from jaxdae.integrators.interface import StepInfo, closed_step_info, convergence, dynamics_at_start, input_at
+from jaxdae.base.dataclass import pytree
+from jaxdae.integrators.integrator import StepInfo, closed_step_info, convergence, dynamics_at_start, input_at
 from jaxdae.integrators.method import PointMethod
-from jaxdae.linearization import Linearization, Point, linearize
-from jaxdae.newton import Corrections, DenseNewton, NewtonMethod, is_newton
-from jaxdae.operators import AutodiffRows
-from jaxdae.system import AnySystem, State
+from jaxdae.linalg.newton import Corrections, DenseNewton, NewtonMethod, is_newton
+from jaxdae.matrices import AutodiffRows
+from jaxdae.systems.linearization import Linearization, Point, linearize
+from jaxdae.systems.system import AnySystem, State
 from jaxdae.typing import Leaf, Rows, Velocity
 
 
@@ -150,7 +150,7 @@ class BackwardEuler(PointMethod):
         return 1.0
 
     def requirements(self) -> Any:
-        """Yield the conditions on the fields; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.base.requirements`."""
         yield is_newton(self.newton)
 
     def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
@@ -176,7 +176,7 @@ class ImplicitMidpoint(PointMethod):
     newton: NewtonMethod = DenseNewton(iterations=6)
 
     def requirements(self) -> Any:
-        """Yield the conditions on the fields; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.base.requirements`."""
         yield is_newton(self.newton)
 
     def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:

@@ -9,7 +9,7 @@ backward Euler, 1/2 for the midpoint rule.
 
 Position-level rows hold at the end of the step, to the accuracy of Newton's iteration. Velocity-level rows
 hold at x* for the mean velocity. Newton's matrix is [W + s h K, -J^T; J, C] with K = -d(W rate)/dx, up to
-terms of order h from the curvature of the rows; see `jaxdae.newton` for its inverse.
+terms of order h from the curvature of the rows; see `jaxdae.linalg.newton` for its inverse.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jaxdae._pytree import pytree, static
+from jaxdae.base.dataclass import pytree, static
+from jaxdae.integrators.equation_of_motion import bound, with_feasible_velocity
 from jaxdae.integrators.implicit import Unknowns, saddle_point_corrections
-from jaxdae.integrators.interface import StepInfo, convergence, input_at, step_info
+from jaxdae.integrators.integrator import StepInfo, convergence, input_at, step_info
 from jaxdae.integrators.method import Method
-from jaxdae.integrators.motion import bound, with_feasible_velocity
-from jaxdae.kinematic import check_kinematic, feasible_velocity
-from jaxdae.linearization import linearize
-from jaxdae.newton import DenseNewton, NewtonMethod, is_newton
-from jaxdae.operators import AutodiffRows
-from jaxdae.status import first_failure
-from jaxdae.system import AnySystem, State, velocity_residual, wanted_rate
+from jaxdae.linalg.newton import DenseNewton, NewtonMethod, is_newton
+from jaxdae.matrices import AutodiffRows
+from jaxdae.systems.kinematic_system import check_kinematic, feasible_velocity
+from jaxdae.systems.linearization import linearize
+from jaxdae.systems.status import first_failure
+from jaxdae.systems.system import AnySystem, State, velocity_residual, wanted_rate
 from jaxdae.typing import Leaf
 
 
@@ -84,7 +84,7 @@ class KinematicImplicit(Method):
         return cls(share=0.5, **kwargs)
 
     def requirements(self) -> Any:
-        """Yield the conditions on the fields; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.base.requirements`."""
         yield 0.5 <= self.share <= 1.0, "share must lie between 1/2, the midpoint rule, and 1, backward Euler"
         yield is_newton(self.newton)
 

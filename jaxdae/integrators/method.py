@@ -15,16 +15,16 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 from jax.core import Tracer
 
-from jaxdae._pytree import pytree
-from jaxdae.batching.factors import as_many_as
-from jaxdae.checkpointing import Keep
-from jaxdae.integrators.interface import Integrator, StepInfo
-from jaxdae.integrators.motion import motion
-from jaxdae.linearization import Point
-from jaxdae.requirements import offers
+from jaxdae.base.dataclass import pytree
+from jaxdae.base.requirements import offers
+from jaxdae.compile.batch_factors import as_many_as
+from jaxdae.compile.rematerialization import Keep
+from jaxdae.dynamics.stabilization import NoStabilization, Stabilization
+from jaxdae.integrators.equation_of_motion import motion
+from jaxdae.integrators.integrator import Integrator, StepInfo
 from jaxdae.saddle_point import SaddlePointSolver
-from jaxdae.stabilization import NoStabilization, Stabilization
-from jaxdae.system import AnySystem, State
+from jaxdae.systems.linearization import Point
+from jaxdae.systems.system import AnySystem, State
 from jaxdae.typing import Rows, Velocity
 
 

@@ -29,17 +29,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxdae._pytree import pytree
-from jaxdae.evaluation import Evaluation
-from jaxdae.integrators.interface import Integrator, StepInfo, is_open, largest, step_info_at
+from jaxdae.base.dataclass import pytree
+from jaxdae.base.requirements import offers
+from jaxdae.dynamics.stabilization import LinearPositionProjection, Origin, PositionProjection, Projection, VelocityProjection
+from jaxdae.integrators.equation_of_motion import bound
+from jaxdae.integrators.integrator import Integrator, StepInfo, is_open, largest, step_info_at
 from jaxdae.integrators.method import NOT_SWITCHING, PointWrapping, switches_rows
-from jaxdae.integrators.motion import bound
-from jaxdae.linearization import Linearization, Point, linearize, linearize_at
-from jaxdae.requirements import offers
-from jaxdae.stabilization import LinearPositionProjection, Origin, PositionProjection, Projection, VelocityProjection
-from jaxdae.status import Status, first_failure
-from jaxdae.system import AnySystem, State, default_tolerance
-from jaxdae.tolerances import shortest_scale
+from jaxdae.systems.evaluation import Evaluation
+from jaxdae.systems.linearization import Linearization, Point, linearize, linearize_at
+from jaxdae.systems.status import Status, first_failure
+from jaxdae.systems.system import AnySystem, State, default_tolerance
+from jaxdae.systems.tolerances import shortest_scale
 from jaxdae.typing import Count
 
 
@@ -95,7 +95,7 @@ class Projected(PointWrapping):
     projection: Projection = Projection()
 
     def requirements(self) -> Any:
-        """Yield the conditions on the fields; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.base.requirements`."""
         yield (
             offers(self.projection, "resolved"),
             "projection must be a Projection(position, velocity), with one of them None for the other alone",

@@ -47,14 +47,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae._pytree import pytree
+from jaxdae.base.dataclass import pytree
 from jaxdae.integrators.implicit import dynamic_rows, hard_or_soft
-from jaxdae.integrators.interface import StepInfo, closed_step_info, convergence, dynamics_at_start
+from jaxdae.integrators.integrator import StepInfo, closed_step_info, convergence, dynamics_at_start
 from jaxdae.integrators.method import PointMethod
-from jaxdae.integrators.tangent import tangent_rate
-from jaxdae.linearization import Linearization, Point, factorized, linearize
-from jaxdae.newton import Corrections, DenseNewton, NewtonMethod, is_newton
-from jaxdae.system import AnySystem, State, velocity_residual
+from jaxdae.integrators.tangent_rates import tangent_rate
+from jaxdae.linalg.newton import Corrections, DenseNewton, NewtonMethod, is_newton
+from jaxdae.systems.linearization import Linearization, Point, factorized, linearize
+from jaxdae.systems.system import AnySystem, State, velocity_residual
 from jaxdae.typing import Leaf
 
 _S = sqrt(6.0)
@@ -202,7 +202,7 @@ class RadauIIA(PointMethod):
     newton: NewtonMethod = DenseNewton(iterations=6)
 
     def requirements(self) -> Any:
-        """Yield the conditions on the fields; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.base.requirements`."""
         yield is_newton(self.newton)
 
     def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:

@@ -5,7 +5,7 @@ For y' = F(t, y) with y = (q, v) and F = (v, a(t, q, v)),
     k_i = F(t + c_i h, y + h sum_j a_ij k_j),   j < i,        y+ = y + h sum_i b_i k_i.
 
 Positions move through `retract`. The method integrates the tangent step xi from the start of the step, q = q0
-(+) xi, with its own rate xi' (see `jaxdae.integrators.tangent`): v itself in flat coordinates, and v
+(+) xi, with its own rate xi' (see `jaxdae.integrators.tangent_rates`): v itself in flat coordinates, and v
 corrected for curvature in other coordinates, such as quaternions. The method therefore has the order of its
 tableau in all coordinates. On curved coordinates, it is the method of Munthe-Kaas.
 
@@ -26,13 +26,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae._pytree import pytree, static
-from jaxdae.integrators.interface import StepInfo, stage_dynamics, step_info
+from jaxdae.base.dataclass import pytree, static
+from jaxdae.dynamics.stabilization import NoStabilization, Stabilization
+from jaxdae.integrators.integrator import StepInfo, stage_dynamics, step_info
 from jaxdae.integrators.method import PointMethod
-from jaxdae.integrators.tangent import tangent_rate
-from jaxdae.linearization import Point
-from jaxdae.stabilization import NoStabilization, Stabilization
-from jaxdae.system import AnySystem, State
+from jaxdae.integrators.tangent_rates import tangent_rate
+from jaxdae.systems.linearization import Point
+from jaxdae.systems.system import AnySystem, State
 from jaxdae.typing import Leaf, Rows, Velocity
 
 Slopes = tuple[list[Velocity], list[Velocity]]
@@ -124,8 +124,6 @@ def combine(coefficients: tuple[float, ...], slopes: list[Any]) -> Any:
 @pytree
 class RungeKutta(PointMethod):
     """An explicit Runge-Kutta method in flat coordinates or with any `retract`; the tableau sets its order.
-
-    `RungeKuttaMuntheKaas` is an alias.
 
     Attributes:
         tableau: the coefficients; constructors such as `RungeKutta.rk4()` set them.
@@ -249,7 +247,3 @@ class RungeKutta(PointMethod):
         rate = tangent_rate(system, start.q, xi, at.v)
         (a, lam), here = stage_dynamics(self, system, at, u, None, keep)
         return (rate, a), lam, here
-
-
-RungeKuttaMuntheKaas = RungeKutta
-"""The name of the method in the literature on curved coordinates."""

@@ -1,4 +1,4 @@
-"""Stability limits of explicit methods; `jaxdae.integrators.held_loop` covers sampled laws with any method.
+"""Stability limits of explicit methods; `jaxdae.integrators.sampled_feedback` covers sampled laws with any method.
 
 An explicit method multiplies a decaying mode v' = -mu v by R(-h mu) in a step of length h, where R is its
 stability function. Beyond the limit z* of the method, |R(-h mu)| > 1 for h mu > z*, and the mode grows
@@ -41,14 +41,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxdae.integrators.held_loop import is_held_loop_unstable
-from jaxdae.integrators.interface import input_at, largest
+from jaxdae.dynamics.stabilization import Baumgarte
+from jaxdae.integrators.equation_of_motion import motion
+from jaxdae.integrators.integrator import input_at, largest
 from jaxdae.integrators.method import of_points, roles_of, sampled_law, samples_law
-from jaxdae.integrators.motion import motion
-from jaxdae.stabilization import Baumgarte
-from jaxdae.status import Status
-from jaxdae.system import AnySystem, State
-from jaxdae.tolerances import scales
+from jaxdae.integrators.sampled_feedback import is_held_loop_unstable
+from jaxdae.systems.status import Status
+from jaxdae.systems.system import AnySystem, State
+from jaxdae.systems.tolerances import scales
 
 _MIXED = 0.1
 _GROWTH = 1.01

@@ -57,14 +57,14 @@ from typing import Any, ClassVar, Protocol
 import jax
 import jax.numpy as jnp
 
-from jaxdae._pytree import pytree, static
-from jaxdae.integrators.interface import StepInfo, closed_step_info, convergence, dynamics_at_start, input_at
+from jaxdae.base.dataclass import pytree, static
+from jaxdae.base.requirements import not_negative, offers
+from jaxdae.integrators.integrator import StepInfo, closed_step_info, convergence, dynamics_at_start, input_at
 from jaxdae.integrators.method import PointMethod
-from jaxdae.linearization import Point, linearize, linearize_at
-from jaxdae.newton import Corrections, DenseNewton, NewtonMethod, is_newton, simplified_newton
-from jaxdae.requirements import not_negative, offers
+from jaxdae.linalg.newton import Corrections, DenseNewton, NewtonMethod, is_newton, simplified_newton
 from jaxdae.saddle_point.derivative import solve
-from jaxdae.system import AnySystem, State
+from jaxdae.systems.linearization import Point, linearize, linearize_at
+from jaxdae.systems.system import AnySystem, State
 from jaxdae.typing import Leaf, Rows, Velocity
 
 
@@ -245,7 +245,7 @@ class Rattle(PointMethod):
     tolerance: Leaf = None
 
     def requirements(self) -> Any:
-        """Yield the conditions on the parameters; see `jaxdae.requirements`."""
+        """Yield the conditions on the parameters; see `jaxdae.base.requirements`."""
         yield not_negative(self.tolerance), "tolerance must not be negative"
 
     @property
@@ -298,7 +298,7 @@ class DiscreteEulerLagrange(PointMethod):
     velocity_level: bool = static(one_of=bool, default=True)
 
     def requirements(self) -> Any:
-        """Yield the conditions on the fields; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.base.requirements`."""
         yield offers(self.lagrangian, "before", "after"), "lagrangian must be MidpointLagrangian() or TrapezoidalLagrangian()"
         yield is_newton(self.newton)
 

@@ -21,14 +21,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.coordinates.absolute import absolute_form, frame_quaternions
-from jaxdae.mechanisms.coordinates.links import AXIS, BALL, COORDINATES, PLACE
-from jaxdae.mechanisms.coordinates.tree import TreeCoordinates
+from jaxdae.mechanisms.coordinates.tree_coordinates import TreeCoordinates
+from jaxdae.mechanisms.describe import measures
+from jaxdae.mechanisms.describe.links import AXIS, BALL, COORDINATES, PLACE
+from jaxdae.mechanisms.describe.measures import Kinematics
 from jaxdae.mechanisms.equations import Mechanism
-from jaxdae.mechanisms.measures import Kinematics
-from jaxdae.state_checks import StateWarning
-from jaxdae.system import State, default_tolerance
+from jaxdae.systems.state_checks import StateWarning
+from jaxdae.systems.system import State, default_tolerance
 
 
 def to_absolute(mechanism: Mechanism, state: State) -> State:

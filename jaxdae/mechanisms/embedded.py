@@ -19,20 +19,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae._pytree import pytree
-from jaxdae.evaluation import Evaluation
-from jaxdae.kinematic import KinematicSystem, determines, feasible_velocity, held_velocity
-from jaxdae.linearization import linearize_at
+from jaxdae.base.dataclass import pytree
+from jaxdae.matrices import DenseMatrix, DiagonalMatrix, MassOperator
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.first_order import KinematicMechanism
 from jaxdae.mechanisms.massless import without_masses
-from jaxdae.names import Names
-from jaxdae.operators import DenseMatrix, DiagonalMatrix, MassOperator
 from jaxdae.saddle_point.derivative import solve
-from jaxdae.status import Status
-from jaxdae.system import State, default_tolerance
+from jaxdae.systems.evaluation import Evaluation
+from jaxdae.systems.kinematic_system import KinematicSystem, determines, feasible_velocity, held_velocity
+from jaxdae.systems.linearization import linearize_at
+from jaxdae.systems.names import Names
+from jaxdae.systems.status import Status
+from jaxdae.systems.system import State, default_tolerance
+from jaxdae.systems.wrapper import SameCoordinates
 from jaxdae.typing import Coordinates, Count, Input, Leaf, Rows, Scalar, Square, Velocity
-from jaxdae.wrapper import SameCoordinates
 
 
 @pytree

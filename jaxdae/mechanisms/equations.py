@@ -21,22 +21,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae._pytree import pytree, static
-from jaxdae.evaluation import Evaluation
-from jaxdae.mechanisms import measures as fr
+from jaxdae.base.dataclass import pytree, static
+from jaxdae.compile.thresholds import UNROLLED_UP_TO
+from jaxdae.matrices import JacobianOperator, MassOperator
 from jaxdae.mechanisms.coordinates.absolute import absolute_form
-from jaxdae.mechanisms.coordinates.interface import BodyCoordinates
-from jaxdae.mechanisms.evaluation import ExtendedEvaluation, MechanismEvaluation
-from jaxdae.mechanisms.half_turns import condition, counted, jumps
-from jaxdae.mechanisms.joints import elements
+from jaxdae.mechanisms.coordinates.body_coordinates import BodyCoordinates
+from jaxdae.mechanisms.couplings.relations import Relations
+from jaxdae.mechanisms.describe import measures as fr
+from jaxdae.mechanisms.describe.measures import Blocks, Pairs
+from jaxdae.mechanisms.describe.plane_and_space import PLANE, Plane, Space
+from jaxdae.mechanisms.joint_ranges import condition, counted, jumps
+from jaxdae.mechanisms.joints import passive_elements
 from jaxdae.mechanisms.labels import Labels
-from jaxdae.mechanisms.measures import Blocks, Pairs
-from jaxdae.mechanisms.relations import Relations
-from jaxdae.mechanisms.space import PLANE, Plane, Space
-from jaxdae.operators import JacobianOperator, MassOperator
+from jaxdae.mechanisms.mechanism_evaluation import ExtendedEvaluation, MechanismEvaluation
 from jaxdae.saddle_point import LeastSquares, SaddlePointSolver
-from jaxdae.system import State, System, default_tolerance
-from jaxdae.thresholds import UNROLLED_UP_TO
+from jaxdae.systems.evaluation import Evaluation
+from jaxdae.systems.system import State, System, default_tolerance
 from jaxdae.typing import Coordinates, Count, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
 
 
@@ -288,7 +288,7 @@ class Mechanism(Labels, System):
             total = total + jnp.sum(jax.vmap(type(group).energy)(group, s))
         for group in (group for group in self.joints.values() if group.springs):
             pair = Pairs(group.a, group.b, len(self.body_names))
-            total = total + elements.energy(group, pair, motion, t)
+            total = total + passive_elements.energy(group, pair, motion, t)
         if self.tendons is not None:
             total = total + self.tendons.energy(self.coordinates, motion, q, t)
         own = self.coordinates.elastic_energy(q)

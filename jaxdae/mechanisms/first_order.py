@@ -27,22 +27,22 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae._pytree import pytree, static
-from jaxdae.evaluation import Evaluation, WrappedEvaluation
-from jaxdae.kinematic import KinematicSystem
-from jaxdae.mechanisms import measures as fr
-from jaxdae.mechanisms.build import Description, built, check_is_description
+from jaxdae.base.dataclass import pytree, static
+from jaxdae.matrices import DenseRows, DiagonalMatrix, JacobianOperator, MassOperator
+from jaxdae.mechanisms.build_mechanism import Description, built, check_is_description
 from jaxdae.mechanisms.coordinates.absolute import Absolute
+from jaxdae.mechanisms.describe import measures as fr
+from jaxdae.mechanisms.describe.measures import Kinematics, Pairs
 from jaxdae.mechanisms.equations import Mechanism
-from jaxdae.mechanisms.half_turns import jumps
+from jaxdae.mechanisms.joint_ranges import jumps
 from jaxdae.mechanisms.massless import without_masses
-from jaxdae.mechanisms.measures import Kinematics, Pairs
-from jaxdae.names import Names
-from jaxdae.operators import DenseRows, DiagonalMatrix, JacobianOperator, MassOperator
 from jaxdae.saddle_point import LeastSquares, SaddlePointSolver
-from jaxdae.system import State, default_tolerance
+from jaxdae.systems.evaluation import Evaluation, WrappedEvaluation
+from jaxdae.systems.kinematic_system import KinematicSystem
+from jaxdae.systems.names import Names
+from jaxdae.systems.system import State, default_tolerance
+from jaxdae.systems.wrapper import SameCoordinates
 from jaxdae.typing import Coordinates, Count, Input, Jacobian, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
-from jaxdae.wrapper import SameCoordinates
 
 
 class SlipInput(NamedTuple):
@@ -117,7 +117,7 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
     weight: Any = None
 
     def requirements(self) -> Iterator[tuple[Any, str]]:
-        """Yield the condition that the weight is positive; see `jaxdae.requirements`."""
+        """Yield the condition that the weight is positive; see `jaxdae.base.requirements`."""
         if self.weight is not None:
             yield self.weight > 0.0, "weight must be positive"
 

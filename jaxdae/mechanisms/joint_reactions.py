@@ -23,14 +23,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxdae._pytree import pytree, static
-from jaxdae.mechanisms import measures as fr
-from jaxdae.mechanisms.coordinates.tree import TreeCoordinates
+from jaxdae.base.dataclass import pytree, static
+from jaxdae.mechanisms.coordinates.tree_coordinates import TreeCoordinates
+from jaxdae.mechanisms.describe import measures as fr
+from jaxdae.mechanisms.describe.measures import Blocks, Kinematics, Pairs
+from jaxdae.mechanisms.describe.spanning_tree import holds
 from jaxdae.mechanisms.equations import Mechanism
-from jaxdae.mechanisms.graph import holds
-from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
-from jaxdae.state_checks import report_state
-from jaxdae.system import State
+from jaxdae.systems.state_checks import report_state
+from jaxdae.systems.system import State
 from jaxdae.typing import Rows
 
 

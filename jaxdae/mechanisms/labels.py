@@ -7,10 +7,10 @@ from typing import Any
 
 import jax
 
-from jaxdae.mechanisms.bodies import inertia_requirements
 from jaxdae.mechanisms.coordinates.tree_parameters import dtype_of
-from jaxdae.mechanisms.copies import copy_requirements
-from jaxdae.names import Names
+from jaxdae.mechanisms.describe.bodies import inertia_requirements
+from jaxdae.mechanisms.joint_copies import copy_requirements
+from jaxdae.systems.names import Names
 
 
 class Labels:

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, NoReturn
 
 import jax.numpy as jnp
 
-from jaxdae._pytree import pytree
+from jaxdae.base.dataclass import pytree
+from jaxdae.matrices import DiagonalMatrix, MassOperator
 from jaxdae.mechanisms.equations import Mechanism
-from jaxdae.mechanisms.evaluation import MechanismEvaluation
-from jaxdae.operators import DiagonalMatrix, MassOperator
+from jaxdae.mechanisms.mechanism_evaluation import MechanismEvaluation
 from jaxdae.typing import Coordinates, Input, Scalar, Velocity
 
 _UNUSED = ("mass", "inertia", "gravity")

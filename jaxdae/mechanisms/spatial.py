@@ -1,8 +1,8 @@
 """Bodies, joints and forces in space, with the same names as in the plane."""
 
-from jaxdae.mechanisms.bodies import SpatialBody as Body
+from jaxdae.mechanisms.describe.bodies import SpatialBody as Body
 from jaxdae.mechanisms.forces.actuators import Actuator
-from jaxdae.mechanisms.forces.spatial import (
+from jaxdae.mechanisms.forces.spatial_forces import (
     Bushing,
     Drag,
     Force,
@@ -15,8 +15,8 @@ from jaxdae.mechanisms.forces.spatial import (
 )
 from jaxdae.mechanisms.forces.spatial_tires import BrushTire, MagicFormulaTire
 from jaxdae.mechanisms.forces.tendon import Tendon
-from jaxdae.mechanisms.joints.relation import Relation, TendonRelation
-from jaxdae.mechanisms.joints.spatial import (
+from jaxdae.mechanisms.joints.relation_elements import Relation, TendonRelation
+from jaxdae.mechanisms.joints.spatial_joints import (
     Ball,
     BevelGear,
     ConstantVelocity,

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jaxdae import small_matrix
+from jaxdae.linalg import small_matrix
 
 _FRACTIONS = 8
 _MORE_ITERATIONS = 4

@@ -38,11 +38,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jaxdae._pytree import pytree
-from jaxdae.optimal_control.augmented import Multipliers, final_merit, stage_merit
-from jaxdae.optimal_control.chart import Chart, chart_at, coordinates, placed
+from jaxdae.base.dataclass import pytree
+from jaxdae.optimal_control.augmented_lagrangian import Multipliers, final_merit, stage_merit
+from jaxdae.optimal_control.minimal_coordinates import Chart, chart_at, coordinates, placed
 from jaxdae.optimal_control.problem import Problem, advance
-from jaxdae.system import State
+from jaxdae.systems.system import State
 from jaxdae.typing import Leaf
 
 

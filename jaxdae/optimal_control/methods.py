@@ -7,12 +7,12 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
+from jaxdae.base.requirements import checked_count
 from jaxdae.optimal_control.expansion import Curvature
+from jaxdae.optimal_control.iteration import Options, Solution, solve
 from jaxdae.optimal_control.problem import Problem, checked_problem, finite_or_raise
 from jaxdae.optimal_control.shooting import Multiple, Shooting, Single
-from jaxdae.optimal_control.solver import Options, Solution, solve
-from jaxdae.requirements import checked_count
-from jaxdae.system import State
+from jaxdae.systems.system import State
 
 
 def ilqr(

@@ -21,19 +21,19 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 
-from jaxdae._pytree import function_field, pytree, static
-from jaxdae.batching.layout import Fused
-from jaxdae.consistency import first_status
-from jaxdae.control.minimal import count_dimension
+from jaxdae.base.dataclass import function_field, pytree, static
+from jaxdae.base.requirements import check_arrays, check_requirements, checked_count, not_above
+from jaxdae.compile.layout import Fused
+from jaxdae.compile.precompute import prepared
+from jaxdae.control.linear_model import count_dimension
 from jaxdae.fused import fuse
-from jaxdae.guard import guarded_step
-from jaxdae.integrators.interface import Integrator
+from jaxdae.integrators.integrator import Integrator
 from jaxdae.integrators.method import begun_with
-from jaxdae.prepared import prepared
-from jaxdae.requirements import check_arrays, check_requirements, checked_count, not_above
-from jaxdae.rollout_arguments import check_dt, checked_start, checked_tolerance
-from jaxdae.status import Status
-from jaxdae.system import AnySystem, State, check_fit
+from jaxdae.rollouts.guard import guarded_step
+from jaxdae.rollouts.rollout_arguments import check_dt, checked_start, checked_tolerance
+from jaxdae.systems.consistency import first_status
+from jaxdae.systems.status import Status
+from jaxdae.systems.system import AnySystem, State, check_fit
 from jaxdae.typing import Count, Leaf
 
 
@@ -85,7 +85,7 @@ class Problem:
     kernel: Fused | None = static(default=None)
 
     def requirements(self) -> Any:
-        """Yield the conditions on the fields; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.base.requirements`."""
         yield not_above(self.lower, self.upper), "lower must not be above upper"
         for name in ("running", "final", "equality", "inequality", "final_equality", "final_inequality"):
             function = getattr(self, name)

@@ -27,11 +27,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxdae.optimal_control.augmented import all_rows, total_cost
+from jaxdae.optimal_control.augmented_lagrangian import all_rows, total_cost
 from jaxdae.optimal_control.problem import Problem, begin_status, checked_problem, finite_or_raise
 from jaxdae.optimal_control.shooting import motion
-from jaxdae.status import SimulationError, Status
-from jaxdae.system import State
+from jaxdae.systems.status import SimulationError, Status
+from jaxdae.systems.system import State
 
 
 @dataclasses.dataclass(frozen=True)

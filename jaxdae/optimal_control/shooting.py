@@ -38,12 +38,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jaxdae._pytree import pytree
-from jaxdae.optimal_control.chart import Chart, away, chart_at, coordinates, moved
+from jaxdae.base.dataclass import pytree
+from jaxdae.optimal_control.backward_sweep import Sweep
 from jaxdae.optimal_control.expansion import Expansion
+from jaxdae.optimal_control.minimal_coordinates import Chart, away, chart_at, coordinates, moved
 from jaxdae.optimal_control.problem import Problem, advance, is_ok, stacked_after
-from jaxdae.optimal_control.sweep import Sweep
-from jaxdae.system import State
+from jaxdae.systems.system import State
 from jaxdae.typing import Leaf
 
 

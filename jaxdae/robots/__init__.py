@@ -1,8 +1,9 @@
 """Robots from files: `load` returns the description of a mechanism, the start coordinates and a report."""
 
-from jaxdae.robots.exchange import from_mujoco, from_pinocchio, to_mujoco, to_pinocchio
-from jaxdae.robots.graph import Ignored, Keyframe, matrix_quaternion, quaternion_matrix
+from jaxdae.robots.engine_states import from_mujoco, from_pinocchio, to_mujoco, to_pinocchio
+from jaxdae.robots.joint_states import joint_state
 from jaxdae.robots.link_outputs import CenterOfMass, LinkPlace
+from jaxdae.robots.load_report import Carried, LinkFrame, Loop, Report, Robot
 from jaxdae.robots.loading import ENDINGS, load
 from jaxdae.robots.postures import Posture
 from jaxdae.robots.quantities import (
@@ -16,9 +17,8 @@ from jaxdae.robots.quantities import (
     link_velocity,
     nonlinear_effects,
 )
-from jaxdae.robots.report import Carried, LinkFrame, Loop, Report, Robot
-from jaxdae.robots.source import RobotFileError
-from jaxdae.robots.states import joint_state
+from jaxdae.robots.robot_graph import Ignored, Keyframe, matrix_quaternion, quaternion_matrix
+from jaxdae.robots.robot_source import RobotFileError
 from jaxdae.robots.visuals import Box, MeshFile, Rounded, Triangles, Visual, read_visuals
 
 __all__ = [

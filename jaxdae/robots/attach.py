@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from jaxdae.mechanisms import SPACE
-from jaxdae.mechanisms.kinds import Kind
-from jaxdae.robots.report import LinkFrame
+from jaxdae.mechanisms.describe.kinds import Kind
+from jaxdae.robots.load_report import LinkFrame
 
 
 def on_bodies(element: Any, frames: Mapping[str, LinkFrame]) -> Any:

@@ -15,13 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxdae._pytree import pytree, static
+from jaxdae.base.dataclass import pytree, static
+from jaxdae.base.suggestions import brief
 from jaxdae.mechanisms import GROUND
 from jaxdae.mechanisms.equations import Mechanism
+from jaxdae.robots.load_report import Report
 from jaxdae.robots.quantities import center_of_mass, found_frame
-from jaxdae.robots.report import Report
-from jaxdae.spelling import brief
-from jaxdae.state_checks import report_coordinates
+from jaxdae.systems.state_checks import report_coordinates
 from jaxdae.typing import Coordinates, Leaf
 
 

@@ -10,19 +10,19 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jaxdae.mechanisms.bodies import DescriptionWarning
-from jaxdae.mechanisms.values import hint
-from jaxdae.robots.assembly import Options, assembled
-from jaxdae.robots.closing import closed_start, in_graph
-from jaxdae.robots.files import Folders
-from jaxdae.robots.graph import Graph
-from jaxdae.robots.limits import MOST_LINKS, MOST_LOOPS
+from jaxdae.base.suggestions import brief, join_first
+from jaxdae.mechanisms.describe.bodies import DescriptionWarning
+from jaxdae.mechanisms.describe.numbers import hint
+from jaxdae.robots.assemble_description import Options, assembled
+from jaxdae.robots.file_limits import MOST_LINKS, MOST_LOOPS
+from jaxdae.robots.load_report import Robot
 from jaxdae.robots.postures import Posture
-from jaxdae.robots.report import Robot
+from jaxdae.robots.referenced_files import Folders
+from jaxdae.robots.robot_graph import Graph
+from jaxdae.robots.robot_loops import closed_start, in_graph
+from jaxdae.robots.robot_source import RobotFileError, Source
 from jaxdae.robots.sdf import read_sdf
-from jaxdae.robots.source import RobotFileError, Source
 from jaxdae.robots.urdf import read_urdf
-from jaxdae.spelling import brief, join_first
 
 _BASES = (None, "fixed", "floating")
 PICTURES = ("visual", "collision", "material", "geom", "mesh", "texture", "camera", "light")

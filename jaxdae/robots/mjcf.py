@@ -25,16 +25,16 @@ from typing import Any
 import numpy as np
 
 import jaxdae.mechanisms.spatial as js
+from jaxdae.base.suggestions import brief, join_first, shorten
 from jaxdae.mechanisms import GROUND, Polynomial
-from jaxdae.robots.degrees import Hinge, doubt_mjcf
-from jaxdae.robots.files import Folders
-from jaxdae.robots.graph import HERE, Coupling, Graph, Ignored, Joint, Link, Pose, axes_with_z, quaternion_matrix, turn
+from jaxdae.robots.angle_units import Hinge, doubt_mjcf
 from jaxdae.robots.mjcf_actuators import actuators, control_names
 from jaxdae.robots.mjcf_compiler import compiled
 from jaxdae.robots.mjcf_files import prepared
 from jaxdae.robots.mjcf_tendons import fixed_tendons, passive, relation
-from jaxdae.robots.source import Source
-from jaxdae.spelling import brief, join_first, shorten
+from jaxdae.robots.referenced_files import Folders
+from jaxdae.robots.robot_graph import HERE, Coupling, Graph, Ignored, Joint, Link, Pose, axes_with_z, quaternion_matrix, turn
+from jaxdae.robots.robot_source import Source
 
 _LISTED = ("geoms", "cameras", "lights", "materials", "meshes", "textures", "hfields", "flexes", "pairs", "excludes")
 _NUMBERS = (

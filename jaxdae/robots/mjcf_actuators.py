@@ -20,7 +20,7 @@ import numpy as np
 
 import jaxdae.mechanisms.spatial as js
 from jaxdae.mechanisms import GROUND
-from jaxdae.robots.graph import quaternion_matrix
+from jaxdae.robots.robot_graph import quaternion_matrix
 
 _UNREAD = ("actuator_damping", "actuator_dampingpoly", "actuator_armature", "actuator_delay")
 """Unsupported tables of a model; older versions of MuJoCo lack some of them."""

@@ -7,9 +7,9 @@ import re
 import warnings
 from typing import Any
 
+from jaxdae.base.suggestions import join_first
 from jaxdae.robots.mjcf_files import Prepared, document
-from jaxdae.robots.source import RobotFileError
-from jaxdae.spelling import join_first
+from jaxdae.robots.robot_source import RobotFileError
 
 
 def compiled(mujoco: Any, path: pathlib.Path, files: Prepared) -> tuple[Any, Any, list[str]]:

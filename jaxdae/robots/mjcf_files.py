@@ -22,10 +22,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from xml.sax.saxutils import quoteattr
 
-from jaxdae.robots.files import Folders
-from jaxdae.robots.limits import DEEPEST, MOST_BYTES, MOST_EXPANDED, MOST_STATES
-from jaxdae.robots.source import Library, Node, RobotFileError
-from jaxdae.spelling import brief
+from jaxdae.base.suggestions import brief
+from jaxdae.robots.file_limits import DEEPEST, MOST_BYTES, MOST_EXPANDED, MOST_STATES
+from jaxdae.robots.referenced_files import Folders
+from jaxdae.robots.robot_source import Library, Node, RobotFileError
 
 _FOLDERS = {"mesh": "meshdir", "hfield": "assetdir", "skin": "assetdir", "texture": "texturedir", "flexcomp": ""}
 """The folder in which MuJoCo looks for a file first, before the folder of the included file."""

@@ -23,14 +23,14 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from jaxdae.base.suggestions import brief
 from jaxdae.mechanisms import GROUND
+from jaxdae.mechanisms.describe.numbers import hint
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.massless import MasslessMechanism, refuse
-from jaxdae.mechanisms.values import hint
-from jaxdae.robots.report import LinkFrame, Report
-from jaxdae.spelling import brief
-from jaxdae.state_checks import report_coordinates, report_state
-from jaxdae.system import State
+from jaxdae.robots.load_report import LinkFrame, Report
+from jaxdae.systems.state_checks import report_coordinates, report_state
+from jaxdae.systems.system import State
 from jaxdae.typing import Coordinates, Velocity
 
 

@@ -23,16 +23,16 @@ from typing import Any
 import numpy as np
 
 import jaxdae.mechanisms.spatial as js
+from jaxdae.base.suggestions import brief, join_first
 from jaxdae.mechanisms import GROUND
-from jaxdae.mechanisms.values import hint
-from jaxdae.robots.degrees import doubt, limits_in_degrees, orientation_in_degrees
-from jaxdae.robots.files import Folders
-from jaxdae.robots.graph import HERE, Coupling, Graph, Joint, Link, Pose, axes_with_z, joint_at
-from jaxdae.robots.limits import MOST_LINKS
+from jaxdae.mechanisms.describe.numbers import hint
+from jaxdae.robots.angle_units import doubt, limits_in_degrees, orientation_in_degrees
+from jaxdae.robots.file_limits import MOST_LINKS
+from jaxdae.robots.referenced_files import Folders
+from jaxdae.robots.robot_graph import HERE, Coupling, Graph, Joint, Link, Pose, axes_with_z, joint_at
+from jaxdae.robots.robot_source import Node, RobotFileError, Source
 from jaxdae.robots.sdf_frames import Frames, Scope, in_scopes
-from jaxdae.robots.source import Node, RobotFileError, Source
-from jaxdae.robots.unused import Format, unused
-from jaxdae.spelling import brief, join_first
+from jaxdae.robots.unused_elements import Format, unused
 
 _KINDS: dict[str, Any] = {
     "fixed": js.Weld,

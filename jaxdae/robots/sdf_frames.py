@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxdae.base.suggestions import brief, join_first
 from jaxdae.mechanisms import GROUND
-from jaxdae.mechanisms.values import hint
-from jaxdae.robots.degrees import angles_in_radians, doubt, orientation_in_degrees
-from jaxdae.robots.files import Folders
-from jaxdae.robots.graph import HERE, Link, Pose, quaternion_matrix, roll_pitch_yaw
-from jaxdae.robots.source import Library, Node, Source
-from jaxdae.spelling import brief, join_first
+from jaxdae.mechanisms.describe.numbers import hint
+from jaxdae.robots.angle_units import angles_in_radians, doubt, orientation_in_degrees
+from jaxdae.robots.referenced_files import Folders
+from jaxdae.robots.robot_graph import HERE, Link, Pose, quaternion_matrix, roll_pitch_yaw
+from jaxdae.robots.robot_source import Library, Node, Source
 
 MODEL = "__model__"
 _DEEPEST = 20

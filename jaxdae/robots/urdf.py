@@ -19,13 +19,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import jaxdae.mechanisms.spatial as js
-from jaxdae.mechanisms.values import hint
-from jaxdae.robots.degrees import doubt, limits_in_degrees, orientation_in_degrees
-from jaxdae.robots.graph import HERE, Coupling, Graph, Joint, Link, Pose, axes_with_z, joint_at, quaternion_matrix, roll_pitch_yaw
-from jaxdae.robots.limits import MOST_LINKS
-from jaxdae.robots.source import Node, RobotFileError, Source
-from jaxdae.robots.unused import Format, unused
-from jaxdae.spelling import brief, join_first
+from jaxdae.base.suggestions import brief, join_first
+from jaxdae.mechanisms.describe.numbers import hint
+from jaxdae.robots.angle_units import doubt, limits_in_degrees, orientation_in_degrees
+from jaxdae.robots.file_limits import MOST_LINKS
+from jaxdae.robots.robot_graph import HERE, Coupling, Graph, Joint, Link, Pose, axes_with_z, joint_at, quaternion_matrix, roll_pitch_yaw
+from jaxdae.robots.robot_source import Node, RobotFileError, Source
+from jaxdae.robots.unused_elements import Format, unused
 
 _FREE = object()
 _KINDS: dict[str, Any] = {

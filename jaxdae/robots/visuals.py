@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxdae.robots.files import Folders
-from jaxdae.robots.graph import quaternion_matrix, roll_pitch_yaw
+from jaxdae.base.suggestions import shorten
 from jaxdae.robots.mjcf_compiler import compiled
 from jaxdae.robots.mjcf_files import prepared
+from jaxdae.robots.referenced_files import Folders
+from jaxdae.robots.robot_graph import quaternion_matrix, roll_pitch_yaw
+from jaxdae.robots.robot_source import Library, Node, RobotFileError, Source
 from jaxdae.robots.sdf import sdf_version
 from jaxdae.robots.sdf_frames import in_scopes
-from jaxdae.robots.source import Library, Node, RobotFileError, Source
-from jaxdae.spelling import shorten
 
 _DEFAULT_RGBA = np.array([0.5, 0.5, 0.5, 1.0])
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from jaxdae import small_matrix
-from jaxdae._pytree import pytree
-from jaxdae.checkpointing import FACTOR, named
-from jaxdae.operators import JacobianOperator, MassOperator
+from jaxdae.base.dataclass import pytree
+from jaxdae.compile.rematerialization import FACTOR, named
+from jaxdae.linalg import small_matrix
+from jaxdae.matrices import JacobianOperator, MassOperator
 from jaxdae.typing import Leaf, Rows, Velocity
 
 

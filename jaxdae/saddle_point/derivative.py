@@ -1,6 +1,6 @@
 """Solution of saddle-point systems with exact derivatives.
 
-See `jaxdae.saddle_point.interface` for the system.
+See `jaxdae.saddle_point.saddle_point_solver` for the system.
 
 Derivative at full rank. K x = b gives K dx = db - dK x: one more solve with the *same* factors. Reverse mode
 is the transpose of this solve. The factors themselves are never differentiated. The solve is a
@@ -33,12 +33,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jaxdae.batching.axes import worlds_first
-from jaxdae.batching.varying import varying_with
-from jaxdae.checkpointing import SOLUTION, named
-from jaxdae.moving import Moving
-from jaxdae.operators import JacobianOperator, MassOperator, as_jacobian_operator, as_mass_operator
-from jaxdae.saddle_point.interface import SaddlePointSolver
+from jaxdae.compile.batch_axis import worlds_first
+from jaxdae.compile.rematerialization import SOLUTION, named
+from jaxdae.compile.sharding import varying_with
+from jaxdae.compile.zero_tangents import Moving
+from jaxdae.matrices import JacobianOperator, MassOperator, as_jacobian_operator, as_mass_operator
+from jaxdae.saddle_point.saddle_point_solver import SaddlePointSolver
 from jaxdae.typing import Rows, Velocity
 
 

@@ -50,11 +50,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxdae import small_matrix
-from jaxdae._pytree import pytree, static
-from jaxdae.batching.varying import varying_with
-from jaxdae.operators import JacobianOperator, MassOperator, as_jacobian_operator, as_mass_operator
-from jaxdae.requirements import checked_count, fraction
+from jaxdae.base.dataclass import pytree, static
+from jaxdae.base.requirements import checked_count, fraction
+from jaxdae.compile.sharding import varying_with
+from jaxdae.linalg import small_matrix
+from jaxdae.matrices import JacobianOperator, MassOperator, as_jacobian_operator, as_mass_operator
 from jaxdae.typing import Leaf, Rows, Velocity
 
 
@@ -145,7 +145,7 @@ class ConjugateGradient:
     rank_tolerance: Leaf = None
 
     def requirements(self) -> Any:
-        """Yield the conditions on the parameters; see `jaxdae.requirements`."""
+        """Yield the conditions on the parameters; see `jaxdae.base.requirements`."""
         yield fraction(self.tolerance), "tolerance must be at least 0 and below 1"
         yield fraction(self.rank_tolerance), "rank_tolerance must be at least 0 and below 1"
 
@@ -220,7 +220,7 @@ class BiconjugateGradient:
     preconditioner: Leaf = None
 
     def requirements(self) -> Any:
-        """Yield the conditions on the parameters; see `jaxdae.requirements`."""
+        """Yield the conditions on the parameters; see `jaxdae.base.requirements`."""
         yield fraction(self.tolerance), "tolerance must be at least 0 and below 1"
 
     def factorize(self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None) -> IterativeFactors:

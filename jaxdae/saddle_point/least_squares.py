@@ -24,10 +24,10 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jaxdae._pytree import pytree
-from jaxdae.operators import JacobianOperator, MassOperator
-from jaxdae.requirements import fraction
-from jaxdae.saddle_point.singular_values import ThinSVD
+from jaxdae.base.dataclass import pytree
+from jaxdae.base.requirements import fraction
+from jaxdae.linalg.singular_values import ThinSVD
+from jaxdae.matrices import JacobianOperator, MassOperator
 from jaxdae.typing import Leaf, Rows, Velocity
 
 
@@ -72,7 +72,7 @@ class LeastSquares:
     tolerance: Leaf = None
 
     def requirements(self) -> Any:
-        """Yield the conditions on the parameters; see `jaxdae.requirements`."""
+        """Yield the conditions on the parameters; see `jaxdae.base.requirements`."""
         yield fraction(self.tolerance), "tolerance must be at least 0 and below 1"
 
     def factorize(self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None) -> LeastSquaresFactors:

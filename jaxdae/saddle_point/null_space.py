@@ -40,12 +40,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jaxdae import small_matrix
-from jaxdae._pytree import pytree, static
-from jaxdae.operators import DenseRows, DiagonalMatrix, JacobianOperator, MassOperator, as_jacobian_operator
-from jaxdae.requirements import fraction, offers
+from jaxdae.base.dataclass import pytree, static
+from jaxdae.base.requirements import fraction, offers
+from jaxdae.linalg import small_matrix
+from jaxdae.linalg.singular_values import ThinSVD
+from jaxdae.matrices import DenseRows, DiagonalMatrix, JacobianOperator, MassOperator, as_jacobian_operator
 from jaxdae.saddle_point.derivative import solve
-from jaxdae.saddle_point.singular_values import ThinSVD
 from jaxdae.typing import Jacobian, Leaf, Rows, Velocity
 
 
@@ -112,7 +112,7 @@ class SingularValues:
     tolerance: Leaf = 1e-5
 
     def requirements(self) -> Any:
-        """Yield the conditions on the parameters; see `jaxdae.requirements`."""
+        """Yield the conditions on the parameters; see `jaxdae.base.requirements`."""
         yield fraction(self.tolerance), "tolerance must be at least 0 and below 1"
 
     def decompose(self, jacobian: Jacobian) -> SVDDecomposition:
@@ -288,7 +288,7 @@ class NullSpace:
     decomposition: Any = SingularValues()
 
     def requirements(self) -> Any:
-        """Yield the conditions on the parameters; see `jaxdae.requirements`."""
+        """Yield the conditions on the parameters; see `jaxdae.base.requirements`."""
         yield offers(self.decomposition, "decompose"), "decomposition must be SingularValues(), HouseholderQR() or NormalEquations()"
 
     def factorize(self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None) -> NullSpaceFactors | SoftFactors:

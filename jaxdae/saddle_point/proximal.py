@@ -27,10 +27,10 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jaxdae import small_matrix
-from jaxdae._pytree import pytree, static
-from jaxdae.operators import JacobianOperator, MassOperator
-from jaxdae.requirements import check_requirements
+from jaxdae.base.dataclass import pytree, static
+from jaxdae.base.requirements import check_requirements
+from jaxdae.linalg import small_matrix
+from jaxdae.matrices import JacobianOperator, MassOperator
 from jaxdae.typing import Leaf, Rows, Velocity
 
 
@@ -103,7 +103,7 @@ class Proximal:
     iterations: int = static(default=5)
 
     def requirements(self) -> Any:
-        """Yield the conditions on the parameters; see `jaxdae.requirements`."""
+        """Yield the conditions on the parameters; see `jaxdae.base.requirements`."""
         yield self.regularization is None or self.regularization > 0, "regularization must be positive"
         yield self.iterations >= 1, "iterations must be at least 1"
 

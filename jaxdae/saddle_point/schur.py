@@ -15,9 +15,9 @@ The solver stores only F, not both J and J M^-1, and F F^T is symmetric to the l
 
 from __future__ import annotations
 
-from jaxdae._pytree import pytree
-from jaxdae.operators import JacobianOperator, MassOperator
-from jaxdae.saddle_point.interface import SaddlePointFactors
+from jaxdae.base.dataclass import pytree
+from jaxdae.matrices import JacobianOperator, MassOperator
+from jaxdae.saddle_point.saddle_point_solver import SaddlePointFactors
 from jaxdae.typing import Leaf, Rows, Velocity
 
 

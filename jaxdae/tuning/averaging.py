@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxdae.batching.layout import automatic
+from jaxdae.compile.layout import automatic
 from jaxdae.tuning.differentiation import Mode
 
 _Loss = Callable[[Any, Any], Any]

@@ -42,10 +42,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae._pytree import get_leaf
-from jaxdae.status import Status
-from jaxdae.system import State
-from jaxdae.trajectory import rollout
+from jaxdae.base.dataclass import get_leaf
+from jaxdae.rollouts.trajectory import rollout
+from jaxdae.systems.status import Status
+from jaxdae.systems.system import State
 from jaxdae.tuning.parameters import Trainable, reparametrize
 from jaxdae.tuning.rollout_loss import RolloutLoss
 

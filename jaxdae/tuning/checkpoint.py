@@ -24,7 +24,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxdae.disk import PARTIAL, whole
+from jaxdae.base.atomic_writes import PARTIAL, whole
 
 LARGEST = 10_000_000_000  # Bytes: far more than a fit needs, far less than an endless device would deliver.
 _FORMAT = 2

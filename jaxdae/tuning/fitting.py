@@ -25,8 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jaxdae._pytree import batch_axes, pytree
-from jaxdae.requirements import checked_count, offers
+from jaxdae.base.dataclass import batch_axes, pytree
+from jaxdae.base.requirements import checked_count, offers
 from jaxdae.tuning import averaging
 from jaxdae.tuning import checkpoint as checkpoints
 from jaxdae.tuning.checkpoint import Checkpoint, CheckpointError

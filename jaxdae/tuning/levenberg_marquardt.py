@@ -43,8 +43,8 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 
-from jaxdae._pytree import pytree, static
-from jaxdae.status import Status
+from jaxdae.base.dataclass import pytree, static
+from jaxdae.systems.status import Status
 from jaxdae.tuning.parameters import Trainable, reparametrize
 from jaxdae.typing import Leaf
 

@@ -24,9 +24,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jaxdae.status import Status
-from jaxdae.system import AnySystem, State, energy, velocity_residual
-from jaxdae.trajectory import Trajectory
+from jaxdae.rollouts.trajectory import Trajectory
+from jaxdae.systems.status import Status
+from jaxdae.systems.system import AnySystem, State, energy, velocity_residual
 
 Over = Callable[[Any], Any]
 """Map from a quantity (..., time) to its value over time (...)."""

@@ -25,9 +25,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jaxdae._pytree import get_leaf, leaf_paths, set_leaf
-from jaxdae.requirements import offers
-from jaxdae.spelling import meant
+from jaxdae.base.dataclass import get_leaf, leaf_paths, set_leaf
+from jaxdae.base.requirements import offers
+from jaxdae.base.suggestions import meant
 
 
 class Bound(Protocol):

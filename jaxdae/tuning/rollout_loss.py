@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from jaxdae.batching.layout import Fused
-from jaxdae.checkpointing import Keep
+from jaxdae.compile.layout import Fused
+from jaxdae.compile.rematerialization import Keep
 from jaxdae.fused import fuse
-from jaxdae.rollout_arguments import as_controls
-from jaxdae.trajectory import Trajectory, rollout
+from jaxdae.rollouts.rollout_arguments import as_controls
+from jaxdae.rollouts.trajectory import Trajectory, rollout
 
 
 @dataclasses.dataclass(frozen=True)

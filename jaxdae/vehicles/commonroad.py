@@ -34,15 +34,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxdae._pytree import pytree
+from jaxdae.base.dataclass import pytree
+from jaxdae.base.requirements import not_negative, positive
 from jaxdae.geometry.trigonometry import cos_sin_once, once, tan_once
-from jaxdae.kinematic import KinematicSystem
-from jaxdae.mechanisms.values import concrete, floating
-from jaxdae.names import Names
-from jaxdae.requirements import not_negative, positive
-from jaxdae.system import State
+from jaxdae.mechanisms.describe.numbers import concrete, floating
+from jaxdae.systems.kinematic_system import KinematicSystem
+from jaxdae.systems.names import Names
+from jaxdae.systems.system import State
 from jaxdae.typing import Leaf
-from jaxdae.vehicles.layout import numbers
+from jaxdae.vehicles.wheel_layout import numbers
 
 SLOW = 0.1
 """The speed in m/s below which ST moves without slip."""
@@ -79,7 +79,7 @@ class KinematicSingleTrack(KinematicSystem):
     n_inputs = 2
 
     def requirements(self) -> Any:
-        """Yield the conditions on the numbers; see `jaxdae.requirements`."""
+        """Yield the conditions on the numbers; see `jaxdae.base.requirements`."""
         yield positive(self.wheelbase), "wheelbase must be positive and finite"
 
     @property
@@ -112,7 +112,7 @@ class KinematicSingleTrackTrailer(KinematicSystem):
     n_inputs = 2
 
     def requirements(self) -> Any:
-        """Yield the conditions on the numbers; see `jaxdae.requirements`."""
+        """Yield the conditions on the numbers; see `jaxdae.base.requirements`."""
         yield positive(self.wheelbase), "wheelbase must be positive and finite"
         yield self.trailer != 0.0, "trailer must not be zero: the trailer would turn about its own axle"
 
@@ -156,7 +156,7 @@ class DynamicSingleTrack(KinematicSystem):
     n_inputs = 2
 
     def requirements(self) -> Any:
-        """Yield the conditions on the numbers; see `jaxdae.requirements`."""
+        """Yield the conditions on the numbers; see `jaxdae.base.requirements`."""
         yield positive(self.front + self.rear), "front + rear, the wheelbase, must be positive and finite"
         yield positive(self.mass), "mass must be positive and finite"
         yield positive(self.inertia), "inertia must be positive and finite"

@@ -15,20 +15,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae.mechanisms import (
-    Body,
-    Description,
-    JointRate,
-    MecanumWheel,
-    OmniWheel,
-    Revolute,
-    Rotor,
-    Speed,
-    SpinRate,
-    Wheel,
-)
-from jaxdae.mechanisms.values import concrete, real, vector
-from jaxdae.vehicles.given import (
+from jaxdae.mechanisms import Body, Description, JointRate, MecanumWheel, OmniWheel, Revolute, Rotor, Speed, SpinRate, Wheel
+from jaxdae.mechanisms.describe.numbers import concrete, real, vector
+from jaxdae.vehicles.argument_checks import (
     angle_mistakes,
     frame_mistakes,
     length_mistakes,

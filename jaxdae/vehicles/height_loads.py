@@ -32,13 +32,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxdae._pytree import pytree, static
-from jaxdae.evaluation import Evaluation
-from jaxdae.linearization import linearize_at
+from jaxdae.base.dataclass import pytree, static
 from jaxdae.mechanisms import Mechanism
 from jaxdae.saddle_point.derivative import solve
+from jaxdae.systems.evaluation import Evaluation
+from jaxdae.systems.linearization import linearize_at
 from jaxdae.typing import Input, Leaf
-from jaxdae.vehicles.loads import WithLoads, carrying, loaded_tires, root
+from jaxdae.vehicles.tire_loads import WithLoads, carrying, loaded_tires, root
 
 
 @pytree

@@ -26,7 +26,7 @@ from typing import Any
 import jax
 from jax import Array
 
-from jaxdae.small_matrix import factor_entries, less_products
+from jaxdae.linalg.small_matrix import factor_entries, less_products
 
 Row = Sequence[Any]
 """The coefficients of (v_x, v_y, omega) in a row: three numbers."""

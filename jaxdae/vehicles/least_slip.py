@@ -21,18 +21,18 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae._pytree import pytree, static
-from jaxdae.evaluation import Evaluation
-from jaxdae.kinematic import KinematicSystem, determines
+from jaxdae.base.dataclass import pytree, static
+from jaxdae.matrices import DenseMatrix, DenseRows
+from jaxdae.mechanisms.describe.numbers import hint
 from jaxdae.mechanisms.equations import Mechanism
-from jaxdae.mechanisms.joints.wheels_in_space import OnTerrain
+from jaxdae.mechanisms.joints.terrain_wheels import OnTerrain
 from jaxdae.mechanisms.massless import without_masses
-from jaxdae.mechanisms.values import hint
-from jaxdae.operators import DenseMatrix, DenseRows
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement, solve_saddle_point
-from jaxdae.status import Status
+from jaxdae.systems.evaluation import Evaluation
+from jaxdae.systems.kinematic_system import KinematicSystem, determines
+from jaxdae.systems.status import Status
+from jaxdae.systems.wrapper import SameCoordinates
 from jaxdae.typing import Coordinates, Count, Input, Leaf, Rows, Scalar, Square, Velocity
-from jaxdae.wrapper import SameCoordinates
 
 SLIPPING = (".lateral", ".rolling")
 """The suffixes of the names of soft rows."""

@@ -25,14 +25,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxdae._pytree import pytree, static
-from jaxdae.evaluation import Evaluation
-from jaxdae.linearization import linearize_at
+from jaxdae.base.dataclass import pytree, static
 from jaxdae.mechanisms import Mechanism
 from jaxdae.saddle_point.derivative import solve
+from jaxdae.systems.evaluation import Evaluation
+from jaxdae.systems.linearization import linearize_at
 from jaxdae.typing import Input, Leaf
 from jaxdae.vehicles.commonroad import wheel_loads
-from jaxdae.vehicles.loads import WithLoads, carrying, loaded_tires, root
+from jaxdae.vehicles.tire_loads import WithLoads, carrying, loaded_tires, root
 
 
 @pytree
@@ -64,7 +64,7 @@ class LoadTransfer(WithLoads):
     iterations: int = static(default=4)
 
     def requirements(self) -> Any:
-        """Yield the conditions on the numbers; see `jaxdae.requirements`."""
+        """Yield the conditions on the numbers; see `jaxdae.base.requirements`."""
         yield (self.height >= 0) & (self.height < np.inf), "height must be non-negative and finite"
         yield (self.gravity >= 0) & (self.gravity < np.inf), "gravity must be non-negative and finite"
 

@@ -30,11 +30,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from jaxdae.base.requirements import check_requirements
 from jaxdae.geometry.trigonometry import chord
-from jaxdae.mechanisms.values import floating
-from jaxdae.requirements import check_requirements
-from jaxdae.vehicles.layout import Wheels
+from jaxdae.mechanisms.describe.numbers import floating
 from jaxdae.vehicles.overconstraint import Answer, WheelReport, vehicle_twist
+from jaxdae.vehicles.wheel_layout import Wheels
 
 _POSE, _TWIST = "(x, y, heading) in m and rad", "(v_x, v_y, omega) in m/s and rad/s"
 

@@ -35,17 +35,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxdae._pytree import pytree, static
-from jaxdae.checkpointing import made_again
-from jaxdae.mechanisms.values import hint
-from jaxdae.requirements import came, check_requirements, offers
+from jaxdae.base.dataclass import pytree, static
+from jaxdae.base.requirements import came, check_requirements, offers
+from jaxdae.compile.rematerialization import made_again
+from jaxdae.linalg.singular_values import singular_values
+from jaxdae.mechanisms.describe.numbers import hint
 from jaxdae.saddle_point import LeastSquares, pseudoinverse
-from jaxdae.saddle_point.singular_values import singular_values
-from jaxdae.status import Status
-from jaxdae.system import default_tolerance
+from jaxdae.systems.status import Status
+from jaxdae.systems.system import default_tolerance
 from jaxdae.typing import Leaf
-from jaxdae.vehicles.layout import Wheels, numbers
 from jaxdae.vehicles.least_residual import least_residual
+from jaxdae.vehicles.wheel_layout import Wheels, numbers
 
 
 @pytree

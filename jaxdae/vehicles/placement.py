@@ -36,17 +36,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae._pytree import pytree, static
-from jaxdae.batching.last import concatenated, repeated_by_worlds
-from jaxdae.geometry.spatial import Vector
+from jaxdae.base.dataclass import pytree, static
+from jaxdae.compile.batch_last import concatenated, repeated_by_worlds
+from jaxdae.compile.zero_tangents import Moving
+from jaxdae.geometry.spatial_frames import Vector
 from jaxdae.geometry.trigonometry import kept_cos_sin
-from jaxdae.mechanisms import measures
-from jaxdae.mechanisms.coordinates.tree import TreeCoordinates
+from jaxdae.mechanisms.coordinates.tree_coordinates import TreeCoordinates
+from jaxdae.mechanisms.describe import measures
+from jaxdae.mechanisms.describe.numbers import hint
 from jaxdae.mechanisms.equations import Mechanism
-from jaxdae.mechanisms.touching import pushing
-from jaxdae.mechanisms.values import hint
-from jaxdae.moving import Moving
-from jaxdae.status import Status
+from jaxdae.mechanisms.joints.terrain_contact import pushing
+from jaxdae.systems.status import Status
 from jaxdae.typing import Leaf
 from jaxdae.vehicles.least_slip import constrained_normal_equations, is_on_terrain, without_wheels
 

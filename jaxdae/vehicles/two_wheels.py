@@ -24,17 +24,17 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
-from jaxdae._pytree import pytree
+from jaxdae.base.dataclass import pytree
+from jaxdae.base.requirements import positive
 from jaxdae.geometry.terrain import Plane, Terrain, check_terrain
 from jaxdae.mechanisms import spatial as js
-from jaxdae.mechanisms.build import Description
-from jaxdae.mechanisms.space import SPACE
-from jaxdae.mechanisms.values import real, vector
-from jaxdae.names import Names
-from jaxdae.requirements import positive
-from jaxdae.system import LagrangianSystem
+from jaxdae.mechanisms.build_mechanism import Description
+from jaxdae.mechanisms.describe.numbers import real, vector
+from jaxdae.mechanisms.describe.plane_and_space import SPACE
+from jaxdae.systems.names import Names
+from jaxdae.systems.system import LagrangianSystem
 from jaxdae.typing import Leaf
-from jaxdae.vehicles.given import length_mistakes, number_mistakes, radius_mistakes, refuse, wheel_mistakes
+from jaxdae.vehicles.argument_checks import length_mistakes, number_mistakes, radius_mistakes, refuse, wheel_mistakes
 
 
 @pytree(kw_only=True)
@@ -66,7 +66,7 @@ class Segway(LagrangianSystem):
     n_inputs: ClassVar[int] = 2
 
     def requirements(self) -> Any:
-        """Yield the conditions on the numbers; see `jaxdae.requirements`."""
+        """Yield the conditions on the numbers; see `jaxdae.base.requirements`."""
         yield positive(self.mass), "mass must be positive and finite"
         yield positive(self.wheel_radius), "wheel_radius must be positive and finite"
         yield positive(self.wheel_separation), "wheel_separation must be positive and finite"

@@ -29,16 +29,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae._pytree import pytree
+from jaxdae.base.dataclass import pytree
 from jaxdae.geometry.terrain import Plane, Terrain
 from jaxdae.mechanisms import spatial as js
-from jaxdae.mechanisms.build import Description, mechanism
-from jaxdae.mechanisms.coordinates.joints import Joints
+from jaxdae.mechanisms.build_mechanism import Description, mechanism
+from jaxdae.mechanisms.coordinates.joint_coordinates import Joints
+from jaxdae.mechanisms.describe.numbers import concrete, real, vector
+from jaxdae.mechanisms.describe.plane_and_space import SPACE
 from jaxdae.mechanisms.equations import Mechanism
-from jaxdae.mechanisms.space import SPACE
-from jaxdae.mechanisms.values import concrete, real, vector
 from jaxdae.typing import Leaf
-from jaxdae.vehicles.given import length_mistakes, refuse
+from jaxdae.vehicles.argument_checks import length_mistakes, refuse
 
 _SPEED = 3.0
 """The speed in m/s at which speed-dependent terms are evaluated; any nonzero speed works."""

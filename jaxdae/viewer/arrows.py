@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae.mechanisms import Mechanism, reactions
-from jaxdae.system import State
+from jaxdae.systems.system import State
 from jaxdae.viewer import colors
-from jaxdae.viewer.elements import drawn, placed_bodies, places_in_bodies
+from jaxdae.viewer.drawn_elements import drawn, placed_bodies, places_in_bodies
 from jaxdae.viewer.outline import placed
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxdae.mechanisms.kinds import GROUND
+from jaxdae.mechanisms.describe.kinds import GROUND
 
 _PIN = 0.12  # half the length of a pin, relative to the size of a body
 _SAME = 1e-9  # relative to the size of a body: closer joints are drawn as one

@@ -11,7 +11,7 @@ import pathlib
 import warnings
 from typing import Any
 
-from jaxdae.disk import whole
+from jaxdae.base.atomic_writes import whole
 from jaxdae.viewer.scenes import FASTEST, Scene
 from jaxdae.viewer.stage import Look, Stage, quiet_server
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from jaxdae.robots.report import Report
-from jaxdae.robots.source import Library
+from jaxdae.base.suggestions import brief
+from jaxdae.robots.load_report import Report
+from jaxdae.robots.robot_source import Library
 from jaxdae.robots.visuals import Box, MeshFile, Rounded, Triangles, Visual
-from jaxdae.spelling import brief
 from jaxdae.viewer.meshes import Mesh, ball, cuboid, cylinder, merged
 from jaxdae.viewer.scenes import Part, Scene
 

@@ -17,10 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae.mechanisms import Mechanism, to_absolute
-from jaxdae.system import State
+from jaxdae.systems.system import State
 from jaxdae.viewer import colors
 from jaxdae.viewer.arrows import Arrows
-from jaxdae.viewer.elements import drawn, placed_bodies
+from jaxdae.viewer.drawn_elements import drawn, placed_bodies
 from jaxdae.viewer.meshes import SINGLE, Mesh, checkered
 from jaxdae.viewer.outline import outline, placed, shown
 from jaxdae.viewer.solids import Solids, solids

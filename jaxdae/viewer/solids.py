@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxdae.mechanisms.joints import planar, spatial, spatial_wheels, wheels, wheels_in_space
-from jaxdae.mechanisms.kinds import GROUND
-from jaxdae.viewer.elements import places_in_bodies
+from jaxdae.mechanisms.describe.kinds import GROUND
+from jaxdae.mechanisms.joints import planar_joints, planar_wheels, spatial_gears, spatial_joints, terrain_wheels
+from jaxdae.viewer.drawn_elements import places_in_bodies
 from jaxdae.viewer.meshes import Mesh, ball, basis, circle, cuboid, cylinder, merged, prism, surface, wheel
 from jaxdae.viewer.outline import Drawn, Outline, hull, middle_lines
 
@@ -132,21 +132,21 @@ def _spatial_pinion(joint: Any) -> Round:
 
 
 ROUND: dict[type, Callable[[Any], Round]] = {
-    wheels_in_space.RollingDisc: _on_terrain,
-    wheels_in_space.SlidingDisc: _on_terrain,
-    wheels_in_space.RollingSphere: _sphere_on_terrain,
-    wheels_in_space.SlidingSphere: _sphere_on_terrain,
-    wheels.LateralWheel: _upright,
-    wheels.RollingWheel: _upright,
-    wheels.TractionWheel: _upright,
-    wheels.RollerWheel: _upright,
-    planar.RackAndPinion: _pinion,
-    spatial_wheels.RackAndPinion: _spatial_pinion,
+    terrain_wheels.RollingDisc: _on_terrain,
+    terrain_wheels.SlidingDisc: _on_terrain,
+    terrain_wheels.RollingSphere: _sphere_on_terrain,
+    terrain_wheels.SlidingSphere: _sphere_on_terrain,
+    planar_wheels.LateralWheel: _upright,
+    planar_wheels.RollingWheel: _upright,
+    planar_wheels.TractionWheel: _upright,
+    planar_wheels.RollerWheel: _upright,
+    planar_joints.RackAndPinion: _pinion,
+    spatial_gears.RackAndPinion: _spatial_pinion,
 }
 """The round shapes of joints, by joint type."""
 
-_TURNING = (spatial.Revolute, spatial.Cylindrical, spatial.Screw)
-_SLIDING = (spatial.Prismatic, spatial.PointOnLine)
+_TURNING = (spatial_joints.Revolute, spatial_joints.Cylindrical, spatial_joints.Screw)
+_SLIDING = (spatial_joints.Prismatic, spatial_joints.PointOnLine)
 
 
 def solids(elements: Drawn, shape: Outline, size: float, bold: float = 1.0) -> Solids:

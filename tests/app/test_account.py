@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from small_runs import command, only
 
-from jaxdae.app import build, precision, verdicts
-from jaxdae.app.grid import Grid
-from jaxdae.app.schema import Config
-from jaxdae.app.simulate import Simulator, Summary
+from jaxdae.app import precision
+from jaxdae.app.config.schema import Config
+from jaxdae.app.model import build
+from jaxdae.app.runs import verdicts
+from jaxdae.app.runs.result_grid import Grid
+from jaxdae.app.runs.simulate import Simulator, Summary
 
 INERTIA = 0.33  # of the rod about its hinge
 HINGE = {"type": "revolute", "name": "hinge", "a": "ground", "b": "rod", "at": [0, 0]}

@@ -11,12 +11,13 @@ import xarray as xr
 from all_cases import all_cases
 
 import jaxdae as jd
-from jaxdae.app import naming, precision, run, structure
-from jaxdae.app.build import worlds
-from jaxdae.app.config import load
-from jaxdae.app.problems import ConfigError
-from jaxdae.app.schema import Config
-from jaxdae.app.source import read
+from jaxdae.app import precision, run
+from jaxdae.app.config.config_source import read
+from jaxdae.app.config.problems import ConfigError
+from jaxdae.app.config.schema import Config
+from jaxdae.app.model import coordinate_names, structure
+from jaxdae.app.model.build import worlds
+from jaxdae.app.model.load_config import load
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -72,7 +73,7 @@ def test_a_config_with_rotors_runs_in_both_forms_of_coordinates(tmp_path):
         with precision(config):
             system, method, start = made.one()
             assert system.names.coordinates == ("chassis.x", "chassis.y", "chassis.theta", "left.theta", "right.theta")
-            assert naming.of_values(config.model_dump()) == naming.of_system(system)
+            assert coordinate_names.of_values(config.model_dump()) == coordinate_names.of_system(system)
             found.append(jd.rollout(system, method, start, dt=config.dt, steps=10).state.q[-1])
     np.testing.assert_allclose(found[0], found[1], rtol=0, atol=1e-13)
     # A run holds the poses of bodies; rotors have none.
@@ -86,7 +87,7 @@ def test_a_config_with_rotors_is_built(tmp_path):
     file = tmp_path / "robot.yaml"
     file.write_text(ROBOT)
     config, made = load(str(file))
-    assert naming.of_values(config.model_dump()) == naming.of_system(made.system)
+    assert coordinate_names.of_values(config.model_dump()) == coordinate_names.of_system(made.system)
     assert structure.lines(config)[-3:-1] == ["  left_wheel (wheel below chassis)", "  right_wheel (wheel below chassis)"]
     np.testing.assert_allclose(made.state.q[0], [0.0, 0.0, 0.3, 0.0, 0.5])
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxdae as jd
-from jaxdae.app.source import read
+from jaxdae.app.config.config_source import read
 
 pytest.importorskip("mujoco", reason="the extra robots is not installed: pip install '.[robots]'")
 ROOT = pathlib.Path(__file__).parents[2]

@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 
 from jaxdae import Status
-from jaxdae.app.command import main
+from jaxdae.app.cli import main
 
 PENDULUM = """
 name: pendulum
@@ -67,7 +67,7 @@ def run(tmp_path_factory):
         [
             sys.executable,
             "-c",
-            "from jaxdae.app.command import main; main()",
+            "from jaxdae.app.cli import main; main()",
             "run",
             "pendulum.yaml",
             "--set",
@@ -177,7 +177,7 @@ def test_single_precision_and_runs_that_never_overwrite(config, tmp_path, comman
 def test_folders_made_in_the_same_second_get_numbers(tmp_path):
     import datetime
 
-    from jaxdae.app.run_folder import create
+    from jaxdae.app.runs.run_folder import create
 
     now = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
     names = [create(tmp_path, "a", now).name for _ in range(3)]
@@ -310,7 +310,7 @@ def test_shells_complete_the_command(command, monkeypatch):
 def test_flags_of_xla_are_added_where_jax_knows_them_and_the_user_said_nothing(monkeypatch, release, known):
     import importlib.metadata
 
-    from jaxdae.app.flags import EMITTERS, SCHEDULER, for_small_programs
+    from jaxdae.app.xla_flags import EMITTERS, SCHEDULER, for_small_programs
 
     monkeypatch.setattr(importlib.metadata, "version", lambda package: release)
     flags = (SCHEDULER, EMITTERS)[:known]

@@ -8,14 +8,14 @@ import pytest
 import yaml
 from all_cases import all_cases
 
-from jaxdae.app.config import load
-from jaxdae.app.crosscheck import crosscheck
-from jaxdae.app.problems import ConfigError
-from jaxdae.app.reference import table
-from jaxdae.app.schema import Config
-from jaxdae.app.source import Document
-from jaxdae.mechanisms.forces.planar import PLANAR_FORCES
-from jaxdae.mechanisms.joints.planar import PLANAR_JOINTS
+from jaxdae.app.config.config_source import Document
+from jaxdae.app.config.problems import ConfigError
+from jaxdae.app.config.schema import Config
+from jaxdae.app.config.type_tables import table
+from jaxdae.app.model.crosscheck import crosscheck
+from jaxdae.app.model.load_config import load
+from jaxdae.mechanisms.forces.planar_forces import PLANAR_FORCES
+from jaxdae.mechanisms.joints.planar_joints import PLANAR_JOINTS
 
 # No joints: nothing to close, so that these tests compile nothing.
 FREE = {

@@ -14,11 +14,12 @@ import yaml
 from all_cases import all_cases
 from small_runs import command
 
-from jaxdae.app import learn, locks, progress, run_folder
-from jaxdae.app.config import load
-from jaxdae.app.problems import Refused
-from jaxdae.app.schema import Config
-from jaxdae.app.source import read
+from jaxdae.app.config.config_source import read
+from jaxdae.app.config.problems import Refused
+from jaxdae.app.config.schema import Config
+from jaxdae.app.learn import fit_run
+from jaxdae.app.model.load_config import load
+from jaxdae.app.runs import locks, progress, run_folder
 from jaxdae.tuning import FitResult, FitStep, checkpoint
 
 ARM = """
@@ -91,14 +92,14 @@ def worlds(tmp_path_factory):
 @pytest.fixture
 def closed(worlds, monkeypatch):
     """Loads without closing the loops anew."""
-    monkeypatch.setattr("jaxdae.app.config.load", lambda *arguments: (Config.model_validate(read(*arguments).data), worlds))
+    monkeypatch.setattr("jaxdae.app.model.load_config.load", lambda *arguments: (Config.model_validate(read(*arguments).data), worlds))
 
 
 @pytest.fixture(scope="module", autouse=True)
 def without_motion():
     """What optimize simulates at its end is a run like others, which test_learn.py looks at; here it would only take time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(learn, "_write_motion", lambda *arguments: None)
+        patch.setattr(fit_run, "_write_motion", lambda *arguments: None)
         yield
 
 
@@ -108,7 +109,7 @@ def place(tmp_path_factory, worlds):
     place = tmp_path_factory.mktemp("runs")
     (place / "arm.yaml").write_text(ARM)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jaxdae.app.config.load", lambda *arguments: (Config.model_validate(read(*arguments).data), worlds))
+        patch.setattr("jaxdae.app.model.load_config.load", lambda *arguments: (Config.model_validate(read(*arguments).data), worlds))
         update = progress.Progress.update
 
         def interrupted(self, done):
@@ -122,14 +123,14 @@ def place(tmp_path_factory, worlds):
         assert "is not complete: interrupted after 4 of 10 steps; jaxdae run --resume " in err
 
         for name in ("tune", "optimize"):
-            patch.setattr(learn.tuning, "fit", fit_of(4, interrupted=True))
+            patch.setattr(fit_run.tuning, "fit", fit_of(4, interrupted=True))
             code, _, err = command(name, place / "arm.yaml", "--out", place / name)
             assert code == 130
             assert f"is not complete; jaxdae {name} --resume " in err
             (folder,) = (place / name).iterdir()
             killed = pathlib.Path(shutil.copytree(folder, place / f"{name}-killed" / folder.name))
             changed(killed, stopped=None, digests={})
-            patch.setattr(learn.tuning, "fit", fit_of(10))
+            patch.setattr(fit_run.tuning, "fit", fit_of(10))
             assert command(name, place / "arm.yaml", "--out", place / f"{name}-finished")[0] == 0
     return place
 
@@ -328,7 +329,7 @@ def test_a_fit_that_is_continued_writes_its_tables_again(copy, closed, monkeypat
     folder, name = copy(kind), kind.split("-")[0]
     before = (folder / "history.csv").read_text()
     cut(folder / "history.csv", None)
-    monkeypatch.setattr(learn.tuning, "fit", fit_of(10))
+    monkeypatch.setattr(fit_run.tuning, "fit", fit_of(10))
     assert command(name, "--resume", folder)[0] == 0
     assert (folder / "history.csv").read_text().startswith(before)
     assert command("plot", folder)[0] == 0
@@ -353,11 +354,11 @@ def test_a_longer_fit_is_complete_when_it_has_finished_again(copy, closed, monke
         (press, 130, "are complete, and jaxdae plot"),
         (another, 2, "is of another fit: its fit has another loss"),
     ):
-        monkeypatch.setattr(learn.tuning, "fit", fit)
+        monkeypatch.setattr(fit_run.tuning, "fit", fit)
         got, _, err = command(*longer)
         assert (got, message in err) == (code, True)
         assert content(folder) == before
-    monkeypatch.setattr(learn.tuning, "fit", fit_of(15, interrupted=True))
+    monkeypatch.setattr(fit_run.tuning, "fit", fit_of(15, interrupted=True))
     assert command(*longer)[0] == 130
     record = json.loads((folder / "run.json").read_text())
     assert (record["complete"], record["finished"], record["stopped"]) == (False, None, "interrupted")
@@ -369,7 +370,7 @@ def test_a_longer_fit_is_complete_when_it_has_finished_again(copy, closed, monke
     assert {path.name for path in (folder / "plots").iterdir()} == {"history.png"}
     code, _, err = command("optimize", "--resume", folder, "--set", "optimize.iterations=15")
     assert (code, "it can be lengthened, not shortened" in err) == (2, True)
-    monkeypatch.setattr(learn.tuning, "fit", fit_of(20))
+    monkeypatch.setattr(fit_run.tuning, "fit", fit_of(20))
 
     def full(*arguments):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -423,7 +424,7 @@ def test_records_of_fits_that_contradict_themselves(copy, change, entry):
 def test_a_run_without_a_checkpoint_begins_again_and_says_so(copy, monkeypatch):
     folder = copy("tune")
     (folder / "checkpoint.npz").unlink()
-    monkeypatch.setattr(learn, "learn", lambda *arguments, **options: (_ for _ in ()).throw(ValueError("as far as here")))
+    monkeypatch.setattr(fit_run, "learn", lambda *arguments, **options: (_ for _ in ()).throw(ValueError("as far as here")))
     code, _, err = command("tune", "--resume", folder)
     assert code == 1
     assert "holds no checkpoint: the run begins again with its first iteration" in err

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from jaxdae.app import precision
-from jaxdae.app.schema import Config
-from jaxdae.app.source import read
+from jaxdae.app.config.config_source import read
+from jaxdae.app.config.schema import Config
 
 ROOT = pathlib.Path(__file__).parents[2]
 

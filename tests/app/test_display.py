@@ -5,9 +5,9 @@ import io
 import numpy as np
 import rich.console
 
-from jaxdae.app import progress as display
-from jaxdae.app.picture import outline
-from jaxdae.app.schema_mechanism import PlanarMechanism
+from jaxdae.app.config.schema_mechanism import PlanarMechanism
+from jaxdae.app.draw.picture import outline
+from jaxdae.app.runs import progress as display
 
 
 def shown(monkeypatch, terminal):

@@ -14,11 +14,14 @@ import pytest
 import yaml
 from small_runs import command
 
-from jaxdae import disk
-from jaxdae.app import files, interrupts, learn, locks, results, run_folder, run_record, simulate, space
-from jaxdae.app.config import load
-from jaxdae.app.problems import Refused
-from jaxdae.app.source import Document
+from jaxdae.app.config import safe_files
+from jaxdae.app.config.config_source import Document
+from jaxdae.app.config.problems import Refused
+from jaxdae.app.jobs import run_record
+from jaxdae.app.learn import fit_run
+from jaxdae.app.model.load_config import load
+from jaxdae.app.runs import disk_space, interrupts, locks, results, run_folder, simulate
+from jaxdae.base import atomic_writes
 
 PENDULUM = """
 name: pendulum
@@ -58,7 +61,7 @@ def loaded(tmp_path_factory):
 @pytest.fixture
 def closed(loaded, monkeypatch):
     """Loads without closing the loops anew."""
-    monkeypatch.setattr("jaxdae.app.config.load", lambda *arguments: loaded)
+    monkeypatch.setattr("jaxdae.app.model.load_config.load", lambda *arguments: loaded)
 
 
 def press(*_):
@@ -127,10 +130,10 @@ def test_ctrl_c_while_a_fit_compiles(config, closed, tmp_path, monkeypatch):
         try:
             press()
         except KeyboardInterrupt:
-            progress(0, learn.tuning.FitStep(*np.zeros(6)))
+            progress(0, fit_run.tuning.FitStep(*np.zeros(6)))
 
-    monkeypatch.setattr(learn, "objective", lambda *arguments: types.SimpleNamespace(**dict.fromkeys(OBJECTIVE)))
-    monkeypatch.setattr(learn.tuning, "fit", fit)
+    monkeypatch.setattr(fit_run, "objective", lambda *arguments: types.SimpleNamespace(**dict.fromkeys(OBJECTIVE)))
+    monkeypatch.setattr(fit_run.tuning, "fit", fit)
     code, _, err = command("tune", config, "--out", tmp_path / "out")
     assert code == 130
     (folder,) = (tmp_path / "out").iterdir()
@@ -182,7 +185,7 @@ def test_a_fit_whose_disk_is_full_can_be_continued(config, closed, tmp_path, mon
     def full(*arguments, **options):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(learn, "objective", full)
+    monkeypatch.setattr(fit_run, "objective", full)
     code, _, err = command("tune", config, "--out", tmp_path / "out")
     (folder,) = (tmp_path / "out").iterdir()
     assert code == 1
@@ -205,7 +208,7 @@ def _draw_half(folder):
 
 
 def test_a_run_that_does_not_fit_the_disk(config, loaded, closed, tmp_path, monkeypatch):
-    monkeypatch.setattr(files.shutil, "disk_usage", lambda folder: types.SimpleNamespace(free=5_000_000, total=5_000_000))
+    monkeypatch.setattr(safe_files.shutil, "disk_usage", lambda folder: types.SimpleNamespace(free=5_000_000, total=5_000_000))
     for name in ("run", "tune"):
         code, _, err = command(name, config, "--out", tmp_path / "deep" / "out")
         assert code == 2
@@ -215,7 +218,7 @@ def test_a_run_that_does_not_fit_the_disk(config, loaded, closed, tmp_path, monk
     # 8 bytes for q, v, a of one body, two multipliers and five scalars, and 4 of a status, of 41 instants.
     entry = results.entry_bytes(loaded[1].one()[0], 8)
     assert entry == 8 * 16 + 4
-    assert space.results_bytes(loaded[0], entry) == 41 * entry
+    assert disk_space.results_bytes(loaded[0], entry) == 41 * entry
 
 
 def test_configs_that_are_no_files(tmp_path):
@@ -289,13 +292,13 @@ def test_what_a_living_process_writes_is_no_leftover(tmp_path, monkeypatch):
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         for number in (child.pid, os.getpid()):
             monkeypatch.setattr(os, "getpid", lambda number=number: number)
-            disk.beside(tmp_path / "report.md").write_text("half")
-        (tmp_path / f"x{disk.PARTIAL}").mkdir()
-        kept = tmp_path / f"report.md.{socket.gethostname()}.{child.pid}{disk.PARTIAL}"
-        files.remove_leftovers(tmp_path)
+            atomic_writes.beside(tmp_path / "report.md").write_text("half")
+        (tmp_path / f"x{atomic_writes.PARTIAL}").mkdir()
+        kept = tmp_path / f"report.md.{socket.gethostname()}.{child.pid}{atomic_writes.PARTIAL}"
+        safe_files.remove_leftovers(tmp_path)
         assert list(tmp_path.iterdir()) == [kept]
         child.communicate(b"\n")
-    files.remove_leftovers(tmp_path)
+    safe_files.remove_leftovers(tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -303,6 +306,6 @@ def test_a_fit_that_goes_on_has_no_motion_of_its_last_inputs(loaded, tmp_path):
     """Until its new inputs are simulated: `jaxdae view` and `export` take what is there for the motion that was found."""
     folder, record = run_record.begin(loaded[0], tmp_path)
     (folder / run_folder.MOTION / run_folder.RESULTS).mkdir(parents=True)
-    learn._Place(folder, record | {"learned": {"resumed": 0}, "complete": True}, loaded[0], "optimize", complete=True).take()
+    fit_run._Place(folder, record | {"learned": {"resumed": 0}, "complete": True}, loaded[0], "optimize", complete=True).take()
     assert run_folder.read_record(folder)["learned"] == {"command": "optimize", "resumed": 1}
     assert not (folder / run_folder.MOTION).exists()

@@ -12,7 +12,7 @@ from all_cases import all_cases
 
 import jaxdae as jd
 from jaxdae.app import load
-from jaxdae.app.source import read
+from jaxdae.app.config.config_source import read
 
 ROOT = pathlib.Path(__file__).parents[2]
 CONFIG = ROOT / "configs" / "energy_drift.yaml"

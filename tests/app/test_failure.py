@@ -6,10 +6,10 @@ import xarray as xr
 from all_cases import all_cases
 
 from jaxdae import Status
-from jaxdae.app import plots
-from jaxdae.app.failure import Failures, first_failure
-from jaxdae.app.schema import Config
-from jaxdae.app.style import styled
+from jaxdae.app.config.schema import Config
+from jaxdae.app.draw import plots
+from jaxdae.app.draw.failure_times import Failures, first_failure
+from jaxdae.app.draw.plot_style import styled
 
 TIME = np.linspace(0.0, 10.0, 101)
 CONFIG = Config.model_validate(

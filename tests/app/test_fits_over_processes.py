@@ -12,8 +12,8 @@ import pytest
 import typer.testing
 from all_cases import all_cases
 
-from jaxdae.app import hosts
-from jaxdae.app.command import app
+from jaxdae.app.cli import app
+from jaxdae.app.jobs import hosts
 
 ROOT = pathlib.Path(__file__).parents[2]
 # Five worlds, which do not divide among two or three processes.
@@ -21,7 +21,7 @@ BATCH = ("--set", "batch.size=5", "--set", "batch.vary=[{path: bodies.arm.mass, 
 
 
 def started(*arguments):
-    words = [sys.executable, "-c", "from jaxdae.app.command import main; main()", *map(str, arguments)]
+    words = [sys.executable, "-c", "from jaxdae.app.cli import main; main()", *map(str, arguments)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 

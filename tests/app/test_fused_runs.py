@@ -11,10 +11,11 @@ import xarray as xr
 from small_runs import SWING, assert_equal, command, only
 
 import jaxdae
-from jaxdae.app import run_folder, shares
-from jaxdae.app.config import load
-from jaxdae.app.identity import identity
-from jaxdae.app.schema import Config, Layout
+from jaxdae.app.config.schema import Config, Layout
+from jaxdae.app.jobs import shares
+from jaxdae.app.model.load_config import load
+from jaxdae.app.runs import run_folder
+from jaxdae.app.runs.run_identity import identity
 from jaxdae.fused import FallbackWarning
 
 REASON = "no fused kernel: the environment variable CXX names /no/compiler, which is not an executable; set CXX to g++ or clang++"
@@ -62,7 +63,7 @@ def place(tmp_path_factory):
     (place / "swing.yaml").write_text(FUSED)
     swing = load(str(place / "swing.yaml"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jaxdae.app.config.load", lambda *arguments: swing)
+        patch.setattr("jaxdae.app.model.load_config.load", lambda *arguments: swing)
         patch.setenv("JAXDAE_KERNELS", str(place / "kernels"))
         yield place
 
@@ -104,7 +105,7 @@ def test_a_fused_run_is_resumed_and_divided_bit_for_bit(place, tmp_path, monkeyp
     # By XLA, to round-off.
     config, worlds = load(str(place / "swing.yaml"))
     plain = config.model_copy(update={"layout": config.layout.model_copy(update={"kernel": "none"})})
-    monkeypatch.setattr("jaxdae.app.config.load", lambda *arguments: (plain, worlds))
+    monkeypatch.setattr("jaxdae.app.model.load_config.load", lambda *arguments: (plain, worlds))
     assert command("run", place / "swing.yaml", "--out", tmp_path / "xla")[0] == 0
     assert run_folder.read_record(only(tmp_path / "xla"))["layout"]["kernel"] == "xla"
     with xr.open_zarr(whole / "results.zarr") as fused, xr.open_zarr(only(tmp_path / "xla") / "results.zarr") as by_xla:
@@ -118,7 +119,7 @@ def test_the_record_states_why_xla_runs_a_config(place, tmp_path, monkeypatch):
     """Also in the second run of a process, which traces no program."""
     monkeypatch.setenv("CXX", "/no/compiler")
     config, worlds = load(str(place / "swing.yaml"), ("batch.size=3",))
-    monkeypatch.setattr("jaxdae.app.config.load", lambda *arguments: (config, worlds))
+    monkeypatch.setattr("jaxdae.app.model.load_config.load", lambda *arguments: (config, worlds))
     for name in ("first", "second"):
         with pytest.warns(FallbackWarning, match=re.escape(REASON)):
             assert command("run", place / "swing.yaml", "--out", tmp_path / name)[0] == 0

@@ -7,8 +7,8 @@ import jax
 import pytest
 from all_cases import all_cases
 
-from jaxdae.app import gpus, hosts
-from jaxdae.app.problems import Refused
+from jaxdae.app.config.problems import Refused
+from jaxdae.app.jobs import gpus, hosts
 
 # The sixth of eight tasks on two hosts.
 SLURM = {"SLURM_JOB_ID": "17", "SLURM_PROCID": "5", "SLURM_STEP_NODELIST": "a[1-2]"}

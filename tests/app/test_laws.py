@@ -12,13 +12,14 @@ from PIL import Image
 
 import jaxdae
 from jaxdae import control
-from jaxdae.app import build, laws, opened
-from jaxdae.app.command import app
-from jaxdae.app.config import load
-from jaxdae.app.objective import objective
-from jaxdae.app.precision import precision
-from jaxdae.app.problems import ConfigError
-from jaxdae.app.view import Seen
+from jaxdae.app.cli import app
+from jaxdae.app.config.precision import precision
+from jaxdae.app.config.problems import ConfigError
+from jaxdae.app.export.view_run import Seen
+from jaxdae.app.model import build, config_laws
+from jaxdae.app.model.load_config import load
+from jaxdae.app.model.objective import objective
+from jaxdae.app.runs import open_run
 
 ARM = {
     "name": "arm",
@@ -39,7 +40,7 @@ ARM = {
 PD = {"type": "pd", "inputs": ["motor"], "coordinates": ["arm.theta"], "reference": [-1.0], "kp": 20, "kd": 6, "gravity": True}
 
 
-@jaxdae.pytree
+@jaxdae.tree.pytree
 class Falling(jaxdae.System):
     n_inputs = 1
 
@@ -79,7 +80,7 @@ def test_inputs_over_time_are_replayed(tmp_path):
         np.testing.assert_allclose(data.lam.values[0, 1], lam, rtol=0, atol=1e-10)
         assert abs(data.q.values[0, -1, 2] - data.q.values[0, 0, 2]) > 1e-3
     # The reaction of the hinge is that with these inputs.
-    reactions, _ = Seen(opened.drawable(folder)).arrows(0)
+    reactions, _ = Seen(open_run.drawable(folder)).arrows(0)
     np.testing.assert_allclose(reactions.vectors[1, 0, :2], lam, rtol=0, atol=1e-10)
     with Image.open(folder / "plots" / "motion.gif") as gif:
         assert gif.n_frames == 3
@@ -100,7 +101,7 @@ def test_laws_of_configs_are_those_of_the_library(tmp_path):
         with precision(config):
             system, method, start = worlds.one()
             assert isinstance(method.law, kind)
-            u = laws.input_of(method, start, (), config.dt)
+            u = config_laws.input_of(method, start, (), config.dt)
             assert u.shape == (1,)
             a = jaxdae.forward_dynamics(system, start, u)[0]
         if law["type"] == "pd":
@@ -175,10 +176,10 @@ def test_held_inputs_change_on_time():
     law = control.HeldInputs(jnp.array([0.0, 10.0]), jnp.array([[1.0], [2.0]]))
     assert [float(law(t, state)[0]) for t in (9.9999, 10.0 - 1e-14)] == [1, 2]
     # In configs a table of few digits is on the steps that it means.
-    held = laws._held({"times": [0.0, 0.3333], "inputs": {"motor": [1.0, 2.0]}}, 1.0 / 3.0, state.q.dtype)
+    held = config_laws._held({"times": [0.0, 0.3333], "inputs": {"motor": [1.0, 2.0]}}, 1.0 / 3.0, state.q.dtype)
     assert [float(held(t, state)[0]) for t in (0.33331, 1.0 / 3.0)] == [1, 2]
     # A jump that is written as two times within one step stays one.
-    held = laws._held({"times": [0.0, 0.1, 0.100001], "inputs": {"motor": [1.0, 1.0, 2.0]}}, 0.01, state.q.dtype)
+    held = config_laws._held({"times": [0.0, 0.1, 0.100001], "inputs": {"motor": [1.0, 1.0, 2.0]}}, 0.01, state.q.dtype)
     assert [float(held(t, state)[0]) for t in (0.1, 0.11)] == [1, 2]
     # A clock of single precision to which steps were added, and are 9e-6 s short of a second.
     summed = np.cumsum(np.full(1000, 1e-3, np.float32), dtype=np.float32)[-1]
@@ -241,4 +242,4 @@ def test_units_of_inputs_are_those_of_the_coordinates_that_they_drive():
         {"name": "torque", "type": "torque"},
     ]
     values = {"mechanism": {"space": "space", "joints": joints, "forces": forces}, "control": {"inputs": [x["name"] for x in forces]}}
-    assert laws.input_units(values) == ["N", "N m", "N m", "N m"]
+    assert config_laws.input_units(values) == ["N", "N m", "N m", "N m"]

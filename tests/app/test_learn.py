@@ -15,10 +15,10 @@ import typer.testing
 import xarray as xr
 import yaml
 
-from jaxdae.app.command import app
-from jaxdae.app.config import load
-from jaxdae.app.objective import objective
-from jaxdae.app.precision import precision
+from jaxdae.app.cli import app
+from jaxdae.app.config.precision import precision
+from jaxdae.app.model.load_config import load
+from jaxdae.app.model.objective import objective
 
 ROOT = pathlib.Path(__file__).parents[2]
 ARM = """
@@ -278,7 +278,7 @@ def test_the_certificate_of_a_config(config, command):
 @pytest.mark.long
 def test_a_killed_run_continues_bit_for_bit(config, tmp_path):
     """kill -9 in the middle, then --resume with more iterations, beside a run of so many that is left alone."""
-    command = [sys.executable, "-c", "from jaxdae.app.command import main; main()", "tune"]
+    command = [sys.executable, "-c", "from jaxdae.app.cli import main; main()", "tune"]
     changes = ["--set", "tune.checkpoint_every=2", "--set", "tune.optimizer.schedule=constant"]
     shorter, longer = (["--set", f"tune.iterations={count}"] for count in (300, 400))
     process = subprocess.Popen([*command, str(config), "--out", str(tmp_path / "killed"), *changes, *shorter], cwd=ROOT)

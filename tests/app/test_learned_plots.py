@@ -7,13 +7,13 @@ import yaml
 from all_cases import all_cases
 
 from jaxdae import tuning
-from jaxdae.app import learned_plots as plots
-from jaxdae.app.crosscheck_tuning import target
-from jaxdae.app.history import History, read_table
-from jaxdae.app.lengthen import refusal
-from jaxdae.app.schema import Config
-from jaxdae.app.style import styled
-from jaxdae.app.units import unit_of
+from jaxdae.app.config.schema import Config
+from jaxdae.app.draw.plot_style import styled
+from jaxdae.app.learn import fit_plots as plots
+from jaxdae.app.model.crosscheck_tuning import target
+from jaxdae.app.model.fit_history import History, read_table
+from jaxdae.app.model.units import unit_of
+from jaxdae.app.runs.continuation import refusal
 
 LOSS = [{"type": "violation"}, {"type": "energy"}]
 VALUES = {

@@ -8,8 +8,8 @@ from catalogue import METHODS, POSITIONS, every
 
 import jaxdae as jd
 import jaxdae.control
-from jaxdae.app.build import integrator
-from jaxdae.app.schema import Config
+from jaxdae.app.config.schema import Config
+from jaxdae.app.model.build import integrator
 
 BODY = {"name": "rod", "mass": 1.0, "inertia": 0.1, "pose": [1, 0, 0], "free": True}
 FREE = {"name": "test", "mechanism": {"bodies": [BODY]}, "duration": 1.0, "dt": 0.01}
@@ -31,7 +31,7 @@ def test_methods_that_keep_the_constraints_are_not_projected(name):
     assert jax.tree.structure(built(method)) == jax.tree.structure(expected)
 
 
-@pytest.mark.parametrize(("name", "kind"), [("adaptive", jd.Adaptive), ("velocity_stepping", jd.control.VelocityStepping)])
+@pytest.mark.parametrize(("name", "kind"), [("adaptive", jd.diffrax.Adaptive), ("velocity_stepping", jd.control.VelocityStepping)])
 def test_methods_that_are_projected_within_are_not(name, kind):
     assert type(built(name)) is kind
 
@@ -45,7 +45,7 @@ def test_methods_that_drift_are(name):
 
 
 def test_the_method_of_munthe_kaas_is_the_classical_one():
-    assert built("rkmk4").integrator.tableau == jd.RungeKuttaMuntheKaas.rk4().tableau
+    assert built("rkmk4").integrator.tableau == jd.RungeKutta.rk4().tableau
 
 
 def test_options():
@@ -77,9 +77,9 @@ def test_options():
 
 def test_routes():
     for name, kind in (
-        ("sequential", jd.Sequential),
-        ("projected_step", jd.ProjectedStep),
-        ("projected_derivative", jd.ProjectedDerivative),
+        ("sequential", jd.textbook.Sequential),
+        ("projected_step", jd.textbook.ProjectedStep),
+        ("projected_derivative", jd.textbook.ProjectedDerivative),
     ):
         method = built({"type": name, "of": "heun"}, solver="dense_kkt", stabilization={"type": "baumgarte", "alpha": 1.0, "beta": 1.0})
         assert type(method) is kind

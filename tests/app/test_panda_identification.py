@@ -10,7 +10,7 @@ import pytest
 
 import jaxdae as jd
 from jaxdae import robots
-from jaxdae.app.source import read
+from jaxdae.app.config.config_source import read
 
 ROOT = pathlib.Path(__file__).parents[2]
 

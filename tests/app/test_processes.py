@@ -16,8 +16,9 @@ import pytest
 from forked import Command
 from small_runs import SWING, assert_equal, only
 
-from jaxdae.app import hosts, run_folder
-from jaxdae.app.problems import Failed, Refused
+from jaxdae.app.config.problems import Failed, Refused
+from jaxdae.app.jobs import hosts
+from jaxdae.app.runs import run_folder
 
 
 @pytest.fixture(scope="module")

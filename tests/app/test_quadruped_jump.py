@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import jaxdae as jd
-from jaxdae.app.config import load
-from jaxdae.app.precision import precision
+from jaxdae.app.config.precision import precision
+from jaxdae.app.model.load_config import load
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -32,7 +32,7 @@ def test_a_jump_leaves_the_ground_and_comes_back_with_derivatives_through_its_co
         first = experiment.first_torques(at, settings)
         # Held to the posture of the start, motors give the feedforward; between knots it is linear.
         np.testing.assert_allclose(at.motors(0.0, at.start), 0.0, rtol=0, atol=1e-12)
-        law = jd.set_leaf(at.motors, "knots", first)
+        law = jd.tree.set_leaf(at.motors, "knots", first)
         np.testing.assert_allclose(law.feedforward(0.15), 0.5 * (first[1] + first[2]), rtol=1e-12)
         # What holds the start is what is left when nothing is raised.
         np.testing.assert_allclose(jd.forward_dynamics(at.system, at.start, first[-1])[0], 0.0, rtol=0, atol=1e-9)

@@ -19,12 +19,14 @@ import xarray as xr
 from all_cases import all_cases
 from small_runs import SWING, assert_equal, command, content, only
 
-from jaxdae.app import files, identity, launch, locks, parts, results, run_folder, shares
-from jaxdae.app import grid as grids
-from jaxdae.app.config import load
-from jaxdae.app.grid import Grid, grid
-from jaxdae.app.problems import Refused
-from jaxdae.app.schema import Config
+from jaxdae.app.config import safe_files
+from jaxdae.app.config.problems import Refused
+from jaxdae.app.config.schema import Config
+from jaxdae.app.jobs import launch, parts, shares
+from jaxdae.app.model.load_config import load
+from jaxdae.app.runs import locks, results, run_folder, run_identity
+from jaxdae.app.runs import result_grid as grids
+from jaxdae.app.runs.result_grid import Grid, grid
 
 
 @pytest.fixture(scope="module")
@@ -34,13 +36,13 @@ def place(tmp_path_factory):
     (place / "swing.yaml").write_text(SWING)
     swing = load(str(place / "swing.yaml"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jaxdae.app.config.load", lambda *arguments: swing)
+        patch.setattr("jaxdae.app.model.load_config.load", lambda *arguments: swing)
         yield place
 
 
 def loaded():
     """Returns config and worlds as the fixture has loaded them."""
-    return importlib.import_module("jaxdae.app.config").load()
+    return importlib.import_module("jaxdae.app.model.load_config").load()
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +136,7 @@ def test_jobs_of_which_worlds_fail(tmp_path, monkeypatch):
         .replace("size: 100,", "size: 100, seed: 2,")
     )
     made = load(str(config))
-    monkeypatch.setattr("jaxdae.app.config.load", lambda *arguments: made)
+    monkeypatch.setattr("jaxdae.app.model.load_config.load", lambda *arguments: made)
     code, _, err = command("run", config, "--out", tmp_path / "whole")
     assert (code, "NOT_CONVERGED after t = 0.2 s in world 97 of 100" in err) == (1, True), err
     with xr.open_zarr(only(tmp_path / "whole") / "results.zarr") as data:
@@ -278,11 +280,11 @@ def test_files_that_two_processes_write_at_the_same_moment(tmp_path, monkeypatch
         for _ in other:
             with monkeypatch.context() as patch:
                 patch.setattr(os, "getpid", lambda: 0)
-                files.write_text(file, "that of the other")
+                safe_files.write_text(file, "that of the other")
             assert file.read_text() == "that of the other"
 
     monkeypatch.setattr(os, "fsync", late)
-    files.write_text(file, "mine")
+    safe_files.write_text(file, "mine")
     assert (file.read_text(), list(tmp_path.iterdir())) == ("mine", [file])
 
 
@@ -432,8 +434,8 @@ def test_what_is_not_continued(place, whole, tmp_path, monkeypatch):
     command("run", place / "swing.yaml", "--out", tmp_path, "--chunks", 3, "--chunk", 1)
     folder = only(tmp_path)
     before = content(folder)
-    real = identity._code
-    monkeypatch.setattr(identity, "_code", lambda: "other code")
+    real = run_identity._code
+    monkeypatch.setattr(run_identity, "_code", lambda: "other code")
     job = ("run", place / "swing.yaml", "--out", tmp_path, "--chunks", 3, "--chunk", 0)
     for arguments in (("run", "--resume", folder), ("merge", folder), job):
         code, _, err = command(*arguments)
@@ -534,7 +536,7 @@ def test_worlds_are_divided_among_cores(place, whole, tmp_path, devices, threads
 @pytest.mark.long
 def test_the_layout_of_a_config_changes_no_bit(place, whole, tmp_path, monkeypatch):
     plain, given = loaded()[0], load(str(place / "swing.yaml"), ("layout.devices=3", "layout.chunk=7"))
-    monkeypatch.setattr("jaxdae.app.config.load", lambda *arguments: given)
+    monkeypatch.setattr("jaxdae.app.model.load_config.load", lambda *arguments: given)
     # A folder that jobs share is found by what the numbers depend on: this one was begun with another layout.
     folder = launch.shared_folder(plain, tmp_path, "swing.yaml")
     assert command("run", place / "swing.yaml", "--out", tmp_path, "--chunks", 1, "--chunk", 0)[0] == 0
@@ -553,7 +555,7 @@ def test_chunks_of_worlds_change_no_bit(tmp_path, monkeypatch):
     config.write_text(SWING.replace("duration: 0.9", "duration: 2.0"))
     for chunk in (100, 16):
         given = load(str(config), (f"layout.chunk={chunk}",))
-        monkeypatch.setattr("jaxdae.app.config.load", lambda *arguments, given=given: given)
+        monkeypatch.setattr("jaxdae.app.model.load_config.load", lambda *arguments, given=given: given)
         assert command("run", config, "--out", tmp_path / str(chunk), "--devices", 1)[0] == 0
         stores.append(content(only(tmp_path / str(chunk)) / "results.zarr"))
     assert stores[0] == stores[1]

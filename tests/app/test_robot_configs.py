@@ -9,12 +9,13 @@ from typer.testing import CliRunner
 
 import jaxdae.mechanisms as jm
 from jaxdae import robots
-from jaxdae.app import build, describing
-from jaxdae.app.command import app
-from jaxdae.app.config import load
-from jaxdae.app.problems import ConfigError
-from jaxdae.app.schema import Config
-from jaxdae.app.source import Document, read
+from jaxdae.app.cli import app
+from jaxdae.app.config import config_elements
+from jaxdae.app.config.config_source import Document, read
+from jaxdae.app.config.problems import ConfigError
+from jaxdae.app.config.schema import Config
+from jaxdae.app.model import build
+from jaxdae.app.model.load_config import load
 
 ROOT = pathlib.Path(__file__).parents[2]
 MODELS = ROOT / "configs" / "models"
@@ -83,7 +84,7 @@ def test_what_is_added_may_name_links():
         "  joints: [{type: ball, name: hook, a: tool, b: load, point_a: [0, 0, 0.1], point_b: [0, 0, 0.3]}]\n"
         "  forces: [{type: force, name: push, body: camera, point: [0.1, 0, 0], force: [1, 2, 3]}]\n"
     )
-    described = describing.description(config.model_dump())
+    described = config_elements.description(config.model_dump())
     frames = robots.load(MODELS / "gripper_arm.urdf").report.frames
     hook = next(joint for joint in described.joints if joint.name == "hook")
     assert (hook.a, hook.b) == (frames["tool"].body, "load")
@@ -100,7 +101,7 @@ def test_what_turns_with_a_link_is_in_the_axes_of_the_link():
         "    - {type: torque, name: twist, a: ground, b: camera, torque: [1, 2, 3], body_frame: true}\n"
         "    - {type: force, name: pull, body: camera, point: [0, 0, 0], force: [1, 2, 3]}\n"
     )
-    push, twist, pull = describing.description(written_out(forces).model_dump()).forces
+    push, twist, pull = config_elements.description(written_out(forces).model_dump()).forces
     camera = robots.load(MODELS / "gripper_arm.urdf").report.frames["camera"]
     np.testing.assert_allclose(push.force, camera.rotation @ [1, 2, 3], rtol=0, atol=1e-15)
     np.testing.assert_allclose(twist.torque, camera.rotation @ [1, 2, 3], rtol=0, atol=1e-15)

@@ -57,7 +57,7 @@ def test_options(loaded):
     _, solver = loaded(CRANK, "solver={type: null_space, decomposition: svd, tolerance: 1e-7}")
     assert float(solver.decomposition.tolerance) == 1e-7
     _, solver = loaded(CRANK, "solver={type: null_space, decomposition: qr}")
-    assert isinstance(solver.decomposition, jaxdae.HouseholderQR)
+    assert isinstance(solver.decomposition, jaxdae.operators.HouseholderQR)
     _, solver = loaded(CRANK, "solver={type: proximal, regularization: 1e-6, iterations: 7}")
     assert (float(solver.regularization), solver.iterations) == (1e-6, 7)
     _, solver = loaded(CRANK, "solver={type: conjugate_gradient, max_iterations: 9}")

@@ -12,21 +12,23 @@ from all_cases import all_cases
 
 import jaxdae as jd
 from jaxdae import mechanisms as jm
-from jaxdae.app import account, build, describing, naming, structure
-from jaxdae.app.closing import notes
-from jaxdae.app.config import load
-from jaxdae.app.objective import objective
-from jaxdae.app.observed import observe
-from jaxdae.app.outline import outline
-from jaxdae.app.problems import ConfigError
-from jaxdae.app.reference import table
-from jaxdae.app.schema import Config
-from jaxdae.app.schema_mechanism import PYTHON_TYPES, SECTIONS, WHEELS
-from jaxdae.app.simulate import Simulator
-from jaxdae.app.units import unit_of
+from jaxdae.app.config import config_elements
+from jaxdae.app.config.problems import ConfigError
+from jaxdae.app.config.schema import Config
+from jaxdae.app.config.schema_mechanism import PYTHON_TYPES, SECTIONS, WHEELS
+from jaxdae.app.config.type_tables import table
+from jaxdae.app.model import build, coordinate_names, structure
+from jaxdae.app.model.close_loops import notes
+from jaxdae.app.model.config_outline import outline
+from jaxdae.app.model.load_config import load
+from jaxdae.app.model.objective import objective
+from jaxdae.app.model.units import unit_of
+from jaxdae.app.runs import energy_account
+from jaxdae.app.runs.saved_fields import observe
+from jaxdae.app.runs.simulate import Simulator
 from jaxdae.mechanisms import spatial as js
-from jaxdae.mechanisms.forces.spatial import SPATIAL_FORCES
-from jaxdae.mechanisms.joints.spatial import SPATIAL_JOINTS
+from jaxdae.mechanisms.forces.spatial_forces import SPATIAL_FORCES
+from jaxdae.mechanisms.joints.spatial_joints import SPATIAL_JOINTS
 
 ROOT = pathlib.Path(__file__).parents[2]
 HALF = np.sqrt(0.5)
@@ -152,11 +154,11 @@ def test_a_config_builds_what_python_builds():
 def test_roll_pitch_yaw_and_quaternions_of_any_length():
     config = Config.model_validate(yaml.safe_load(EVERYTHING))
     poses = [body.pose.model_dump() for body in config.mechanism.bodies]
-    quarter = describing.orientation({"quaternion": None, "rpy": (0.0, 0.0, np.pi / 2)})
+    quarter = config_elements.orientation({"quaternion": None, "rpy": (0.0, 0.0, np.pi / 2)})
     np.testing.assert_allclose(jnp.stack(quarter), [HALF, 0, 0, HALF], rtol=0, atol=1e-15)
     # The x axis of a body that is first rolled by a quarter turn, then pitched by one, points down.
     x = np.asarray(
-        js.Body("b", 1.0, (1, 1, 1), quaternion=describing.orientation({"quaternion": None, "rpy": (np.pi / 2, np.pi / 2, 0.0)}))
+        js.Body("b", 1.0, (1, 1, 1), quaternion=config_elements.orientation({"quaternion": None, "rpy": (np.pi / 2, np.pi / 2, 0.0)}))
         .frame()
         .axes[0]
         .array()
@@ -339,7 +341,7 @@ HINGED_MISTAKES = {
 @all_cases("name", HINGED_MISTAKES)
 def test_each_mistake_in_joint_coordinates_is_told_with_its_place_and_remedy(tmp_path, name, monkeypatch):
     override, *expected = HINGED_MISTAKES[name]
-    monkeypatch.setattr("jaxdae.app.config._skeleton", lambda document: None)  # closing loops is not what is tested here
+    monkeypatch.setattr("jaxdae.app.model.load_config._skeleton", lambda document: None)  # closing loops is not what is tested here
     (line,) = messages(tmp_path, HINGED, override)
     for part in expected:
         assert part in line
@@ -416,7 +418,7 @@ def test_motors_and_torques_as_inputs():
 
 
 def test_a_cut_that_leaves_a_loop(tmp_path, monkeypatch):
-    monkeypatch.setattr("jaxdae.app.config._skeleton", lambda document: None)
+    monkeypatch.setattr("jaxdae.app.model.load_config._skeleton", lambda document: None)
     data = copy.deepcopy(HINGED)
     hinge = {"type": "revolute", "name": "hinge", "a": "ground", "b": "arm", "axis": [0, 0, 1], "at": [1, 0, 0]}
     data["mechanism"]["joints"] += [hinge, hinge | {"name": "other"}]
@@ -426,7 +428,7 @@ def test_a_cut_that_leaves_a_loop(tmp_path, monkeypatch):
 
 
 def test_several_mistakes_are_told_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("jaxdae.app.config._skeleton", lambda document: None)
+    monkeypatch.setattr("jaxdae.app.model.load_config._skeleton", lambda document: None)
     lines = messages(tmp_path, HINGED, "bodies.arm.mass=-1", "start.fixed=[shaft.turn]", "joints.stay.length=0", "forces.motor.along=turn")
     # A rod with a mistake hides the tree, and with it which coordinates there are.
     assert len(lines) == 3
@@ -470,8 +472,8 @@ def test_names_of_coordinates_are_those_of_the_mechanism():
             given["mechanism"]["coordinates"] = form
             config = Config.model_validate(given)
             system = build.construct(config.model_dump())[0]
-            assert naming.of_values(given) == naming.of_system(system)
-    entries = naming.of_values(HINGED)
+            assert coordinate_names.of_values(given) == coordinate_names.of_system(system)
+    entries = coordinate_names.of_values(HINGED)
     assert entries is not None
     assert (entries.rates["shaft.angle"], entries.rates["shaft.angle_rate"], entries.rates["socket.omega_z"]) == (1, 1, 4)
     assert not any(name.startswith("socket.q") for name in entries.rates)
@@ -566,7 +568,7 @@ def test_the_power_that_enters_knows_of_the_inertia_of_motors_on_slides():
         start, _ = jd.initialize(mechanism, q, np.arange(1.0, 7.0))
         found = observe((None, None), mechanism, jd.RungeKutta.rk4(), (jax.tree.map(lambda x: x[None, None], start), ()), 0.1)
         a = found["a"][0, 0]
-        power = account.power(mechanism, start, None, None)
+        power = energy_account.power(mechanism, start, None, None)
 
         def energy(h):
             return jd.energy(mechanism, jd.State(start.t, mechanism.retract(start.q, h * start.v), start.v + h * a))

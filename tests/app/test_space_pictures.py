@@ -8,12 +8,15 @@ import xarray as xr
 import yaml
 from PIL import Image
 
-from jaxdae.app import build, plots, results, skeleton, write_animation
-from jaxdae.app.command import app
-from jaxdae.app.grid import Grid
-from jaxdae.app.outline import outline, places, start_pose
-from jaxdae.app.picture_space import draw
-from jaxdae.app.schema import Config
+from jaxdae.app import skeleton, write_animation
+from jaxdae.app.cli import app
+from jaxdae.app.config.schema import Config
+from jaxdae.app.draw import plots
+from jaxdae.app.draw.picture_space import draw
+from jaxdae.app.model import build
+from jaxdae.app.model.config_outline import outline, places, start_pose
+from jaxdae.app.runs import results
+from jaxdae.app.runs.result_grid import Grid
 from jaxdae.viewer.outline import placed
 
 HALF = np.sqrt(0.5)

@@ -50,11 +50,11 @@ def test_the_config_is_sound():
     np.testing.assert_allclose([legs.offset, legs.length], [[OFFSET] * 2, [REACH] * 2], rtol=1e-15)
 
 
-@jd.pytree
+@jd.tree.pytree
 class Bodies(jd.System):
     """A ball on a string and two legs with a common hip; q = (x, y, angle) of the ball and of both legs."""
 
-    body_names: tuple[str, ...] = jd.static(default=("ball", "left", "right"))
+    body_names: tuple[str, ...] = jd.tree.static(default=("ball", "left", "right"))
 
     def mass_matrix(self, q):
         return jnp.diag(jnp.array([BALL, BALL, 1.0, *[MASS, MASS, INERTIA] * 2]))
@@ -99,7 +99,7 @@ def walk() -> Any:
     law = ours.Stride(jnp.array([-1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]), None, jnp.asarray(0.05))
     masked = jd.Masked(system, jnp.array([True, True, True, True, False, True, False]))
     state, speed = starts()
-    run = jd.batch_rollout(masked, jd.Switching(jd.Projected(jd.RungeKutta.rk4()), law, events=2), state, dt=DT, steps=STEPS)
+    run = jd.batch_rollout(masked, jd.switching.Switching(jd.Projected(jd.RungeKutta.rk4()), law, events=2), state, dt=DT, steps=STEPS)
     jd.raise_if_failed(run)
     assert np.max(run.info.violation) < 1e-14
     assert np.max(run.info.velocity_violation) < 1e-13

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxdae.app import precision
-from jaxdae.app.config import load
+from jaxdae.app.model.load_config import load
 
 ROOT = pathlib.Path(__file__).parents[2]
 

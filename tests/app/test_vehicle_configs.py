@@ -13,18 +13,18 @@ from all_cases import all_cases
 
 from jaxdae import mechanisms as jm
 from jaxdae import vehicles as jv
-from jaxdae.app import describing
-from jaxdae.app.command import app
-from jaxdae.app.config import load
-from jaxdae.app.crosscheck import crosscheck
-from jaxdae.app.export import columns
-from jaxdae.app.problems import ConfigError
-from jaxdae.app.reference import table
-from jaxdae.app.schema import Config
-from jaxdae.app.schema_terrain import KINDS, TERRAINS, terrain
-from jaxdae.app.source import Document, find
-from jaxdae.app.units import unit_of
-from jaxdae.app.vehicle import PARAMETERS
+from jaxdae.app.cli import app
+from jaxdae.app.config import config_elements
+from jaxdae.app.config.config_source import Document, find
+from jaxdae.app.config.problems import ConfigError
+from jaxdae.app.config.schema import Config
+from jaxdae.app.config.schema_terrain import KINDS, TERRAINS, terrain
+from jaxdae.app.config.type_tables import table
+from jaxdae.app.config.vehicle_section import PARAMETERS
+from jaxdae.app.export.export_results import columns
+from jaxdae.app.model.crosscheck import crosscheck
+from jaxdae.app.model.load_config import load
+from jaxdae.app.model.units import unit_of
 from jaxdae.mechanisms.joints.drives import DRIVES
 
 DRIVE = {"type": "differential_drive", "wheel_separation": 0.5, "wheel_radius": 0.1, "mass": 20, "inertia": 1, "wheel_inertia": 0.02}
@@ -48,7 +48,7 @@ def built(mechanism, *overrides):
     config = Config.model_validate(document.data)
     assert not document.problems
     assert crosscheck(document, config) == []
-    return describing.description(config.model_dump())
+    return config_elements.description(config.model_dump())
 
 
 def assert_same(ours, theirs):
@@ -181,7 +181,7 @@ def messages(mechanism, tmp_path, **others):
 @all_cases("name", MISTAKES)
 def test_each_mistake_is_told_with_its_place_and_remedy(tmp_path, name, monkeypatch):
     # What is asked here is found before loops are closed, which takes long.
-    monkeypatch.setattr("jaxdae.app.config._skeleton", lambda document: None)
+    monkeypatch.setattr("jaxdae.app.model.load_config._skeleton", lambda document: None)
     mechanism, *expected = MISTAKES[name]
     (line,) = messages(mechanism, tmp_path)
     for part in expected:
@@ -277,7 +277,7 @@ def test_the_table_of_drives_is_that_of_their_fields():
     ],
 )
 def test_mistakes_of_first_order_are_named(changed, others, place, text, tmp_path, monkeypatch):
-    monkeypatch.setattr("jaxdae.app.config._skeleton", lambda document: None)
+    monkeypatch.setattr("jaxdae.app.model.load_config._skeleton", lambda document: None)
     found = messages(FIRST | changed, tmp_path, **others)
     assert any(place in line and text in line for line in found), found
 

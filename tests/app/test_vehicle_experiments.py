@@ -10,9 +10,9 @@ import pytest
 import scipy.linalg
 
 from jaxdae.app import precision
-from jaxdae.app.build import worlds
-from jaxdae.app.schema import Config
-from jaxdae.app.source import read
+from jaxdae.app.config.config_source import read
+from jaxdae.app.config.schema import Config
+from jaxdae.app.model.build import worlds
 
 ROOT = pathlib.Path(__file__).parents[2]
 

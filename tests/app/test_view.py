@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import typer.testing
 
-from jaxdae.app import opened
-from jaxdae.app.command import app
-from jaxdae.app.export import export
-from jaxdae.app.view import Seen
+from jaxdae.app.cli import app
+from jaxdae.app.export.export_results import export
+from jaxdae.app.export.view_run import Seen
+from jaxdae.app.runs import open_run
 
 PENDULUM = """
 name: pendulum
@@ -43,7 +43,7 @@ def test_tables_hold_what_the_results_hold(run, tmp_path):
     rows = list(csv.DictReader((tmp_path / "p.csv").read_text().splitlines()))
     meaning = {row["column"]: row for row in csv.DictReader((tmp_path / "p_columns.csv").read_text().splitlines())}
     assert list(rows[0]) == list(meaning)
-    found = opened.drawable(run)
+    found = open_run.drawable(run)
     (archive,) = export(found, "npz", tmp_path / "p.npz")
     with np.load(archive) as arrays:
         assert arrays["q"].shape == (2, 3, 3)
@@ -64,7 +64,7 @@ def test_tables_hold_what_the_results_hold(run, tmp_path):
 
 
 def test_the_scene_of_a_run_has_its_worlds_and_their_forces(run):
-    seen = Seen(opened.drawable(run))
+    seen = Seen(open_run.drawable(run))
     assert (seen.scene.worlds, seen.scene.title, seen.scene.bodies) == (2, "pendulum", ("bob",))
     assert seen.scene.violation is not None
     np.testing.assert_allclose(seen.scene.times, [0.0, 0.02, 0.04])
@@ -100,7 +100,7 @@ def test_messages_over_time(run, tmp_path):
     """Read back with nothing of the library that wrote them: the JSON in the file is plain without compression of chunks."""
     pytest.importorskip("foxglove", reason="needs foxglove-sdk: make test-viewer installs it")
     reader = pytest.importorskip("mcap.reader", reason="needs mcap: make test-viewer installs it")
-    (path,) = export(opened.drawable(run), "mcap", tmp_path / "p.mcap")
+    (path,) = export(open_run.drawable(run), "mcap", tmp_path / "p.mcap")
     with path.open("rb") as stream:
         messages = list(reader.make_reader(stream).iter_messages())
     topics = {channel.topic for _, channel, _ in messages}

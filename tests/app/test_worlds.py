@@ -10,10 +10,12 @@ import two_devices
 from small_runs import SWING
 
 import jaxdae as library
-from jaxdae.app import account, build, load, precision, simulate
-from jaxdae.app.build import sample
-from jaxdae.app.schema import Config
-from jaxdae.app.source import Document
+from jaxdae.app import load, precision
+from jaxdae.app.config.config_source import Document
+from jaxdae.app.config.schema import Config
+from jaxdae.app.model import build
+from jaxdae.app.model.build import sample
+from jaxdae.app.runs import energy_account, simulate
 
 ROOT = pathlib.Path(__file__).parents[2]
 ANDREWS = json.loads((ROOT / "tests" / "reference" / "ivptest_andrews.json").read_text())
@@ -115,9 +117,9 @@ def test_work_is_counted_where_friction_acts_in_other_worlds_alone():
     hinge = {"type": "revolute", "name": "hinge", "a": "ground", "b": "arm", "point_a": [0, 0], "point_b": [-0.5, 0]}
     bodies = [{"name": "arm", "mass": 1.0, "inertia": 0.1, "pose": [0.5, 0.0, 0.0]}]
     given = {"name": "arm", "mechanism": {"bodies": bodies, "joints": [hinge]}, "duration": 0.1, "dt": 0.01}
-    assert not account.does_work(Config.model_validate(given))
+    assert not energy_account.does_work(Config.model_validate(given))
     vary = {"path": "joints.hinge.friction", "distribution": "uniform", "low": 0.0, "high": 1.0}
-    assert account.does_work(Config.model_validate(given | {"batch": {"size": 2, "vary": [vary]}}))
+    assert energy_account.does_work(Config.model_validate(given | {"batch": {"size": 2, "vary": [vary]}}))
 
 
 def test_only_what_varies_is_stacked(free):
@@ -261,12 +263,12 @@ def test_loops_that_are_closed_some_at_a_time(free, monkeypatch):
 
 # Worlds of a mechanism in which the compiler rounds otherwise where they do not fill its vectors.
 SIZES = """
-from jaxdae.app.flags import for_small_programs
+from jaxdae.app.xla_flags import for_small_programs
 for_small_programs()
 import numpy as np
-from jaxdae.app.config import load
-from jaxdae.app.precision import precision
-from jaxdae.app.simulate import Simulator
+from jaxdae.app.model.load_config import load
+from jaxdae.app.config.precision import precision
+from jaxdae.app.runs.simulate import Simulator
 
 def simulated(first=0, threads=1, *given):
     found, (config, worlds) = [], load(CONFIG, given)

@@ -147,7 +147,7 @@ def test_weight_is_differentiated_with_redundant_and_with_missing_motors(closed_
 
         @jax.jit
         def inputs(scale, mechanism=mechanism, state=state):
-            model = jd.set_leaf(mechanism, "mass", mechanism.mass.at[1].mul(scale))
+            model = jd.tree.set_leaf(mechanism, "mass", mechanism.mass.at[1].mul(scale))
             return jc.static_inputs(model, state)
 
         slope = jax.jit(lambda s, inputs=inputs: jax.jvp(inputs, (s,), (1.0,))[1])(1.2)
@@ -186,7 +186,7 @@ def test_errors_decay_as_told(name):
         np.testing.assert_allclose(error[:, k], expected, rtol=0, atol=1e-9)
 
 
-@jd.pytree
+@jd.tree.pytree
 class Circle:
     """A reference that moves: center + radius (cos, sin)(rate t)."""
 
@@ -255,7 +255,7 @@ def test_null_space_torques_leave_the_task_alone(closed_arm):
     response = jc.input_response(mechanism, state)
     mobility = response.matrix.T @ mechanism.mass_matrix(state.q) @ response.matrix
     np.testing.assert_allclose(task.inverse.T @ mobility @ task.projector, 0.0, rtol=0, atol=1e-11)
-    inverse = jd.kkt_inverse(mechanism, state).L11
+    inverse = jd.operators.kkt_inverse(mechanism, state).L11
     np.testing.assert_allclose(task.inertia @ motion.jacobian @ inverse @ motion.jacobian.T, np.eye(2), rtol=0, atol=1e-10)
 
 
@@ -286,7 +286,7 @@ def test_laws_are_differentiated(closed_arm):
 
     @jax.jit
     def total(x):
-        model = jd.set_leaf(mechanism, "mass", mechanism.mass.at[3].mul(x[0]))
+        model = jd.tree.set_leaf(mechanism, "mass", mechanism.mass.at[3].mul(x[0]))
         law = jc.OperationalSpace(model=model, task=hand, reference=x[1:], kp=50.0, kd=8.0, posture=weight(model))
         return jnp.sum(law(state.t, state) ** 2)
 

@@ -12,16 +12,16 @@ from small_systems import Oscillator, central, without_typechecker
 import jaxdae as jd
 from jaxdae import control as jc
 
-INTEGRATOR = jd.Projected(jd.SemiImplicitEuler(), jd.Projection(jd.LinearPositionProjection()))
+INTEGRATOR = jd.Projected(jd.SemiImplicitEuler(), jd.Projection(jd.textbook.LinearPositionProjection()))
 DT = 0.01
 
 
-@jd.pytree
+@jd.tree.pytree
 class MotorPendulum(jd.System):
     """A point mass on a massless rod of length 1 with a torque u about the origin, written in x and y."""
 
     mass: Any
-    n_inputs: int = jd.static(default=1)
+    n_inputs: int = jd.tree.static(default=1)
 
     def mass_matrix(self, q):
         return self.mass * jnp.eye(2, dtype=q.dtype)
@@ -35,7 +35,7 @@ class MotorPendulum(jd.System):
         return 0.5 * jnp.stack([q @ q - 1.0])
 
 
-@jd.pytree
+@jd.tree.pytree
 class Angle:
     """The angle of the rod, counted from the x axis."""
 
@@ -43,7 +43,7 @@ class Angle:
         return jnp.stack([jnp.arctan2(q[1], q[0])])
 
 
-@jd.pytree
+@jd.tree.pytree
 class Ramp:
     """A target that moves at constant acceleration."""
 
@@ -189,20 +189,20 @@ def test_worlds_have_memories_of_their_own():
     angles = jnp.array([-1.5, -0.9, 0.3])
     starts = jd.State(0.0, jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=1), jnp.zeros((3, 2)))
     gains = jnp.array([20.0, 100.0, 150.0])
-    integrator = jd.set_leaf(jc.Sampled(INTEGRATOR, PID), "law.ki", gains)
-    axes = (None, jd.batch_axes(integrator, "law.ki"), 0, None)
+    integrator = jd.tree.set_leaf(jc.Sampled(INTEGRATOR, PID), "law.ki", gains)
+    axes = (None, jd.tree.batch_axes(integrator, "law.ki"), 0, None)
     many = jd.batch_rollout(PENDULUM, integrator, starts, dt=DT, steps=40, save_every=40, in_axes=axes)
     for k in range(3):
         start = jd.State(jnp.zeros(()), starts.q[k], starts.v[k])
-        law = jd.set_leaf(PID, "ki", gains[k])
+        law = jd.tree.set_leaf(PID, "ki", gains[k])
         one = jd.rollout(PENDULUM, jc.Sampled(INTEGRATOR, law), start, dt=DT, steps=40, save_every=40)
         np.testing.assert_allclose(many.state.q[k], one.state.q, rtol=0, atol=1e-13)
 
 
 def test_a_world_without_a_finite_input_freezes():
     starts = jd.State(0.0, jnp.array([[0.0, -1.0], [1.0, 0.0]]), jnp.zeros((2, 2)))
-    integrator = jd.set_leaf(jc.Sampled(INTEGRATOR, PID), "law.ki", jnp.array([jnp.nan, 100.0]))
-    axes = (None, jd.batch_axes(integrator, "law.ki"), 0, None)
+    integrator = jd.tree.set_leaf(jc.Sampled(INTEGRATOR, PID), "law.ki", jnp.array([jnp.nan, 100.0]))
+    axes = (None, jd.tree.batch_axes(integrator, "law.ki"), 0, None)
     many = jd.batch_rollout(PENDULUM, integrator, starts, dt=DT, steps=40, save_every=40, in_axes=axes)
     assert list(np.asarray(many.info.status[:, -1])) == [jd.Status.NONFINITE, jd.Status.OK]
     assert np.all(np.isfinite(many.state.q))
@@ -232,7 +232,7 @@ def test_a_limit_passes_on_one_derivative_or_the_other():
     gradient = jax.grad(lambda law: law(HANGING.t, HANGING)[0])(law)  # far beyond the upper limit
     assert float(gradient.upper[0]) == 1.0
     assert float(gradient.law.kp) == 0.0
-    wide = jd.set_leaf(law, "upper", jnp.array([1e3]))
+    wide = jd.tree.set_leaf(law, "upper", jnp.array([1e3]))
     gradient = jax.grad(lambda law: law(HANGING.t, HANGING)[0])(wide)
     assert float(gradient.upper[0]) == 0.0
     np.testing.assert_allclose(gradient.law.kp, TARGET + np.pi / 2, rtol=1e-14)
@@ -291,6 +291,6 @@ def test_messages_about_types(output, message):
 
 def test_messages_of_pid_and_sampled():
     with pytest.raises(ValueError, match=r"PID\.integral must be a number or have the shape of the input \(1,\), got \(2,\)"):
-        jd.set_leaf(PID, "integral", jnp.zeros(2)).init(PENDULUM, HANGING)
+        jd.tree.set_leaf(PID, "integral", jnp.zeros(2)).init(PENDULUM, HANGING)
     with pytest.raises(ValueError, match=r"Sampled\.every must be at least 1, got 0"):
         jc.Sampled(INTEGRATOR, PD, every=0).init(PENDULUM, HANGING)

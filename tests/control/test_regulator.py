@@ -19,7 +19,7 @@ POSITION = jnp.array([2.0, 1.0, 1.0, 1.0, 1.0, 3.0])
 WEIGHTS = {"position_weight": POSITION, "velocity_weight": 0.5, "input_weight": 0.1}
 
 
-@jd.pytree
+@jd.tree.pytree
 class PushedPendulum(jd.System):
     """A double pendulum of point masses in Cartesian coordinates; the input pushes the lower mass sideways."""
 
@@ -198,7 +198,7 @@ def test_a_motion_that_no_input_reaches_is_named():
         jc.linear_quadratic_regulator(pair, jd.State(0.0, q, 0.0 * q), position_weight=1.0, velocity_weight=1.0, input_weight=1.0)
 
 
-@jd.pytree
+@jd.tree.pytree
 class TwoOnSprings(jd.System):
     """A particle in space: a row y = 0 to soften, and z = 0, which is hard. A spring along x - y, inputs along x and y."""
 
@@ -331,7 +331,7 @@ def test_trajectory_gains_are_differentiated_exactly(swinging):
 
     @jax.jit
     def gains(mass):
-        model = jd.set_leaf(system, "mass", jnp.stack([mass, jnp.full_like(mass, 0.5)]))
+        model = jd.tree.set_leaf(system, "mass", jnp.stack([mass, jnp.full_like(mass, 0.5)]))
         return jc.trajectory_regulator(model, EULER, start, CONTROLS, dt=DT, **ON_STATE, **FINAL).gains
 
     np.testing.assert_allclose(gains(1.0), law.gains, rtol=0, atol=1e-11)

@@ -40,7 +40,7 @@ def step(integrator, system, at, u=None, dt=H):
     return new, info
 
 
-@jd.pytree
+@jd.tree.pytree
 class Masses(jd.System):
     """Two masses on a line at a distance of one, each pushed by its input."""
 
@@ -74,7 +74,7 @@ class TestStep:
         system, at = everything(), everywhere()
         beta = np.array([0.3, 1.1])
         new, info = step(VelocityStepping(jnp.asarray(beta)), system, at, jnp.array([0.2, -0.1, 0.4, 0.3]))
-        rows = jax.jit(jd.constraint_terms)(system, at)
+        rows = jax.jit(jd.operators.constraint_terms)(system, at)
         mass, force = system.mass_matrix(at.q), system.force(at.t, at.q, at.v, jnp.array([0.2, -0.1, 0.4, 0.3]))
         # J v+ + b = -(beta / h) g: of the rates at v, J (v+ - v) is what changes.
         target = -np.asarray(rows.velocity) - np.append(beta / H * rows.position, 0.0)

@@ -11,7 +11,7 @@ from control_problems import arm, moving, parallel_arm
 
 import jaxdae as jd
 from jaxdae.control import BodyFrame, BodyPoint, Coordinates, JointCoordinate, VirtualWork, motor_efforts
-from jaxdae.outputs import output_jacobian
+from jaxdae.control.outputs import output_jacobian
 
 METRICS = pytest.mark.parametrize("metric", [jd.Metric.EUCLIDEAN, jd.Metric.MASS])
 efforts = jax.jit(motor_efforts)
@@ -55,7 +55,7 @@ def test_a_pendulum_gets_the_torque_of_the_force(metric, projected):
         jnp.eye(2),
         lam,
         constraint_jacobian=jnp.array([[x, y]]) if projected else None,
-        mass=jd.DiagonalMatrix(jnp.array([3.0, 3.0])) if metric is jd.Metric.MASS else None,
+        mass=jd.operators.DiagonalMatrix(jnp.array([3.0, 3.0])) if metric is jd.Metric.MASS else None,
     )
     np.testing.assert_allclose(tau, [y * lam[0] - x * lam[1]], rtol=1e-14)
 
@@ -125,7 +125,7 @@ def test_a_full_mass_matrix_is_the_kinetic_metric_too(three_links):
     given = (jacobian[:2], jnp.eye(9)[6:8], jnp.array([1.0, 2.0]))
     mass = mechanism.mass_matrix(state.q)
     for constraints in (None, constraint_jacobian(mechanism, state)):
-        diagonal = efforts(*given, constraint_jacobian=constraints, mass=jd.DiagonalMatrix(jnp.diagonal(mass)))
+        diagonal = efforts(*given, constraint_jacobian=constraints, mass=jd.operators.DiagonalMatrix(jnp.diagonal(mass)))
         full = efforts(*given, constraint_jacobian=constraints, mass=mass)
         np.testing.assert_allclose(full, diagonal, rtol=1e-12)
 
@@ -136,7 +136,7 @@ def test_derivatives(metric):
     """Forward, reverse and central differences agree, with dependent constraints and dependent motors that are too few for the goal."""
     rng = np.random.default_rng(3)
     at, change = ([jnp.asarray(rng.normal(size=shape)) for shape in ((3, 2), (2, 6), (1, 6), (2, 6), (2,))] for _ in range(2))
-    mass = jd.DiagonalMatrix(jnp.arange(1.0, 7.0)) if metric is jd.Metric.MASS else None
+    mass = jd.operators.DiagonalMatrix(jnp.arange(1.0, 7.0)) if metric is jd.Metric.MASS else None
 
     def found(s):
         mix, motors, constraint, goal, lam = (x + s * dx for x, dx in zip(at, change, strict=True))

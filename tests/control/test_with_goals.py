@@ -13,7 +13,7 @@ from jaxdae.control import Coordinates, FunctionGoal, Goal, InputTarget, WithGoa
 MOTION = jm.Sinusoid(jnp.asarray(0.2), jnp.asarray(0.7))
 
 
-@jd.pytree(kw_only=True)
+@jd.tree.pytree(kw_only=True)
 class ByHand(Everything):
     """`Everything` with three more rows, where `WithGoals` puts them."""
 
@@ -32,7 +32,7 @@ def both():
 
 def test_rows_are_those_written_by_hand():
     at = everywhere()
-    goals, hand = (jax.jit(jd.constraint_terms)(system, at) for system in both())
+    goals, hand = (jax.jit(jd.operators.constraint_terms)(system, at) for system in both())
     for x, y in zip(jax.tree.leaves(goals), jax.tree.leaves(hand), strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-13, atol=1e-14)
     assert goals.jacobian.shape == (6, 4)
@@ -46,7 +46,7 @@ def test_goals_may_be_soft_and_masked():
     masked = jd.Masked(soft, jnp.array([True, True, True, False, True, False]))
     a, lam = jax.jit(jd.forward_dynamics)(masked, at)
     np.testing.assert_array_equal(lam[jnp.array([3, 5])], 0.0)
-    rows = jax.jit(jd.constraint_terms)(masked, at)
+    rows = jax.jit(jd.operators.constraint_terms)(masked, at)
     residual = rows.jacobian @ a + rows.bias + jnp.where(masked.active, softness, 0.0) * lam
     np.testing.assert_allclose(residual, 0.0, rtol=0, atol=1e-12)
     inner = WithGoals(jd.Soft(everything(), jnp.array([0.1, 0.0, 0.2])), system.goals)

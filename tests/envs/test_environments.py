@@ -137,7 +137,7 @@ def test_pools_of_starts_and_broken_starts():
 def test_a_controller_between_policy_and_motors():
     """An action may be what a law is told, which is evaluated in every step: here a spring that holds the cart where it is told to be."""
 
-    @jd.pytree
+    @jd.tree.pytree
     class Spring:
         place: jax.Array
 

@@ -19,13 +19,13 @@ import jaxdae as jd
 from jaxdae import control as jc
 from jaxdae import optimal_control as oc
 from jaxdae.optimal_control.box_newton import box_minimum
-from jaxdae.optimal_control.chart import chart_at, coordinates, moved, placed
-from jaxdae.optimal_control.predictive import shifted
+from jaxdae.optimal_control.minimal_coordinates import chart_at, coordinates, moved, placed
+from jaxdae.optimal_control.model_predictive import shifted
 
 EULER = jd.Projected(jd.SemiImplicitEuler())
 
 
-@jd.pytree
+@jd.tree.pytree
 class Pushed(jd.System):
     """A point mass of 1 kg on a rod of 1 m about the origin; the input pushes it sideways, in N."""
 
@@ -368,7 +368,7 @@ def test_a_horizon_of_one_stage():
 def test_a_singular_start_has_no_motion_and_says_so():
     """Where two lines cross, the row x^2 = y^2 has no derivative: no direction is its own."""
 
-    @jd.pytree
+    @jd.tree.pytree
     class Crossing(Pushed):
         def constraint(self, t, q):
             return 0.5 * jnp.stack([q[0] ** 2 - q[1] ** 2])
@@ -395,7 +395,7 @@ def test_a_cost_that_bends_downward_does_not_stop_a_controller():
 
 
 def test_mistakes_are_named():
-    @jd.pytree
+    @jd.tree.pytree
     class Still(Pushed):
         n_inputs = 0
 

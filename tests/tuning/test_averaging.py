@@ -31,7 +31,7 @@ masses = mechanism.mass * jnp.linspace(0.9, 1.1, 5)[:, None]
 EXCHANGES = ("all-reduce(", "all-gather(", "all-to-all(", "collective-permute(", "reduce-scatter(")
 
 def loss(numbers, mass):
-    system = jd.set_leaf(mechanism, "mass", numbers["scale"] * mass)
+    system = jd.tree.set_leaf(mechanism, "mass", numbers["scale"] * mass)
     trajectory = jd.rollout(system, method, start, dt=2e-3, steps=10, save_every=10)
     return tuning.nan_if_failed(trajectory, jnp.sum(trajectory.state.v[-1] ** 2))
 
@@ -59,8 +59,9 @@ text = program(lambda x: averaging.value_and_grad(tuning.Reverse(), loss, x, mas
 assert (exchanges(text), exchanged_bytes(text)) == ([1, 0, 0, 0, 0], 16), text
 
 def rolled(layout, count):
-    system, many = jd.set_leaf(mechanism, "mass", masses[:count]), jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), start)
-    axes = (jd.batch_axes(system, "mass"), None, 0, None)
+    system = jd.tree.set_leaf(mechanism, "mass", masses[:count])
+    many = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), start)
+    axes = (jd.tree.batch_axes(system, "mass"), None, 0, None)
     return (lambda s, x: jd.batch_rollout(s, method, x, dt=2e-3, steps=10, in_axes=axes, layout=layout).state.q), system, many
 
 # Worlds that do not divide among the devices, too.

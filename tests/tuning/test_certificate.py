@@ -11,7 +11,7 @@ from jaxdae.tuning import RolloutLoss, check_gradients, final, tracking
 INTEGRATOR = jaxdae.SemiImplicitEuler(stabilization=jaxdae.Baumgarte(10.0, 10.0))
 
 
-@jaxdae.pytree
+@jaxdae.tree.pytree
 class Chain(jaxdae.System):
     """Point masses on rods, (1,) or (2,) of them, hanging from the origin; an input pushes the last one sideways."""
 

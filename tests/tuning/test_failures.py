@@ -13,7 +13,7 @@ from jaxdae import tuning as jt
 INTEGRATOR = jd.Projected(jd.SemiImplicitEuler())
 
 
-@jd.pytree
+@jd.tree.pytree
 class Rod(Pendulum):
     """A pendulum on a support that moves away: no length below `reach` reaches it."""
 
@@ -96,5 +96,5 @@ def test_every_term_knows_of_one_world_among_many(term):
 
 
 def test_the_derivative_of_a_failure_is_no_zero():
-    failed = jd.Trajectory(None, jd.StepInfo(None, None, None, None, None, jnp.array([0, 2])))
+    failed = jd.Trajectory(None, jd.interfaces.StepInfo(None, None, None, None, None, jnp.array([0, 2])))
     assert np.isnan(jax.grad(lambda x: jt.nan_if_failed(failed, 0.0 * x))(1.0))

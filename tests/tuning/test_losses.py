@@ -21,7 +21,7 @@ from jaxdae.tuning import (
 )
 
 
-@jaxdae.pytree
+@jaxdae.tree.pytree
 class Pendulum(jaxdae.System):
     def mass_matrix(self, q):
         return jnp.eye(2)
@@ -43,7 +43,7 @@ LAM = jnp.array([[1.0, 2.0], [0.0, -1.0], [2.0, 2.0]])
 
 
 def trajectory(status=(0, 0, 0)):
-    info = jaxdae.StepInfo(V, LAM, jnp.zeros(3), jnp.zeros(3), jnp.zeros(3, jnp.int32), jnp.asarray(status, jnp.int32))
+    info = jaxdae.interfaces.StepInfo(V, LAM, jnp.zeros(3), jnp.zeros(3), jnp.zeros(3, jnp.int32), jnp.asarray(status, jnp.int32))
     return jaxdae.Trajectory(jaxdae.State(TIMES, Q, V), info)
 
 

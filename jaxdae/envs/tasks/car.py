@@ -7,10 +7,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxdae._pytree import pytree
+from jaxdae.base.dataclass import pytree
 from jaxdae.envs.task import Start, Task
 from jaxdae.integrators import Kinematic
-from jaxdae.system import State
+from jaxdae.systems.system import State
 from jaxdae.typing import Leaf
 from jaxdae.vehicles import KinematicSingleTrack
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxdae import mechanisms as jm
 from jaxdae.envs.task import Limits, Start, Task
 from jaxdae.integrators import Projected, SemiImplicitEuler
-from jaxdae.system import State
+from jaxdae.systems.system import State
 
 _HALF = 0.5  # from the hinge to the mass center of the pole, m
 _TRACK, _LEAN = 2.4, 0.21  # termination limits: m and rad from the middle

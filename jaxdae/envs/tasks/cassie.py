@@ -18,13 +18,13 @@ import numpy as np
 
 from jaxdae import control, robots
 from jaxdae import mechanisms as jm
-from jaxdae._pytree import pytree, static
-from jaxdae.assembly import initialize
+from jaxdae.base.dataclass import pytree, static
+from jaxdae.dynamics.initialization import initialize
 from jaxdae.envs.task import Start, Task
 from jaxdae.integrators import Projected, SemiImplicitEuler
 from jaxdae.mechanisms import spatial as js
 from jaxdae.saddle_point import SchurComplement
-from jaxdae.system import State
+from jaxdae.systems.system import State
 from jaxdae.typing import Leaf
 
 SIDES = ("left", "right")

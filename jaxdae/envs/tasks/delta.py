@@ -22,11 +22,11 @@ import jax
 import jax.numpy as jnp
 
 from jaxdae import mechanisms as jm
-from jaxdae._pytree import pytree, static
+from jaxdae.base.dataclass import pytree, static
 from jaxdae.envs.task import Limits, Start, Task
 from jaxdae.integrators import Projected, SemiImplicitEuler
 from jaxdae.mechanisms import spatial as js
-from jaxdae.system import State
+from jaxdae.systems.system import State
 
 _BASE, _ARM, _ROD, _PLATFORM, _APART = 0.12, 0.2, 0.45, 0.05, 0.04  # radii, lengths, half rod spacing, m
 _LOW, _HIGH = (-0.12, -0.12, -0.46), (0.12, 0.12, -0.36)  # workspace of the tool, m

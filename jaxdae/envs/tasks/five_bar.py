@@ -17,10 +17,10 @@ import jax
 import jax.numpy as jnp
 
 from jaxdae import mechanisms as jm
+from jaxdae.control.outputs import BodyPoint
 from jaxdae.envs.task import Limits, Start, Task
 from jaxdae.integrators import Projected, SemiImplicitEuler
-from jaxdae.outputs import BodyPoint
-from jaxdae.system import State
+from jaxdae.systems.system import State
 
 _CRANK, _FOREARM, _SHOULDER = 0.18, 0.45, 0.2  # lengths, and shoulder offset from the middle, m
 _LOW, _HIGH = (-0.12, 0.33), (0.12, 0.5)  # box of initial tips and goals, m

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 
 from jaxdae import mechanisms as jm
 from jaxdae import vehicles
-from jaxdae._pytree import pytree
+from jaxdae.base.dataclass import pytree
 from jaxdae.envs.task import Start, Task
 from jaxdae.integrators import Kinematic
-from jaxdae.system import State
+from jaxdae.systems.system import State
 from jaxdae.typing import Leaf
 
 _FASTEST = 6.0  # rad/s

@@ -21,16 +21,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae._pytree import pytree, static
-from jaxdae.geometry import planar, spatial
+from jaxdae.base.dataclass import pytree, static
+from jaxdae.geometry import planar_frames, spatial_frames
 from jaxdae.geometry.rotation import matrix_quaternion, quat_difference, quat_retract, rotation_vector_rate
-from jaxdae.mechanisms import measures
-from jaxdae.mechanisms.bodies import Body, Rotor, SpatialBody
-from jaxdae.mechanisms.coordinates.interface import BodyCoordinates, Terms
-from jaxdae.mechanisms.graph import holds, lost_off_the_tree
-from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
-from jaxdae.mechanisms.space import Plane, Space
-from jaxdae.operators import BlockDiagonalMatrix, BlockRows, DenseRows, DiagonalMatrix, JacobianOperator, MassOperator
+from jaxdae.matrices import BlockDiagonalMatrix, BlockRows, DenseRows, DiagonalMatrix, JacobianOperator, MassOperator
+from jaxdae.mechanisms.coordinates.body_coordinates import BodyCoordinates, Terms
+from jaxdae.mechanisms.describe import measures
+from jaxdae.mechanisms.describe.bodies import Body, Rotor, SpatialBody
+from jaxdae.mechanisms.describe.measures import Blocks, Kinematics, Pairs
+from jaxdae.mechanisms.describe.plane_and_space import Plane, Space
+from jaxdae.mechanisms.describe.spanning_tree import holds, lost_off_the_tree
 from jaxdae.typing import Coordinates, Jacobian, Scalar, Velocity
 
 
@@ -160,14 +160,14 @@ class PlanarAbsolute(_Absolute):
         every = jnp.stack(poses, axis=-1).reshape(-1)
         return every[self._kept] if self.rotors else every
 
-    def moving(self, located: planar.Frame, v: Velocity) -> Kinematics:
+    def moving(self, located: planar_frames.Frame, v: Velocity) -> Kinematics:
         """Return the frames and twists of all bodies."""
-        return Kinematics(located, planar.Twist(*self._poses(v)))
+        return Kinematics(located, planar_frames.Twist(*self._poses(v)))
 
     @jax.jit  # Called a dozen times per step: traced once.
-    def locate(self, q: Coordinates) -> planar.Frame:
+    def locate(self, q: Coordinates) -> planar_frames.Frame:
         """Return the frames of all bodies."""
-        return planar.Frame.of_pose(*self._poses(q))
+        return planar_frames.Frame.of_pose(*self._poses(q))
 
     def of_frames(self, frames: Any) -> Coordinates:
         """Return the coordinates q of bodies with these frames."""
@@ -236,15 +236,15 @@ class SpatialAbsolute(_Absolute):
         axes = (*((f"v{axis}", "m/s") for axis in "xyz"), *((f"omega_{axis}", "rad/s") for axis in "xyz"))
         return tuple((f"{body}.{axis}", unit) for body in self.bodies for axis, unit in axes)
 
-    def moving(self, located: spatial.Frame, v: Velocity) -> Kinematics:
+    def moving(self, located: spatial_frames.Frame, v: Velocity) -> Kinematics:
         """Return the frames and twists of all bodies; the velocity-dependent acceleration T' v is zero."""
-        return Kinematics(located, spatial.Twist(*jnp.unstack(v.reshape(-1, 6), axis=1)))
+        return Kinematics(located, spatial_frames.Twist(*jnp.unstack(v.reshape(-1, 6), axis=1)))
 
     @jax.jit
-    def locate(self, q: Coordinates) -> spatial.Frame:
+    def locate(self, q: Coordinates) -> spatial_frames.Frame:
         """Return the frames of all bodies."""
         entries = jnp.unstack(q.reshape(-1, 7), axis=1)
-        return spatial.Frame.of_pose(entries[:3], entries[3:])
+        return spatial_frames.Frame.of_pose(entries[:3], entries[3:])
 
     def of_frames(self, frames: Any) -> Coordinates:
         """Return the coordinates q of bodies with these frames; quaternions have w >= 0."""
@@ -279,7 +279,7 @@ class SpatialAbsolute(_Absolute):
         return jnp.concatenate([moving[:, :3], turning], axis=1).reshape(-1)
 
 
-def frame_quaternions(frames: spatial.Frame) -> Any:
+def frame_quaternions(frames: spatial_frames.Frame) -> Any:
     """Return the quaternions wxyz (n, 4) of stacked frames."""
     rows = jnp.stack(frames[3:], axis=-1).reshape(-1, 3, 3)
     return jax.vmap(matrix_quaternion)(rows)

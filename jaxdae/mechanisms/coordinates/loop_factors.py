@@ -8,7 +8,7 @@ quadratic form to its parent, in its motion V and in the multipliers mu of the o
           [B  -E ]        B: the pushes of the open rows on V, through the eliminated unknowns,
                           E: the Delassus matrix of the open rows so far.
 
-The front of node k is a front of `jaxdae.operators.cholesky_tree`. Its own unknowns are the rows that close at
+The front of node k is a front of `jaxdae.matrices.cholesky_tree`. Its own unknowns are the rows that close at
 k, with pivots -(E_jj + C_j), and then the velocity x of the node, by V = V_parent + S x, with the pivot S . A S +
 armature. Its border is the motion of the parent with the rows that stay open. The sum of the G of the children,
 the inertia of node k, and the pushes on node k enter the front through this relation. Rows that begin at k take
@@ -38,16 +38,16 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae import small_matrix
-from jaxdae._pytree import pytree, static
-from jaxdae.batching.factors import Factors, by_columns
-from jaxdae.checkpointing import FACTOR, named
-from jaxdae.mechanisms.coordinates.articulated import TreeMass, inertia_matrix
+from jaxdae.base.dataclass import pytree, static
+from jaxdae.compile.batch_factors import Factors, by_columns
+from jaxdae.compile.rematerialization import FACTOR, named
+from jaxdae.compile.thresholds import DENSE_UP_TO
+from jaxdae.linalg import small_matrix
+from jaxdae.matrices.cholesky_tree import constant, eliminate, inverses, remaining, solve
+from jaxdae.mechanisms.coordinates.articulated_bodies import TreeMass, inertia_matrix
 from jaxdae.mechanisms.coordinates.loop_order import LoopOrder
-from jaxdae.operators.cholesky_tree import constant, eliminate, inverses, remaining, solve
-from jaxdae.thresholds import DENSE_UP_TO
-from jaxdae.trees.sweep import inward
-from jaxdae.trees.tree import Tree
+from jaxdae.trees.tree_layout import Tree
+from jaxdae.trees.tree_sweeps import inward
 from jaxdae.typing import Rows, Velocity
 
 
@@ -59,7 +59,7 @@ class LoopFactors:
         order: the elimination order (static).
         factors: for a small world, W = R^-1 (nv, nv) with M = R R^T, J R^-T (nc, nv), and the inverse of the
             Cholesky factor of the Delassus matrix (nc, nc). For a batch or a large world, A^-1, H and S of all
-            nodes, see `jaxdae.operators.cholesky_tree`.
+            nodes, see `jaxdae.matrices.cholesky_tree`.
     """
 
     order: LoopOrder = static()

@@ -18,7 +18,7 @@ assignment from the roots to the leaves, always of the first free slot, therefor
 the fullest node has rows. Rows that begin at a node may reuse the slots of rows that close there, because the
 closing rows are eliminated first.
 
-The word *place* denotes a slot of the tree layout (`jaxdae.trees.tree`), to distinguish it from the slots of
+The word *place* denotes a slot of the tree layout (`jaxdae.trees.tree_layout`), to distinguish it from the slots of
 rows.
 
 References:
@@ -36,8 +36,8 @@ import functools
 
 import numpy as np
 
-from jaxdae.thresholds import ELIMINATED_FROM
-from jaxdae.trees.tree import Tree
+from jaxdae.compile.thresholds import ELIMINATED_FROM
+from jaxdae.trees.tree_layout import Tree
 
 WIDE = 6
 """The number of motion directions of a body, for the estimate of the work."""

@@ -17,17 +17,17 @@ import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float
 
-from jaxdae._pytree import pytree, static
-from jaxdae.mechanisms import measures
-from jaxdae.mechanisms.coordinates.articulated import TreeMass
-from jaxdae.mechanisms.coordinates.interface import Terms
-from jaxdae.mechanisms.coordinates.links import Structure
+from jaxdae.base.dataclass import pytree, static
+from jaxdae.matrices import JacobianOperator, MassOperator
+from jaxdae.mechanisms.coordinates.articulated_bodies import TreeMass
+from jaxdae.mechanisms.coordinates.body_coordinates import Terms
 from jaxdae.mechanisms.coordinates.loop_factors import LoopFactors, eliminated, rows_matrix
 from jaxdae.mechanisms.coordinates.loop_order import LoopOrder, loop_order
-from jaxdae.mechanisms.space import Plane, Space
-from jaxdae.operators import JacobianOperator, MassOperator
-from jaxdae.trees.sweep import sum_to_leaves, sum_to_root
-from jaxdae.trees.tree import Tree
+from jaxdae.mechanisms.describe import measures
+from jaxdae.mechanisms.describe.links import Structure
+from jaxdae.mechanisms.describe.plane_and_space import Plane, Space
+from jaxdae.trees.tree_layout import Tree
+from jaxdae.trees.tree_sweeps import sum_to_leaves, sum_to_root
 from jaxdae.typing import Leaf
 
 

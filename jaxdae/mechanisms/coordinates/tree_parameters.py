@@ -24,9 +24,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae.mechanisms import measures
-from jaxdae.mechanisms.coordinates.links import AXIS, BALL, VELOCITIES, Structure
-from jaxdae.mechanisms.space import Plane, Space
+from jaxdae.mechanisms.describe import measures
+from jaxdae.mechanisms.describe.links import AXIS, BALL, VELOCITIES, Structure
+from jaxdae.mechanisms.describe.plane_and_space import Plane, Space
 
 ALWAYS = ("damping", "armature")
 PAIRS = (("friction", "friction_speed"), ("stiffness", "rest"))

@@ -9,21 +9,21 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxdae._pytree import pytree
-from jaxdae.geometry.spatial import Frame
-from jaxdae.mechanisms import describe, fields
-from jaxdae.mechanisms.attachments import TwoBodies
-from jaxdae.mechanisms.describe import Number, Rows
+from jaxdae.base.dataclass import pytree
+from jaxdae.geometry.spatial_frames import Frame
+from jaxdae.mechanisms.describe import elements, fields
+from jaxdae.mechanisms.describe.attachments import TwoBodies
+from jaxdae.mechanisms.describe.elements import Number, Rows
+from jaxdae.mechanisms.describe.kinds import Known, unknown_coordinate
+from jaxdae.mechanisms.describe.numbers import concrete
+from jaxdae.mechanisms.describe.plane_and_space import SPACE, Plane, Space
+from jaxdae.mechanisms.forces.force_bases import Driven
 from jaxdae.mechanisms.forces.motors import NO_RATIO
-from jaxdae.mechanisms.forces.shared import Driven
-from jaxdae.mechanisms.joints.spatial_parts import forgets_turns
-from jaxdae.mechanisms.kinds import Known, unknown_coordinate
-from jaxdae.mechanisms.space import SPACE, Plane, Space
-from jaxdae.mechanisms.values import concrete
+from jaxdae.mechanisms.joints.spatial_measures import forgets_turns
 
 
 @pytree
-class Actuator(describe.Force):
+class Actuator(elements.Force):
     """A motor or a servo on a coordinate of a joint, with affine feedback of what it moves and bounds.
 
     With length L = ratio s and rate V = ratio s', the effort is ratio clip((g0 + g1 L + g2 V) clip(u) + b0 +
@@ -68,7 +68,7 @@ class Actuator(describe.Force):
             if low is not None and high is not None and np.any(low > high):
                 yield f"least_{what} {least:g} must not be above most_{what} {most:g}"
 
-    def resolved(self, joints: Mapping[str, Any]) -> describe.Force:
+    def resolved(self, joints: Mapping[str, Any]) -> elements.Force:
         """Return the effort along the coordinate of the named joint."""
         joint = joints[self.joint]
         number = 0 if self.along is None else list(joint.coordinates).index(self.along)

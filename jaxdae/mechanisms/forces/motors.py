@@ -7,10 +7,10 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jaxdae._pytree import pytree
-from jaxdae.mechanisms import fields
-from jaxdae.mechanisms.describe import Force, Joint, Number
-from jaxdae.mechanisms.values import is_there, real
+from jaxdae.base.dataclass import pytree
+from jaxdae.mechanisms.describe import fields
+from jaxdae.mechanisms.describe.elements import Force, Joint, Number
+from jaxdae.mechanisms.describe.numbers import is_there, real
 
 NO_RATIO = "give 1 for a motor without gears"
 """The remedy for a ratio of zero."""

@@ -5,7 +5,7 @@ the left of t, and c the velocity of the material point of the wheel at p, its t
 
     w_x = t . c,      w_y = l . c,      v_x = t . (velocity of the center),      rim speed V_r = v_x - w_x,
 
-and returns F_x along t and F_y along l at p, by the laws of `jaxdae.mechanisms.forces.tires`. The wheel is
+and returns F_x along t and F_y along l at p, by the laws of `jaxdae.mechanisms.forces.planar_tires`. The wheel is
 the spinning body, so F_x also turns it, by virtual work.
 
 Here the normal load F_z is a number. The normal load of a moving vehicle is the multiplier of the height row,
@@ -20,22 +20,22 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 from jax import Array
 
-from jaxdae._pytree import pytree
-from jaxdae.geometry.spatial import Frame, Twist
-from jaxdae.mechanisms import describe, fields
-from jaxdae.mechanisms.attachments import TwoBodies
-from jaxdae.mechanisms.describe import BodyName, Rows
-from jaxdae.mechanisms.forces.tires import BrushLaw, MagicFormulaLaw, parameters
-from jaxdae.mechanisms.joints.wheels_in_space import SlidingDisc
-from jaxdae.mechanisms.kinds import Known
-from jaxdae.mechanisms.measures import Derivatives
-from jaxdae.mechanisms.space import SPACE, Plane, Space
-from jaxdae.mechanisms.touching import TIRES, Touch
-from jaxdae.mechanisms.values import hint, said
+from jaxdae.base.dataclass import pytree
+from jaxdae.geometry.spatial_frames import Frame, Twist
+from jaxdae.mechanisms.describe import elements, fields
+from jaxdae.mechanisms.describe.attachments import TwoBodies
+from jaxdae.mechanisms.describe.elements import BodyName, Rows
+from jaxdae.mechanisms.describe.kinds import Known
+from jaxdae.mechanisms.describe.measures import Derivatives
+from jaxdae.mechanisms.describe.numbers import hint, said
+from jaxdae.mechanisms.describe.plane_and_space import SPACE, Plane, Space
+from jaxdae.mechanisms.forces.planar_tires import BrushLaw, MagicFormulaLaw, parameters
+from jaxdae.mechanisms.joints.terrain_contact import TIRES, Touch
+from jaxdae.mechanisms.joints.terrain_wheels import SlidingDisc
 
 
 @pytree(kw_only=True)
-class TerrainContact(TwoBodies, describe.Force):
+class TerrainContact(TwoBodies, elements.Force):
     """A tire between a, the body with the terrain, and b, the wheel."""
 
     space: ClassVar[Plane | Space] = SPACE
@@ -84,7 +84,7 @@ class MagicFormulaOnTerrain(MagicFormulaLaw, TerrainContact):
 
 
 @pytree(kw_only=True)
-class TireOnWheel(describe.Force):
+class TireOnWheel(elements.Force):
     """Base class of tire descriptions for wheels on terrain."""
 
     space: ClassVar[Plane | Space] = SPACE
@@ -103,7 +103,7 @@ class TireOnWheel(describe.Force):
         if not isinstance(self.wheel, str) or self.wheel not in names.coordinates:
             yield f"wheel is {said(self.wheel)}, which is no joint{hint(self.wheel, list(names.coordinates))}"
 
-    def resolved(self, joints: Mapping[str, Any]) -> describe.Force:
+    def resolved(self, joints: Mapping[str, Any]) -> elements.Force:
         """Return the tire between the terrain and its wheel.
 
         Raises:

@@ -1,4 +1,4 @@
-"""User descriptions of tendons over joints; `jaxdae.mechanisms.tendons` implements them."""
+"""User descriptions of tendons over joints; `jaxdae.mechanisms.couplings.weighted_sums` implements them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from jaxdae._pytree import pytree
-from jaxdae.mechanisms import fields
-from jaxdae.mechanisms.describe import Force, Number
+from jaxdae.base.dataclass import pytree
+from jaxdae.mechanisms.describe import fields
+from jaxdae.mechanisms.describe.elements import Force, Number
+from jaxdae.mechanisms.describe.kinds import Known
+from jaxdae.mechanisms.describe.numbers import concrete, is_there
 from jaxdae.mechanisms.forces.motors import NO_RATIO
-from jaxdae.mechanisms.joints.relation import one_each
-from jaxdae.mechanisms.kinds import Known
-from jaxdae.mechanisms.values import concrete, is_there
+from jaxdae.mechanisms.joints.relation_elements import one_each
 
 
 @pytree

@@ -12,14 +12,14 @@ from typing import Any, ClassVar
 
 import jax
 
-from jaxdae._pytree import pytree
-from jaxdae.geometry.planar import Frame, Twist
-from jaxdae.mechanisms import fields
-from jaxdae.mechanisms.attachments import AxisInB, AxisInBody, OneBody, PointOfB, PointOfBody, TwoBodies
-from jaxdae.mechanisms.describe import BodyName, Joint, Rows
-from jaxdae.mechanisms.joints.wheels import contact_velocity
-from jaxdae.mechanisms.kinds import GROUND, Known, unknown_coordinate
-from jaxdae.mechanisms.values import hint, said
+from jaxdae.base.dataclass import pytree
+from jaxdae.geometry.planar_frames import Frame, Twist
+from jaxdae.mechanisms.describe import fields
+from jaxdae.mechanisms.describe.attachments import AxisInB, AxisInBody, OneBody, PointOfB, PointOfBody, TwoBodies
+from jaxdae.mechanisms.describe.elements import BodyName, Joint, Rows
+from jaxdae.mechanisms.describe.kinds import GROUND, Known, unknown_coordinate
+from jaxdae.mechanisms.describe.numbers import hint, said
+from jaxdae.mechanisms.joints.planar_wheels import contact_velocity
 
 
 class Drive(Joint):

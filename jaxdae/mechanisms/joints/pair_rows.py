@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxdae.mechanisms.measures import AUTODIFF, Kinematics, Pairs, frame_entries
+from jaxdae.mechanisms.describe.measures import AUTODIFF, Kinematics, Pairs, frame_entries
 
 
 class Product(NamedTuple):

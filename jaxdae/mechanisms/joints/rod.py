@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jaxdae._pytree import pytree
-from jaxdae.mechanisms import fields
-from jaxdae.mechanisms.attachments import PointOfEach
-from jaxdae.mechanisms.describe import Joint, Number, Rows
-from jaxdae.mechanisms.joints import parts
+from jaxdae.base.dataclass import pytree
+from jaxdae.mechanisms.describe import fields
+from jaxdae.mechanisms.describe.attachments import PointOfEach
+from jaxdae.mechanisms.describe.elements import Joint, Number, Rows
+from jaxdae.mechanisms.joints import joint_measures
 
 
 @pytree
@@ -23,14 +23,14 @@ class Rod(PointOfEach, Joint):
         ("damping", "stiffness"), "a rod keeps its length: what gives way is a LinearSpring, a force, with stiffness and damping"
     )
 
-    length: Number = fields.at_start("the distance", "m", parts.distance, above=0.0)
+    length: Number = fields.at_start("the distance", "m", joint_measures.distance, above=0.0)
 
     def residual(self, a: Any, b: Any, t: Any) -> Rows:
         """Return (d^2 - L^2) / (2 L) in m: the elongation to first order, smooth at d = 0.
 
         The multiplier is the compressive force in N.
         """
-        gap = parts.gap(self, a, b)
+        gap = joint_measures.gap(self, a, b)
         return ((gap.dot(gap) - self.length**2) / (2.0 * self.length),)
 
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:

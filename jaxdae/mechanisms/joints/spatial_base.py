@@ -8,17 +8,17 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae._pytree import pytree
-from jaxdae.geometry.spatial import Frame
-from jaxdae.mechanisms import fields
-from jaxdae.mechanisms.attachments import AxesOfBoth, PointOfBoth, TwoBodies
-from jaxdae.mechanisms.describe import Joint, Number, Rows
-from jaxdae.mechanisms.joints import spatial_parts as parts
-from jaxdae.mechanisms.joints.elements import WithElements
+from jaxdae.base.dataclass import pytree
+from jaxdae.base.suggestions import brief
+from jaxdae.geometry.spatial_frames import Frame
+from jaxdae.mechanisms.describe import fields
+from jaxdae.mechanisms.describe.attachments import AxesOfBoth, PointOfBoth, TwoBodies
+from jaxdae.mechanisms.describe.elements import Joint, Number, Rows
+from jaxdae.mechanisms.describe.measures import Derivatives
+from jaxdae.mechanisms.describe.plane_and_space import SPACE, Plane, Space
+from jaxdae.mechanisms.joints import spatial_measures as parts
 from jaxdae.mechanisms.joints.pair_rows import PAIRS
-from jaxdae.mechanisms.measures import Derivatives
-from jaxdae.mechanisms.space import SPACE, Plane, Space
-from jaxdae.spelling import brief
+from jaxdae.mechanisms.joints.passive_elements import WithElements
 
 PARALLEL = 1e-6
 """Sine of the angle below which two directions count as parallel."""

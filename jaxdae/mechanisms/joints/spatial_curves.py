@@ -10,15 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxdae._pytree import pytree
-from jaxdae.geometry.spatial import Frame, Twist, Vector
-from jaxdae.mechanisms import fields
-from jaxdae.mechanisms.attachments import PointOfB, TwoBodies
-from jaxdae.mechanisms.describe import BodyName, Number, Rows
+from jaxdae.base.dataclass import pytree
+from jaxdae.base.suggestions import brief
+from jaxdae.geometry.spatial_frames import Frame, Twist, Vector
+from jaxdae.mechanisms.describe import fields
+from jaxdae.mechanisms.describe.attachments import PointOfB, TwoBodies
+from jaxdae.mechanisms.describe.elements import BodyName, Number, Rows
+from jaxdae.mechanisms.describe.kinds import GROUND, NOTHING
+from jaxdae.mechanisms.describe.numbers import concrete
 from jaxdae.mechanisms.joints.spatial_base import SpatialJoint
-from jaxdae.mechanisms.kinds import GROUND, NOTHING
-from jaxdae.mechanisms.values import concrete
-from jaxdae.spelling import brief
 
 _SAMPLES = 64
 """Number of samples in the initial search for the nearest point of a curve."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-from jaxdae._pytree import pytree
-from jaxdae.geometry.spatial import Frame
-from jaxdae.mechanisms import fields
-from jaxdae.mechanisms.attachments import TwoBodies
-from jaxdae.mechanisms.describe import Joint, Number, Rows
-from jaxdae.mechanisms.joints import spatial_parts as parts
+from jaxdae.base.dataclass import pytree
+from jaxdae.geometry.spatial_frames import Frame
+from jaxdae.mechanisms.describe import fields
+from jaxdae.mechanisms.describe.attachments import TwoBodies
+from jaxdae.mechanisms.describe.elements import Joint, Number, Rows
+from jaxdae.mechanisms.describe.kinds import Known, unknown_coordinate
+from jaxdae.mechanisms.joints import spatial_measures as parts
 from jaxdae.mechanisms.joints.spatial_base import SpatialJoint
-from jaxdae.mechanisms.kinds import Known, unknown_coordinate
 
 
 @pytree

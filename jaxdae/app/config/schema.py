@@ -1,0 +1,413 @@
+"""The config of a run: what a YAML file may say.
+
+`configs/` holds examples. A bare word stands for a section with this type and no more: `integrator: rk4` is
+`integrator: {type: rk4}`.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, Strict, model_validator
+
+from jaxdae.app.config.schema_control import Controls, Law
+from jaxdae.app.config.schema_mechanism import Mechanism, Name, Section
+from jaxdae.app.config.schema_tuning import Optimize, Tune, written_out
+
+
+def _none_is_null(value: Any) -> Any:
+    return None if value == "none" else value
+
+
+class Start(Section):
+    """How the start state is found: loops are closed from the start poses, velocities are made consistent."""
+
+    fixed: list[str] = Field(default=[], description="coordinates that closing the loops may not move, for example [crank.theta]")
+    positions: dict[str, float] = Field(
+        default={},
+        description="start values in m and rad by coordinate instead of those of the start poses, held, for example {crank.theta: 1.0}",
+    )
+    velocities: dict[str, float] = Field(
+        default={}, description="start velocities in m/s and rad/s by coordinate, for example {crank.theta: 1.0}"
+    )
+
+
+class Projection(Section):
+    """How positions and velocities are brought back onto the constraints after each step."""
+
+    position: Annotated[Literal["iterated", "linear"] | None, BeforeValidator(_none_is_null)] = Field(
+        default="iterated", description="iterated (to round-off), linear (one linear step) or none"
+    )
+    velocity: bool = Field(default=True, description="true or false")
+    metric: Literal["mass", "euclidean"] = Field(
+        default="mass", description="mass (changes no momentum along the constraints) or euclidean"
+    )
+    origin: Literal["estimate", "previous", "stage"] = Field(
+        default="estimate", description="where the constraints are linearized: estimate, previous or stage"
+    )
+    iterations: int | None = Field(default=None, ge=1, le=100, description="how many iterations; left out: the library's default")
+    tolerance: float | None = Field(
+        default=None,
+        gt=0,
+        description="the largest violation that counts as converged, in m; left out: the library's default",
+    )
+
+    @model_validator(mode="after")
+    def _iterations_where_iterated(self) -> "Projection":
+        given = [key for key in ("iterations", "tolerance") if getattr(self, key) is not None]
+        if given and self.position != "iterated":
+            keys = " and ".join(given)
+            raise ValueError(f"{keys} with position {self.position or 'none'}|{keys} with position iterated only|remove {keys}")
+        return self
+
+    @model_validator(mode="after")
+    def _nothing_for_what_is_not_projected(self) -> "Projection":
+        if self.position is None and self.origin != "estimate":
+            raise ValueError(f"origin {self.origin} with position none|an origin where positions are projected|remove origin")
+        if self.position is None and not self.velocity and self.metric != "mass":
+            raise ValueError(f"metric {self.metric} where nothing is projected|projection none|remove metric")
+        return self
+
+
+class NoStabilization(Section):
+    """Constraints on accelerations only."""
+
+    type: Literal["none"] = "none"
+
+
+class _Feedback(Section):
+    alpha: float = Field(ge=0, description="the gain alpha")
+    beta: float = Field(ge=0, description="the gain beta")
+
+
+class Baumgarte(_Feedback):
+    """g'' + 2 alpha g' + beta^2 g = 0, gains in 1/s."""
+
+    type: Literal["baumgarte"]
+
+
+class MultiplierFeedback(_Feedback):
+    """lam - alpha g - beta g'."""
+
+    type: Literal["multiplier_feedback"]
+
+
+Explicit = Literal[
+    "explicit_euler",
+    "semi_implicit_euler",
+    "taylor",
+    "lecture_taylor",
+    "midpoint",
+    "heun",
+    "ralston3",
+    "rk4",
+    "dormand_prince5",
+    "rkmk4",
+]
+
+_PROJECTION = "none, or {position: ..., velocity: ..., metric: ...}"
+
+
+class Integrator(Section):
+    """A time-stepping method that lets constraints drift by its errors, and is projected."""
+
+    type: Explicit = Field(description="the method")
+    projection: Annotated[Projection | None, BeforeValidator(_none_is_null)] = Field(default=Projection(), description=_PROJECTION)
+
+
+class Route(Section):
+    """One of the three routes of mobile-robotics textbooks, around an explicit method."""
+
+    type: Literal["sequential", "projected_step", "projected_derivative"]
+    of: Explicit = Field(default="rk4", description="the explicit method")
+    projection: Annotated[Projection | None, BeforeValidator(_none_is_null)] = Field(default=None, description=_PROJECTION)
+
+    @model_validator(mode="after")
+    def _tableau_where_needed(self) -> "Route":
+        if self.type == "projected_derivative" and self.of in ("semi_implicit_euler", "taylor", "lecture_taylor", "rkmk4"):
+            raise ValueError(f"projected_derivative of {self.of}|a Runge-Kutta method or explicit_euler|its tableau is used: choose rk4")
+        return self
+
+
+class HalfExplicit(Section):
+    """The half-explicit Runge-Kutta method of order 4: keeps velocities on the constraints, and is projected for the positions."""
+
+    type: Literal["half_explicit4"]
+    projection: Annotated[Projection | None, BeforeValidator(_none_is_null)] = Field(default=Projection(), description=_PROJECTION)
+
+
+class VelocityStepping(Section):
+    """The velocity-level time stepper of physics engines."""
+
+    type: Literal["velocity_stepping"]
+    beta: float = Field(default=1.0, gt=0, lt=2, description="the part of the violation that a step removes, between 0 and 2")
+    projection: Annotated[Projection | None, BeforeValidator(_none_is_null)] = Field(default=None, description=_PROJECTION)
+
+
+class _Iterated(Section):
+    """A method that keeps the constraints by itself."""
+
+    projection: Annotated[Projection | None, BeforeValidator(_none_is_null)] = Field(default=None, description=_PROJECTION)
+    iterations: int | None = Field(default=None, ge=1, le=100, description="Newton corrections a step; left out: the library's default")
+    tolerance: float | None = Field(
+        default=None, gt=0, description="relative size of the last correction that counts as converged; left out: by the precision"
+    )
+
+
+class Rattle(_Iterated):
+    """RATTLE, and SHAKE, which leaves the velocities where they are."""
+
+    type: Literal["rattle", "shake"]
+
+
+class _Factorized(_Iterated):
+    newton: Literal["dense", "saddle_point"] = Field(
+        default="dense",
+        description="how corrections are solved: an LU matrix, or the solver",
+    )
+    factorizations: int = Field(default=1, ge=1, le=100, description="of Newton's matrix a step; dense only")
+
+    @model_validator(mode="after")
+    def _factorizations_where_dense(self) -> "_Factorized":
+        if self.newton != "dense" and self.factorizations != 1:
+            raise ValueError(
+                f"factorizations {self.factorizations} with newton {self.newton}|factorizations with newton dense only|"
+                "remove factorizations"
+            )
+        return self
+
+
+class Newton(_Factorized):
+    """An implicit method."""
+
+    type: Literal["backward_euler", "implicit_midpoint", "radau_iia"]
+
+
+class DiscreteEulerLagrange(_Factorized):
+    """The discrete Euler-Lagrange equations."""
+
+    type: Literal["discrete_euler_lagrange"]
+    lagrangian: Literal["midpoint", "trapezoidal"] = Field(default="midpoint", description="the discrete Lagrangian")
+
+
+class GeneralizedAlpha(_Factorized):
+    """The generalized-alpha method."""
+
+    type: Literal["generalized_alpha"]
+    rho_inf: float = Field(default=0.8, ge=0, le=1, description="what a step leaves of infinitely fast modes, 0 to 1")
+
+
+class Composition(_Iterated):
+    """A symmetric composition of a method of order two."""
+
+    type: Literal["yoshida4", "suzuki4", "yoshida6", "kahan_li6", "kahan_li8"]
+    of: Literal["rattle", "discrete_euler_lagrange", "implicit_midpoint"] = Field(default="rattle", description="the method of the parts")
+
+
+class Adaptive(Section):
+    """Adaptive steps of an explicit method by Diffrax: as many in each dt as the tolerances ask for."""
+
+    type: Literal["adaptive"]
+    method: Literal["tsit5", "dopri5", "dopri8"] = Field(default="dopri8", description="the method, of order 5, 5 or 8")
+    rtol: float = Field(default=1e-8, gt=0, lt=1, description="relative tolerance of a step")
+    atol: float = Field(default=1e-8, gt=0, description="absolute tolerance of a step, in the units of coordinates and velocities")
+    max_steps: int = Field(default=256, ge=1, description="adaptive steps in each dt, after which the world stops with STEP_BUDGET")
+    projection: Annotated[Projection | None, BeforeValidator(_none_is_null)] = Field(default=Projection(), description=_PROJECTION)
+
+
+class Solver(Section):
+    """How accelerations and multipliers are solved for.
+
+    default takes least_squares if loops or axles are redundant by their structure, else schur_complement; auto chooses by rank and
+    conditioning at the start of the nominal world.
+    """
+
+    type: Literal["default", "auto", "dense_kkt", "schur_complement"] = Field(description="the method")
+
+
+class _Ranked(Section):
+    tolerance: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="singular values below this fraction of the largest count as zero; left out: the library's default",
+    )
+
+
+class NullSpaceSolver(_Ranked):
+    """Reduced equations on the null space of the constraints."""
+
+    type: Literal["null_space"]
+    decomposition: Literal["svd", "qr", "normal_equations"] = Field(default="svd", description="svd (any rank), qr or normal_equations")
+
+    @model_validator(mode="after")
+    def _tolerance_where_ranks_are_found(self) -> "NullSpaceSolver":
+        if self.tolerance is not None and self.decomposition != "svd":
+            raise ValueError(f"tolerance with decomposition {self.decomposition}|tolerance with svd, which finds ranks|remove tolerance")
+        return self
+
+
+class LeastSquaresSolver(_Ranked):
+    """Minimum-norm multipliers."""
+
+    type: Literal["least_squares"]
+
+
+class ProximalSolver(Section):
+    """The method of multipliers."""
+
+    type: Literal["proximal"]
+    regularization: float | None = Field(
+        default=None, gt=0, description="relative to the mean diagonal of the Delassus matrix; left out: the library's default"
+    )
+    iterations: int = Field(default=5, ge=1, le=100, description="solves that share one factorization")
+
+
+class _Krylov(Section):
+    tolerance: float | None = Field(default=None, gt=0, lt=1, description="relative residual; left out: round-off")
+    max_iterations: int | None = Field(default=None, ge=1, description="left out: by the number of rows")
+
+
+class ConjugateGradientSolver(_Krylov):
+    """Matrix-free iterations on the Delassus operator; rows may be dependent."""
+
+    type: Literal["conjugate_gradient"]
+    rank_tolerance: float | None = Field(
+        default=None, gt=0, lt=1, description="directions with a smaller J M^-1/2 count as dependent; left out: the library's default"
+    )
+
+
+class BiconjugateGradientSolver(_Krylov):
+    """Matrix-free iterations on the Delassus operator, stabilized."""
+
+    type: Literal["biconjugate_gradient"]
+
+
+class Vary(Section):
+    """A number of the config that differs from world to world."""
+
+    path: str = Field(min_length=1, description="the number, by its path in the config, for example forces.motor.torque")
+    distribution: Literal["normal", "uniform"] = Field(default="normal", description="normal or uniform")
+    scatter: float | None = Field(
+        default=None,
+        gt=0,
+        description="relative: standard deviation (normal) or half width (uniform) over the nominal value",
+    )
+    std: float | None = Field(default=None, gt=0, description="standard deviation around the nominal value, in its unit (normal)")
+    low: float | None = Field(default=None, description="lowest value, in its unit (uniform)")
+    high: float | None = Field(default=None, description="highest value, in its unit (uniform)")
+
+    @model_validator(mode="after")
+    def _one_spread(self) -> "Vary":
+        ways = (("scatter",), ("std",)) if self.distribution == "normal" else (("scatter",), ("low", "high"))
+        given = {key for key in ("scatter", "std", "low", "high") if getattr(self, key) is not None}
+        if not any(given == set(way) for way in ways):
+            expected = " or ".join(" with ".join(way) for way in ways)
+            came = ", ".join(sorted(given)) or "no spread"
+            raise ValueError(f"{came} for a {self.distribution} distribution|{expected}|give the spread in one of these ways")
+        if self.low is not None and self.high is not None and self.low >= self.high:
+            raise ValueError(f"low {self.low:g} and high {self.high:g}|low below high|swap them")
+        return self
+
+
+class Batch(Section):
+    """Many worlds at once; world 0 is always the nominal one."""
+
+    size: int = Field(default=1, ge=1, le=10_000_000, description="the number of worlds")
+    seed: int = Field(default=0, ge=0, description="the seed of all random values")
+    vary: list[Vary] = Field(default=[], description="what differs, a list of {path, distribution, scatter}")
+
+
+class Layout(Section):
+    """Where and how worlds run; results depend on it in their last digits at most."""
+
+    devices: int | None = Field(default=None, ge=1, description="among how many cores, or devices, the worlds are divided; left out: all")
+    chunk: int | None = Field(default=None, ge=1, description="how many worlds a device runs at a time; left out: by their size")
+    kernel: Literal["auto", "none", "fused"] = Field(
+        default="auto",
+        description="auto (fused for long batches on CPUs), none (XLA), or fused (one compiled kernel per rollout, on CPUs and"
+        " NVIDIA GPUs)",
+    )
+
+
+class Output(Section):
+    """What a run draws."""
+
+    plots: bool = Field(default=True, description="true or false")
+    overlay: Annotated[tuple[Annotated[float, Field(ge=0)], ...], Strict(False)] | None = Field(
+        default=None, description="instants of the overlay picture in s; left out: six of them"
+    )
+
+
+class Config(Section):
+    """Everything that a run needs."""
+
+    name: Name = Field(description="the name of the run, a word; run folders begin with it")
+    description: str = Field(default="", description="what this is, in words")
+    mechanism: Mechanism = Field(description="bodies, joints and forces")
+    start: Start = Field(default=Start(), description="fixed coordinates and start velocities")
+    integrator: Annotated[
+        Annotated[
+            Integrator
+            | Route
+            | HalfExplicit
+            | VelocityStepping
+            | Rattle
+            | Newton
+            | DiscreteEulerLagrange
+            | GeneralizedAlpha
+            | Composition
+            | Adaptive,
+            Field(discriminator="type"),
+        ],
+        BeforeValidator(written_out),
+    ] = Field(default=Integrator(type="rk4"), description="a method's name, or {type: ..., projection: ...}")
+    solver: Annotated[
+        Annotated[
+            Solver | NullSpaceSolver | LeastSquaresSolver | ProximalSolver | ConjugateGradientSolver | BiconjugateGradientSolver,
+            Field(discriminator="type"),
+        ],
+        BeforeValidator(written_out),
+    ] = Field(default=Solver(type="default"), description="a solver's name, or {type: ..., options}")
+    stabilization: Annotated[
+        Annotated[NoStabilization | Baumgarte | MultiplierFeedback, Field(discriminator="type")],
+        BeforeValidator(written_out),
+    ] = Field(default=NoStabilization(), description="none, or {type: baumgarte, alpha: ..., beta: ...}")
+    duration: float = Field(gt=0, description="the simulated time in s")
+    dt: float = Field(gt=0, description="the step in s")
+    save_every: int = Field(default=1, ge=1, description="steps from one saved state to the next")
+    precision: Literal["float32", "float64"] = Field(default="float64", description="float32 or float64")
+    batch: Batch = Field(default=Batch(), description="{size: ..., seed: ..., vary: [...]}")
+    layout: Layout = Field(default=Layout(), description="{devices: ..., chunk: ..., kernel: ...}")
+    tune: Tune | None = Field(default=None, description="{parameters: [...], loss: [...], optimizer: ..., iterations: ...}")
+    optimize: Optimize | None = Field(default=None, description="{inputs: [...], loss: [...], optimizer: ..., iterations: ...}")
+    controls: Controls | None = Field(
+        default=None, description="inputs over time: the name of a file of CSV with a column t, beside the config"
+    )
+    control: Law | None = Field(default=None, description="a feedback law, {type: pd, inputs: [...], coordinates: [...], ...}")
+    output: Output = Field(default=Output(), description="{plots: ..., overlay: [...]}")
+    script: str = Field(default="", description="the script that this config belongs to, such as experiments/parking.py")
+    experiment: dict[str, Any] = Field(default={}, description="settings that only the script of an experiment reads")
+
+    @model_validator(mode="after")
+    def _stabilization_where_it_acts(self) -> "Config":
+        feedback, method = self.stabilization.type, self.integrator.type
+        if feedback != "none" and not isinstance(self.integrator, Integrator | Route | Adaptive):
+            raise ValueError(
+                f"stabilization {feedback} with integrator {method}|a stabilization with explicit methods only|"
+                f"remove stabilization: {method} keeps the constraints by itself|stabilization"
+            )
+        return self
+
+    @property
+    def title(self) -> str:
+        """The name in the title of pictures and reports; it says so where a script, not the command, runs the experiment."""
+        return f"{self.name} (mechanism only)" if self.of_script else self.name
+
+    @property
+    def of_script(self) -> str:
+        """The script that this config belongs to, in words; empty where the command runs all of it."""
+        return self.script or ("a script, which reads the section experiment" if self.experiment else "")
+
+    @property
+    def steps(self) -> int:
+        """Number of steps of the whole run."""
+        return round(self.duration / self.dt)

@@ -1,0 +1,1 @@
+"""Plots, pictures and animations of runs."""

@@ -1,0 +1,1 @@
+"""Viewing and exporting the results of runs."""

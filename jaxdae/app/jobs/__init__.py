@@ -1,0 +1,1 @@
+"""Runs in one or several processes, on one or several hosts."""

@@ -1,0 +1,1 @@
+"""Fits: `jaxdae tune` and `jaxdae optimize`."""

@@ -1,0 +1,1 @@
+"""Objects of the library from a config: mechanism, laws, integrator, loss."""

@@ -1,1 +1,0 @@
-"""Batches of worlds: the batch axis, the batch size, and the devices."""

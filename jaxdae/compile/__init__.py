@@ -1,0 +1,1 @@
+"""Compilation: batch axis last, sharding, memory layout, rematerialization, platform, thresholds."""

@@ -1,0 +1,1 @@
+"""Dynamics at one state: accelerations, stabilization, initialization, diagnosis, choice of the solver."""

@@ -1,0 +1,1 @@
+"""Textbook integrators; `jaxdae.textbook` lists them."""

@@ -1,0 +1,1 @@
+"""Couplings of joint coordinates: relations and weighted sums."""

@@ -1,0 +1,1 @@
+"""User descriptions of bodies, joints and forces: elements, fields and checks."""

@@ -1,0 +1,145 @@
+"""Forces of planar mechanisms, by virtual work. `PLANAR_FORCES` lists all of them.
+
+An element measures one or more coordinates s between two frames (a length, an angle, the position of a point)
+and returns an effort e for each coordinate. The virtual work e ds gives the generalized force (ds/dq)^T e.
+Therefore an element consists of its measure and its effort; `measures` computes the derivatives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+from jax import Array
+
+from jaxdae.base.dataclass import pytree
+from jaxdae.geometry.planar_frames import Frame
+from jaxdae.mechanisms.describe import elements, fields
+from jaxdae.mechanisms.describe.attachments import AxisInA, PointOfBoth, TwoBodies
+from jaxdae.mechanisms.describe.elements import Number, Rows
+from jaxdae.mechanisms.forces.force_bases import Drag, Driven, Force, LinearSpring, times
+from jaxdae.mechanisms.forces.motors import GearedMotor
+from jaxdae.mechanisms.forces.planar_tires import TIRES
+from jaxdae.mechanisms.forces.tendon import Tendon
+from jaxdae.mechanisms.joints import joint_measures
+
+
+@pytree
+class TorsionalSpring(TwoBodies, elements.Force):
+    """A spring and damper on theta_b - theta_a; its rest angle is that of the start pose by default."""
+
+    stiffness: Number = fields.number("the stiffness", "N m/rad", value=0.0, at_least=0.0, sparse=True)
+    damping: Number = fields.number("the damping", "N m s/rad", value=0.0, at_least=0.0)
+    rest_angle: Number = fields.at_start("theta_b - theta_a without torque", "rad", joint_measures.turn, needs="stiffness")
+
+    @property
+    def conserves_energy(self) -> bool:
+        """Whether the spring has no damping."""
+        return self.damping == 0.0
+
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Return the relative angle in rad."""
+        return (joint_measures.turn(self, a, b),)
+
+    def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
+        """Return the torque on b in N m."""
+        spring = 0.0 if self.stiffness is None else self.stiffness * (s - self.rest_angle)
+        return -spring - self.damping * rate
+
+    def energy(self, s: Array) -> Any:
+        """Return the elastic energy in J."""
+        return jnp.zeros_like(s[0]) if self.stiffness is None else 0.5 * self.stiffness * (s[0] - self.rest_angle) ** 2
+
+
+@pytree
+class Torque(TwoBodies, Driven):
+    """A torque on b, with its reaction on a.
+
+    It is torque + gain u[input] in N m; without `input`, it is constant.
+    """
+
+    resists: ClassVar[bool] = False
+
+    torque: Number = fields.number("the torque on b, with its reaction on a,", "N m", value=0.0, required=True)
+    input: Any = fields.input_index()
+    gain: Number = fields.number("the torque of the input", "N m", value=1.0, in_config=False, needs="input")
+
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Return the relative angle in rad."""
+        return (joint_measures.turn(self, a, b),)
+
+    def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
+        """Return the torque in N m."""
+        return jnp.stack([self.torque + times(self.gain, u)])
+
+    def energy(self, s: Array) -> Any:
+        """Return the potential energy of the constant part in J."""
+        return -self.torque * s[0]
+
+
+@pytree
+class JointForce(elements.Force):
+    """A torque in a revolute joint or a force along a prismatic one, on b with its reaction on a.
+
+    It is force + gain u[input], in N m or N; without `input`, it is constant.
+    """
+
+    joint: Any = fields.joint("the revolute or prismatic joint that is driven")
+    force: Number = fields.number("the torque or force", "N m or N", value=0.0, required=True)
+    input: Any = fields.input_index()
+    gain: Number = fields.number("the effort of the input", "N m or N", value=1.0, in_config=False, needs="input")
+
+    def resolved(self, joints: Mapping[str, Any]) -> elements.Force:
+        """Return the torque or the force along the slide."""
+        return joints[self.joint].driven(self.name, self.force, self.input, self.gain)
+
+
+@pytree
+class SlideForce(PointOfBoth, AxisInA, Driven):
+    """A force along the axis of a prismatic joint, on b with its reaction on a: force + gain u[input], in N."""
+
+    resists: ClassVar[bool] = False
+    line: ClassVar[str] = "the direction of the slide"
+
+    force: Number = fields.number("the force", "N", value=0.0)
+    input: Any = fields.input_index()
+    gain: Number = fields.number("the force of the input", "N", value=1.0)
+
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Return the slide along the axis in m."""
+        return (joint_measures.along(self, a, b),)
+
+    def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
+        """Return the force in N."""
+        return jnp.stack([self.force + times(self.gain, u)])
+
+    def energy(self, s: Array) -> Any:
+        """Return the potential energy of the constant part in J."""
+        return -self.force * s[0]
+
+
+@pytree
+class Motor(GearedMotor):
+    """A motor with a gear in a revolute or prismatic joint: ratio (torque + gain u[input]), and the inertia of its rotor times ratio^2.
+
+    The rotor turns with the joint coordinate alone, ratio times as fast. Its spin about axes that turn with
+    the bodies is neglected, as is usual for small rotors with large gear ratios.
+    """
+
+    def resolved(self, joints: Mapping[str, Any]) -> elements.Force:
+        """Return the torque or the force along the slide."""
+        return joints[self.joint].driven(self.name, self.ratio * self.torque, self.input, self.ratio * self.gain)
+
+
+PLANAR_FORCES = (
+    LinearSpring,
+    TorsionalSpring,
+    Torque,
+    Force,
+    JointForce,
+    Motor,
+    Drag,
+    Tendon,
+    *TIRES,
+)

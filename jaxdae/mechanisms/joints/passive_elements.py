@@ -1,0 +1,146 @@
+"""Springs, damping, dry friction and motor inertia (armature) along the coordinates of a joint.
+
+With s a coordinate of the joint, each coordinate has the effort
+
+    e = -stiffness (s - rest) - damping s' - friction tanh(s' / friction_speed) - armature s'',
+
+which acts on b, with its reaction on a. The armature is the inertia of parts that turn with the coordinate
+alone, such as a motor rotor: rotor inertia times the square of the gear ratio. Its kinetic energy is armature
+s'^2 / 2. With s' = S v and s'' = S a + sigma, it adds S^T armature S to the mass matrix and -S^T armature
+sigma to the forces. For a tree joint in joint coordinates, S selects one velocity. Otherwise S couples two
+bodies, so the mass matrix is no longer block diagonal by body.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jaxdae.base.dataclass import pytree
+from jaxdae.mechanisms.describe import fields
+from jaxdae.mechanisms.describe import measures as fr
+from jaxdae.mechanisms.describe.elements import Joint, Number
+from jaxdae.mechanisms.describe.measures import Kinematics, Pairs
+from jaxdae.mechanisms.describe.numbers import is_there
+from jaxdae.mechanisms.describe.passive_effort import passive_effort
+from jaxdae.mechanisms.joints.spatial_measures import nearest_turn
+
+
+def _at_start(joint: Any, a: Any, b: Any) -> Any:
+    """Return the coordinates at the start pose, or zeros without a spring, to save measuring all joints."""
+    count = len(joint.coordinates)
+    measured = jnp.stack(joint.coordinate(a, b, None)) if is_there(joint.stiffness) else jnp.zeros((count,), joint.stiffness.dtype)
+    return measured[0] if count == 1 else measured
+
+
+@pytree(kw_only=True)
+class WithElements(Joint):
+    """A type of joint with coordinates, along which something may act.
+
+    `rest` is a value of the joint coordinate, as is q in joint coordinates; see docs/coordinates.md, "Zero of
+    a joint coordinate".
+    """
+
+    movable: ClassVar[bool] = True
+
+    counts_turns: ClassVar[bool] = True
+    """Whether angles count full turns when measured between frames. If not, springs pull to the nearest turn.
+
+    Near half a turn from rest, where such a spring jumps, the status is OUT_OF_RANGE.
+    """
+
+    damping: Number = fields.per_coordinate("the damping", {"rad": "N m s/rad", "m": "N s/m"}, value=0.0, at_least=0.0)
+    friction: Number = fields.per_coordinate("the dry friction", {"rad": "N m", "m": "N"}, value=0.0, at_least=0.0)
+    friction_speed: Number = fields.per_coordinate(
+        "the speed at which friction has 76 % of its size", {"rad": "rad/s", "m": "m/s"}, value=0.01, above=0.0, needs="friction"
+    )
+    stiffness: Number = fields.per_coordinate("the stiffness of a spring", {"rad": "N m/rad", "m": "N/m"}, value=0.0, at_least=0.0)
+    rest: Number = fields.per_coordinate(
+        "the coordinate without force of the spring",
+        {"rad": "rad", "m": "m"},
+        value=None,
+        at_start=_at_start,
+        needs="stiffness",
+        default="that of the start pose",
+    )
+    armature: Number = fields.per_coordinate("the inertia that a motor adds", {"rad": "kg m^2", "m": "kg"}, value=0.0, at_least=0.0)
+
+    @property
+    def conserves_energy(self) -> bool:
+        """Whether the joint has neither damping nor friction."""
+        return not (is_there(self.damping) or is_there(self.friction))
+
+    @property
+    def acts(self) -> bool:
+        """Whether a group has any effort along its coordinates."""
+        return any(number is not None for number in (self.damping, self.friction, self.stiffness, self.armature))
+
+    @property
+    def springs(self) -> bool:
+        """Whether a group has springs along its coordinates."""
+        return self.stiffness is not None
+
+    @property
+    def reflects(self) -> bool:
+        """Whether a group has armature along its coordinates."""
+        return self.armature is not None
+
+    def elements(self) -> dict[str, Any]:
+        """Return the spring, damping, friction and armature fields of a group by name."""
+        return {name: getattr(self, name) for name in ("damping", "friction", "friction_speed", "stiffness", "rest", "armature")}
+
+    def each(self, number: Any) -> Array:
+        """Return a field of a group with one number per coordinate (k, coordinates)."""
+        return number.reshape(-1, len(self.coordinates))
+
+    def stretch(self, s: Array) -> Array:
+        """Return the deflections from rest of coordinates (k, coordinates) of a group."""
+        ways = s - self.each(self.rest)
+        if self.counts_turns:
+            return ways
+        nearest: Any = nearest_turn(ways)
+        turning = np.asarray([unit == "rad" for unit in self.coordinates.values()])
+        return jnp.where(turning, nearest, ways)  # pyright: ignore[reportReturnType]
+
+    @property
+    def forgets(self) -> bool:
+        """Whether a group has springs on angles that are known modulo 2 pi only."""
+        return self.stiffness is not None and not self.counts_turns and "rad" in self.coordinates.values()
+
+    def lost(self, s: Array, ends: Any) -> Array:
+        """Return whether an angle ends half a turn from the rest angle of its spring.
+
+        Args:
+            s: the coordinates (k, coordinates) of a group.
+            ends: maps deflections (k, coordinates) to whether each one is near half a turn.
+
+        Returns:
+            One flag per element (k,).
+        """
+        turning = np.asarray([unit == "rad" for unit in self.coordinates.values()])
+        return jnp.any(turning & ends(self.stretch(s)) & (self.each(self.stiffness) != 0.0), axis=1)
+
+
+def efforts(group: WithElements, pair: Pairs, motion: Kinematics, t: Any) -> Array:
+    """Return the efforts along the coordinates of a group (k, coordinates) in N and N m.
+
+    The result omits the armature term in S a, which is part of the mass matrix.
+    """
+    arguments = type(group).coordinate, group, pair, motion, t
+    names = "stiffness", "damping", "friction", "friction_speed"
+    numbers = {name: None if (own := getattr(group, name)) is None else group.each(own) for name in names}
+    rate = None if group.damping is None and group.friction is None else fr.rates(*arguments)
+    stretch = None if group.stiffness is None else group.stretch(fr.values(*arguments))
+    total = passive_effort(stretch, rate, **numbers)
+    if group.armature is not None:
+        total = total - group.each(group.armature) * fr.biases(*arguments)
+    return total
+
+
+def energy(group: WithElements, pair: Pairs, motion: Kinematics, t: Any) -> Any:
+    """Return the spring energy of a group in J."""
+    stretch = group.stretch(fr.values(type(group).coordinate, group, pair, motion, t))
+    return 0.5 * jnp.sum(group.each(group.stiffness) * stretch**2)

@@ -1,0 +1,89 @@
+"""User descriptions of relations between joint coordinates; `jaxdae.mechanisms.couplings.relations` implements them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from jaxdae.base.dataclass import pytree
+from jaxdae.mechanisms.describe import fields
+from jaxdae.mechanisms.describe.elements import Joint, Number
+from jaxdae.mechanisms.describe.kinds import Known, unknown_coordinate
+from jaxdae.mechanisms.describe.numbers import concrete, shown
+
+
+@pytree
+class Relation(Joint):
+    """The coordinate of a `joint` follows that of an `other` one: s - reference = p(s_other - other_reference), p a polynomial.
+
+    A mimic joint of a robot file with multiplier and offset has coefficients (offset, multiplier) and both
+    references zero. A gear pair between two joints has (0, ratio). The default references are the coordinates
+    at the start pose.
+    """
+
+    joint: Any = fields.joint("the joint that follows")
+    other: Any = fields.joint("the joint that is followed")
+    coefficients: Any = fields.numbers("c0, c1, c2, ... of the polynomial", value=(0.0, 1.0))
+    reference: Number = fields.number(
+        "what is taken from the coordinate", "rad or m", value=None, may_be_none=True, default="that of the start pose"
+    )
+    other_reference: Number = fields.number(
+        "what is taken from the coordinate that is followed", "rad or m", value=None, may_be_none=True, default="that of the start pose"
+    )
+    along: Any = fields.coordinate("which coordinate of the joint, such as slide or angle; left out: the first")
+    other_along: Any = fields.coordinate("which coordinate of the other joint; left out: the first")
+
+    def unknown(self, names: Known) -> Iterable[str]:
+        """Yield errors for coordinates that the joints lack, and for a coordinate that follows itself."""
+        yield from unknown_coordinate(self.joint, self.along, names)
+        yield from unknown_coordinate(self.other, self.other_along, names, "other_along")
+        own = names.coordinates.get(self.joint, ())
+        if self.joint == self.other and _index(own, self.along) == _index(own, self.other_along):
+            yield f"relates the coordinate of {self.joint!r} to itself: name another joint, or another coordinate of it as other_along"
+
+
+@pytree
+class TendonRelation(Joint):
+    """A weighted sum of joint coordinates follows another one: L - reference = p(L_other - other_reference), p a polynomial.
+
+    The sums are lengths, as in `Tendon`. Without `others`, the first sum is held at reference + c0. Each
+    joint contributes its first coordinate. The default references are the sums at the start pose.
+    """
+
+    joints: Any = fields.joint_names("the joints of the sum, of each its first coordinate")
+    weights: Any = fields.numbers("the weights of their coordinates, m/rad or 1", value=(1.0,), required=True)
+    others: Any = fields.joint_names("the joints of the sum that is followed; left out: none", default=())
+    other_weights: Any = fields.numbers("the weights of their coordinates, m/rad or 1", value=(1.0,), needs="others")
+    coefficients: Any = fields.numbers("c0, c1, c2, ... of the polynomial", value=(0.0, 1.0))
+    reference: Number = fields.number("what is taken from the sum", "m", value=None, may_be_none=True, default="that of the start pose")
+    other_reference: Number = fields.number(
+        "what is taken from the sum that is followed",
+        "m",
+        value=None,
+        may_be_none=True,
+        default="that of the start pose",
+        needs="others",
+    )
+
+    def unknown(self, names: Known) -> Iterable[str]:
+        """Yield an error unless there is one weight per joint."""
+        yield from one_each(self.joints, self.weights, "weights")
+        if self.others:
+            yield from one_each(self.others, self.other_weights, "other_weights")
+
+
+def one_each(joints: Any, weights: Any, field: str) -> Iterable[str]:
+    """Yield an error unless there is one weight per joint."""
+    numbers = concrete(weights)
+    if numbers is not None and isinstance(joints, tuple | list) and joints and numbers.shape != (len(joints),):
+        yield f"{field} must be one number for each of the {len(joints)} joints, got {shown(weights)}"
+
+
+def joint_coordinate(joint: Any, along: Any) -> int:
+    """Return the index of a joint coordinate by name; None is the first coordinate."""
+    return _index(tuple(joint.coordinates), along)
+
+
+def _index(names: Sequence[str], along: Any) -> int:
+    """Return the index of a name, 0 for None, and -1 for an unknown name."""
+    return 0 if along is None else list(names).index(along) if along in names else -1

@@ -1,0 +1,259 @@
+"""The equations of a mechanism: all terms at one state, from one set of frames.
+
+With T the map from v to the twists of all bodies, the terms follow from those of free bodies:
+
+    M = T^T M_b T,      J = J_b T,      gamma = gamma_b + J_b T' v,      f = T^T (f_b - M_b T' v).
+
+The coordinates supply the frames, T and T'. Joints and forces depend on the bodies only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdae.base.dataclass import pytree
+from jaxdae.matrices import AutodiffRows, DenseMatrix, DenseRows, JacobianOperator, MassOperator
+from jaxdae.mechanisms.coordinates.body_coordinates import BodyTerm, Terms
+from jaxdae.mechanisms.describe import measures as fr
+from jaxdae.mechanisms.describe.measures import Blocks, Kinematics, Pairs
+from jaxdae.mechanisms.joint_ranges import counted
+from jaxdae.mechanisms.joints import passive_elements
+from jaxdae.systems.evaluation import Evaluation
+from jaxdae.systems.system import State, velocity_rows_bias, velocity_rows_jacobian
+from jaxdae.typing import Input, Jacobian, Leaf, Residual, Rows, Velocity, VelocityResidual
+
+
+@pytree
+class MechanismEvaluation(Evaluation):
+    """The terms of bodies, joints and forces at a state.
+
+    Attributes:
+        coordinates: the coordinates with the parameters of the joints.
+        located: the frames of all bodies, in the representation of the coordinates.
+    """
+
+    coordinates: Leaf = None
+    located: Leaf = None
+
+    @property
+    def motion(self) -> Kinematics:
+        """The frames and twists of all bodies."""
+        return self.coordinates.moving(self.located, self.v)
+
+    @property
+    def rest(self) -> Kinematics:
+        """The frames of all bodies, for terms that need no twists."""
+        return self.coordinates.resting(self.located)
+
+    @property
+    def mass(self) -> MassOperator:
+        """M in the structure of the coordinates."""
+        mechanism = self.system
+        bodies = self.coordinates.mass_operator(self.q, self.rest, mechanism.mass, mechanism.inertia)
+        motors = [joint.T @ (inertia[:, None] * joint) for joint, inertia in self.reflected()]
+        return DenseMatrix(sum(motors, bodies.as_dense())) if motors else bodies
+
+    def reflected(self) -> list[tuple[Jacobian, Any]]:
+        """Return the derivatives S (k, nv) of row-joint coordinates with armature, and that armature (k,)."""
+        groups = list(self._groups({key: group for key, group in self.system.joints.items() if group.reflects}))
+        if not groups:
+            return []
+        motion, t = self.rest, jnp.zeros((), self.q.dtype)
+        return [
+            (
+                self.coordinates.dense_rows(self.q, motion, fr.blocks(type(group).coordinate, group, pair, motion, t), pair),
+                group.each(group.armature).reshape(-1).astype(self.q.dtype),
+            )
+            for group, pair in groups
+        ]
+
+    @property
+    def position(self) -> Residual:
+        """The position-level residuals of all joints (ng,), in m and rad."""
+        return self._position(judged=False)
+
+    @property
+    def opening(self) -> Residual:
+        """The position-level rows (ng,), with angles instead of their sines; see `Joint.opening`."""
+        return self._position(judged=self.turns_over)
+
+    @property
+    def turns_over(self) -> bool:
+        """Whether any joint has rows that are sines of angles."""
+        return any(group.turns_over for group in self.system.joints.values())
+
+    @property
+    def velocity_constraint(self) -> VelocityResidual:
+        """The velocity-level residuals of all joints (nw,), in m/s and rad/s."""
+        return self._velocity_rows("velocity_values", self.motion)
+
+    @property
+    def constraint_rate(self) -> Residual:
+        """The rate g' (ng,)."""
+        motion = self.motion
+        related = [group.rate(self.coordinates, motion, self.q, self.v, self.t) for group in self.system.relations.values()]
+        return self._rows_of("rates", motion, related)
+
+    @property
+    def bias(self) -> Rows:
+        """The bias gamma (nc,)."""
+        motion, args = self.motion, (self.t, self.q, self.v)
+        own = self.system.declares_velocities
+        moving = velocity_rows_bias(self.system, *args) if own else self._velocity_rows("velocity_biases", motion)
+        related = [group.bias(self.coordinates, motion, self.q, self.v, self.t) for group in self.system.relations.values()]
+        return jnp.concatenate([self._rows_of("biases", motion, related), moving])
+
+    @property
+    def jacobian(self) -> JacobianOperator:
+        """J, with joint rows as blocks of their two bodies; a matrix for few bodies."""
+        coordinates = self.coordinates
+        return self.rows_by(coordinates.block_rows if self.system.has_blocks else coordinates.dense_group_rows)
+
+    @property
+    def jacobian_products(self) -> JacobianOperator:
+        """J as blocks, or by autodiff for few bodies, without forming a matrix."""
+        if self.system.has_blocks:
+            return self.rows_by(self.coordinates.block_rows)
+        return AutodiffRows(self.system, State(self.t, self.q, self.v))
+
+    @property
+    def dense_jacobian(self) -> Jacobian:
+        """J (nc, nv), assembled from the blocks of the two bodies of each joint."""
+        return self.rows_by(self.coordinates.dense_group_rows).as_dense()
+
+    def rows_by(self, of_joints: Callable[..., JacobianOperator]) -> JacobianOperator:
+        """Return J with the rows of the joints assembled by a method of the coordinates."""
+        motion = self.motion
+        joints = of_joints(self.q, motion, self._terms(motion))
+        if not self.system.declares_velocities:
+            return joints
+        return joints.stacked(DenseRows(velocity_rows_jacobian(self.system, self.t, self.q, self.v)))
+
+    def _terms(self, motion: Kinematics) -> list[Terms]:
+        """Return the terms of the rows in group order; omit velocity-level rows that a subclass overrides."""
+        found: list[Terms] = []
+        for group, pair in self._holding():
+            asked = type(group).residual, group, pair, motion, self.t
+            blocks, arrays = (partial(of, *asked) for of in (group.derivatives.blocks, group.derivatives.sides))
+            found.append(Terms((BodyTerm(blocks, pair, group.relative, arrays),)))
+        found += [group.terms(self.coordinates, motion, self.q, self.t) for group in self.system.relations.values()]
+        if self.system.declares_velocities:
+            return found
+        for group, pair in self._guiding():
+            blocks = partial(group.derivatives.velocity_blocks, type(group).velocity_residual, group, pair, motion, self.t)
+            found.append(Terms((BodyTerm(blocks, pair, group.relative),)))
+        return found
+
+    def force(self, u: Input = None) -> Velocity:
+        """Return gravity, springs, dampers, torques and forces, minus inertial terms at constant v (nv,)."""
+        motion, tendons = self.motion, self.system.tendons
+        pulled, own = self.coordinates.pull(self.q, motion, self.applied(u)), self.coordinates.efforts(self.q, self.v)
+        if tendons is not None:
+            pulled = pulled + tendons.pull(self.coordinates, motion, (self.t, self.q, self.v), u)
+        return pulled if own is None else pulled + own
+
+    def applied(self, u: Input) -> Any:
+        """Return a `Twist` of wrenches: weights, forces, row joints, gyroscopic terms, minus M_b T' v."""
+        mechanism, motion, t, q = self.system, self.motion, self.t, self.q
+        space, mass, inertia = mechanism.space, mechanism.mass.astype(q.dtype), mechanism.inertia.astype(q.dtype)
+        u = None if u is None else mechanism.checked_input(jnp.asarray(u, q.dtype))
+        wrenches = [space.weight(mass, mechanism.gravity.astype(q.dtype))]
+        gyroscopic = space.gyroscopic(inertia, motion.velocity)
+        if gyroscopic is not None:
+            wrenches.append(gyroscopic)
+        if motion.bias is not None:
+            wrenches.append(jax.tree.map(jnp.negative, space.inertial(mass, inertia, motion.bias)))
+        for key, group in mechanism.forces.items():
+            pair = Pairs(group.a, group.b, len(mechanism.body_names))
+            s, rate, block = _measured(group, pair, motion, t)
+            s = counted(mechanism, key, s, q)
+            a, b = fr.ends(pair, motion)
+            efforts = jax.vmap(type(group).effort)(group, s, rate, a, b, self._inputs(group, u))
+            wrenches.append(mechanism.virtual_work(block, pair, efforts))
+        for group, pair in self._groups(mechanism.joints):
+            if group.acts:
+                block = fr.blocks(type(group).coordinate, group, pair, motion, t)
+                wrenches.append(mechanism.virtual_work(block, pair, passive_elements.efforts(group, pair, motion, t)))
+        total = wrenches[0]
+        for wrench in wrenches[1:]:
+            total = jax.tree.map(jnp.add, total, wrench)
+        return total
+
+    # Groups.
+
+    def _groups(self, groups: dict[str, Any]) -> Iterator[tuple[Any, Pairs]]:
+        for group in groups.values():
+            yield group, Pairs(group.a, group.b, len(self.system.body_names))
+
+    def _holding(self) -> Iterator[tuple[Any, Pairs]]:
+        """Yield the groups of joints with position-level rows."""
+        return self._groups({key: group for key, group in self.system.joints.items() if group.rows})
+
+    def _guiding(self) -> Iterator[tuple[Any, Pairs]]:
+        """Yield the groups of joints with velocity-level rows."""
+        return self._groups({key: group for key, group in self.system.joints.items() if group.velocity_rows})
+
+    def _position(self, judged: bool) -> Rows:
+        motion = self.rest
+        related = [group.residual(self.coordinates, motion, self.q, self.t) for group in self.system.relations.values()]
+        return self._rows_of("values", motion, related, judged)
+
+    def _rows_of(self, which: str, motion: Kinematics, related: list[Any], judged: bool = False) -> Rows:
+        """Return the position-level rows or one of their `Derivatives` (ng,); `judged` selects `opening`."""
+        rows = []
+        for group, pair in self._holding():
+            measure = type(group).opening if judged and group.turns_over else type(group).residual
+            rows.append(getattr(group.derivatives, which)(measure, group, pair, motion, self.t).reshape(-1))
+        rows += related
+        return jnp.concatenate(rows) if rows else jnp.zeros((0,), motion.frame.x.dtype)
+
+    def _velocity_rows(self, which: str, motion: Kinematics) -> VelocityResidual:
+        """Return the velocity-level rows or one of their `Derivatives` (nw,)."""
+        rows = [
+            getattr(group.derivatives, which)(type(group).velocity_residual, group, pair, motion, self.t).reshape(-1)
+            for group, pair in self._guiding()
+        ]
+        return jnp.concatenate(rows) if rows else jnp.zeros((0,), motion.frame.x.dtype)
+
+    def _inputs(self, group: Any, u: Input) -> Any:
+        """Return the input of each element (k,), or zero for elements without an input."""
+        if u is None or all(k < 0 for k in group.inputs):
+            return jnp.zeros((len(group.inputs),), self.q.dtype)
+        return fr.selected(np.asarray([k if k >= 0 else self.system.n_inputs for k in group.inputs]), u)
+
+
+@pytree
+class ExtendedEvaluation(Evaluation):
+    """The terms of a subclass of `Mechanism` with methods of its own: each term calls its method.
+
+    Attributes:
+        joints: the terms of bodies, joints and forces alone.
+    """
+
+    joints: Leaf = None
+
+    @property
+    def opening(self) -> Residual:
+        """The position-level rows with angles instead of their sines, unless the subclass declares rows."""
+        return self.joints.opening if self.turns_over else self.position
+
+    @property
+    def turns_over(self) -> bool:
+        """Whether any joint has rows that are sines of angles, and the subclass declares no rows."""
+        return not self.system.declares_positions and self.joints.turns_over
+
+
+def _measured(group: Any, pair: Pairs, motion: Kinematics, t: Any) -> tuple[Any, Any, Blocks]:
+    """Return the measures of forces (k, rows), their rates, and the twist derivatives of the rates."""
+    derivatives, arguments = group.derivatives, (group, pair, motion, t)
+    if group.quasi:
+        rate = derivatives.velocity_values(type(group).rate, *arguments)
+        return jnp.zeros_like(rate), rate, derivatives.velocity_blocks(type(group).rate, *arguments)
+    measure = type(group).coordinate
+    return derivatives.values(measure, *arguments), derivatives.rates(measure, *arguments), derivatives.blocks(measure, *arguments)

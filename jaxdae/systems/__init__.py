@@ -1,0 +1,1 @@
+"""Mechanical systems with constraints, and their linearization at a state."""

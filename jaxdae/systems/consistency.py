@@ -1,0 +1,122 @@
+"""Check that a start satisfies the constraints before a rollout.
+
+A start off the manifold has no well-defined motion. A projection would move it in the first step to the
+nearest point of the manifold, and velocities that violate the constraints would lose the energy of the
+impulse that stops them. The result would look like a valid simulation of a motion that nobody asked for. A
+rollout therefore compares the residuals of its start, row by row, with
+
+    |g_i| <= tolerance (1 + max |q|) max_j |J_ij|,        |[g'; w]_i| <= tolerance (1 + max |v|) max_j |J_ij|,
+
+and for rows in m and m/s, with the characteristic length L (`AnySystem.characteristic_length`) and with
+coordinates and velocities in m and m/s,
+
+    |g_i| <= tolerance (L + max |q|),                     |[g'; w]_i| <= tolerance (L / 1 s + max |v|).
+
+A world that fails the test has the status INCONSISTENT_START and does not move. The largest entry of the row
+of J converts a residual in any row unit to a coordinate error, in m or rad. The size of the coordinates
+accounts for rounding: single precision resolves a position 1e4 m away to 1e-3 m. The 1 is a radian, or a unit
+of a row without a unit. `initialize` computes consistent starts.
+
+Quaternions must have length 1, to the same tolerance, because the joints that carry bodies have no rows that
+would detect other lengths.
+
+A row that no coordinate can change, |J_ij| <= sqrt(eps), is redundant. An example is the second of two hinges
+on one axis in joint coordinates. Its residual is a sum of positions, and may be as large as their rounding:
+1000 eps (1 + max |q|).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from jaxdae.base.requirements import requirements_met
+from jaxdae.systems.masks import hard_rows
+from jaxdae.systems.status import Status
+from jaxdae.systems.system import AnySystem, State
+from jaxdae.systems.tolerances import are_lengths, scales
+
+
+def start_status(system: AnySystem, state: State, tolerance: Any) -> Any:
+    """Return the status () of a start: INCONSISTENT_START if it violates hard rows.
+
+    Otherwise return the condition of the system, which is usually OK.
+
+    Args:
+        system: the system; soft and inactive rows do not count.
+        state: the start. The velocities of a `KinematicSystem` are a result of its steps and do not count.
+        tolerance: see the module.
+
+    A NaN residual passes, because the first step reports it as non-finite.
+    """
+    rows = hard_rows(system.evaluate(state.t, state.q, state.v))
+    g, scale = rows.opening, rows.jacobian.row_sizes()
+    names = system.names
+    is_open = _exceeds(g, _limits(system, names.row_units, scale[: g.shape[0]], names.coordinate_units, state.q), tolerance)
+    if not system.first_order:
+        limits = _limits(system, names.row_units, scale, names.velocity_units, state.v)
+        is_open |= _exceeds(rows.velocity, limits, tolerance)
+    if not system.flat:
+        is_open |= _off_its_space(system, state, tolerance)
+    condition = system.condition(state.t, state.q)
+    closed: Any = Status.OK if condition is None else condition
+    status: Any = jnp.where(is_open, Status.INCONSISTENT_START, closed)
+    return status.astype(jnp.int32)
+
+
+def _off_its_space(system: Any, state: State, tolerance: Any) -> Any:
+    """Return whether quaternions do not have length 1 (). `retract` normalizes them."""
+    off = jnp.abs(system.retract(state.q, jnp.zeros_like(state.v)) - state.q)
+    limit = jnp.asarray(tolerance, off.dtype) * (1.0 + jnp.max(jnp.abs(state.q), initial=0.0))
+    return jnp.any(off > limit) & (tolerance < jnp.inf)
+
+
+def first_status(system: AnySystem, integrator: Any, controls: Any, state: State, dt: Any, tolerance: Any, goes_on: bool) -> Any:
+    """Return the initial status () of a rollout: OK, INCONSISTENT_START, or another condition of the start.
+
+    OUT_OF_RANGE means that a parameter is out of range.
+
+    Args:
+        system: the system.
+        integrator: the method.
+        controls: inputs, a law, or None.
+        state: the start.
+        dt: the step in s, which must be positive and finite; None for adaptive integration.
+        tolerance: see the module.
+        goes_on: whether the rollout continues another one, whose end is not checked.
+    """
+    status = jnp.zeros((), jnp.int32) if goes_on else start_status(system, state, tolerance)
+    met = requirements_met((system, integrator, controls))
+    if dt is not None:
+        met &= (dt > 0.0) & jnp.isfinite(dt)
+    return jnp.where(met, status, Status.OUT_OF_RANGE).astype(jnp.int32)
+
+
+_ROUNDINGS = 1000.0
+"""The largest accepted residual of a row that no coordinate can change, in units of rounding."""
+
+
+def _limits(system: AnySystem, row_units: Any, scale: Any, units: Any, values: Any) -> tuple[Any, Any]:
+    """Return the sizes (k,) to which residuals are relative, and the share of rounding in their limits.
+
+    Args:
+        system: the system.
+        row_units: of the rows.
+        scale: largest entries (k,) of the rows of J.
+        units: of the values.
+        values: coordinates or velocities.
+    """
+    far = jnp.max(jnp.where(are_lengths(units, values.shape[0]), jnp.abs(values), 0.0), initial=0.0)
+    sizes = scales(system, row_units, scale.shape[0], values.dtype)
+    eps, largest, size = jnp.finfo(values.dtype).eps, jnp.max(scale, initial=1.0), 1.0 + jnp.max(jnp.abs(values), initial=0.0)
+    moves = scale > eps**0.5 * largest
+    rounding = jnp.where(moves, 0.0, _ROUNDINGS * eps * largest * size)
+    return jnp.where(are_lengths(row_units, scale.shape[0]) & moves, sizes + far, scale * size), rounding
+
+
+def _exceeds(residual: Any, limits: tuple[Any, Any], tolerance: Any) -> Any:
+    tolerance = jnp.asarray(tolerance, residual.dtype)
+    limit = jnp.maximum(tolerance * limits[0], limits[1])
+    # With an infinite tolerance any start passes, even for zero rows of J.
+    return jnp.any(jnp.abs(residual) > limit) & (tolerance < jnp.inf)
