@@ -1,7 +1,7 @@
 """Sphinx: the pages of this folder, those that `site_pages` generates, and the docstrings of every public name.
 
-The pages are Markdown that also reads well without a site: links to files of the repository become links to its address, and tables of
-methods, solvers, fields and statuses are made from the code at every build.
+The pages are Markdown that also reads well without a site: links to files of the repository become links to
+its address, and tables of methods, solvers, fields and statuses are made from the code at every build.
 """
 
 import pathlib
@@ -21,7 +21,13 @@ project = "jaxdae"
 author = copyright = "The jaxdae authors"
 version = release = jaxdae.__version__
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.intersphinx", "sphinx_autodoc_typehints"]
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.intersphinx",
+    "sphinx_autodoc_typehints",
+]
 exclude_patterns = ["conf.py", "site_*.py", "pictures.py", "_build", "index_parts"]
 source_suffix = {".md": "myst-nb", ".rst": "restructuredtext", ".py": "myst-nb"}
 suppress_warnings = ["toc.empty_glob", "config.cache", "mystnb.unknown_mime_type"]
@@ -51,7 +57,11 @@ html_theme = "furo"
 html_title = f"jaxdae {release}"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
-html_theme_options = {"source_repository": site_pages.REPOSITORY + "/", "source_branch": "main", "source_directory": "docs/"}
+html_theme_options = {
+    "source_repository": site_pages.REPOSITORY + "/",
+    "source_branch": "main",
+    "source_directory": "docs/",
+}
 html_copy_source = False
 
 

@@ -1,7 +1,7 @@
 """Takes the pictures of the gallery from run folders of the experiments: python docs/pictures.py RUNS
 
-RUNS is what was given to the experiments as --out. The newest run of each experiment that has a picture gives its first one, as WebP of at
-most 1100 pixels in width, in docs/pictures/experiments.
+RUNS is what was given to the experiments as --out. The newest run of each experiment that has a picture gives
+its first one, as WebP of at most 1100 pixels in width, in docs/pictures/experiments.
 """
 
 import pathlib

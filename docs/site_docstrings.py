@@ -1,7 +1,7 @@
 """Docstrings of the library as reStructuredText.
 
-They are plain text with code in single backticks, equations as indented blocks, and sections in Google's style, which Sphinx's
-napoleon reads after this.
+They are plain text with code in single backticks, equations as indented blocks, and sections in Google's
+style, which Sphinx's napoleon reads after this.
 """
 
 import re

@@ -1,8 +1,8 @@
 """Which block of code of which page shows a public name: the pages whose blocks the tests run, read as a person reads them.
 
-A name is shown where code uses it, `jm.Revolute(...)` after `from jaxdae import mechanisms as jm`. Classes that one gets and never makes
-stand in an annotation, `info: jaxdae.interfaces.InitializeInfo`; the value must have that type, and every
-line must print what stands behind it.
+A name is shown where code uses it, `jm.Revolute(...)` after `from jaxdae import mechanisms as jm`. Classes
+that one gets and never makes stand in an annotation, `info: jaxdae.interfaces.InitializeInfo`; the value must
+have that type, and every line must print what stands behind it.
 """
 
 import ast
@@ -23,11 +23,26 @@ QUICK = ("plane", "robots", "scenes")
 """Pages that compile little."""
 ELSEWHERE = {"cassie": "brax", "elsewhere": "brax", "live": "viser"}
 """Pages that are not run by builds, by what is installed where they are: `make test-envs`, `make test-viewer`. `cassie` takes minutes."""
-OTHERS = [[DOCS / f"{name}.md" for name in ("first_steps", "control", "learning", "optimal_control")], [DOCS / "five_minutes.md"]]
+OTHERS = [
+    [DOCS / f"{name}.md" for name in ("first_steps", "control", "learning", "optimal_control")],
+    [DOCS / "five_minutes.md"],
+]
 """Sessions that `tests/test_docs.py` and `tests/test_site.py` run."""
 MODULES = (
     "jaxdae",
-    *(f"jaxdae.{name}" for name in ("app", "control", "envs", "mechanisms", "mechanisms.spatial", "optimal_control", "robots", "rotation")),
+    *(
+        f"jaxdae.{name}"
+        for name in (
+            "app",
+            "control",
+            "envs",
+            "mechanisms",
+            "mechanisms.spatial",
+            "optimal_control",
+            "robots",
+            "rotation",
+        )
+    ),
     *(f"jaxdae.{name}" for name in ("tuning", "vehicles", "viewer")),
     *(f"jaxdae.{name}" for name in ("diffrax", "interfaces", "operators", "switching", "textbook", "tree")),
 )
@@ -42,7 +57,9 @@ def exported(full):
     """Returns the names that a public module exports, but not modules in it."""
     own = module(full)
     names = getattr(own, "__all__", None) or [
-        n for n, x in vars(own).items() if inspect.isfunction(x) and x.__module__ == own.__name__ and not n.startswith("_")
+        n
+        for n, x in vars(own).items()
+        if inspect.isfunction(x) and x.__module__ == own.__name__ and not n.startswith("_")
     ]
     return [name for name in names if not inspect.ismodule(getattr(own, name))]
 
@@ -97,7 +114,9 @@ def promised(code, tree):
     """Returns what is to be printed, by the line in which a call of print begins: the comment behind it."""
     tokens = tokenize.generate_tokens(io.StringIO(code).readline)
     behind = {token.start[0]: token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT}
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "print"]
+    calls = [
+        node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "print"
+    ]
     return {node.lineno: behind.get(node.end_lineno, "(nothing)") for node in calls}
 
 
@@ -115,9 +134,16 @@ def used(tree, aliases):
     """Yields the full names that a block uses; adds what it imports to the names of the session."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            aliases.update({a.asname or a.name.split(".")[0]: a.name if a.asname else a.name.split(".")[0] for a in node.names})
+            aliases.update(
+                {
+                    a.asname or a.name.split(".")[0]: a.name if a.asname else a.name.split(".")[0]
+                    for a in node.names
+                }
+            )
         elif isinstance(node, ast.ImportFrom):
-            aliases.update({alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names})
+            aliases.update(
+                {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+            )
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute | ast.Name):
             first, *rest = ast.unparse(node).split(".")
@@ -126,7 +152,10 @@ def used(tree, aliases):
 
 
 def shown():
-    """Returns {full name: (page, heading)} of the first place that shows each name; pages of examples come first."""
+    """Returns {full name: (page, heading)} of the first place that shows each name.
+
+    Pages of examples come first.
+    """
     found = {}
     for session in [*([page] for page in EXAMPLES), *OTHERS]:
         aliases = {}

@@ -1,7 +1,8 @@
 """The pages that are made from the code at every build: contents, tables of methods and solvers, statuses, gallery, API.
 
-They go to `docs/generated/`, which git ignores. Nothing in them is written by hand: methods and solvers are those of `tests/catalogue.py`,
-which the tests hold to what the tables say, their fields are those of the classes, statuses those of the enumeration.
+They go to `docs/generated/`, which git ignores. Nothing in them is written by hand: methods and solvers are
+those of `tests/catalogue.py`, which the tests hold to what the tables say, their fields are those of the
+classes, statuses those of the enumeration.
 """
 
 import dataclasses
@@ -31,7 +32,9 @@ PAGES_OF_OTHERS = {
 
 CONTENTS = {
     "Begin": ["five_minutes", "first_steps", "equation", "glossary", "notebooks/*"],
-    "Examples": [f"examples/{name}" for name in ("equation", "stepping", "plane", "space", "robots", "rolling")]
+    "Examples": [
+        f"examples/{name}" for name in ("equation", "stepping", "plane", "space", "robots", "rolling")
+    ]
     + ["examples/laws", "examples/fitting", "examples/planning", "examples/episodes", "examples/*"],
     "Mechanisms": ["choosing_coordinates", "coordinates", "space", "robots", "vehicles", "terrain"],
     "Methods": ["methods", "generated/tables", "accuracy", "statuses", "faq"],
@@ -48,10 +51,19 @@ CONTENTS = {
         "tested",
     ],
     "Coming from elsewhere": ["coming_from"],
-    "What was found": ["generated/gallery", "experiments", "lectures*", "lectures/*", "generated/benchmark_*"],
+    "What was found": [
+        "generated/gallery",
+        "experiments",
+        "lectures*",
+        "lectures/*",
+        "generated/benchmark_*",
+    ],
     "Reference": ["generated/api/*", "generated/changelog", "generated/contributing"],
 }
-"""Parts of the site and their pages; names that match no page are no error, pages that no name matches come last."""
+"""Parts of the site and their pages.
+
+Names that match no page are no error, pages that no name matches come last.
+"""
 
 SHORTER = ("baumgarte_tuning", "energy_drift", "swing_up")
 """Experiments whose picture is of a run with fewer steps, starts or worlds than their config asks for."""
@@ -77,7 +89,10 @@ def write(docs):
 
 def contents(docs):
     """Returns the tables of contents: each page once, those that nobody listed at the end."""
-    every = {path.relative_to(docs).with_suffix("").as_posix() for path in (*docs.rglob("*.md"), *docs.glob("notebooks/*.py"))}
+    every = {
+        path.relative_to(docs).with_suffix("").as_posix()
+        for path in (*docs.rglob("*.md"), *docs.glob("notebooks/*.py"))
+    }
     every -= {"index"}
     trees, seen = [], set()
     for title, patterns in [*CONTENTS.items(), ("More", ["**"])]:
@@ -86,12 +101,21 @@ def contents(docs):
             matching = (
                 every - seen
                 if pattern == "**"
-                else {x for x in every if pathlib.PurePosixPath(x).match(pattern) and "/" * x.count("/") == "/" * pattern.count("/")}
+                else {
+                    x
+                    for x in every
+                    if pathlib.PurePosixPath(x).match(pattern)
+                    and "/" * x.count("/") == "/" * pattern.count("/")
+                }
             )
             found += sorted(matching - set(found) - seen)
         seen |= set(found)
         if found:
-            trees.append("\n".join(["```{toctree}", f":caption: {title}", ":maxdepth: 1", ":hidden:", "", *found, "```"]))
+            trees.append(
+                "\n".join(
+                    ["```{toctree}", f":caption: {title}", ":maxdepth: 1", ":hidden:", "", *found, "```"]
+                )
+            )
     return "\n\n".join(trees) + "\n"
 
 
@@ -210,7 +234,10 @@ def fields_of(kinds):
         said = attributes(kind)
         for field in dataclasses.fields(kind):
             if field.init and not field.name.startswith("_"):
-                rows.append(f"| `{kind.__name__}` | `{field.name}` | {cell(default(field))} | {cell(said.get(field.name, ''))} |")
+                rows.append(
+                    f"| `{kind.__name__}` | `{field.name}` | {cell(default(field))} | "
+                    f"{cell(said.get(field.name, ''))} |"
+                )
     return "\n".join(["| class | field | default | what it is |", "|---|---|---|---|", *rows])
 
 
@@ -246,12 +273,14 @@ def tables():
         [
             "# Tables of methods, solvers and statuses",
             "",
-            "Made from `tests/catalogue.py` and the fields of the classes at every build; contract tests loop over the same rows.",
+            "Made from `tests/catalogue.py` and the fields of the classes at every build; contract tests "
+            "loop over the same rows.",
             "[Choosing methods and solvers](../methods.md) says which to take.",
             "",
             "## Methods",
             "",
-            "*Closed*: the levels of constraints that hold to round-off after a step; methods that let them drift belong into `Projected`.",
+            "*Closed*: the levels of constraints that hold to round-off after a step; methods that let them "
+            "drift belong into `Projected`.",
             "*Symplectic*: the energy error of a conservative",
             "system stays bounded. *Implicit*: a step iterates and reports how often.",
             "",
@@ -308,8 +337,10 @@ def gallery(docs):
     lines = [
         "# Gallery",
         "",
-        "A picture of every experiment, drawn by the experiment itself (`make gallery`); the text tells what it found. Those",
-        f"of {', '.join(f'`{name}`' for name in SHORTER)} are of shorter runs than the text; the times in that of `mpc` are of a machine",
+        "A picture of every experiment, drawn by the experiment itself (`make gallery`); the text tells "
+        "what it found. Those",
+        f"of {', '.join(f'`{name}`' for name in SHORTER)} are of shorter runs than the text; the times in "
+        "that of `mpc` are of a machine",
         "with much other work.",
         "",
     ]
@@ -329,7 +360,9 @@ def api():
     """Returns a page for each public module, by name: every name of its `__all__`, described once on the site."""
     pages, seen, shown = {}, set(), site_examples.shown()
     for full in site_examples.MODULES:
-        pages[full] = _module_page(site_examples.module(full), full, site_examples.exported(full), seen, shown)
+        pages[full] = _module_page(
+            site_examples.module(full), full, site_examples.exported(full), seen, shown
+        )
     return pages
 
 
@@ -356,7 +389,13 @@ def _module_page(module, full, public, seen, shown):
         thing = getattr(module, name)
         if inspect.ismodule(thing) or name == "__version__":
             continue
-        kind = "class" if inspect.isclass(thing) else "function" if callable(thing) and hasattr(thing, "__name__") else "data"
+        kind = (
+            "class"
+            if inspect.isclass(thing)
+            else "function"
+            if callable(thing) and hasattr(thing, "__name__")
+            else "data"
+        )
         if kind == "class" and issubclass(thing, BaseException):
             kind = "exception"
         again = id(thing) in seen

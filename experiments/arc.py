@@ -4,13 +4,15 @@ The path is the notes' example, integrated with respect to its length s:
 
     x' = (cos theta, sin theta, kappa),      x(0) = 0,      theta = kappa s,      (x, y) = (sin theta, 1 - cos theta) / kappa.
 
-Checked are three statements of the notes (A. Kelly, "Mobile Robotics", section 3.5.2): that the midpoint method has an error twenty times
-smaller than Euler's, that RK4 "can be 1000 times more accurate", and that "a few lines of code can be the difference between 100 mm of
-error after moving 10 meters, 0.1 mm of error after moving 10 meters".
+Checked are three statements of the notes (A. Kelly, "Mobile Robotics", section 3.5.2): that the midpoint
+method has an error twenty times smaller than Euler's, that RK4 "can be 1000 times more accurate", and that "a
+few lines of code can be the difference between 100 mm of error after moving 10 meters, 0.1 mm of error after
+moving 10 meters".
 
     python experiments/arc.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
-The error is the distance between the end points, sqrt(dx^2 + dy^2) in m. The heading theta is exact in all three methods.
+The error is the distance between the end points, sqrt(dx^2 + dy^2) in m. The heading theta is exact in all
+three methods.
 """
 
 import sys
@@ -26,7 +28,11 @@ import jaxdae
 from jaxdae.app import begin, finish, line_style, precision, script, show_table, styled, table_lines
 
 CONFIG = "configs/arc.yaml"
-METHODS = {"Euler": jaxdae.Kinematic.euler(), "midpoint": jaxdae.Kinematic.midpoint(), "RK4": jaxdae.Kinematic.rk4()}
+METHODS = {
+    "Euler": jaxdae.Kinematic.euler(),
+    "midpoint": jaxdae.Kinematic.midpoint(),
+    "RK4": jaxdae.Kinematic.rk4(),
+}
 ORDERS = {"Euler": 1, "midpoint": 2, "RK4": 4}
 EVALUATIONS = {name: len(method.tableau.b) for name, method in METHODS.items()}  # of the rate, a step
 WHOLE = 1e-9  # a path whose length differs from a whole number of steps by less, relative, ends with a step
@@ -66,7 +72,10 @@ class Settings(pydantic.BaseModel, extra="forbid", strict=True):
 
     @pydantic.model_validator(mode="after")
     def _whole_steps(self) -> "Settings":
-        for name, steps, length in (("steps", self.steps, self.length), ("far_steps", self.far_steps, self.far)):
+        for name, steps, length in (
+            ("steps", self.steps, self.length),
+            ("far_steps", self.far_steps, self.far),
+        ):
             for step in steps:
                 count = round(length / step)
                 if count < 1 or abs(count * step - length) > WHOLE * length:
@@ -102,7 +111,9 @@ def integrate(curvature: float, length: float, steps: list[float], dtype: Any) -
     axes = ("integrator", "step")
     data = {"error": (axes, end), "largest": (axes, largest), "heading": (axes, heading)}
     data |= {"path": ((*axes, "node", "coordinate"), paths)}
-    return xr.Dataset(data, {"integrator": list(METHODS), "step": np.array(steps), "coordinate": ["x", "y", "theta"]})
+    return xr.Dataset(
+        data, {"integrator": list(METHODS), "step": np.array(steps), "coordinate": ["x", "y", "theta"]}
+    )
 
 
 def step_for(data: xr.Dataset, name: str, error: float) -> float:
@@ -128,7 +139,9 @@ def findings(near: xr.Dataset, far: xr.Dataset, settings: Settings) -> list[str]
 
     def gains(better: str) -> str:
         ratios = near.error.sel(integrator="Euler").values / near.error.sel(integrator=better).values
-        return ", ".join(f"{ratio:.3g} at {step:g} m" for ratio, step in zip(ratios, near.step.values, strict=True))
+        return ", ".join(
+            f"{ratio:.3g} at {step:g} m" for ratio, step in zip(ratios, near.step.values, strict=True)
+        )
 
     coarse = step_for(far, "Euler", settings.large)
     same_step = {name: error_at(far, name, coarse) for name in METHODS}
@@ -139,20 +152,29 @@ def findings(near: xr.Dataset, far: xr.Dataset, settings: Settings) -> list[str]
     reach = {name: step_for(far, name, settings.small) for name in METHODS}
     claim = f"{millimeters(settings.large)} or {millimeters(settings.small)} after {settings.far:g} m"
     return [
-        f"**Midpoint against Euler**, errors over {settings.length:g} m: smaller by a factor of {gains('midpoint')}. It grows as 1 / step.",
+        f"**Midpoint against Euler**, errors over {settings.length:g} m: smaller by a factor of "
+        f"{gains('midpoint')}. It grows as 1 / step.",
         f"**RK4 against Euler**: smaller by a factor of {gains('RK4')}. It grows as 1 / step^3.",
-        f"**{claim}, same step.** Euler is off by {millimeters(settings.large)} with steps of {coarse:.3g} m; there "
-        + ", ".join(f"{name} by {millimeters(same_step[name])} (the statement {keep[name]})" for name in better)
+        f"**{claim}, same step.** Euler is off by {millimeters(settings.large)} with steps of {coarse:.3g} "
+        "m; there "
+        + ", ".join(
+            f"{name} by {millimeters(same_step[name])} (the statement {keep[name]})" for name in better
+        )
         + ".",
         f"**{claim}, same work.** With as many evaluations of the rate in all "
         + ", ".join(
-            f"{name} takes steps of {coarse * EVALUATIONS[name]:.3g} m and is off by {millimeters(same_work[name])}"
+            f"{name} takes steps of {coarse * EVALUATIONS[name]:.3g} m and is off by "
+            f"{millimeters(same_work[name])}"
             f" (the statement {work[name]})"
             for name in better
         )
         + ".",
         f"**{millimeters(settings.small)}** takes steps of "
-        + ", ".join(f"{reach[name]:.3g} m with {name} ({settings.far / reach[name] * EVALUATIONS[name]:.3g} evaluations)" for name in reach)
+        + ", ".join(
+            f"{reach[name]:.3g} m with {name} ({settings.far / reach[name] * EVALUATIONS[name]:.3g} "
+            "evaluations)"
+            for name in reach
+        )
         + ".",
     ]
 
@@ -161,7 +183,11 @@ def rows(data: xr.Dataset, length: float, digits: int) -> list[tuple[str, ...]]:
     """Returns the rows of the table: length, step, number of steps, and the errors of each method at the end and at most."""
     table = []
     for step in data.step.values:
-        cells = [f"{float(data[field].sel(integrator=name, step=step)):.{digits}g}" for name in METHODS for field in ("error", "largest")]
+        cells = [
+            f"{float(data[field].sel(integrator=name, step=step)):.{digits}g}"
+            for name in METHODS
+            for field in ("error", "largest")
+        ]
         table.append((f"{length:g}", f"{step:g}", f"{round(length / step)}", *cells))
     return table
 
@@ -177,7 +203,14 @@ def draw(near: xr.Dataset, far: xr.Dataset, settings: Settings):
         for k, name in enumerate(METHODS):
             style, errors = line_style(k), far.error.sel(integrator=name)
             nodes = near.path.sel(integrator=name, step=longest)
-            path.plot(nodes.sel(coordinate="x"), nodes.sel(coordinate="y"), **style, marker="o", markersize=4, label=name)
+            path.plot(
+                nodes.sel(coordinate="x"),
+                nodes.sel(coordinate="y"),
+                **style,
+                marker="o",
+                markersize=4,
+                label=name,
+            )
             by_step.plot(far.step, errors, **style, marker=".")
             by_work.plot(settings.far / far.step * EVALUATIONS[name], errors, **style, marker=".")
         path.set_aspect("equal")
@@ -185,7 +218,10 @@ def draw(near: xr.Dataset, far: xr.Dataset, settings: Settings):
         path.set_ylabel("y in m")
         path.set_title(f"{settings.length:g} m in steps of {longest:g} m")
         path.legend()
-        for axes, what, side in ((by_step, "step in m", "left"), (by_work, "evaluations of the rate", "right")):
+        for axes, what, side in (
+            (by_step, "step in m", "left"),
+            (by_work, "evaluations of the rate", "right"),
+        ):
             axes.set_xscale("log")
             axes.set_yscale("log")
             axes.set_xlabel(what)
@@ -215,16 +251,27 @@ def main() -> int:
     for group, data in (("near", near), ("far", far)):
         data.to_zarr(folder / "arc.zarr", group=group, zarr_format=2, consolidated=False)
     draw(near, far, settings).savefig(folder / "arc.png", bbox_inches="tight")
-    headings = ("length, m", "step, m", "steps", *(f"{name}: {what}, m" for name in METHODS for what in ("end", "largest")))
+    headings = (
+        "length, m",
+        "step, m",
+        "steps",
+        *(f"{name}: {what}, m" for name in METHODS for what in ("end", "largest")),
+    )
     # In short on the console: errors at the end, to three digits.
-    short, table = (rows(near, settings.length, digits) + rows(far, settings.far, digits) for digits in (3, 9))
+    short, table = (
+        rows(near, settings.length, digits) + rows(far, settings.far, digits) for digits in (3, 9)
+    )
     sentences = findings(near, far, settings)
     of_ends = [(*row[:3], *row[3::2]) for row in (headings, *short)]
     show_table(console, "distance from the exact path", of_ends[0], of_ends[1:])
     for sentence in sentences:
         console.print(sentence.replace("**", ""), markup=False, highlight=False)
     lines = [f"# {config.name}", "", config.description, "", *(f"- {sentence}" for sentence in sentences), ""]
-    lines += ["*End*: distance from the exact end point. *Largest*: that from the exact path at the same length, at any step.", ""]
+    lines += [
+        "*End*: distance from the exact end point. *Largest*: that from the exact path at the same length, "
+        "at any step.",
+        "",
+    ]
     lines += table_lines(headings, table)
     (folder / "report.md").write_text("\n".join([*lines, "", "![arc](arc.png)", ""]), encoding="utf-8")
     finish(folder, record, arc=[dict(zip(headings, row, strict=True)) for row in table], findings=sentences)

@@ -2,10 +2,11 @@
 
     python experiments/baumgarte_tuning.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
-Feedback in the acceleration row, g'' + 2 alpha g' + beta^2 g = 0, keeps the drift of the constraints small, and with it the error of the
-motion; gains that are too stiff make the integrator unstable. For a pendulum, a crank-rocker and Andrews' squeezing mechanism, for three
-integrators and three steps h, alpha and beta are found by gradient through the rollout, in one batch of several starts and all steps. The
-loss is the mean of the logarithms of drift and of inaccuracy,
+Feedback in the acceleration row, g'' + 2 alpha g' + beta^2 g = 0, keeps the drift of the constraints small,
+and with it the error of the motion; gains that are too stiff make the integrator unstable. For a pendulum, a
+crank-rocker and Andrews' squeezing mechanism, for three integrators and three steps h, alpha and beta are
+found by gradient through the rollout, in one batch of several starts and all steps. The loss is the mean of
+the logarithms of drift and of inaccuracy,
 
     L = (ln rms |g| + ln rms |q - reference|) / 2,
 
@@ -17,9 +18,10 @@ so that neither unit matters. Beside them stand, at the same steps,
 * Taylor: alpha = 1/h, beta = sqrt(2)/h, from g + h g' + h^2 g''/2 = 0, "the constraint holds after one step";
 * time constant: critical damping that decays over ten steps, alpha = beta = 1/(10 h).
 
-*Stability.* Along alpha = beta = s/h the feedback is the test equation of the integrator, with the double root -s/h. Where the system
-itself is slow beside it, semi-implicit Euler is stable for s^2 + 4 s < 4, s < 0.83; the midpoint method for s < 2; RK4 for s < 2.785. The
-last s before the drift jumps by a factor of ten is measured beside these limits.
+*Stability.* Along alpha = beta = s/h the feedback is the test equation of the integrator, with the double
+root -s/h. Where the system itself is slow beside it, semi-implicit Euler is stable for s^2 + 4 s < 4, s <
+0.83; the midpoint method for s < 2; RK4 for s < 2.785. The last s before the drift jumps by a factor of ten
+is measured beside these limits.
 """
 
 import dataclasses
@@ -112,14 +114,20 @@ class Problem:
         """
         gains = jaxdae.Baumgarte(alpha, beta)
         trajectory = jaxdae.rollout(
-            self.system, method(stabilization=gains), self.state, dt=factor * self.dt, steps=self.steps, save_every=self.every
+            self.system,
+            method(stabilization=gains),
+            self.state,
+            dt=factor * self.dt,
+            steps=self.steps,
+            save_every=self.every,
         )
         entries = self.steps // self.every
         place = factor * jnp.arange(1, entries + 1, dtype=self.reference.dtype) - 1
         within = place < entries
         wanted = self.reference[jnp.minimum(place, entries - 1).astype(int)]
         g = jax.vmap(lambda q: self.system.constraint(jnp.zeros_like(self.state.t), q))(trajectory.state.q)
-        # Beyond the horizon motions may break, and squares of what they leave overflow: selected away before they are squared.
+        # Beyond the horizon motions may break, and squares of what they leave overflow: selected away before
+        # they are squared.
         g = jnp.where(within[:, None], g, 0.0)
         error = jnp.where(within[:, None], trajectory.state.q - wanted, 0.0)
         count = jnp.sum(within.astype(self.reference.dtype))
@@ -133,23 +141,38 @@ def problem(system: Any, state: Any, case: Case, entries: int, factors: list[int
     every = max(1, steps // entries)
     steps -= steps % (every * max(factors))
     fine = jaxdae.rollout(
-        system, jaxdae.Projected(jaxdae.RungeKutta.rk4()), state, dt=case.dt / 10.0, steps=10 * steps, save_every=10 * every
+        system,
+        jaxdae.Projected(jaxdae.RungeKutta.rk4()),
+        state,
+        dt=case.dt / 10.0,
+        steps=10 * steps,
+        save_every=10 * every,
     )
     jaxdae.raise_if_failed(fine)
     return Problem(system, state, case.dt, steps, every, fine.state.q)
 
 
 def loss(problem: Problem, method: Any, p: Any) -> Any:
-    """Returns the mean logarithm of drift and inaccuracy; NaN where the motion broke, which `fit` walks back from."""
+    """Returns the mean logarithm of drift and inaccuracy.
+
+    NaN where the motion broke, which `fit` walks back from.
+    """
     drift, error, good = problem.measured(method, p["factor"], p["alpha"], p["beta"])
     return jnp.where(good, 0.5 * (jnp.log(drift) + jnp.log(error)), jnp.nan)
 
 
 def tuned(problem: Problem, method: Any, settings: Settings) -> FitResult:
-    """Returns the fit of both gains from all starts and at all steps, in one program; steps in the outer order."""
+    """Returns the fit of both gains from all starts and at all steps, in one program.
+
+    Steps in the outer order.
+    """
     factors = np.repeat(settings.factors, len(STARTS)).astype(float)
     begin_at = np.tile(STARTS, len(settings.factors)) / (factors * problem.dt)
-    parameters = {"alpha": jnp.asarray(begin_at), "beta": jnp.asarray(begin_at), "factor": jnp.asarray(factors)}
+    parameters = {
+        "alpha": jnp.asarray(begin_at),
+        "beta": jnp.asarray(begin_at),
+        "factor": jnp.asarray(factors),
+    }
     optimizer = optax.adam(optax.cosine_decay_schedule(settings.learning_rate, settings.iterations))
     return fit(
         lambda p: loss(problem, method, p),
@@ -176,7 +199,9 @@ def compare(problem: Problem, method: Any, settings: Settings) -> xr.Dataset:
     sides += [(s / h, s / h) for s in scale]
     alpha, beta = (np.stack([side[k] for side in sides]) for k in (0, 1))
     one = jax.vmap(lambda factor, a, b: problem.measured(method, factor, a, b))
-    drift, error, good = jax.jit(jax.vmap(one, in_axes=(None, 0, 0)))(jnp.asarray(factors), jnp.asarray(alpha), jnp.asarray(beta))
+    drift, error, good = jax.jit(jax.vmap(one, in_axes=(None, 0, 0)))(
+        jnp.asarray(factors), jnp.asarray(alpha), jnp.asarray(beta)
+    )
     lost = ~np.asarray(good)
     drift, error = (np.where(lost, np.nan, np.asarray(x)) for x in (drift, error))
     names = [*RULES, "tuned"]
@@ -189,7 +214,10 @@ def compare(problem: Problem, method: Any, settings: Settings) -> xr.Dataset:
 
 
 def stability_limit(data: xr.Dataset) -> list[float]:
-    """Returns by step the last s before the drift jumps: the next is not finite or ten times as large; infinite where none does."""
+    """Returns by step the last s before the drift jumps: the next is not finite or ten times as large.
+
+    Infinite where none does.
+    """
     limits = []
     for k in range(data.sizes["dt"]):
         drift = data.sweep_drift.values[:, k]
@@ -199,7 +227,10 @@ def stability_limit(data: xr.Dataset) -> list[float]:
 
 
 def rows(results: dict[tuple[str, str], xr.Dataset]) -> list[tuple[str, ...]]:
-    """Returns the table: mechanism, integrator, step; for all gains drift and error; the tuned gains; the gain over the best rule."""
+    """Returns the table: mechanism, integrator, step; for all gains drift and error; the tuned gains.
+
+    The gain over the best rule.
+    """
     table = []
     for (mechanism, integrator), data in results.items():
         limits = stability_limit(data)
@@ -208,11 +239,23 @@ def rows(results: dict[tuple[str, str], xr.Dataset]) -> list[tuple[str, ...]]:
             both = np.sqrt(drift * error)
             rules = both[: len(RULES)]
             best = int(np.nanargmin(rules))
-            cells = ["broken" if np.isnan(d) else f"{d:.1e}, {e:.1e}" for d, e in zip(drift, error, strict=True)]
+            cells = [
+                "broken" if np.isnan(d) else f"{d:.1e}, {e:.1e}" for d, e in zip(drift, error, strict=True)
+            ]
             gains = f"{float(data.alpha[-1, k]) * h:.2g}, {float(data.beta[-1, k]) * h:.2g}"
             better = f"{drift[best] / drift[-1]:.3g}, {error[best] / error[-1]:.3g} ({list(RULES)[best]})"
             limit = "none below 5" if np.isinf(limits[k]) else f"{limits[k]:.2g}"
-            table.append((mechanism, integrator, f"{h:g}", *cells, gains, better, f"{limit} ({LIMITS[integrator]:.2g})"))
+            table.append(
+                (
+                    mechanism,
+                    integrator,
+                    f"{h:g}",
+                    *cells,
+                    gains,
+                    better,
+                    f"{limit} ({LIMITS[integrator]:.2g})",
+                )
+            )
     return table
 
 
@@ -240,10 +283,23 @@ def draw(results: dict[tuple[str, str], xr.Dataset]):
             for k, h in enumerate(data.dt.values):
                 style = line_style(k)
                 axes.plot(data.s, data.sweep_drift.values[:, k], **style, label=f"h = {h:g} s: drift")
-                axes.plot(data.s, data.sweep_error.values[:, k], color=style["color"], linestyle=":", label="error of the motion")
+                axes.plot(
+                    data.s,
+                    data.sweep_error.values[:, k],
+                    color=style["color"],
+                    linestyle=":",
+                    label="error of the motion",
+                )
                 at = float(np.sqrt(data.alpha[-1, k] * data.beta[-1, k])) * h
                 axes.plot(at, data.drift.values[-1, k], "*", color=style["color"], markersize=11)
-                axes.plot(at, data.error.values[-1, k], "*", color=style["color"], markersize=11, markerfacecolor="white")
+                axes.plot(
+                    at,
+                    data.error.values[-1, k],
+                    "*",
+                    color=style["color"],
+                    markersize=11,
+                    markerfacecolor="white",
+                )
             axes.axvline(LIMITS[integrator], color="black", linewidth=0.8, linestyle="--")
             axes.set_xscale("log")
             axes.set_yscale("log")
@@ -262,22 +318,29 @@ def findings(results: dict[tuple[str, str], xr.Dataset]) -> list[str]:
     for (mechanism, integrator), data in results.items():
         both = np.sqrt(data.drift.values * data.error.values)
         for k, h in enumerate(data.dt.values):
-            gains[f"{mechanism}, {integrator}, h = {h:g} s"] = float(np.nanmin(both[: len(RULES), k]) / both[-1, k])
+            gains[f"{mechanism}, {integrator}, h = {h:g} s"] = float(
+                np.nanmin(both[: len(RULES), k]) / both[-1, k]
+            )
     best, worst = max(gains, key=lambda name: gains[name]), min(gains, key=lambda name: gains[name])
     values = np.array(list(gains.values()))
     sentences = [
-        f"In the geometric mean of drift and error, tuned gains are {np.median(values):.3g} times better than the best rule of each case"
-        f" (median of {len(values)} cases): {values.min():.3g} times in the worst ({worst}), {values.max():.3g} times in the best"
+        f"In the geometric mean of drift and error, tuned gains are {np.median(values):.3g} times better "
+        "than the best rule of each case"
+        f" (median of {len(values)} cases): {values.min():.3g} times in the worst ({worst}), "
+        f"{values.max():.3g} times in the best"
         f" ({best}).",
     ]
     for rule in RULES:
         index = list(RULES).index(rule)
         ratio = [
-            np.sqrt(d.drift.values[index] * d.error.values[index] / (d.drift.values[-1] * d.error.values[-1])) for d in results.values()
+            np.sqrt(d.drift.values[index] * d.error.values[index] / (d.drift.values[-1] * d.error.values[-1]))
+            for d in results.values()
         ]
         ratio = np.concatenate(ratio)
         broken = int(np.isnan(ratio).sum())
-        said = f"{np.nanmedian(ratio):.3g} times worse in the median" if broken < len(ratio) else "never stable"
+        said = (
+            f"{np.nanmedian(ratio):.3g} times worse in the median" if broken < len(ratio) else "never stable"
+        )
         sentences.append(f"Rule *{rule}*: {said}; broken in {broken} of {len(ratio)} cases.")
     return sentences
 
@@ -287,15 +350,31 @@ def outlines(mechanism: Any, q: Any) -> np.ndarray:
     lines = []
     for k, body in enumerate(mechanism.bodies):
         x, y, theta = (q[:, 3 * k + i] for i in range(3))
-        points = [joint.point_a if joint.a == body.name else joint.point_b for joint in mechanism.joints if body.name in (joint.a, joint.b)]
-        points = points if len(points) > 1 else [*points, tuple(-c for c in points[0])]  # a rod on one hinge: its other end
+        points = [
+            joint.point_a if joint.a == body.name else joint.point_b
+            for joint in mechanism.joints
+            if body.name in (joint.a, joint.b)
+        ]
+        points = (
+            points if len(points) > 1 else [*points, tuple(-c for c in points[0])]
+        )  # a rod on one hinge: its other end
         for px, py in points:
-            lines.append(np.stack([x + np.cos(theta) * px - np.sin(theta) * py, y + np.sin(theta) * px + np.cos(theta) * py], axis=1))
+            lines.append(
+                np.stack(
+                    [
+                        x + np.cos(theta) * px - np.sin(theta) * py,
+                        y + np.sin(theta) * px + np.cos(theta) * py,
+                    ],
+                    axis=1,
+                )
+            )
         lines.append(np.full_like(lines[-1], np.nan))
     return np.stack(lines[:-1], axis=1)
 
 
-def animate(path: pathlib.Path, mechanism: Any, here: Problem, method: Any, data: xr.Dataset, factor: int) -> None:
+def animate(
+    path: pathlib.Path, mechanism: Any, here: Problem, method: Any, data: xr.Dataset, factor: int
+) -> None:
     """Draws the motion at the longest step with tuned gains and with two rules, over the reference."""
     h = factor * here.dt
     plan = {"dt": h, "steps": here.steps // factor}
@@ -327,9 +406,14 @@ def main() -> int:
             system, _, state = worlds.one()
             here = problem(system, state, case, settings.entries, settings.factors)
             for integrator in settings.integrators:
-                console.print(f"{name}, {integrator}: {here.steps} steps, {len(STARTS) * len(settings.factors)} fits", highlight=False)
+                console.print(
+                    f"{name}, {integrator}: {here.steps} steps, {len(STARTS) * len(settings.factors)} fits",
+                    highlight=False,
+                )
                 results[name, integrator] = compare(here, METHODS[integrator], settings)
-                animated.setdefault("first", (loaded.mechanism, here, METHODS[integrator], results[name, integrator]))
+                animated.setdefault(
+                    "first", (loaded.mechanism, here, METHODS[integrator], results[name, integrator])
+                )
     folder, record = begin(config, asked.out, asked.source)
     for (mechanism, integrator), data in results.items():
         group = f"{mechanism}/{integrator}".replace(" ", "_")
@@ -345,7 +429,9 @@ def main() -> int:
     lines = [f"# {config.name}", "", config.description, "", *(f"- {sentence}" for sentence in sentences), ""]
     lines += ["Cells: rms |g|, rms |q - reference| over the horizon, in m and rad.", ""]
     lines += table_lines(HEADINGS, table)
-    (folder / "report.md").write_text("\n".join([*lines, "", "![gains](gains.png)", "", "![motion](motion.gif)", ""]), encoding="utf-8")
+    (folder / "report.md").write_text(
+        "\n".join([*lines, "", "![gains](gains.png)", "", "![motion](motion.gif)", ""]), encoding="utf-8"
+    )
     finish(folder, record, gains=[dict(zip(HEADINGS, row, strict=True)) for row in table], findings=sentences)
     console.print(f"run folder: {folder}", highlight=False, markup=False, soft_wrap=True)
     return 0

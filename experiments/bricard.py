@@ -1,13 +1,14 @@
 """Bricard's six-bar moves although its rows say that it cannot: which solvers follow it, and how well does its loop stay closed?
 
-Five rods and six hinges have 30 velocities and 30 rows. One row depends on the others on all of its motion, and only there: an instant off
-the manifold all of them are independent, and the mechanism is locked. A solver has to decide the rank by a tolerance that lies above what
-a step leaves open. Compared are solvers that do, and that which takes every row as it is.
+Five rods and six hinges have 30 velocities and 30 rows. One row depends on the others on all of its motion,
+and only there: an instant off the manifold all of them are independent, and the mechanism is locked. A solver
+has to decide the rank by a tolerance that lies above what a step leaves open. Compared are solvers that do,
+and that which takes every row as it is.
 
     python experiments/bricard.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
-The reference is the angle of the first rod as the only coordinate, with the loop closed in closed form, integrated to 18 digits; compared
-is the place of the hinge P3, between the second and the third rod.
+The reference is the angle of the first rod as the only coordinate, with the loop closed in closed form,
+integrated to 18 digits; compared is the place of the hinge P3, between the second and the third rod.
 """
 
 import sys
@@ -60,14 +61,24 @@ def simulate(system: Any, start: Any, solver: Any, dt: float, steps: int, save_e
         return rod.point(jnp.asarray([0.0, -0.5, 0.0])).array()
 
     time = dt * save_every * np.arange(1, steps // save_every + 1)
-    numbers = (trajectory.info.violation, np.abs(energy), jax.vmap(hinge)(states.q), states.q.reshape(len(time), -1, 7))
+    numbers = (
+        trajectory.info.violation,
+        np.abs(energy),
+        jax.vmap(hinge)(states.q),
+        states.q.reshape(len(time), -1, 7),
+    )
     return Result(time, *(np.asarray(x) for x in numbers), np.asarray(trajectory.info.status))
 
 
 def error(result: Result) -> float:
-    """Returns the largest error of P3 at the times of the reference in m, of those that there are; NaN without any."""
+    """Returns the largest error of P3 at the times of the reference in m, of those that there are.
+
+    NaN without any.
+    """
     found = [
-        np.linalg.norm(result.hinge[k] - place) for t, place in REFERENCE.items() for k in np.flatnonzero(np.abs(result.time - t) < 1e-9)
+        np.linalg.norm(result.hinge[k] - place)
+        for t, place in REFERENCE.items()
+        for k in np.flatnonzero(np.abs(result.time - t) < 1e-9)
     ]
     return float(np.max(found)) if found else float("nan")
 
@@ -85,7 +96,9 @@ def main() -> int:
     for name, x in found.items():
         status, good = jaxdae.Status(int(x.status.max())), x.status == jaxdae.Status.OK
         if np.all(good):
-            rows.append((name, f"{x.opening.max():.2e}", f"{x.energy.max():.2e}", f"{error(x):.2e}", status.name))
+            rows.append(
+                (name, f"{x.opening.max():.2e}", f"{x.energy.max():.2e}", f"{error(x):.2e}", status.name)
+            )
         else:
             rows.append((name, "", "", "", f"{status.name} at {x.time[~good][0]:.3g} s"))
             sentences.append(f"{name} stops at {x.time[~good][0]:.3g} s: {status.meaning}")
@@ -103,7 +116,11 @@ def main() -> int:
                 continue
             upper.plot(x.time[good], np.maximum(x.opening[good], 1e-17), label=name, **line_style(index))
             lower.plot(x.time[good], np.maximum(x.energy[good], 1e-17), **line_style(index))
-        upper.set(yscale="log", ylabel="largest opening in m or rad", title=f"{config.name}: an overconstrained loop, dt = {config.dt:g} s")
+        upper.set(
+            yscale="log",
+            ylabel="largest opening in m or rad",
+            title=f"{config.name}: an overconstrained loop, dt = {config.dt:g} s",
+        )
         lower.set(yscale="log", ylabel="energy error in J", xlabel="time in s")
         figure.legend(loc="outside right center")
     shown = slice(None, max(1, round(3.0 / (config.dt * config.save_every))))
@@ -116,7 +133,11 @@ def main() -> int:
         sentences,
         {"bricard": figure},
         lambda folder: write_animation(
-            folder / "bricard.gif", best.time[shown], lines, traces={"P3": best.hinge[shown]}, title=config.name
+            folder / "bricard.gif",
+            best.time[shown],
+            lines,
+            traces={"P3": best.hinge[shown]},
+            title=config.name,
         ),
     )
     return 0

@@ -1,12 +1,13 @@
 """How evenly does a shaft with universal joints turn? One joint against its closed form, then two of them in and out of phase.
 
-The input turns at a constant rate. Behind one joint that bends the shaft by beta, the rate of the middle shaft is
+The input turns at a constant rate. Behind one joint that bends the shaft by beta, the rate of the middle
+shaft is
 
     omega_2 / omega_1 = cos(beta) / (1 - sin(beta)^2 cos(theta)^2),
 
-theta the angle of the pins of the input from the plane of both shafts. The second joint bends the shaft back: where the pins of the middle
-shaft lie in one plane (phase 0) it undoes the first one, and the output turns as evenly as the input; a quarter turn apart (phase 90) it
-does the same once more.
+theta the angle of the pins of the input from the plane of both shafts. The second joint bends the shaft back:
+where the pins of the middle shaft lie in one plane (phase 0) it undoes the first one, and the output turns as
+evenly as the input; a quarter turn apart (phase 90) it does the same once more.
 
     python experiments/cardan_shaft.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 """
@@ -55,7 +56,9 @@ def with_phase(config: Any, phase: float) -> tuple[Any, Any, Any]:
     angle = math.radians(phase)
     # About the middle shaft; the pin of the output is then normal to it and to the output shaft.
     turned = math.cos(angle) * axis + math.sin(angle) * np.cross(middle, axis)
-    output = np.asarray(next(each for each in values["mechanism"]["joints"] if each["name"] == "bearing2")["axis"])
+    output = np.asarray(
+        next(each for each in values["mechanism"]["joints"] if each["name"] == "bearing2")["axis"]
+    )
     joint["axis"], joint["second"] = tuple(turned), tuple(np.cross(output, turned))
     system, _, state, info, _ = started(values)
     if int(info.status) != jaxdae.Status.OK:
@@ -72,7 +75,9 @@ def behind(beta: float, theta: Any) -> Any:
     """Returns by how much the second shaft has turned since theta was a quarter turn, where the first one turned by theta - pi / 2."""
     turn = theta - 0.5 * np.pi
     # tan(theta_2) = cos(beta) tan(theta_1) with both counted from there, on the branch of theta_1.
-    return np.arctan2(np.sin(turn) * math.cos(beta), np.cos(turn)) + 2.0 * np.pi * np.round(turn / (2.0 * np.pi))
+    return np.arctan2(np.sin(turn) * math.cos(beta), np.cos(turn)) + 2.0 * np.pi * np.round(
+        turn / (2.0 * np.pi)
+    )
 
 
 def simulate(system: Any, start: Any, method: Any, phase: float, config: Any) -> Shaft:
@@ -86,11 +91,14 @@ def simulate(system: Any, start: Any, method: Any, phase: float, config: Any) ->
     axes = np.asarray(jax.vmap(lambda q: system.frames(q).r11)(states.q))
     beta = float(np.arccos(axes[0, 1]))
     names = system.names.coordinates
-    turned = np.asarray(states.q)[:, names.index("bearing1.angle")] - float(start.q[names.index("bearing1.angle")])
+    turned = np.asarray(states.q)[:, names.index("bearing1.angle")] - float(
+        start.q[names.index("bearing1.angle")]
+    )
     # At the start the pins of the input are normal to the plane of the shafts.
     theta = 0.5 * np.pi + turned
     first = ratio(beta, theta)
-    # The pins of the middle shaft at the second joint, from the plane of the shafts, with the output as the second shaft.
+    # The pins of the middle shaft at the second joint, from the plane of the shafts, with the output as the
+    # second shaft.
     second = ratio(beta, behind(beta, theta) + math.radians(phase))
     exact = rates[:, :1] * np.stack([first, first * second], axis=1)
     time = config.dt * config.save_every * np.arange(1, len(turned) + 1)
@@ -109,7 +117,15 @@ def main() -> int:
         _, method, _ = asked.worlds.one()
         built = {phase: with_phase(config, phase) for phase in settings.phases}
         found = {phase: simulate(*made, method, phase, config) for phase, (_, *made) in built.items()}
-    headings = ("phase, degrees", "shaft", "least rate, of the input", "largest", "error of the closed form", "opening, m or rad", "status")
+    headings = (
+        "phase, degrees",
+        "shaft",
+        "least rate, of the input",
+        "largest",
+        "error of the closed form",
+        "opening, m or rad",
+        "status",
+    )
     rows, sentences = [], []
     for phase, x in found.items():
         over = x.rates[:, 1:] / x.rates[:, :1]
@@ -119,7 +135,8 @@ def main() -> int:
             rows.append((f"{phase:g}", name, *numbers, f"{x.opening:.1e}", jaxdae.Status(x.status).name))
         evenness = np.ptp(over[:, 1])
         sentences.append(
-            f"Phase {phase:g}: behind one joint the rate varies by {np.ptp(over[:, 0]):.4g} of the input's, behind two by {evenness:.4g}."
+            f"Phase {phase:g}: behind one joint the rate varies by {np.ptp(over[:, 0]):.4g} of the input's, "
+            f"behind two by {evenness:.4g}."
         )
     with styled() as figure_class:
         figure = figure_class(figsize=(9, 2.8 * len(found)), layout="constrained")
@@ -127,7 +144,13 @@ def main() -> int:
         for axes, (phase, x) in zip(panels, found.items(), strict=True):
             for k, name in enumerate(("middle shaft", "output")):
                 axes.plot(x.time, x.rates[:, k + 1], label=name, **line_style(k))
-                axes.plot(x.time[::8], x.exact[::8, k], ".", color=line_style(k)["color"], label=f"{name}, closed form")
+                axes.plot(
+                    x.time[::8],
+                    x.exact[::8, k],
+                    ".",
+                    color=line_style(k)["color"],
+                    label=f"{name}, closed form",
+                )
             axes.plot(x.time, x.rates[:, 0], label="input", **line_style(6))
             axes.set(ylabel="rate in rad/s", title=f"{config.name}: pins {phase:g} degrees apart")
         panels[-1].set_xlabel("time in s")
@@ -141,7 +164,10 @@ def main() -> int:
         sentences,
         {"cardan_shaft": figure},
         lambda folder: write_animation(
-            folder / "cardan_shaft.gif", found[last].time, lines, title=f"{config.name}, pins {last:g} degrees apart"
+            folder / "cardan_shaft.gif",
+            found[last].time,
+            lines,
+            title=f"{config.name}, pins {last:g} degrees apart",
         ),
     )
     return 0

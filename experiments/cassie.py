@@ -2,13 +2,14 @@
 
     python experiments/cassie.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
-*It falls*, without damping, so that energy has to stay: here, by MuJoCo with its soft equalities as they are by default, and as stiff as
-they may be (solref of two steps, solimp near 1) by its RK4 with the same step.
+*It falls*, without damping, so that energy has to stay: here, by MuJoCo with its soft equalities as they are
+by default, and as stiff as they may be (solref of two steps, solimp near 1) by its RK4 with the same step.
 
-*It stands* on two blades, each foot turning about the line on which it stands: 22 freedoms less 10 rows. A posture is found in which ten
-motors (hips, knees, feet) and the springs carry the weight: all of f + J^T lam = 0, the rows and the pose of the pelvis by Gauss-Newton.
-About it the linear-quadratic regulator on the manifold is designed for rods that do not spin, because their spin about themselves is
-neutral and no motor reaches it; it acts on the robot whose rods are free to. A push at the pelvis is balanced.
+*It stands* on two blades, each foot turning about the line on which it stands: 22 freedoms less 10 rows. A
+posture is found in which ten motors (hips, knees, feet) and the springs carry the weight: all of f + J^T lam
+= 0, the rows and the pose of the pelvis by Gauss-Newton. About it the linear-quadratic regulator on the
+manifold is designed for rods that do not spin, because their spin about themselves is neutral and no motor
+reaches it; it acts on the robot whose rods are free to. A push at the pelvis is balanced.
 
 *It stands in many worlds* whose masses scatter, with the feedback of the nominal one.
 """
@@ -77,9 +78,13 @@ class Fall(NamedTuple):
 def falling(file: str) -> tuple[Any, Any, Any]:
     """Returns the report of a robot file, its mechanism without damping, and q in the pose of the file."""
     robot = robots.load(file)
-    joints = [dataclasses.replace(j, damping=0.0) if hasattr(j, "damping") else j for j in robot.description.joints]
+    joints = [
+        dataclasses.replace(j, damping=0.0) if hasattr(j, "damping") else j for j in robot.description.joints
+    ]
     forces = [one for one in robot.description.forces if not isinstance(one, js.RotationalDamper)]
-    return robot.report, *jm.mechanism(dataclasses.replace(robot.description, joints=joints, forces=forces), jm.Joints())
+    return robot.report, *jm.mechanism(
+        dataclasses.replace(robot.description, joints=joints, forces=forces), jm.Joints()
+    )
 
 
 def fall(system: Any, method: Any, start: Any, dt: float, steps: int, save_every: int) -> tuple[Fall, Any]:
@@ -87,7 +92,9 @@ def fall(system: Any, method: Any, start: Any, dt: float, steps: int, save_every
     found = jaxdae.rollout(system, method, start, dt=dt, steps=steps, save_every=save_every)
     jaxdae.raise_if_failed(found)
     energy = jax.vmap(lambda x: jaxdae.energy(system, x))(found.state) - jaxdae.energy(system, start)
-    return Fall(np.asarray(found.state.t), np.asarray(found.info.violation), np.asarray(energy), dt), found.state
+    return Fall(
+        np.asarray(found.state.t), np.asarray(found.info.violation), np.asarray(energy), dt
+    ), found.state
 
 
 def fall_of_mujoco(file: str, qpos: Any, qvel: Any, steps: int, save_every: int, stiff: float | None) -> Fall:
@@ -120,7 +127,9 @@ def fall_of_mujoco(file: str, qpos: Any, qvel: Any, steps: int, save_every: int,
             mujoco.mj_step(model, data)
             worst = max(worst, float(np.abs(data.efc_pos[: data.ne]).max()))
         mujoco.mj_forward(model, data)
-        entries.append((data.time, max(worst, float(np.abs(data.efc_pos[: data.ne]).max())), data.energy.sum() - first))
+        entries.append(
+            (data.time, max(worst, float(np.abs(data.efc_pos[: data.ne]).max())), data.energy.sum() - first)
+        )
     return Fall(*(np.array(column) for column in zip(*entries, strict=True)), model.opt.timestep)
 
 
@@ -155,9 +164,13 @@ def on_blades(settings: Settings) -> Standing:
         input_weight=weights.torque,
         solver=jaxdae.SchurComplement(),
     )
-    driven = {force.input: force.joint for force in made.description.forces if isinstance(force, js.JointForce)}
+    driven = {
+        force.input: force.joint for force in made.description.forces if isinstance(force, js.JointForce)
+    }
     motors = tuple(driven[k] for k in range(made.system.n_inputs))
-    return Standing(made.system, made.rest, made.torques, dataclasses.replace(feedback, system=made.system), motors)
+    return Standing(
+        made.system, made.rest, made.torques, dataclasses.replace(feedback, system=made.system), motors
+    )
 
 
 def _without_spin(joint: Any, robot: CassieOnBlades) -> Any:
@@ -181,7 +194,11 @@ def _at_rest(robot: CassieOnBlades, body: str) -> np.ndarray:
 def pushed(standing: Standing, push: dict[str, float]) -> Any:
     """Returns the state at rest with velocities of the pelvis, and what the rows make of the others."""
     names = standing.system.names.velocities
-    v = jnp.zeros_like(standing.rest.v).at[jnp.asarray([names.index(name) for name in push])].set(jnp.asarray(list(push.values())))
+    v = (
+        jnp.zeros_like(standing.rest.v)
+        .at[jnp.asarray([names.index(name) for name in push])]
+        .set(jnp.asarray(list(push.values())))
+    )
     held = np.array([name in push for name in names])
     return jaxdae.initialize(standing.system, standing.rest.q, v, fixed_velocity=held)[0]
 
@@ -192,7 +209,9 @@ def scattered(standing: Standing, worlds: int, scatter: float, seed: int) -> Any
     factors = 1.0 + scatter * np.random.default_rng(seed).standard_normal((worlds, len(system.mass)))
     factors = jnp.asarray(np.maximum(factors, 0.1))
     inertia = system.inertia * factors.reshape(*factors.shape, *(1,) * (system.inertia.ndim - 1))
-    return jaxdae.tree.set_leaf(jaxdae.tree.set_leaf(system, "mass", system.mass * factors), "inertia", inertia)
+    return jaxdae.tree.set_leaf(
+        jaxdae.tree.set_leaf(system, "mass", system.mass * factors), "inertia", inertia
+    )
 
 
 def stand(standing: Standing, start: Any, dt: float, steps: int, save_every: int, systems: Any = None) -> Any:
@@ -205,13 +224,17 @@ def stand(standing: Standing, start: Any, dt: float, steps: int, save_every: int
     starts = jax.tree.map(lambda x: jnp.broadcast_to(x, (worlds, *jnp.shape(x))), start)
     axes = (jaxdae.tree.batch_axes(systems, "mass", "inertia"), None, 0, None)
     layout = jaxdae.Layout(chunk=min(worlds, 64))
-    return jaxdae.batch_rollout(systems, method, starts, standing.feedback, in_axes=axes, layout=layout, **plan)
+    return jaxdae.batch_rollout(
+        systems, method, starts, standing.feedback, in_axes=axes, layout=layout, **plan
+    )
 
 
 # Everything.
 
 
-def falls(config: Any, settings: Settings, method: Any, velocities: dict[str, float]) -> tuple[dict[str, Fall], Any, Any]:
+def falls(
+    config: Any, settings: Settings, method: Any, velocities: dict[str, float]
+) -> tuple[dict[str, Fall], Any, Any]:
     """Returns all falls by name, and system and states of that by jaxdae."""
     report, system, q = falling(settings.file)
     names = system.names.velocities
@@ -231,7 +254,9 @@ def falls(config: Any, settings: Settings, method: Any, velocities: dict[str, fl
     default = 2e-3
     steps = round(config.duration / default)
     made["MuJoCo, default"] = fall_of_mujoco(settings.file, qpos, qvel, steps, max(1, steps // 500), None)
-    made["MuJoCo, stiff"] = fall_of_mujoco(settings.file, qpos, qvel, config.steps, config.save_every, config.dt)
+    made["MuJoCo, stiff"] = fall_of_mujoco(
+        settings.file, qpos, qvel, config.steps, config.save_every, config.dt
+    )
     return made, system, states
 
 
@@ -243,17 +268,31 @@ def draw(name: str, made: dict[str, Fall], standing: Standing, used: np.ndarray,
         for k, (label, x) in enumerate(made.items()):
             opening.plot(x.time, np.maximum(x.opening, 1e-17), label=label, **line_style(k))
             energy.plot(x.time, np.maximum(np.abs(x.energy), 1e-12), label=label, **line_style(k))
-        opening.set(yscale="log", xlabel="time in s", ylabel="opening of the loops in m", title="falling without damping")
-        energy.set(yscale="log", xlabel="time in s", ylabel="energy error in J", title="falling without damping")
+        opening.set(
+            yscale="log",
+            xlabel="time in s",
+            ylabel="opening of the loops in m",
+            title="falling without damping",
+        )
+        energy.set(
+            yscale="log", xlabel="time in s", ylabel="energy error in J", title="falling without damping"
+        )
         time = np.asarray(one.state.t)
         for k, joint in enumerate(standing.motors[: len(standing.motors) // 2]):
             torque.plot(time, used[:, k], label=joint.removeprefix("left-"), **line_style(k))
         torque.set(xlabel="time in s", ylabel="torque in N m", title="standing after a push, left leg")
         pelvis = list(standing.system.names.coordinates).index("cassie-pelvis.z")
-        times, z = np.asarray(many.state.t[0]), 1e3 * (np.asarray(many.state.q)[:, :, pelvis] - float(standing.rest.q[pelvis]))
+        times, z = (
+            np.asarray(many.state.t[0]),
+            1e3 * (np.asarray(many.state.q)[:, :, pelvis] - float(standing.rest.q[pelvis])),
+        )
         for one_world in z[:: max(1, len(z) // 64)]:
             height.plot(times, one_world, color=line_style(0)["color"], linewidth=0.5, alpha=0.4)
-        height.set(xlabel="time in s", ylabel="height of the pelvis in mm", title=f"{len(z)} worlds with other masses")
+        height.set(
+            xlabel="time in s",
+            ylabel="height of the pelvis in mm",
+            title=f"{len(z)} worlds with other masses",
+        )
         for axes in (opening, torque):
             axes.legend(fontsize=8)
         figure.suptitle(name)
@@ -287,24 +326,34 @@ def main() -> int:
         steps = round(settings.worlds_duration / config.dt)
         many = stand(standing, start, config.dt, steps, config.save_every, systems)
         used = np.asarray(jax.vmap(standing.feedback)(one.state.t, one.state))
-        poses = np.asarray(jax.vmap(lambda x: jm.to_absolute(standing.system, x).q)(one.state)).reshape(len(one.state.t), -1, 7)
+        poses = np.asarray(jax.vmap(lambda x: jm.to_absolute(standing.system, x).q)(one.state)).reshape(
+            len(one.state.t), -1, 7
+        )
     headings = ("what", "step, s", "opening of loops, m", "energy error, J", "at the end", "status")
     rows = [
-        (f"falls: {name}", f"{x.dt:g}", f"{x.opening.max():.1e}", f"{np.abs(x.energy).max():.1e}", "", "OK") for name, x in made.items()
+        (f"falls: {name}", f"{x.dt:g}", f"{x.opening.max():.1e}", f"{np.abs(x.energy).max():.1e}", "", "OK")
+        for name, x in made.items()
     ]
     off = np.asarray(one.state.q)[:, :3] - np.asarray(standing.rest.q)[:3]
     all_off = np.asarray(many.state.q)[:, -1, :3] - np.asarray(standing.rest.q)[:3]
     sizes = 1e3 * np.linalg.norm(off, axis=1), 1e3 * np.linalg.norm(all_off, axis=1)
-    ends = f"pelvis {sizes[0][-1]:.2g} mm off", f"pelvis {np.median(sizes[1]):.2g} mm off (median), {sizes[1].max():.2g} (most)"
+    ends = (
+        f"pelvis {sizes[0][-1]:.2g} mm off",
+        f"pelvis {np.median(sizes[1]):.2g} mm off (median), {sizes[1].max():.2g} (most)",
+    )
     for name, found, end in (("stands", one, ends[0]), (f"stands, {settings.worlds} worlds", many, ends[1])):
         status = jaxdae.Status(int(np.asarray(found.info.status).max())).name
-        rows.append((name, f"{config.dt:g}", f"{float(np.asarray(found.info.violation).max()):.1e}", "", end, status))
+        rows.append(
+            (name, f"{config.dt:g}", f"{float(np.asarray(found.info.violation).max()):.1e}", "", end, status)
+        )
     good = int(np.sum(np.asarray(many.info.status).max(axis=1) == jaxdae.Status.OK))
     peak = float(np.linalg.norm(off, axis=1).max())
     names, torques = standing.system.names, np.abs(np.asarray(standing.torques))
     sentences = [
-        f"From {settings.file}: {len(names.velocities)} velocities, {len(names.rows)} rows with those of the blades.",
-        f"At rest a knee takes {torques[3]:.1f} N m, a hip {torques[2]:.1f} N m to pitch; after the push the pelvis moves by"
+        f"From {settings.file}: {len(names.velocities)} velocities, {len(names.rows)} rows with those of "
+        "the blades.",
+        f"At rest a knee takes {torques[3]:.1f} N m, a hip {torques[2]:.1f} N m to pitch; after the push "
+        "the pelvis moves by"
         f" {1e3 * peak:.1f} mm, and no motor takes more than {np.abs(used).max():.1f} N m.",
         f"{good} of {settings.worlds} worlds stand with masses that scatter by {100 * settings.scatter:g} %.",
     ]

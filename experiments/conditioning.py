@@ -1,20 +1,23 @@
 """How many digits do saddle-point solvers lose, and is the full system really better than the small one?
 
-The lecture's remark: eliminating the accelerations gives a system that is "smaller/faster but numerically can have worse condition
-numbers (worse accuracy). Generally solving the KKT system is better." Tested on a four-bar in three ways, from a ratio of 1 to 10^12:
+The lecture's remark: eliminating the accelerations gives a system that is "smaller/faster but numerically can
+have worse condition numbers (worse accuracy). Generally solving the KKT system is better." Tested on a
+four-bar in three ways, from a ratio of 1 to 10^12:
 
     link:  one of its bodies, held by others on both sides, loses its mass;
     tip:   the last joint is open, and the body at the free end of the chain loses its mass;
-    rows:  of each pair of rows the second is replaced by the first plus (second) / ratio, and so are the right-hand sides: the
+    rows:  of each pair of rows the second is replaced by the first plus (second) / ratio, and so are the
+        right-hand sides: the
            accelerations stay what they are, the multipliers grow, the rows become parallel.
 
-Each with the diagonal mass matrix of absolute coordinates, and with the full one of coordinates that are relative to the body before.
-The exact solution for the very doubles that the solvers get comes from integer arithmetic.
+Each with the diagonal mass matrix of absolute coordinates, and with the full one of coordinates that are
+relative to the body before. The exact solution for the very doubles that the solvers get comes from integer
+arithmetic.
 
     python experiments/conditioning.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
-Digits are those that are correct in the largest entry of a, or of lam: -log10 of the largest error over the largest entry. What counts is
-the worst of some random right-hand sides.
+Digits are those that are correct in the largest entry of a, or of lam: -log10 of the largest error over the
+largest entry. What counts is the worst of some random right-hand sides.
 """
 
 import fractions
@@ -105,7 +108,9 @@ def digits(result: np.ndarray, exact: list[fractions.Fraction]) -> float:
     return MOST if error == 0 else min(MOST, max(0.0, -math.log10(error)))
 
 
-def problem(system, state, settings: Settings, family: str, mass: str, ratio: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def problem(
+    system, state, settings: Settings, family: str, mass: str, ratio: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns M (nv, nv), J (nc, nv), and what the rows are multiplied with (nc, nc), of a family at a ratio."""
     diagonal = np.array(system.mass_operator(state.q).diagonal)
     jacobian = np.array(system.constraint_jacobian(state.t, state.q, state.v))
@@ -128,7 +133,9 @@ def problem(system, state, settings: Settings, family: str, mass: str, ratio: fl
 @jax.jit
 def solutions(solver, mass, jacobian, f, r):
     """Returns (a, lam) (samples, nv + nc); one by one, as a mechanism is simulated alone."""
-    return jax.lax.map(lambda sides: jnp.concatenate(jaxdae.solve_saddle_point(solver, mass, jacobian, *sides)), (f, r))
+    return jax.lax.map(
+        lambda sides: jnp.concatenate(jaxdae.solve_saddle_point(solver, mass, jacobian, *sides)), (f, r)
+    )
 
 
 def condition(matrix: np.ndarray) -> float:
@@ -148,42 +155,63 @@ def measure(system, state, settings: Settings, family: str, mass: str) -> xr.Dat
     ratios = np.geomspace(1.0, settings.highest, settings.count)
     rng = np.random.default_rng(settings.seed)
     found = {part: np.zeros((len(SOLVERS), len(ratios))) for part in PARTS}
-    numbers = {name: np.zeros(len(ratios)) for name in ("KKT matrix", "Delassus matrix", "scaled Delassus matrix", "mass matrix")}
+    numbers = {
+        name: np.zeros(len(ratios))
+        for name in ("KKT matrix", "Delassus matrix", "scaled Delassus matrix", "mass matrix")
+    }
     for column, ratio in enumerate(ratios):
         m, j, mix = problem(system, state, settings, family, mass, float(ratio))
         size = len(m)
-        f, r = rng.standard_normal((settings.samples, size)), rng.standard_normal((settings.samples, len(j))) @ mix.T
+        f, r = (
+            rng.standard_normal((settings.samples, size)),
+            rng.standard_normal((settings.samples, len(j))) @ mix.T,
+        )
         matrix = np.block([[m, -j.T], [j, np.zeros((len(j), len(j)))]])
         exact = list(zip(*exact_solution(matrix, np.concatenate([f, r], axis=1).T), strict=True))
         delassus = j @ np.linalg.solve(m, j.T)
         for name, of in zip(numbers, (matrix, delassus, scaled(delassus), m), strict=True):
             numbers[name][column] = condition(of)
-        operator = jaxdae.operators.DiagonalMatrix(jnp.asarray(np.diag(m))) if mass == "diagonal" else jnp.asarray(m)
+        operator = (
+            jaxdae.operators.DiagonalMatrix(jnp.asarray(np.diag(m))) if mass == "diagonal" else jnp.asarray(m)
+        )
         for row, solver in enumerate(SOLVERS.values()):
             results = np.asarray(solutions(solver, operator, jnp.asarray(j), jnp.asarray(f), jnp.asarray(r)))
             for part, shown in zip(PARTS, (slice(None, size), slice(size, None)), strict=True):
-                found[part][row, column] = min(digits(x[shown], y[shown]) for x, y in zip(results, exact, strict=True))
+                found[part][row, column] = min(
+                    digits(x[shown], y[shown]) for x, y in zip(results, exact, strict=True)
+                )
     coords = {"ratio": ratios, "solver": list(SOLVERS), "matrix": list(numbers)}
     data = {part: (("solver", "ratio"), values) for part, values in found.items()}
     return xr.Dataset(data | {"condition": (("matrix", "ratio"), np.stack(list(numbers.values())))}, coords)
 
 
 def draw(found: dict[tuple[str, str], xr.Dataset]):
-    """Returns the figure: digits over the ratio; a column a family, and a row for a and for lam with each mass matrix."""
+    """Returns the figure: digits over the ratio.
+
+    A column a family, and a row for a and for lam with each mass matrix.
+    """
     with styled() as figure_class:
-        figure = figure_class(figsize=(4.4 * len(FAMILIES), 3.0 * len(PARTS) * len(MASSES)), layout="constrained")
-        panels = figure.subplots(len(PARTS) * len(MASSES), len(FAMILIES), sharex=True, sharey=True, squeeze=False)
+        figure = figure_class(
+            figsize=(4.4 * len(FAMILIES), 3.0 * len(PARTS) * len(MASSES)), layout="constrained"
+        )
+        panels = figure.subplots(
+            len(PARTS) * len(MASSES), len(FAMILIES), sharex=True, sharey=True, squeeze=False
+        )
         for column, (family, title) in enumerate(FAMILIES.items()):
             for row, (mass, part) in enumerate((mass, part) for mass in MASSES for part in PARTS):
                 axes, data = panels[row][column], found[family, mass]
                 for k, name in enumerate(SOLVERS):
-                    axes.plot(data.ratio, data[part].sel(solver=name), **line_style(k), marker=".", label=name)
+                    axes.plot(
+                        data.ratio, data[part].sel(solver=name), **line_style(k), marker=".", label=name
+                    )
                 axes.set_xscale("log")
                 axes.set_ylim(-0.5, 16.5)
                 if column == 0:
                     axes.set_ylabel(f"digits of the {PARTS[part]},\n{mass} mass matrix")
             panels[0][column].set_title(title)
-            panels[-1][column].set_xlabel("length of the rows over their distance" if family == "rows" else "mass ratio")
+            panels[-1][column].set_xlabel(
+                "length of the rows over their distance" if family == "rows" else "mass ratio"
+            )
         figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
         return figure
 
@@ -201,8 +229,14 @@ def rows(found: dict[tuple[str, str], xr.Dataset]) -> list[tuple[str, ...]]:
     table = []
     for (family, mass), data in found.items():
         for name in SOLVERS:
-            cells = [f"{float(data[part].sel(solver=name)[k]):.1f}" for k in (0, len(data.ratio) // 2, -1) for part in PARTS]
-            table.append((FAMILIES[family], mass, name, *cells, *(f"{loss(data, part, name):.1f}" for part in PARTS)))
+            cells = [
+                f"{float(data[part].sel(solver=name)[k]):.1f}"
+                for k in (0, len(data.ratio) // 2, -1)
+                for part in PARTS
+            ]
+            table.append(
+                (FAMILIES[family], mass, name, *cells, *(f"{loss(data, part, name):.1f}" for part in PARTS))
+            )
     return table
 
 
@@ -217,17 +251,29 @@ def verdict(family: str, mass: str, data: xr.Dataset) -> str:
     """Returns whether the remark holds in one family, in numbers."""
     lost = {part: {name: loss(data, part, name) for name in SOLVERS} for part in PARTS}
     lead = [lost[part]["SchurComplement"] - lost[part]["DenseKKT"] for part in PARTS]
-    answer = "holds" if max(lead) > CLEAR and min(lead) > -CLEAR else "is reversed" if min(lead) < -CLEAR else "does not hold"
+    answer = (
+        "holds"
+        if max(lead) > CLEAR and min(lead) > -CLEAR
+        else "is reversed"
+        if min(lead) < -CLEAR
+        else "does not hold"
+    )
     numbers = data.condition.isel(ratio=-1)
     kkt, small, rescaled, of_mass = (float(x) for x in numbers)
-    keepers = {part: [name for name in SOLVERS if lost[part][name] <= min(lost[part].values()) + CLEAR] for part in PARTS}
+    keepers = {
+        part: [name for name in SOLVERS if lost[part][name] <= min(lost[part].values()) + CLEAR]
+        for part in PARTS
+    }
     return (
-        f"**{FAMILIES[family]}, {mass} mass matrix: the remark {answer}.** When the ratio grows tenfold, DenseKKT loses"
+        f"**{FAMILIES[family]}, {mass} mass matrix: the remark {answer}.** When the ratio grows tenfold, "
+        "DenseKKT loses"
         f" {lost['a']['DenseKKT']:.1f} digits of a and {lost['lam']['DenseKKT']:.1f} of lam, SchurComplement"
         f" {lost['a']['SchurComplement']:.1f} and {lost['lam']['SchurComplement']:.1f}. Least is lost of a by"
         f" {', '.join(keepers['a'])} ({min(lost['a'].values()):.1f}), of lam by {', '.join(keepers['lam'])}"
-        f" ({min(lost['lam'].values()):.1f}). Condition numbers at {float(data.ratio[-1]):.0e}: {kkt:.1e} of the full matrix,"
-        f" {small:.1e} of the small one, {rescaled:.1e} of the small one with a diagonal of ones, {of_mass:.1e} of M."
+        f" ({min(lost['lam'].values()):.1f}). Condition numbers at {float(data.ratio[-1]):.0e}: {kkt:.1e} "
+        "of the full matrix,"
+        f" {small:.1e} of the small one, {rescaled:.1e} of the small one with a diagonal of ones, "
+        f"{of_mass:.1e} of M."
     )
 
 
@@ -241,14 +287,19 @@ def main() -> int:
     names = [body.name for body in config.mechanism.bodies]
     if settings.light not in names:
         expected = ", ".join(names)
-        console.print(f"{asked.source}: experiment.light: got {settings.light}, expected one of {expected}", markup=False)
+        console.print(
+            f"{asked.source}: experiment.light: got {settings.light}, expected one of {expected}",
+            markup=False,
+        )
         return 2
     found = {}
     with precision(config):
         system, _, state = asked.worlds.one()
         for family in FAMILIES:
             for mass in MASSES:
-                console.print(f"{family}, {mass} mass matrix: {settings.count} ratios, {len(SOLVERS)} solvers")
+                console.print(
+                    f"{family}, {mass} mass matrix: {settings.count} ratios, {len(SOLVERS)} solvers"
+                )
                 found[family, mass] = measure(system, state, settings, family, mass)
     folder, record = begin(config, asked.out, asked.source)
     for (family, mass), data in found.items():
@@ -259,7 +310,16 @@ def main() -> int:
     show_table(console, "correct digits", heads, table)
     for sentence in sentences:
         console.print(sentence.replace("**", ""), markup=False, highlight=False)
-    lines = [f"# {config.name}", "", config.description, "", *(f"- {sentence}" for sentence in sentences), "", REMARKS, ""]
+    lines = [
+        f"# {config.name}",
+        "",
+        config.description,
+        "",
+        *(f"- {sentence}" for sentence in sentences),
+        "",
+        REMARKS,
+        "",
+    ]
     lines += table_lines(heads, table)
     (folder / "report.md").write_text("\n".join([*lines, "", "![digits](digits.png)", ""]), encoding="utf-8")
     finish(folder, record, digits=[dict(zip(heads, row, strict=True)) for row in table], findings=sentences)

@@ -2,8 +2,8 @@
 
     python experiments/crank_rocker.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
-The reference is the crank angle minus its start value, from the loop closed analytically (one degree of freedom) and
-integrated to twelve digits. Single precision: `--set precision=float32`.
+The reference is the crank angle minus its start value, from the loop closed analytically (one degree of
+freedom) and integrated to twelve digits. Single precision: `--set precision=float32`.
 """
 
 import sys

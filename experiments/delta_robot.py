@@ -2,15 +2,16 @@
 
     python experiments/delta_robot.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
-The tool goes from one place to another and lifts half way. Three motors drive it; the accelerations that a torque makes are those of the
-robot with its 15 rows, nothing is eliminated by hand. The first way is
+The tool goes from one place to another and lifts half way. Three motors drive it; the accelerations that a
+torque makes are those of the robot with its 15 rows, nothing is eliminated by hand. The first way is
 
     y(s) = pick + (place - pick) m(s) + lift w(s) e_z,    m = s^3 (10 - 15 s + 6 s^2),    w = 64 s^3 (1 - s)^3,    s = t / duration,
 
-from rest to rest with continuous accelerations. Then it may leave that way along each axis by w(s) times Legendre polynomials of 2 s - 1,
-along z with a further factor 2 s - 1, which keeps the height half way. Their coefficients are found by Levenberg-Marquardt, with the
-torques of inverse dynamics at many times for residuals, differentiated through the closing of the loops. All ways are simulated under
-computed torque, which the controller holds over a step. At last the robot carries something that it does not know of.
+from rest to rest with continuous accelerations. Then it may leave that way along each axis by w(s) times
+Legendre polynomials of 2 s - 1, along z with a further factor 2 s - 1, which keeps the height half way. Their
+coefficients are found by Levenberg-Marquardt, with the torques of inverse dynamics at many times for
+residuals, differentiated through the closing of the loops. All ways are simulated under computed torque,
+which the controller holds over a step. At last the robot carries something that it does not know of.
 """
 
 import sys
@@ -73,7 +74,12 @@ class Way:
             legendre.append(((2 * k - 1) * x * legendre[-1] - (k - 1) * legendre[-2]) / k)
         sway = bump * jnp.stack(legendre[: self.shape.shape[0]]) @ self.shape
         sway = sway * jnp.stack([jnp.ones_like(x), jnp.ones_like(x), x])
-        return self.pick + (self.place - self.pick) * along + sway + jnp.stack([0.0 * x, 0.0 * x, self.lift * bump])
+        return (
+            self.pick
+            + (self.place - self.pick) * along
+            + sway
+            + jnp.stack([0.0 * x, 0.0 * x, self.lift * bump])
+        )
 
 
 class Robot(NamedTuple):
@@ -114,7 +120,12 @@ def first_way(config: Any, settings: Settings) -> Way:
 def law(at: Robot, way: Way, settings: Settings) -> control.ComputedTorque:
     """Returns computed torque along a way."""
     return control.ComputedTorque(
-        model=at.system, output=at.tool, reference=way, kp=settings.kp, kd=settings.kd, solver=jaxdae.SchurComplement()
+        model=at.system,
+        output=at.tool,
+        reference=way,
+        kp=settings.kp,
+        kd=settings.kd,
+        solver=jaxdae.SchurComplement(),
     )
 
 
@@ -131,8 +142,8 @@ def move(at: Robot, way: Way, settings: Settings, dt: float, steps: int, system:
 def inverse(at: Robot, way: Way, t: Any, guess: Any) -> tuple[Any, Any]:
     """Returns the torques (3,) in N m that lead the tool along a way at time t in s, and how the loops could be closed there.
 
-    The way is three rows more, which determine q, v and a together with those of the loops; then M a = f + S^T tau + J^T lam is solved for
-    torques and multipliers.
+    The way is three rows more, which determine q, v and a together with those of the loops; then M a = f +
+    S^T tau + J^T lam is solved for torques and multipliers.
     """
     system = at.system
     led = control.WithGoals(system, (control.Goal(at.tool, way),))
@@ -161,7 +172,9 @@ def least_torques(at: Robot, way: Way, settings: Settings, times: Any, guesses: 
     def residual(parameters: Way) -> Any:
         return jax.vmap(lambda t, q: inverse(at, parameters, t, q)[0])(times, guesses) / np.sqrt(times.size)
 
-    return tuning.least_squares(residual, way, trainable=("shape",), iterations=settings.iterations, tolerance=1e-6)
+    return tuning.least_squares(
+        residual, way, trainable=("shape",), iterations=settings.iterations, tolerance=1e-6
+    )
 
 
 def loaded(at: Robot, settings: Settings) -> Any:
@@ -189,7 +202,9 @@ def main() -> int:
         found = least_torques(at, way, settings, states.t[chosen], states.q[chosen])
         made["least torques"] = run(found.parameters, at.system)
         made["with the payload"] = run(found.parameters, loaded(at, settings))
-        poses = np.asarray(jax.vmap(lambda x: jm.to_absolute(at.system, x).q)(made["least torques"].trajectory.state))
+        poses = np.asarray(
+            jax.vmap(lambda x: jm.to_absolute(at.system, x).q)(made["least torques"].trajectory.state)
+        )
         made = jax.device_get(made)
     rows = []
     for name, x in made.items():
@@ -198,12 +213,24 @@ def main() -> int:
         status = jaxdae.Status(int(info.status.max())).name
         opening = f"{float(info.violation.max()):.1e}"
         rows.append(
-            (name, f"{np.sqrt(np.mean(u**2)):.3f}", f"{np.abs(u).max():.2f}", f"{off.max():.2g}", f"{off[-1]:.2g}", opening, status)
+            (
+                name,
+                f"{np.sqrt(np.mean(u**2)):.3f}",
+                f"{np.abs(u).max():.2f}",
+                f"{off.max():.2g}",
+                f"{off[-1]:.2g}",
+                opening,
+                status,
+            )
         )
-    rms = [float(np.sqrt(np.mean(np.asarray(made[name].torques) ** 2))) for name in ("first way", "least torques")]
+    rms = [
+        float(np.sqrt(np.mean(np.asarray(made[name].torques) ** 2)))
+        for name in ("first way", "least torques")
+    ]
     apart = np.linalg.norm(np.asarray(made["least torques"].wanted - made["first way"].wanted), axis=1)
     sentences = [
-        f"The way found takes {100 * (1 - rms[1] / rms[0]):.1f} % less torque (root mean square) than the first one, after"
+        f"The way found takes {100 * (1 - rms[1] / rms[0]):.1f} % less torque (root mean square) than the "
+        "first one, after"
         f" {int(found.iterations)} iterations with {3 * settings.shapes} numbers.",
         f"It leaves the first way by up to {1e3 * apart.max():.0f} mm.",
     ]
@@ -211,13 +238,23 @@ def main() -> int:
     with styled() as figure_class:
         figure = figure_class(figsize=(11, 7), layout="constrained")
         grid = figure.add_gridspec(2, 2)
-        side, errors, torques = figure.add_subplot(grid[0, 0]), figure.add_subplot(grid[0, 1]), figure.add_subplot(grid[1, :])
+        side, errors, torques = (
+            figure.add_subplot(grid[0, 0]),
+            figure.add_subplot(grid[0, 1]),
+            figure.add_subplot(grid[1, :]),
+        )
         for k, (name, x) in enumerate(made.items()):
             style = line_style(k)
             if k < 2:
                 side.plot(1e3 * np.asarray(x.tool)[:, 0], 1e3 * np.asarray(x.tool)[:, 2], label=name, **style)
                 for motor in range(3):
-                    torques.plot(time, np.asarray(x.torques)[:, motor], label=f"{name}, motor {motor}", alpha=1.0 - 0.3 * motor, **style)
+                    torques.plot(
+                        time,
+                        np.asarray(x.torques)[:, motor],
+                        label=f"{name}, motor {motor}",
+                        alpha=1.0 - 0.3 * motor,
+                        **style,
+                    )
             off = 1e3 * np.linalg.norm(np.asarray(x.tool - x.wanted), axis=1)
             errors.plot(time, np.maximum(off, 1e-9), label=name, **style)
         side.set(xlabel="x in mm", ylabel="z in mm", title="way of the tool, from the side", aspect="equal")
@@ -228,7 +265,15 @@ def main() -> int:
         torques.legend(fontsize=8, ncols=2)
     mechanism: Any = config.mechanism
     lines = skeleton(mechanism, poses.reshape(config.steps, -1, 7))
-    headings = ("motion", "torque, rms, N m", "largest, N m", "tool off, um", "at the end, um", "opening of loops, m", "status")
+    headings = (
+        "motion",
+        "torque, rms, N m",
+        "largest, N m",
+        "tool off, um",
+        "at the end, um",
+        "opening of loops, m",
+        "status",
+    )
     trace = {"tool": np.asarray(made["least torques"].tool)}
     conclude(
         asked,
@@ -236,7 +281,9 @@ def main() -> int:
         rows,
         sentences,
         {"delta_robot": figure},
-        lambda folder: write_animation(folder / "delta_robot.gif", time, lines, traces=trace, title="least torques", frames=40),
+        lambda folder: write_animation(
+            folder / "delta_robot.gif", time, lines, traces=trace, title="least torques", frames=40
+        ),
     )
     return 0
 

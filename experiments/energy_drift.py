@@ -1,23 +1,26 @@
 """Do the symplectic methods drift over a million steps?
 
-A symplectic method solves a mechanical system next to the given one, and its energy error oscillates. RK4 solves a system with a little
-friction, or a little drive. Two undamped systems show the difference: the mechanism of the config, and a spherical pendulum, whose angular
-momentum about the vertical is kept as well. `energy_drift.yaml` has a crank-rocker in the plane, `energy_drift_space.yaml` a four-bar in
-space in joint coordinates, whose mass matrix is not constant: RATTLE is there the trapezoidal rule of the discrete Euler-Lagrange
-equations.
+A symplectic method solves a mechanical system next to the given one, and its energy error oscillates. RK4
+solves a system with a little friction, or a little drive. Two undamped systems show the difference: the
+mechanism of the config, and a spherical pendulum, whose angular momentum about the vertical is kept as well.
+`energy_drift.yaml` has a crank-rocker in the plane, `energy_drift_space.yaml` a four-bar in space in joint
+coordinates, whose mass matrix is not constant: RATTLE is there the trapezoidal rule of the discrete
+Euler-Lagrange equations.
 
     python experiments/energy_drift.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
-*Drift* is the slope of a line through the energy error, times the duration. The oscillation is no independent noise: neighbors in time are
-alike. So the line is fitted to the means of blocks, each of many periods. The standard error of the slope comes from the scatter of the
-block means about the line, times sqrt((1 + r) / (1 - r)) where neighboring ones are alike too, r > 0 their correlation. A method drifts
-where its drift is more than three standard errors, and more than what round-off does: a random walk of one unit of round-off of the largest
-kinetic energy a step ends, at three standard deviations, at 3 eps sqrt(steps). All energies are relative to the largest kinetic energy.
-A drift of a unit of round-off a step need not be the method's: round-off may have a bias. Then the longer steps tell, with which a method
-drifts more and round-off less.
+*Drift* is the slope of a line through the energy error, times the duration. The oscillation is no independent
+noise: neighbors in time are alike. So the line is fitted to the means of blocks, each of many periods. The
+standard error of the slope comes from the scatter of the block means about the line, times sqrt((1 + r) / (1
+- r)) where neighboring ones are alike too, r > 0 their correlation. A method drifts where its drift is more
+  than three standard errors, and more than what round-off does: a random walk of one unit of round-off of the
+  largest
+kinetic energy a step ends, at three standard deviations, at 3 eps sqrt(steps). All energies are relative to
+the largest kinetic energy. A drift of a unit of round-off a step need not be the method's: round-off may have
+a bias. Then the longer steps tell, with which a method drifts more and round-off less.
 
-In the plane masses are constant and gravity is linear, so that the midpoint rule of the discrete Euler-Lagrange equations is RATTLE again,
-solved in another way. Methods solve as the config's `solver` says.
+In the plane masses are constant and gravity is linear, so that the midpoint rule of the discrete
+Euler-Lagrange equations is RATTLE again, solved in another way. Methods solve as the config's `solver` says.
 """
 
 import dataclasses
@@ -44,7 +47,9 @@ METHODS = {
 NAMES = {"rattle": "RATTLE", "discrete_euler_lagrange": "Euler-Lagrange", "suzuki4": "Suzuki 4", "rk4": "RK4"}
 SYMPLECTIC = ("rattle", "discrete_euler_lagrange", "suzuki4")
 PENDULUM = "spherical pendulum"
-ERRORS = 3.0  # standard errors, and standard deviations of the random walk, within which nothing is said to drift
+ERRORS = (
+    3.0  # standard errors, and standard deviations of the random walk, within which nothing is said to drift
+)
 DRIFTS = "DRIFTS"
 FEW = 10.0  # units of round-off a step, below which a drift is said in them: it may be that of round-off
 CONSISTENT = 1e-9  # relative violation of the pendulum's start that is taken for rounded input
@@ -55,7 +60,10 @@ Vector = tuple[float, float, float]
 
 @jaxdae.tree.pytree
 class SphericalPendulum(jaxdae.System):
-    """A point mass at constant distance from the origin, gravity along -z. The row reads in m, like the loops of the mechanism."""
+    """A point mass at constant distance from the origin, gravity along -z.
+
+    The row reads in m, like the loops of the mechanism.
+    """
 
     mass: Any
     length: Any
@@ -92,11 +100,15 @@ class Start(pydantic.BaseModel, extra="forbid", strict=True):
         q, v = np.array(self.position), np.array(self.velocity)
         distance, outward = np.linalg.norm(q), abs(q @ v) / self.length
         if abs(distance - self.length) > CONSISTENT * self.length:
-            raise ValueError(f"position: is {distance:.12g} m from the origin, expected length = {self.length:g} m")
+            raise ValueError(
+                f"position: is {distance:.12g} m from the origin, expected length = {self.length:g} m"
+            )
         if outward > CONSISTENT * np.linalg.norm(v):
             raise ValueError(f"velocity: must be at right angles to position, has {outward:.3g} m/s along it")
         if abs(q[0] * v[1] - q[1] * v[0]) < CONSISTENT * self.length * np.linalg.norm(v) or not v.any():
-            raise ValueError("velocity: must turn the pendulum about the vertical, its angular momentum is zero")
+            raise ValueError(
+                "velocity: must turn the pendulum about the vertical, its angular momentum is zero"
+            )
         return self
 
     def build(self, dtype: Any) -> tuple[SphericalPendulum, jaxdae.State]:
@@ -200,8 +212,8 @@ class Run:
         coarse: whether that is the longer one.
         steps: how many.
         seconds: what it took, with compilation.
-        data: energy error (relative), opening in m, and for the pendulum momentum error (relative), over time; opening and status are
-            those of all steps since the entry before.
+        data: energy error (relative), opening in m, and for the pendulum momentum error (relative), over
+            time; opening and status are those of all steps since the entry before.
     """
 
     system: str
@@ -253,10 +265,15 @@ def simulate(name: str, problem: Any, method: str, solver: Any, *, coarse: bool 
         "status": status,
     }
     if name == "pendulum":
-        about = [np.asarray(x.q[..., 0] * x.v[..., 1] - x.q[..., 1] * x.v[..., 0]) for x in (trajectory.state, state)]
+        about = [
+            np.asarray(x.q[..., 0] * x.v[..., 1] - x.q[..., 1] * x.v[..., 0])
+            for x in (trajectory.state, state)
+        ]
         fields["momentum_error"] = (about[0] - about[1]) / abs(about[1])
     instants = plan["dt"] * plan["save_every"] * np.arange(1, len(status) + 1)
-    data = xr.Dataset({key: ("time", x) for key, x in fields.items()}, {"time": ("time", instants, {"units": "s"})})
+    data = xr.Dataset(
+        {key: ("time", x) for key, x in fields.items()}, {"time": ("time", instants, {"units": "s"})}
+    )
     data.attrs["largest_kinetic_energy_J"] = float(kinetic.max())
     return Run(name, method, plan["dt"], coarse, plan["steps"], time.perf_counter() - began, data)
 
@@ -280,11 +297,17 @@ def row_of(run: Run, found: Fit, walk: float, eps: float, title: str) -> dict[st
 def conclusion(runs: list[Run], rows: list[dict[str, str]], settings: Settings) -> list[str]:
     """Returns what the results say of the bars."""
     titles = settings.titles
-    kept = [(run, row) for run, row in zip(runs, rows, strict=True) if run.method in SYMPLECTIC and not run.coarse]
+    kept = [
+        (run, row) for run, row in zip(runs, rows, strict=True) if run.method in SYMPLECTIC and not run.coarse
+    ]
     lines = []
     if kept:
         bad = [run for run, row in kept if row["verdict"] not in ("none", "round-off")]
-        held = "none of the symplectic methods drifts" if not bad else f"these drift or fail: {_names(bad, titles)}"
+        held = (
+            "none of the symplectic methods drifts"
+            if not bad
+            else f"these drift or fail: {_names(bad, titles)}"
+        )
         lines.append(f"**Energy.** Over {kept[0][0].steps:g} steps {held}.")
     for title, field, bar, unit in (
         ("**Loops** are open", "opening", settings.opening, " m"),
@@ -296,7 +319,8 @@ def conclusion(runs: list[Run], rows: list[dict[str, str]], settings: Settings) 
             above = [run for run in of if not run.largest(field) <= bar]
             held = f"NOT kept by {_names(above, titles)}" if above else "kept"
             lines.append(
-                f"{title} by at most {worst.largest(field):.1e}{unit} ({_names([worst], titles)}); the bar of {bar:.0e}{unit} is {held}."
+                f"{title} by at most {worst.largest(field):.1e}{unit} ({_names([worst], titles)}); the bar "
+                f"of {bar:.0e}{unit} is {held}."
             )
     others = [
         f"{row['drift'].split()[0]} on the {titles[run.system]} at {1e3 * run.dt:g} ms"
@@ -331,17 +355,25 @@ def draw(runs: list[Run], fits: list[Fit], settings: Settings, duration: float):
                 middle, error = _largest_in_blocks(run.data, "energy_error", 2 * settings.blocks)
                 envelope.plot(middle, error, **style, label=run.label)
                 moved = np.abs(found.means[1:] - found.means[0])
-                means.plot(found.times[1:], np.where(moved > 0, moved, np.nan), **style, marker=".", markersize=4)
+                means.plot(
+                    found.times[1:], np.where(moved > 0, moved, np.nan), **style, marker=".", markersize=4
+                )
                 field = "opening" if name == "mechanism" else "momentum_error"
                 largest = np.maximum.accumulate(np.abs(run.data[field].values))
                 kept.plot(run.data.time, np.where(largest > 0, largest, np.nan), **style)
             envelope.set_title(f"{title}: largest energy error in {duration / (2 * settings.blocks):g} s")
             means.set_title(f"mean energy error of {duration / settings.blocks:g} s, against the first mean")
             means.set_xscale("log")
-            kept.set_title("opening of the loop so far, in m" if name == "mechanism" else "relative error of the angular momentum so far")
+            kept.set_title(
+                "opening of the loop so far, in m"
+                if name == "mechanism"
+                else "relative error of the angular momentum so far"
+            )
             bar = settings.opening if name == "mechanism" else settings.angular_momentum
             kept.axhline(bar, color="black", linewidth=1.0, linestyle=":")
-            kept.annotate("bar", (0.0, bar), (3, -11), xycoords=("axes fraction", "data"), textcoords="offset points")
+            kept.annotate(
+                "bar", (0.0, bar), (3, -11), xycoords=("axes fraction", "data"), textcoords="offset points"
+            )
             kept.set_xlabel("time in s")
             for axes in (envelope, means, kept):
                 axes.set_yscale("log")
@@ -353,7 +385,11 @@ def draw(runs: list[Run], fits: list[Fit], settings: Settings, duration: float):
 
 def _largest_in_blocks(data: xr.Dataset, field: str, blocks: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns mean time and largest magnitude in so many blocks."""
-    parts = zip(np.array_split(data.time.values, blocks), np.array_split(np.abs(data[field].values), blocks), strict=True)
+    parts = zip(
+        np.array_split(data.time.values, blocks),
+        np.array_split(np.abs(data[field].values), blocks),
+        strict=True,
+    )
     times, largest = zip(*((t.mean(), x.max()) for t, x in parts if len(t)), strict=True)
     return np.array(times), np.array(largest)
 
@@ -362,14 +398,21 @@ def plans(config: Any, settings: Settings) -> list[tuple[str, dict[str, Any]]]:
     """Returns method and step of every run.
 
     Raises:
-        ValueError: fewer entries than twice the blocks, or a coarse step that does not fit between two entries.
+        ValueError: fewer entries than twice the blocks, or a coarse step that does not fit between two
+            entries.
     """
     entries, apart = config.steps // config.save_every, config.dt * config.save_every
     if entries < 2 * settings.blocks:
-        raise ValueError(f"experiment.blocks: got {settings.blocks}, with {entries} entries expected at most {entries // 2}")
+        raise ValueError(
+            f"experiment.blocks: got {settings.blocks}, with {entries} entries expected at most "
+            f"{entries // 2}"
+        )
     every = round(apart / settings.coarse.dt)
     if every < 1 or abs(every * settings.coarse.dt - apart) > 1e-9 * apart:
-        raise ValueError(f"experiment.coarse.dt: got {settings.coarse.dt:g} s, expected a whole fraction of {apart:g} s = dt * save_every")
+        raise ValueError(
+            f"experiment.coarse.dt: got {settings.coarse.dt:g} s, expected a whole fraction of {apart:g} s "
+            "= dt * save_every"
+        )
     fine = {"dt": config.dt, "steps": config.steps, "save_every": config.save_every}
     coarse = {"dt": settings.coarse.dt, "steps": entries * every, "save_every": every, "coarse": True}
     return [(name, fine) for name in settings.methods] + [(name, coarse) for name in settings.coarse.methods]
@@ -391,12 +434,17 @@ def main() -> int:
     with precision(config):
         mechanism, integrator, state = asked.worlds.one()
         solver = integrator.roles.solver
-        systems = {"mechanism": (mechanism, state), "pendulum": settings.spherical_pendulum.build(state.q.dtype)}
+        systems = {
+            "mechanism": (mechanism, state),
+            "pendulum": settings.spherical_pendulum.build(state.q.dtype),
+        }
         for name, problem in systems.items():
             for method, plan in planned:
                 run = simulate(name, problem, method, solver, **plan)
                 console.print(
-                    f"{settings.titles[name]}, {run.label}: {run.steps} steps in {run.seconds:.0f} s", markup=False, highlight=False
+                    f"{settings.titles[name]}, {run.label}: {run.steps} steps in {run.seconds:.0f} s",
+                    markup=False,
+                    highlight=False,
                 )
                 runs.append(run)
         eps = float(jnp.finfo(state.q.dtype).eps)
@@ -407,10 +455,17 @@ def main() -> int:
         group = f"{run.system}/{run.method}{'_coarse' if run.coarse else ''}"
         run.data.to_zarr(folder / "energy_drift.zarr", group=group, zarr_format=2, consolidated=False)
     draw(runs, fits, settings, config.duration).savefig(folder / "energy_drift.png", bbox_inches="tight")
-    rows = [row_of(*each, eps, settings.titles[each[0].system]) for each in zip(runs, fits, walks, strict=True)]
+    rows = [
+        row_of(*each, eps, settings.titles[each[0].system]) for each in zip(runs, fits, walks, strict=True)
+    ]
     for name, title in settings.titles.items():
         shown = [list(row.values())[1:] for run, row in zip(runs, rows, strict=True) if run.system == name]
-        show_table(console, f"{title}: energy over {config.duration:g} s, of the largest kinetic energy", list(rows[0])[1:], shown)
+        show_table(
+            console,
+            f"{title}: energy over {config.duration:g} s, of the largest kinetic energy",
+            list(rows[0])[1:],
+            shown,
+        )
     sentences = conclusion(runs, rows, settings)
     for sentence in sentences:
         console.print(sentence.replace("**", ""), markup=False, highlight=False)
@@ -423,12 +478,18 @@ def main() -> int:
         "",
         *(f"- {sentence}" for sentence in sentences),
         "",
-        f"*Drift*: slope of the energy error times {config.duration:g} s, relative to the largest kinetic energy; by least squares through"
-        f" the means of {settings.blocks} blocks. After the ±: its standard error, from the scatter of the means about the line, widened"
-        " where neighboring ones are alike. *Oscillation*: half of the range of the error about the line. *Verdict*: a drift of up to"
-        f" {ERRORS:g} standard errors is none; one of up to {ERRORS:g} eps sqrt(steps), {random_walk(config.steps, eps):.1e} in"
-        f" {config.steps:g} steps, is what a random walk of round-off ends at. *Opening*: largest over all steps. *Angular momentum*:"
-        " largest relative error of that about the vertical over all entries. *s*: wall time with compilation.",
+        f"*Drift*: slope of the energy error times {config.duration:g} s, relative to the largest kinetic "
+        "energy; by least squares through"
+        f" the means of {settings.blocks} blocks. After the ±: its standard error, from the scatter of the "
+        "means about the line, widened"
+        " where neighboring ones are alike. *Oscillation*: half of the range of the error about the line. "
+        "*Verdict*: a drift of up to"
+        f" {ERRORS:g} standard errors is none; one of up to {ERRORS:g} eps sqrt(steps), "
+        f"{random_walk(config.steps, eps):.1e} in"
+        f" {config.steps:g} steps, is what a random walk of round-off ends at. *Opening*: largest over all "
+        "steps. *Angular momentum*:"
+        " largest relative error of that about the vertical over all entries. *s*: wall time with "
+        "compilation.",
         "",
         "![energy drift](energy_drift.png)",
         "",

@@ -2,12 +2,14 @@
 
     python experiments/five_bar_drawing.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
-(a) Virtual-work control. The goal of the tip, y'- y*' + (beta / h) (y - y*) = 0, is solved together with the hinges, in the velocity-level
-stepper. Its force, which nobody can exert, is exchanged for the torques of both motors with the same virtual work in all motions that the
-loop allows; these alone act, within limits. It is feedback in every step.
+(a) Virtual-work control. The goal of the tip, y'- y*' + (beta / h) (y - y*) = 0, is solved together with the
+hinges, in the velocity-level stepper. Its force, which nobody can exert, is exchanged for the torques of both
+motors with the same virtual work in all motions that the loop allows; these alone act, within limits. It is
+feedback in every step.
 
-(b) Optimized torques, without feedback: linear between knots, bounded by the limits, found by Levenberg-Marquardt through the rollout
-(RK4 and projection, steps of `save_every` dt), from a start at what (a) did. It sees the whole figure at once.
+(b) Optimized torques, without feedback: linear between knots, bounded by the limits, found by
+Levenberg-Marquardt through the rollout (RK4 and projection, steps of `save_every` dt), from a start at what
+(a) did. It sees the whole figure at once.
 
 Errors are distances of the tip from where it should be at that time, at the entries.
 """
@@ -25,7 +27,17 @@ import xarray as xr
 
 import jaxdae
 from jaxdae import control, tuning
-from jaxdae.app import begin, finish, line_style, precision, script, show_table, styled, table_lines, write_animation
+from jaxdae.app import (
+    begin,
+    finish,
+    line_style,
+    precision,
+    script,
+    show_table,
+    styled,
+    table_lines,
+    write_animation,
+)
 
 CONFIG = "configs/five_bar_drawing.yaml"
 METHODS = ("virtual work", "its torques, replayed", "optimized torques")
@@ -93,8 +105,15 @@ def start_of(mechanism: Any, state: Any, figure: Eight) -> jaxdae.State:
 
 def controlled(mechanism: Any, figure: Eight, settings: Settings) -> control.VelocityStepping:
     """Returns the stepper of virtual-work control."""
-    motors = control.VirtualWork(tuple(control.JointCoordinate.named(mechanism, name) for name in settings.motors))
-    goal = control.GoalGroup(goals=(control.Goal(tip_of(mechanism), figure),), beta=settings.beta, motors=motors, limit=settings.limit)
+    motors = control.VirtualWork(
+        tuple(control.JointCoordinate.named(mechanism, name) for name in settings.motors)
+    )
+    goal = control.GoalGroup(
+        goals=(control.Goal(tip_of(mechanism), figure),),
+        beta=settings.beta,
+        motors=motors,
+        limit=settings.limit,
+    )
     return control.VelocityStepping(groups=(goal,))
 
 
@@ -116,7 +135,9 @@ def simulate(config: Any, settings: Settings, worlds: Any) -> tuple[xr.Dataset, 
     figure = figure_of(config, settings, closed.q.dtype)
     start, clock = start_of(mechanism, closed, figure), {}
     begun = time.perf_counter()
-    drawn = jaxdae.rollout(mechanism, controlled(mechanism, figure, settings), start, dt=config.dt, steps=config.steps)
+    drawn = jaxdae.rollout(
+        mechanism, controlled(mechanism, figure, settings), start, dt=config.dt, steps=config.steps
+    )
     jaxdae.raise_if_failed(drawn)
     clock["virtual work"] = time.perf_counter() - begun
     torques = np.asarray(drawn.info.efforts[0])
@@ -126,7 +147,11 @@ def simulate(config: Any, settings: Settings, worlds: Any) -> tuple[xr.Dataset, 
     matrix = jnp.asarray(hats(steps, settings.knots), closed.q.dtype)
     means = torques.reshape(steps, stride, -1).mean(axis=1)
     # Torques on the limit have no place between bounds.
-    warm = np.clip(np.linalg.lstsq(np.asarray(matrix), means, rcond=None)[0], -0.99 * settings.limit, 0.99 * settings.limit)
+    warm = np.clip(
+        np.linalg.lstsq(np.asarray(matrix), means, rcond=None)[0],
+        -0.99 * settings.limit,
+        0.99 * settings.limit,
+    )
     output = tip_of(mechanism)
     wanted = jax.vmap(figure)(dt * jnp.arange(1.0, steps + 1.0, dtype=closed.q.dtype))
 
@@ -165,7 +190,10 @@ def simulate(config: Any, settings: Settings, worlds: Any) -> tuple[xr.Dataset, 
             "axis": ["x", "y"],
             "motor": settings.motors,
         },
-        {"iterations": int(fitted.iterations), "violation_m": float(np.max(np.asarray(drawn.info.violation)))},
+        {
+            "iterations": int(fitted.iterations),
+            "violation_m": float(np.max(np.asarray(drawn.info.violation))),
+        },
     )
     return data, clock
 
@@ -174,7 +202,13 @@ def summary(data: xr.Dataset) -> list[tuple[str, ...]]:
     """Returns the rows of the table: method, errors in mm, largest torque in N m."""
     gaps = 1e3 * np.linalg.norm(data.tip.values - data.wanted.values, axis=-1)
     return [
-        (name, f"{np.sqrt(np.mean(gap**2)):.3g}", f"{gap.max():.3g}", f"{gap[-1]:.3g}", f"{np.abs(torque).max():.3f}")
+        (
+            name,
+            f"{np.sqrt(np.mean(gap**2)):.3g}",
+            f"{gap.max():.3g}",
+            f"{gap[-1]:.3g}",
+            f"{np.abs(torque).max():.3f}",
+        )
         for name, gap, torque in zip(METHODS, gaps, data.torque.values, strict=True)
     ]
 
@@ -187,7 +221,14 @@ def outline(data: xr.Dataset, name: str) -> np.ndarray:
         return np.stack([x + along * np.cos(angle), y + along * np.sin(angle)], axis=-1)
 
     return np.stack(
-        [place("left", -0.075), place("left", 0.075), place("left_link", LINK), place("right", 0.075), place("right", -0.075)], axis=1
+        [
+            place("left", -0.075),
+            place("left", 0.075),
+            place("left_link", LINK),
+            place("right", 0.075),
+            place("right", -0.075),
+        ],
+        axis=1,
     )
 
 
@@ -196,7 +237,11 @@ def draw(data: xr.Dataset):
     with styled() as figure_class:
         figure = figure_class(figsize=(14, 6), layout="constrained")
         grid = figure.add_gridspec(2, 2, width_ratios=(1, 1.2))
-        paths, errors, torques = figure.add_subplot(grid[:, 0]), figure.add_subplot(grid[0, 1]), figure.add_subplot(grid[1, 1])
+        paths, errors, torques = (
+            figure.add_subplot(grid[:, 0]),
+            figure.add_subplot(grid[0, 1]),
+            figure.add_subplot(grid[1, 1]),
+        )
         paths.plot(*data.wanted.values.T, color="black", linewidth=4, alpha=0.2, label="wanted")
         for k, name in enumerate(METHODS):
             style, found = line_style(k), data.sel(way=name)
@@ -205,7 +250,12 @@ def draw(data: xr.Dataset):
             errors.plot(data.time, np.maximum(gap, 1e-6), label=name, **style)
             if k != 1:
                 for motor, width in zip(found.motor.values, (1.4, 0.7), strict=False):
-                    torques.plot(data.time, found.torque.sel(motor=motor), label=f"{name}, {motor}", **{**style, "linewidth": width})
+                    torques.plot(
+                        data.time,
+                        found.torque.sel(motor=motor),
+                        label=f"{name}, {motor}",
+                        **{**style, "linewidth": width},
+                    )
         paths.plot(*outline(data, METHODS[0])[0].T, "o-", color="#8a8a8a", linewidth=1.0, markersize=3)
         paths.set(aspect="equal", xlabel="x in m", ylabel="y in m")
         errors.set(yscale="log", ylabel="error in mm")
@@ -224,7 +274,10 @@ def main() -> int:
         return 2
     torques = [spec.joint for spec in config.mechanism.forces if spec.type == "joint_force"]
     if torques != settings.motors:
-        console.print(f"{asked.source}: experiment.motors: must be the hinges with a joint_force, {torques}", markup=False)
+        console.print(
+            f"{asked.source}: experiment.motors: must be the hinges with a joint_force, {torques}",
+            markup=False,
+        )
         return 2
     with precision(config):
         data, clock = simulate(config, settings, asked.worlds)
@@ -239,16 +292,25 @@ def main() -> int:
     show_table(console, "distance of the tip from the figure, at the same time", headings, rows)
     found = [
         f"**Loops** open by at most {data.attrs['violation_m']:.1e} m under virtual-work control.",
-        f"**Optimization**: {data.attrs['iterations']} iterations of Levenberg-Marquardt, {2 * (settings.knots + 1)} numbers,"
-        f" {clock['optimization']:.0f} s with compiling; the rollout of virtual-work control {clock['virtual work']:.1f} s.",
+        f"**Optimization**: {data.attrs['iterations']} iterations of Levenberg-Marquardt, "
+        f"{2 * (settings.knots + 1)} numbers,"
+        f" {clock['optimization']:.0f} s with compiling; the rollout of virtual-work control "
+        f"{clock['virtual work']:.1f} s.",
     ]
     for line in (*found, f"run folder: {folder}"):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     lines = "\n".join(table_lines(headings, rows))
     text = "\n".join(f"- {line}" for line in found)
     images = "![paths, errors, torques](five_bar_drawing.png)\n\n![drawing](five_bar_drawing.gif)"
-    (folder / "report.md").write_text(f"# {config.name}\n\n{config.description}\n\n{lines}\n\n{text}\n\n{images}\n", encoding="utf-8")
-    finish(folder, record, five_bar_drawing=[dict(zip(headings, row, strict=True)) for row in rows], findings=found)
+    (folder / "report.md").write_text(
+        f"# {config.name}\n\n{config.description}\n\n{lines}\n\n{text}\n\n{images}\n", encoding="utf-8"
+    )
+    finish(
+        folder,
+        record,
+        five_bar_drawing=[dict(zip(headings, row, strict=True)) for row in rows],
+        findings=found,
+    )
     return 0
 
 

@@ -1,8 +1,9 @@
 """A body that is spun about its middle axis flips over and over: what do integrators keep of it in many steps?
 
-Nothing acts on it: its energy and its angular momentum in the world stay as they are, and the time between two flips follows from
-elliptic integrals. Near the unstable rotation errors grow a thousandfold within two seconds, so that after many flips nobody knows the
-instant of the next one; energy and momentum are what a method can be held to.
+Nothing acts on it: its energy and its angular momentum in the world stay as they are, and the time between
+two flips follows from elliptic integrals. Near the unstable rotation errors grow a thousandfold within two
+seconds, so that after many flips nobody knows the instant of the next one; energy and momentum are what a
+method can be held to.
 
     python experiments/flipping_body.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 """
@@ -53,7 +54,8 @@ class Settings(pydantic.BaseModel, extra="forbid", strict=True):
 class Result(NamedTuple):
     """One simulation, an entry for each saved state.
 
-    `momentum` and `energy` are their changes relative to the start, `omega` (time, 3) in the axes of the body in rad/s.
+    `momentum` and `energy` are their changes relative to the start, `omega` (time, 3) in the axes of the body
+    in rad/s.
     """
 
     time: np.ndarray
@@ -69,7 +71,9 @@ def simulate(system: Any, start: Any, method: Any, dt: float, steps: int, save_e
     trajectory = jaxdae.rollout(system, method, start, dt=dt, steps=steps, save_every=save_every)
 
     def momentum(state: Any) -> Any:
-        turning = system.inertia[0] @ state.v[3:6] if system.inertia.ndim == 3 else system.inertia[0] * state.v[3:6]
+        turning = (
+            system.inertia[0] @ state.v[3:6] if system.inertia.ndim == 3 else system.inertia[0] * state.v[3:6]
+        )
         return jaxdae.rotation.quat_rotate(state.q[3:7], turning)
 
     states = trajectory.state
@@ -84,7 +88,8 @@ def simulate(system: Any, start: Any, method: Any, dt: float, steps: int, save_e
 def time_between_flips(moments: Any, omega: Any) -> float:
     """Returns the time from one flip to the next in s, for principal moments a < b < c and a start at omega (3,) in rad/s.
 
-    It is half the period of the middle rate, 2 K(m) / p with Jacobi's modulus m of the polhode, K by the arithmetic-geometric mean.
+    It is half the period of the middle rate, 2 K(m) / p with Jacobi's modulus m of the polhode, K by the
+    arithmetic-geometric mean.
     """
     a, b, c = (float(x) for x in moments)
     energy2, momentum2 = (float(np.sum(np.asarray(moments) ** k * np.asarray(omega) ** 2)) for k in (1, 2))
@@ -123,11 +128,22 @@ def main() -> int:
     for name, x in found.items():
         at = flips(x)
         first = f"{at[1] - at[0]:.6f}" if len(at) > 1 else ""
-        rows.append((name, f"{x.momentum.max():.2e}", f"{x.energy.max():.2e}", f"{len(at)}", first, jaxdae.Status(x.status).name))
+        rows.append(
+            (
+                name,
+                f"{x.momentum.max():.2e}",
+                f"{x.energy.max():.2e}",
+                f"{len(at)}",
+                first,
+                jaxdae.Status(x.status).name,
+            )
+        )
     kept = min(found, key=lambda name: found[name].momentum.max())
     steps = f"{settings.steps} steps of {config.dt:g} s"
     best, lost = found[kept].momentum.max(), found[kept].energy.max()
-    sentences.append(f"Of its angular momentum {kept} changes {best:.2g} in {steps}, and {lost:.2g} of its energy.")
+    sentences.append(
+        f"Of its angular momentum {kept} changes {best:.2g} in {steps}, and {lost:.2g} of its energy."
+    )
     with styled() as figure_class:
         figure = figure_class(figsize=(9, 7), layout="constrained")
         rates, momentum, energy = figure.subplots(3, 1)
@@ -135,10 +151,14 @@ def main() -> int:
         shown = some.time <= 4.0 * between
         for k, axis in enumerate("xyz"):
             rates.plot(some.time[shown], some.omega[shown, k], label=f"omega_body {axis}", **line_style(k))
-        rates.set(ylabel="rad/s", xlabel="time in s", title=f"{config.name}: the first flips, {next(iter(found))}")
+        rates.set(
+            ylabel="rad/s", xlabel="time in s", title=f"{config.name}: the first flips, {next(iter(found))}"
+        )
         rates.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
         for index, (name, x) in enumerate(found.items()):
-            momentum.plot(x.time, np.maximum(x.momentum, 1e-17), label=name, linewidth=0.9, **line_style(index))
+            momentum.plot(
+                x.time, np.maximum(x.momentum, 1e-17), label=name, linewidth=0.9, **line_style(index)
+            )
             energy.plot(x.time, np.maximum(x.energy, 1e-17), label=name, linewidth=0.9, **line_style(index))
         momentum.set(yscale="log", ylabel="angular momentum,\nrelative change", title=steps)
         energy.set(yscale="log", ylabel="energy,\nrelative change", xlabel="time in s")
@@ -152,7 +172,9 @@ def main() -> int:
         rows,
         sentences,
         {"flipping_body": figure},
-        lambda folder: write_animation(folder / "flipping_body.gif", some.time[film], lines, title=config.name, frames=150),
+        lambda folder: write_animation(
+            folder / "flipping_body.gif", some.time[film], lines, title=config.name, frames=150
+        ),
     )
     return 0
 

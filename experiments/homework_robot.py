@@ -1,14 +1,15 @@
 """A robot of three links whose end effector is pinned: what do joint coordinates change, and about which state is to be projected?
 
-A lecture's homework asks for it in joint coordinates, 3 coordinates with the 2 rows of the pin, and with a linear projection after every
-step. Here it is simulated in both forms, the joints of the tree being rows as well in absolute coordinates (9 coordinates, 8 rows), with
-the linear projection about the estimate after a step, which is right to second order in what the step leaves open, and about the state
-before it, which is as far off as the step is long.
+A lecture's homework asks for it in joint coordinates, 3 coordinates with the 2 rows of the pin, and with a
+linear projection after every step. Here it is simulated in both forms, the joints of the tree being rows as
+well in absolute coordinates (9 coordinates, 8 rows), with the linear projection about the estimate after a
+step, which is right to second order in what the step leaves open, and about the state before it, which is as
+far off as the step is long.
 
     python experiments/homework_robot.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
-The reference is an integration of the three angles by another program with a relative tolerance of 1e-13, agreed on by a third
-formulation to all ten digits.
+The reference is an integration of the three angles by another program with a relative tolerance of 1e-13,
+agreed on by a third formulation to all ten digits.
 """
 
 import sys
@@ -63,13 +64,22 @@ def simulate(system: Any, start: Any, method: Any, dt: float, steps: int) -> Res
     angles = jax.vmap(lambda q: system.frames(q).angle)(states.q)
     energy = jax.vmap(lambda x: jaxdae.energy(system, x))(states) - jaxdae.energy(system, start)
     opening = np.max(np.abs(jax.vmap(system.constraint)(states.t, states.q)), axis=1)
-    return Result(opening, np.asarray(angles), float(np.max(np.abs(energy))), int(np.max(trajectory.info.status)))
+    return Result(
+        opening, np.asarray(angles), float(np.max(np.abs(energy))), int(np.max(trajectory.info.status))
+    )
 
 
 def error(result: Result, dt: float) -> float:
-    """Returns the largest error of the angles at the times of the reference in rad; NaN where the simulation ends before them."""
+    """Returns the largest error of the angles at the times of the reference in rad.
+
+    NaN where the simulation ends before them.
+    """
     count = len(result.angles)
-    errors = [np.abs(result.angles[round(t / dt) - 1] - exact) for t, exact in REFERENCE.items() if round(t / dt) <= count]
+    errors = [
+        np.abs(result.angles[round(t / dt) - 1] - exact)
+        for t, exact in REFERENCE.items()
+        if round(t / dt) <= count
+    ]
     return float(np.max(errors)) if errors else float("nan")
 
 
@@ -84,18 +94,38 @@ def main() -> int:
                 for how, position in PROJECTIONS.items():
                     method = jaxdae.Projected(explicit, jaxdae.Projection(position=position))
                     found[form, name, how] = simulate(system, start, method, config.dt, config.steps)
-    headings = ("coordinates", "method", "projection", "opening, m or rad", "error of the angles, rad", "energy error, J", "status")
+    headings = (
+        "coordinates",
+        "method",
+        "projection",
+        "opening, m or rad",
+        "error of the angles, rad",
+        "energy error, J",
+        "status",
+    )
     rows = [
-        (*key, f"{x.opening.max():.2e}", f"{error(x, config.dt):.2e}", f"{x.energy:.2e}", jaxdae.Status(x.status).name)
+        (
+            *key,
+            f"{x.opening.max():.2e}",
+            f"{error(x, config.dt):.2e}",
+            f"{x.energy:.2e}",
+            jaxdae.Status(x.status).name,
+        )
         for key, x in found.items()
     ]
     sentences = []
     for form in ("joint", "absolute"):
-        right, wrong = (found[form, "RK4", f"linear about the {where}"].opening.max() for where in ("estimate", "state before"))
-        sentences.append(
-            f"In {form} coordinates a linear projection leaves {right:.2g} open about the estimate, {wrong:.2g} about the state before."
+        right, wrong = (
+            found[form, "RK4", f"linear about the {where}"].opening.max()
+            for where in ("estimate", "state before")
         )
-    apart = np.max(np.abs(found["joint", "RK4", "iterated"].angles - found["absolute", "RK4", "iterated"].angles))
+        sentences.append(
+            f"In {form} coordinates a linear projection leaves {right:.2g} open about the estimate, "
+            f"{wrong:.2g} about the state before."
+        )
+    apart = np.max(
+        np.abs(found["joint", "RK4", "iterated"].angles - found["absolute", "RK4", "iterated"].angles)
+    )
     sentences.append(f"Both forms, RK4 with iterated projections, are {apart:.2g} rad apart at most.")
     with styled() as figure_class:
         figure = figure_class(figsize=(9, 4.5), layout="constrained")
@@ -106,7 +136,10 @@ def main() -> int:
             opening = np.maximum(found[form, "RK4", how].opening, 1e-17)
             axes.plot(time, opening, label=f"{form} coordinates,\n{how}", **line_style(index))
         axes.set(
-            yscale="log", xlabel="time in s", ylabel="largest opening in m", title=f"{config.name}: RK4, linear projection, {config.dt:g} s"
+            yscale="log",
+            xlabel="time in s",
+            ylabel="largest opening in m",
+            title=f"{config.name}: RK4, linear projection, {config.dt:g} s",
         )
         figure.legend(loc="outside right center")
     conclude(asked, headings, rows, sentences, {"opening": figure})

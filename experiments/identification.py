@@ -1,35 +1,42 @@
 """Which inertial parameters of a four-bar do noisy measurements reveal, and do the reported intervals hold the truth as often as they say?
 
-A crank-rocker with known lengths and mass centers moves for 5 s under gravity and a known motor torque. Unknown are three masses, three
-inertias about the mass centers and the viscous damping of four joints; the angle and rate of the crank at the start are nuisances that are
-fitted with them. Measured are angles, and forces of the two bearings on the ground: entries of the multipliers `lam`. The fit is
-Levenberg-Marquardt with the Jacobian by forward mode through the rollout, from guesses far off; all repeats are one batched program.
+A crank-rocker with known lengths and mass centers moves for 5 s under gravity and a known motor torque.
+Unknown are three masses, three inertias about the mass centers and the viscous damping of four joints; the
+angle and rate of the crank at the start are nuisances that are fitted with them. Measured are angles, and
+forces of the two bearings on the ground: entries of the multipliers `lam`. The fit is Levenberg-Marquardt
+with the Jacobian by forward mode through the rollout, from guesses far off; all repeats are one batched
+program.
 
     python experiments/identification.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
-What can be known. The coupler acts on the motion like two point masses at its pins B and C and a free couple. With its mass center at the
-distances a from B and b from C, a + b = l, some of its mass can be taken away, d, and given to its neighbors, d b/l to the crank's tip and
-d a/l to the rocker's, without any change of the motion. The angles therefore depend on nine combinations of the ten parameters and on
-nothing else: the four dampings, and the base parameters (s from the fixed pins A and D to the mass centers, r the lengths of the links)
+What can be known. The coupler acts on the motion like two point masses at its pins B and C and a free couple.
+With its mass center at the distances a from B and b from C, a + b = l, some of its mass can be taken away, d,
+and given to its neighbors, d b/l to the crank's tip and d a/l to the rocker's, without any change of the
+motion. The angles therefore depend on nine combinations of the ten parameters and on nothing else: the four
+dampings, and the base parameters (s from the fixed pins A and D to the mass centers, r the lengths of the
+links)
 
     m1 s1 + m2 (b/l) r1,    I1 + m1 s1^2 + m2 (b/l) r1^2,    I2 - m2 a b,    m3 s3 + m2 (a/l) r3,    I3 + m3 s3^2 + m2 (a/l) r3^2.
 
-Without a motor a common factor of all parameters is lost as well. The force on the ground, the sum of masses times accelerations less
-weights, tells the masses one by one. The experiment shows this by the singular values of the residual's Jacobian for each set of
-signals, and then fits all ten parameters to angles and forces.
+Without a motor a common factor of all parameters is lost as well. The force on the ground, the sum of masses
+times accelerations less weights, tells the masses one by one. The experiment shows this by the singular
+values of the residual's Jacobian for each set of signals, and then fits all ten parameters to angles and
+forces.
 
-Errors. Each signal has independent normal errors, equal in all samples, whose standard deviation is 1 % of the standard deviation of that
-signal in time over the 5 s (about its mean, so that an offset of an angle or a weight on a bearing does not count). The torque is known
-exactly. The data are simulated with steps four times finer than the fitted model's, so that the model has an error of its own. With
-steps of 10 ms (and samples 10 ms apart) the mean of the estimates was up to a third of a standard error off, and 89 to 96 intervals of 100
-held the truth; the steps, and the samples, are therefore 5 ms apart. The intervals are estimate +- 1.96 standard errors from the
-covariance s^2 (J^T J)^-1, with s^2 from the residuals. The bar counts each parameter by itself: its interval holds the truth in at least
-90 of 100 repeats. Of ten parameters one misses that bar by chance in about every tenth run of 100 repeats; 500 repeats (seed 2) give 465 to
-482 of 500.
+Errors. Each signal has independent normal errors, equal in all samples, whose standard deviation is 1 % of
+the standard deviation of that signal in time over the 5 s (about its mean, so that an offset of an angle or a
+weight on a bearing does not count). The torque is known exactly. The data are simulated with steps four times
+finer than the fitted model's, so that the model has an error of its own. With steps of 10 ms (and samples 10
+ms apart) the mean of the estimates was up to a third of a standard error off, and 89 to 96 intervals of 100
+held the truth; the steps, and the samples, are therefore 5 ms apart. The intervals are estimate +- 1.96
+standard errors from the covariance s^2 (J^T J)^-1, with s^2 from the residuals. The bar counts each parameter
+by itself: its interval holds the truth in at least 90 of 100 repeats. Of ten parameters one misses that bar
+by chance in about every tenth run of 100 repeats; 500 repeats (seed 2) give 465 to 482 of 500.
 
 References:
-    W. Khalil, E. Dombre, "Modeling, Identification and Control of Robots", Hermes Penton (2002), chapters 9 and 12.
-    G. A. F. Seber, C. J. Wild, "Nonlinear Regression", Wiley (1989), section 5.1 (approximate intervals).
+    W. Khalil, E. Dombre, "Modeling, Identification and Control of Robots", Hermes Penton (2002), chapters 9
+    and 12. G. A. F. Seber, C. J. Wild, "Nonlinear Regression", Wiley (1989), section 5.1 (approximate
+    intervals).
 """
 
 import dataclasses
@@ -53,7 +60,9 @@ CONFIG = "configs/identification.yaml"
 LEAVES = {"m": "mass", "I": "inertia", "c": "joints.revolute.damping"}
 UNITS = {"m": "kg", "I": "kg m^2", "c": "N m s/rad"}
 NUISANCES = ("angle", "rate")  # of the first fixed coordinate, at the start
-DEPENDENT = 1e-6  # singular values below this times the largest are zero: errors of the steps, which see the masses, leave some 1e-8
+# singular values below this times the largest are zero: errors of the steps, which see the masses, leave some
+# 1e-8
+DEPENDENT = 1e-6
 
 
 class Motor(pydantic.BaseModel, extra="forbid", strict=True):
@@ -133,7 +142,9 @@ class Bench:
 
     def trainable(self) -> dict[str, Any]:
         """Returns what is fitted, and that masses, inertias and dampings are positive."""
-        return {f"system.{leaf}": tuning.Positive() for leaf in LEAVES.values()} | dict.fromkeys(NUISANCES, tuning.Unbounded())
+        return {f"system.{leaf}": tuning.Positive() for leaf in LEAVES.values()} | dict.fromkeys(
+            NUISANCES, tuning.Unbounded()
+        )
 
     def simulate(self, parameters: dict[str, Any], motor: Multisine, finer: int = 1) -> Any:
         """Returns q and lam (samples, nq + nc) at t = 0, dt, 2 dt, ..., from steps of dt / finer."""
@@ -141,7 +152,9 @@ class Bench:
         q = jnp.where(held, parameters["angle"], self.start.q)
         v = jnp.where(held, parameters["rate"], 0.0)
         start, _ = jaxdae.initialize(system, q, v, fixed=self.held, fixed_velocity=self.held)
-        run = jaxdae.rollout(system, self.integrator, start, motor, dt=self.dt / finer, steps=self.samples * finer)
+        run = jaxdae.rollout(
+            system, self.integrator, start, motor, dt=self.dt / finer, steps=self.samples * finer
+        )
         # An entry has the state after a step, and the multipliers before it.
         q = jnp.concatenate([start.q[None], run.state.q[:-1]])
         return jnp.concatenate([q, run.info.lam], axis=1)[::finer]
@@ -168,7 +181,9 @@ def bench(config: Any, settings: Settings, worlds: Any) -> Bench:
     if held.sum() != 1 or torque is None:
         raise ValueError("one coordinate must be fixed at the start, and a torque must act")
     if not 0 < round(settings.window / config.dt) <= config.steps:
-        raise ValueError(f"window: expected between one step and {config.duration:g} s, got {settings.window:g} s")
+        raise ValueError(
+            f"window: expected between one step and {config.duration:g} s, got {settings.window:g} s"
+        )
     # The first torque becomes the motor: it reads the input.
     motor = dataclasses.replace(torque, input=(0, *torque.inputs[1:]), gain=jnp.ones(len(torque.names)))
     return Bench(
@@ -186,7 +201,9 @@ def bench(config: Any, settings: Settings, worlds: Any) -> Bench:
 
 def numbers(parameters: Any) -> Any:
     """Returns masses, inertias and dampings in one row (..., n)."""
-    return jnp.concatenate([jaxdae.tree.get_leaf(parameters["system"], leaf) for leaf in LEAVES.values()], axis=-1)
+    return jnp.concatenate(
+        [jaxdae.tree.get_leaf(parameters["system"], leaf) for leaf in LEAVES.values()], axis=-1
+    )
 
 
 def labels(system: Any) -> list[str]:
@@ -201,7 +218,10 @@ def labels(system: Any) -> list[str]:
 def base_parameters(system: Any) -> tuple[np.ndarray, np.ndarray]:
     """Returns the matrix (5, 6) from masses and inertias to the base parameters, and the direction (6,) that they do not see."""
     group = system.joints["revolute"]
-    ends = {name: (np.asarray(group.point_a)[k], np.asarray(group.point_b)[k]) for k, name in enumerate(group.names)}
+    ends = {
+        name: (np.asarray(group.point_a)[k], np.asarray(group.point_b)[k])
+        for k, name in enumerate(group.names)
+    }
     s1, s3 = np.linalg.norm(ends["A"][1]), np.linalg.norm(ends["D"][1])
     r1, r3 = np.linalg.norm(ends["B"][0] - ends["A"][1]), np.linalg.norm(ends["C"][1] - ends["D"][1])
     a, b = np.linalg.norm(ends["B"][1]), np.linalg.norm(ends["C"][0])
@@ -220,8 +240,8 @@ def base_parameters(system: Any) -> tuple[np.ndarray, np.ndarray]:
 def sensitivities(at: Bench) -> dict[str, np.ndarray]:
     """Returns the relative Jacobians (samples, signals, n + 2) in units of the errors at 100 %, with the motor and without.
 
-    A column is the change of the signals, over their standard deviations, by a change of a parameter by its own size (of the start: by
-    1 rad and 1 rad/s). Without the motor the crank is released 1 rad away.
+    A column is the change of the signals, over their standard deviations, by a change of a parameter by its
+    own size (of the start: by 1 rad and 1 rad/s). Without the motor the crank is released 1 rad away.
     """
     scale = numbers(at.truth())
     chosen = tuning.reparametrize(at.truth(), at.trainable())
@@ -229,7 +249,10 @@ def sensitivities(at: Bench) -> dict[str, np.ndarray]:
     @jax.jit
     def columns(truth: Any, motor: Multisine) -> Any:
         free = chosen.split(truth)  # logarithms of the positive ones
-        signals, jacobian = at.measure(truth, motor), jax.jacfwd(lambda z: at.measure(chosen.join(truth, z), motor))(free)
+        signals, jacobian = (
+            at.measure(truth, motor),
+            jax.jacfwd(lambda z: at.measure(chosen.join(truth, z), motor))(free),
+        )
         order = [*(f"system.{leaf}" for leaf in LEAVES.values()), *NUISANCES]
         flat = [jacobian[path].reshape(*signals.shape, -1) for path in order]
         return jnp.concatenate(flat, axis=-1) / jnp.std(signals, axis=0)[None, :, None]
@@ -260,10 +283,15 @@ def identifiability(at: Bench, settings: Settings) -> xr.Dataset:
         ranks.append(rank)
         unseen.append(rows[-1])
         full = rank == s.size
-        errors.append(settings.noise * np.linalg.norm(rows / s[:, None], axis=0) if full else np.full(s.size, np.inf))
+        errors.append(
+            settings.noise * np.linalg.norm(rows / s[:, None], axis=0) if full else np.full(s.size, np.inf)
+        )
     parameter = [*labels(at.system), *NUISANCES]
     data = {"singular_value": (("signals", "index"), np.array(values)), "rank": ("signals", ranks)}
-    data |= {"expected": (("signals", "parameter"), np.array(errors)), "unseen": (("signals", "parameter"), np.array(unseen))}
+    data |= {
+        "expected": (("signals", "parameter"), np.array(errors)),
+        "unseen": (("signals", "parameter"), np.array(unseen)),
+    }
     return xr.Dataset(data, {"signals": list(sets), "parameter": parameter})
 
 
@@ -284,7 +312,11 @@ def guesses(at: Bench, settings: Settings, key: Any, data: Any) -> dict[str, Any
     for leaf in LEAVES.values():
         key, now = jax.random.split(key)
         value = jaxdae.tree.get_leaf(at.system, leaf)
-        factors = jnp.exp(jax.random.uniform(now, (settings.repeats, *value.shape), value.dtype, -settings.guess, settings.guess))
+        factors = jnp.exp(
+            jax.random.uniform(
+                now, (settings.repeats, *value.shape), value.dtype, -settings.guess, settings.guess
+            )
+        )
         parameters = jaxdae.tree.set_leaf(parameters, f"system.{leaf}", value * factors)
     return parameters | {"angle": data[:, 0, 0], "rate": jnp.zeros(settings.repeats, data.dtype)}
 
@@ -297,7 +329,15 @@ def fit(at: Bench, settings: Settings, data: Any, starts: dict[str, Any]) -> tup
         # The standard deviation of a measured signal differs from that without errors by 5e-5 of itself.
         scale = weight[:, None] / (settings.noise * jnp.std(measured, axis=0))
         residual = lambda p: (at.measure(p, at.motor) - measured) * scale  # noqa: E731
-        return tuning.least_squares(residual, start, trainable=at.trainable(), iterations=30, damping=1e-2, max_step=0.5, tolerance=1e-5)
+        return tuning.least_squares(
+            residual,
+            start,
+            trainable=at.trainable(),
+            iterations=30,
+            damping=1e-2,
+            max_step=0.5,
+            tolerance=1e-5,
+        )
 
     batch = jax.jit(jax.vmap(one, in_axes=(axes, 0, None)))
     time = jnp.asarray(at.dt * np.arange(at.samples), data.dtype)
@@ -314,11 +354,19 @@ def judged(at: Bench, settings: Settings, result: Any, starts: Any) -> xr.Datase
     """Returns estimates, standard errors, intervals and whether they hold the truth, by repeat and parameter."""
     truth, names = np.asarray(numbers(at.truth())), labels(at.system)
     estimate = np.asarray(numbers(result.parameters))
-    error = np.concatenate([np.asarray(result.standard_error[f"system.{leaf}"]) for leaf in LEAVES.values()], axis=-1)
-    # The covariance is in the order of the paths; only the ten numbers are judged, whatever the nuisances are.
+    error = np.concatenate(
+        [np.asarray(result.standard_error[f"system.{leaf}"]) for leaf in LEAVES.values()], axis=-1
+    )
+    # The covariance is in the order of the paths; only the ten numbers are judged, whatever the nuisances
+    # are.
     sizes = {path: int(np.prod(np.shape(jaxdae.tree.get_leaf(at.truth(), path)))) for path in result.paths}
     ends = dict(zip(sizes, np.cumsum(list(sizes.values())), strict=True))
-    order = np.concatenate([np.arange(ends[path] - sizes[path], ends[path]) for path in (f"system.{leaf}" for leaf in LEAVES.values())])
+    order = np.concatenate(
+        [
+            np.arange(ends[path] - sizes[path], ends[path])
+            for path in (f"system.{leaf}" for leaf in LEAVES.values())
+        ]
+    )
     covariance = np.asarray(result.covariance)[:, order[:, None], order]
     off = estimate - truth
     distance = np.einsum("ri,ri->r", off, np.linalg.solve(covariance, off[:, :, None])[:, :, 0])
@@ -329,7 +377,10 @@ def judged(at: Bench, settings: Settings, result: Any, starts: Any) -> xr.Datase
         "standard_error": (("repeat", "parameter"), error),
         "covered": (("repeat", "parameter"), np.abs(off) <= factor * error),
         # Of all ten together: the ellipsoid of the covariance.
-        "ellipsoid": ("repeat", np.asarray(jax.scipy.stats.chi2.cdf(distance, truth.size)) <= settings.confidence),
+        "ellipsoid": (
+            "repeat",
+            np.asarray(jax.scipy.stats.chi2.cdf(distance, truth.size)) <= settings.confidence,
+        ),
         "standard_deviation": ("repeat", np.asarray(result.standard_deviation)),
         "converged": ("repeat", np.asarray(result.status) == jaxdae.Status.OK),
         "truth": ("parameter", truth),
@@ -358,7 +409,16 @@ def rows(found: xr.Dataset, known: xr.Dataset) -> list[tuple[str, ...]]:
     return table
 
 
-HEADINGS = ("parameter", "truth", "first repeat", "largest error, %", "scatter, %", "standard error, %", "expected, %", "interval holds")
+HEADINGS = (
+    "parameter",
+    "truth",
+    "first repeat",
+    "largest error, %",
+    "scatter, %",
+    "standard error, %",
+    "expected, %",
+    "interval holds",
+)
 
 
 def findings(at: Bench, found: xr.Dataset, known: xr.Dataset, iterations: np.ndarray) -> list[str]:
@@ -380,18 +440,29 @@ def findings(at: Bench, found: xr.Dataset, known: xr.Dataset, iterations: np.nda
     return [
         "**What is known.** Ranks of the Jacobian for "
         + f"{whole} unknowns ({len(names)} parameters, 2 of the start): "
-        + "; ".join(f"{name}: {rank[name]} (smallest over largest singular value {ratio[name]:.1e})" for name in rank)
-        + f". The direction that angles do not see is the predicted shift of the coupler's mass to its pins within {angle:.1e}.",
-        f"**Errors.** The largest of all {repeats} repeats and {len(names)} parameters is {worst:.2f} %. The mean of the repeats"
-        f" is off by at most {float(np.abs(bias / found.standard_error.mean('repeat')).max()):.2f} standard errors (chance alone: some"
+        + "; ".join(
+            f"{name}: {rank[name]} (smallest over largest singular value {ratio[name]:.1e})" for name in rank
+        )
+        + ". The direction that angles do not see is the predicted shift of the coupler's mass to its pins "
+        f"within {angle:.1e}.",
+        f"**Errors.** The largest of all {repeats} repeats and {len(names)} parameters is {worst:.2f} %. "
+        "The mean of the repeats"
+        f" is off by at most {float(np.abs(bias / found.standard_error.mean('repeat')).max()):.2f} standard "
+        "errors (chance alone: some"
         f" {2.0 / repeats**0.5:.2f}).",
-        f"**Intervals, each parameter by itself.** {int(counts.min())} to {int(counts.max())} of {repeats} hold the truth"
-        f" (of all {counts.sum()} of {counts.size * repeats}: {100 * counts.sum() / (counts.size * repeats):.1f} %).",
-        f"**All parameters at once.** In {int(found.ellipsoid.sum())} of {repeats} repeats the ellipsoid of the covariance holds the truth;"
+        f"**Intervals, each parameter by itself.** {int(counts.min())} to {int(counts.max())} of {repeats} "
+        "hold the truth"
+        f" (of all {counts.sum()} of {counts.size * repeats}: "
+        f"{100 * counts.sum() / (counts.size * repeats):.1f} %).",
+        f"**All parameters at once.** In {int(found.ellipsoid.sum())} of {repeats} repeats the ellipsoid of "
+        "the covariance holds the truth;"
         f" in {int(found.covered.all('parameter').sum())} all {len(names)} intervals do.",
-        f"**Fits.** {int(found.converged.sum())} of {repeats} converged, from guesses off by a factor of up to"
-        f" {float(np.exp(np.abs(np.log(found.guess / found.truth))).max()):.2f}, in at most {iterations[0].max()} and {iterations[1].max()}"
-        f" iterations; the residuals' standard deviation is {float(found.standard_deviation.mean()):.4f} of the errors that were put in.",
+        f"**Fits.** {int(found.converged.sum())} of {repeats} converged, from guesses off by a factor of up "
+        "to"
+        f" {float(np.exp(np.abs(np.log(found.guess / found.truth))).max()):.2f}, in at most "
+        f"{iterations[0].max()} and {iterations[1].max()}"
+        f" iterations; the residuals' standard deviation is {float(found.standard_deviation.mean()):.4f} of "
+        "the errors that were put in.",
     ]
 
 
@@ -408,7 +479,13 @@ def draw_fit(at: Bench, data: np.ndarray, fitted: np.ndarray, noise: np.ndarray)
             left.plot(time, data[:, k], ".", color="black", markersize=2, alpha=0.35, label="measured")
             left.plot(time, fitted[:, k], **line_style(k), label="fit")
             left.set_ylabel(f"{name}\nin {'rad' if name.endswith('theta') else 'N'}")
-            right.plot(time, (data[:, k] - fitted[:, k]) / noise[k], ".", color=line_style(k)["color"], markersize=2.5)
+            right.plot(
+                time,
+                (data[:, k] - fitted[:, k]) / noise[k],
+                ".",
+                color=line_style(k)["color"],
+                markersize=2.5,
+            )
             right.set_ylim(-4.5, 4.5)
         panels[0, 0].set_title("measured and fitted, first repeat")
         panels[0, 0].legend(loc="lower left", ncols=2)
@@ -433,7 +510,12 @@ def draw_intervals(found: xr.Dataset):
             place, inside = np.arange(order.size), one.covered.values[order]
             for holds, index in ((True, 0), (False, 1)):
                 chosen = order[inside == holds]
-                panel.vlines(place[inside == holds], (middle - half)[chosen], (middle + half)[chosen], color=line_style(index)["color"])
+                panel.vlines(
+                    place[inside == holds],
+                    (middle - half)[chosen],
+                    (middle + half)[chosen],
+                    color=line_style(index)["color"],
+                )
             panel.plot(place, middle[order], ".", color="black", markersize=2)
             panel.axhline(0.0, color="black", linewidth=0.8)
             panel.set_title(f"{name}: {int(one.covered.sum())} of {order.size}")
@@ -441,7 +523,10 @@ def draw_intervals(found: xr.Dataset):
             panel.set_axis_off()
         for panel in panels[::columns]:
             panel.set_ylabel("off the truth in %")
-        figure.suptitle("intervals of all repeats, sorted by the estimate, and how many hold the truth (orange: those that do not)")
+        figure.suptitle(
+            "intervals of all repeats, sorted by the estimate, and how many hold the truth (orange: those "
+            "that do not)"
+        )
         return figure
 
 
@@ -451,7 +536,9 @@ def draw_singular_values(known: xr.Dataset):
         figure = figure_class(figsize=(6.4, 4.2), layout="constrained")
         axes = figure.subplots()
         for k, (name, s) in enumerate(zip(known.signals.values, known.singular_value.values, strict=True)):
-            axes.semilogy(np.arange(1, s.size + 1), s / s[0], marker="o", markersize=4, **line_style(k), label=str(name))
+            axes.semilogy(
+                np.arange(1, s.size + 1), s / s[0], marker="o", markersize=4, **line_style(k), label=str(name)
+            )
         axes.axhline(DEPENDENT, color="black", linewidth=1.0, linestyle=":")
         axes.set_xlabel("number")
         axes.set_ylabel("singular value over the largest")
@@ -475,8 +562,15 @@ def pins(system: Any, q: np.ndarray) -> np.ndarray:
 def report(config: Any, sentences: list[str], table: list[tuple[str, ...]], pictures: list[str]) -> str:
     """Returns the text of the report."""
     lines = [f"# {config.name}", "", config.description, "", *(f"- {sentence}" for sentence in sentences), ""]
-    lines += ["*Scatter*: standard deviation of the estimates over the repeats. *Standard error*: mean of the reported ones."]
-    lines += ["*Expected*: from the Jacobian at the truth. All in percent of the true value; errors over all repeats.", ""]
+    lines += [
+        "*Scatter*: standard deviation of the estimates over the repeats. *Standard error*: mean of the "
+        "reported ones."
+    ]
+    lines += [
+        "*Expected*: from the Jacobian at the truth. All in percent of the true value; errors over all "
+        "repeats.",
+        "",
+    ]
     lines += table_lines(HEADINGS, table)
     return "\n".join([*lines, "", *(f"![{name}]({name})" for name in pictures), ""])
 
@@ -514,7 +608,9 @@ def main() -> int:
     for group, dataset in (("fits", found), ("identifiability", known)):
         dataset.to_zarr(folder / "identification.zarr", group=group, zarr_format=2, consolidated=False)
     noise = settings.noise * np.asarray(motion)[:, at.columns].std(axis=0)
-    draw_fit(at, np.asarray(data[0]), fitted[:, at.columns], noise).savefig(folder / "fit.png", bbox_inches="tight")
+    draw_fit(at, np.asarray(data[0]), fitted[:, at.columns], noise).savefig(
+        folder / "fit.png", bbox_inches="tight"
+    )
     draw_intervals(found).savefig(folder / "intervals.png", bbox_inches="tight")
     draw_singular_values(known).savefig(folder / "singular_values.png", bbox_inches="tight")
     size = at.start.q.shape[0]
@@ -527,7 +623,12 @@ def main() -> int:
         console.print(sentence.replace("**", ""), markup=False, highlight=False)
     pictures = ["fit.png", "intervals.png", "singular_values.png", "identification.gif"]
     (folder / "report.md").write_text(report(config, sentences, table, pictures), encoding="utf-8")
-    finish(folder, record, identification=[dict(zip(HEADINGS, row, strict=True)) for row in table], findings=sentences)
+    finish(
+        folder,
+        record,
+        identification=[dict(zip(HEADINGS, row, strict=True)) for row in table],
+        findings=sentences,
+    )
     console.print(f"run folder: {folder}", highlight=False, markup=False, soft_wrap=True)
     return 0 if bool(found.converged.all()) else 1
 

@@ -4,10 +4,11 @@ The notes' drift control adds PID pseudo-forces to the row of accelerations,
 
     g'' = -p g - d g' - i I,        I' = g.
 
-An integrator's errors act on that equation like an acceleration. Where the error is nearly constant, as for explicit Euler steps along a
-circle, which leave it outward in every step by about (h v)^2 / 2, proportional feedback settles where p g is as large: the rod
-stays open by an offset that is proportional to the step. The integral takes it away, as in any loop of control, whatever the
-step. Stable is s^3 + d s^2 + p s + i for i < d p.
+An integrator's errors act on that equation like an acceleration. Where the error is nearly constant, as for
+explicit Euler steps along a circle, which leave it outward in every step by about (h v)^2 / 2, proportional
+feedback settles where p g is as large: the rod stays open by an offset that is proportional to the step. The
+integral takes it away, as in any loop of control, whatever the step. Stable is s^3 + d s^2 + p s + i for i <
+d p.
 
 The feedback has a memory, so it is an integrator: one of one's own, in thirty lines, around any other.
 
@@ -87,7 +88,9 @@ class WithIntegral:
         return new, (integral + dt * self._g(system, state), inner), info
 
 
-def opening(system: Any, start: jaxdae.State, gains: tuple[float, float, float], dt: float, steps: int) -> np.ndarray:
+def opening(
+    system: Any, start: jaxdae.State, gains: tuple[float, float, float], dt: float, steps: int
+) -> np.ndarray:
     """Returns g (steps,) of the rod, in its row unit."""
     method = WithIntegral(jaxdae.ExplicitEuler(), *map(jnp.asarray, gains))
     found = jaxdae.rollout(system, method, start, dt=dt, steps=steps)
@@ -107,9 +110,17 @@ def main() -> int:
             for dt in given["steps"]:
                 gains = (gain**2, 2.0 * gain, part * gain**3)
                 found[part, dt] = opening(system, start, gains, dt, round(config.duration / dt))
-    headings = ("integral, of gain^3", *(f"open at the end, h = {dt:g} s, m" for dt in given["steps"]), "largest, m")
+    headings = (
+        "integral, of gain^3",
+        *(f"open at the end, h = {dt:g} s, m" for dt in given["steps"]),
+        "largest, m",
+    )
     rows = [
-        (f"{part:g}", *(f"{found[part, dt][-1]:.2e}" for dt in given["steps"]), f"{np.max(np.abs(found[part, given['steps'][0]])):.2e}")
+        (
+            f"{part:g}",
+            *(f"{found[part, dt][-1]:.2e}" for dt in given["steps"]),
+            f"{np.max(np.abs(found[part, given['steps'][0]])):.2e}",
+        )
         for part in given["integrals"]
     ]
     without = [found[0.0, dt][-1] for dt in given["steps"]] if 0.0 in given["integrals"] else [np.nan]
@@ -129,11 +140,19 @@ def main() -> int:
             for line, dt in zip(("-", "--", ":"), given["steps"], strict=False):
                 time = dt * np.arange(1, len(found[part, dt]) + 1)
                 label = f"i = {part:g} p$^{{3/2}}$" if line == "-" else None
-                axes.plot(time, 1e3 * found[part, dt], color=line_style(index)["color"], linestyle=line, label=label)
+                axes.plot(
+                    time, 1e3 * found[part, dt], color=line_style(index)["color"], linestyle=line, label=label
+                )
         for line, dt in zip(("-", "--", ":"), given["steps"], strict=False):
             axes.plot([], [], color="black", linestyle=line, label=f"h = {dt:g} s")
-        axes.set(xlabel="time in s", ylabel="opening of the rod in mm", title=f"explicit Euler, p = {gain**2:g}/s$^2$, d = {2 * gain:g}/s")
-        axes.legend(ncols=2, loc="center right", bbox_to_anchor=(1.0, 0.72))  # between the lines without an integral
+        axes.set(
+            xlabel="time in s",
+            ylabel="opening of the rod in mm",
+            title=f"explicit Euler, p = {gain**2:g}/s$^2$, d = {2 * gain:g}/s",
+        )
+        axes.legend(
+            ncols=2, loc="center right", bbox_to_anchor=(1.0, 0.72)
+        )  # between the lines without an integral
     conclude(asked, headings, rows, sentences, {"integral_drift": figure})
     return 0
 

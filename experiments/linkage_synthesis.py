@@ -1,30 +1,35 @@
 """Four-bar linkages whose coupler passes given points: how many random starts get there, and is the branch kept?
 
-Unknown are the places of the fixed pins A and D, the lengths of crank AB, coupler BC and rocker CD, the place of the tracing point on the
-coupler, and the crank angle at each point. For each point the mechanism is assembled by `jaxdae.initialize` with the crank held, and the
-distance of the tracing point from its target is differentiated through the assembly by the implicit function theorem (forward mode,
+Unknown are the places of the fixed pins A and D, the lengths of crank AB, coupler BC and rocker CD, the place
+of the tracing point on the coupler, and the crank angle at each point. For each point the mechanism is
+assembled by `jaxdae.initialize` with the crank held, and the distance of the tracing point from its target is
+differentiated through the assembly by the implicit function theorem (forward mode,
 `jaxdae.tuning.least_squares`). All starts are one batched program.
 
     python experiments/linkage_synthesis.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
-Branch and circuit. At a crank angle the loop closes in two ways, C on the left or on the right of the line from B to D; the way can only
-change where B, C and D are in line, which is where the sine of the transmission angle, between coupler and rocker, is zero. With the
-lengths g of the ground link, r of the crank, l of the coupler and k of the rocker, |BD| runs from g - r to g + r as the crank turns. The
-unknowns of the search are ratios,
+Branch and circuit. At a crank angle the loop closes in two ways, C on the left or on the right of the line
+from B to D; the way can only change where B, C and D are in line, which is where the sine of the transmission
+angle, between coupler and rocker, is zero. With the lengths g of the ground link, r of the crank, l of the
+coupler and k of the rocker, |BD| runs from g - r to g + r as the crank turns. The unknowns of the search are
+ratios,
 
     r = ratio g,     l + k = (1 + spread) (g + r),     l - k = skew (g - r),        0 < ratio < 1, spread > 0, |skew| < 1,
 
 so that |l - k| < |BD| < l + k always holds: every linkage on the way is a crank-rocker (crank shortest, Grashof's inequality strict) whose
-crank turns all the way round, and its two ways of closing are two circuits with one branch each. Each start is given a side and keeps it.
-What remains is to check that the assembly found that side: each result is assembled all around the crank's turn, and counts only if the
-loop is closed and the sine keeps its sign at all positions. Whether the points are also passed in their order is reported beside.
+crank turns all the way round, and its two ways of closing are two circuits with one branch each. Each start
+is given a side and keeps it. What remains is to check that the assembly found that side: each result is
+assembled all around the crank's turn, and counts only if the loop is closed and the sine keeps its sign at
+all positions. Whether the points are also passed in their order is reported beside.
 
-Starts. A random linkage of that kind is moved as a rigid body to where its coupler curve comes nearest to the points, for crank angles
-equally far apart, the best of some offsets and of both senses. Nothing else is done to help it.
+Starts. A random linkage of that kind is moved as a rigid body to where its coupler curve comes nearest to the
+points, for crank angles equally far apart, the best of some offsets and of both senses. Nothing else is done
+to help it.
 
 References:
-    G. N. Sandor, A. G. Erdman, "Advanced Mechanism Design", vol. 2, Prentice-Hall (1984), chapter 3 (precision points, Grashof's rule).
-    T. R. Chase, J. A. Mirth, "Circuits and Branches of Single-Degree-of-Freedom Planar Linkages", J. Mech. Des. 115 (1993).
+    G. N. Sandor, A. G. Erdman, "Advanced Mechanism Design", vol. 2, Prentice-Hall (1984), chapter 3
+    (precision points, Grashof's rule). T. R. Chase, J. A. Mirth, "Circuits and Branches of
+    Single-Degree-of-Freedom Planar Linkages", J. Mech. Des. 115 (1993).
 """
 
 import sys
@@ -43,9 +48,16 @@ from jaxdae.app import begin, finish, line_style, precision, script, show_table,
 from jaxdae.app.draw.animation import write_animation
 
 CONFIG = "configs/linkage_synthesis.yaml"
-CRANK_HELD = np.array([name == "crank.theta" for name in (f"{b}.{c}" for b in ("crank", "coupler", "rocker") for c in ("x", "y", "theta"))])
+CRANK_HELD = np.array(
+    [
+        name == "crank.theta"
+        for name in (f"{b}.{c}" for b in ("crank", "coupler", "rocker") for c in ("x", "y", "theta"))
+    ]
+)
 CLOSED = 1e-9  # m: the largest opening of a loop that counts as closed
-ARM = 1.5  # m: longer arms to the tracing point are counted, because such linkages are larger than their links
+ARM = (
+    1.5  # m: longer arms to the tracing point are counted, because such linkages are larger than their links
+)
 LENGTHS = ("crank", "coupler", "rocker", "ground")
 
 Pair = Annotated[list[float], pydantic.Field(min_length=2, max_length=2)]
@@ -109,8 +121,12 @@ class Linkage:
         far = self.pivot + ground * along(self.direction)
         joints = [
             jm.Revolute("A", jm.GROUND, "crank", point_a=self.pivot, point_b=(-half["crank"], 0.0)),
-            jm.Revolute("B", "crank", "coupler", point_a=(half["crank"], 0.0), point_b=(-half["coupler"], 0.0)),
-            jm.Revolute("C", "coupler", "rocker", point_a=(half["coupler"], 0.0), point_b=(half["rocker"], 0.0)),
+            jm.Revolute(
+                "B", "crank", "coupler", point_a=(half["crank"], 0.0), point_b=(-half["coupler"], 0.0)
+            ),
+            jm.Revolute(
+                "C", "coupler", "rocker", point_a=(half["coupler"], 0.0), point_b=(half["rocker"], 0.0)
+            ),
             jm.Revolute("D", jm.GROUND, "rocker", point_a=far, point_b=(-half["rocker"], 0.0)),
         ]
         return jm.planar_mechanism(bodies, joints)[0]
@@ -118,7 +134,8 @@ class Linkage:
     def assembled(self, angle: Any) -> dict[str, Any]:
         """Returns the linkage at a crank angle (): tracing point (2,), pins (4, 2), sine of coupler to rocker, opening of the loop.
 
-        Differentiable through the closure. Its guess has C on its side of BD, half a rocker away, and all links at their angles then.
+        Differentiable through the closure. Its guess has C on its side of BD, half a rocker away, and all
+        links at their angles then.
         """
         crank, coupler, rocker, ground = self.lengths()
         turned = self.direction + angle
@@ -127,7 +144,9 @@ class Linkage:
         c = 0.5 * (b + d) + self.side * 0.5 * rocker * jnp.stack([-y, x])
         pose = lambda tail, tip: [*(0.5 * (tail + tip)), jnp.arctan2(tip[1] - tail[1], tip[0] - tail[0])]  # noqa: E731
         guess = jnp.stack([*(0.5 * (self.pivot + b)), turned, *pose(b, c), *pose(d, c)])
-        state, info = jaxdae.initialize(self.mechanism(), jax.lax.stop_gradient(guess).at[2].set(turned), fixed=CRANK_HELD)
+        state, info = jaxdae.initialize(
+            self.mechanism(), jax.lax.stop_gradient(guess).at[2].set(turned), fixed=CRANK_HELD
+        )
         middle, theta, half = state.q[3:5], state.q[5], 0.5 * coupler * along(state.q[5])
         return {
             "point": middle - half + turned_by(theta, self.point),
@@ -145,13 +164,19 @@ def along(angle: Any) -> Any:
 def turned_by(angle: Any, places: Any) -> Any:
     """Returns vectors (..., 2) turned by an angle (...)."""
     c, s = jnp.cos(angle), jnp.sin(angle)
-    return jnp.stack([c * places[..., 0] - s * places[..., 1], s * places[..., 0] + c * places[..., 1]], axis=-1)
+    return jnp.stack(
+        [c * places[..., 0] - s * places[..., 1], s * places[..., 0] + c * places[..., 1]], axis=-1
+    )
 
 
 def trainable(settings: Settings) -> dict[str, Any]:
     """Returns what is found, and in which ranges."""
     free = dict.fromkeys(("pivot", "direction", "point", "angles"), tuning.Unbounded())
-    shape = {"ratio": tuning.Between(0.05, 0.95), "spread": tuning.Between(0.02, 2.0), "skew": tuning.Between(-0.98, 0.98)}
+    shape = {
+        "ratio": tuning.Between(0.05, 0.95),
+        "spread": tuning.Between(0.02, 2.0),
+        "skew": tuning.Between(-0.98, 0.98),
+    }
     return free | shape | {"ground": tuning.Between(*settings.ground)}
 
 
@@ -206,7 +231,9 @@ def search(key: Any, settings: Settings) -> tuple[Linkage, Any]:
 
     def one(linkage: Linkage) -> Any:
         residual = lambda x: distances(x, targets) / settings.reached  # noqa: E731
-        return tuning.least_squares(residual, linkage, trainable=trainable(settings), iterations=100, damping=1e-2, max_step=0.3)
+        return tuning.least_squares(
+            residual, linkage, trainable=trainable(settings), iterations=100, damping=1e-2, max_step=0.3
+        )
 
     return starts, jax.jit(jax.vmap(one))(starts)
 
@@ -219,7 +246,11 @@ def judged(result: Any, settings: Settings) -> xr.Dataset:
     @jax.jit
     @jax.vmap
     def around(linkage: Linkage) -> tuple[Any, Any, Any]:
-        return jax.vmap(linkage.assembled)(angles), jax.vmap(linkage.assembled)(linkage.angles), linkage.lengths()
+        return (
+            jax.vmap(linkage.assembled)(angles),
+            jax.vmap(linkage.assembled)(linkage.angles),
+            linkage.lengths(),
+        )
 
     whole, at, lengths = jax.tree.map(np.asarray, around(found))
     off = np.linalg.norm(at["point"] - np.asarray(settings.points), axis=-1)
@@ -260,23 +291,32 @@ def findings(found: xr.Dataset, settings: Settings) -> list[str]:
     good = found.isel(start=np.flatnonzero(found.reached))
     near = found.error.max("target").values <= settings.reached
     sentences = [
-        f"**Reached.** From {int(found.reached.sum())} of {found.sizes['start']} starts the coupler passes all"
+        f"**Reached.** From {int(found.reached.sum())} of {found.sizes['start']} starts the coupler passes "
+        "all"
         f" {found.sizes['target']} points within {1e3 * settings.reached:g} mm,"
         " the loop closed and the branch kept all around the crank's turn.",
-        f"**Branch.** {int(near.sum())} come within that distance; of these {int((near & ~found.branch_kept.values).sum())} leave their"
-        f" side somewhere on the turn, and {int((near & ~found.closed.values).sum())} do not close. Of those that reach,"
+        f"**Branch.** {int(near.sum())} come within that distance; of these "
+        f"{int((near & ~found.branch_kept.values).sum())} leave their"
+        f" side somewhere on the turn, and {int((near & ~found.closed.values).sum())} do not close. Of "
+        "those that reach,"
         f" {int(good.in_order.sum())} pass the points in their order.",
     ]
     if good.sizes["start"]:
         worst, middle = float(good.error.max()), float(good.error.max("target").median())
-        ranges = ", ".join(f"{link} {float(x.min()):.2f} to {float(x.max()):.2f} m" for link, x in zip(LENGTHS, good.length.T, strict=True))
+        ranges = ", ".join(
+            f"{link} {float(x.min()):.2f} to {float(x.max()):.2f} m"
+            for link, x in zip(LENGTHS, good.length.T, strict=True)
+        )
         transmission = np.degrees(np.arcsin(good.least_sine.values))
         sentences += [
             f"**Errors.** Of those that reach, the largest distance from a point is {1e3 * worst:.2g} mm,"
             f" the median {1e3 * middle:.2g} mm.",
-            f"**Linkages.** {ranges}, from B to the tracing point {float(good.arm.min()):.2f} to {float(good.arm.max()):.2f} m"
-            f" ({int((good.arm <= ARM).sum())} of {good.sizes['start']} up to {ARM:g} m). The transmission angle keeps"
-            f" {transmission.min():.1f} degrees from 0 and 180 in the worst of them, {transmission.max():.1f} in the best.",
+            f"**Linkages.** {ranges}, from B to the tracing point {float(good.arm.min()):.2f} to "
+            f"{float(good.arm.max()):.2f} m"
+            f" ({int((good.arm <= ARM).sum())} of {good.sizes['start']} up to {ARM:g} m). The transmission "
+            "angle keeps"
+            f" {transmission.min():.1f} degrees from 0 and 180 in the worst of them, "
+            f"{transmission.max():.1f} in the best.",
         ]
     return sentences
 
@@ -297,7 +337,11 @@ def draw(found: xr.Dataset, settings: Settings):
         curves.set(aspect="equal", xlabel="x in m", ylabel="y in m")
         largest = 1e3 * np.sort(found.error.max("target").values)
         errors.semilogy(
-            np.arange(1, largest.size + 1), np.maximum(largest, 1e-12), marker=".", linestyle="none", color=line_style(0)["color"]
+            np.arange(1, largest.size + 1),
+            np.maximum(largest, 1e-12),
+            marker=".",
+            linestyle="none",
+            color=line_style(0)["color"],
         )
         errors.axhline(1e3 * settings.reached, color="black", linewidth=1.0, linestyle=":")
         errors.set_title("largest distance from a point in mm")
@@ -320,7 +364,14 @@ def animate(path: Any, found: xr.Dataset, settings: Settings, k: int) -> None:
     pins, point = found.pins.values[k], found.curve.values[k]
     times = 4.0 * np.arange(len(point)) / (len(point) - 1)
     lines = {"linkage": pins, "tracing point": np.stack([pins[:, 1], point, pins[:, 2]], axis=1)}
-    write_animation(path, times, lines, traces={"path": point}, points={"targets": np.array(settings.points)}, title=f"start {k}")
+    write_animation(
+        path,
+        times,
+        lines,
+        traces={"path": point},
+        points={"targets": np.array(settings.points)},
+        title=f"start {k}",
+    )
 
 
 def main() -> int:
@@ -361,7 +412,9 @@ def main() -> int:
     lines += table_lines(headings, table)
     lines += ["", *(f"![{name}]({name})" for name in pictures), ""]
     (folder / "report.md").write_text("\n".join(lines), encoding="utf-8")
-    finish(folder, record, linkages=[dict(zip(headings, row, strict=True)) for row in table], findings=sentences)
+    finish(
+        folder, record, linkages=[dict(zip(headings, row, strict=True)) for row in table], findings=sentences
+    )
     console.print(f"run folder: {folder}", highlight=False, markup=False, soft_wrap=True)
     return 0
 

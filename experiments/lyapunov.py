@@ -8,13 +8,14 @@ V is zero on the manifold and positive elsewhere. Where A is constant, V' = -bet
 
     V' = -beta |g'|^2 + g'^T (A^-1)' g' / 2,       (A^-1)' = -A^-1 A' A^-1
 
-so that V falls wherever beta I > (A^-1)' / 2: always near the manifold at rest, and not when the motion makes A^-1 grow faster than the
-damping takes. The second term is of third order in what is open where only that motion changes A, and of second order where the mechanism's
-own motion does.
+so that V falls wherever beta I > (A^-1)' / 2: always near the manifold at rest, and not when the motion makes
+A^-1 grow faster than the damping takes. The second term is of third order in what is open where only that
+motion changes A, and of second order where the mechanism's own motion does.
 
     python experiments/lyapunov.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
-References: Z. Manchester, lecture "Simulation with constraints" (the feedback; it states Lyapunov stability without the function).
+References: Z. Manchester, lecture "Simulation with constraints" (the feedback; it states Lyapunov stability
+without the function).
 """
 
 import sys
@@ -52,7 +53,10 @@ def parts(system: Any, state: jaxdae.State, beta: Any) -> tuple[Any, Any]:
 
 
 def opened(system: Any, start: jaxdae.State, g: Any, rate: Any) -> jaxdae.State:
-    """Returns a start whose rods are open by g (2,) in m and open at a rate (2,) in m/s; Newton's method along J^T."""
+    """Returns a start whose rods are open by g (2,) in m and open at a rate (2,) in m/s.
+
+    Newton's method along J^T.
+    """
     q = start.q
     for _ in range(8):
         jacobian = system.constraint_jacobian(start.t, q, start.v)
@@ -60,17 +64,26 @@ def opened(system: Any, start: jaxdae.State, g: Any, rate: Any) -> jaxdae.State:
     return jaxdae.State(start.t, q, jnp.linalg.pinv(system.constraint_jacobian(start.t, q, start.v)) @ rate)
 
 
-def follow(system: Any, start: jaxdae.State, alpha: float, beta: float, dt: float, steps: int) -> dict[str, np.ndarray]:
+def follow(
+    system: Any, start: jaxdae.State, alpha: float, beta: float, dt: float, steps: int
+) -> dict[str, np.ndarray]:
     """Returns V (time,), largest |g| (time,) and the parts of V' (time,) of a motion that begins with open rods."""
     feedback = jaxdae.textbook.MultiplierFeedback(jnp.asarray(alpha), jnp.asarray(beta))
     method = jaxdae.RungeKutta.rk4(stabilization=feedback)
     trajectory = jaxdae.rollout(system, method, start, dt=dt, steps=steps, start_tolerance=jnp.inf)
     jaxdae.raise_if_failed(trajectory)
-    states = jax.tree.map(lambda first, x: jnp.concatenate([jnp.asarray(first)[None], x]), start, trajectory.state)
+    states = jax.tree.map(
+        lambda first, x: jnp.concatenate([jnp.asarray(first)[None], x]), start, trajectory.state
+    )
     taken, added = jax.jit(jax.vmap(lambda x: parts(system, x, beta)))(states)
     value = jax.jit(jax.vmap(lambda x: function(system, x, alpha)))(states)
     g = jax.vmap(system.constraint)(states.t, states.q)
-    return {"V": np.asarray(value), "g": np.asarray(jnp.max(jnp.abs(g), axis=1)), "taken": np.asarray(taken), "added": np.asarray(added)}
+    return {
+        "V": np.asarray(value),
+        "g": np.asarray(jnp.max(jnp.abs(g), axis=1)),
+        "taken": np.asarray(taken),
+        "added": np.asarray(added),
+    }
 
 
 def main() -> int:
@@ -81,9 +94,14 @@ def main() -> int:
     with precision(config):
         system, _, start = asked.worlds.one()
         still = opened(system, start, jnp.asarray(given["open"]), jnp.zeros(2))
-        found = {f"beta = {beta:g}": follow(system, still, alpha, beta, config.dt, config.steps) for beta in dampings}
+        found = {
+            f"beta = {beta:g}": follow(system, still, alpha, beta, config.dt, config.steps)
+            for beta in dampings
+        }
         inward = opened(system, start, jnp.asarray(given["open"]), jnp.asarray([given["inward"], 0.0]))
-        found[f"beta = {dampings[-1]:g}, thrown inward"] = follow(system, inward, alpha, dampings[-1], config.dt, config.steps)
+        found[f"beta = {dampings[-1]:g}, thrown inward"] = follow(
+            system, inward, alpha, dampings[-1], config.dt, config.steps
+        )
     headings = (
         "case",
         "V at the start, J",
@@ -98,11 +116,14 @@ def main() -> int:
         formula = (x["taken"] + x["added"])[1:-1]
         off = np.max(np.abs(slope - formula)) / np.max(np.abs(formula))
         rise = max(0.0, float(np.max(np.diff(x["V"]))))
-        rows.append((name, f"{x['V'][0]:.4g}", f"{x['V'][-1]:.2e}", f"{rise:.1e}", f"{off:.1e}", f"{x['g'][-1]:.1e}"))
+        rows.append(
+            (name, f"{x['V'][0]:.4g}", f"{x['V'][-1]:.2e}", f"{rise:.1e}", f"{off:.1e}", f"{x['g'][-1]:.1e}")
+        )
     first, last = next(iter(found)), list(found)[-1]
     rises = np.flatnonzero(np.diff(found[last]["V"]) > 0)
     sentences = [
-        f"With {first} V falls by a factor of {found[first]['V'][0] / found[first]['V'][-1]:.1e} in {config.duration:g} s.",
+        f"With {first} V falls by a factor of {found[first]['V'][0] / found[first]['V'][-1]:.1e} in "
+        f"{config.duration:g} s.",
         f"{last.capitalize()}: V rises in {len(rises)} of {config.steps} steps, by"
         f" {found[last]['V'].max() / found[last]['V'][0] - 1:.0%} in all:"
         f" A^-1 grows while the rod is made shorter, which adds up to {found[last]['added'].max():.3g} W.",
@@ -118,7 +139,9 @@ def main() -> int:
         right.plot(time[:until], shown["taken"][:until], label="damping, $-\\beta |g'|^2$", **line_style(0))
         right.plot(time[:until], shown["added"][:until], label="motion of $A$", **line_style(1))
         right.plot(time[:until], (shown["taken"] + shown["added"])[:until], label="V'", **line_style(6))
-        left.set(yscale="log", xlabel="time in s", ylabel="V in J", title="V of a double pendulum with open rods")
+        left.set(
+            yscale="log", xlabel="time in s", ylabel="V in J", title="V of a double pendulum with open rods"
+        )
         right.set(xlabel="time in s", ylabel="W", title=last)
         left.legend()
         right.legend()

@@ -1,18 +1,19 @@
 """Does a motor do what a force at the end was asked to do? The published example of goals, decoupled solution and virtual work.
 
-A point mass on a rod; the motor is to hold it at an angle. The goal is a place of the mass, solved as if there were no rod, and its
-force lam is exchanged for the torque tau of the motor by virtual work, J_m^T tau = lam in least squares: tau = y lam_x - x lam_y. Rod and
-motor are solved apart, each from the free velocity, and both impulses act ("Controlling a pendulum with constraints", May 8, 2017, with
-its program).
+A point mass on a rod; the motor is to hold it at an angle. The goal is a place of the mass, solved as if
+there were no rod, and its force lam is exchanged for the torque tau of the motor by virtual work, J_m^T tau =
+lam in least squares: tau = y lam_x - x lam_y. Rod and motor are solved apart, each from the free velocity,
+and both impulses act ("Controlling a pendulum with constraints", May 8, 2017, with its program).
 
     python experiments/motor_pendulum.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
 Three steppers, of the same parts:
 
-* published: the torque acts by the lever [y, -x], as in the published program. Compared with its frames to 1e-12.
-* consistent: the torque acts by J_m = [y, -x] / r^2, the derivative of the angle. It is J_m^T tau that does the work of lam; tau [y, -x]
-  does r^2 times that. The difference vanishes on the circle, and steps leave it: the first one, of 48 mm in 1 ms, goes along the tangent,
-  and r^2 - 1 = (h v)^2 after it.
+* published: the torque acts by the lever [y, -x], as in the published program. Compared with its frames to
+  1e-12.
+* consistent: the torque acts by J_m = [y, -x] / r^2, the derivative of the angle. It is J_m^T tau that does
+  the work of lam; tau [y, -x] does r^2 times that. The difference vanishes on the circle, and steps leave it:
+  the first one, of 48 mm in 1 ms, goes along the tangent, and r^2 - 1 = (h v)^2 after it.
 * joint motor: the angle itself is the goal, solved together with the rod. No virtual work is needed.
 """
 
@@ -26,7 +27,17 @@ import xarray as xr
 
 import jaxdae
 from jaxdae import control
-from jaxdae.app import begin, finish, line_style, precision, script, show_table, styled, table_lines, write_animation
+from jaxdae.app import (
+    begin,
+    finish,
+    line_style,
+    precision,
+    script,
+    show_table,
+    styled,
+    table_lines,
+    write_animation,
+)
 
 CONFIG = "configs/motor_pendulum.yaml"
 STEPPERS = ("published", "consistent", "joint motor")
@@ -50,7 +61,10 @@ class Settings(pydantic.BaseModel, extra="forbid", strict=True):
 
 
 def angle(q: Any) -> Any:
-    """Returns the angle of the rod (1,) in rad, zero below, growing to the left; its derivative is [y, -x] / r^2, as of atan(x / y)."""
+    """Returns the angle of the rod (1,) in rad, zero below, growing to the left.
+
+    Its derivative is [y, -x] / r^2, as of atan(x / y).
+    """
     return jnp.arctan2(-q[0], -q[1])[None]
 
 
@@ -65,7 +79,12 @@ def steppers(mechanism: Any, settings: Settings) -> dict[str, control.VelocitySt
     place = jnp.asarray([np.sin(settings.target), -np.cos(settings.target)], mechanism.mass.dtype)
 
     def decoupled(motors: control.VirtualWork) -> control.VelocityStepping:
-        goal = control.GoalGroup(goals=(control.Goal(end, place),), beta=settings.beta_goal, coupling=control.Coupling.FREE, motors=motors)
+        goal = control.GoalGroup(
+            goals=(control.Goal(end, place),),
+            beta=settings.beta_goal,
+            coupling=control.Coupling.FREE,
+            motors=motors,
+        )
         return control.VelocityStepping(settings.beta_rod, (goal,), constraints=control.ConstraintOrder.FREE)
 
     joint = control.GoalGroup(goals=(control.Goal(angle, -settings.target),), beta=settings.beta_goal)
@@ -90,7 +109,12 @@ def simulate(config: Any, settings: Settings, worlds: Any) -> xr.Dataset:
     axes = ("stepper", "frame")
     return xr.Dataset(
         {"place": ((*axes, "coordinate"), np.stack(places)), "torque": (axes, np.stack(torques))},
-        {"stepper": list(STEPPERS), "frame": frames, "time": ("frame", config.dt * frames), "coordinate": ["x", "y"]},
+        {
+            "stepper": list(STEPPERS),
+            "frame": frames,
+            "time": ("frame", config.dt * frames),
+            "coordinate": ["x", "y"],
+        },
     )
 
 
@@ -120,12 +144,16 @@ def findings(data: xr.Dataset, settings: Settings) -> list[str]:
         name: int(np.max(np.flatnonzero(np.abs(x - settings.target) > 1e-3), initial=-1)) + 1
         for name, x in zip(STEPPERS, angles, strict=True)
     }
-    ends = ", ".join(f"{name} {x[-1] - settings.target:.1e} rad" for name, x in zip(STEPPERS, angles, strict=True))
+    ends = ", ".join(
+        f"{name} {x[-1] - settings.target:.1e} rad" for name, x in zip(STEPPERS, angles, strict=True)
+    )
     return [
         f"**Published frames**: reproduced to {max(errors):.1e} m.",
-        f"**The rod** is off by up to {1e3 * np.max(np.abs(radius[0] - 1)):.2f} mm, after the first frame (r^2 = {radius[0, 1] ** 2:.6f}),"
+        f"**The rod** is off by up to {1e3 * np.max(np.abs(radius[0] - 1)):.2f} mm, after the first frame "
+        f"(r^2 = {radius[0, 1] ** 2:.6f}),"
         f" where step and torque are largest, and by {abs(radius[0, -1] - 1):.1e} m in the last one.",
-        f"**The lever**: consistent virtual work moves the mass by up to {1e3 * np.max(apart):.3f} mm differently"
+        f"**The lever**: consistent virtual work moves the mass by up to {1e3 * np.max(apart):.3f} mm "
+        "differently"
         f" (frame {int(np.argmax(apart))}).",
         "**The goal** is within 1 mrad from frame "
         + ", ".join(f"{within[name]} ({name})" for name in STEPPERS)
@@ -148,11 +176,20 @@ def draw(data: xr.Dataset, settings: Settings):
             middle.plot(milliseconds, -found.torque, **style)
             if k:
                 apart = np.linalg.norm(found.place.values - published, axis=-1)
-                lower.plot(milliseconds, np.maximum(apart, 1e-17), label=f"{name}, distance from published", **line_style(k))
+                lower.plot(
+                    milliseconds,
+                    np.maximum(apart, 1e-17),
+                    label=f"{name}, distance from published",
+                    **line_style(k),
+                )
         off = np.abs(np.linalg.norm(published, axis=-1) - 1.0)
         lower.plot(milliseconds, np.maximum(off, 1e-17), label="published, error of the rod", **line_style(0))
         upper.axhline(settings.target, color="black", linewidth=0.6)
-        upper.set(ylabel="angle in rad", title="a pendulum with a motor, 1 ms a frame", xlim=(0.0, min(150.0, milliseconds[-1])))
+        upper.set(
+            ylabel="angle in rad",
+            title="a pendulum with a motor, 1 ms a frame",
+            xlim=(0.0, min(150.0, milliseconds[-1])),
+        )
         middle.set(ylabel="torque to the right in N m")
         middle.set_yscale("symlog", linthresh=10.0)
         lower.set(ylabel="m", xlabel="time in ms", yscale="log")
@@ -170,7 +207,10 @@ def main() -> int:
         return 2
     last = max((frame.frame for frame in settings.published), default=0)
     if last > config.steps:
-        console.print(f"{asked.source}: experiment.published: frame {last} is beyond the last of {config.steps}", markup=False)
+        console.print(
+            f"{asked.source}: experiment.published: frame {last} is beyond the last of {config.steps}",
+            markup=False,
+        )
         return 2
     with precision(config):
         data = simulate(config, settings, asked.worlds)
@@ -190,8 +230,12 @@ def main() -> int:
     table = "\n".join(table_lines(headings, rows))
     text = "\n".join(f"- {line}" for line in said)
     pictures = "![angle, torque, rod](motor_pendulum.png)\n\n![motion](motor_pendulum.gif)"
-    (folder / "report.md").write_text(f"# {config.name}\n\n{config.description}\n\n{text}\n\n{table}\n\n{pictures}\n", encoding="utf-8")
-    finish(folder, record, motor_pendulum=[dict(zip(headings, row, strict=True)) for row in rows], findings=said)
+    (folder / "report.md").write_text(
+        f"# {config.name}\n\n{config.description}\n\n{text}\n\n{table}\n\n{pictures}\n", encoding="utf-8"
+    )
+    finish(
+        folder, record, motor_pendulum=[dict(zip(headings, row, strict=True)) for row in rows], findings=said
+    )
     return 0
 
 

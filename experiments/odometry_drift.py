@@ -1,18 +1,19 @@
 """How far does odometry drift, and what do loops tell of a robot whose wheels are not what it thinks?
 
-The travel of each wheel has independent errors whose variance grows with the way. The covariance of the pose then has a closed form, an
-integral along the path (`odometry_covariance`). The script lets many robots drive an S, compares their scatter with the closed form, and
-then drives squares to the left and to the right with wrong radii and a wrong track, which Levenberg-Marquardt finds from poses that a
-camera sees at the corners.
+The travel of each wheel has independent errors whose variance grows with the way. The covariance of the pose
+then has a closed form, an integral along the path (`odometry_covariance`). The script lets many robots drive
+an S, compares their scatter with the closed form, and then drives squares to the left and to the right with
+wrong radii and a wrong track, which Levenberg-Marquardt finds from poses that a camera sees at the corners.
 
     python experiments/odometry_drift.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
-With n runs an entry of the covariance scatters by a relative sqrt((1 + 1/rho^2) / n), rho its correlation: 1.4 % for variances at 10000.
+With n runs an entry of the covariance scatters by a relative sqrt((1 + 1/rho^2) / n), rho its correlation:
+1.4 % for variances at 10000.
 
 References:
-    K. S. Chong, L. Kleeman, "Accurate odometry and error modelling for a mobile robot", ICRA 1997. J. Borenstein, L. Feng, "Measurement
-    and correction of systematic odometry errors in mobile robots", IEEE Transactions on Robotics and Automation 12 (1996), squares in
-    both directions.
+    K. S. Chong, L. Kleeman, "Accurate odometry and error modelling for a mobile robot", ICRA 1997. J.
+    Borenstein, L. Feng, "Measurement and correction of systematic odometry errors in mobile robots", IEEE
+    Transactions on Robotics and Automation 12 (1996), squares in both directions.
 """
 
 import sys
@@ -54,7 +55,9 @@ def scattered(wheels: Any, rates: Any, dt: float, variance: float, runs: int, se
 
     def one(key: Any) -> Any:
         twists = (rates + size * jax.random.normal(key, rates.shape, rates.dtype)) @ to_twist.T
-        return jax.lax.scan(lambda x, v: (vehicles.integrate_twist(x, v, dt),) * 2, jnp.zeros(3, rates.dtype), twists)[1]
+        return jax.lax.scan(
+            lambda x, v: (vehicles.integrate_twist(x, v, dt),) * 2, jnp.zeros(3, rates.dtype), twists
+        )[1]
 
     return jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(seed), runs))
 
@@ -75,7 +78,9 @@ def closed_form(wheels: Any, rates: Any, dt: float, variance: float) -> Any:
 def corners(numbers: Any, spins: Any, times: Any) -> Any:
     """Returns the poses (legs, 3) at the ends of legs with spins (legs, 2) and times (legs,), for numbers (left radius, right, track)."""
     half = 0.5 * numbers[2]
-    wheels = vehicles.wheels(jnp.stack([jnp.stack([0.0 * half, half]), jnp.stack([0.0 * half, -half])]), radius=numbers[:2])
+    wheels = vehicles.wheels(
+        jnp.stack([jnp.stack([0.0 * half, half]), jnp.stack([0.0 * half, -half])]), radius=numbers[:2]
+    )
 
     def leg(pose: Any, one: Any) -> Any:
         return (vehicles.integrate_twist(pose, vehicles.body_twist(wheels, one[0])[0], one[1]),) * 2
@@ -100,7 +105,10 @@ def identified(wheels: Any, given: dict[str, Any]) -> tuple[Any, Any, list[Any]]
     keys = jax.random.split(jax.random.key(given["seed"] + 1), 2)
     paths = [square(wheels, given, left) for left in (True, False)]
     ends = [corners(true, *path) for path in paths]
-    seen = [each + given["camera"] * jax.random.normal(key, each.shape) for key, each in zip(keys, ends, strict=True)]
+    seen = [
+        each + given["camera"] * jax.random.normal(key, each.shape)
+        for key, each in zip(keys, ends, strict=True)
+    ]
 
     def residual(parameters: Any) -> Any:
         found = [corners(parameters["numbers"], *path) - each for path, each in zip(paths, seen, strict=True)]
@@ -118,7 +126,9 @@ def main() -> int:
         system, _, start = worlds(config).one()
         wheels = vehicles.wheels_of(system, start.q)
         dt, rates = given["time"] / given["steps"], rates_of_s(wheels, given)
-        poses = np.asarray(scattered(wheels, rates, dt, given["variance_per_meter"], given["runs"], given["seed"]))
+        poses = np.asarray(
+            scattered(wheels, rates, dt, given["variance_per_meter"], given["runs"], given["seed"])
+        )
         exact = np.asarray(closed_form(wheels, rates, dt, given["variance_per_meter"]))
         mean = np.asarray(driven(wheels, rates, dt))
         numbers, errors, ends = identified(wheels, given)
@@ -129,15 +139,28 @@ def main() -> int:
         sample = np.cov(poses[:, k].T)
         for i, name in enumerate(("x in m", "y in m", "heading in rad")):
             ratio = f"{np.sqrt(sample[i, i] / exact[k, i, i]):.4f}"
-            rows.append((f"{name} after {(k + 1) * dt:g} s", f"{np.sqrt(exact[k, i, i]):.5f}", f"{np.sqrt(sample[i, i]):.5f}", ratio))
+            rows.append(
+                (
+                    f"{name} after {(k + 1) * dt:g} s",
+                    f"{np.sqrt(exact[k, i, i]):.5f}",
+                    f"{np.sqrt(sample[i, i]):.5f}",
+                    ratio,
+                )
+            )
     true = [*given["radii"], given["track"]]
-    for name, value, error, target in zip(("left radius", "right radius", "track"), numbers, errors, true, strict=True):
+    for name, value, error, target in zip(
+        ("left radius", "right radius", "track"), numbers, errors, true, strict=True
+    ):
         rows.append((f"{name} in m", f"{target:.5f}", f"{value:.6f}", f"{(value - target) / error:.2f}"))
-    worst = max(abs(np.sqrt(np.cov(poses[:, k].T)[i, i] / exact[k, i, i]) - 1.0) for k in instants for i in range(3))
+    worst = max(
+        abs(np.sqrt(np.cov(poses[:, k].T)[i, i] / exact[k, i, i]) - 1.0) for k in instants for i in range(3)
+    )
     sentences = [
-        f"{given['runs']} runs scatter as the closed form says, standard deviations within {100 * worst:.1f} % (one standard error is"
+        f"{given['runs']} runs scatter as the closed form says, standard deviations within "
+        f"{100 * worst:.1f} % (one standard error is"
         f" {100 / np.sqrt(2 * given['runs']):.1f} %).",
-        f"Squares in both directions tell the radii to {1e6 * errors[:2].max():.1f} um and the track to {1e6 * errors[2]:.1f} um.",
+        f"Squares in both directions tell the radii to {1e6 * errors[:2].max():.1f} um and the track to "
+        f"{1e6 * errors[2]:.1f} um.",
     ]
     with styled() as figure_class:
         figure = figure_class(figsize=(10, 4.2), layout="constrained")
@@ -153,15 +176,31 @@ def main() -> int:
             )
             left.annotate(f"{(k + 1) * dt:g} s", mean[k, :2], xytext=(26, -12), textcoords="offset points")
         left.plot(mean[:, 0], mean[:, 1], color="gray", linewidth=0.8, label="as meant")
-        left.set(xlabel="x in m", ylabel="y in m", title="where 400 of the runs are", aspect="equal", adjustable="datalim")
+        left.set(
+            xlabel="x in m",
+            ylabel="y in m",
+            title="where 400 of the runs are",
+            aspect="equal",
+            adjustable="datalim",
+        )
         left.legend(loc="lower left")
         for index, (name, each) in enumerate(zip(("to the left", "to the right"), ends, strict=True)):
             places = np.vstack([np.zeros((1, 3)), np.asarray(each)])
             right.plot(places[:, 0], places[:, 1], label=name, linewidth=0.8, **line_style(index))
-        right.set(xlabel="x in m", ylabel="y in m", title="squares with wheels that are not alike", aspect="equal", adjustable="datalim")
+        right.set(
+            xlabel="x in m",
+            ylabel="y in m",
+            title="squares with wheels that are not alike",
+            aspect="equal",
+            adjustable="datalim",
+        )
         right.legend(loc="upper right")
     conclude(
-        asked, ("quantity", "closed form, or truth", "found", "ratio, or standard errors off"), rows, sentences, {"odometry_drift": figure}
+        asked,
+        ("quantity", "closed form, or truth", "found", "ratio, or standard errors off"),
+        rows,
+        sentences,
+        {"odometry_drift": figure},
     )
     return 0
 

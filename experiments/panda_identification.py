@@ -2,21 +2,24 @@
 
     python experiments/panda_identification.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
-A body of mass m, with its mass center at c from a point of the body whose acceleration is a_p (in axes of the body, gravity g), makes
+A body of mass m, with its mass center at c from a point of the body whose acceleration is a_p (in axes of the
+body, gravity g), makes
 
     F = m (a_p - g) + alpha x h + omega x (omega x h),      N = h x (a_p - g) + I_p alpha + omega x I_p omega,      h = m c,
 
-about that point, and the torques of the motors are sums of J_v^T F + J_omega^T N over the bodies: linear in (m, h, I_p), by a matrix Y
-that depends on the motion only. Unknown are the masses m and the first moments h of all bodies that the hinges carry, for points where
-the file has the mass centers; the inertias I_p about these points are taken as known.
+about that point, and the torques of the motors are sums of J_v^T F + J_omega^T N over the bodies: linear in
+(m, h, I_p), by a matrix Y that depends on the motion only. Unknown are the masses m and the first moments h
+of all bodies that the hinges carry, for points where the file has the mass centers; the inertias I_p about
+these points are taken as known.
 
-Not all of them can be known: whatever a hinge carries is felt in its torque only. Columns of the Jacobian are taken one after the other,
-each time that which is farthest from those taken (QR with column pivoting); those that depend on them are shared out. Each base
-parameter is one unknown and its share of others. They are fitted by Levenberg-Marquardt, with the others held where the guess has them,
-to torques with noise, many times over; the intervals are judged by how often they hold the truth.
+Not all of them can be known: whatever a hinge carries is felt in its torque only. Columns of the Jacobian are
+taken one after the other, each time that which is farthest from those taken (QR with column pivoting); those
+that depend on them are shared out. Each base parameter is one unknown and its share of others. They are
+fitted by Levenberg-Marquardt, with the others held where the guess has them, to torques with noise, many
+times over; the intervals are judged by how often they hold the truth.
 
-Reference: M. Gautier, W. Khalil, "Direct calculation of minimum set of inertial parameters of serial robots", IEEE Trans. Robotics and
-Automation 6 (1990).
+Reference: M. Gautier, W. Khalil, "Direct calculation of minimum set of inertial parameters of serial robots",
+IEEE Trans. Robotics and Automation 6 (1990).
 """
 
 import pathlib
@@ -84,17 +87,29 @@ class Base(NamedTuple):
 
 def arm(given: str) -> Arm:
     """Returns the arm of a file, by default the Panda where its file is installed, without damping and friction."""
-    installed = next((str(path) for folder in site.getsitepackages() if (path := pathlib.Path(folder) / PANDA).exists()), ARM)
+    installed = next(
+        (str(path) for folder in site.getsitepackages() if (path := pathlib.Path(folder) / PANDA).exists()),
+        ARM,
+    )
     file = given or installed
     robot = robots.load(file)
-    joints = [type(j)(**{**vars(j), "damping": 0.0, "friction": 0.0}) if hasattr(j, "damping") else j for j in robot.description.joints]
+    joints = [
+        type(j)(**{**vars(j), "damping": 0.0, "friction": 0.0}) if hasattr(j, "damping") else j
+        for j in robot.description.joints
+    ]
     system, _ = jm.mechanism(jm.Description(**{**vars(robot.description), "joints": joints}), jm.Joints())
     names = [name.removesuffix(".angle_rate") for name in system.names.velocities]
     hinges = np.array([k for k, name in enumerate(system.names.velocities) if name.endswith(".angle_rate")])
     carried = {joint.b for joint in robot.description.joints if joint.name in {names[k] for k in hinges}}
     limits = [robot.report.limits.get(names[k], {}) for k in hinges]
     bounds = np.array([[limit.get("lower", -np.pi), limit.get("upper", np.pi)] for limit in limits])
-    return Arm(system, file, hinges, np.array([k for k, name in enumerate(system.body_names) if name in carried]), bounds)
+    return Arm(
+        system,
+        file,
+        hinges,
+        np.array([k for k, name in enumerate(system.body_names) if name in carried]),
+        bounds,
+    )
 
 
 def motion(at: Arm, settings: Settings, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -102,7 +117,10 @@ def motion(at: Arm, settings: Settings, seed: int) -> tuple[np.ndarray, np.ndarr
     dice, n = np.random.default_rng(seed), len(at.system.names.velocities)
     k = np.arange(1, settings.harmonics + 1)
     t = settings.seconds * np.arange(settings.samples) / settings.samples
-    size, phase = dice.uniform(0.3, 1.0, (len(at.hinges), k.size)) / k, dice.uniform(0.0, 2.0 * np.pi, (len(at.hinges), k.size))
+    size, phase = (
+        dice.uniform(0.3, 1.0, (len(at.hinges), k.size)) / k,
+        dice.uniform(0.0, 2.0 * np.pi, (len(at.hinges), k.size)),
+    )
     w = 2.0 * np.pi * k / settings.seconds
     angle = w * t[:, None, None] + phase
     parts = [np.sum(size * x, axis=-1) for x in (np.sin(angle), w * np.cos(angle), -(w**2) * np.sin(angle))]
@@ -132,7 +150,9 @@ def regressor(system: Any, q: Any, v: Any, a: Any) -> Any:
         m, h, (xx, yy, zz, xy, xz, yz) = part[:, :1], part[:, 1:4], part[:, 4:].T
         inertia = jnp.stack([xx, xy, xz, xy, yy, yz, xz, yz, zz], axis=-1).reshape(-1, 3, 3)
         moved = jnp.cross(alpha, h) + jnp.cross(omega, jnp.cross(omega, h))
-        spin = jnp.einsum("kij,kj->ki", inertia, alpha) + jnp.cross(omega, jnp.einsum("kij,kj->ki", inertia, omega))
+        spin = jnp.einsum("kij,kj->ki", inertia, alpha) + jnp.cross(
+            omega, jnp.einsum("kij,kj->ki", inertia, omega)
+        )
         return m * felt + moved, jnp.cross(h, felt) + spin
 
     def torques(part: Any) -> Any:
@@ -156,7 +176,9 @@ def inertias(system: Any) -> Any:
 
 def measured(at: Arm, settings: Settings, seed: int) -> Data:
     """Returns the data without noise."""
-    matrix = jax.jit(jax.vmap(lambda q, v, a: regressor(at.system, q, v, a)))(*(jnp.asarray(x) for x in motion(at, settings, seed)))
+    matrix = jax.jit(jax.vmap(lambda q, v, a: regressor(at.system, q, v, a)))(
+        *(jnp.asarray(x) for x in motion(at, settings, seed))
+    )
     matrix = np.asarray(matrix)[:, at.hinges]
     whole = np.asarray(numbers(at.system.mass, jnp.zeros((len(at.system.mass), 3)), inertias(at.system)))
     rest = np.setdiff1d(np.arange(len(whole)), at.bodies)
@@ -198,12 +220,18 @@ def named(at: Arm, found: Base) -> list[str]:
     words = labels(at)
     made = []
     for row, k in enumerate(found.chosen):
-        parts = [f"{share:+.3g} {words[j]}" for j, share in zip(found.others, found.shares[row], strict=True) if abs(share) > 1e-6]
+        parts = [
+            f"{share:+.3g} {words[j]}"
+            for j, share in zip(found.others, found.shares[row], strict=True)
+            if abs(share) > 1e-6
+        ]
         made.append(" ".join([words[k], *parts]))
     return made
 
 
-def fits(at: Arm, settings: Settings, data: Data, found: Base, seed: int) -> tuple[Any, np.ndarray, np.ndarray]:
+def fits(
+    at: Arm, settings: Settings, data: Data, found: Base, seed: int
+) -> tuple[Any, np.ndarray, np.ndarray]:
     """Returns the results of all repeats, the noise (hinges,) in N m, and the unknowns of the guess."""
     dice = np.random.default_rng(seed + 1)
     truth = truth_of(at)
@@ -213,9 +241,13 @@ def fits(at: Arm, settings: Settings, data: Data, found: Base, seed: int) -> tup
 
     def one(torques: Any) -> Any:
         def residual(x: Any) -> Any:
-            return (torques_of(at, data, jnp.asarray(guess).at[found.chosen].set(x["base"])) - torques) / sigma
+            return (
+                torques_of(at, data, jnp.asarray(guess).at[found.chosen].set(x["base"])) - torques
+            ) / sigma
 
-        return tuning.least_squares(residual, {"base": jnp.asarray(guess[found.chosen])}, iterations=30, tolerance=1e-7)
+        return tuning.least_squares(
+            residual, {"base": jnp.asarray(guess[found.chosen])}, iterations=30, tolerance=1e-7
+        )
 
     return jax.jit(jax.vmap(one))(noisy), sigma, guess
 
@@ -237,12 +269,18 @@ def main() -> int:
         at = arm(settings.file)
         data, truth = measured(at, settings, seed), truth_of(at)
         scale = np.sqrt(np.mean(data.torques**2, axis=0))
-        jacobian = np.asarray(jax.jit(jax.jacfwd(lambda x: torques_of(at, data, x) / scale))(jnp.asarray(truth)))
+        jacobian = np.asarray(
+            jax.jit(jax.jacfwd(lambda x: torques_of(at, data, x) / scale))(jnp.asarray(truth))
+        )
         jacobian = jacobian.reshape(-1, truth.size)
         values = np.linalg.svd(jacobian, compute_uv=False)
         found = base(jacobian)
-        inertial = data.matrix.reshape(-1, data.matrix.shape[-2] * 10) / np.tile(scale, len(data.matrix))[:, None]
-        every = np.linalg.svd(inertial / np.maximum(np.linalg.norm(inertial, axis=0), 1e-300), compute_uv=False)
+        inertial = (
+            data.matrix.reshape(-1, data.matrix.shape[-2] * 10) / np.tile(scale, len(data.matrix))[:, None]
+        )
+        every = np.linalg.svd(
+            inertial / np.maximum(np.linalg.norm(inertial, axis=0), 1e-300), compute_uv=False
+        )
         result, _, guess = fits(at, settings, data, found, seed)
     estimate, error = np.asarray(result.parameters["base"]), np.asarray(result.standard_error["base"])
     factor = statistics.NormalDist().inv_cdf(0.5 + 0.5 * settings.confidence)
@@ -263,30 +301,47 @@ def main() -> int:
     ]
     alone = [word for word in words if " " not in word]
     sentences = [
-        f"From {at.file}: {len(at.bodies)} bodies on {len(at.hinges)} hinges, {truth.size} unknowns, {len(found.chosen)} base parameters."
-        + (" The Panda's file is not installed; this is an arm of our own." if at.file == ARM and not settings.file else ""),
-        f"Known by themselves: {len(alone)}; to better than 0.1: {int(np.sum(error.mean(axis=0) < 0.1))}. Were the inertias unknown as"
+        f"From {at.file}: {len(at.bodies)} bodies on {len(at.hinges)} hinges, {truth.size} unknowns, "
+        f"{len(found.chosen)} base parameters."
+        + (
+            " The Panda's file is not installed; this is an arm of our own."
+            if at.file == ARM and not settings.file
+            else ""
+        ),
+        f"Known by themselves: {len(alone)}; to better than 0.1: {int(np.sum(error.mean(axis=0) < 0.1))}. "
+        "Were the inertias unknown as"
         f" well, {int(np.sum(every > DEPENDENT * every[0]))} numbers of {every.size} could be known.",
-        f"Largest singular value {values[0]:.3g}, the last that counts {values[len(found.chosen) - 1]:.2g}, the first that does not"
+        f"Largest singular value {values[0]:.3g}, the last that counts {values[len(found.chosen) - 1]:.2g}, "
+        "the first that does not"
         f" {values[len(found.chosen)] if len(found.chosen) < values.size else 0.0:.1e}.",
-        f"Of {held.size} intervals of {100 * settings.confidence:g} % {int(held.sum())} hold the truth ({100 * held.mean():.1f} %);"
-        f" {int(np.sum(np.asarray(result.status) == jaxdae.Status.OK))} of {settings.repeats} fits converged in at most"
+        f"Of {held.size} intervals of {100 * settings.confidence:g} % {int(held.sum())} hold the truth "
+        f"({100 * held.mean():.1f} %);"
+        f" {int(np.sum(np.asarray(result.status) == jaxdae.Status.OK))} of {settings.repeats} fits "
+        "converged in at most"
         f" {int(np.asarray(result.iterations).max())} iterations.",
-        f"m is a mass over that of the file, h a first moment over that and {SCALE:g} m; values are those with the other unknowns held"
+        f"m is a mass over that of the file, h a first moment over that and {SCALE:g} m; values are those "
+        "with the other unknowns held"
         f" where the guess has them, which is off by {settings.guess:g} (standard deviation).",
     ]
     with styled() as figure_class:
         figure = figure_class(figsize=(11, 5.5), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=(1, 1.6))
-        left.semilogy(np.arange(1, values.size + 1), values / values[0], marker="o", markersize=4, **line_style(0))
+        left.semilogy(
+            np.arange(1, values.size + 1), values / values[0], marker="o", markersize=4, **line_style(0)
+        )
         left.axvline(len(found.chosen) + 0.5, color="black", linestyle=":", linewidth=1.0)
-        left.set(xlabel="number", ylabel="singular value over the largest", title="of the Jacobian of the torques")
+        left.set(
+            xlabel="number", ylabel="singular value over the largest", title="of the Jacobian of the torques"
+        )
         off = (estimate - expected) / error
         right.boxplot(off, whis=(2.5, 97.5), showfliers=False)
         for bound in (-factor, factor):
             right.axhline(bound, color="black", linestyle=":", linewidth=1.0)
         right.set_xticklabels([word.split(" ")[0] for word in words], rotation=90, fontsize=7)
-        right.set(ylabel="off the truth in standard errors", title=f"{settings.repeats} repeats; boxes hold half, whiskers 95 %")
+        right.set(
+            ylabel="off the truth in standard errors",
+            title=f"{settings.repeats} repeats; boxes hold half, whiskers 95 %",
+        )
         figure.suptitle(config.name)
     headings = ("base parameter", "truth", "first repeat", "scatter", "standard error", "interval holds")
     conclude(asked, headings, rows, sentences, {"panda_identification": figure})

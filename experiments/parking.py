@@ -1,12 +1,13 @@
 """Can a gradient through the rollout park a car between two others, from wherever it starts in the lane?
 
-The car has no slip (`KinematicSingleTrack`: place, steering angle, speed, heading). Unknown are steering angle and speed at knots,
-within their limits by construction. Levenberg-Marquardt with the Jacobian through the rollout makes the end of the path the goal, at rest,
-and keeps what must not happen, steering rates and accelerations beyond their limits and cars closer than the clearance, out of the way:
-these are residuals that are zero where all is well. All starts are one batched program.
+The car has no slip (`KinematicSingleTrack`: place, steering angle, speed, heading). Unknown are steering
+angle and speed at knots, within their limits by construction. Levenberg-Marquardt with the Jacobian through
+the rollout makes the end of the path the goal, at rest, and keeps what must not happen, steering rates and
+accelerations beyond their limits and cars closer than the clearance, out of the way: these are residuals that
+are zero where all is well. All starts are one batched program.
 
-Cars are rectangles, and apart by the largest gap between them along the normals of their sides, which is differentiable but where two
-normals change places.
+Cars are rectangles, and apart by the largest gap between them along the normals of their sides, which is
+differentiable but where two normals change places.
 
     python experiments/parking.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 """
@@ -33,7 +34,8 @@ CLOSE, TURNED = 0.05, 0.03
 def controls(knots: Any, given: dict[str, Any]) -> Any:
     """Returns steering rate and acceleration (steps, 2) from free numbers at knots (knots, 2).
 
-    Steering angle and speed are linear between knots, within their limits at them, and zero at the first; the speed also at the last.
+    Steering angle and speed are linear between knots, within their limits at them, and zero at the first; the
+    speed also at the last.
     """
     limits = jnp.asarray([given["steering"], given["speed"]])
     zero = jnp.zeros((1, 2))
@@ -83,7 +85,9 @@ def residual(parameters: Any, car: Any, start: Any, given: dict[str, Any]) -> An
     states = path(car, start, knots, given)
     goal = jnp.stack([states[-1, 0], states[-1, 1], states[-1, 4]]) / 0.01
     rates = controls(knots, given)[:: given["steps"] // knots.shape[0]]
-    hasty = jnp.maximum(jnp.abs(rates) / jnp.asarray([given["rate"], given["acceleration"]]) - 0.98, 0.0) / 0.05
+    hasty = (
+        jnp.maximum(jnp.abs(rates) / jnp.asarray([given["rate"], given["acceleration"]]) - 0.98, 0.0) / 0.05
+    )
     close = jnp.maximum(given["clearance"] - apart(states, given), 0.0) / 0.02
     return jnp.concatenate([goal, hasty.reshape(-1), close.reshape(-1), 0.02 * knots.reshape(-1)])
 
@@ -93,7 +97,16 @@ def starts(given: dict[str, Any]) -> Any:
     low, high, near, far = given["place"]
     x, y, heading = jax.random.uniform(jax.random.key(given["seed"]), (3, given["starts"]))
     zero = jnp.zeros_like(x)
-    return jnp.stack([low + (high - low) * x, near + (far - near) * y, zero, zero, given["heading"] * (2.0 * heading - 1.0)], axis=1)
+    return jnp.stack(
+        [
+            low + (high - low) * x,
+            near + (far - near) * y,
+            zero,
+            zero,
+            given["heading"] * (2.0 * heading - 1.0),
+        ],
+        axis=1,
+    )
 
 
 def parked(car: Any, at: Any, given: dict[str, Any], iterations: int = 100) -> Any:
@@ -121,7 +134,9 @@ def main() -> int:
     with precision(config):
         system, _, start = worlds(config).one()
         wheels = vehicles.wheels_of(system, start.q)
-        car = vehicles.KinematicSingleTrack(wheels.place[wheels.number("front"), 0] - wheels.place[wheels.number("rear"), 0])
+        car = vehicles.KinematicSingleTrack(
+            wheels.place[wheels.number("front"), 0] - wheels.place[wheels.number("rear"), 0]
+        )
         at = starts(given)
         states, knots = parked(car, at, given)
         one = at[0], knots[0]
@@ -140,12 +155,17 @@ def main() -> int:
         ("steering rate, rad/s", rates[:, 0]),
         ("acceleration, m/s^2", rates[:, 1]),
     )
-    rows = [(name, f"{np.median(each):.4f}", f"{np.max(each[good], initial=0.0):.4f}") for name, each in quantities]
+    rows = [
+        (name, f"{np.median(each):.4f}", f"{np.max(each[good], initial=0.0):.4f}")
+        for name, each in quantities
+    ]
     rows.append(("clearance, m", f"{np.median(gap):.3f}", f"{np.min(gap[good], initial=np.inf):.3f}"))
     sentences = [
-        f"{np.sum(good)} of {len(good)} starts end parked: within {100 * CLOSE:g} cm and {TURNED:g} rad of the goal, at rest, no car"
+        f"{np.sum(good)} of {len(good)} starts end parked: within {100 * CLOSE:g} cm and {TURNED:g} rad of "
+        "the goal, at rest, no car"
         " touched, no limit exceeded.",
-        f"The gap is {given['parked'][1][0] - given['parked'][0][0] - given['car'][0]:.2f} m for a car of {given['car'][0]:g} m.",
+        f"The gap is {given['parked'][1][0] - given['parked'][0][0] - given['car'][0]:.2f} m for a car of "
+        f"{given['car'][0]:g} m.",
     ]
     with styled() as figure_class:
         figure = figure_class(figsize=(11, 6.5), layout="constrained")
@@ -156,7 +176,9 @@ def main() -> int:
         all_paths.set(title="paths of the rear axle from all starts", xlabel="x in m", ylabel="y in m")
         number = int(np.argmax(good))
         for k in range(0, states.shape[1], 4):
-            one_path.fill(*outlines[number, k].T, facecolor="none", edgecolor=line_style(0)["color"], linewidth=0.8)
+            one_path.fill(
+                *outlines[number, k].T, facecolor="none", edgecolor=line_style(0)["color"], linewidth=0.8
+            )
         one_path.fill(*outlines[number, -1].T, facecolor=line_style(0)["color"], alpha=0.4)
         one_path.set(title="one of them, every second", xlabel="x in m", ylabel="y in m")
         for axes in (all_paths, one_path):
@@ -165,13 +187,20 @@ def main() -> int:
                 axes.add_patch(rectangle(corner, given["car"]))
             axes.set(aspect="equal", xlim=(-8, 15), ylim=(-2, 6))
         time = given["time"] / given["steps"] * np.arange(1, given["steps"] + 1)
-        for index, (name, column) in enumerate((("steering angle in rad", 2), ("speed in m/s", 3), ("heading in rad", 4))):
+        for index, (name, column) in enumerate(
+            (("steering angle in rad", 2), ("speed in m/s", 3), ("heading in rad", 4))
+        ):
             inputs.plot(time, states[number, :, column], label=name, **line_style(index))
         inputs.set(xlabel="time in s", title="of the same one")
         inputs.legend()
         largest = float(np.max(np.abs(gradient)))
         image = heat.imshow(np.asarray(gradient).T, aspect="auto", cmap="RdBu", vmin=-largest, vmax=largest)
-        heat.set(xlabel="knot", yticks=[0, 1], yticklabels=["steering", "speed"], title="its end across the street in m over each knot")
+        heat.set(
+            xlabel="knot",
+            yticks=[0, 1],
+            yticklabels=["steering", "speed"],
+            title="its end across the street in m over each knot",
+        )
         heat.grid(visible=False)
         figure.colorbar(image, ax=heat)
     conclude(asked, headings, rows, sentences, {"parking": figure})

@@ -5,24 +5,27 @@ A car whose steering lags behind its command follows a winding road by two textb
     pure pursuit    delta = atan(2 L sin(eta) / d), eta the angle to the point of the road at the distance d ahead of the rear axle,
     Stanley         delta = k_h (heading of the road - heading) - atan(k e / v), e the distance of the front axle from the road,
 
-and reverses with a trailer along a line, which without feedback folds up. With alpha the angle of the trailer in the hitch, psi its
-heading and y its place beside the line, a cascade of three gains steers it back,
+and reverses with a trailer along a line, which without feedback folds up. With alpha the angle of the trailer
+in the hitch, psi its heading and y its place beside the line, a cascade of three gains steers it back,
 
     alpha_wished = -k_psi (psi - k_y y),        delta = -k_alpha (alpha - alpha_wished).
 
-A truck with two trailers, the mechanism `truck_and_trailers` without its rows, has a stage more: the second hitch is steered by the first,
-alpha_1 wished = l_1 (alpha_2 / l_2 + k_2 (alpha_2 - alpha_2 wished)). A second picture shows what the train sweeps on a circle, where the
-axle of each trailer runs inside of that before it, r^2 = r_before^2 - l^2.
+A truck with two trailers, the mechanism `truck_and_trailers` without its rows, has a stage more: the second
+hitch is steered by the first, alpha_1 wished = l_1 (alpha_2 / l_2 + k_2 (alpha_2 - alpha_2 wished)). A second
+picture shows what the train sweeps on a circle, where the axle of each trailer runs inside of that before it,
+r^2 = r_before^2 - l^2.
 
-Levenberg-Marquardt through the rollouts (`jaxdae.KinematicSystem` of first order, RK4) makes the squares of the distance from the path and
-a little of the steering rate least, over several starts at once; gains stay positive because their logarithms are tuned.
+Levenberg-Marquardt through the rollouts (`jaxdae.KinematicSystem` of first order, RK4) makes the squares of
+the distance from the path and a little of the steering rate least, over several starts at once; gains stay
+positive because their logarithms are tuned.
 
     python experiments/path_following.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
 References:
-    R. C. Coulter, "Implementation of the pure pursuit path tracking algorithm", CMU-RI-TR-92-01 (1992). S. Thrun et al., "Stanley: the
-    robot that won the DARPA Grand Challenge", Journal of Field Robotics 23 (2006). C. Altafini, A. Speranzon, B. Wahlberg, "A feedback
-    control scheme for reversing a truck and trailer vehicle", IEEE Transactions on Robotics and Automation 17 (2001).
+    R. C. Coulter, "Implementation of the pure pursuit path tracking algorithm", CMU-RI-TR-92-01 (1992). S.
+    Thrun et al., "Stanley: the robot that won the DARPA Grand Challenge", Journal of Field Robotics 23
+    (2006). C. Altafini, A. Speranzon, B. Wahlberg, "A feedback control scheme for reversing a truck and
+    trailer vehicle", IEEE Transactions on Robotics and Automation 17 (2001).
 """
 
 import sys
@@ -52,7 +55,8 @@ def pursuit(car: Any, state: Any, gains: dict[str, Any], given: dict[str, Any]) 
     """Returns the steering angle of pure pursuit in rad."""
     x, y, _, _, heading = state
     ahead = gains["lookahead"]
-    # A step along the road by its heading, and one to be at the distance: within a few percent on such a road.
+    # A step along the road by its heading, and one to be at the distance: within a few percent on such a
+    # road.
     target_x = x + ahead * jnp.cos(road(x + 0.5 * ahead, given)[1])
     target_y = road(target_x, given)[0]
     eta = jnp.arctan2(target_y - y, target_x - x) - heading
@@ -106,7 +110,10 @@ def train(wheelbase: Any, given: dict[str, Any]) -> Train:
     """Returns the truck with its trailers."""
     lengths = given["trailers"]
     description = vehicles.truck_and_trailers(wheelbase, lengths, [0.0] * len(lengths))
-    return Train(mechanisms.Embedded(mechanisms.kinematic_mechanism(description, mechanisms.Joints())[0]), jnp.asarray(lengths))
+    return Train(
+        mechanisms.Embedded(mechanisms.kinematic_mechanism(description, mechanisms.Joints())[0]),
+        jnp.asarray(lengths),
+    )
 
 
 def axles(lengths: Any, states: Any) -> list[tuple[Any, Any, Any]]:
@@ -142,7 +149,12 @@ def followed(law: Any, car: Any, starts: Any, gains: dict[str, Any], config: Any
 
     def one(start: Any) -> Any:
         run = jaxdae.rollout(
-            car, METHOD, jaxdae.State(jnp.zeros(()), start, jnp.zeros_like(start)), inputs, dt=config.dt, steps=config.steps
+            car,
+            METHOD,
+            jaxdae.State(jnp.zeros(()), start, jnp.zeros_like(start)),
+            inputs,
+            dt=config.dt,
+            steps=config.steps,
         )
         return run.state.q, jax.vmap(rate)(run.state.q)
 
@@ -182,11 +194,18 @@ def cases(system: Any, q: Any, given: dict[str, Any]) -> dict[str, tuple[Any, An
     """Returns laws with their distance, car and starts, by the names of their gains."""
     wheels = vehicles.wheels_of(system, q)
     wheelbase = wheels.place[wheels.number("front"), 0] - wheels.place[wheels.number("rear"), 0]
-    car, truck = vehicles.KinematicSingleTrack(wheelbase), vehicles.KinematicSingleTrackTrailer(wheelbase, given["trailer"])
+    car, truck = (
+        vehicles.KinematicSingleTrack(wheelbase),
+        vehicles.KinematicSingleTrackTrailer(wheelbase, given["trailer"]),
+    )
     along = float(road(jnp.zeros(()), given)[1])
     starts = jnp.asarray([[0.0, offset, 0.0, given["speed"], along] for offset in given["offsets"]])
-    back = jnp.asarray([[0.0, offset, 0.0, given["reverse"], 0.0, 0.0] for offset in given["reverse_offsets"]])
-    longer = jnp.asarray([[0.0, offset, 0.0, given["reverse"], 0.0, 0.0, 0.0] for offset in given["train_offsets"]])
+    back = jnp.asarray(
+        [[0.0, offset, 0.0, given["reverse"], 0.0, 0.0] for offset in given["reverse_offsets"]]
+    )
+    longer = jnp.asarray(
+        [[0.0, offset, 0.0, given["reverse"], 0.0, 0.0, 0.0] for offset in given["train_offsets"]]
+    )
     return {
         "pursuit": (pursuit, off_road, car, starts),
         "stanley": (stanley, off_road, car, starts),
@@ -200,7 +219,9 @@ def on_a_circle(car: Train, given: dict[str, Any], config: Any) -> Any:
     steps = round(given["circle_time"] / config.dt)
     turning = jnp.where(jnp.arange(steps) * config.dt < 1.0, given["circle"], 0.0)
     start = jaxdae.State(jnp.zeros(()), jnp.zeros(7).at[3].set(-given["reverse"]), jnp.zeros(7))
-    return jaxdae.rollout(car, METHOD, start, jnp.stack([turning, 0.0 * turning], axis=1), dt=config.dt).state.q
+    return jaxdae.rollout(
+        car, METHOD, start, jnp.stack([turning, 0.0 * turning], axis=1), dt=config.dt
+    ).state.q
 
 
 def main() -> int:
@@ -221,24 +242,43 @@ def main() -> int:
                 paths[name, when] = states
                 written = ", ".join(f"{key} {float(value):.3g}" for key, value in gains.items())
                 rows.append(
-                    (name, when, written, f"{rms[name, when]:.3f}", f"{np.abs(away[:, -20:]).max():.3f}", f"{np.abs(rates).max():.2f}")
+                    (
+                        name,
+                        when,
+                        written,
+                        f"{rms[name, when]:.3f}",
+                        f"{np.abs(away[:, -20:]).max():.3f}",
+                        f"{np.abs(rates).max():.2f}",
+                    )
                 )
         swept = on_a_circle(asked_of["train"][2], given, config)
         places = [np.asarray(jnp.stack(each)) for each in axles(given["trailers"], swept)]
         wheelbase = float(asked_of["pursuit"][2].wheelbase)
-    headings = ("law", "tuned", "gains", "rms distance, m", "largest in the last second, m", "largest steering rate, rad/s")
+    headings = (
+        "law",
+        "tuned",
+        "gains",
+        "rms distance, m",
+        "largest in the last second, m",
+        "largest steering rate, rad/s",
+    )
     fold, bend = (np.abs(paths[name, "after"][:, :, 5:]).max() for name in ("reversing", "train"))
     radius = wheelbase / np.tan(given["circle"])
     # Of three places of an axle that are a third of the way apart, on their circle.
     found = [_radius(*each[:2, [-1, -len(each[0]) // 6, -len(each[0]) // 3]].T) for each in places]
     exact = np.sqrt(radius**2 - np.cumsum([0.0, *np.square(given["trailers"])]))
     sentences = [
-        f"Tuning takes pure pursuit from {rms['pursuit', 'before']:.2f} to {rms['pursuit', 'after']:.2f} m of the road (rms), Stanley's law"
-        f" from {rms['stanley', 'before']:.2f} to {rms['stanley', 'after']:.2f} m, the trailer from {rms['reversing', 'before']:.2f} to"
+        f"Tuning takes pure pursuit from {rms['pursuit', 'before']:.2f} to {rms['pursuit', 'after']:.2f} m "
+        "of the road (rms), Stanley's law"
+        f" from {rms['stanley', 'before']:.2f} to {rms['stanley', 'after']:.2f} m, the trailer from "
+        f"{rms['reversing', 'before']:.2f} to"
         f" {rms['reversing', 'after']:.2f} m of its line.",
-        f"The last of two trailers comes from {rms['train', 'before']:.2f} to {rms['train', 'after']:.2f} m of the line.",
-        f"Tuned, nothing folds: the hitch of one trailer turns by {fold:.2f} rad at most, those of two by {bend:.2f} rad.",
-        f"On a circle of {radius:.2f} m the axle of the last trailer runs on {found[-1]:.3f} m; the closed form is {exact[-1]:.3f} m.",
+        f"The last of two trailers comes from {rms['train', 'before']:.2f} to {rms['train', 'after']:.2f} m "
+        "of the line.",
+        f"Tuned, nothing folds: the hitch of one trailer turns by {fold:.2f} rad at most, those of two by "
+        f"{bend:.2f} rad.",
+        f"On a circle of {radius:.2f} m the axle of the last trailer runs on {found[-1]:.3f} m; the closed "
+        f"form is {exact[-1]:.3f} m.",
     ]
     with styled() as figure_class:
         figure = figure_class(figsize=(11, 9), layout="constrained")
@@ -267,10 +307,26 @@ def sweep(axes: Any, places: list[np.ndarray], wheelbase: float, given: dict[str
         color = line_style(index)["color"]
         for k in range(0, len(x), 10):
             cos, sin = np.cos(heading[k]), np.sin(heading[k])
-            axes.fill(x[k] + cos * along - sin * across, y[k] + sin * along + cos * across, color=color, alpha=0.05, linewidth=0)
+            axes.fill(
+                x[k] + cos * along - sin * across,
+                y[k] + sin * along + cos * across,
+                color=color,
+                alpha=0.05,
+                linewidth=0,
+            )
         cos, sin = np.cos(heading[-1]), np.sin(heading[-1])
-        axes.fill(x[-1] + cos * along - sin * across, y[-1] + sin * along + cos * across, facecolor="none", edgecolor=color)
-        axes.plot(x, y, label="rear axle of the truck" if not index else f"axle of trailer {index}", **line_style(index))
+        axes.fill(
+            x[-1] + cos * along - sin * across,
+            y[-1] + sin * along + cos * across,
+            facecolor="none",
+            edgecolor=color,
+        )
+        axes.plot(
+            x,
+            y,
+            label="rear axle of the truck" if not index else f"axle of trailer {index}",
+            **line_style(index),
+        )
     axes.set(xlabel="x in m", ylabel="y in m", title="what a truck with two trailers sweeps", aspect="equal")
     axes.legend(loc="upper left")
 
@@ -286,7 +342,14 @@ def draw(axes: Any, name: str, paths: Any, given: dict[str, Any]) -> None:
             axes.plot(x, y, label=f"{when} tuning" if not k else None, linewidth=1.0, **line_style(index))
     low, high = axes.get_xlim()
     x = np.linspace(low, high, 300)
-    axes.plot(x, 0.0 * x if name in behind else np.asarray(road(x, given)[0]), color="black", linewidth=0.8, label="the path", zorder=1)
+    axes.plot(
+        x,
+        0.0 * x if name in behind else np.asarray(road(x, given)[0]),
+        color="black",
+        linewidth=0.8,
+        label="the path",
+        zorder=1,
+    )
     titles = {
         "pursuit": "pure pursuit, rear axle",
         "stanley": "Stanley's law, rear axle",

@@ -1,15 +1,16 @@
 """How far do a pendulum's hinge and energy drift in 100 s, and what helps?
 
-Compared are the naive index-1 equations, Baumgarte's feedback in both forms over a sweep of gains, and projections of
-velocities, of positions, and of both. Stiffer gains mean less drift, until the integrator breaks: so it is with a
-method that evaluates the dynamics once a step. The stages of a Runge-Kutta method leave the manifold within the step,
-stiff feedback answers to that, and the least drift is at soft gains. Projections need no gains.
+Compared are the naive index-1 equations, Baumgarte's feedback in both forms over a sweep of gains, and
+projections of velocities, of positions, and of both. Stiffer gains mean less drift, until the integrator
+breaks: so it is with a method that evaluates the dynamics once a step. The stages of a Runge-Kutta method
+leave the manifold within the step, stiff feedback answers to that, and the least drift is at soft gains.
+Projections need no gains.
 
     python experiments/pendulum_drift.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
-With a gain G in 1/s, Baumgarte's form is g'' + 2 G g' + G^2 g = 0. The lecture's form adds -alpha g - beta g' to the
-multiplier; alpha = m G^2 and beta = 2 m G, m the mass of the rod, make it comparable: along the rod it is the same,
-across it is four times as stiff.
+With a gain G in 1/s, Baumgarte's form is g'' + 2 G g' + G^2 g = 0. The lecture's form adds -alpha g - beta g'
+to the multiplier; alpha = m G^2 and beta = 2 m G, m the mass of the rod, make it comparable: along the rod it
+is the same, across it is four times as stiff.
 """
 
 import sys
@@ -80,11 +81,16 @@ def simulate(config, system, integrator, state, axes=None) -> xr.Dataset:
     instants = config.dt * config.save_every * np.arange(1, error.shape[1] + 1)
     fields = {"violation": violation, "energy_error": error}
     data = {name: (("method", "time"), np.where(broken, np.nan, x)) for name, x in fields.items()}
-    return xr.Dataset(data | {"broken": ("method", broken[:, -1])}, {"time": ("time", instants, {"units": "s"})})
+    return xr.Dataset(
+        data | {"broken": ("method", broken[:, -1])}, {"time": ("time", instants, {"units": "s"})}
+    )
 
 
 def compare(config, system, method, state, gains) -> dict[str, xr.Dataset]:
-    """Returns the drift of all cures with one integrator; the sweeps are batches whose worlds differ in their gains."""
+    """Returns the drift of all cures with one integrator.
+
+    The sweeps are batches whose worlds differ in their gains.
+    """
     found = {"naive": simulate(config, system, method(), state)}
     for name, projection in PROJECTIONS.items():
         found[name] = simulate(config, system, jaxdae.Projected(method(), projection), state)
@@ -179,8 +185,12 @@ def summary(found) -> list[tuple[str, ...]]:
                     continue
                 best = int(np.nanargmin(data.violation.values[:, -1]))
                 broken = data.gain.values[data.broken.values]
-                limit = f"{data.gain.values[best]:.3g}" + (f" (breaks at {broken.min():.3g})" if broken.size else "")
-            ends = ("broken" if data.broken[best] else f"{float(data[field][best, -1]):.2e}" for field in FIELDS)
+                limit = f"{data.gain.values[best]:.3g}" + (
+                    f" (breaks at {broken.min():.3g})" if broken.size else ""
+                )
+            ends = (
+                "broken" if data.broken[best] else f"{float(data[field][best, -1]):.2e}" for field in FIELDS
+            )
             rows.append((integrator, name, limit, *ends))
     return rows
 
@@ -202,7 +212,12 @@ def main() -> int:
     folder, record = begin(config, asked.out, asked.source)
     for integrator, results in found.items():
         for name, data in results.items():
-            data.to_zarr(folder / "drift.zarr", group=f"{integrator}/{name.replace(' ', '_')}", zarr_format=2, consolidated=False)
+            data.to_zarr(
+                folder / "drift.zarr",
+                group=f"{integrator}/{name.replace(' ', '_')}",
+                zarr_format=2,
+                consolidated=False,
+            )
     draw(found, settings.drawn, config.duration).savefig(folder / "drift.png", bbox_inches="tight")
     headings = ("integrator", "cure", "best gain, 1/s", "opening, m", "energy error, J")
     rows = summary(found)

@@ -1,10 +1,11 @@
 """How far does a powered hinge tear its rod open, in steps that go straight on?
 
-A physics engine drives a hinge by a constraint of velocity with a bias, theta' = -beta (theta - theta*) / h: the motor is to
-take the part beta of its error in one step. The new velocity is along the circle, and the explicit update of the place, q + h v,
-goes along the tangent. A step by the angle beta e from the radius r ends at the radius r sqrt(1 + (beta e)^2): with e = 0.5 rad
-and beta = 1 the rod is 12 % too long after the first step, however short the step is in time. That is why the published example
-("Controlling a pendulum with constraints", May 8, 2017) lowers beta to around 0.1, where it is 0.1 %.
+A physics engine drives a hinge by a constraint of velocity with a bias, theta' = -beta (theta - theta*) / h:
+the motor is to take the part beta of its error in one step. The new velocity is along the circle, and the
+explicit update of the place, q + h v, goes along the tangent. A step by the angle beta e from the radius r
+ends at the radius r sqrt(1 + (beta e)^2): with e = 0.5 rad and beta = 1 the rod is 12 % too long after the
+first step, however short the step is in time. That is why the published example ("Controlling a pendulum with
+constraints", May 8, 2017) lowers beta to around 0.1, where it is 0.1 %.
 
     python experiments/powered_hinge.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 """
@@ -28,7 +29,9 @@ def angle(q: Any) -> Any:
     return jnp.arctan2(q[0], -q[1])[None]
 
 
-def radii(system: Any, start: jaxdae.State, rod: float, betas: Any, target: float, dt: float, steps: int) -> tuple[np.ndarray, np.ndarray]:
+def radii(
+    system: Any, start: jaxdae.State, rod: float, betas: Any, target: float, dt: float, steps: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns lengths of the rod in m and angles in rad (n, steps) for biases of the motor (n,)."""
 
     def one(beta: Any) -> tuple[Any, Any]:
@@ -52,14 +55,23 @@ def main() -> int:
     target = given["target"]
     with precision(config):
         system, _, start = asked.worlds.one()
-        betas = np.unique(np.concatenate([np.geomspace(given["lowest"], given["highest"], given["count"]), given["drawn"]]))
-        found = {rod: radii(system, start, rod, jnp.asarray(betas), target, config.dt, config.steps) for rod in given["rods"]}
+        betas = np.unique(
+            np.concatenate([np.geomspace(given["lowest"], given["highest"], given["count"]), given["drawn"]])
+        )
+        found = {
+            rod: radii(system, start, rod, jnp.asarray(betas), target, config.dt, config.steps)
+            for rod in given["rods"]
+        }
     exact = first(betas, target)
     worst = {rod: np.max(np.abs(radius - 1.0), axis=1) for rod, (radius, _) in found.items()}
     headings = (
         "beta of the motor",
         "first step, closed form, m",
-        *(f"rod {rod:g}: {what}" for rod in found for what in ("first step, m", "worst, m", "angle off at the end, rad")),
+        *(
+            f"rod {rod:g}: {what}"
+            for rod in found
+            for what in ("first step, m", "worst, m", "angle off at the end, rad")
+        ),
     )
     rows = []
     for beta in given["drawn"]:
@@ -67,13 +79,20 @@ def main() -> int:
         cells = [
             text
             for rod, (radius, turned) in found.items()
-            for text in (f"{radius[k, 0] - 1:.6f}", f"{worst[rod][k]:.2e}", f"{abs(turned[k, -1] - target):.1e}")
+            for text in (
+                f"{radius[k, 0] - 1:.6f}",
+                f"{worst[rod][k]:.2e}",
+                f"{abs(turned[k, -1] - target):.1e}",
+            )
         ]
         rows.append((f"{beta:g}", f"{exact[k] - 1:.6f}", *cells))
     off = max(float(np.max(np.abs(radius[:, 0] - exact))) for radius, _ in found.values())
     allowed = given["allowed"]
     limit = np.sqrt((1.0 + allowed) ** 2 - 1.0) / target
-    sentences = [f"After the first step the rod has the length of the closed form, to {off:.1e} m, whatever is done about the rod."]
+    sentences = [
+        f"After the first step the rod has the length of the closed form, to {off:.1e} m, whatever is done "
+        "about the rod."
+    ]
     for rod in found:
         good = betas[worst[rod] <= allowed]
         sentences.append(
@@ -86,15 +105,26 @@ def main() -> int:
         left, right = figure.subplots(1, 2)
         for index, (rod, (_radius, _)) in enumerate(found.items()):
             left.loglog(betas, worst[rod], label=f"rod takes {rod:g} a step", **line_style(index))
-        left.loglog(betas, exact - 1.0, color="black", linestyle="--", linewidth=0.9, label="first step, closed form")
+        left.loglog(
+            betas, exact - 1.0, color="black", linestyle="--", linewidth=0.9, label="first step, closed form"
+        )
         left.axhline(allowed, color="black", linestyle=":", linewidth=0.9)
         steps = np.arange(min(config.steps, 60) + 1)
         rod = given["rods"][-1]
         for index, beta in enumerate(given["drawn"]):
             k = int(np.argmin(np.abs(betas - beta)))
-            right.plot(steps, np.concatenate([[1.0], found[rod][0][k]])[: len(steps)], label=f"beta = {beta:g}", **line_style(index))
-        left.set(xlabel="beta of the motor", ylabel="largest error of the length in m", title="over 300 steps")
-        right.set(xlabel="step", ylabel="length of the rod in m", title=f"rod takes {rod:g} of its error a step")
+            right.plot(
+                steps,
+                np.concatenate([[1.0], found[rod][0][k]])[: len(steps)],
+                label=f"beta = {beta:g}",
+                **line_style(index),
+            )
+        left.set(
+            xlabel="beta of the motor", ylabel="largest error of the length in m", title="over 300 steps"
+        )
+        right.set(
+            xlabel="step", ylabel="length of the rod in m", title=f"rod takes {rod:g} of its error a step"
+        )
         left.legend()
         right.legend()
     conclude(asked, headings, rows, sentences, {"powered_hinge": figure})

@@ -2,15 +2,16 @@
 
     python experiments/quadruped_jump.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
-Each pair of feet has two rows, its height (position level) and its velocity along the ground (velocity level), which `Switching` puts on
-and takes off: a foot lets go when it would have to pull, and is pinned, with an impulse, where it strikes. Instants are located within
-the step, and differentiated. Motors follow
+Each pair of feet has two rows, its height (position level) and its velocity along the ground (velocity
+level), which `Switching` puts on and takes off: a foot lets go when it would have to pull, and is pinned,
+with an impulse, where it strikes. Instants are located within the step, and differentiated. Motors follow
 
     tau_i = feedforward_i(t) - kp (angle_i - angle_i of the start) - kd rate_i,
 
-where the feedforward, linear between knots and bounded, is found by Levenberg-Marquardt through the rollout with all of its switchings.
-Wanted are the height of the mass center at one time, neither rise nor turning there, rest in the posture of the start at the end, and
-little torque. The search begins with torques that hold the start, raised for a while.
+where the feedforward, linear between knots and bounded, is found by Levenberg-Marquardt through the rollout
+with all of its switchings. Wanted are the height of the mass center at one time, neither rise nor turning
+there, rest in the posture of the start at the end, and little torque. The search begins with torques that
+hold the start, raised for a while.
 """
 
 import sys
@@ -145,7 +146,9 @@ class Motors:
     def feedforward(self, t):
         """Returns what does not depend on the state (4,) in N m: hats about the knots, whose sum is one."""
         count = self.knots.shape[0]
-        hats = jnp.maximum(0.0, 1.0 - jnp.abs(t / self.span * (count - 1) - jnp.arange(count, dtype=self.knots.dtype)))
+        hats = jnp.maximum(
+            0.0, 1.0 - jnp.abs(t / self.span * (count - 1) - jnp.arange(count, dtype=self.knots.dtype))
+        )
         return hats @ self.knots
 
 
@@ -167,7 +170,11 @@ def jumper(config: Any, settings: Settings, method: Any) -> Jumper:
         force |= {"input": index}
     mechanism, q = jm.mechanism(description(values), jm.Joints())
     points = jnp.asarray([settings.feet[f"{pair}_shin"] for pair in PAIRS])
-    ground = OnGround(mechanism=mechanism, points=points, bodies=tuple(mechanism.body_names.index(f"{pair}_shin") for pair in PAIRS))
+    ground = OnGround(
+        mechanism=mechanism,
+        points=points,
+        bodies=tuple(mechanism.body_names.index(f"{pair}_shin") for pair in PAIRS),
+    )
     system = jaxdae.Masked(ground, jnp.ones((4,), bool))
     law = jaxdae.switching.Unilateral(jnp.ones((4,)), (0, 1, 0, 1))
     start = jaxdae.initialize(system, q)[0]
@@ -180,7 +187,14 @@ def jumper(config: Any, settings: Settings, method: Any) -> Jumper:
         kd=jnp.asarray(settings.kd),
         angles=angles,
     )
-    return Jumper(system, jaxdae.switching.Switching(method, law, settings.events), start, motors, config.dt, config.steps)
+    return Jumper(
+        system,
+        jaxdae.switching.Switching(method, law, settings.events),
+        start,
+        motors,
+        config.dt,
+        config.steps,
+    )
 
 
 def center(at: Jumper, q: Any) -> Any:
@@ -247,7 +261,9 @@ def outline(at: Jumper, states: Any) -> dict[str, np.ndarray]:
             return [frame.point(jnp.asarray(point)).array() for point in points]
 
         legs = {
-            f"{pair} legs": jnp.stack([*line(f"{pair}_thigh", (0.0, 0.1), (0.0, -0.1)), *line(f"{pair}_shin", (0.0, -0.1))])
+            f"{pair} legs": jnp.stack(
+                [*line(f"{pair}_thigh", (0.0, 0.1), (0.0, -0.1)), *line(f"{pair}_shin", (0.0, -0.1))]
+            )
             for pair in PAIRS
         }
         return {"trunk": jnp.stack(line("trunk", (-0.2, 0.0), (0.2, 0.0))), **legs}
@@ -270,13 +286,17 @@ def main() -> int:
         knots = {"start of the search": first, "optimized": found.parameters["torque"]}
         run = jax.jit(lambda knots: jump(at, knots))
         made = {name: run(x) for name, x in knots.items()}
-        heights = {name: np.asarray(jax.vmap(lambda q: center(at, q)[1])(x.state.q)) for name, x in made.items()}
+        heights = {
+            name: np.asarray(jax.vmap(lambda q: center(at, q)[1])(x.state.q)) for name, x in made.items()
+        }
         begun = float(center(at, at.start.q)[1])
         feet = np.asarray(jax.vmap(at.system.system.feet)(made["optimized"].state.q))
         lines = outline(at, made["optimized"].state)
         efforts = {name: np.asarray(torques(at, knots[name], x.state)) for name, x in made.items()}
         # A little off the optimum, where the derivative is not zero.
-        cost = jax.jit(lambda p, d: jax.jvp(lambda p: 0.5 * jnp.sum(residuals(at, settings, p) ** 2), (p,), (d,)))
+        cost = jax.jit(
+            lambda p, d: jax.jvp(lambda p: 0.5 * jnp.sum(residuals(at, settings, p) ** 2), (p,), (d,))
+        )
         off, direction, h = 0.98 * knots["optimized"], jnp.ones_like(knots["optimized"]), 1e-5
         exact = float(cost(off, direction)[1])
         ahead, behind = (float(cost(off + side * h * direction, direction)[0]) for side in (1, -1))
@@ -301,9 +321,11 @@ def main() -> int:
     active = np.asarray(made["optimized"].info.active)[:, :2]
     switches = int(np.sum(active[1:] != active[:-1]))
     sentences = [
-        f"After {int(found.iterations)} iterations with {first.size} torques ({jaxdae.Status(int(found.status)).name}) the cost is"
+        f"After {int(found.iterations)} iterations with {first.size} torques "
+        f"({jaxdae.Status(int(found.status)).name}) the cost is"
         f" {float(found.cost):.3g}; the pairs of feet switch {switches} times.",
-        f"With 0.98 of these torques the derivative of the cost for all of them together is {exact:.8g} through the switchings,"
+        f"With 0.98 of these torques the derivative of the cost for all of them together is {exact:.8g} "
+        "through the switchings,"
         f" {differenced:.8g} by differences of {h:g} N m.",
         f"The lowest foot of the optimized motion is at {1e3 * feet[:, :, 1].min():.2g} mm.",
     ]
@@ -312,7 +334,9 @@ def main() -> int:
         upper, middle, lower = figure.subplots(3, 1, sharex=True)
         for i, (name, height) in enumerate(heights.items()):
             upper.plot(time, height - begun, label=name, **line_style(i))
-        upper.plot([settings.apex.time], [settings.apex.height], "o", color="black", markersize=5, label="wanted")
+        upper.plot(
+            [settings.apex.time], [settings.apex.height], "o", color="black", markersize=5, label="wanted"
+        )
         for i, pair in enumerate(PAIRS):
             middle.plot(time, feet[:, i, 1], label=f"{pair} feet", **line_style(i))
         for i, motor in enumerate(MOTORS):
@@ -337,7 +361,9 @@ def main() -> int:
         rows,
         sentences,
         {"quadruped_jump": figure},
-        lambda folder: write_animation(folder / "quadruped_jump.gif", time, lines, title="optimized", frames=60),
+        lambda folder: write_animation(
+            folder / "quadruped_jump.gif", time, lines, title="optimized", frames=60
+        ),
     )
     return 0 if int(np.asarray(made["optimized"].info.status).max()) == 0 else 1
 

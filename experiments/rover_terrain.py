@@ -1,8 +1,9 @@
 """How does a rover with a rocker-bogie suspension drive over hills, and how much do its wheels have to slip?
 
-Six heights and the differential hold exactly, the wheels turn as they are told to, and the slip of all wheels, sideways and forward, is the
-least in squares (`LeastSlip`). Integrated in time the rover keeps to the ground only as well as its velocities do, so that placing it anew,
-from x, y and heading alone, is an independent check of height, roll, pitch and the angles of the suspension.
+Six heights and the differential hold exactly, the wheels turn as they are told to, and the slip of all
+wheels, sideways and forward, is the least in squares (`LeastSlip`). Integrated in time the rover keeps to the
+ground only as well as its velocities do, so that placing it anew, from x, y and heading alone, is an
+independent check of height, roll, pitch and the angles of the suspension.
 
     python experiments/rover_terrain.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 """
@@ -106,15 +107,20 @@ def main() -> int:
     names = mechanism.names.coordinates
     headings = ("joint", "smallest, deg", "largest, deg")
     columns = {joint: drive.q[:, names.index(f"{joint}.angle")] for joint in vehicles.ROVER_SUSPENSION}
-    rows = [(name, *(f"{np.degrees(pick(angle)):.2f}" for pick in (np.min, np.max))) for name, angle in columns.items()]
+    rows = [
+        (name, *(f"{np.degrees(pick(angle)):.2f}" for pick in (np.min, np.max)))
+        for name, angle in columns.items()
+    ]
     size = np.sqrt(np.sum(drive.slip**2, axis=1))
     length = float(np.sum(np.linalg.norm(np.diff(drive.q[:, :2], axis=0), axis=1)))
     sentences = [
         f"In {drive.t[-1]:g} s the rover drives {length:.2f} m; its wheels are off the ground by at most"
         f" {np.max(np.abs(drive.gap)):.1e} m.",
-        f"The slip of all rows together is between {np.min(size):.3f} and {np.max(size):.3f} m/s, that of a single one at most"
+        f"The slip of all rows together is between {np.min(size):.3f} and {np.max(size):.3f} m/s, that of a "
+        "single one at most"
         f" {np.max(np.abs(drive.slip)):.3f}.",
-        f"Placed anew from x, y and heading it stands as it drove to within {np.max(drive.apart):.1e} m and rad.",
+        f"Placed anew from x, y and heading it stands as it drove to within {np.max(drive.apart):.1e} m and "
+        "rad.",
     ]
     conclude(asked, headings, rows, sentences, {"rover": figure})
     return 0
@@ -123,7 +129,9 @@ def main() -> int:
 def side_view(axes: Any, mechanism: Any, terrain: Any, q: Any, side: str) -> None:
     """Draws the left or right suspension and the ground beneath it in the vertical plane of the heading."""
     frames = mechanism.frames(q)
-    places = {name: np.array([frames.x[k], frames.y[k], frames.z[k]]) for k, name in enumerate(mechanism.body_names)}
+    places = {
+        name: np.array([frames.x[k], frames.y[k], frames.z[k]]) for k, name in enumerate(mechanism.body_names)
+    }
     yaw = float(heading(mechanism, q))
     forward = np.array([np.cos(yaw), np.sin(yaw), 0.0])
     base = places["base_link"]
@@ -132,7 +140,11 @@ def side_view(axes: Any, mechanism: Any, terrain: Any, q: Any, side: str) -> Non
         return float((places[name] - base) @ forward), float(places[name][2])
 
     rocker, bogie = f"{side}_rocker", f"{side}_bogie"
-    chains = (("base_link", rocker, f"front_{side}"), (rocker, bogie, f"middle_{side}"), (bogie, f"rear_{side}"))
+    chains = (
+        ("base_link", rocker, f"front_{side}"),
+        (rocker, bogie, f"middle_{side}"),
+        (bogie, f"rear_{side}"),
+    )
     for chain in chains:
         axes.plot(*zip(*map(seen, chain), strict=True), "-o", markersize=4, color=line_style(1)["color"])
     radius = float(next(iter(mechanism.joints.values())).radius[0])
@@ -148,7 +160,12 @@ def side_view(axes: Any, mechanism: Any, terrain: Any, q: Any, side: str) -> Non
     ground = np.asarray(jax.vmap(terrain.height)(jnp.asarray(line[:, 0]), jnp.asarray(line[:, 1])))
     axes.fill_between(s, ground, ground.min() - 0.1, color="0.85")
     axes.plot(s, ground, color="0.4", linewidth=1.0)
-    axes.set(xlabel="forward of the body in m", ylabel="z in m", aspect="equal", ylim=(ground.min() - 0.1, base[2] + 0.15))
+    axes.set(
+        xlabel="forward of the body in m",
+        ylabel="z in m",
+        aspect="equal",
+        ylim=(ground.min() - 0.1, base[2] + 0.15),
+    )
 
 
 def drawn(mechanism: Any, drive: Drive) -> Any:
@@ -156,9 +173,13 @@ def drawn(mechanism: Any, drive: Drive) -> Any:
     terrain = jax.tree.map(lambda leaf: leaf[0], next(iter(mechanism.joints.values())).terrain)
     x, y = drive.q[:, 0], drive.q[:, 1]
     span = np.linspace(min(x.min(), y.min()) - 0.8, max(x.max(), y.max()) + 0.8, 160)
-    z = np.asarray(jax.vmap(lambda a: jax.vmap(lambda b: terrain.height(b, a))(jnp.asarray(span)))(jnp.asarray(span)))
+    z = np.asarray(
+        jax.vmap(lambda a: jax.vmap(lambda b: terrain.height(b, a))(jnp.asarray(span)))(jnp.asarray(span))
+    )
     names = mechanism.names.coordinates
-    angles = {joint: np.degrees(drive.q[:, names.index(f"{joint}.angle")]) for joint in vehicles.ROVER_SUSPENSION}
+    angles = {
+        joint: np.degrees(drive.q[:, names.index(f"{joint}.angle")]) for joint in vehicles.ROVER_SUSPENSION
+    }
     at = int(np.argmax(np.abs(angles["left_rocker"])))
     with styled() as figure_class:
         figure = figure_class(figsize=(10.5, 7.2), layout="constrained")
@@ -184,7 +205,12 @@ def drawn(mechanism: Any, drive: Drive) -> Any:
         lateral, rolling = (np.sqrt(np.mean(drive.slip[:, k::2] ** 2, axis=1)) for k in range(2))
         for index, (name, values) in enumerate((("sideways", lateral), ("forward", rolling))):
             slips.plot(drive.t, 1e3 * values, label=name, **line_style(index))
-        slips.set(xlabel="time in s", ylabel="slip in mm/s", title="root mean square of the slip of six wheels", ylim=(0.0, None))
+        slips.set(
+            xlabel="time in s",
+            ylabel="slip in mm/s",
+            title="root mean square of the slip of six wheels",
+            ylim=(0.0, None),
+        )
         slips.legend()
     return figure
 

@@ -1,15 +1,17 @@
 """How far may a pendulum on two wheels lean before its regulator loses it, and how does it start to drive?
 
-The robot (`jaxdae.vehicles.Segway`) is linearized about upright on its rows, in the four numbers that its rows leave to be chosen: pitch,
-pitch rate, speed and turn. Place and heading do not matter to it, and at rest no torque moves it to the side, so that a regulator of all
-coordinates does not exist. Those four have one, u = -K (z - wished), by the linear-quadratic regulator. The script lets the nonlinear
-robot go from leaning starts, then asks for a speed and a turn: to go forward it has to roll back first, so that it leans into the motion.
+The robot (`jaxdae.vehicles.Segway`) is linearized about upright on its rows, in the four numbers that its
+rows leave to be chosen: pitch, pitch rate, speed and turn. Place and heading do not matter to it, and at rest
+no torque moves it to the side, so that a regulator of all coordinates does not exist. Those four have one, u
+= -K (z - wished), by the linear-quadratic regulator. The script lets the nonlinear robot go from leaning
+starts, then asks for a speed and a turn: to go forward it has to roll back first, so that it leans into the
+motion.
 
     python experiments/segway_balance.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
 References:
-    F. Grasser, A. D'Arrigo, S. Colombi, A. Rufer, "JOE: a mobile, inverted pendulum", IEEE Transactions on Industrial
-    Electronics 49 (2002).
+    F. Grasser, A. D'Arrigo, S. Colombi, A. Rufer, "JOE: a mobile, inverted pendulum", IEEE Transactions on
+    Industrial Electronics 49 (2002).
 """
 
 import sys
@@ -51,7 +53,11 @@ def state_of(system: Any, z: Any) -> jaxdae.State:
     pitch, pitch_rate, speed, turn = z
     zero, half = jnp.zeros_like(pitch), 0.5 * system.wheel_separation
     spins = [(speed - side * half * turn) / system.wheel_radius for side in (1.0, -1.0)]
-    return jaxdae.State(jnp.zeros(()), jnp.stack([zero, zero, zero, pitch, zero, zero]), jnp.stack([speed, zero, turn, pitch_rate, *spins]))
+    return jaxdae.State(
+        jnp.zeros(()),
+        jnp.stack([zero, zero, zero, pitch, zero, zero]),
+        jnp.stack([speed, zero, turn, pitch_rate, *spins]),
+    )
 
 
 def reduced(system: Any, states: Any) -> Any:
@@ -94,7 +100,11 @@ def balanced(system: Any, gain: Any, tilts: Any, config: Any) -> tuple[Any, Any,
     def one(tilt: Any) -> Any:
         start = state_of(system, jnp.stack([tilt, 0.0 * tilt, 0.0 * tilt, 0.0 * tilt]))
         run = jaxdae.rollout(system, METHOD, start, law, dt=config.dt, steps=config.steps)
-        return jax.vmap(lambda state: reduced(system, state))(run.state), run.state.q[:, :2], run.info.status[-1]
+        return (
+            jax.vmap(lambda state: reduced(system, state))(run.state),
+            run.state.q[:, :2],
+            run.info.status[-1],
+        )
 
     return jax.jit(jax.vmap(one))(jnp.asarray(tilts))
 
@@ -107,18 +117,37 @@ def main() -> int:
         system = robot(config)
         a, b = linearized(system)
         gain = regulator(a, b, given["weights"])
-        numbers, places, statuses = (np.asarray(each) for each in balanced(system, gain, given["tilts"], config))
+        numbers, places, statuses = (
+            np.asarray(each) for each in balanced(system, gain, given["tilts"], config)
+        )
     poles = np.linalg.eigvals(a - b @ gain)
     # A robot that leans by a right angle lies on the ground.
-    stands = np.all(np.abs(numbers[:, :, 0]) < 0.5 * np.pi, axis=1) & (statuses == 0) & (np.abs(numbers[:, -1, 0]) < 0.2)
-    headings = ("start, rad", "stays up", "largest pitch, rad", "speed at the end, m/s", "turn at the end, rad/s")
+    stands = (
+        np.all(np.abs(numbers[:, :, 0]) < 0.5 * np.pi, axis=1)
+        & (statuses == 0)
+        & (np.abs(numbers[:, -1, 0]) < 0.2)
+    )
+    headings = (
+        "start, rad",
+        "stays up",
+        "largest pitch, rad",
+        "speed at the end, m/s",
+        "turn at the end, rad/s",
+    )
     rows = [
-        (f"{tilt:g}", "yes" if up else "no", f"{np.abs(each[:, 0]).max():.3f}", f"{each[-1, 2]:.3f}", f"{each[-1, 3]:.3f}")
+        (
+            f"{tilt:g}",
+            "yes" if up else "no",
+            f"{np.abs(each[:, 0]).max():.3f}",
+            f"{each[-1, 2]:.3f}",
+            f"{each[-1, 3]:.3f}",
+        )
         for tilt, up, each in zip(given["tilts"], stands, numbers, strict=True)
     ]
     falls = np.sqrt(np.max(np.linalg.eigvals(a).real) ** 2)
     sentences = [
-        f"Upright it falls at {falls:.3f} 1/s; with the regulator all poles lie left of {poles.real.max():.2f} 1/s.",
+        f"Upright it falls at {falls:.3f} 1/s; with the regulator all poles lie left of "
+        f"{poles.real.max():.2f} 1/s.",
         f"{stands.sum()} of {len(stands)} starts stay up.",
     ]
     with styled() as figure_class:
@@ -126,13 +155,19 @@ def main() -> int:
         pitch, speed, path = figure.subplots(1, 3)
         time = config.dt * np.arange(1, config.steps + 1)
         for k, tilt in enumerate(given["tilts"]):
-            shown = numbers[k] if stands[k] else numbers[k, : max(int(np.argmax(np.abs(numbers[k, :, 0]) > 1.5)), 1)]
+            shown = (
+                numbers[k]
+                if stands[k]
+                else numbers[k, : max(int(np.argmax(np.abs(numbers[k, :, 0]) > 1.5)), 1)]
+            )
             pitch.plot(time[: len(shown)], shown[:, 0], label=f"from {tilt:g} rad", **line_style(k))
             speed.plot(time[: len(shown)], shown[:, 2], **line_style(k))
             path.plot(*places[k, : len(shown)].T, **line_style(k))
         pitch.set(xlabel="time in s", ylabel="pitch in rad", title="pitch, forward positive")
         speed.set(xlabel="time in s", ylabel="speed in m/s", title="speed, wished from the third second on")
-        path.set(xlabel="x in m", ylabel="y in m", title="path of the axle", aspect="equal", adjustable="datalim")
+        path.set(
+            xlabel="x in m", ylabel="y in m", title="path of the axle", aspect="equal", adjustable="datalim"
+        )
         pitch.legend()
     conclude(asked, headings, rows, sentences, {"segway_balance": figure})
     return 0

@@ -1,15 +1,17 @@
 """Which solvers follow a mechanism through its singular configurations?
 
-The double four-bar passes ten times in 10 s through the place where all its links are in line. There the constraint Jacobian
-loses rank, two further branches of motion begin, and a mechanism with momentum goes straight on. A solver that factorizes the
-saddle-point matrix as if it had full rank does so as well, as long as no step comes close to that place. This experiment brings
-steps close to it: the start is moved along the motion, so that one step ends in line, or some time before.
+The double four-bar passes ten times in 10 s through the place where all its links are in line. There the
+constraint Jacobian loses rank, two further branches of motion begin, and a mechanism with momentum goes
+straight on. A solver that factorizes the saddle-point matrix as if it had full rank does so as well, as long
+as no step comes close to that place. This experiment brings steps close to it: the start is moved along the
+motion, so that one step ends in line, or some time before.
 
     python experiments/singular_configurations.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
-The reference is exact. From upright cranks that turn with the rate w, theta'' = w2 sin(theta) with theta clockwise from there,
-w2 = g sum(m y) / sum(m y^2 + I), y the heights of the centers of mass (which are the radii of their circles) and I of the bodies that turn;
-theta/2 + pi/2 = am(W t + K, k^2) with W^2 = w^2/4 + w2 and k^2 = w2 / W^2.
+The reference is exact. From upright cranks that turn with the rate w, theta'' = w2 sin(theta) with theta
+clockwise from there, w2 = g sum(m y) / sum(m y^2 + I), y the heights of the centers of mass (which are the
+radii of their circles) and I of the bodies that turn; theta/2 + pi/2 = am(W t + K, k^2) with W^2 = w^2/4 + w2
+and k^2 = w2 / W^2.
 """
 
 import dataclasses
@@ -33,9 +35,18 @@ SOLVERS = {
     "least_squares": jaxdae.LeastSquares,
     "proximal": lambda tolerance: jaxdae.Proximal(),
 }
-NAMES = {"dense_kkt": "DenseKKT (LU)", "schur_complement": "SchurComplement", "null_space": "NullSpace", "least_squares": "LeastSquares"}
+NAMES = {
+    "dense_kkt": "DenseKKT (LU)",
+    "schur_complement": "SchurComplement",
+    "null_space": "NullSpace",
+    "least_squares": "LeastSquares",
+}
 NAMES["proximal"] = "Proximal"
-FIELDS = {"error": "distance from the branch in m", "energy_error": "energy error in J", "opening": "opening of a hinge in m"}
+FIELDS = {
+    "error": "distance from the branch in m",
+    "energy_error": "energy error in J",
+    "opening": "opening of a hinge in m",
+}
 LOST = 1e-2  # a body that is farther from its place on the branch, in m, counts as lost
 
 
@@ -91,9 +102,14 @@ class Branch:
         turns = np.abs(v[:, 2]) > 0.5 * abs(rate)
         expected = rate * np.stack([q[:, 1], np.zeros(len(q)), np.where(turns, -1.0, 0.0)], axis=1)
         if not (rate > 0 and np.allclose(v, expected, rtol=0, atol=1e-9 * rate)):
-            raise ValueError("start: the cranks must be upright and turn clockwise, crank0.theta = pi/2 with a negative velocity")
+            raise ValueError(
+                "start: the cranks must be upright and turn clockwise, crank0.theta = pi/2 with a negative "
+                "velocity"
+            )
         mass, inertia = np.asarray(system.mass), np.asarray(system.inertia)
-        w2 = -float(system.gravity[1]) * np.sum(mass * q[:, 1]) / np.sum(mass * q[:, 1] ** 2 + inertia * turns)
+        w2 = (
+            -float(system.gravity[1]) * np.sum(mass * q[:, 1]) / np.sum(mass * q[:, 1] ** 2 + inertia * turns)
+        )
         return cls(q, turns.astype(float), rate, float(w2))
 
     def angle(self, t) -> tuple[Any, Any]:
@@ -115,7 +131,9 @@ class Branch:
         theta, rate = (x[:, None] for x in self.angle(t))
         x, y, angle = self.upright.T
         poses = np.stack([x + y * np.sin(theta), y * np.cos(theta), angle - self.turns * theta], axis=-1)
-        return poses, np.stack([y * np.cos(theta) * rate, -y * np.sin(theta) * rate, -self.turns * rate], axis=-1)
+        return poses, np.stack(
+            [y * np.cos(theta) * rate, -y * np.sin(theta) * rate, -self.turns * rate], axis=-1
+        )
 
     def in_line(self) -> float:
         """Returns when the cranks are horizontal for the first time, in s."""
@@ -141,7 +159,9 @@ def simulate(config, system, solver, branch, times) -> xr.Dataset:
     method = jaxdae.Projected(jaxdae.RungeKutta.rk4(solver=solver))
     plan = {"dt": config.dt, "steps": config.steps, "save_every": config.save_every}
     trajectory = jaxdae.batch_rollout(system, method, states, **plan, in_axes=(None, None, 0, None))
-    every = jax.jit(jax.vmap(jax.vmap(lambda x: (jaxdae.energy(system, x), system.constraint_jacobian(x.t, x.q, x.v)))))
+    every = jax.jit(
+        jax.vmap(jax.vmap(lambda x: (jaxdae.energy(system, x), system.constraint_jacobian(x.t, x.q, x.v))))
+    )
     energy, jacobian = every(trajectory.state)
     start = jax.vmap(lambda x: jaxdae.energy(system, x))(states)
     elapsed = config.dt * config.save_every * np.arange(1, energy.shape[1] + 1)
@@ -154,7 +174,10 @@ def simulate(config, system, solver, branch, times) -> xr.Dataset:
         "smallest": np.linalg.svd(np.asarray(jacobian), compute_uv=False)[..., -1],
         "status": np.asarray(trajectory.info.status),
     }
-    return xr.Dataset({name: (("world", "time"), x) for name, x in fields.items()}, {"time": ("time", elapsed, {"units": "s"})})
+    return xr.Dataset(
+        {name: (("world", "time"), x) for name, x in fields.items()},
+        {"time": ("time", elapsed, {"units": "s"})},
+    )
 
 
 def draw(found, before, duration):
@@ -171,11 +194,15 @@ def draw(found, before, duration):
                     axes.plot(data.time, values, **style, label=NAMES[name])
                     if not good.all() and good.any():
                         last = np.flatnonzero(good)[-1]
-                        axes.plot(data.time[last], values[last], marker="x", color=style["color"], clip_on=False)
+                        axes.plot(
+                            data.time[last], values[last], marker="x", color=style["color"], clip_on=False
+                        )
             for row, field in zip(panels, FIELDS, strict=False):
                 values, stopped = data[field].values[2:, -1], data.status.values[2:, -1] != jaxdae.Status.OK
                 row[2].plot(before, values, marker=".", **style)
-                row[2].plot(before[stopped], values[stopped], marker="x", linestyle="none", color=style["color"])
+                row[2].plot(
+                    before[stopped], values[stopped], marker="x", linestyle="none", color=style["color"]
+                )
         for row, what in zip(panels, (*FIELDS.values(), "smallest singular value of J"), strict=True):
             row[0].set_ylabel(what)
             for axes in row:
@@ -191,7 +218,11 @@ def draw(found, before, duration):
             axes.set_xscale("log")
         panels[2][2].set_xlabel("how long before the links are in line a step ends, in s")
         panels[3][2].axis("off")
-        panels[3][2].legend(*panels[0][0].get_legend_handles_labels(), loc="center", title="x: the solver fails, the world stops")
+        panels[3][2].legend(
+            *panels[0][0].get_legend_handles_labels(),
+            loc="center",
+            title="x: the solver fails, the world stops",
+        )
         return figure
 
 
@@ -220,14 +251,25 @@ def conclusion(found, before) -> str:
     for name, data in found.items():
         gone = lost(data)
         if not gone.any():
-            lines.append(f"{NAMES[name]} follows the branch in all worlds, to {float(data.error[:, -1].max()):.1e} m at the end.")
+            lines.append(
+                f"{NAMES[name]} follows the branch in all worlds, to {float(data.error[:, -1].max()):.1e} m "
+                "at the end."
+            )
             continue
-        stopped, silent = (int(np.sum(gone & (np.equal(data.status.values[:, -1], jaxdae.Status.OK) == quiet))) for quiet in (False, True))
+        stopped, silent = (
+            int(np.sum(gone & (np.equal(data.status.values[:, -1], jaxdae.Status.OK) == quiet)))
+            for quiet in (False, True)
+        )
         near = before[gone[2:]]
         reach = f", at up to {near.max():.0e} s from it" if near.size else ""
-        start = "The config's own steps miss the place by enough" if not gone[0] else "The config's own steps come too close"
+        start = (
+            "The config's own steps miss the place by enough"
+            if not gone[0]
+            else "The config's own steps come too close"
+        )
         lines.append(
-            f"{NAMES[name]} is lost in {int(gone.sum())} of {gone.size} worlds{reach}: {stopped} stop with a status that says so,"
+            f"{NAMES[name]} is lost in {int(gone.sum())} of {gone.size} worlds{reach}: {stopped} stop with "
+            "a status that says so,"
             f" {silent} go on without one. {start}."
         )
     return "\n".join(f"- {line}" for line in lines)
@@ -269,16 +311,22 @@ def main() -> int:
         "",
         *(f"| {' | '.join(r)} |" for r in (headings, ["---"] * len(headings), *rows)),
         "",
-        f"*In line*: one of the steps ends where the smallest singular values of the constraint Jacobian are zero. *Near*: it ends"
-        f" {settings.approach.closest:g} to {settings.approach.farthest:g} s before that, in {settings.approach.count} worlds. A world is"
+        "*In line*: one of the steps ends where the smallest singular values of the constraint Jacobian "
+        "are zero. *Near*: it ends"
+        f" {settings.approach.closest:g} to {settings.approach.farthest:g} s before that, in "
+        f"{settings.approach.count} worlds. A world is"
         f" lost where its solver fails, or a body is {LOST:g} m or more from its place on the branch.",
         "",
         text,
         "",
-        "The steps of a configuration chosen without care miss the singular configurations, and then every solver passes: what lies a step"
-        " apart from them is well conditioned. A factorization that takes the matrix to have full rank divides by the smallest singular"
-        " value. The closer a step comes, the more the error of its stages is multiplied, until the result is no number or a wrong one."
-        " With a rank that is decided by a tolerance the step is made with the mobility of the singular configuration, the projection"
+        "The steps of a configuration chosen without care miss the singular configurations, and then every "
+        "solver passes: what lies a step"
+        " apart from them is well conditioned. A factorization that takes the matrix to have full rank "
+        "divides by the smallest singular"
+        " value. The closer a step comes, the more the error of its stages is multiplied, until the result "
+        "is no number or a wrong one."
+        " With a rank that is decided by a tolerance the step is made with the mobility of the singular "
+        "configuration, the projection"
         " brings it back to the branch, and an error of the order of g dt^2 remains.",
         "",
         "![singular configurations](singular.png)",

@@ -1,12 +1,14 @@
 """A goal for a place beside the rod that leads there: the matrix is singular. Which solvers pass?
 
 Theta = (|q| - l) = 0 is the rod, Phi = q - q*(t) = 0 asks for a place, and both together are three rows for two freedoms: J M^-1 J^T has
-rank two. If q*(t) stays on the circle the rows agree, accelerations are unique and only the multipliers are not: rod and goal share the
-load in any way. If it leaves the circle they contradict each other, and nothing satisfies all. The published example ("Controlling a
-pendulum with constraints", May 8, 2017) meets the singular matrix and therefore solves the goal apart from the rod.
+rank two. If q*(t) stays on the circle the rows agree, accelerations are unique and only the multipliers are
+not: rod and goal share the load in any way. If it leaves the circle they contradict each other, and nothing
+satisfies all. The published example ("Controlling a pendulum with constraints", May 8, 2017) meets the
+singular matrix and therefore solves the goal apart from the rod.
 
-Solvers for full rank divide by what is zero up to round-off: they say so, or what they return is noise. Solvers for any rank return the
-accelerations, and those that take the shortest multipliers share the load: lam = J^+T (M a - f).
+Solvers for full rank divide by what is zero up to round-off: they say so, or what they return is noise.
+Solvers for any rank return the accelerations, and those that take the shortest multipliers share the load:
+lam = J^+T (M a - f).
 
     python experiments/singular_goal.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 """
@@ -86,7 +88,9 @@ def follow(system: Any, start: jaxdae.State, goal: Along, solver: Any, dt: float
     if not len(good):
         return Result(int(status[-1]), 0, np.nan, np.nan, np.nan)
     # Multipliers are those at the start of a step: the state before.
-    states = jax.tree.map(lambda first, x: jnp.concatenate([jnp.asarray(first)[None], x[:-1]]), moving, found.state)
+    states = jax.tree.map(
+        lambda first, x: jnp.concatenate([jnp.asarray(first)[None], x[:-1]]), moving, found.state
+    )
 
     def shortest(state: jaxdae.State, a: Any) -> Any:
         jacobian = both.constraint_jacobian(state.t, state.q, state.v)
@@ -97,7 +101,11 @@ def follow(system: Any, start: jaxdae.State, goal: Along, solver: Any, dt: float
     away = jnp.linalg.norm(found.state.q[:, :2] - jax.vmap(goal)(found.state.t), axis=1)
     take = slice(0, good[-1] + 1)
     return Result(
-        int(status[-1]), len(good), float(away[take].max()), float(jnp.abs(lam[take]).max()), float(jnp.abs(lam - exact)[take].max())
+        int(status[-1]),
+        len(good),
+        float(away[take].max()),
+        float(jnp.abs(lam[take]).max()),
+        float(jnp.abs(lam - exact)[take].max()),
     )
 
 
@@ -116,20 +124,40 @@ def main() -> int:
             for case, goal in goals.items()
             for name, solver in SOLVERS.items()
         }
-    headings = ("rows", "solver", "status", "steps", "from the goal, m", "largest multiplier", "from the shortest")
+    headings = (
+        "rows",
+        "solver",
+        "status",
+        "steps",
+        "from the goal, m",
+        "largest multiplier",
+        "from the shortest",
+    )
     rows = [
-        (case, name, jaxdae.Status(x.status).name, str(x.steps), f"{x.away:.1e}", f"{x.largest:.3g}", f"{x.shared:.1e}")
+        (
+            case,
+            name,
+            jaxdae.Status(x.status).name,
+            str(x.steps),
+            f"{x.away:.1e}",
+            f"{x.largest:.3g}",
+            f"{x.shared:.1e}",
+        )
         for (case, name), x in found.items()
     ]
-    passed = [name for name in SOLVERS if found["agree", name].status == 0 and found["agree", name].away < 1e-6]
+    passed = [
+        name for name in SOLVERS if found["agree", name].status == 0 and found["agree", name].away < 1e-6
+    ]
     sharing = [name for name in passed if found["agree", name].shared < 1e-6]
     silent = [name for name in SOLVERS if found["contradict", name].status == 0]
     sentences = [
         f"Where the rows agree, {', '.join(passed)} pass all steps on the goal; the others say"
-        f" {', '.join(sorted({jaxdae.Status(found['agree', n].status).name for n in SOLVERS if n not in passed})) or 'nothing'}.",
+        " "
+        f"{', '.join(sorted({jaxdae.Status(found['agree', n].status).name for n in SOLVERS if n not in passed})) or 'nothing'}.",
         f"The load is shared by the shortest multipliers with {', '.join(sharing) or 'none'}.",
         "Where the rows contradict each other,"
-        f" {'no solver goes on without a status' if not silent else ', '.join(silent) + ' go on without a status'}.",
+        " "
+        f"{'no solver goes on without a status' if not silent else ', '.join(silent) + ' go on without a status'}.",
     ]
     with styled() as figure_class:
         figure = figure_class(figsize=(9, 4.2), layout="constrained")
@@ -137,13 +165,24 @@ def main() -> int:
         for index, case in enumerate(goals):
             places = np.arange(len(SOLVERS)) + 0.38 * index
             axes.barh(
-                places, [found[case, name].steps for name in SOLVERS], height=0.36, color=line_style(index)["color"], label=f"rows {case}"
+                places,
+                [found[case, name].steps for name in SOLVERS],
+                height=0.36,
+                color=line_style(index)["color"],
+                label=f"rows {case}",
             )
             for place, name in zip(places, SOLVERS, strict=True):
                 x = found[case, name]
-                name_of_status, style = jaxdae.Status(x.status).name, {"fontsize": 8, "color": line_style(index)["color"]}
+                name_of_status, style = (
+                    jaxdae.Status(x.status).name,
+                    {"fontsize": 8, "color": line_style(index)["color"]},
+                )
                 axes.text(x.steps + 0.01 * config.steps, place, name_of_status, va="center", **style)
-        axes.set(yticks=np.arange(len(SOLVERS)) + 0.19, xlabel=f"steps passed, of {config.steps}", xlim=(0, 1.28 * config.steps))
+        axes.set(
+            yticks=np.arange(len(SOLVERS)) + 0.19,
+            xlabel=f"steps passed, of {config.steps}",
+            xlim=(0, 1.28 * config.steps),
+        )
         axes.set_yticklabels(list(SOLVERS))
         axes.set_xticks(np.linspace(0, config.steps, 6))
         axes.invert_yaxis()

@@ -1,8 +1,8 @@
 """Andrews' squeezing mechanism against its reference solution: how exact, how closed, how fast?
 
-256 worlds with scattered motor torque; world 0 is nominal, and its end state is compared with the reference of the
-published benchmark (problem "andrews" of the Test Set for IVP Solvers), whose coordinates are seven angles. How they
-follow from the poses of the bodies is in configs/squeezing_mechanism.yaml.
+256 worlds with scattered motor torque; world 0 is nominal, and its end state is compared with the reference
+of the published benchmark (problem "andrews" of the Test Set for IVP Solvers), whose coordinates are seven
+angles. How they follow from the poses of the bodies is in configs/squeezing_mechanism.yaml.
 
     python experiments/squeezing_mechanism.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 """
@@ -46,7 +46,9 @@ def comparison(data: xr.Dataset) -> rich.table.Table:
     """Returns the end state of the nominal world beside the reference."""
     reference = json.loads(REFERENCE.read_text())
     end = data.isel(world=0, time=-1)
-    states = [state for state in reference["reference"]["states"] if abs(state["t"] - float(end.time)) < 1e-12]
+    states = [
+        state for state in reference["reference"]["states"] if abs(state["t"] - float(end.time)) < 1e-12
+    ]
     compared = rich.table.Table(title=f"nominal world at t = {float(end.time):g} s", title_justify="left")
     for heading in ("angle", "simulated, rad", "reference, rad", "error, rad", "error of its rate, rad/s"):
         compared.add_column(heading, justify="left" if heading == "angle" else "right")
@@ -54,10 +56,24 @@ def comparison(data: xr.Dataset) -> rich.table.Table:
         compared.add_row("no reference at this time")
         return compared
     q, v = angles(end.q), angles(end.v)
-    for name, simulated, rate, exact, exact_rate in zip(ANGLES, q, v, states[0]["q"], states[0]["v"], strict=True):
-        compared.add_row(name, f"{simulated:.12f}", f"{exact:.12f}", f"{abs(simulated - exact):.1e}", f"{abs(rate - exact_rate):.1e}")
+    for name, simulated, rate, exact, exact_rate in zip(
+        ANGLES, q, v, states[0]["q"], states[0]["v"], strict=True
+    ):
+        compared.add_row(
+            name,
+            f"{simulated:.12f}",
+            f"{exact:.12f}",
+            f"{abs(simulated - exact):.1e}",
+            f"{abs(rate - exact_rate):.1e}",
+        )
     compared.add_section()
-    compared.add_row("largest", "", "", f"{np.max(np.abs(q - states[0]['q'])):.1e}", f"{np.max(np.abs(v - states[0]['v'])):.1e}")
+    compared.add_row(
+        "largest",
+        "",
+        "",
+        f"{np.max(np.abs(q - states[0]['q'])):.1e}",
+        f"{np.max(np.abs(v - states[0]['v'])):.1e}",
+    )
     return compared
 
 

@@ -1,9 +1,10 @@
 """A Stewart platform on a path: the motor forces that it takes, and whether these forces bring it along the path.
 
-The platform is given a path, the legs follow from closing their loops, accelerations from the rows differentiated twice. Inverse dynamics
-then solve M a = f + S^T tau + J^T lam for the six motor forces tau and the 18 multipliers of the loops. Compared are: forward dynamics with
-these forces at the same states, in joint and in absolute coordinates; the reactions of all joints in both forms; the balance of forces on
-the platform; and a simulation that knows nothing but the forces over time, held over each step, against the path.
+The platform is given a path, the legs follow from closing their loops, accelerations from the rows
+differentiated twice. Inverse dynamics then solve M a = f + S^T tau + J^T lam for the six motor forces tau and
+the 18 multipliers of the loops. Compared are: forward dynamics with these forces at the same states, in joint
+and in absolute coordinates; the reactions of all joints in both forms; the balance of forces on the platform;
+and a simulation that knows nothing but the forces over time, held over each step, against the path.
 
     python experiments/stewart_platform.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 """
@@ -73,7 +74,9 @@ def on_path(system: Any, q: Any, path: Path, times: Any) -> Motion:
     """Returns the motion on a path at times (k,) in s."""
     names = system.names
     held = np.array([name.startswith("platform.") for name in names.velocities])
-    place = np.array([names.coordinates.index(f"platform.{c}") for c in ("x", "y", "z", "qw", "qx", "qy", "qz")])
+    place = np.array(
+        [names.coordinates.index(f"platform.{c}") for c in ("x", "y", "z", "qw", "qx", "qy", "qz")]
+    )
     shift, turn = jnp.asarray(path.shift), jnp.asarray(path.turn)
 
     def follow(t: Any) -> tuple[Any, Any]:
@@ -92,8 +95,12 @@ def on_path(system: Any, q: Any, path: Path, times: Any) -> Motion:
     def at(t: Any) -> Motion:
         (pose, twist), (_, change) = jax.jvp(follow, (t,), (jnp.ones_like(t),))
         v = jnp.zeros((len(held),), q.dtype).at[np.flatnonzero(held)].set(twist)
-        state, info = jaxdae.initialize(system, q.at[place].set(pose), v, t=t, fixed=held, fixed_velocity=held)
-        jacobian, bias = (f(state.t, state.q, state.v) for f in (system.constraint_jacobian, system.constraint_bias))
+        state, info = jaxdae.initialize(
+            system, q.at[place].set(pose), v, t=t, fixed=held, fixed_velocity=held
+        )
+        jacobian, bias = (
+            f(state.t, state.q, state.v) for f in (system.constraint_jacobian, system.constraint_bias)
+        )
         legs = jnp.linalg.solve(jacobian[:, ~held], -bias - jacobian[:, held] @ change)
         a = jnp.zeros_like(v).at[np.flatnonzero(held)].set(change).at[np.flatnonzero(~held)].set(legs)
         return Motion(state, a, info.status)
@@ -113,7 +120,9 @@ def inverse_dynamics(system: Any, absolute: Any, motion: Motion) -> Found:
         jacobian = system.constraint_jacobian(t, q, v)
         motors = jnp.zeros((len(a), LEGS), q.dtype).at[slides, np.arange(LEGS)].set(1.0)
         idle = system.force(t, q, v, jnp.zeros((LEGS,), q.dtype))
-        solved = jnp.linalg.solve(jnp.concatenate([motors, jacobian.T], axis=1), system.mass_matrix(q) @ a - idle)
+        solved = jnp.linalg.solve(
+            jnp.concatenate([motors, jacobian.T], axis=1), system.mass_matrix(q) @ a - idle
+        )
         forces, lam = solved[:LEGS], solved[LEGS:]
         back, theirs = jaxdae.forward_dynamics(system, state, forces)
         free = jm.to_absolute(system, state)
@@ -122,12 +131,15 @@ def inverse_dynamics(system: Any, absolute: Any, motion: Motion) -> Found:
         in_absolute = jm.reactions(absolute, free, lam_free, forces)
         order = np.array([in_absolute.names.index(name) for name in in_joints.names])
         apart = jnp.maximum(
-            jnp.max(jnp.abs(in_joints.force - in_absolute.force[order])), jnp.max(jnp.abs(in_joints.torque - in_absolute.torque[order]))
+            jnp.max(jnp.abs(in_joints.force - in_absolute.force[order])),
+            jnp.max(jnp.abs(in_joints.torque - in_absolute.torque[order])),
         )
         balls = np.array([k for k, name in enumerate(in_joints.names) if name.startswith("ball")])
         lifted = jnp.sum(in_joints.force[balls], axis=0) + system.mass[platform] * system.gravity
         missing = jnp.max(jnp.abs(lifted - system.mass[platform] * a[own][:3]))
-        return Found(forces, lam, jnp.max(jnp.abs(back - a)), jnp.max(jnp.abs(a_free[twist] - a[own])), apart, missing)
+        return Found(
+            forces, lam, jnp.max(jnp.abs(back - a)), jnp.max(jnp.abs(a_free[twist] - a[own])), apart, missing
+        )
 
     return jax.jit(jax.vmap(one))(motion.states, motion.a)
 
@@ -148,9 +160,14 @@ def main() -> int:
         _, method, _ = asked.worlds.one()
         start = jax.tree.map(lambda x: x[0], ends.states)
         trajectory = jaxdae.rollout(system, method, start, found.forces, dt=config.dt, steps=config.steps)
-        frames, wanted = (jax.vmap(lambda q: system.frames(q).place.array())(x) for x in (trajectory.state.q, ends.states.q[1:]))
+        frames, wanted = (
+            jax.vmap(lambda q: system.frames(q).place.array())(x)
+            for x in (trajectory.state.q, ends.states.q[1:])
+        )
         away = np.linalg.norm(np.asarray(frames - wanted)[..., -1], axis=1)
-        poses = np.asarray(jax.vmap(lambda x: jm.to_absolute(system, x).q)(trajectory.state)).reshape(config.steps, -1, 7)
+        poses = np.asarray(jax.vmap(lambda x: jm.to_absolute(system, x).q)(trajectory.state)).reshape(
+            config.steps, -1, 7
+        )
     forces, status = np.asarray(found.forces), int(trajectory.info.status.max())
     checks = {
         "forward against inverse dynamics, joint coordinates, m/s^2 or rad/s^2": found.forward,
@@ -164,8 +181,10 @@ def main() -> int:
     assembled = int(np.max(np.asarray(ends.status)))
     weight = float(np.asarray(system.mass)[system.body_names.index("platform")]) * 9.81
     sentences = [
-        f"Motor forces go from {forces.min():.1f} N to {forces.max():.1f} N; the platform weighs {weight:.1f} N.",
-        f"All poses of the path can be assembled: {jaxdae.Status(assembled).name}; the simulation ended with {jaxdae.Status(status).name}.",
+        f"Motor forces go from {forces.min():.1f} N to {forces.max():.1f} N; the platform weighs "
+        f"{weight:.1f} N.",
+        f"All poses of the path can be assembled: {jaxdae.Status(assembled).name}; the simulation ended "
+        f"with {jaxdae.Status(status).name}.",
     ]
     time = config.dt * np.arange(1, config.steps + 1)
     with styled() as figure_class:
@@ -188,7 +207,9 @@ def main() -> int:
         rows,
         sentences,
         {"stewart_platform": figure},
-        lambda folder: write_animation(folder / "stewart_platform.gif", time, lines, title=config.name, frames=60),
+        lambda folder: write_animation(
+            folder / "stewart_platform.gif", time, lines, title=config.name, frames=60
+        ),
     )
     return 0
 

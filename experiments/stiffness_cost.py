@@ -1,9 +1,10 @@
 """Stiffer is more expensive: what do gains of Baumgarte's feedback cost an explicit method with adaptive steps?
 
-With alpha = beta = G what is open decays as exp(-G t): a further motion whose rate is G. An explicit method of order five is stable for
-h G < 3.3 or so, whatever its tolerance: an interval T takes at least G T / 3.3 steps. Tight tolerances take more, because what their own
-errors excite has to be followed as well. What the gain buys is a smaller opening: errors of steps decay within 1/G. A projection needs no
-gain and costs a fixed amount per step.
+With alpha = beta = G what is open decays as exp(-G t): a further motion whose rate is G. An explicit method
+of order five is stable for h G < 3.3 or so, whatever its tolerance: an interval T takes at least G T / 3.3
+steps. Tight tolerances take more, because what their own errors excite has to be followed as well. What the
+gain buys is a smaller opening: errors of steps decay within 1/G. A projection needs no gain and costs a fixed
+amount per step.
 
     python experiments/stiffness_cost.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 """
@@ -23,13 +24,17 @@ CONFIG = "configs/stiffness_cost.yaml"
 INSTANTS = 50
 
 
-def cost(system: Any, start: jaxdae.State, gains: Any, tolerance: float, end: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def cost(
+    system: Any, start: jaxdae.State, gains: Any, tolerance: float, end: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns the steps (n,), the largest opening in m (n,) and the status (n,) for gains (n,) in 1/s."""
     times = jnp.linspace(end / INSTANTS, end, INSTANTS)
 
     def one(gain: Any) -> tuple[Any, Any, Any]:
         feedback = jaxdae.Baumgarte(gain, gain)
-        method = jaxdae.diffrax.Adaptive(tolerance, tolerance, projection=None, stabilization=feedback, method=diffrax.Dopri5())
+        method = jaxdae.diffrax.Adaptive(
+            tolerance, tolerance, projection=None, stabilization=feedback, method=diffrax.Dopri5()
+        )
         found = jaxdae.diffrax.adaptive_rollout(system, method, start, times=times, max_steps=2**17)
         return found.info.iterations[-1], jnp.max(found.info.violation), jnp.max(found.info.status)
 
@@ -88,7 +93,8 @@ def main() -> int:
             " as many steps as the softest; at the end"
             f" their number grows with the gain to the power {slope:.2f}. The least opening,"
             f" {opening[best]:.1e} m, is that of G = {gains[best]:.3g} 1/s;"
-            f" projections leave {gap:.1e} m in {many} steps." + ("" if not status.any() else " Some runs failed.")
+            f" projections leave {gap:.1e} m in {many} steps."
+            + ("" if not status.any() else " Some runs failed.")
         )
     with styled() as figure_class:
         figure = figure_class(figsize=(10, 4), layout="constrained")
@@ -99,9 +105,24 @@ def main() -> int:
             right.loglog(gains, opening, label=f"tolerance {tolerance:g}", marker=".", **style)
             left.axhline(closed[tolerance][0], color=style["color"], linestyle=":", linewidth=1.0)
             right.axhline(closed[tolerance][1], color=style["color"], linestyle=":", linewidth=1.0)
-        left.loglog(gains, gains * config.duration / 3.3, color="black", linewidth=0.8, linestyle="--", label="stability, h G = 3.3")
-        left.set(xlabel="alpha = beta in 1/s", ylabel=f"steps for {config.duration:g} s", title="work (dotted: projected)")
-        right.set(xlabel="alpha = beta in 1/s", ylabel="largest opening in m", title="opening of the hinge (dotted: projected)")
+        left.loglog(
+            gains,
+            gains * config.duration / 3.3,
+            color="black",
+            linewidth=0.8,
+            linestyle="--",
+            label="stability, h G = 3.3",
+        )
+        left.set(
+            xlabel="alpha = beta in 1/s",
+            ylabel=f"steps for {config.duration:g} s",
+            title="work (dotted: projected)",
+        )
+        right.set(
+            xlabel="alpha = beta in 1/s",
+            ylabel="largest opening in m",
+            title="opening of the hinge (dotted: projected)",
+        )
         left.legend()
         right.legend()
     conclude(asked, headings, rows, sentences, {"stiffness_cost": figure})

@@ -2,21 +2,24 @@
 
     python experiments/swing_up.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
-The torques u of each motor are held over a few intervals, u = limit * (2 sigmoid(z) - 1) with free variables z: no torque can pass its
-limit. Wanted is r(z) = 0 for the errors r of the target's coordinates and of their rates (weighted, in s) at the end of the motion. There
-are fewer errors than variables; the steps are those of Levenberg and Marquardt, written for that case,
+The torques u of each motor are held over a few intervals, u = limit * (2 sigmoid(z) - 1) with free variables
+z: no torque can pass its limit. Wanted is r(z) = 0 for the errors r of the target's coordinates and of their
+rates (weighted, in s) at the end of the motion. There are fewer errors than variables; the steps are those of
+Levenberg and Marquardt, written for that case,
 
     dz = -J^T (J J^T + mu I)^-1 r,      J = dr/dz in reverse mode, one cotangent an error,
 
 no longer than a bound. mu falls with steps that reduce |r| and grows with steps that do not; as mu falls, dz becomes the shortest
-solution of J dz = -r. A start that no longer gets nearer is moved by random numbers. All starts, and all cotangents of each, are worlds of
-one batch.
+solution of J dz = -r. A start that no longer gets nearer is moved by random numbers. All starts, and all
+cotangents of each, are worlds of one batch.
 
-The search takes coarse steps. The torques that it finds are simulated with the step of the config, and only that end counts: all errors of
-angles within 1 degree, of rates within 0.1 rad/s, of places within 1 cm and 0.1 m/s.
+The search takes coarse steps. The torques that it finds are simulated with the step of the config, and only
+that end counts: all errors of angles within 1 degree, of rates within 0.1 rad/s, of places within 1 cm and
+0.1 m/s.
 
-The gradient through the whole swing-up is then compared in forward mode, reverse mode and by central differences, and its time is compared
-with that of a simulation. It is taken at nine tenths of the torques that were found, where the target is missed.
+The gradient through the whole swing-up is then compared in forward mode, reverse mode and by central
+differences, and its time is compared with that of a simulation. It is taken at nine tenths of the torques
+that were found, where the target is missed.
 """
 
 import dataclasses
@@ -37,7 +40,10 @@ from jaxdae.app import begin, finish, line_style, precision, script, styled, tab
 CONFIG = "configs/swing_up.yaml"
 ALLOWED = {"rad": np.deg2rad(1.0), "m": 0.01}
 ALLOWED_RATE = 0.1  # rad/s and m/s
-ROUND_OFF, NEAR = 1e-10, 1e-3  # |r| below which a start needs no further step, and below which it counts as there
+ROUND_OFF, NEAR = (
+    1e-10,
+    1e-3,
+)  # |r| below which a start needs no further step, and below which it counts as there
 DAMPING, LEAST, MOST = 0.25, 1e-9, 1e4  # mu at first and its range
 FALL, GROW = 3.0, 4.0  # factors of mu
 LONGEST = 1.0  # step: root mean square of dz
@@ -98,7 +104,9 @@ class Task:
 
     def torques(self, z: Any) -> Any:
         """Returns the inputs (..., knots, nu) of free variables (..., knots * nu)."""
-        return tuning.Between(-self.limits, self.limits).constrained(z.reshape(*z.shape[:-1], self.knots, self.limits.size))
+        return tuning.Between(-self.limits, self.limits).constrained(
+            z.reshape(*z.shape[:-1], self.knots, self.limits.size)
+        )
 
     def errors(self, q: Any, v: Any) -> tuple[Any, Any]:
         """Returns how far coordinates (..., k) and rates (..., k) are from the target, angles by the nearer way around."""
@@ -163,10 +171,14 @@ def task_of(config: Any, settings: Settings, worlds: Any) -> Task:
         steps = round(config.duration / dt)
         if steps % settings.knots or abs(steps * dt - config.duration) > 1e-9 * config.duration:
             raise ValueError(
-                f"{name}: {config.duration:g} s must be a whole number of steps of {dt:g} s, a multiple of {settings.knots} knots"
+                f"{name}: {config.duration:g} s must be a whole number of steps of {dt:g} s, a multiple of "
+                f"{settings.knots} knots"
             )
     if settings.certificate_steps % settings.knots:
-        raise ValueError(f"experiment.certificate_steps: {settings.certificate_steps} must be a multiple of {settings.knots} knots")
+        raise ValueError(
+            f"experiment.certificate_steps: {settings.certificate_steps} must be a multiple of "
+            f"{settings.knots} knots"
+        )
     entries = coordinates(plain, "experiment.target", settings.target)
     coordinates(plain, "experiment.held", settings.held)
     return Task(
@@ -187,24 +199,33 @@ def static_torques(task: Task, held: dict[str, float]) -> np.ndarray:
     """Returns the inputs (nu,) that hold the mechanism still with some coordinates at given values."""
     entries = coordinates(task.mechanism, "experiment.held", held)
     fixed = np.isin(np.arange(task.start.q.size), entries)
-    state, _ = jaxdae.initialize(task.mechanism, task.start.q.at[entries].set(jnp.array(list(held.values()))), fixed=fixed)
+    state, _ = jaxdae.initialize(
+        task.mechanism, task.start.q.at[entries].set(jnp.array(list(held.values()))), fixed=fixed
+    )
 
     def acceleration(u: Any) -> Any:
         return jaxdae.forward_dynamics(task.mechanism, state, u)[0]
 
     none = jnp.zeros(task.limits.size)
-    return np.linalg.lstsq(np.asarray(jax.jacfwd(acceleration)(none)), -np.asarray(acceleration(none)), rcond=None)[0]
+    return np.linalg.lstsq(
+        np.asarray(jax.jacfwd(acceleration)(none)), -np.asarray(acceleration(none)), rcond=None
+    )[0]
 
 
-def search(task: Task, settings: Settings, seed: int, say: Any = lambda text: None) -> tuple[np.ndarray, np.ndarray]:
+def search(
+    task: Task, settings: Settings, seed: int, say: Any = lambda text: None
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns the free variables (starts, n) that were found, and |r| (iteration, starts)."""
     errors, starts = 2 * task.entries.size, settings.starts
     steps = round(task.duration / settings.coarse_dt)
-    random = [np.random.default_rng([seed, k]) for k in range(starts)]  # a start does not depend on how many there are
+    random = [
+        np.random.default_rng([seed, k]) for k in range(starts)
+    ]  # a start does not depend on how many there are
 
     @jax.jit
     def linearized(z: Any) -> tuple[Any, Any]:
-        # One world for every start and error: cheaper than many cotangents of one world, because worlds are vectorized best.
+        # One world for every start and error: cheaper than many cotangents of one world, because worlds are
+        # vectorized best.
         cotangents = jnp.repeat(jnp.eye(errors), starts, axis=0)
 
         def weighted(z: Any) -> tuple[Any, Any]:
@@ -236,15 +257,24 @@ def search(task: Task, settings: Settings, seed: int, say: Any = lambda text: No
         trial = z + step
         new_r, new_jacobian, new_square = evaluated(trial)
         taken = np.isfinite(new_square) & ((new_square < square) | shaken)
-        z, r, square = np.where(taken[:, None], trial, z), np.where(taken[:, None], new_r, r), np.where(taken, new_square, square)
+        z, r, square = (
+            np.where(taken[:, None], trial, z),
+            np.where(taken[:, None], new_r, r),
+            np.where(taken, new_square, square),
+        )
         jacobian = np.where(taken[:, None, None], new_jacobian, jacobian)
-        damping = np.where(shaken, DAMPING, np.clip(np.where(taken, damping / FALL, damping * GROW), LEAST, MOST))
+        damping = np.where(
+            shaken, DAMPING, np.clip(np.where(taken, damping / FALL, damping * GROW), LEAST, MOST)
+        )
         better = shaken | (square < PROGRESS * reference)
         reference, since = np.where(better, square, reference), np.where(better, 0, since + 1)
         history.append(np.sqrt(square))
         if iteration % 10 == 9:
             there = np.sum(np.sqrt(square) < NEAR)
-            say(f"iteration {iteration + 1}: {there} of {starts} at the target, median |r| {np.median(np.sqrt(square)):.1e}")
+            say(
+                f"iteration {iteration + 1}: {there} of {starts} at the target, median |r| "
+                f"{np.median(np.sqrt(square)):.1e}"
+            )
     return z, np.stack(history)
 
 
@@ -252,7 +282,10 @@ def judge(config: Any, settings: Settings, task: Task, z: np.ndarray) -> xr.Data
     """Returns the motions with the step of the config, their errors at the end, and which of them are successes."""
     torques = np.asarray(task.torques(jnp.asarray(z)))
     trajectory = task.simulate(jnp.asarray(torques), config.steps, config.save_every)
-    q, v = (np.concatenate([np.tile(first, (len(z), 1, 1)), x], axis=1) for first, x in zip(*_first(task, trajectory), strict=True))
+    q, v = (
+        np.concatenate([np.tile(first, (len(z), 1, 1)), x], axis=1)
+        for first, x in zip(*_first(task, trajectory), strict=True)
+    )
     away, rates = (np.asarray(x) for x in task.errors(jnp.asarray(q), jnp.asarray(v)))
     turned = np.unwrap(away, axis=1)  # a swing is drawn without jumps, from the end back
     away = np.where(task.angles, turned - turned[:, -1:] + away[:, -1:], away)
@@ -260,7 +293,9 @@ def judge(config: Any, settings: Settings, task: Task, z: np.ndarray) -> xr.Data
     allowed = np.array([ALLOWED[unit] for unit in units])
     close = (np.abs(away[:, -1]) <= allowed).all(axis=1) & (np.abs(rates[:, -1]) <= ALLOWED_RATE).all(axis=1)
     kept = (np.abs(torques) <= task.limits).all(axis=(1, 2))
-    status = np.pad(np.asarray(trajectory.info.status), ((0, 0), (1, 0)), constant_values=int(jaxdae.Status.OK))
+    status = np.pad(
+        np.asarray(trajectory.info.status), ((0, 0), (1, 0)), constant_values=int(jaxdae.Status.OK)
+    )
     fields = {
         "torque": (("start", "knot", "motor"), torques),
         "q": (("start", "time", "coordinate"), q),
@@ -285,10 +320,15 @@ def judge(config: Any, settings: Settings, task: Task, z: np.ndarray) -> xr.Data
 
 def _first(task: Task, trajectory: Any) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
     """Returns coordinates and velocities of the start, and those of the trajectories."""
-    return (np.asarray(task.start.q), np.asarray(task.start.v)), (np.asarray(trajectory.state.q), np.asarray(trajectory.state.v))
+    return (np.asarray(task.start.q), np.asarray(task.start.v)), (
+        np.asarray(trajectory.state.q),
+        np.asarray(trajectory.state.v),
+    )
 
 
-def certificate(task: Task, torques: np.ndarray, steps: int, repeats: int = REPEATS) -> tuple[tuning.GradientReport, dict[str, float]]:
+def certificate(
+    task: Task, torques: np.ndarray, steps: int, repeats: int = REPEATS
+) -> tuple[tuning.GradientReport, dict[str, float]]:
     """Returns the comparison of three gradients at some inputs (knots, nu), and times in s of a simulation and of its gradient."""
 
     def loss(parameters: Any) -> Any:
@@ -319,32 +359,49 @@ def worst(data: xr.Dataset, unit: str) -> tuple[np.ndarray, np.ndarray]:
     return tuple(np.abs(of_unit[name].values).max(axis=1) for name in ("away", "rate"))
 
 
-def findings(task: Task, settings: Settings, data: xr.Dataset, history: np.ndarray, report: Any, seconds: dict[str, float]) -> list[str]:
+def findings(
+    task: Task,
+    settings: Settings,
+    data: xr.Dataset,
+    history: np.ndarray,
+    report: Any,
+    seconds: dict[str, float],
+) -> list[str]:
     """Returns what was found, in sentences."""
     success = data.success.values
-    sentences = [f"**{success.sum()} of {success.size}** random starts swing up; limits kept by {int(data.kept.sum())}."]
+    sentences = [
+        f"**{success.sum()} of {success.size}** random starts swing up; limits kept by "
+        f"{int(data.kept.sum())}."
+    ]
     for unit, scale, name in (("rad", 180.0 / np.pi, "degrees"), ("m", 1e3, "mm")):
         if success.any() and unit in data.unit.values:
             away, rate = (x[success] for x in worst(data, unit))
             sentences.append(
-                f"Of these, errors at the end, simulated with the step of the config: at most {scale * away.max():.2g} {name}"
-                f" (median {scale * np.median(away):.2g}) and {rate.max():.2g} {unit}/s (median {np.median(rate):.2g})."
+                "Of these, errors at the end, simulated with the step of the config: at most "
+                f"{scale * away.max():.2g} {name}"
+                f" (median {scale * np.median(away):.2g}) and {rate.max():.2g} {unit}/s (median "
+                f"{np.median(rate):.2g})."
             )
     if settings.held:
         static = np.abs(static_torques(task, settings.held))
-        shares = ", ".join(f"{name} {100 * x:.3g} %" for name, x in zip(settings.motors, task.limits / static, strict=True))
+        shares = ", ".join(
+            f"{name} {100 * x:.3g} %" for name, x in zip(settings.motors, task.limits / static, strict=True)
+        )
         sentences.append(f"Limits relative to the torques that hold it still at {settings.held}: {shares}.")
     reached = np.where((history < NEAR).any(axis=0), (history < NEAR).argmax(axis=0), -1)
     if (reached >= 0).any():
         sentences.append(
-            f"Iterations to |r| < {NEAR:g}: median {np.median(reached[reached >= 0]):.0f}, most {reached.max()}."
+            f"Iterations to |r| < {NEAR:g}: median {np.median(reached[reached >= 0]):.0f}, most "
+            f"{reached.max()}."
             f" Loops closed to {float(data.violation.max()):.1e} m."
         )
     leaf = report.leaves[0]
     sentences.append(
-        f"**Gradient** of {settings.certificate_steps} steps: forward against reverse mode {leaf.modes_error:.1e}, both against"
+        f"**Gradient** of {settings.certificate_steps} steps: forward against reverse mode "
+        f"{leaf.modes_error:.1e}, both against"
         f" central differences {leaf.error:.1e} (relative; allowed {leaf.allowed:.1e}):"
-        f" {'passed' if report.passed else 'FAILED'}. It takes {seconds['gradient'] / seconds['simulation']:.2f} times as long as the"
+        f" {'passed' if report.passed else 'FAILED'}. It takes "
+        f"{seconds['gradient'] / seconds['simulation']:.2f} times as long as the"
         f" simulation ({1e3 * seconds['gradient']:.3g} ms and {1e3 * seconds['simulation']:.3g} ms), and"
         f" {seconds['compile_gradient']:.3g} s to compile ({seconds['compile_simulation']:.3g} s)."
     )
@@ -361,10 +418,17 @@ def draw(task: Task, data: xr.Dataset, history: np.ndarray):
         for k, good in enumerate(data.success.values):
             faint = {"alpha": 0.25 if good else 1.0, "linewidth": 0.8 if good else 1.6}
             for j, motor in enumerate(data.motor.values):
-                (last[motor],) = torques.step(edges, np.append(*_held(data.torque.values[k, :, j])), where="post", **line_style(j) | faint)
+                (last[motor],) = torques.step(
+                    edges,
+                    np.append(*_held(data.torque.values[k, :, j])),
+                    where="post",
+                    **line_style(j) | faint,
+                )
             for j, goal in enumerate(data.goal.values):
                 (last[goal],) = motions.plot(data.time, data.away.values[k, :, j], **line_style(j) | faint)
-            convergence.semilogy(np.maximum(history[:, k], 1e-16), color="black" if good else line_style(1)["color"], **faint)
+            convergence.semilogy(
+                np.maximum(history[:, k], 1e-16), color="black" if good else line_style(1)["color"], **faint
+            )
         for j, limit in enumerate(task.limits):
             for side in (-limit, limit):
                 torques.axhline(side, **line_style(j) | {"linestyle": ":", "linewidth": 1.2})
@@ -378,10 +442,18 @@ def draw(task: Task, data: xr.Dataset, history: np.ndarray):
         convergence.set_xlabel("iteration")
         convergence.set_title("|r| of the coarse steps")
         for j, unit in enumerate(sorted(set(data.unit.values))):
-            for what, values, allowed in zip((unit, f"{unit}/s"), worst(data, unit), (ALLOWED[unit], ALLOWED_RATE), strict=True):
+            for what, values, allowed in zip(
+                (unit, f"{unit}/s"), worst(data, unit), (ALLOWED[unit], ALLOWED_RATE), strict=True
+            ):
                 style = line_style(2 * j + ("/" in what))
                 # Cumulative, because each start is a step of one.
-                errors.step(np.sort(values), np.arange(1, values.size + 1), where="post", **style, label=f"error in {what}")
+                errors.step(
+                    np.sort(values),
+                    np.arange(1, values.size + 1),
+                    where="post",
+                    **style,
+                    label=f"error in {what}",
+                )
                 errors.axvline(allowed, **style | {"linestyle": ":", "linewidth": 1.0})
         errors.set_xscale("log")
         errors.set_xlabel("largest error at the end; what is allowed is dotted")
@@ -417,7 +489,9 @@ def main() -> int:
             console.print(f"{asked.source}: {error}", markup=False)
             return 2
         clock = time.perf_counter()
-        z, history = search(task, settings, config.batch.seed, lambda text: console.print(text, highlight=False))
+        z, history = search(
+            task, settings, config.batch.seed, lambda text: console.print(text, highlight=False)
+        )
         data = judge(config, settings, task, z)
         wall = time.perf_counter() - clock
         best = int(np.argmax(data.success.values))
@@ -431,11 +505,17 @@ def main() -> int:
         lines = {body: placed(task, q, body, points) for body, points in settings.outlines.items()}
         traces = {body: placed(task, q, body, point)[:, 0] for body, point in settings.traced.items()}
         status = dict.fromkeys(lines, data.status.values[best])
-        write_animation(folder / "swing_up.gif", data.time.values, lines, traces=traces, status=status, title=config.name)
+        write_animation(
+            folder / "swing_up.gif", data.time.values, lines, traces=traces, status=status, title=config.name
+        )
     sentences.append(f"Search and judgment of all starts together took {wall:.3g} s, compilation included.")
     headings = ("start", "success", "away from the target", "rates")
     table = [
-        (str(k), "yes" if good else "no", *(" ".join(f"{x:.1e}" for x in data[name].values[k, -1]) for name in ("away", "rate")))
+        (
+            str(k),
+            "yes" if good else "no",
+            *(" ".join(f"{x:.1e}" for x in data[name].values[k, -1]) for name in ("away", "rate")),
+        )
         for k, good in enumerate(data.success.values)
     ]
     for sentence in sentences:
@@ -452,8 +532,21 @@ def main() -> int:
     ]
     lines += ["```", str(report), "```", "", *table_lines(headings, table), ""]
     (folder / "report.md").write_text("\n".join(lines), encoding="utf-8")
-    gradient = {"passed": report.passed, "modes_error": report.leaves[0].modes_error, "error": report.leaves[0].error, **seconds}
-    finish(folder, record, successes=int(data.success.sum()), starts=settings.starts, wall_s=wall, gradient=gradient, findings=sentences)
+    gradient = {
+        "passed": report.passed,
+        "modes_error": report.leaves[0].modes_error,
+        "error": report.leaves[0].error,
+        **seconds,
+    }
+    finish(
+        folder,
+        record,
+        successes=int(data.success.sum()),
+        starts=settings.starts,
+        wall_s=wall,
+        gradient=gradient,
+        findings=sentences,
+    )
     console.print(f"run folder: {folder}", highlight=False, markup=False, soft_wrap=True)
     return 0 if report.passed else 1
 

@@ -2,14 +2,15 @@
 
     python experiments/swing_up_ilqr.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
-The task is that of `swing_up.py`: the same robot, limits, intervals of the torques, coarse steps, random starts, and the same judgment by
-the step of the config. The cost is  |r|^2 / 2  of the errors at the end and a little effort, so that it has a minimum; a start ends when
-its cost is `enough`, with the step of the config too: some motions are so sensitive that coarse steps lead them elsewhere. One that has not
-come so far after some passes begins anew from other random torques, as the other search shakes its own.
+The task is that of `swing_up.py`: the same robot, limits, intervals of the torques, coarse steps, random
+starts, and the same judgment by the step of the config. The cost is  |r|^2 / 2  of the errors at the end and
+a little effort, so that it has a minimum; a start ends when its cost is `enough`, with the step of the config
+too: some motions are so sensitive that coarse steps lead them elsewhere. One that has not come so far after
+some passes begins anew from other random torques, as the other search shakes its own.
 
-Starts are solved one after the other, two at a time in threads, by one compiled program: on a CPU that takes less time than all of them in
-one batch, where each waits for the slowest. Times are those of search and judgment, compilation included; CPU time does not depend on what
-else the machine does.
+Starts are solved one after the other, two at a time in threads, by one compiled program: on a CPU that takes
+less time than all of them in one batch, where each waits for the slowest. Times are those of search and
+judgment, compilation included; CPU time does not depend on what else the machine does.
 """
 
 import concurrent.futures
@@ -66,7 +67,9 @@ def problem_of(task: swing_up.Task, settings: Settings) -> optimal_control.Probl
     ).counted()
 
 
-def search(task: swing_up.Task, settings: Settings, seed: int, steps: int) -> tuple[np.ndarray, list[Any], np.ndarray]:
+def search(
+    task: swing_up.Task, settings: Settings, seed: int, steps: int
+) -> tuple[np.ndarray, list[Any], np.ndarray]:
     """Returns the torques (starts, knots, nu), the last solution of every start, and how many tries it took.
 
     Args:
@@ -76,7 +79,11 @@ def search(task: swing_up.Task, settings: Settings, seed: int, steps: int) -> tu
         steps: of the motion by which a start is accepted.
     """
     problem = problem_of(task, settings)
-    solve = jax.jit(lambda u: optimal_control.ilqr(problem, u, iterations=settings.passes, tolerance=1e-5, enough=settings.enough))
+    solve = jax.jit(
+        lambda u: optimal_control.ilqr(
+            problem, u, iterations=settings.passes, tolerance=1e-5, enough=settings.enough
+        )
+    )
     left = jax.jit(lambda u: task.loss(u, steps))
     spread = 2.0 * np.arctanh(settings.guess)
 
@@ -115,7 +122,12 @@ def draw(task: swing_up.Task, solutions: list[Any], ends: dict[str, np.ndarray])
         costs, torques, errors = figure.subplots(1, 3)
         edges = np.linspace(0.0, task.duration, task.knots + 1)
         for found in solutions:
-            costs.semilogy(np.asarray(found.history.cost)[: int(found.iterations)], color="black", alpha=0.35, linewidth=0.8)
+            costs.semilogy(
+                np.asarray(found.history.cost)[: int(found.iterations)],
+                color="black",
+                alpha=0.35,
+                linewidth=0.8,
+            )
         costs.set(xlabel="pass of iLQR", title="cost of the last try of every start")
         for j, limit in enumerate(task.limits):
             u = np.asarray(solutions[0].controls)[:, j]
@@ -126,9 +138,19 @@ def draw(task: swing_up.Task, solutions: list[Any], ends: dict[str, np.ndarray])
         torques.margins(y=0.15)
         torques.legend(ncols=len(task.limits), loc="upper center")
         for j, (name, values) in enumerate(ends.items()):
-            errors.step(np.sort(np.rad2deg(values)), np.arange(1, values.size + 1), where="post", **line_style(j), label=name)
+            errors.step(
+                np.sort(np.rad2deg(values)),
+                np.arange(1, values.size + 1),
+                where="post",
+                **line_style(j),
+                label=name,
+            )
         errors.axvline(1.0, color="black", linestyle=":", linewidth=1.0)
-        errors.set(xscale="log", xlabel="largest error of an angle at the end in degrees; allowed: dotted", title="starts that end so near")
+        errors.set(
+            xscale="log",
+            xlabel="largest error of an angle at the end in degrees; allowed: dotted",
+            title="starts that end so near",
+        )
         errors.legend()
         return figure
 
@@ -140,7 +162,9 @@ def main() -> int:
     settings = jaxdae.app.settings(asked, Settings)
     if settings is None:
         return 2
-    plain = swing_up.Settings.model_validate({name: getattr(settings, name) for name in swing_up.Settings.model_fields})
+    plain = swing_up.Settings.model_validate(
+        {name: getattr(settings, name) for name in swing_up.Settings.model_fields}
+    )
     rows, ends, sentences = [], {}, []
     with precision(config):
         task = swing_up.task_of(config, plain, asked.worlds)
@@ -150,7 +174,9 @@ def main() -> int:
             return swing_up.judge(config, plain, task, free_variables(task, torques)), solutions, tries
 
         def by_least_squares() -> Any:
-            z, history = swing_up.search(task, plain, config.batch.seed, lambda text: console.print(text, highlight=False))
+            z, history = swing_up.search(
+                task, plain, config.batch.seed, lambda text: console.print(text, highlight=False)
+            )
             return swing_up.judge(config, plain, task, z), history
 
         (data, solutions, tries), *seconds = timed(by_ilqr)
@@ -164,18 +190,34 @@ def main() -> int:
         success = int(found.success.sum())
         near = f"{np.rad2deg(np.median(away)):.2g}, {np.rad2deg(away.max()):.2g}"
         rows.append(
-            (name, f"{success} of {settings.starts}", near, f"{np.median(rate):.2g}, {rate.max():.2g}", f"{cpu:.0f}", f"{wall:.0f}")
+            (
+                name,
+                f"{success} of {settings.starts}",
+                near,
+                f"{np.median(rate):.2g}, {rate.max():.2g}",
+                f"{cpu:.0f}",
+                f"{wall:.0f}",
+            )
         )
     sentences.append(
-        f"**{int(data.success.sum())} of {settings.starts}** starts swing up by iLQR, after {tries.mean():.1f} tries each (most"
+        f"**{int(data.success.sum())} of {settings.starts}** starts swing up by iLQR, after "
+        f"{tries.mean():.1f} tries each (most"
         f" {tries.max()}); limits kept by {int(data.kept.sum())}."
     )
     if settings.compare:
         (cpu, wall), (other_cpu, other_wall) = (seconds for _, seconds in runs.values())
         sentences.append(
-            f"It takes **{cpu / other_cpu:.2f}** of the CPU time and **{wall / other_wall:.2f}** of the time of the other search."
+            f"It takes **{cpu / other_cpu:.2f}** of the CPU time and **{wall / other_wall:.2f}** of the "
+            "time of the other search."
         )
-    headings = ("search", "up", "error in degrees: median, most", "rate in rad/s: median, most", "CPU s", "wall s")
+    headings = (
+        "search",
+        "up",
+        "error in degrees: median, most",
+        "rate in rad/s: median, most",
+        "CPU s",
+        "wall s",
+    )
     conclude(asked, headings, rows, sentences, {"swing_up_ilqr": draw(task, solutions, ends)})
     return 0
 

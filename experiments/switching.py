@@ -2,15 +2,17 @@
 
     python experiments/switching.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
-Both mechanisms are in one scene, and all worlds, which switch at different times, in one compiled rollout. The ball is thrown
-upward; where its string goes slack it flies on a parabola until the string jerks. The legs walk down a slope without motors: the foot
-ahead strikes, pins, and the other one is released, at an impact without rebound.
+Both mechanisms are in one scene, and all worlds, which switch at different times, in one compiled rollout.
+The ball is thrown upward; where its string goes slack it flies on a parabola until the string jerks. The legs
+walk down a slope without motors: the foot ahead strikes, pins, and the other one is released, at an impact
+without rebound.
 
-The closed forms. *String*, of length L, angle phi from below, v^2 = v0^2 + 2 g L (cos phi - cos phi0): the tension vanishes at
-v^2 = -g L cos phi. From there |x|^2 - L^2 = t^3 (g^2 t / 4 - g v sin phi), so that the flight takes 4 v sin(phi) / g, and the
-string takes the radial velocity away. The time before is the integral of L / v. *Walker*, with m, I, hip distance b and
-length l of each leg: the angular momentum of the whole about the foot that strikes is kept, and that of the other leg about the hip.
-The angles just before come from the equations of motion in these two angles, integrated from the last saved state.
+The closed forms. *String*, of length L, angle phi from below, v^2 = v0^2 + 2 g L (cos phi - cos phi0): the
+tension vanishes at v^2 = -g L cos phi. From there |x|^2 - L^2 = t^3 (g^2 t / 4 - g v sin phi), so that the
+flight takes 4 v sin(phi) / g, and the string takes the radial velocity away. The time before is the integral
+of L / v. *Walker*, with m, I, hip distance b and length l of each leg: the angular momentum of the whole
+about the foot that strikes is kept, and that of the other leg about the hip. The angles just before come from
+the equations of motion in these two angles, integrated from the last saved state.
 """
 
 import dataclasses
@@ -112,7 +114,9 @@ class Stride(jaxdae.switching.Unilateral):
         """Returns the rows that are to be on."""
         others, stands = super().__call__(system, state, lam, active)[:-4], active[-2:]
         feet, rates = jax.jvp(system.feet, (state.q,), (state.v,))
-        strikes = ~stands & (feet[:, 1] <= 0.0) & (rates[:, 1] < 0.0) & (feet[:, 0] - feet[::-1, 0] > self.ahead)
+        strikes = (
+            ~stands & (feet[:, 1] <= 0.0) & (rates[:, 1] < 0.0) & (feet[:, 0] - feet[::-1, 0] > self.ahead)
+        )
         stands = jnp.where(jnp.any(strikes), strikes, stands)
         return jnp.concatenate([others, stands, stands])
 
@@ -131,7 +135,11 @@ def scene(settings, mechanism) -> tuple[Scene, Any, Any]:
     rows = len(mechanism.row_names)
     active = jnp.concatenate([jnp.ones(rows, bool), standing, standing])
     direction = jnp.zeros(rows + 4).at[mechanism.row_names.index("string.length")].set(-1.0)
-    return Scene(mechanism=mechanism, slope=jnp.asarray(settings.slope), points=points, bodies=bodies), active, direction
+    return (
+        Scene(mechanism=mechanism, slope=jnp.asarray(settings.slope), points=points, bodies=bodies),
+        active,
+        direction,
+    )
 
 
 def simulate(config, settings, worlds) -> tuple[Scene, xr.Dataset, np.ndarray]:
@@ -139,20 +147,44 @@ def simulate(config, settings, worlds) -> tuple[Scene, xr.Dataset, np.ndarray]:
     mechanism, method, _ = worlds.one()
     system, active, direction = scene(settings, mechanism)
     masked = jaxdae.Masked(system, active)
-    held = np.array([name.split(".")[0] not in SIDES or name.endswith("theta") for name in mechanism.coordinate_names])
-    start = jax.jit(jax.vmap(lambda q, v: jaxdae.initialize(masked, q, v, fixed=held, fixed_velocity=held)[0]))
+    held = np.array(
+        [name.split(".")[0] not in SIDES or name.endswith("theta") for name in mechanism.coordinate_names]
+    )
+    start = jax.jit(
+        jax.vmap(lambda q, v: jaxdae.initialize(masked, q, v, fixed=held, fixed_velocity=held)[0])
+    )
     states = start(worlds.state.q, worlds.state.v)
-    integrator = jaxdae.switching.Switching(method, Stride(direction, None, jnp.asarray(settings.stride)), settings.events)
+    integrator = jaxdae.switching.Switching(
+        method, Stride(direction, None, jnp.asarray(settings.stride)), settings.events
+    )
     plan = {"dt": config.dt, "steps": config.steps, "save_every": config.save_every}
     trajectory = jaxdae.batch_rollout(masked, integrator, states, **plan)
     none = np.zeros((worlds.size, active.size))
-    before = {"q": states.q, "v": states.v, "active": np.broadcast_to(active, none.shape), "impulse": none, "switched": none}
+    before = {
+        "q": states.q,
+        "v": states.v,
+        "active": np.broadcast_to(active, none.shape),
+        "impulse": none,
+        "switched": none,
+    }
     after = vars(trajectory.state) | vars(trajectory.info)
-    data = {name: np.concatenate([np.asarray(x)[:, None], np.asarray(after[name])], axis=1) for name, x in before.items()}
+    data = {
+        name: np.concatenate([np.asarray(x)[:, None], np.asarray(after[name])], axis=1)
+        for name, x in before.items()
+    }
     q, v = (data[name].reshape(*data[name].shape[:2], -1, 3) for name in "qv")
     mass, inertia, gravity = (np.asarray(getattr(mechanism, name)) for name in ("mass", "inertia", "gravity"))
-    energy = 0.5 * (mass * np.sum(v[..., :2] ** 2, axis=-1) + inertia * v[..., 2] ** 2) - mass * (q[..., :2] @ gravity)
-    axes = {"q": "coordinate", "v": "coordinate", "active": "row", "impulse": "row", "switched": "row", "energy": "body"}
+    energy = 0.5 * (mass * np.sum(v[..., :2] ** 2, axis=-1) + inertia * v[..., 2] ** 2) - mass * (
+        q[..., :2] @ gravity
+    )
+    axes = {
+        "q": "coordinate",
+        "v": "coordinate",
+        "active": "row",
+        "impulse": "row",
+        "switched": "row",
+        "energy": "body",
+    }
     shaped = {name: (("world", "time", axes[name]), x) for name, x in {**data, "energy": energy}.items()}
     feet = [f"{side}.{row}" for row in ("height", "slip") for side in SIDES]
     names = {
@@ -183,7 +215,9 @@ def jerks(system, data) -> xr.Dataset:
         "impulse": row.impulse.values[worlds, on],
         "loss": energy[worlds, on - 1] - energy[worlds, on],
     }
-    place, velocity = (data[name].values[worlds, 0].reshape(-1, len(data.body), 3)[:, body, :2] for name in "qv")
+    place, velocity = (
+        data[name].values[worlds, 0].reshape(-1, len(data.body), 3)[:, body, :2] for name in "qv"
+    )
     place = place - pivot
     phi0 = np.arctan2(place[:, 0], -place[:, 1])
     # v^2 = rest + 2 g L cos phi, and v^2 = -g L cos phi where the tension is zero.
@@ -192,12 +226,17 @@ def jerks(system, data) -> xr.Dataset:
     nodes, weights = np.polynomial.legendre.leggauss(40)
     half = (phi - phi0) / 2
     between = (phi + phi0)[:, None] / 2 + half[:, None] * nodes
-    slack = half * np.sum(weights * length / np.sqrt(rest[:, None] + 2 * g * length * np.cos(between)), axis=1)
+    slack = half * np.sum(
+        weights * length / np.sqrt(rest[:, None] + 2 * g * length * np.cos(between)), axis=1
+    )
     speed = np.sqrt(-g * length * np.cos(phi))
     flight = 4 * speed * np.sin(phi) / g
     fallen = np.array([0.0, g]) * flight[:, None]
     start = speed[:, None] * along(phi)
-    radial = np.sum((start - fallen) * (length * outward(phi) + (start - fallen / 2) * flight[:, None]), axis=1) / length
+    radial = (
+        np.sum((start - fallen) * (length * outward(phi) + (start - fallen / 2) * flight[:, None]), axis=1)
+        / length
+    )
     closed = {"slack": slack, "taut": slack + flight, "impulse": -mass * radial, "loss": mass * radial**2 / 2}
     return compared(simulated, closed, worlds, simulated["taut"])
 
@@ -217,7 +256,9 @@ def compared(simulated, closed, worlds, times) -> xr.Dataset:
     pairs = {name: np.stack([x, closed[name]], axis=1) for name, x in simulated.items()}
     axes = ("event", "source", "direction")
     table = {name: (axes[: x.ndim], x) for name, x in pairs.items()}
-    return xr.Dataset(table | {"world": ("event", worlds), "time": ("event", times)}, {"source": ["simulated", "closed"]})
+    return xr.Dataset(
+        table | {"world": ("event", worlds), "time": ("event", times)}, {"source": ["simulated", "closed"]}
+    )
 
 
 # The walker.
@@ -237,7 +278,10 @@ def strikes(system, data) -> xr.Dataset:
     # The leg that stands comes first.
     order = np.stack([1 - new, new], axis=1)
     angle, rate = (
-        np.take_along_axis(data[name].values[worlds, entries].reshape(new.size, -1, 3)[:, places, 2], order, axis=1) for name in "qv"
+        np.take_along_axis(
+            data[name].values[worlds, entries].reshape(new.size, -1, 3)[:, places, 2], order, axis=1
+        )
+        for name in "qv"
     )
     angle, rate = legs.moved(angle, rate, order, time - data.time.values[entries])
     up = np.array([np.sin(system.slope), np.cos(system.slope)])
@@ -246,13 +290,19 @@ def strikes(system, data) -> xr.Dataset:
     # Where the foot is at the reported instant; in the closed form it is on the ground.
     ends = legs.length[order][..., None] * outward(angle)
     simulated = {"height": (ends[:, 1] - ends[:, 0]) @ up, "impulse": jump, "loss": loss}
-    closed = {"height": np.zeros_like(time), "impulse": np.stack([impulse @ up, impulse @ down], axis=1), "loss": lost}
+    closed = {
+        "height": np.zeros_like(time),
+        "impulse": np.stack([impulse @ up, impulse @ down], axis=1),
+        "loss": lost,
+    }
     return compared(simulated, closed, worlds, time)
 
 
 @dataclasses.dataclass(frozen=True)
 class Legs:
-    """Two legs in the angles (n, 2) of the one that stands, and of the other one; `order` (n, 2) says which is which.
+    """Two legs in the angles (n, 2) of the one that stands, and of the other one.
+
+    `order` (n, 2) says which is which.
 
     Attributes:
         mass: (2,) in kg.
@@ -275,7 +325,9 @@ class Legs:
         hip = mechanism.joints["revolute"]
         ends = {hip.a[0]: hip.point_a[0], hip.b[0]: hip.point_b[0]}
         offset = np.array([float(ends[k][1]) for k in system.bodies])
-        mass, inertia, gravity = (np.asarray(getattr(mechanism, name)) for name in ("mass", "inertia", "gravity"))
+        mass, inertia, gravity = (
+            np.asarray(getattr(mechanism, name)) for name in ("mass", "inertia", "gravity")
+        )
         return cls(mass[bodies], inertia[bodies], offset, offset - np.asarray(system.points)[:, 1], gravity)
 
     def accelerations(self, angle, rate, order):
@@ -287,7 +339,10 @@ class Legs:
         pull = along(angle) @ self.gravity
         f0 = coupling * sine * rate[:, 1] ** 2 - (m * (reach - b) + n * reach) * pull[:, 0]
         f1 = -coupling * sine * rate[:, 0] ** 2 + n * c * pull[:, 1]
-        mass = np.stack([m * (reach - b) ** 2 + i + n * reach**2, -coupling * cosine, -coupling * cosine, n * c**2 + j], axis=1)
+        mass = np.stack(
+            [m * (reach - b) ** 2 + i + n * reach**2, -coupling * cosine, -coupling * cosine, n * c**2 + j],
+            axis=1,
+        )
         return np.linalg.solve(mass.reshape(-1, 2, 2), np.stack([f0, f1], axis=1)[..., None])[..., 0]
 
     def moved(self, angle, rate, order, duration, steps=20):
@@ -300,14 +355,17 @@ class Legs:
                 moved_rate = rate + share * h * dv
                 slopes.append((moved_rate, self.accelerations(angle + share * h * dq, moved_rate, order)))
             angle, rate = (
-                x + h / 6 * (k[0] + 2 * k[1] + 2 * k[2] + k[3]) for x, k in zip((angle, rate), zip(*slopes, strict=True), strict=True)
+                x + h / 6 * (k[0] + 2 * k[1] + 2 * k[2] + k[3])
+                for x, k in zip((angle, rate), zip(*slopes, strict=True), strict=True)
             )
         return angle, rate
 
     def struck(self, angle, rate, order):
         """Returns the impulse on the foot that strikes (n, 2) and the energy that is lost (n,)."""
         arm = outward(angle)
-        mass, inertia, offset, length = (x[order] for x in (self.mass, self.inertia, self.offset, self.length))
+        mass, inertia, offset, length = (
+            x[order] for x in (self.mass, self.inertia, self.offset, self.length)
+        )
         hip = -length[:, 1:] * arm[:, 1]
         centers = hip[:, None] + offset[..., None] * arm  # both from the foot that strikes
 
@@ -347,7 +405,11 @@ def draw(data, system, jerked, struck, count):
         ((paths, energy, times), (gaits, leg_energy, impulses)) = figure.subplots(2, 3)
         slack = ~data.active.sel(row="string.length").values.astype(bool)
         for k, world in enumerate(balls):
-            x, off, color = data.q.sel(coordinate=["ball.x", "ball.y"]).values[world], slack[world, :, None], line_style(k)["color"]
+            x, off, color = (
+                data.q.sel(coordinate=["ball.x", "ball.y"]).values[world],
+                slack[world, :, None],
+                line_style(k)["color"],
+            )
             paths.plot(*np.where(off, np.nan, x).T, color=color)
             paths.plot(*np.where(off, x, np.nan).T, color=color, linestyle=":")
             energy.plot(data.time, data.energy.sel(body="ball").values[world], color=color)
@@ -356,16 +418,26 @@ def draw(data, system, jerked, struck, count):
         for k, world in enumerate(legs):
             motion = [data[name].sel(coordinate="left.theta").values[world] for name in "qv"]
             gaits.plot(*motion, linewidth=0.8, color=line_style(k)["color"])
-            leg_energy.plot(data.time, data.energy.sel(body=list(SIDES)).sum("body").values[world], color=line_style(k)["color"])
+            leg_energy.plot(
+                data.time,
+                data.energy.sel(body=list(SIDES)).sum("body").values[world],
+                color=line_style(k)["color"],
+            )
         gaits.set(title="left legs; vertical: strikes", xlabel="angle in rad", ylabel="its rate in rad/s")
         leg_energy.set(title="energy of these legs", xlabel="time in s", ylabel="energy in J")
         bins = np.linspace(0.0, float(data.time[-1]), 121)
-        instants = {"string slack": jerked.slack.sel(source="simulated"), "string taut": jerked.time, "foot strikes": struck.time}
+        instants = {
+            "string slack": jerked.slack.sel(source="simulated"),
+            "string taut": jerked.time,
+            "foot strikes": struck.time,
+        }
         for k, (name, x) in enumerate(instants.items()):
             times.hist(x, bins, histtype="step", label=name, color=line_style(k)["color"])
         times.set(title=f"when {data.sizes['world']} worlds switch", xlabel="time in s", ylabel="worlds")
         up, down = struck.impulse.isel(direction=0), struck.impulse.isel(direction=1)
-        for k, (name, x) in enumerate({"string": jerked.impulse, "foot, upward": up, "foot, along the ground": down}.items()):
+        for k, (name, x) in enumerate(
+            {"string": jerked.impulse, "foot, upward": up, "foot, along the ground": down}.items()
+        ):
             pair = [x.sel(source=source) for source in ("closed", "simulated")]
             impulses.plot(*pair, ".", markersize=3, label=name, color=line_style(k)["color"])
         impulses.axline((0.0, 0.0), slope=1.0, color="black", linewidth=0.6, zorder=0)
@@ -390,9 +462,23 @@ def summary(data, jerked, struck) -> list[tuple[str, ...]]:
     for name, pair in quantities.items():
         error = np.abs(pair.sel(source="simulated") - pair.sel(source="closed"))
         size = np.abs(pair.sel(source="closed"))
-        rows.append((name, str(pair.sizes["event"]), f"{float(size.min()):.3g} to {float(size.max()):.3g}", f"{float(error.max()):.1e}"))
+        rows.append(
+            (
+                name,
+                str(pair.sizes["event"]),
+                f"{float(size.min()):.3g} to {float(size.max()):.3g}",
+                f"{float(error.max()):.1e}",
+            )
+        )
     total = data.energy.sum("body")
-    rows.append(("energy gained between two entries, J", "", f"{float(np.abs(total).max()):.3g}", f"{float(total.diff('time').max()):.1e}"))
+    rows.append(
+        (
+            "energy gained between two entries, J",
+            "",
+            f"{float(np.abs(total).max()):.3g}",
+            f"{float(total.diff('time').max()):.1e}",
+        )
+    )
     return rows
 
 
@@ -400,7 +486,13 @@ def report(config, data, jerked, struck, headings, rows, failed) -> str:
     """Returns the report: what was asked, what came out, and the table."""
     strides = np.bincount(struck.world, minlength=data.sizes["world"])
     first, last = float(jerked.time.min()), float(jerked.time.max())
-    errors = dict(zip(("slack", "taut", "jerk", "ball", "height", "strike", "legs", "gain"), (row[3] for row in rows), strict=True))
+    errors = dict(
+        zip(
+            ("slack", "taut", "jerk", "ball", "height", "strike", "legs", "gain"),
+            (row[3] for row in rows),
+            strict=True,
+        )
+    )
     shows = f"""\
 In one compiled rollout of {data.sizes["world"]} worlds the string goes slack in {jerked.sizes["event"]} of them and gets taut
 again between {first:.2f} and {last:.2f} s; the walkers make {strides.min()} to {strides.max()} strides, each at times of its
@@ -422,7 +514,9 @@ def main() -> int:
     if settings is None:
         return 2
     if any(x is not None for x in jax.tree.leaves((asked.worlds.system_axes, asked.worlds.integrator_axes))):
-        console.print(f"{asked.source}: batch.vary: only start poses and velocities may vary here", markup=False)
+        console.print(
+            f"{asked.source}: batch.vary: only start poses and velocities may vary here", markup=False
+        )
         return 2
     with precision(config):
         console.print(f"{config.steps} steps of {asked.worlds.size} worlds")
@@ -439,7 +533,9 @@ def main() -> int:
     rows = summary(data, jerked, struck)
     show_table(console, f"against the closed forms, dt = {config.dt:g} s", headings, rows)
     failed = int(np.sum(status != jaxdae.Status.OK))
-    (folder / "report.md").write_text(report(config, data, jerked, struck, headings, rows, failed), encoding="utf-8")
+    (folder / "report.md").write_text(
+        report(config, data, jerked, struck, headings, rows, failed), encoding="utf-8"
+    )
     finish(folder, record, switching=[dict(zip(headings, row, strict=True)) for row in rows], failed=failed)
     console.print(f"run folder: {folder}", highlight=False, markup=False, soft_wrap=True)
     return 1 if failed else 0

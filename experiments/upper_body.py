@@ -1,8 +1,9 @@
 """Can constraints come and go while a body moves? An upper body whose hands reach for goals that are switched at run time.
 
-Hinges are hard constraints. A goal pulls the fingers of a hand to a place while it is on; off, its rows are masked. In the
-velocity-level stepper each goal is a pair of rows J v+ + C p = -(beta / h) psi, solved together with the hinges: hard (C = 0), or soft by
-compliance, where it is an implicit spring and damper. A projection closes the hinges after every step.
+Hinges are hard constraints. A goal pulls the fingers of a hand to a place while it is on; off, its rows are
+masked. In the velocity-level stepper each goal is a pair of rows J v+ + C p = -(beta / h) psi, solved
+together with the hinges: hard (C = 0), or soft by compliance, where it is an implicit spring and damper. A
+projection closes the hinges after every step.
 
     python experiments/upper_body.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
@@ -11,7 +12,8 @@ Four worlds in one compiled program, which differ in numbers only:
 * hard: hard goals, the distance falling by e every `reach_time`.
 * soft: the same goals as springs and dampers.
 * other times: soft, with the hours of the left hand's goals and of the right hand's exchanged.
-* too far: hard goals, one of them beyond what the arm can reach, with a force that is limited. Hinges are solved last, and hold.
+* too far: hard goals, one of them beyond what the arm can reach, with a force that is limited. Hinges are
+  solved last, and hold.
 
 Then the program runs once more with all goals off, and is not compiled again.
 """
@@ -29,7 +31,17 @@ import xarray as xr
 
 import jaxdae
 from jaxdae import control
-from jaxdae.app import begin, finish, line_style, precision, script, show_table, styled, table_lines, write_animation
+from jaxdae.app import (
+    begin,
+    finish,
+    line_style,
+    precision,
+    script,
+    show_table,
+    styled,
+    table_lines,
+    write_animation,
+)
 
 CONFIG = "configs/upper_body.yaml"
 WORLDS = ("hard", "soft", "other times", "too far")
@@ -70,7 +82,9 @@ class Settings(pydantic.BaseModel, extra="forbid", strict=True):
         for hand in SIDES:
             spans = sorted((goal.on, goal.off) for goal in self.goals if goal.hand == hand)
             if any(on >= off for on, off in spans) or any(a[1] > b[0] for a, b in itertools.pairwise(spans)):
-                raise ValueError(f"goals: each must end after it begins, and the {hand} hand can have one at a time")
+                raise ValueError(
+                    f"goals: each must end after it begins, and the {hand} hand can have one at a time"
+                )
         if self.too_far.goal >= len(self.goals):
             raise ValueError(f"too_far.goal: there are {len(self.goals)} goals, counted from 0")
         return self
@@ -88,14 +102,28 @@ class Hours:
         return jnp.repeat((self.on <= t) & (t < self.off), 2)
 
 
-def stepper(mechanism: Any, settings: Settings, dt: float, soft: bool, hours: Hours, places: Any, limit: float) -> jaxdae.Projected:
-    """Returns the stepper of one world, hinges closed after every step; places (goals, 2) in m, limit in N."""
+def stepper(
+    mechanism: Any, settings: Settings, dt: float, soft: bool, hours: Hours, places: Any, limit: float
+) -> jaxdae.Projected:
+    """Returns the stepper of one world, hinges closed after every step.
+
+    Places (goals, 2) in m, limit in N.
+    """
     dtype = mechanism.mass.dtype
     hands = {side: control.BodyPoint.named(mechanism, f"{side}_hand", (settings.tip, 0.0)) for side in SIDES}
-    goals = tuple(control.Goal(hands[goal.hand], place) for goal, place in zip(settings.goals, jnp.asarray(places, dtype), strict=True))
-    beta, compliance = control.spring_and_damper(settings.stiffness, settings.damping, dt) if soft else (dt / settings.reach_time, 0.0)
+    goals = tuple(
+        control.Goal(hands[goal.hand], place)
+        for goal, place in zip(settings.goals, jnp.asarray(places, dtype), strict=True)
+    )
+    beta, compliance = (
+        control.spring_and_damper(settings.stiffness, settings.damping, dt)
+        if soft
+        else (dt / settings.reach_time, 0.0)
+    )
     numbers = [jnp.asarray(x, dtype) for x in (beta, limit, compliance)]
-    group = control.GoalGroup(goals=goals, beta=numbers[0], limit=numbers[1], compliance=numbers[2], active=hours)
+    group = control.GoalGroup(
+        goals=goals, beta=numbers[0], limit=numbers[1], compliance=numbers[2], active=hours
+    )
     return jaxdae.Projected(control.VelocityStepping(groups=(group,)), jaxdae.Projection(velocity=None))
 
 
@@ -144,7 +172,9 @@ def simulate(config: Any, settings: Settings, worlds: Any) -> tuple[xr.Dataset, 
     trajectory = run(stack)
     clock["first run, with compiling"] = time.perf_counter() - begun
     begun = time.perf_counter()
-    never = jaxdae.tree.set_leaf(stack, "integrator.groups.0.active.on", jnp.full_like(stack.integrator.groups[0].active.on, np.inf))
+    never = jaxdae.tree.set_leaf(
+        stack, "integrator.groups.0.active.on", jnp.full_like(stack.integrator.groups[0].active.on, np.inf)
+    )
     idle = run(never)
     clock["second run, other times"] = time.perf_counter() - begun
     for found in (trajectory, idle):
@@ -152,7 +182,9 @@ def simulate(config: Any, settings: Settings, worlds: Any) -> tuple[xr.Dataset, 
     count = len(settings.goals)
     efforts = np.asarray(trajectory.info.efforts[0]).reshape(len(WORLDS), -1, count, 2)
     goals = [made[k].integrator.groups[0] for k in range(len(WORLDS))]
-    spans = np.stack([np.stack([np.asarray(goal.active.on), np.asarray(goal.active.off)], axis=-1) for goal in goals])
+    spans = np.stack(
+        [np.stack([np.asarray(goal.active.on), np.asarray(goal.active.off)], axis=-1) for goal in goals]
+    )
     places = np.stack([[np.asarray(goal.target) for goal in group.goals] for group in goals])
     entry = ("world", "time")
     data = xr.Dataset(
@@ -216,12 +248,21 @@ def summary(data: xr.Dataset, settings: Settings) -> list[tuple[str, ...]]:
 
 def outlines(data: xr.Dataset, settings: Settings, world: int) -> dict[str, np.ndarray]:
     """Returns the polylines of a world (time, vertices, 2) in m: torso with shoulders, arms, and goals while they are on."""
-    torso = [(-0.28, 0.0), (0.22, 0.0), (0.22, 0.2), (0.22, -0.2), (0.22, 0.0), (0.42, 0.0)]  # along its axis, to the left
+    torso = [
+        (-0.28, 0.0),
+        (0.22, 0.0),
+        (0.22, 0.2),
+        (0.22, -0.2),
+        (0.22, 0.0),
+        (0.42, 0.0),
+    ]  # along its axis, to the left
     lines = {"torso": np.stack([frame_point(data, "torso", point)[world] for point in torso], axis=1)}
     segments = {"upper": (-0.1308, 0.1692), "fore": (-0.1161, 0.1539), "hand": (-0.0506, settings.tip)}
     for side in SIDES:
         ends = [frame_point(data, f"{side}_{name}", (x, 0.0))[world] for name, (x, _) in segments.items()]
-        lines[f"{side} arm"] = np.stack([*ends, frame_point(data, f"{side}_hand", (settings.tip, 0.0))[world]], axis=1)
+        lines[f"{side} arm"] = np.stack(
+            [*ends, frame_point(data, f"{side}_hand", (settings.tip, 0.0))[world]], axis=1
+        )
     for k in range(len(settings.goals)):
         on, off = data.span.values[world, k]
         shown = (data.time.values >= on) & (data.time.values < off)
@@ -242,7 +283,12 @@ def draw(data: xr.Dataset, settings: Settings):
                 on, off = data.span.values[w, k]
                 during = (time_s > on) & (time_s <= off)
                 style = line_style(k)
-                upper.plot(time_s, np.where(during, np.maximum(1e3 * gaps[w, :, k], 1e-3), np.nan), label=f"goal {k}: {goal.hand}", **style)
+                upper.plot(
+                    time_s,
+                    np.where(during, np.maximum(1e3 * gaps[w, :, k], 1e-3), np.nan),
+                    label=f"goal {k}: {goal.hand}",
+                    **style,
+                )
                 middle.plot(time_s, np.where(during, force[w, :, k], np.nan), **style)
             upper.set(title=world, yscale="log")
             middle.set(xlabel="time in s", yscale="log")
@@ -281,18 +327,34 @@ def main() -> int:
     pictures = []
     for w in (0, 1):
         pictures.append(f"upper_body_{WORLDS[w]}.gif")
-        write_animation(folder / pictures[-1], data.time, outlines(data, settings, w), title=f"{config.name}, {WORLDS[w]}")
-    headings = ("world", "goal", "on, s", "distance at the end, mm", "force at the end, N", "largest force at an entry, N")
+        write_animation(
+            folder / pictures[-1], data.time, outlines(data, settings, w), title=f"{config.name}, {WORLDS[w]}"
+        )
+    headings = (
+        "world",
+        "goal",
+        "on, s",
+        "distance at the end, mm",
+        "force at the end, N",
+        "largest force at an entry, N",
+    )
     rows = summary(data, settings)
     show_table(console, f"goals, dt = {config.dt:g} s", headings, rows)
-    opened = ", ".join(f"{world} {1e3 * float(data.violation.sel(world=world).max()):.2g} mm" for world in WORLDS)
-    found = [f"**Hinges** open by at most: {opened}.", "**Time**: " + ", ".join(f"{name} {x:.2f} s" for name, x in clock.items()) + "."]
+    opened = ", ".join(
+        f"{world} {1e3 * float(data.violation.sel(world=world).max()):.2g} mm" for world in WORLDS
+    )
+    found = [
+        f"**Hinges** open by at most: {opened}.",
+        "**Time**: " + ", ".join(f"{name} {x:.2f} s" for name, x in clock.items()) + ".",
+    ]
     for line in (*found, f"run folder: {folder}"):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     table = "\n".join(table_lines(headings, rows))
     text = "\n".join(f"- {line}" for line in found)
     images = "\n\n".join(f"![{name}]({name.replace(' ', '%20')})" for name in ("upper_body.png", *pictures))
-    (folder / "report.md").write_text(f"# {config.name}\n\n{config.description}\n\n{text}\n\n{table}\n\n{images}\n", encoding="utf-8")
+    (folder / "report.md").write_text(
+        f"# {config.name}\n\n{config.description}\n\n{text}\n\n{table}\n\n{images}\n", encoding="utf-8"
+    )
     finish(folder, record, upper_body=[dict(zip(headings, row, strict=True)) for row in rows], findings=found)
     return 0
 

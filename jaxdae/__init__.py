@@ -1,7 +1,8 @@
 """jaxdae: mechanics with hard constraints, compiled, batched and differentiable.
 
-The equation, rollouts, methods, solvers and statuses are here. Other names are in the namespaces `diffrax`, `interfaces`,
-`operators`, `switching`, `textbook` and `tree`. Mechanisms, in the plane and in space, are in `jaxdae.mechanisms`.
+The equation, rollouts, methods, solvers and statuses are here. Other names are in the namespaces `diffrax`,
+`interfaces`, `operators`, `switching`, `textbook` and `tree`. Mechanisms, in the plane and in space, are in
+`jaxdae.mechanisms`.
 """
 
 from jaxdae import diffrax, interfaces, operators, switching, textbook, tree
@@ -13,7 +14,15 @@ from jaxdae.dynamics.diagnostics import diagnose
 from jaxdae.dynamics.impulse import constraint_impulse
 from jaxdae.dynamics.initialization import initialize
 from jaxdae.dynamics.solver_choice import choose_solver
-from jaxdae.dynamics.stabilization import Baumgarte, Metric, NoStabilization, Origin, PositionProjection, Projection, VelocityProjection
+from jaxdae.dynamics.stabilization import (
+    Baumgarte,
+    Metric,
+    NoStabilization,
+    Origin,
+    PositionProjection,
+    Projection,
+    VelocityProjection,
+)
 from jaxdae.geometry import rotation
 from jaxdae.integrators import (
     BackwardEuler,

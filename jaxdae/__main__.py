@@ -1,10 +1,11 @@
 """The command, as `python -m jaxdae` and, copied beside the package, as the script `jaxdae`.
 
-What XLA reads when it is loaded must be said before `import jaxdae` loads it, so the script lies beside the package, and
-`python -m jaxdae`, which comes too late, begins anew with it said.
+What XLA reads when it is loaded must be said before `import jaxdae` loads it, so the script lies beside the
+package, and `python -m jaxdae`, which comes too late, begins anew with it said.
 
-Where it loads a compiled program, XLA reports at length, as errors, that the processor lacks two features which are hints to its own
-compiler and no features of any processor. They are switched off with the rest of what XLA logs; what fails still raises an exception.
+Where it loads a compiled program, XLA reports at length, as errors, that the processor lacks two features
+which are hints to its own compiler and no features of any processor. They are switched off with the rest of
+what XLA logs; what fails still raises an exception.
 """
 
 import os
@@ -22,7 +23,8 @@ def main() -> None:
         if (error.name or "").split(".")[0] == "jaxdae":
             raise
         sys.stderr.write(
-            f"jaxdae: the command needs the extra app, of which {error.name} is missing: pip install '.[app]' in a clone of jaxdae\n"
+            f"jaxdae: the command needs the extra app, of which {error.name} is missing: pip install "
+            "'.[app]' in a clone of jaxdae\n"
         )
         sys.exit(2)
     command()

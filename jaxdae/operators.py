@@ -3,7 +3,14 @@
 from jaxdae.dynamics.accelerations import KKTInverse, kkt_inverse
 from jaxdae.dynamics.diagnostics import IndependentRows, independent_rows, virtual_work
 from jaxdae.matrices import DiagonalMatrix
-from jaxdae.saddle_point import HouseholderQR, NormalEquations, SingularValues, block_preconditioner, null_projector, pseudoinverse
+from jaxdae.saddle_point import (
+    HouseholderQR,
+    NormalEquations,
+    SingularValues,
+    block_preconditioner,
+    null_projector,
+    pseudoinverse,
+)
 from jaxdae.systems.constraint_rows import ConstraintTerms, constraint_terms
 
 __all__ = [

@@ -1,8 +1,8 @@
 """Names for the shapes that appear in signatures.
 
-The annotations are read by jaxtyping and checked by beartype in the test suite only; at run time they cost nothing. Axis names
-follow the table of symbols in `docs/first_steps.md`: `nq` coordinates, `nv` velocities, `nu` inputs, `ng` position-level rows, `nw`
-velocity-level rows, `nc = ng + nw` constraint rows.
+The annotations are read by jaxtyping and checked by beartype in the test suite only; at run time they cost
+nothing. Axis names follow the table of symbols in `docs/first_steps.md`: `nq` coordinates, `nv` velocities,
+`nu` inputs, `ng` position-level rows, `nw` velocity-level rows, `nc = ng + nw` constraint rows.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ EPS = float(np.finfo(float).eps)
 
 
 def close(found, expected, accuracy, least=1.0):
-    """Asserts that errors are small, relative to the largest entry or to `least`: small entries are differences of large ones.
+    """Asserts that errors are small, relative to the largest entry or to `least`: small entries are
+    differences of large ones.
 
     Where the accuracy is infinite, nothing is promised but numbers.
     """
@@ -20,12 +21,16 @@ def close(found, expected, accuracy, least=1.0):
 
 
 def near(found, expected, factor=1.0):
-    """Asserts that numbers of another program agree to round-off of the largest of them, times a condition number."""
+    """Asserts that numbers of another program agree to round-off of the largest of them, times a condition
+    number.
+    """
     close(found, expected, 200.0 * EPS * factor, least=1e-3)
 
 
 def body_accelerations(mechanism, state, a):
-    """Returns the accelerations of all bodies (bodies * (3 or 6),), as absolute coordinates have them, from those of coordinates (nv,)."""
+    """Returns the accelerations of all bodies (bodies * (3 or 6),), as absolute coordinates have them, from
+    those of coordinates (nv,).
+    """
     motion = mechanism.coordinates.kinematics(state.q, state.v)
     rates = jax.tree.map(jnp.add, mechanism.coordinates.kinematics(state.q, a).velocity, motion.bias)
     return jnp.stack(rates, axis=-1).reshape(-1)

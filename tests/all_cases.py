@@ -8,11 +8,15 @@ from typing import Any
 import pytest
 
 
-def all_cases(names: str | tuple[str, ...], cases: Iterable[Any], ids: Iterable[Any] | Callable[[Any], Any] | None = None) -> Callable:
+def all_cases(
+    names: str | tuple[str, ...],
+    cases: Iterable[Any],
+    ids: Iterable[Any] | Callable[[Any], Any] | None = None,
+) -> Callable:
     """Run a test once for all cases; the arguments are those of `pytest.mark.parametrize`.
 
-    With one test per message, messages would be most of all tests. The loop goes on after a failure, so that one
-    failure does not hide the others. All cases share the fixtures of the test.
+    With one test per message, messages would be most of all tests. The loop goes on after a failure, so that
+    one failure does not hide the others. All cases share the fixtures of the test.
 
     Args:
         names: names of the arguments that come from the cases.
@@ -40,7 +44,9 @@ def all_cases(names: str | tuple[str, ...], cases: Iterable[Any], ids: Iterable[
                     errors[label] = error
             if errors:
                 lines = [f"[{label}] {type(error).__name__}: {error}" for label, error in errors.items()]
-                raise AssertionError("\n".join([f"{len(errors)} of {len(rows)} cases fail:", *lines])) from next(iter(errors.values()))
+                raise AssertionError(
+                    "\n".join([f"{len(errors)} of {len(rows)} cases fail:", *lines])
+                ) from next(iter(errors.values()))
 
         signature = inspect.signature(test)
         left = [parameter for name, parameter in signature.parameters.items() if name not in keys]

@@ -1,8 +1,10 @@
-"""What there is, once: methods, solvers, joints and systems. The tests of a contract loop over these tables: what is new is one more row.
+"""What there is, once: methods, solvers, joints and systems. The tests of a contract loop over these tables:
+what is new is one more row.
 
-A contract costs seconds of compiling a row, and members of one family differ in little of it. `leaders` therefore marks all but the first
-row of each family as long; `every` is for contracts that cost little, and for those in which the members do differ. `quick` names the
-rows that suffice where the others cost more than they add; what a family has of its own is then told by another quick test.
+A contract costs seconds of compiling a row, and members of one family differ in little of it. `leaders`
+therefore marks all but the first row of each family as long; `every` is for contracts that cost little, and
+for those in which the members do differ. `quick` names the rows that suffice where the others cost more than
+they add; what a family has of its own is then told by another quick test.
 """
 
 import dataclasses
@@ -26,7 +28,9 @@ def every(table: Mapping[str, Any], where: Callable[[Any], Any] = lambda row: Tr
 
 
 def leaders(table: Mapping[str, Any], where: Callable[[Any], Any] = lambda row: True) -> list[Any]:
-    """Returns the names of the rows that satisfy a condition, for `pytest.mark.parametrize`: the first of each family is quick."""
+    """Returns the names of the rows that satisfy a condition, for `pytest.mark.parametrize`: the first of
+    each family is quick.
+    """
     seen, params = set(), []
     for name in every(table, where):
         params.append(pytest.param(name, marks=[pytest.mark.long] if table[name].family in seen else []))
@@ -51,7 +55,8 @@ class Method:
     """A time-stepping method, with what the tests hold it to.
 
     Attributes:
-        integrator: the method with the roles that it has by default; those that let constraints drift have a field `stabilization`.
+        integrator: the method with the roles that it has by default; those that let constraints drift have a
+            field `stabilization`.
         order: of positions and velocities at a fixed time.
         family: methods of one family share their code.
         closed: the levels of constraints that hold to round-off after a step.
@@ -80,7 +85,8 @@ METHODS = {
     "semi_implicit_euler": Method(jd.SemiImplicitEuler(), 1, "euler"),
     "explicit_euler": Method(jd.ExplicitEuler(), 1, "euler"),
     "taylor": Method(jd.textbook.Taylor(), 2, "taylor"),
-    # The lecture's scheme (4): q + h v + h^2/2 a is locally of third order, but v + h a only of second, and v feeds
+    # The lecture's scheme (4): q + h v + h^2/2 a is locally of third order, but v + h a only of second, and v
+    # feeds
     # q. Over a fixed time the method is of order 1, however exact its positions look after one step.
     "lecture_taylor": Method(jd.textbook.Taylor(jerk=False), 1, "taylor"),
     "half_explicit4": Method(jd.HalfExplicitRungeKutta(), 4, "half_explicit", closed=(VELOCITIES,)),
@@ -88,7 +94,9 @@ METHODS = {
     # The order of its positions: its velocities miss the impulse of the last half step, h/2 J^T lam.
     "shake": _symplectic(jd.Rattle(velocity_level=False), 2, "rattle", closed=(POSITIONS,)),
     "discrete_euler_lagrange": _symplectic(jd.DiscreteEulerLagrange(), 2, "euler_lagrange"),
-    "discrete_euler_lagrange_trapezoidal": _symplectic(jd.DiscreteEulerLagrange(jd.TrapezoidalLagrangian()), 2, "euler_lagrange"),
+    "discrete_euler_lagrange_trapezoidal": _symplectic(
+        jd.DiscreteEulerLagrange(jd.TrapezoidalLagrangian()), 2, "euler_lagrange"
+    ),
     "implicit_midpoint": _implicit(jd.ImplicitMidpoint(), 2, "implicit"),
     "backward_euler": _implicit(jd.BackwardEuler(), 1, "implicit"),
     "generalized_alpha": _implicit(jd.GeneralizedAlpha(), 2, "generalized_alpha"),
@@ -99,15 +107,18 @@ METHODS = {
     "yoshida6": _symplectic(jd.Composition.yoshida6(jd.Rattle()), 6, "composition"),
     "kahan_li6": _symplectic(jd.Composition.kahan_li6(jd.Rattle()), 6, "composition"),
     "kahan_li8": _symplectic(jd.Composition.kahan_li8(jd.Rattle()), 8, "composition"),
-    "kahan_li6_of_midpoint": _symplectic(jd.Composition.kahan_li6(jd.DiscreteEulerLagrange()), 6, "composition"),
+    "kahan_li6_of_midpoint": _symplectic(
+        jd.Composition.kahan_li6(jd.DiscreteEulerLagrange()), 6, "composition"
+    ),
 }
 
 
 def precise(name: str) -> Any:
-    """Returns a method for orders in long steps; parts of compositions with as many corrections as round-off takes.
+    """Returns a method for orders in long steps; parts of compositions with as many corrections as round-off
+    takes.
 
-    Eight, which are the default of RATTLE, leave 1e-10 to 1e-12 where bodies turn by some 0.4 rad in a part. An order of eight is to be
-    seen in errors that are as small, and the slope would be that of the iteration.
+    Eight, which are the default of RATTLE, leave 1e-10 to 1e-12 where bodies turn by some 0.4 rad in a part.
+    An order of eight is to be seen in errors that are as small, and the slope would be that of the iteration.
     """
     method = METHODS[name].integrator
     if METHODS[name].family != "composition":
@@ -118,14 +129,25 @@ def precise(name: str) -> Any:
 
 
 PARAMETERS_ONLY = (
-    *("yoshida4", "yoshida6", "kahan_li6", "kahan_li8", "kahan_li6_of_midpoint", "generalized_alpha_undamped"),
+    *(
+        "yoshida4",
+        "yoshida6",
+        "kahan_li6",
+        "kahan_li8",
+        "kahan_li6_of_midpoint",
+        "generalized_alpha_undamped",
+    ),
     *("midpoint", "heun", "ralston3", "lecture_taylor"),
 )
-"""Methods that differ from another one in numbers alone: tests of orders have all of them, other contracts hold for one if for all."""
+"""Methods that differ from another one in numbers alone: tests of orders have all of them, other contracts
+hold for one if for all.
+"""
 
 
 def distinct(where: Callable[[Any], Any] = lambda row: True) -> list[str]:
-    """Returns the names of the methods that satisfy a condition, without those that differ from others in numbers alone."""
+    """Returns the names of the methods that satisfy a condition, without those that differ from others in
+    numbers alone.
+    """
     return [name for name in every(METHODS, where) if name not in PARAMETERS_ONLY]
 
 
@@ -144,7 +166,8 @@ class Solver:
         any_rank: whether rows of J may depend on each other.
         massless: whether M > 0 is asked for on the null space of J only.
         iterative: whether it stops at a residual of some 1e-12, instead of round-off.
-        tolerant: for any rank: the solver with a rank tolerance of 1e-5, above what a step does to dependent rows.
+        tolerant: for any rank: the solver with a rank tolerance of 1e-5, above what a step does to dependent
+            rows.
     """
 
     solver: Any
@@ -158,12 +181,19 @@ RANK = 1e-5
 SOLVERS = {
     "dense_kkt": Solver(jd.DenseKKT(), massless=True),
     "schur_complement": Solver(jd.SchurComplement()),
-    "null_space": Solver(jd.NullSpace(), any_rank=True, massless=True, tolerant=jd.NullSpace(jd.operators.SingularValues(RANK))),
+    "null_space": Solver(
+        jd.NullSpace(), any_rank=True, massless=True, tolerant=jd.NullSpace(jd.operators.SingularValues(RANK))
+    ),
     "null_space_qr": Solver(jd.NullSpace(jd.operators.HouseholderQR()), massless=True),
     "null_space_normal": Solver(jd.NullSpace(jd.operators.NormalEquations()), massless=True),
     "least_squares": Solver(jd.LeastSquares(), any_rank=True, tolerant=jd.LeastSquares(RANK)),
     "proximal": Solver(jd.Proximal(), any_rank=True, tolerant=jd.Proximal()),
-    "conjugate_gradient": Solver(jd.ConjugateGradient(), any_rank=True, iterative=True, tolerant=jd.ConjugateGradient(rank_tolerance=RANK)),
+    "conjugate_gradient": Solver(
+        jd.ConjugateGradient(),
+        any_rank=True,
+        iterative=True,
+        tolerant=jd.ConjugateGradient(rank_tolerance=RANK),
+    ),
     "biconjugate_gradient": Solver(jd.BiconjugateGradient(), iterative=True),
 }
 
@@ -189,7 +219,9 @@ MOTIONS = [
     jm.PrescribedMotion("servo", "elbow", lambda t: 0.2 * jnp.tanh(t)),
 ]
 FORCES = [
-    jm.LinearSpring("spring", "left", "middle", at_a=(0.2, 0.1), at_b=(0.9, 0.9), stiffness=30.0, rest_length=0.4),
+    jm.LinearSpring(
+        "spring", "left", "middle", at_a=(0.2, 0.1), at_b=(0.9, 0.9), stiffness=30.0, rest_length=0.4
+    ),
     jm.TorsionalSpring("coil", "ground", "left", stiffness=5.0, rest_angle=0.1),
     jm.Torque("push", "left", "right", torque=1.7),
     jm.Force("pull", "middle", at=(1.0, 1.0), force=(2.0, -3.0)),
@@ -198,7 +230,8 @@ FORCES = [
 ]
 
 
-# Systems: functions that return one, and a start that satisfies its constraints. Published problems have the name of their reference.
+# Systems: functions that return one, and a start that satisfies its constraints. Published problems have the
+# name of their reference.
 
 
 def _point_mass(name: str, make: Callable[[], Any]) -> Callable[[], tuple[Any, jd.State]]:
@@ -216,7 +249,9 @@ SYSTEMS = {
     "spherical_pendulum": _pendulum("spherical_pendulum"),
     "double_pendulum": _point_mass("double_pendulum", problems.double_pendulum),
     "bead_rotating_wire": _point_mass("bead_rotating_wire", problems.bead_on_wire),
-    "ivptest_andrews": _point_mass("ivptest_andrews", lambda: problems.AndrewsAngles(problems.andrews_parameters())),
+    "ivptest_andrews": _point_mass(
+        "ivptest_andrews", lambda: problems.AndrewsAngles(problems.andrews_parameters())
+    ),
     "iftomm_a03_andrews": reference_systems.iftomm_andrews,
     "heavy_top_bruls": functools.partial(reference_systems.heavy_top, "heavy_top_bruls"),
     "heavy_top_steady": functools.partial(reference_systems.heavy_top, "heavy_top_steady"),

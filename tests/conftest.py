@@ -1,4 +1,5 @@
-"""What holds in every test: fast compilation, double precision, strict dtype promotion, and signatures that are checked at run time.
+"""What holds in every test: fast compilation, double precision, strict dtype promotion, and signatures that
+are checked at run time.
 
 The import hook must be set before the first import of `jaxdae`, so it stands here and not in a fixture.
 """
@@ -16,8 +17,10 @@ import pytest
 from beartype import beartype
 from jaxtyping import install_import_hook
 
-# Nearly all of the time of the tests is compilation, of programs that then run for a millisecond. Without LLVM's optimizations, in one
-# module of code and without MLIR's emitters of fused loops, which newer releases cannot do without, it takes a third. XLA reads these flags
+# Nearly all of the time of the tests is compilation, of programs that then run for a millisecond. Without
+# LLVM's optimizations, in one
+# module of code and without MLIR's emitters of fused loops, which newer releases cannot do without, it takes
+# a third. XLA reads these flags
 # before its first program, and does not start where it finds one that it does not know.
 FAST_COMPILATION = ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1"]
 if jax.__version_info__ < (0, 10):
@@ -25,25 +28,30 @@ if jax.__version_info__ < (0, 10):
 os.environ["XLA_FLAGS"] = " ".join([*FAST_COMPILATION, os.environ.get("XLA_FLAGS", "")])
 
 jax.config.update("jax_enable_x64", True)
-# A float32 constant that meets a float64 state is a mistake in the library, not something to convert silently.
+# A float32 constant that meets a float64 state is a mistake in the library, not something to convert
+# silently.
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 
 def _check(function: typing.Any) -> typing.Any:
-    """Returns the function with its types checked; protocols of its module are made fit for isinstance() before."""
+    """Returns the function with its types checked; protocols of its module are made fit for isinstance()
+    before.
+    """
     for value in vars(sys.modules[function.__module__]).values():
         if isinstance(value, type) and getattr(value, "_is_protocol", False) and value is not typing.Protocol:
             typing.runtime_checkable(value)
     return beartype(function)
 
 
-# jaxtyping checks the shapes and dtypes in the annotations of the library, beartype all other types. The hook takes
+# jaxtyping checks the shapes and dtypes in the annotations of the library, beartype all other types. The hook
+# takes
 # the name of an importable function.
 sys.modules["_jaxdae_typechecker"] = types.ModuleType("_jaxdae_typechecker")
 sys.modules["_jaxdae_typechecker"].check = _check
 install_import_hook("jaxdae", "_jaxdae_typechecker.check")
 
-# Tracing makes millions of small objects that live on. Looking for cycles among them after every 700, as Python does, takes a twelfth
+# Tracing makes millions of small objects that live on. Looking for cycles among them after every 700, as
+# Python does, takes a twelfth
 # of the time of the tests.
 gc.set_threshold(50_000, 5, 5)
 
@@ -56,10 +64,11 @@ CONTAINER = pathlib.Path("/sys/fs/cgroup/memory.max")
 
 
 def _memory_limit() -> float:
-    """Return the memory of a worker in bytes above which compiled programs are dropped at the end of a module.
+    """Return the memory of a worker in bytes above which compiled programs are dropped at the end of a
+    module.
 
-    A worker starts at 0.6 GB, and a module adds up to 1.4 GB. Dropping programs takes some seconds, and small ones are
-    compiled again: a sixth of the memory of the machine or container, but 1.6 GB to 3.2 GB.
+    A worker starts at 0.6 GB, and a module adds up to 1.4 GB. Dropping programs takes some seconds, and small
+    ones are compiled again: a sixth of the memory of the machine or container, but 1.6 GB to 3.2 GB.
     """
     available = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE"))
     if CONTAINER.exists() and (limit := CONTAINER.read_text().strip()) != "max":
@@ -86,5 +95,6 @@ def _compiled_programs_end_before_memory_does():
         jax.clear_caches()
         gc.collect()
         if sys.platform == "linux":
-            # What was freed in small pieces goes back to the system only when the C library is asked; without this it stays with us.
+            # What was freed in small pieces goes back to the system only when the C library is asked; without
+            # this it stays with us.
             getattr(ctypes.CDLL(None), "malloc_trim", lambda pad: None)(0)

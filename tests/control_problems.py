@@ -15,27 +15,42 @@ def _rod(name: str, start: Any, end: Any, mass: float) -> jm.Body:
     start, end = np.asarray(start, float), np.asarray(end, float)
     along = end - start
     middle = (start + end) / 2
-    return jm.Body(name, mass=mass, inertia=mass * float(along @ along) / 12, pose=(*middle, float(np.arctan2(along[1], along[0]))))
+    return jm.Body(
+        name,
+        mass=mass,
+        inertia=mass * float(along @ along) / 12,
+        pose=(*middle, float(np.arctan2(along[1], along[0]))),
+    )
 
 
 def _at_rest(q: Any) -> jd.State:
-    """Returns the state of poses that close all loops by construction: nothing has to be compiled to close them."""
+    """Returns the state of poses that close all loops by construction: nothing has to be compiled to close
+    them.
+    """
     return jd.State(jnp.zeros(()), q, jnp.zeros_like(q))
 
 
-def arm(lengths: tuple[float, ...], angles: Any, motors: tuple[int, ...] | None = None) -> tuple[jm.Mechanism, jd.State]:
-    """Returns a chain of uniform rods hinged to the origin and to each other, 1 kg/m, with motors in the given hinges (all by default).
+def arm(
+    lengths: tuple[float, ...], angles: Any, motors: tuple[int, ...] | None = None
+) -> tuple[jm.Mechanism, jd.State]:
+    """Returns a chain of uniform rods hinged to the origin and to each other, 1 kg/m, with motors in the
+    given hinges (all by default).
 
     Args:
         lengths: of the rods in m.
         angles: absolute, counted from the x axis.
         motors: the hinges with a motor, in the order of the inputs.
     """
-    ends = np.cumsum([[0.0, 0.0], *[[n * np.cos(a), n * np.sin(a)] for n, a in zip(lengths, angles, strict=True)]], axis=0)
+    ends = np.cumsum(
+        [[0.0, 0.0], *[[n * np.cos(a), n * np.sin(a)] for n, a in zip(lengths, angles, strict=True)]], axis=0
+    )
     names = [f"rod{k}" for k in range(len(lengths))]
     bodies = [_rod(name, p, q, n) for name, p, q, n in zip(names, ends[:-1], ends[1:], lengths, strict=True)]
     parents = [jm.GROUND, *names[:-1]]
-    joints = [jm.Revolute(f"hinge{k}", a, b, at=tuple(ends[k])) for k, (a, b) in enumerate(zip(parents, names, strict=True))]
+    joints = [
+        jm.Revolute(f"hinge{k}", a, b, at=tuple(ends[k]))
+        for k, (a, b) in enumerate(zip(parents, names, strict=True))
+    ]
     motors = tuple(range(len(lengths))) if motors is None else motors
     forces = [jm.JointForce(f"motor{k}", f"hinge{k}", input=u) for u, k in enumerate(motors)]
     mechanism, q = jm.planar_mechanism(bodies, joints, forces, gravity=(0.0, -GRAVITY))
@@ -43,9 +58,16 @@ def arm(lengths: tuple[float, ...], angles: Any, motors: tuple[int, ...] | None 
 
 
 def five_bar(motors: tuple[str, ...] = ("left", "right")) -> tuple[jm.Mechanism, jd.State]:
-    """Returns a symmetric five-bar, mobility 2, with motors at the named hinges of the ground ("left", "right") or of the tip ("tip")."""
+    """Returns a symmetric five-bar, mobility 2, with motors at the named hinges of the ground ("left",
+    "right") or of the tip ("tip").
+    """
     a, b, c, d, e = (0.0, 0.0), (-0.2, 0.3), (0.25, 0.75), (0.7, 0.3), (0.5, 0.0)
-    bodies = [_rod("left", a, b, 0.4), _rod("upper_left", b, c, 0.6), _rod("right", e, d, 0.4), _rod("upper_right", d, c, 0.6)]
+    bodies = [
+        _rod("left", a, b, 0.4),
+        _rod("upper_left", b, c, 0.6),
+        _rod("right", e, d, 0.4),
+        _rod("upper_right", d, c, 0.6),
+    ]
     joints = [
         jm.Revolute("left", jm.GROUND, "left", at=a),
         jm.Revolute("knee_left", "left", "upper_left", at=b),
@@ -59,7 +81,8 @@ def five_bar(motors: tuple[str, ...] = ("left", "right")) -> tuple[jm.Mechanism,
 
 
 def parallel_arm() -> tuple[jm.Mechanism, jd.State]:
-    """Returns a redundant arm with a closed loop: a parallelogram that carries two more rods; mobility 3, four motors.
+    """Returns a redundant arm with a closed loop: a parallelogram that carries two more rods; mobility 3,
+    four motors.
 
     The parallelogram has motors on both of its cranks: they can fight each other without moving anything.
     """
@@ -80,7 +103,10 @@ def parallel_arm() -> tuple[jm.Mechanism, jd.State]:
         jm.Revolute("E", "bar", "fore", at=c),
         jm.Revolute("F", "fore", "hand", at=e),
     ]
-    forces = [jm.JointForce(name, joint, input=k) for k, (name, joint) in enumerate((("m0", "A"), ("m1", "D"), ("m2", "E"), ("m3", "F")))]
+    forces = [
+        jm.JointForce(name, joint, input=k)
+        for k, (name, joint) in enumerate((("m0", "A"), ("m1", "D"), ("m2", "E"), ("m3", "F")))
+    ]
     mechanism, q = jm.planar_mechanism(bodies, joints, forces, gravity=(0.0, -GRAVITY))
     return mechanism, _at_rest(q)
 
@@ -118,8 +144,11 @@ class JointArm(jd.LagrangianSystem):
         return u - jnp.append(u[1:], 0.0)
 
 
-def cart_pole(cart: Any = 1.2, pole: Any = 0.3, length: Any = 0.8, slope: float = 0.0) -> tuple[jm.Mechanism, jd.State]:
-    """Returns a cart on a rail with a uniform pole on it, upright at the origin: q = (x, y, 0, x, y + length / 2, pi / 2).
+def cart_pole(
+    cart: Any = 1.2, pole: Any = 0.3, length: Any = 0.8, slope: float = 0.0
+) -> tuple[jm.Mechanism, jd.State]:
+    """Returns a cart on a rail with a uniform pole on it, upright at the origin: q = (x, y, 0, x, y + length
+    / 2, pi / 2).
 
     Args:
         cart: mass in kg.
@@ -135,12 +164,15 @@ def cart_pole(cart: Any = 1.2, pole: Any = 0.3, length: Any = 0.8, slope: float 
         jm.Prismatic("rail", jm.GROUND, "cart", axis=(np.cos(slope), np.sin(slope)), at=(0.0, 0.0)),
         jm.Revolute("pin", "cart", "pole", at=(0.0, 0.0)),
     ]
-    mechanism, q = jm.planar_mechanism(bodies, joints, [jm.JointForce("motor", "rail", input=0)], gravity=(0.0, -GRAVITY))
+    mechanism, q = jm.planar_mechanism(
+        bodies, joints, [jm.JointForce("motor", "rail", input=0)], gravity=(0.0, -GRAVITY)
+    )
     return mechanism, _at_rest(q)
 
 
 def cart_pole_linear(cart: float, pole: float, length: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns A, B of the upright cart-pole in (x, p, x', p'), p counted from the upright towards +x, and the map T (12, 4) to (q, v).
+    """Returns A, B of the upright cart-pole in (x, p, x', p'), p counted from the upright towards +x, and the
+    map T (12, 4) to (q, v).
 
     With l half of the length, (M + m) x'' + m l p'' = u and m l x'' + (I + m l^2) p'' = m g l p.
     """

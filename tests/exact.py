@@ -1,7 +1,9 @@
-"""Linear algebra without rounding: what solvers are measured against where double precision would measure itself.
+"""Linear algebra without rounding: what solvers are measured against where double precision would measure
+itself.
 
-Every double is a rational number. Elimination over `fractions.Fraction` decides ranks exactly, solves exactly, and differences with a step
-of 2^-80 are derivatives to twenty digits more than a double holds: no formula for the derivative of a pseudoinverse enters.
+Every double is a rational number. Elimination over `fractions.Fraction` decides ranks exactly, solves
+exactly, and differences with a step of 2^-80 are derivatives to twenty digits more than a double holds: no
+formula for the derivative of a pseudoinverse enters.
 """
 
 from fractions import Fraction
@@ -60,7 +62,8 @@ def moore_penrose(matrix, rhs):
 def saddle_point(mass, jacobian, f, r, compliance):
     """Returns (a, lam) (nv + nc,) of [M -J^T; J C], with the shortest of all lam, from arrays of fractions.
 
-    In (a, -lam) the matrix is symmetric; what is returned is its Moore-Penrose solution, also where r is not consistent.
+    In (a, -lam) the matrix is symmetric; what is returned is its Moore-Penrose solution, also where r is not
+    consistent.
     """
     size, rows = len(mass), len(jacobian)
     matrix = np.full((size + rows, size + rows), Fraction(0))
@@ -71,7 +74,9 @@ def saddle_point(mass, jacobian, f, r, compliance):
 
 
 def line(function):
-    """Returns value, first and second derivative at s = 0 of a function of s that is evaluated exactly, as doubles."""
+    """Returns value, first and second derivative at s = 0 of a function of s that is evaluated exactly, as
+    doubles.
+    """
     below, at, above = (function(s) for s in (-STEP, Fraction(0), STEP))
     return floats(at), floats((above - below) / (2 * STEP)), floats((above - 2 * at + below) / STEP**2)
 

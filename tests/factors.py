@@ -4,7 +4,9 @@ import numpy as np
 
 
 def lower_of(blocks):
-    """Returns L (n, n) from the blocks of `small_matrix.Cholesky`: inverses along its diagonal, and what is below them as rows."""
+    """Returns L (n, n) from the blocks of `small_matrix.Cholesky`: inverses along its diagonal, and what is
+    below them as rows.
+    """
     size = sum(len(inverse) for inverse, _ in blocks)
     lower, start = np.zeros((size, size)), 0
     for inverse, below in blocks:

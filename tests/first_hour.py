@@ -1,9 +1,10 @@
-"""A stranger's first hour, as a program: what somebody tries in turn who has installed the wheel into an empty environment.
+"""A stranger's first hour, as a program: what somebody tries in turn who has installed the wheel into an
+empty environment.
 
     python first_hour.py        in an empty folder, with the Python of that environment; `make first-hour` does all of it
 
-Every chapter ends with a number that is known from elsewhere: a closed form, a difference, another chapter. It stops at the first that
-is off.
+Every chapter ends with a number that is known from elsewhere: a closed form, a difference, another chapter.
+It stops at the first that is off.
 """
 
 import importlib.util
@@ -43,7 +44,10 @@ OWN_ROBOT = """<?xml version="1.0"?>
 def command(*words: str) -> str:
     """Returns what the command prints; stops where it fails."""
     done = subprocess.run([COMMAND, *words], capture_output=True, text=True, check=False)
-    expect(done.returncode == 0, f"jaxdae {' '.join(words)} exits with {done.returncode}:\n{done.stdout}{done.stderr}")
+    expect(
+        done.returncode == 0,
+        f"jaxdae {' '.join(words)} exits with {done.returncode}:\n{done.stdout}{done.stderr}",
+    )
     return done.stdout
 
 
@@ -61,17 +65,24 @@ def an_example() -> None:
     command("run", path, "--set", "duration=0.5", "--set", "output.overlay=[0, 0.5]")
     (folder,) = pathlib.Path("runs").glob("crank_rocker-*")
     expect(list((folder / "plots").glob("*.png")), "the run has no pictures")
-    expect("complete" in command("status", str(folder)) or (folder / "report.md").is_file(), "the run has no end")
+    expect(
+        "complete" in command("status", str(folder)) or (folder / "report.md").is_file(), "the run has no end"
+    )
 
 
 def own_config() -> None:
-    """Writes a pendulum with a mistake, corrects it, and runs four of them; the first has the numbers of the config."""
+    """Writes a pendulum with a mistake, corrects it, and runs four of them; the first has the numbers of the
+    config.
+    """
     import numpy as np
     import xarray as xr
 
     pathlib.Path("own.yaml").write_text(OWN_CONFIG.replace("hinge, a: ground", "hinge, a: grund"))
     done = subprocess.run([COMMAND, "run", "own.yaml"], capture_output=True, text=True, check=False)
-    expect(done.returncode == 2 and "did you mean 'ground'" in done.stderr, f"a misspelt body is not explained:\n{done.stderr}")
+    expect(
+        done.returncode == 2 and "did you mean 'ground'" in done.stderr,
+        f"a misspelt body is not explained:\n{done.stderr}",
+    )
     pathlib.Path("own.yaml").write_text(OWN_CONFIG)
     command("run", "own.yaml")
     (folder,) = pathlib.Path("runs").glob("own-*")
@@ -112,17 +123,26 @@ def own_mechanism() -> None:
             jm.Rod("coupler", "crank", "slider", at_a=(1.0, 0.0), at_b=(1.0 + length, 0.0)),
             jm.Prismatic("guide", jm.GROUND, "slider", axis=(1.0, 0.0), at=(1.0 + length, 0.0)),
         ]
-        return jm.planar_mechanism([crank, slider], joints, [jm.Torque("motor", jm.GROUND, "crank", torque=2.0)])
+        return jm.planar_mechanism(
+            [crank, slider], joints, [jm.Torque("motor", jm.GROUND, "crank", torque=2.0)]
+        )
 
     mechanism, q = built(2.0)
     start, _ = jaxdae.initialize(mechanism, q)
     expect(jaxdae.diagnose(mechanism, start).mobility == 1, "a crank-slider has one freedom")
-    heavier = jaxdae.tree.set_leaf(mechanism, "gravity", jnp.linspace(0.0, 1.0, 64)[:, None] * mechanism.gravity)
+    heavier = jaxdae.tree.set_leaf(
+        mechanism, "gravity", jnp.linspace(0.0, 1.0, 64)[:, None] * mechanism.gravity
+    )
     axes = (jaxdae.tree.batch_axes(heavier, "gravity"), None, None, None)
-    worlds = jaxdae.batch_rollout(heavier, integrator, start, dt=2e-3, steps=100, save_every=100, in_axes=axes)
+    worlds = jaxdae.batch_rollout(
+        heavier, integrator, start, dt=2e-3, steps=100, save_every=100, in_axes=axes
+    )
     jaxdae.raise_if_failed(worlds)
     alone = jaxdae.rollout(mechanism, integrator, start, dt=2e-3, steps=100, save_every=100)
-    expect(jnp.abs(worlds.state.q[-1] - alone.state.q).max() < 1e-12, "the last of the worlds is not the mechanism by itself")
+    expect(
+        jnp.abs(worlds.state.q[-1] - alone.state.q).max() < 1e-12,
+        "the last of the worlds is not the mechanism by itself",
+    )
     expect(worlds.info.violation.max() < 1e-12, "loops open")
 
     @jax.jit
@@ -138,7 +158,9 @@ def own_mechanism() -> None:
 
 
 def own_robot() -> None:
-    """Writes a robot file and looks at it with the command and in Python: its mass matrix is that of a double pendulum."""
+    """Writes a robot file and looks at it with the command and in Python: its mass matrix is that of a double
+    pendulum.
+    """
     import jax.numpy as jnp
 
     from jaxdae import mechanisms as jm
@@ -152,7 +174,10 @@ def own_robot() -> None:
     far = 0.09 + 0.25  # of the lower link about the elbow, kg m^2
     coupled = far + 0.5 * jnp.cos(0.7)
     exact = jnp.array([[0.17 + 2 * 0.25 + 1.0 + far + jnp.cos(0.7), coupled], [coupled, far]])
-    expect(jnp.abs(mechanism.mass_matrix(state.q) - exact).max() < 1e-12, "the mass matrix of the file is not that of two rods")
+    expect(
+        jnp.abs(mechanism.mass_matrix(state.q) - exact).max() < 1e-12,
+        "the mass matrix of the file is not that of two rods",
+    )
 
 
 def an_environment() -> None:
@@ -173,7 +198,10 @@ def an_environment() -> None:
     before = observation
     for _ in range(3):
         found = step(key, state, 0.5 * jnp.ones(task.actions))
-        expect(found.status == 0 and jnp.isfinite(found.reward), f"a step of the cart-pole has the status {found.status}")
+        expect(
+            found.status == 0 and jnp.isfinite(found.reward),
+            f"a step of the cart-pole has the status {found.status}",
+        )
         state = found.state
     expect(jnp.abs(found.observation - before).max() > 1e-4, "nothing moves in the cart-pole")
 
@@ -183,7 +211,10 @@ def an_environment() -> None:
 
     slope, difference = jax.grad(seen)(0.5), (seen(0.501) - seen(0.499)) / 2e-3
     # In the precision of the environment, which may be single: a difference of 2e-3 of numbers known to 1e-7.
-    expect(abs(slope - difference) < 1e-3 * (1 + abs(slope)), f"the gradient is {slope}, differences say {difference}")
+    expect(
+        abs(slope - difference) < 1e-3 * (1 + abs(slope)),
+        f"the gradient is {slope}, differences say {difference}",
+    )
 
 
 def main() -> None:
@@ -191,7 +222,10 @@ def main() -> None:
     for chapter in (an_example, own_config, own_mechanism, own_robot, an_environment):
         began = time.perf_counter()
         chapter()
-        print(f"first hour: {chapter.__name__.replace('_', ' ')}: {time.perf_counter() - began:.0f} s", flush=True)
+        print(
+            f"first hour: {chapter.__name__.replace('_', ' ')}: {time.perf_counter() - began:.0f} s",
+            flush=True,
+        )
     print("first hour: passed")
 
 

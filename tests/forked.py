@@ -1,4 +1,5 @@
-"""The command in processes of their own that begin with all modules imported: forks of a server that has computed nothing.
+"""The command in processes of their own that begin with all modules imported: forks of a server that has
+computed nothing.
 
 They are killed, and may end, as any process: a fork takes milliseconds where a start takes seconds.
 """
@@ -34,7 +35,9 @@ class Command:
     def __init__(self, *arguments, errors=os.devnull, cache="", seconds=0.1):
         SERVER.set_forkserver_preload(["forked"])
         with _modules_found():
-            self._process = SERVER.Process(target=_run, args=([str(x) for x in arguments], str(errors), str(cache), seconds))
+            self._process = SERVER.Process(
+                target=_run, args=([str(x) for x in arguments], str(errors), str(cache), seconds)
+            )
             self._process.start()
 
     def wait(self):

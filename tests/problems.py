@@ -1,8 +1,9 @@
-"""The systems of the tests, written by hand from the formulas in `tests/reference`, and the references themselves.
+"""The systems of the tests, written by hand from the formulas in `tests/reference`, and the references
+themselves.
 
-Three kinds: point masses (pendulum in the plane and in space, double pendulum, bead on a turning wire), Andrews'
-squeezing mechanism in its seven angles and again as seven planar bodies, and the crank-rocker four-bar. All numbers
-are leaves, so that any of them can be differentiated.
+Three kinds: point masses (pendulum in the plane and in space, double pendulum, bead on a turning wire),
+Andrews' squeezing mechanism in its seven angles and again as seven planar bodies, and the crank-rocker
+four-bar. All numbers are leaves, so that any of them can be differentiated.
 """
 
 import dataclasses
@@ -26,7 +27,9 @@ REFERENCE = pathlib.Path(__file__).resolve().parent / "reference"
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """A problem of `tests/reference`: `t` (n,), `q` (n, nq), `v` (n, nv), `lam` (n, nc) in jaxdae's sign or None, and the whole file."""
+    """A problem of `tests/reference`: `t` (n,), `q` (n, nq), `v` (n, nv), `lam` (n, nc) in jaxdae's sign or
+    None, and the whole file.
+    """
 
     t: np.ndarray
     q: np.ndarray
@@ -68,7 +71,9 @@ def state(q: Any, v: Any = None, t: float = 0.0) -> jd.State:
 
 def cast(tree: Any, dtype: Any) -> Any:
     """Returns the pytree with its floating-point leaves in another precision."""
-    return jax.tree.map(lambda x: jnp.asarray(x, dtype) if jnp.issubdtype(jnp.result_type(x), jnp.floating) else x, tree)
+    return jax.tree.map(
+        lambda x: jnp.asarray(x, dtype) if jnp.issubdtype(jnp.result_type(x), jnp.floating) else x, tree
+    )
 
 
 def assert_same_bits(x: Any, y: Any) -> None:
@@ -82,7 +87,9 @@ def assert_same_bits(x: Any, y: Any) -> None:
 
 @jd.tree.pytree
 class Pendulum(jd.System):
-    """A point mass at constant distance from the origin, in the plane or in space; gravity along the last axis, downward."""
+    """A point mass at constant distance from the origin, in the plane or in space; gravity along the last
+    axis, downward.
+    """
 
     mass: Any
     length: Any
@@ -125,7 +132,9 @@ class DoublePendulum(jd.System):
 
 
 def double_pendulum_state(length: Any, angle: Any, rate: Any) -> jd.State:
-    """Returns the state of a `DoublePendulum` from the angles of its arms against the downward vertical and their rates."""
+    """Returns the state of a `DoublePendulum` from the angles of its arms against the downward vertical and
+    their rates.
+    """
     arms = length[:, None] * jnp.stack([jnp.sin(angle), -jnp.cos(angle)], axis=1)
     speeds = (length * rate)[:, None] * jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=1)
     return state(jnp.cumsum(arms, axis=0).reshape(-1), jnp.cumsum(speeds, axis=0).reshape(-1))
@@ -133,7 +142,9 @@ def double_pendulum_state(length: Any, angle: Any, rate: Any) -> jd.State:
 
 @jd.tree.pytree
 class BeadOnWire(jd.System):
-    """A bead on a straight wire through the origin that turns at the given rate in a vertical plane: a constraint that moves."""
+    """A bead on a straight wire through the origin that turns at the given rate in a vertical plane: a
+    constraint that moves.
+    """
 
     mass: Any
     gravity: Any
@@ -176,11 +187,12 @@ def bead_on_wire() -> BeadOnWire:
 
 @jd.tree.pytree
 class AndrewsAngles(jd.System):
-    """Andrews' mechanism as in Hairer and Wanner, q = (beta, Theta, gamma, Phi, delta, Omega, epsilon); `p`: all
-    constants by name.
+    """Andrews' mechanism as in Hairer and Wanner, q = (beta, Theta, gamma, Phi, delta, Omega, epsilon); `p`:
+    all constants by name.
 
-    Each of the three links that touch no ground point is at the end of another one, a body at a u(P) + b u(P + Q +
-    const), and adds terms in the angles P and Q, with c the cosine between the two directions and s = -dc/dQ.
+    Each of the three links that touch no ground point is at the end of another one, a body at a u(P) + b u(P
+    + Q + const), and adds terms in the angles P and Q, with c the cosine between the two directions and s =
+    -dc/dQ.
     """
 
     p: dict[str, Any]
@@ -220,7 +232,12 @@ class AndrewsAngles(jd.System):
     def force(self, t, q, v, u):
         f = jnp.zeros_like(q).at[0].add(self.p["mom"])
         for i, j, mass, _, a, b, _, s in self._floating(q):
-            f = f.at[i].add(mass * a * b * s * v[j] * (2.0 * v[i] + v[j])).at[j].add(-mass * a * b * s * v[i] ** 2)
+            f = (
+                f.at[i]
+                .add(mass * a * b * s * v[j] * (2.0 * v[i] + v[j]))
+                .at[j]
+                .add(-mass * a * b * s * v[i] ** 2)
+            )
         return f - jax.grad(self._spring_energy)(q)
 
     def constraint(self, t, q):
@@ -245,7 +262,9 @@ class AndrewsAngles(jd.System):
 
 def andrews_parameters() -> dict[str, Any]:
     """Returns the constants of Andrews' mechanism."""
-    return {name: jnp.asarray(value, float) for name, value in reference("ivptest_andrews").parameters.items()}
+    return {
+        name: jnp.asarray(value, float) for name, value in reference("ivptest_andrews").parameters.items()
+    }
 
 
 ANDREWS_BODIES = ("crank", "link_fe", "triangle", "link_ge", "link_ga", "link_he", "link_ha")
@@ -259,9 +278,9 @@ def andrews_poses(p: dict[str, Any], q: Any) -> Any:
         E = F - d u(beta + Theta) = B + ss n(gamma) = G + e n(Phi + delta) = H + zf u(Omega + epsilon),
         F = rr u(beta),  G = A + zt u(delta),  H = A + u n(epsilon).
 
-    A body's angle is the one by which it turns; its mass center follows from the mass matrix: links at the end of
-    others have it at a u(P) + b u(P + Q + const), bodies on the ground at a distance whose direction does not matter
-    without gravity.
+    A body's angle is the one by which it turns; its mass center follows from the mass matrix: links at the
+    end of others have it at a u(P) + b u(P + Q + const), bodies on the ground at a distance whose direction
+    does not matter without gravity.
     """
     beta, theta, gamma, phi, delta, omega, epsilon = q
 
@@ -293,11 +312,13 @@ def andrews_angles(poses: Any) -> Any:
 def andrews_mechanism(p: dict[str, Any], q: Any) -> tuple[jm.Mechanism, Any]:
     """Returns Andrews' mechanism as seven planar bodies with ten hinges, and the poses at the angles q.
 
-    Points in the body frames follow from `andrews_poses`: the x axis of a body is u of its angle, its y axis -n.
+    Points in the body frames follow from `andrews_poses`: the x axis of a body is u of its angle, its y axis
+    -n.
     """
     poses = andrews_poses(p, q)
     bodies = [
-        jm.Body(name, mass=p[f"m{k + 1}"], inertia=p[f"I{k + 1}"], pose=poses[3 * k : 3 * k + 3]) for k, name in enumerate(ANDREWS_BODIES)
+        jm.Body(name, mass=p[f"m{k + 1}"], inertia=p[f"I{k + 1}"], pose=poses[3 * k : 3 * k + 3])
+        for k, name in enumerate(ANDREWS_BODIES)
     ]
     zero = jnp.zeros(())
     a, b = (p["xa"], p["ya"]), (p["xb"], p["yb"])
@@ -309,9 +330,13 @@ def andrews_mechanism(p: dict[str, Any], q: Any) -> tuple[jm.Mechanism, Any]:
         jm.Revolute("E1", "link_fe", "triangle", point_a=e_fe, point_b=(-p["sb"], p["sa"] - p["ss"])),
         jm.Revolute("E2", "link_fe", "link_ge", point_a=e_fe, point_b=(zero, -p["ea"])),
         jm.Revolute("E3", "link_fe", "link_he", point_a=e_fe, point_b=(p["fa"], zero)),
-        jm.Revolute("G", "link_ga", "link_ge", point_a=(p["zt"] - p["ta"], -p["tb"]), point_b=(zero, p["e"] - p["ea"])),
+        jm.Revolute(
+            "G", "link_ga", "link_ge", point_a=(p["zt"] - p["ta"], -p["tb"]), point_b=(zero, p["e"] - p["ea"])
+        ),
         jm.Revolute("A1", "ground", "link_ga", point_a=a, point_b=(-p["ta"], -p["tb"])),
-        jm.Revolute("H", "link_ha", "link_he", point_a=(p["ub"], p["ua"] - p["u"]), point_b=(p["fa"] - p["zf"], zero)),
+        jm.Revolute(
+            "H", "link_ha", "link_he", point_a=(p["ub"], p["ua"] - p["u"]), point_b=(p["fa"] - p["zf"], zero)
+        ),
         jm.Revolute("A2", "ground", "link_ha", point_a=a, point_b=(p["ub"], p["ua"])),
     ]
     forces = [
@@ -350,11 +375,11 @@ class CrankRocker:
     rates: Any = dataclasses.field(default_factory=lambda: jnp.zeros(9))
 
     def build(self) -> tuple[jm.Mechanism, jd.State]:
-        """Returns the mechanism and its start: the crank at 1 rad, the coupler joint on the left of the ray from
-        crank tip to rocker foot.
+        """Returns the mechanism and its start: the crank at 1 rad, the coupler joint on the left of the ray
+        from crank tip to rocker foot.
 
-        The loop is closed in closed form, so that start and lengths are consistent and differentiable. Velocities are
-        the consistent ones nearest to `rates`.
+        The loop is closed in closed form, so that start and lengths are consistent and differentiable.
+        Velocities are the consistent ones nearest to `rates`.
         """
         lengths = jnp.stack([jnp.asarray(x, float) for x in (self.crank, self.coupler, self.rocker)])
         crank, coupler, rocker = lengths
@@ -382,7 +407,9 @@ class CrankRocker:
             jm.Revolute("D", "ground", "rocker", point_a=d, point_b=(-half[2], zero)),
         ]
         motor = jm.Torque("motor", "ground", "crank", torque=self.torque, input=0)
-        mechanism, q = jm.planar_mechanism(bodies, joints, [motor], gravity=(0.0, -jnp.asarray(self.gravity, float)))
+        mechanism, q = jm.planar_mechanism(
+            bodies, joints, [motor], gravity=(0.0, -jnp.asarray(self.gravity, float))
+        )
         return mechanism, jd.VelocityProjection().project(mechanism, jd.State(jnp.zeros(()), q, self.rates))
 
 

@@ -1,10 +1,13 @@
-"""Mechanisms with redundant rows and with singular configurations, written by hand from the formulas in `tests/reference`.
+"""Mechanisms with redundant rows and with singular configurations, written by hand from the formulas in
+`tests/reference`.
 
-The rectangular Bricard mechanism (35 rows of rank 34 on all of its motion), a parallelogram whose coupler hangs on three cranks (12
-rows of rank 11), the double four-bar (14 rows, rank 12 where all links are collinear) and a slider crank with equal crank and rod (6
-rows, rank 5 where they fold). All numbers are leaves.
+The rectangular Bricard mechanism (35 rows of rank 34 on all of its motion), a parallelogram whose coupler
+hangs on three cranks (12 rows of rank 11), the double four-bar (14 rows, rank 12 where all links are
+collinear) and a slider crank with equal crank and rod (6 rows, rank 5 where they fold). All numbers are
+leaves.
 
-Three of them have closed forms. With crank and links in parallel the last three reduce to one angle; where gravity acts it is a pendulum,
+Three of them have closed forms. With crank and links in parallel the last three reduce to one angle; where
+gravity acts it is a pendulum,
 
     theta'' = w2 sin(theta),    theta clockwise from the upward vertical,
 
@@ -29,7 +32,8 @@ from jaxdae import mechanisms as jm
 
 
 def _quaternion_forms():
-    """Returns (rotation, rates), (3, 3, 4, 4) and (3, 4, 4): R = rotation e e takes body to space components, and G = rates e.
+    """Returns (rotation, rates), (3, 3, 4, 4) and (3, 4, 4): R = rotation e e takes body to space components,
+    and G = rates e.
 
     As constant tensors: a few products instead of many small operations, which compile three times as slowly.
     """
@@ -48,7 +52,9 @@ ROTATION, RATES = _quaternion_forms()
 
 
 def rotation(e):
-    """Returns the matrix (..., 3, 3) that takes body to space components, quadratic in the quaternion e = (e0, e1, e2, e3)."""
+    """Returns the matrix (..., 3, 3) that takes body to space components, quadratic in the quaternion e =
+    (e0, e1, e2, e3).
+    """
     return jnp.einsum("ijab,...a,...b->...ij", jnp.asarray(ROTATION, e.dtype), e, e)
 
 
@@ -62,24 +68,28 @@ class Bricard(jd.System):
     """Five rigid rods in space between six hinges on a line; q = (x, y, z, e0, e1, e2, e3) a rod, q' = v.
 
     The quaternions are plain coordinates, held at unit length by the rows (|e|^2 - 1)/2. Each of the hinges, between rods k - 1 and k
-    (rod 0 and rod 6 are the ground), has three rows for its point and two for its axis: 5 + 6 * 5 = 35 rows on 35 coordinates.
+    (rod 0 and rod 6 are the ground), has three rows for its point and two for its axis: 5 + 6 * 5 = 35 rows
+    on 35 coordinates.
 
-    The inertia of a rod. With the angular velocity 2 G(e) e' the kinetic energy of the rotation is 2 e'^T G^T J G e', and Lagrange's
-    equations read
+    The inertia of a rod. With the angular velocity 2 G(e) e' the kinetic energy of the rotation is 2 e'^T G^T
+    J G e', and Lagrange's equations read
 
         4 G^T J G e'' = -8 G(e')^T J G(e) e' + applied + rows,
 
-    with a matrix of rank 3: G e = 0, so a change of length of the quaternion has no inertia. The multiplier of the norm row takes care of
-    that, but solvers that factorize M need it to be definite. So the length is given the inertia c: the energy c (e^T e')^2 / 2 is added,
-    which is zero on the manifold. By Lagrange's equations it adds
+    with a matrix of rank 3: G e = 0, so a change of length of the quaternion has no inertia. The multiplier
+    of the norm row takes care of that, but solvers that factorize M need it to be definite. So the length is
+    given the inertia c: the energy c (e^T e')^2 / 2 is added, which is zero on the manifold. By Lagrange's
+    equations it adds
 
         d/dt(c (e^T e') e) - c (e^T e') e' = c e (e^T e'' + e'^T e'),
 
     that is c e e^T to the matrix and -c |e'|^2 e to the right-hand side. The factor e^T e'' + |e'|^2 is the second derivative of
-    the norm row, which the accelerations have to be zero in: with or without c the equations have the same accelerations, and the same
-    multipliers. (With c on the left alone the motion would still be the same, because e is the gradient of the norm row, but that row's
-    multiplier would differ.) Off the manifold, in the stages of an integrator, the norm row's second derivative is zero as well, because
-    it is an acceleration row like all others. Here c is 4 times the mean moment of inertia, the mean of the eigenvalues of 4 G^T J G.
+    the norm row, which the accelerations have to be zero in: with or without c the equations have the same
+    accelerations, and the same multipliers. (With c on the left alone the motion would still be the same,
+    because e is the gradient of the norm row, but that row's multiplier would differ.) Off the manifold, in
+    the stages of an integrator, the norm row's second derivative is zero as well, because it is an
+    acceleration row like all others. Here c is 4 times the mean moment of inertia, the mean of the
+    eigenvalues of 4 G^T J G.
 
     Attributes:
         mass: (5,) in kg.
@@ -141,9 +151,11 @@ class Bricard(jd.System):
 
 
 def bricard(length: Any = 1.0) -> tuple[Bricard, jd.State]:
-    """Returns the mechanism of the reference and its start; `length` scales all lengths, the section and the moments of inertia.
+    """Returns the mechanism of the reference and its start; `length` scales all lengths, the section and the
+    moments of inertia.
 
-    All body frames are parallel to the world at the start, so that points and axes there give those of the body frames.
+    All body frames are parallel to the world at the start, so that points and axes there give those of the
+    body frames.
     """
     given = reference("iftomm_a04_bricard").parameters
     length = jnp.asarray(length, float)
@@ -176,15 +188,19 @@ def bricard(length: Any = 1.0) -> tuple[Bricard, jd.State]:
 def _rod(name, mass, length, angle, tail):
     """Returns a uniform rod whose tail is at a place of the world at the start."""
     along = jnp.stack([jnp.cos(angle), jnp.sin(angle)])
-    return jm.Body(name, mass=mass, inertia=mass * length**2 / 12.0, pose=jnp.append(tail + 0.5 * length * along, angle))
+    return jm.Body(
+        name, mass=mass, inertia=mass * length**2 / 12.0, pose=jnp.append(tail + 0.5 * length * along, angle)
+    )
 
 
 @jd.tree.pytree(kw_only=True)
 class Parallelogram:
-    """A coupler on three cranks of equal length, whose feet are as far apart as their pins on the coupler: one crank too many.
+    """A coupler on three cranks of equal length, whose feet are as far apart as their pins on the coupler:
+    one crank too many.
 
-    Four bodies, 12 coordinates, 12 rows of rank 11 on all of the motion: all cranks turn by the same angle and the coupler moves in
-    parallel to itself. With three uniform cranks of mass m and the coupler's mass M, theta clockwise from the upward vertical,
+    Four bodies, 12 coordinates, 12 rows of rank 11 on all of the motion: all cranks turn by the same angle
+    and the coupler moves in parallel to itself. With three uniform cranks of mass m and the coupler's mass M,
+    theta clockwise from the upward vertical,
 
         (m + M) L^2 theta'' = (3 m / 2 + M) g L sin(theta).
 
@@ -215,16 +231,30 @@ class Parallelogram:
 
     def build(self) -> tuple[jm.Mechanism, jd.State]:
         """Returns the mechanism and its start."""
-        length, mass, angle, rate = (jnp.asarray(x, float) for x in (self.length, self.mass, self.angle, self.rate))
+        length, mass, angle, rate = (
+            jnp.asarray(x, float) for x in (self.length, self.mass, self.angle, self.rate)
+        )
         zero, span = jnp.zeros(()), self.feet[2] - self.feet[0]
         tip = length * jnp.stack([jnp.sin(angle), jnp.cos(angle)])
-        cranks = [_rod(f"crank{k}", mass, length, 0.5 * np.pi - angle, jnp.stack([self.feet[k], zero])) for k in range(3)]
-        bodies = [*cranks, _rod("coupler", jnp.asarray(self.coupler, float), span, zero, tip + jnp.stack([self.feet[0], zero]))]
+        cranks = [
+            _rod(f"crank{k}", mass, length, 0.5 * np.pi - angle, jnp.stack([self.feet[k], zero]))
+            for k in range(3)
+        ]
+        bodies = [
+            *cranks,
+            _rod(
+                "coupler", jnp.asarray(self.coupler, float), span, zero, tip + jnp.stack([self.feet[0], zero])
+            ),
+        ]
         joints = []
         for k in range(3):
             pin = jnp.stack([self.feet[k] - self.feet[0] - 0.5 * span, zero])
             foot, head = jnp.stack([-0.5 * length, zero]), jnp.stack([0.5 * length, zero])
-            joints.append(jm.Revolute(f"foot{k}", "ground", f"crank{k}", point_a=jnp.stack([self.feet[k], zero]), point_b=foot))
+            joints.append(
+                jm.Revolute(
+                    f"foot{k}", "ground", f"crank{k}", point_a=jnp.stack([self.feet[k], zero]), point_b=foot
+                )
+            )
             joints.append(jm.Revolute(f"pin{k}", f"crank{k}", "coupler", point_a=head, point_b=pin))
         mechanism, q = jm.planar_mechanism(bodies, joints, gravity=(0.0, -jnp.asarray(self.gravity, float)))
         speed = rate * jnp.stack([tip[1], -tip[0]])
@@ -233,18 +263,28 @@ class Parallelogram:
 
 
 def double_four_bar() -> tuple[jm.Mechanism, jd.State]:
-    """Returns the double four-bar of the reference and its start: crank0, coupler0, crank1, coupler1, crank2, in its coordinates."""
+    """Returns the double four-bar of the reference and its start: crank0, coupler0, crank1, coupler1, crank2,
+    in its coordinates.
+    """
     file = reference("iftomm_a02_double_four_bar")
     m, length, gravity = (jnp.asarray(file.parameters[key], float) for key in ("m", "L", "g"))
     start = file.start()
     names = ("crank0", "coupler0", "crank1", "coupler1", "crank2")
     bodies = [
-        jm.Body(name, mass=m, inertia=m * length**2 / 12.0, pose=pose) for name, pose in zip(names, start.q.reshape(-1, 3), strict=True)
+        jm.Body(name, mass=m, inertia=m * length**2 / 12.0, pose=pose)
+        for name, pose in zip(names, start.q.reshape(-1, 3), strict=True)
     ]
     tail, head = (-0.5 * length, 0.0), (0.5 * length, 0.0)
-    joints = [jm.Revolute(f"foot{k}", "ground", f"crank{k}", point_a=(k * length, 0.0), point_b=tail) for k in range(3)]
-    joints += [jm.Revolute(f"left{k}", f"crank{k}", f"coupler{k}", point_a=head, point_b=tail) for k in range(2)]
-    joints += [jm.Revolute(f"right{k}", f"crank{k + 1}", f"coupler{k}", point_a=head, point_b=head) for k in range(2)]
+    joints = [
+        jm.Revolute(f"foot{k}", "ground", f"crank{k}", point_a=(k * length, 0.0), point_b=tail)
+        for k in range(3)
+    ]
+    joints += [
+        jm.Revolute(f"left{k}", f"crank{k}", f"coupler{k}", point_a=head, point_b=tail) for k in range(2)
+    ]
+    joints += [
+        jm.Revolute(f"right{k}", f"crank{k + 1}", f"coupler{k}", point_a=head, point_b=head) for k in range(2)
+    ]
     mechanism, q = jm.planar_mechanism(bodies, joints, gravity=(0.0, -gravity))
     return mechanism, jd.State(start.t, q, start.v)
 
@@ -319,8 +359,8 @@ def slider_crank_poses(theta):
 def slider_crank_at(t: Any) -> jd.State:
     """Returns the states (n, 9) of the reference's motion at the times t (n,), exactly.
 
-    The kinetic energy a theta'^2 (1 + (b / a) sin^2 theta) / 2 is constant, so that time is an elliptic integral of the second kind in the
-    angle; it is inverted by bisection.
+    The kinetic energy a theta'^2 (1 + (b / a) sin^2 theta) / 2 is constant, so that time is an elliptic
+    integral of the second kind in the angle; it is inverted by bisection.
     """
     p = reference("slider_crank_singular").parameters
     a = p["m"] * p["L"] ** 2 * (1.0 / 4.0 + 2.0 / 12.0 + 1.0 / 4.0)
@@ -331,7 +371,12 @@ def slider_crank_at(t: Any) -> jd.State:
     def angle(time):
         # The angle falls by no more than `speed` in a second.
         bracket = p["theta0"] - speed * abs(time) - 1.0, p["theta0"] + speed * abs(time) + 1.0
-        return scipy.optimize.brentq(lambda x: scipy.special.ellipeinc(x, -b / a) - start + speed * time, *bracket, xtol=1e-15, rtol=1e-15)
+        return scipy.optimize.brentq(
+            lambda x: scipy.special.ellipeinc(x, -b / a) - start + speed * time,
+            *bracket,
+            xtol=1e-15,
+            rtol=1e-15,
+        )
 
     theta = np.array([angle(time) for time in np.atleast_1d(t)])
     return _moving(slider_crank_poses, t, theta, -speed / np.sqrt(1.0 + b / a * np.sin(theta) ** 2))
@@ -354,8 +399,9 @@ def _poses_and_velocities(poses, angle, rate):
 def revolving(t: Any, w2: float, rate: float) -> tuple[np.ndarray, np.ndarray]:
     """Returns theta and theta' at the times t, from theta = 0 with the given positive rate.
 
-    With phi = theta + pi from the stable vertical, phi'^2 = rate^2 + 2 w2 (1 + cos phi): a pendulum that revolves. Its half angle is an
-    amplitude, phi/2 = am(W t + K, m) with W = (rate^2 + 4 w2)^1/2 / 2 and m = w2 / W^2, where the time of half a turn is K(m) / W.
+    With phi = theta + pi from the stable vertical, phi'^2 = rate^2 + 2 w2 (1 + cos phi): a pendulum that
+    revolves. Its half angle is an amplitude, phi/2 = am(W t + K, m) with W = (rate^2 + 4 w2)^1/2 / 2 and m =
+    w2 / W^2, where the time of half a turn is K(m) / W.
     """
     fastest = 0.5 * np.sqrt(rate**2 + 4.0 * w2)
     m = w2 / fastest**2
@@ -365,7 +411,9 @@ def revolving(t: Any, w2: float, rate: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def swinging(t: Any, w2: float, angle: float) -> tuple[np.ndarray, np.ndarray]:
-    """Returns theta and theta' at the times t, from rest at theta = pi - angle, that is `angle` off the stable vertical."""
+    """Returns theta and theta' at the times t, from rest at theta = pi - angle, that is `angle` off the
+    stable vertical.
+    """
     w, k = np.sqrt(w2), np.sin(0.5 * angle)
     sn, cn, _, _ = scipy.special.ellipj(w * np.asarray(t) + scipy.special.ellipk(k**2), k**2)
     return np.pi - 2.0 * np.arcsin(k * sn), -2.0 * k * w * cn

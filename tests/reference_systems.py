@@ -1,8 +1,10 @@
-"""More systems of `tests/reference`, written by hand: rigid bodies in space, rolling without slip, an elastic rod, Andrews once more.
+"""More systems of `tests/reference`, written by hand: rigid bodies in space, rolling without slip, an elastic
+rod, Andrews once more.
 
-Spatial bodies have the coordinates (x, y, z, quat_wb) and the velocities (v_world, omega_body), mass center and body frame, one body after
-the other. The files have quaternion rates instead of omega_body; `body_states` converts them, with e' = e (0, omega_body) / 2. All numbers
-are leaves, so that any of them can be differentiated.
+Spatial bodies have the coordinates (x, y, z, quat_wb) and the velocities (v_world, omega_body), mass center
+and body frame, one body after the other. The files have quaternion rates instead of omega_body; `body_states`
+converts them, with e' = e (0, omega_body) / 2. All numbers are leaves, so that any of them can be
+differentiated.
 """
 
 from typing import Any
@@ -38,7 +40,9 @@ def _turned_back(quat_wb, x):
 
 @jd.tree.pytree
 class Bodies(jd.System):
-    """Free rigid bodies: mass (n,), principal moments of inertia about the mass center (n, 3), gravity (3,). q (7 n,), v (6 n,)."""
+    """Free rigid bodies: mass (n,), principal moments of inertia about the mass center (n, 3), gravity (3,).
+    q (7 n,), v (6 n,).
+    """
 
     mass: Any
     inertia: Any
@@ -71,11 +75,15 @@ class Bodies(jd.System):
 
     def retract(self, q, xi):
         (place, quat), (step, turn) = self.poses(q), self.twists(xi)
-        return jnp.concatenate([place + step, jax.vmap(rotation.quat_retract)(quat, turn)], axis=1).reshape(-1)
+        return jnp.concatenate([place + step, jax.vmap(rotation.quat_retract)(quat, turn)], axis=1).reshape(
+            -1
+        )
 
     def difference(self, q0, q1):
         (place0, quat0), (place1, quat1) = self.poses(q0), self.poses(q1)
-        return jnp.concatenate([place1 - place0, jax.vmap(rotation.quat_difference)(quat0, quat1)], axis=1).reshape(-1)
+        return jnp.concatenate(
+            [place1 - place0, jax.vmap(rotation.quat_difference)(quat0, quat1)], axis=1
+        ).reshape(-1)
 
     def potential_energy(self, t, q):
         return -jnp.sum(self.mass[:, None] * self.gravity * self.poses(q)[0])
@@ -134,7 +142,9 @@ def torque_free() -> tuple[Bodies, jd.State]:
 
 @jd.tree.pytree
 class ChaplyginSleigh(jd.System):
-    """A body (x, y, theta) on a blade at the distance `arm` behind its mass center that does not slide sideways."""
+    """A body (x, y, theta) on a blade at the distance `arm` behind its mass center that does not slide
+    sideways.
+    """
 
     mass: Any
     inertia: Any
@@ -188,8 +198,9 @@ def rolling_penny() -> tuple[RollingPenny, jd.State]:
 class ElasticSliderCrank(jd.LagrangianSystem):
     """A driven slider crank, q = (phi1, phi2, x3, q1, q2, q3, q4); `p`: all constants by name.
 
-    The rod bends in two sine modes (q1, q2) and stretches in a quadratic element (q3 in its middle, q4 at its end). Its shape functions
-    give the matrices below; `pi` is a constant of the model, 3.1415927 in the published one.
+    The rod bends in two sine modes (q1, q2) and stretches in a quadratic element (q3 in its middle, q4 at its
+    end). Its shape functions give the matrices below; `pi` is a constant of the model, 3.1415927 in the
+    published one.
     """
 
     p: dict[str, Any]
@@ -203,11 +214,25 @@ class ElasticSliderCrank(jd.LagrangianSystem):
         none = jnp.zeros_like(pi)
 
         def blocks(first, second, coupled):
-            return jnp.zeros((4, 4), pi.dtype).at[0, 0].set(first).at[1, 1].set(second).at[2:, 2:].set(coupled)
+            return (
+                jnp.zeros((4, 4), pi.dtype).at[0, 0].set(first).at[1, 1].set(second).at[2:, 2:].set(coupled)
+            )
 
         mass_matrix = blocks(mass / 2.0, mass / 2.0, mass * jnp.asarray([[8.0, 1.0], [1.0, 2.0]], pi.dtype))
-        stiffness_matrix = blocks(bending / 24.0, bending * 2.0 / 3.0, stiffness / 3.0 * jnp.asarray([[16.0, -8.0], [-8.0, 7.0]], pi.dtype))
-        upper = jnp.zeros((4, 4), pi.dtype).at[0, 2].set(-16.0 / pi**3).at[0, 3].set(8.0 / pi**3 - 1.0 / pi).at[1, 3].set(0.5 / pi)
+        stiffness_matrix = blocks(
+            bending / 24.0,
+            bending * 2.0 / 3.0,
+            stiffness / 3.0 * jnp.asarray([[16.0, -8.0], [-8.0, 7.0]], pi.dtype),
+        )
+        upper = (
+            jnp.zeros((4, 4), pi.dtype)
+            .at[0, 2]
+            .set(-16.0 / pi**3)
+            .at[0, 3]
+            .set(8.0 / pi**3 - 1.0 / pi)
+            .at[1, 3]
+            .set(0.5 / pi)
+        )
         return (
             mass_matrix,
             stiffness_matrix,
@@ -271,13 +296,15 @@ def iftomm_andrews() -> tuple[AndrewsAngles, jd.State]:
 
 @jd.tree.pytree
 class Flyball(Bodies):
-    """A governor of four bodies, shaft, slider and two rods with balls: 28 coordinates, 24 velocities, 20 rows, mobility 4.
+    """A governor of four bodies, shaft, slider and two rods with balls: 28 coordinates, 24 velocities, 20
+    rows, mobility 4.
 
-    The shaft turns about the vertical, the slider slides along it, the rods (body x axis along the rod, away from the hinge) turn about
-    the y axis of the shaft; both swing freely, and alike on the motion of the reference. Spring-dampers join slider and rod centers.
+    The shaft turns about the vertical, the slider slides along it, the rods (body x axis along the rod, away
+    from the hinge) turn about the y axis of the shaft; both swing freely, and alike on the motion of the
+    reference. Spring-dampers join slider and rod centers.
 
-    `arm`: from a hinge to the mass center of its rod with the ball; `middle`: to the center of the rod, where the spring ends; `offset`:
-    from the axis to the hinges, and to the springs' ends on the slider.
+    `arm`: from a hinge to the mass center of its rod with the ball; `middle`: to the center of the rod, where
+    the spring ends; `offset`: from the axis to the hinges, and to the springs' ends on the slider.
     """
 
     shaft_length: Any
@@ -289,19 +316,34 @@ class Flyball(Bodies):
     rest_length: Any
 
     def _revolutes(self):
-        """Returns points on the first and on the second body (3, 3) of three joints: ground to shaft, shaft to rods."""
+        """Returns points on the first and on the second body (3, 3) of three joints: ground to shaft, shaft
+        to rods.
+        """
         half, zero = 0.5 * self.shaft_length, jnp.zeros_like(self.offset)
-        on_first = jnp.stack([jnp.stack(x) for x in ((zero, zero, zero), (self.offset, zero, half), (-self.offset, zero, half))])
-        on_second = jnp.stack([jnp.stack(x) for x in ((zero, zero, -half), (-self.arm, zero, zero), (-self.arm, zero, zero))])
+        on_first = jnp.stack(
+            [
+                jnp.stack(x)
+                for x in ((zero, zero, zero), (self.offset, zero, half), (-self.offset, zero, half))
+            ]
+        )
+        on_second = jnp.stack(
+            [jnp.stack(x) for x in ((zero, zero, -half), (-self.arm, zero, zero), (-self.arm, zero, zero))]
+        )
         return on_first, on_second
 
     def constraint(self, t, q):
         place, quat = self.poses(q)
         place = jnp.concatenate([place, jnp.zeros((1, 3), q.dtype)])
-        turn = jax.vmap(rotation.rotation_matrix)(jnp.concatenate([quat, jnp.asarray([[1.0, 0.0, 0.0, 0.0]], q.dtype)]))
-        # Revolutes: points meet, and two axes of the first body stay normal to the axis of the second one. Body 4 is the ground.
+        turn = jax.vmap(rotation.rotation_matrix)(
+            jnp.concatenate([quat, jnp.asarray([[1.0, 0.0, 0.0, 0.0]], q.dtype)])
+        )
+        # Revolutes: points meet, and two axes of the first body stay normal to the axis of the second one.
+        # Body 4 is the ground.
         first, second = np.array([4, 0, 0]), np.array([0, 2, 3])
-        normals, axis = (jnp.asarray(x, q.dtype) for x in (np.stack([AXES[[0, 1]], AXES[[0, 2]], AXES[[0, 2]]]), np.stack([Z, Y, Y])))
+        normals, axis = (
+            jnp.asarray(x, q.dtype)
+            for x in (np.stack([AXES[[0, 1]], AXES[[0, 2]], AXES[[0, 2]]]), np.stack([Z, Y, Y]))
+        )
         on_first, on_second = self._revolutes()
         gap = place[second] + jnp.einsum("jab,jb->ja", turn[second], on_second)
         gap = gap - place[first] - jnp.einsum("jab,jb->ja", turn[first], on_first)
@@ -313,7 +355,9 @@ class Flyball(Bodies):
         return jnp.concatenate([jnp.concatenate([gap, tilt], axis=1).reshape(-1), off_axis[:2], parallel])
 
     def _springs(self, q):
-        """Returns the ends in body frames (2, 3) on slider and rods, the vectors between them in the world (2, 3), and their lengths."""
+        """Returns the ends in body frames (2, 3) on slider and rods, the vectors between them in the world
+        (2, 3), and their lengths.
+        """
         place, quat = self.poses(q)
         zero = jnp.zeros_like(self.offset)
         on_slider = jnp.stack([jnp.stack([self.offset, zero, zero]), jnp.stack([-self.offset, zero, zero])])
@@ -330,11 +374,15 @@ class Flyball(Bodies):
         speed = velocity[2:] + _turned(quat[2:], jnp.cross(omega[2:], on_rod))
         speed = speed - velocity[1] - _turned(slider, jnp.cross(omega_slider, on_slider))
         direction = vector / length[:, None]
-        pull = self.stiffness * (length - self.rest_length) + self.damping * jnp.sum(direction * speed, axis=1)
+        pull = self.stiffness * (length - self.rest_length) + self.damping * jnp.sum(
+            direction * speed, axis=1
+        )
         on_rods = -pull[:, None] * direction
         wrenches = jnp.zeros((4, 6), q.dtype)
         wrenches = wrenches.at[1, :3].add(-jnp.sum(on_rods, axis=0)).at[2:, :3].add(on_rods)
-        wrenches = wrenches.at[1, 3:].add(jnp.sum(jnp.cross(on_slider, _turned_back(slider, -on_rods)), axis=0))
+        wrenches = wrenches.at[1, 3:].add(
+            jnp.sum(jnp.cross(on_slider, _turned_back(slider, -on_rods)), axis=0)
+        )
         wrenches = wrenches.at[2:, 3:].add(jnp.cross(on_rod, _turned_back(quat[2:], on_rods)))
         return super().force(t, q, v, u) + wrenches.reshape(-1)
 
@@ -350,7 +398,9 @@ def _box_inertia(mass, size):
 
 
 def flyball() -> tuple[Flyball, jd.State]:
-    """Returns the governor of `iftomm_a05_flyball` and its start. The balls are point masses at the ends of the rods."""
+    """Returns the governor of `iftomm_a05_flyball` and its start. The balls are point masses at the ends of
+    the rods.
+    """
     p = reference("iftomm_a05_flyball").parameters
     shaft, slider, rod, ball = p["shaft"], p["slider"], p["rod"], p["ball"]
     length = rod["size"][2]
@@ -363,7 +413,12 @@ def flyball() -> tuple[Flyball, jd.State]:
     system = Flyball(
         mass=_leaf([shaft["m"], slider["m"], mass, mass]),
         inertia=_leaf(
-            [_box_inertia(shaft["m"], shaft["size"]), _box_inertia(slider["m"], slider["size"]), rod_inertia, rod_inertia],
+            [
+                _box_inertia(shaft["m"], shaft["size"]),
+                _box_inertia(slider["m"], slider["size"]),
+                rod_inertia,
+                rod_inertia,
+            ],
         ),
         gravity=_leaf([0.0, 0.0, -p["g"]]),
         shaft_length=_leaf(shaft["size"][2]),
@@ -378,9 +433,11 @@ def flyball() -> tuple[Flyball, jd.State]:
 
 
 def flyball_minimal(q: Any, v: Any = None) -> np.ndarray:
-    """Returns (psi, s, alpha) (..., 3), or with velocities their rates, (..., 6) in all, as in `minimal_hp` of the file.
+    """Returns (psi, s, alpha) (..., 3), or with velocities their rates, (..., 6) in all, as in `minimal_hp`
+    of the file.
 
-    psi is the angle of the shaft in (-pi, pi], s the height of the slider, alpha the angle of the first rod below the horizontal.
+    psi is the angle of the shaft in (-pi, pi], s the height of the slider, alpha the angle of the first rod
+    below the horizontal.
     """
     rows = np.asarray(q).reshape(*np.shape(q)[:-1], 4, 7)
     psi = 2.0 * np.arctan2(rows[..., 0, 6], rows[..., 0, 3])
@@ -396,22 +453,32 @@ def flyball_minimal(q: Any, v: Any = None) -> np.ndarray:
 def flyball_minimal_rates(v: Any) -> np.ndarray:
     """Returns (psi', s', alpha') (..., 3) of velocities, and the second derivatives of accelerations."""
     rows = np.asarray(v).reshape(*np.shape(v)[:-1], 4, 6)
-    # The rod turns with the shaft about the vertical, which is normal to its y axis, and by alpha about that axis.
+    # The rod turns with the shaft about the vertical, which is normal to its y axis, and by alpha about that
+    # axis.
     return np.stack([rows[..., 0, 5], rows[..., 1, 2], rows[..., 2, 4]], axis=-1)
 
 
 def minimal_flyball_accelerations(state: Any) -> np.ndarray:
-    """Returns (psi'', s'', alpha'') at (psi, s, alpha, psi', s', alpha'), from Lagrange's equations in these three, without jaxdae.
+    """Returns (psi'', s'', alpha'') at (psi, s, alpha, psi', s', alpha'), from Lagrange's equations in these
+    three, without jaxdae.
 
-    T = I(alpha) psi'^2/2 + m_s s'^2/2 + (m a^2 + J) alpha'^2,  V = m_s g s - 2 m g a sin(alpha) + K (l - l0)^2, l the length of a spring.
+    T = I(alpha) psi'^2/2 + m_s s'^2/2 + (m a^2 + J) alpha'^2,  V = m_s g s - 2 m g a sin(alpha) + K (l -
+    l0)^2, l the length of a spring.
     """
     p = reference("iftomm_a05_flyball").parameters
     _, s, alpha, psi_rate, s_rate, alpha_rate = (np.longdouble(x) for x in state)
     cos, sin = np.cos(alpha), np.sin(alpha)
     rod, ball, length, offset = p["rod"]["m"], p["ball"], p["rod"]["size"][2], np.longdouble(p["offset"])
     thickness = np.longdouble(p["rod"]["size"][0])
-    mass, arm = np.longdouble(rod + ball), (np.longdouble(rod) / 2 + ball) * length / (np.longdouble(rod) + ball)
-    across = np.longdouble(rod) * (length**2 + thickness**2) / 12 + rod * (arm - length / 2) ** 2 + ball * (length - arm) ** 2
+    mass, arm = (
+        np.longdouble(rod + ball),
+        (np.longdouble(rod) / 2 + ball) * length / (np.longdouble(rod) + ball),
+    )
+    across = (
+        np.longdouble(rod) * (length**2 + thickness**2) / 12
+        + rod * (arm - length / 2) ** 2
+        + ball * (length - arm) ** 2
+    )
     along = np.longdouble(rod) * thickness**2 / 6
     radius = offset + arm * cos
     vertical = sum(part["m"] * np.longdouble(part["size"][0]) ** 2 / 6 for part in (p["shaft"], p["slider"]))
@@ -428,7 +495,8 @@ def minimal_flyball_accelerations(state: Any) -> np.ndarray:
         [
             -vertical_slope * alpha_rate * psi_rate / vertical,
             -p["g"] - 2 * pull * by_s / p["slider"]["m"],
-            (vertical_slope * psi_rate**2 / 4 + mass * p["g"] * arm * cos - pull * by_alpha) / (mass * arm**2 + across),
+            (vertical_slope * psi_rate**2 / 4 + mass * p["g"] * arm * cos - pull * by_alpha)
+            / (mass * arm**2 + across),
         ],
         float,
     )

@@ -1,7 +1,9 @@
-"""What becomes of the features of robot files: one small file for each feature and format, and the table that `docs/robots.md` shows.
+"""What becomes of the features of robot files: one small file for each feature and format, and the table that
+`docs/robots.md` shows.
 
-A cell says what a feature comes to: honoured (the description has it), reported (`report.ignored` has its line, `strict` refuses it) or
-refused (a `RobotFileError` with its line). Files are parsed, not simulated: that the dynamics follow is tested elsewhere.
+A cell says what a feature comes to: honoured (the description has it), reported (`report.ignored` has its
+line, `strict` refuses it) or refused (a `RobotFileError` with its line). Files are parsed, not simulated:
+that the dynamics follow is tested elsewhere.
 """
 
 import dataclasses
@@ -55,7 +57,9 @@ class Reported(Cell):
     def verify(self, path):
         ignored = robots.load(path).report.ignored
         assert (self.what, self.line, 1) in ignored, ignored
-        with pytest.raises(robots.RobotFileError, match=rf":{self.line}: <{self.what}> is not used \(1 times\)"):
+        with pytest.raises(
+            robots.RobotFileError, match=rf":{self.line}: <{self.what}> is not used \(1 times\)"
+        ):
             robots.load(path, strict=True)
 
 
@@ -171,7 +175,9 @@ class Mjcf:
 
 def turned(robot):
     """Returns whether the moving body is turned by a quarter about z and half a meter up."""
-    return near(np.abs(body(robot).quaternion), [0.5**0.5, 0, 0, 0.5**0.5]) and near(body(robot).place, [0, 0, 0.5])
+    return near(np.abs(body(robot).quaternion), [0.5**0.5, 0, 0, 0.5**0.5]) and near(
+        body(robot).place, [0, 0, 0.5]
+    )
 
 
 def field(name, value):
@@ -213,7 +219,10 @@ FEATURES = {
     ),
     "axes of any length": (
         Honoured(*U.joint('<axis xyz="0 0 3"/>'), lambda robot: near(joint(robot).axes_a[:, 2], [0, 0, 1])),
-        Honoured(*S.joint("<axis><xyz>0 0 3</xyz></axis>"), lambda robot: near(joint(robot).axes_a[:, 2], [0, 0, 1])),
+        Honoured(
+            *S.joint("<axis><xyz>0 0 3</xyz></axis>"),
+            lambda robot: near(joint(robot).axes_a[:, 2], [0, 0, 1]),
+        ),
         Honoured(*M.joint('axis="0 0 3"'), lambda robot: near(joint(robot).axes_a[:, 2], [0, 0, 1])),
     ),
     "an axis of zero": (
@@ -227,8 +236,12 @@ FEATURES = {
         Honoured(*M.body('<geom size="0.1" mass="3"/>'), lambda robot: body(robot).mass == 3.0),
     ),
     "moving links without mass": (
-        Refused(*U.robot('<link name="c"/>' + hinge("k", "revolute")), "moves by the joint 'k' and has no mass"),
-        Honoured(*S.link("<!-- one kg, the default of the format -->"), lambda robot: body(robot).mass == 1.0),
+        Refused(
+            *U.robot('<link name="c"/>' + hinge("k", "revolute")), "moves by the joint 'k' and has no mass"
+        ),
+        Honoured(
+            *S.link("<!-- one kg, the default of the format -->"), lambda robot: body(robot).mass == 1.0
+        ),
         Refused(*M.world("<body><joint/></body>"), "mass and inertia of moving bodies must be larger"),
     ),
     "a second inertial of a link": (
@@ -242,7 +255,10 @@ FEATURES = {
         Stored(*M.joint('type="slide" range="-1 2"'), limits),
     ),
     "limits of hinges that turn without end": (
-        Reported(*U.joint('<limit lower="1" upper="2"/>', "continuous"), "lower and upper limit of a continuous joint"),
+        Reported(
+            *U.joint('<limit lower="1" upper="2"/>', "continuous"),
+            "lower and upper limit of a continuous joint",
+        ),
         None,
         None,
     ),
@@ -258,10 +274,16 @@ FEATURES = {
     ),
     "springs": (
         Reported(*U.joint('<dynamics spring_stiffness="2"/>'), "dynamics spring_stiffness"),
-        Honoured(*S.axis("<dynamics><spring_stiffness>2</spring_stiffness></dynamics>"), field("stiffness", 2.0)),
+        Honoured(
+            *S.axis("<dynamics><spring_stiffness>2</spring_stiffness></dynamics>"), field("stiffness", 2.0)
+        ),
         Honoured(*M.joint('stiffness="2" springref="90"'), field("rest", np.pi / 2)),
     ),
-    "springs and dampers that are polynomials": (None, None, Reported(*M.joint('damping="1 2"'), "damping polynomial")),
+    "springs and dampers that are polynomials": (
+        None,
+        None,
+        Reported(*M.joint('damping="1 2"'), "damping polynomial"),
+    ),
     "inertia of motors": (None, None, Honoured(*M.joint('armature="2"'), field("armature", 2.0))),
     "what resists in balls": (
         Honoured(*U.joint('<dynamics damping="2"/>', "spherical"), force(js.RotationalDamper)),
@@ -280,7 +302,8 @@ FEATURES = {
         ),
         Honoured(
             *S.model(
-                f'<link name="c">{S.BOX}</link><joint name="k" type="revolute"><parent>a</parent><child>c</child>'
+                f'<link name="c">{S.BOX}</link><joint name="k" '
+                'type="revolute"><parent>a</parent><child>c</child>'
                 "<axis><xyz>0 0 1</xyz><mimic joint='j'/></axis></joint>"
             ),
             lambda robot: "k_mimic" in robot.report.relations,
@@ -298,13 +321,17 @@ FEATURES = {
     "screws": (
         Refused(*U.robot(hinge("k", "screw")), "unknown type 'screw'"),
         Honoured(
-            *S.joint("<axis><xyz>0 0 1</xyz></axis><screw_thread_pitch>0.1</screw_thread_pitch>", "screw"), field("lead", 0.1 / (2 * np.pi))
+            *S.joint("<axis><xyz>0 0 1</xyz></axis><screw_thread_pitch>0.1</screw_thread_pitch>", "screw"),
+            field("lead", 0.1 / (2 * np.pi)),
         ),
         None,
     ),
     "universal joints": (
         Refused(*U.robot(hinge("k", "universal")), "unknown type 'universal'"),
-        Honoured(*S.joint("<axis><xyz>0 0 1</xyz></axis><axis2><xyz>1 0 0</xyz></axis2>", "universal"), of_type(js.Universal)),
+        Honoured(
+            *S.joint("<axis><xyz>0 0 1</xyz></axis><axis2><xyz>1 0 0</xyz></axis2>", "universal"),
+            of_type(js.Universal),
+        ),
         None,
     ),
     "planar joints": (Honoured(*U.joint("<!-- -->", "planar"), of_type(js.Planar)), None, None),
@@ -316,14 +343,20 @@ FEATURES = {
     "where joints begin": (
         None,
         Reported(*S.axis("<initial_position>1</initial_position>"), "initial_position"),
-        Honoured(*M.beside('<keyframe><key name="home" qpos="1"/></keyframe>'), lambda robot: robot.start["j"] == 1.0),
+        Honoured(
+            *M.beside('<keyframe><key name="home" qpos="1"/></keyframe>'),
+            lambda robot: robot.start["j"] == 1.0,
+        ),
     ),
     "loops of joints": (
         Refused(
             *U.robot('<joint name="k" type="fixed"><parent link="a"/><child link="b"/></joint>'),
             "URDF cannot hold loops; remove joint 'k' and pass loops=[...]",
         ),
-        Honoured(*S.model('<joint name="k" type="ball"><parent>b</parent><child>world</child></joint>'), loop("ball")),
+        Honoured(
+            *S.model('<joint name="k" type="ball"><parent>b</parent><child>world</child></joint>'),
+            loop("ball"),
+        ),
         Honoured(*M.equality('<connect body1="b" anchor="0 0 0"/>'), loop("ball")),
     ),
     "loops by welds": (
@@ -340,7 +373,9 @@ FEATURES = {
     "equalities that are switched off": (
         None,
         None,
-        Reported(*M.equality('<connect body1="b" anchor="0 0 0" active="false"/>'), "equality with active=false"),
+        Reported(
+            *M.equality('<connect body1="b" anchor="0 0 0" active="false"/>'), "equality with active=false"
+        ),
     ),
     "the weight of links carried by others": (
         None,
@@ -368,7 +403,11 @@ FEATURES = {
             "actuator that is a muscle, a plugin or has several controls",
         ),
     ),
-    "bounds of the sum of motors at a joint": (None, None, Reported(*M.joint('actuatorfrcrange="-1 1"'), "actuatorfrcrange")),
+    "bounds of the sum of motors at a joint": (
+        None,
+        None,
+        Reported(*M.joint('actuatorfrcrange="-1 1"'), "actuatorfrcrange"),
+    ),
     "motors of what stands": (
         None,
         None,
@@ -380,13 +419,19 @@ FEATURES = {
     "fixed tendons": (
         None,
         None,
-        Honoured(*M.beside('<tendon><fixed stiffness="2"><joint joint="j" coef="1"/></fixed></tendon>'), force(js.Tendon)),
+        Honoured(
+            *M.beside('<tendon><fixed stiffness="2"><joint joint="j" coef="1"/></fixed></tendon>'),
+            force(js.Tendon),
+        ),
     ),
     "spatial tendons": (
         None,
         None,
         Reported(
-            *M.beside('<tendon><spatial><site site="s"/><site site="w"/></spatial></tendon>', world='<site name="w" pos="0 0 1"/>'),
+            *M.beside(
+                '<tendon><spatial><site site="s"/><site site="w"/></spatial></tendon>',
+                world='<site name="w" pos="0 0 1"/>',
+            ),
             "spatial tendon",
         ),
     ),
@@ -394,7 +439,9 @@ FEATURES = {
         None,
         None,
         Reported(
-            *M.world('<flexcomp name="f" type="grid" count="2 2 1" spacing="1 1 1" dim="2" mass="1" radius="0.1"/>'),
+            *M.world(
+                '<flexcomp name="f" type="grid" count="2 2 1" spacing="1 1 1" dim="2" mass="1" radius="0.1"/>'
+            ),
             "flex",
         ),
     ),
@@ -436,5 +483,8 @@ FORMATS = (Urdf, Sdf, Mjcf)
 
 def table():
     """Returns the lines of the table."""
-    rows = ["| " + " | ".join((name, *(cell.word if cell else "-" for cell in cells))) + " |" for name, cells in FEATURES.items()]
+    rows = [
+        "| " + " | ".join((name, *(cell.word if cell else "-" for cell in cells))) + " |"
+        for name, cells in FEATURES.items()
+    ]
     return ["| feature | URDF | SDF | MJCF |", "|---|---|---|---|", *rows]

@@ -1,4 +1,5 @@
-"""The two models of loops in `tests/reference/models` as descriptions: what these files use of MJCF, and no more.
+"""The two models of loops in `tests/reference/models` as descriptions: what these files use of MJCF, and no
+more.
 
 All joints are at zero in the pose of the file, so that places and axes are given in the world there.
 """
@@ -35,14 +36,20 @@ class Reader:
         self.bodies, self.joints, self.anchors, self.offsets = [], [], {}, {}
         classes = root.find("default")
         common = {} if classes is None else classes.find("joint").attrib
-        self.classes = {} if classes is None else {c.get("class"): c.find("joint").attrib for c in classes.findall("default")}
+        self.classes = (
+            {}
+            if classes is None
+            else {c.get("class"): c.find("joint").attrib for c in classes.findall("default")}
+        )
         self.common = common
         for child in root.find("worldbody").findall("body"):
             self.body(child, "ground", np.zeros(3), Rotation.identity())
         for connect in root.iter("connect"):
             place = self.anchors[connect.get("body1")](numbers(connect, "anchor", ""))
             # The row is the point on body 1 less that on body 2.
-            self.joints.append(js.Ball(connect.get("name"), connect.get("body2"), connect.get("body1"), at=place))
+            self.joints.append(
+                js.Ball(connect.get("name"), connect.get("body2"), connect.get("body1"), at=place)
+            )
         for coupling in root.findall("equality/joint"):
             coefficients = numbers(coupling, "polycoef", "0 1 0 0 0")
             ends = coupling.get("joint1"), coupling.get("joint2")
@@ -50,7 +57,11 @@ class Reader:
 
     def body(self, element, parent, place, turned):
         """Reads a body and what it carries; one without inertia is a part of its parent."""
-        place, turned, name = place + turned.apply(numbers(element, "pos", "0 0 0")), turned * turn(element), element.get("name")
+        place, turned, name = (
+            place + turned.apply(numbers(element, "pos", "0 0 0")),
+            turned * turn(element),
+            element.get("name"),
+        )
         inertial = element.find("inertial")
         if inertial is None:
             name = parent
@@ -72,7 +83,10 @@ class Reader:
 
     def joint(self, element, parent, name, place, turned):
         """Reads the joints of a body."""
-        found = [{**self.common, **self.classes.get(j.get("class"), {}), **j.attrib} for j in element.findall("joint")]
+        found = [
+            {**self.common, **self.classes.get(j.get("class"), {}), **j.attrib}
+            for j in element.findall("joint")
+        ]
         if element.find("freejoint") is not None:
             return
         if not found:
@@ -81,10 +95,14 @@ class Reader:
         axes = [turned.apply(np.array(j["axis"].split(), float)) for j in found]
         at = place + turned.apply(np.array(found[0].get("pos", "0 0 0").split(), float))
         if len(found) == 2:
-            self.joints.append(js.Universal(f"{found[0]['name']}+{found[1]['name']}", parent, name, *axes, at=at))
+            self.joints.append(
+                js.Universal(f"{found[0]['name']}+{found[1]['name']}", parent, name, *axes, at=at)
+            )
             return
         kind = js.Prismatic if found[0].get("type") == "slide" else js.Revolute
-        acting = {key: float(found[0][key]) for key in ("damping", "stiffness", "armature") if key in found[0]}
+        acting = {
+            key: float(found[0][key]) for key in ("damping", "stiffness", "armature") if key in found[0]
+        }
         acting |= {"rest": float(found[0].get("springref", 0.0))} if "stiffness" in acting else {}
         self.joints.append(kind(found[0]["name"], parent, name, axes[0], at=at, **acting))
 
@@ -92,4 +110,6 @@ class Reader:
 def read(name, forces=()):
     """Returns the description of a model, and the mass centers of its bodies in the frames of the file."""
     reader = Reader(xml.parse(MODELS / f"{name}.xml").getroot())
-    return jm.Description(space=jm.SPACE, bodies=reader.bodies, joints=reader.joints, forces=forces), reader.offsets
+    return jm.Description(
+        space=jm.SPACE, bodies=reader.bodies, joints=reader.joints, forces=forces
+    ), reader.offsets

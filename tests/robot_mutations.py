@@ -29,7 +29,11 @@ WHOLE = [
     lambda data: b"",
     lambda data: b"<a>" * 2000 + data,
 ]
-NUMBER, NAME, TAG = re.compile(rb'(?<=[" >])-?\d+\.?\d*(e-?\d+)?(?=[" <])'), re.compile(rb'name="[^"]*"'), re.compile(rb"</?[a-z_]+")
+NUMBER, NAME, TAG = (
+    re.compile(rb'(?<=[" >])-?\d+\.?\d*(e-?\d+)?(?=[" <])'),
+    re.compile(rb'name="[^"]*"'),
+    re.compile(rb"</?[a-z_]+"),
+)
 
 
 def mutated(whole, dice):

@@ -1,4 +1,6 @@
-"""Robots as `jaxdae.robots` loads them, in the conventions of the reference files of trees (tests/reference/README.md)."""
+"""Robots as `jaxdae.robots` loads them, in the conventions of the reference files of trees
+(tests/reference/README.md).
+"""
 
 import dataclasses
 import functools
@@ -14,15 +16,26 @@ from jaxdae.geometry.rotation import rotation_matrix
 
 
 def loaded(path, floating, gravity):
-    """Returns the mechanism of a file without damping, friction and mimic joints, its start coordinates and the report."""
+    """Returns the mechanism of a file without damping, friction and mimic joints, its start coordinates and
+    the report.
+    """
     found = robots.load(path, base="floating" if floating else "fixed", gravity=gravity)
-    moving = [joint for joint in found.description.joints if not isinstance(joint, jm.Relation | jm.spatial.Relation)]
-    free = [dataclasses.replace(joint, **dict.fromkeys({"damping", "friction"} & joint.kinds().keys(), 0.0)) for joint in moving]
+    moving = [
+        joint
+        for joint in found.description.joints
+        if not isinstance(joint, jm.Relation | jm.spatial.Relation)
+    ]
+    free = [
+        dataclasses.replace(joint, **dict.fromkeys({"damping", "friction"} & joint.kinds().keys(), 0.0))
+        for joint in moving
+    ]
     return *jm.mechanism(dataclasses.replace(found.description, joints=free), jm.Joints()), found.report
 
 
 class Tree:
-    """A robot in the velocities of a reference file: of the base link in its own axes, then of joints by name."""
+    """A robot in the velocities of a reference file: of the base link in its own axes, then of joints by
+    name.
+    """
 
     def __init__(self, path, data):
         self.floating, self.gravity = data["floating"], np.asarray(data["gravity"])
@@ -43,7 +56,9 @@ class Tree:
         turns = np.zeros((len(names.velocities), len(x)))
         bias = np.zeros(len(names.velocities))
         for column, name in enumerate(self.joints, start=size):
-            turns[[row for row, of in enumerate(names.velocities) if of.rsplit(".", 1)[0] == name], column] = 1.0
+            turns[
+                [row for row, of in enumerate(names.velocities) if of.rsplit(".", 1)[0] == name], column
+            ] = 1.0
         if not self.floating:
             return state, turns, bias
         turn = np.asarray(rotation_matrix(jnp.asarray(entry["base"]["quat_wb"])))
@@ -59,11 +74,21 @@ class Tree:
     def _base_q(self, kind):
         """Returns where the place or quaternion of the base is in q."""
         axes = "wxyz" if kind == "q" else "xyz"
-        return np.asarray([self.mechanism.names.coordinates.index(f"{self.report.frames[self.base].body}.{kind}{axis}") for axis in axes])
+        return np.asarray(
+            [
+                self.mechanism.names.coordinates.index(f"{self.report.frames[self.base].body}.{kind}{axis}")
+                for axis in axes
+            ]
+        )
 
     def _base_v(self, kind):
         """Returns where the velocity or angular velocity of the base is in v."""
-        return np.asarray([self.mechanism.names.velocities.index(f"{self.report.frames[self.base].body}.{kind}{axis}") for axis in "xyz"])
+        return np.asarray(
+            [
+                self.mechanism.names.velocities.index(f"{self.report.frames[self.base].body}.{kind}{axis}")
+                for axis in "xyz"
+            ]
+        )
 
     def _mapped(self, q, turns, x):
         """Returns T x and T' x at other coordinates than those where T was found; differentiable."""
@@ -74,7 +99,9 @@ class Tree:
         return v.at[linear].set(turn @ x[:3]), drift.at[linear].set(turn @ jnp.cross(x[3:6], x[:3]))
 
     def acceleration(self, q, turns, x, tau):
-        """Returns the acceleration in the velocities of the file (nv,), a with T^T (M (T a + T' x) - f) = tau; differentiable."""
+        """Returns the acceleration in the velocities of the file (nv,), a with T^T (M (T a + T' x) - f) =
+        tau; differentiable.
+        """
         square = jax.jacfwd(lambda y: self._mapped(q, turns, y)[0])(x)
         v, drift = self._mapped(q, turns, x)
         applied = self.mechanism.force(jnp.zeros(()), q, v, None) + jnp.linalg.solve(square.T, tau)
@@ -84,26 +111,34 @@ class Tree:
 
     @functools.partial(jax.jit, static_argnums=0)
     def acceleration_derivatives(self, q, turns, x, tau):
-        """Returns da/dq and da/dx in the tangent of the file: xi moves the base by the twist xi in its own axes."""
+        """Returns da/dq and da/dx in the tangent of the file: xi moves the base by the twist xi in its own
+        axes.
+        """
         moved = jnp.asarray(turns)
-        return jax.jacfwd(lambda xi, y: self.acceleration(self.mechanism.retract(q, moved @ xi), turns, y, tau), (0, 1))(
-            jnp.zeros_like(x), x
-        )
+        return jax.jacfwd(
+            lambda xi, y: self.acceleration(self.mechanism.retract(q, moved @ xi), turns, y, tau), (0, 1)
+        )(jnp.zeros_like(x), x)
 
     @functools.partial(jax.jit, static_argnums=0)
     def of_links(self, numbers, places, q, turns, x, a):
-        """Returns velocities and accelerations of points of bodies and of these bodies (links, 6), and Jacobians (links, 6, nv)."""
+        """Returns velocities and accelerations of points of bodies and of these bodies (links, 6), and
+        Jacobians (links, 6, nv).
+        """
 
         def moving(q, y):
             v, _ = self._mapped(q, turns, y)
             motion = self.mechanism.coordinates.kinematics(q, v)
             rows = jnp.stack(motion.frame[3:], axis=-1).reshape(-1, 3, 3)[numbers]
-            center, omega = (jnp.stack(motion.velocity[part], axis=-1)[numbers] for part in (slice(0, 3), slice(3, 6)))
+            center, omega = (
+                jnp.stack(motion.velocity[part], axis=-1)[numbers] for part in (slice(0, 3), slice(3, 6))
+            )
             linear = center + jnp.einsum("nij,nj->ni", rows, jnp.cross(omega, places))
             return jnp.concatenate([linear, jnp.einsum("nij,nj->ni", rows, omega)], axis=1)
 
         v = self._mapped(q, turns, x)[0]
-        velocity, acceleration = jax.jvp(lambda s, y: moving(self.mechanism.retract(q, s * v), y), (jnp.zeros(()), x), (jnp.ones(()), a))
+        velocity, acceleration = jax.jvp(
+            lambda s, y: moving(self.mechanism.retract(q, s * v), y), (jnp.zeros(()), x), (jnp.ones(()), a)
+        )
         return velocity, acceleration, jax.jacfwd(moving, 1)(q, x)
 
     def named(self, state):

@@ -1,10 +1,13 @@
-"""What the tests of saddle-point solvers share: the solvers, problems that move along a line, and one compiled report of all derivatives.
+"""What the tests of saddle-point solvers share: the solvers, problems that move along a line, and one
+compiled report of all derivatives.
 
-A `Line` gives every part of M a - J^T lam = f, J a + C lam = r as a polynomial in s. Its numbers are multiples of 1/16 or exact doubles, so
-that `exact.line` knows the Moore-Penrose solution and its derivatives to the last bit, whatever the rank of J is.
+A `Line` gives every part of M a - J^T lam = f, J a + C lam = r as a polynomial in s. Its numbers are
+multiples of 1/16 or exact doubles, so that `exact.line` knows the Moore-Penrose solution and its derivatives
+to the last bit, whatever the rank of J is.
 
-Compiling is the cost: all problems have the same shape, and two programs are compiled for each solver, without LLVM's optimizations:
-`report`, of one problem with a full mass matrix and compliance, and `batch_report`, of a batch with diagonal masses and hard rows.
+Compiling is the cost: all problems have the same shape, and two programs are compiled for each solver,
+without LLVM's optimizations: `report`, of one problem with a full mass matrix and compliance, and
+`batch_report`, of a batch with diagonal masses and hard rows.
 """
 
 from fractions import Fraction
@@ -56,12 +59,16 @@ def numbers(rng: Any, *shape: int) -> Any:
 
 
 def masses(kind: str, seed: int = 0, scale: Any = 1.0) -> tuple[Any, Any]:
-    """Returns M and its derivative: diagonal or full, positive definite, the coordinate k in units of scale[k] (powers of 4)."""
+    """Returns M and its derivative: diagonal or full, positive definite, the coordinate k in units of
+    scale[k] (powers of 4).
+    """
     rng = np.random.default_rng(seed)
     scale = np.broadcast_to(np.asarray(scale, float), (SIZE,))
     diagonal, change = rng.integers(4, 17, SIZE) / 8.0, numbers(rng, SIZE)
     if kind == "diagonal":
-        return jd.operators.DiagonalMatrix(jnp.asarray(scale * diagonal)), jd.operators.DiagonalMatrix(jnp.asarray(scale * change))
+        return jd.operators.DiagonalMatrix(jnp.asarray(scale * diagonal)), jd.operators.DiagonalMatrix(
+            jnp.asarray(scale * change)
+        )
     half, other = numbers(rng, SIZE, SIZE) / 2.0, numbers(rng, SIZE, SIZE) / 4.0
     units = np.sqrt(scale[:, None] * scale[None, :])
     return jnp.asarray(units * (half @ half.T + np.diag(diagonal))), jnp.asarray(units * (other + other.T))
@@ -94,7 +101,11 @@ def line(
     rows = len(t)
     f, c, r = ([forces * numbers(rng, n), forces * numbers(rng, n)] for n in (SIZE, SIZE, rows))
     if consistent:
-        r = [jacobian[0] @ c[0], jacobian[1] @ c[0] + jacobian[0] @ c[1], jacobian[2] @ c[0] + 2.0 * jacobian[1] @ c[1]]
+        r = [
+            jacobian[0] @ c[0],
+            jacobian[1] @ c[0] + jacobian[0] @ c[1],
+            jacobian[2] @ c[0] + 2.0 * jacobian[1] @ c[1],
+        ]
     else:
         r = [*r, np.zeros(rows)]
     soft = None if compliance is None else tuple(jnp.asarray(x, float) for x in compliance)
@@ -116,7 +127,9 @@ def _apply(solver: Any, problem: Line, s: Any) -> Any:
 
 @jax.jit
 def report(solver: Any, problem: Line, weights: Any) -> tuple[Any, ...]:
-    """Returns (a, lam), its first and second derivative along s, and w^T of these two by reverse mode and by forward over reverse."""
+    """Returns (a, lam), its first and second derivative along s, and w^T of these two by reverse mode and by
+    forward over reverse.
+    """
 
     def first(s: Any) -> Any:
         return jax.jvp(lambda z: _apply(solver, problem, z), (s,), (jnp.ones_like(s),))
@@ -131,20 +144,26 @@ def report(solver: Any, problem: Line, weights: Any) -> tuple[Any, ...]:
 
 @jax.jit
 def batch_report(solver: Any, problems: Line, weights: Any) -> tuple[Any, ...]:
-    """Returns (a, lam), and w^T of its first two derivatives, of `WORLDS` problems; worlds last everywhere, as in a batch rollout."""
+    """Returns (a, lam), and w^T of its first two derivatives, of `WORLDS` problems; worlds last everywhere,
+    as in a batch rollout.
+    """
 
     def slope(moving: Line, s: Any) -> Any:
         return jax.grad(lambda z: jnp.sum(weights * _apply(solver, moving, z)))(s)
 
     def one(moving: Line) -> tuple[Any, ...]:
         zero = jnp.zeros((), weights.dtype)
-        return _apply(solver, moving, zero), *jax.jvp(lambda s: slope(moving, s), (zero,), (jnp.ones_like(zero),))
+        return _apply(solver, moving, zero), *jax.jvp(
+            lambda s: slope(moving, s), (zero,), (jnp.ones_like(zero),)
+        )
 
     return jax.vmap(one, in_axes=-1, out_axes=-1)(problems)
 
 
 def batch_reports(solver: Any, problems: list[Line], weights: Any) -> list[tuple[Any, ...]]:
-    """Returns the batch report of each problem, all from one compiled program: batches of `WORLDS`, the last one filled up."""
+    """Returns the batch report of each problem, all from one compiled program: batches of `WORLDS`, the last
+    one filled up.
+    """
     found = []
     for start in range(0, len(problems), WORLDS):
         some = problems[start : start + WORLDS]
@@ -170,7 +189,9 @@ def exact_line(problem: Line) -> tuple[Any, Any, Any]:
     rational = [[exact.rationals(x) for x in part] for part in parts]
 
     def at(s: Fraction) -> Any:
-        return exact.saddle_point(*(sum(x * s**k / max(k, 1) for k, x in enumerate(part)) for part in rational))
+        return exact.saddle_point(
+            *(sum(x * s**k / max(k, 1) for k, x in enumerate(part)) for part in rational)
+        )
 
     return exact.line(at)
 

@@ -1,4 +1,6 @@
-"""Runs of the command on a small batch, and what is asked of them: the finished store is always the same, byte by byte."""
+"""Runs of the command on a small batch, and what is asked of them: the finished store is always the same,
+byte by byte.
+"""
 
 import typer.testing
 
@@ -23,7 +25,9 @@ output: {plots: false}
 
 
 def command(*arguments):
-    """Returns exit code, standard output and standard error; an exception that reaches the user as a traceback is raised."""
+    """Returns exit code, standard output and standard error; an exception that reaches the user as a
+    traceback is raised.
+    """
     result = typer.testing.CliRunner().invoke(app, [str(argument) for argument in arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception

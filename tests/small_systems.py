@@ -16,7 +16,9 @@ import jaxdae as jd
 
 @jd.tree.pytree(kw_only=True)
 class Everything(jd.System):
-    """All kinds of terms at once: a full mass matrix, inputs, rows that move with time, one of them nonholonomic; mobility 1."""
+    """All kinds of terms at once: a full mass matrix, inputs, rows that move with time, one of them
+    nonholonomic; mobility 1.
+    """
 
     mass: Any
     stiffness: Any
@@ -34,7 +36,12 @@ class Everything(jd.System):
 
     def constraint(self, t, q):
         radius = self.radius + 0.1 * jnp.sin(self.frequency * t)
-        return jnp.stack([0.5 * (q[0] ** 2 + q[1] ** 2 - radius**2), q[2] - 0.3 * jnp.sin(q[0] * q[3] + self.frequency * t)])
+        return jnp.stack(
+            [
+                0.5 * (q[0] ** 2 + q[1] ** 2 - radius**2),
+                q[2] - 0.3 * jnp.sin(q[0] * q[3] + self.frequency * t),
+            ]
+        )
 
     def velocity_constraint(self, t, q, v):
         return jnp.stack([v[3] + jnp.cos(q[0]) * v[1] - 0.2 * v[2] + 0.1 * t * q[2]])
@@ -91,7 +98,9 @@ def oscillating() -> jd.State:
 
 @jd.tree.pytree(kw_only=True)
 class Wheels(jd.System):
-    """Two flywheels linked by r1 sin(a) - r2 sin(b) = 0.1 sin(t), with a spring on the first; in angles, q = (a, b)."""
+    """Two flywheels linked by r1 sin(a) - r2 sin(b) = 0.1 sin(t), with a spring on the first; in angles, q =
+    (a, b).
+    """
 
     inertia: Any
     radius: Any
@@ -116,7 +125,9 @@ class Wheels(jd.System):
 
 @jd.tree.pytree(kw_only=True)
 class WheelsOnCircles(Wheels):
-    """The same with q = (cos a, sin a, cos b, sin b): four coordinates, two velocities, and a `retract` that rotates."""
+    """The same with q = (cos a, sin a, cos b, sin b): four coordinates, two velocities, and a `retract` that
+    rotates.
+    """
 
     def cosines_and_sines(self, q):
         pairs = q.reshape(2, 2)
@@ -158,6 +169,8 @@ def without_typechecker() -> Iterator[None]:
 
 
 def central(function: Any, x: Any, step: float = 1e-6) -> Any:
-    """Returns the central difference of a function of a scalar; its error is of order step^2 and eps / step, both near 1e-11."""
+    """Returns the central difference of a function of a scalar; its error is of order step^2 and eps / step,
+    both near 1e-11.
+    """
     above, below = function(x + step), function(x - step)
     return jax.tree.map(lambda a, b: (a - b) / (2.0 * step), above, below)

@@ -1,6 +1,8 @@
-"""Joints and forces in space, of every type, with the motions that the joints leave: the tables that `test_spatial_mechanisms` loops over.
+"""Joints and forces in space, of every type, with the motions that the joints leave: the tables that
+`test_spatial_mechanisms` loops over.
 
-Joints connect "left" or the ground with "right", and hold at the start pose, where nothing is zero or parallel by accident.
+Joints connect "left" or the ground with "right", and hold at the start pose, where nothing is zero or
+parallel by accident.
 """
 
 import dataclasses
@@ -79,7 +81,8 @@ class Free:
     Attributes:
         joint: from its name, and the names of the bodies.
         motion: from numbers to the rotation and the place of b in the axes of the joint in a.
-        numbers: how many numbers that takes: the freedoms of the joint, or fewer where not all of them have simple formulas.
+        numbers: how many numbers that takes: the freedoms of the joint, or fewer where not all of them have
+            simple formulas.
         freedoms: 6 less the number of rows.
         measured: how many of the numbers are its coordinates, the first ones.
     """
@@ -105,25 +108,71 @@ def _on_sphere(longitude: float, latitude: float) -> np.ndarray:
 
 
 FREE: dict[str, Free] = {
-    "revolute": Free(lambda *ab: js.Revolute(*ab, AXIS, AT, damping=0.3), lambda w: (_turn(0, 0, w), HERE), 1, 1, 1),
-    "prismatic": Free(lambda *ab: js.Prismatic(*ab, AXIS, AT, damping=0.4), lambda s: (STILL, (0, 0, s)), 1, 1, 1),
-    "cylindrical": Free(lambda *ab: js.Cylindrical(*ab, AXIS, AT, damping=0.5), lambda s, w: (_turn(0, 0, w), (0, 0, s)), 2, 2, 2),
-    "screw": Free(lambda *ab: js.Screw(*ab, AXIS, AT, lead=LEAD, damping=0.6), lambda w: (_turn(0, 0, w), (0, 0, LEAD * w)), 1, 1, 1),
+    "revolute": Free(
+        lambda *ab: js.Revolute(*ab, AXIS, AT, damping=0.3), lambda w: (_turn(0, 0, w), HERE), 1, 1, 1
+    ),
+    "prismatic": Free(
+        lambda *ab: js.Prismatic(*ab, AXIS, AT, damping=0.4), lambda s: (STILL, (0, 0, s)), 1, 1, 1
+    ),
+    "cylindrical": Free(
+        lambda *ab: js.Cylindrical(*ab, AXIS, AT, damping=0.5),
+        lambda s, w: (_turn(0, 0, w), (0, 0, s)),
+        2,
+        2,
+        2,
+    ),
+    "screw": Free(
+        lambda *ab: js.Screw(*ab, AXIS, AT, lead=LEAD, damping=0.6),
+        lambda w: (_turn(0, 0, w), (0, 0, LEAD * w)),
+        1,
+        1,
+        1,
+    ),
     "universal": Free(
-        lambda *ab: js.Universal(*ab, AXIS, SECOND, AT, damping=0.7), lambda u, w: (_turn(u, 0, 0) * _turn(0, w, 0), HERE), 2, 2, 2
+        lambda *ab: js.Universal(*ab, AXIS, SECOND, AT, damping=0.7),
+        lambda u, w: (_turn(u, 0, 0) * _turn(0, w, 0), HERE),
+        2,
+        2,
+        2,
     ),
     "ball": Free(lambda *ab: js.Ball(*ab, AT), lambda *w: (_turn(*w), HERE), 3, 3),
-    "planar": Free(lambda *ab: js.Planar(*ab, AXIS, AT, damping=0.8), lambda x, y, w: (_turn(0, 0, w), (x, y, 0)), 3, 3, 3),
+    "planar": Free(
+        lambda *ab: js.Planar(*ab, AXIS, AT, damping=0.8),
+        lambda x, y, w: (_turn(0, 0, w), (x, y, 0)),
+        3,
+        3,
+        3,
+    ),
     "weld": Free(lambda *ab: js.Weld(*ab, AT), lambda: (STILL, HERE), 0, 0),
-    "rod": Free(lambda *ab: js.Rod(*ab, AT, (0.7, 0.1, 0.6)), lambda u, w, *turn: (_turn(*turn), _on_sphere(u, w)), 5, 5),
-    "point_on_line": Free(lambda *ab: js.PointOnLine(*ab, AXIS, AT, damping=0.9), lambda s, *turn: (_turn(*turn), (0, 0, s)), 4, 4, 1),
-    "point_on_plane": Free(lambda *ab: js.PointOnPlane(*ab, AXIS, AT), lambda x, y, *turn: (_turn(*turn), (x, y, 0)), 5, 5),
-    "constant_velocity": Free(lambda *ab: js.ConstantVelocity(*ab, AXIS, AT), lambda x, y: (_turn(x, y, 0), HERE), 2, 2),
+    "rod": Free(
+        lambda *ab: js.Rod(*ab, AT, (0.7, 0.1, 0.6)),
+        lambda u, w, *turn: (_turn(*turn), _on_sphere(u, w)),
+        5,
+        5,
+    ),
+    "point_on_line": Free(
+        lambda *ab: js.PointOnLine(*ab, AXIS, AT, damping=0.9),
+        lambda s, *turn: (_turn(*turn), (0, 0, s)),
+        4,
+        4,
+        1,
+    ),
+    "point_on_plane": Free(
+        lambda *ab: js.PointOnPlane(*ab, AXIS, AT), lambda x, y, *turn: (_turn(*turn), (x, y, 0)), 5, 5
+    ),
+    "constant_velocity": Free(
+        lambda *ab: js.ConstantVelocity(*ab, AXIS, AT), lambda x, y: (_turn(x, y, 0), HERE), 2, 2
+    ),
     "rack_and_pinion": Free(
-        lambda *ab: js.RackAndPinion(*ab, AXIS, SECOND, at=AT, radius=RADIUS), lambda w, y, z: (_turn(0, w, 0), (RADIUS * w, y, z)), 3, 5
+        lambda *ab: js.RackAndPinion(*ab, AXIS, SECOND, at=AT, radius=RADIUS),
+        lambda w, y, z: (_turn(0, w, 0), (RADIUS * w, y, z)),
+        3,
+        5,
     ),
     "point_on_curve": Free(
-        lambda name, a, b: js.PointOnCurve(name, a, b, HELIX, _in_world(a, _on_helix(1.3)), first=-2.0, last=7.0),
+        lambda name, a, b: js.PointOnCurve(
+            name, a, b, HELIX, _in_world(a, _on_helix(1.3)), first=-2.0, last=7.0
+        ),
         lambda s, *turn: (_turn(*turn), _on_helix(s)),
         4,
         4,
@@ -141,10 +190,16 @@ KINDS: dict[str, Callable[..., Any]] = {
     **{key: free.joint for key, free in FREE.items()},
     "gear": lambda *ab: js.Gear(*ab, (0.0, 3.0, 4.0), (1.0, 0.0, 1.0), -1.7),
     "bevel_gear": lambda *ab: js.BevelGear(*ab, (0.0, 3.0, 4.0), (1.0, 0.0, 1.0), -1.7),
-    "prescribed_motion": lambda name, a, b: js.PrescribedMotion(name, f"cylindrical {a}", jm.Sinusoid(0.4, 0.3, 0.2), "angle"),
-    "prescribed_slide": lambda name, a, b: js.PrescribedMotion(name, f"cylindrical {a}", jm.Polynomial((0.1, 0.4, 0.3))),
+    "prescribed_motion": lambda name, a, b: js.PrescribedMotion(
+        name, f"cylindrical {a}", jm.Sinusoid(0.4, 0.3, 0.2), "angle"
+    ),
+    "prescribed_slide": lambda name, a, b: js.PrescribedMotion(
+        name, f"cylindrical {a}", jm.Polynomial((0.1, 0.4, 0.3))
+    ),
 }
-"""All types of joints: from a name and the names of two bodies to the joint. Joints are named after their keys and their bodies a."""
+"""All types of joints: from a name and the names of two bodies to the joint. Joints are named after their
+keys and their bodies a.
+"""
 
 NUMBERS = (0.7, -0.4, 1.1, 0.3, -0.8)
 """Values for the freedoms, as many as there are."""
@@ -167,12 +222,26 @@ FORCES: dict[str, list[Any]] = {
     ],
     "motor": [js.Motor("geared", "universal", ratio=-4.0, torque=0.3, along="second")],
     "rotational_damper": [js.RotationalDamper("oil", "left", "right", 0.7)],
-    "rotational_spring": [js.RotationalSpring("torsion", "left", "right", axes_a=(0.8, 0.0, 0.6, 0.0), stiffness=0.7)],
+    "rotational_spring": [
+        js.RotationalSpring("torsion", "left", "right", axes_a=(0.8, 0.0, 0.6, 0.0), stiffness=0.7)
+    ],
     "drag": [js.Drag("air", "right", point=(0.1, 0.2, -0.3), linear=0.3, quadratic=0.7)],
     "actuator": [
-        js.Actuator("servo", "universal", ratio=2.0, gain=(0.0, 0.0, 0.0), bias=(0.2, -0.4, -0.1), most_force=0.15, along="second")
+        js.Actuator(
+            "servo",
+            "universal",
+            ratio=2.0,
+            gain=(0.0, 0.0, 0.0),
+            bias=(0.2, -0.4, -0.1),
+            most_force=0.15,
+            along="second",
+        )
     ],
-    "bushing": [js.Bushing("rubber", "left", "right", AT, stiffness=(1.0, 2.0, 3.0), rotational_stiffness=(0.4, 0.5, 0.6))],
+    "bushing": [
+        js.Bushing(
+            "rubber", "left", "right", AT, stiffness=(1.0, 2.0, 3.0), rotational_stiffness=(0.4, 0.5, 0.6)
+        )
+    ],
 }
 """Forces by the keys of their types."""
 

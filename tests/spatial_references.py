@@ -1,7 +1,8 @@
 """Published and closed-form problems in space as mechanisms of bodies and joints, with their states.
 
-Each function returns the mechanism, its start, the times, and q and v at these times: places and unit quaternions wxyz, velocities in the
-world and omega_body. The names are those of the files in `tests/reference`, whose README states their conventions.
+Each function returns the mechanism, its start, the times, and q and v at these times: places and unit
+quaternions wxyz, velocities in the world and omega_body. The names are those of the files in
+`tests/reference`, whose README states their conventions.
 """
 
 import functools
@@ -25,7 +26,9 @@ HERE = np.zeros(3)
 
 
 class Problem(NamedTuple):
-    """A mechanism in absolute coordinates, its start, what becomes of it: times (k,), q (k, 7 n), v (k, 6 n); and its description."""
+    """A mechanism in absolute coordinates, its start, what becomes of it: times (k,), q (k, 7 n), v (k, 6 n);
+    and its description.
+    """
 
     mechanism: jm.Mechanism
     start: jd.State
@@ -46,8 +49,12 @@ def file(name: str) -> dict[str, Any]:
     return json.loads((problems.REFERENCE / f"{name}.json").read_text())
 
 
-def _published(name: str, bodies: list[Any], joints: list[Any], forces: Any = (), gravity: Any = (0.0, 0.0, -9.81)) -> Problem:
-    """Returns the problem of bodies with the states of a file of the DAE literature, where quaternions have rates."""
+def _published(
+    name: str, bodies: list[Any], joints: list[Any], forces: Any = (), gravity: Any = (0.0, 0.0, -9.81)
+) -> Problem:
+    """Returns the problem of bodies with the states of a file of the DAE literature, where quaternions have
+    rates.
+    """
     description = jm.Description(space=jm.SPACE, bodies=bodies, joints=joints, forces=forces, gravity=gravity)
     mechanism, q = jm.mechanism(description)
     listed_q, listed_v = systems.body_states(name)
@@ -59,7 +66,10 @@ def _published(name: str, bodies: list[Any], joints: list[Any], forces: Any = ()
 
 def _poses(name: str) -> list[tuple[Any, Any]]:
     """Returns place and quaternion of each body at the start."""
-    return [(pose[:3], pose[3:]) for pose in np.array(problems.reference(name).file["initial_conditions"]["q"]).reshape(-1, 7)]
+    return [
+        (pose[:3], pose[3:])
+        for pose in np.array(problems.reference(name).file["initial_conditions"]["q"]).reshape(-1, 7)
+    ]
 
 
 def heavy_top(name: str) -> Problem:
@@ -70,7 +80,11 @@ def heavy_top(name: str) -> Problem:
     else:
         transverse = p["J_transverse_about_mass_centre"]
         inertia, arm = [transverse, transverse, p["J_axial"]], p["mass_centre_from_pivot"] * Z
-    return _published(name, [js.Body("top", p["m"], inertia, *pose)], [js.Ball("tip", "ground", "top", point_a=HERE, point_b=-arm)])
+    return _published(
+        name,
+        [js.Body("top", p["m"], inertia, *pose)],
+        [js.Ball("tip", "ground", "top", point_a=HERE, point_b=-arm)],
+    )
 
 
 def torque_free_asymmetric() -> Problem:
@@ -90,7 +104,10 @@ def spherical_pendulum() -> Problem:
     mechanism, q = jm.mechanism(description)
     start = state(q, [*given.file["initial_conditions"]["v"], 0.0, 0.0, 0.0])
     still = np.tile([1.0, 0.0, 0.0, 0.0], (len(given.t) - 1, 1))
-    q, v = np.concatenate([given.q[1:], still], axis=1), np.concatenate([given.v[1:], 0.0 * still[:, :3]], axis=1)
+    q, v = (
+        np.concatenate([given.q[1:], still], axis=1),
+        np.concatenate([given.v[1:], 0.0 * still[:, :3]], axis=1),
+    )
     return Problem(mechanism, start, given.t[1:], q, v, description)
 
 
@@ -98,8 +115,14 @@ def bricard() -> Problem:
     """Returns five rods and six hinges; one row is too many on all of the motion."""
     name = "iftomm_a04_bricard"
     p = problems.reference(name).parameters
-    points, axes = np.array(p["joint_points_at_start"]), [dict(zip("xyz", (X, Y, Z), strict=True))[a] for a in p["joint_axes_at_start"]]
-    across, along = p["m"] * (p["L"] ** 2 + p["square_section"] ** 2) / 12.0, p["m"] * p["square_section"] ** 2 / 6.0
+    points, axes = (
+        np.array(p["joint_points_at_start"]),
+        [dict(zip("xyz", (X, Y, Z), strict=True))[a] for a in p["joint_axes_at_start"]],
+    )
+    across, along = (
+        p["m"] * (p["L"] ** 2 + p["square_section"] ** 2) / 12.0,
+        p["m"] * p["square_section"] ** 2 / 6.0,
+    )
     bodies = []
     for k, (place, quaternion) in enumerate(_poses(name)):
         inertia = np.where(points[k + 1] != points[k], along, across)
@@ -114,7 +137,10 @@ def flyball() -> Problem:
     name = "iftomm_a05_flyball"
     p, hand = problems.reference(name).parameters, systems.flyball()[0]
     names = ("shaft", "slider", "rod1", "rod2")
-    bodies = [js.Body(n, m, np.asarray(j), *pose) for n, m, j, pose in zip(names, hand.mass, hand.inertia, _poses(name), strict=True)]
+    bodies = [
+        js.Body(n, m, np.asarray(j), *pose)
+        for n, m, j, pose in zip(names, hand.mass, hand.inertia, _poses(name), strict=True)
+    ]
     top, arm, middle = float(hand.shaft_length), float(hand.arm), float(hand.middle)
     joints: list[Any] = [
         js.Revolute("bearing", "ground", "shaft", Z, HERE),
@@ -124,8 +150,14 @@ def flyball() -> Problem:
     for sign, rod in ((1.0, "rod1"), (-1.0, "rod2")):
         joints.append(js.Revolute(f"hinge {rod}", "shaft", rod, Y, (sign * p["offset"], 0.0, top)))
         ends = {"point_a": (sign * p["offset"], 0.0, 0.0), "point_b": (middle - arm, 0.0, 0.0)}
-        springs.append(js.LinearSpring(f"spring {rod}", "slider", rod, **ends, stiffness=p["K"], damping=p["C"], rest_length=p["l0"]))
-    description = jm.Description(space=jm.SPACE, bodies=bodies, joints=joints, forces=springs, gravity=(0.0, 0.0, -p["g"]))
+        springs.append(
+            js.LinearSpring(
+                f"spring {rod}", "slider", rod, **ends, stiffness=p["K"], damping=p["C"], rest_length=p["l0"]
+            )
+        )
+    description = jm.Description(
+        space=jm.SPACE, bodies=bodies, joints=joints, forces=springs, gravity=(0.0, 0.0, -p["g"])
+    )
     mechanism, q = jm.mechanism(description)
     start = systems.flyball()[1]
     np.testing.assert_allclose(q, start.q, rtol=0, atol=1e-15)
@@ -141,16 +173,31 @@ def _listed(name: str) -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray]:
     states = file(name)["states"]
     names = list(states[0]["bodies"])
     q, v = (
-        np.array([np.concatenate([np.concatenate([s["bodies"][n][key] for key in keys]) for n in names]) for s in states])
+        np.array(
+            [
+                np.concatenate([np.concatenate([s["bodies"][n][key] for key in keys]) for n in names])
+                for s in states
+            ]
+        )
         for keys in (("position", "quat_wb"), ("velocity", "omega_body"))
     )
     return names, np.array([s["t"] for s in states]), q, v
 
 
-def _closed_form(name: str, masses: Any, inertia: Any, joints: list[Any], forces: Any = (), gravity: Any = (0.0, 0.0, -9.81)) -> Problem:
+def _closed_form(
+    name: str,
+    masses: Any,
+    inertia: Any,
+    joints: list[Any],
+    forces: Any = (),
+    gravity: Any = (0.0, 0.0, -9.81),
+) -> Problem:
     names, t, q, v = _listed(name)
     poses = q[0].reshape(-1, 7)
-    bodies = [js.Body(n, m, i, pose[:3], pose[3:]) for n, m, i, pose in zip(names, masses, inertia, poses, strict=True)]
+    bodies = [
+        js.Body(n, m, i, pose[:3], pose[3:])
+        for n, m, i, pose in zip(names, masses, inertia, poses, strict=True)
+    ]
     description = jm.Description(space=jm.SPACE, bodies=bodies, joints=joints, forces=forces, gravity=gravity)
     mechanism, start = jm.mechanism(description)
     return Problem(mechanism, state(start, v[0]), t[1:], q[1:], v[1:], description)
@@ -161,7 +208,9 @@ def bennett() -> Problem:
     p = file("mechanism_bennett")["parameters"]
     names = ["ground", "link1", "link2", "link3", "ground"]
     axes = zip(p["axis_points"], p["axis_directions"], strict=True)
-    joints = [js.Revolute(f"hinge{k + 1}", names[k], names[k + 1], axis, at) for k, (at, axis) in enumerate(axes)]
+    joints = [
+        js.Revolute(f"hinge{k + 1}", names[k], names[k + 1], axis, at) for k, (at, axis) in enumerate(axes)
+    ]
     return _closed_form("mechanism_bennett", p["masses"], p["inertia_body_about_mass_center"], joints)
 
 
@@ -183,7 +232,13 @@ def screw_nut() -> Problem:
     p = file("mechanism_screw_nut")["parameters"]
     joints = [js.Screw("thread", "ground", "nut", Z, HERE, lead=p["p"])]
     torque = js.Torque("torque", "ground", "nut", (0.0, 0.0, p["tau"]))
-    return _closed_form("mechanism_screw_nut", [p["m"]], [(p["J_transverse"], p["J_transverse"], p["J_axis"])], joints, [torque])
+    return _closed_form(
+        "mechanism_screw_nut",
+        [p["m"]],
+        [(p["J_transverse"], p["J_transverse"], p["J_axis"])],
+        joints,
+        [torque],
+    )
 
 
 def gimbal_gyroscope() -> Problem:
@@ -197,18 +252,25 @@ def gimbal_gyroscope() -> Problem:
     ]
     rotor = p["rotor"]
     inertia = [p["outer"]["inertia"], p["inner"]["inertia"], (rotor["A"], rotor["A"], rotor["C"])]
-    return _closed_form("mechanism_gimbal_gyroscope", [p["outer"]["m"], p["inner"]["m"], rotor["m"]], inertia, joints)
+    return _closed_form(
+        "mechanism_gimbal_gyroscope", [p["outer"]["m"], p["inner"]["m"], rotor["m"]], inertia, joints
+    )
 
 
 def bevel_differential() -> Problem:
-    """Returns a differential with one planet; torques on its three shafts. Masses that do not turn about their shafts do not matter."""
+    """Returns a differential with one planet; torques on its three shafts. Masses that do not turn about
+    their shafts do not matter.
+    """
     name = "mechanism_bevel_differential_b"
     p = file(name)["parameters"]
     shafts = ("left", "right", "carrier")
     joints = [js.Revolute(shaft, "ground", shaft, Y, HERE) for shaft in shafts]
     joints.append(js.Revolute("planet", "carrier", "planet", X, (p["planet_radius"], 0.0, 0.0)))
     ratio = p["rg"] / p["rp"]
-    joints += [js.BevelGear("mesh left", "left", "planet", Y, X, ratio), js.BevelGear("mesh right", "right", "planet", Y, X, -ratio)]
+    joints += [
+        js.BevelGear("mesh left", "left", "planet", Y, X, ratio),
+        js.BevelGear("mesh right", "right", "planet", Y, X, -ratio),
+    ]
     forces = [js.JointForce(f"torque {shaft}", shaft, p[f"torque_{shaft}"]) for shaft in shafts]
     inertia = [(1.0, p[f"J_{shaft}"], 1.0) for shaft in shafts]
     inertia.append((p["planet_axial"], p["planet_transverse"], p["planet_transverse"]))
@@ -219,7 +281,10 @@ def unbalanced_rotor(coordinates: Any = jm.Absolute()) -> tuple[jm.Mechanism, jd
     """Returns the rotor of `mechanism_reactions`, on a spherical and a radial bearing."""
     p = file("mechanism_reactions")["unbalanced_rotor"]["parameters"]
     rotor = js.Body("rotor", p["m"], p["inertia"], (p["c"], p["e"], 0.0))
-    joints = [js.Ball("A", "ground", "rotor", HERE), js.PointOnLine("B", "ground", "rotor", X, (p["L"], 0.0, 0.0))]
+    joints = [
+        js.Ball("A", "ground", "rotor", HERE),
+        js.PointOnLine("B", "ground", "rotor", X, (p["L"], 0.0, 0.0)),
+    ]
     mechanism, q = jm.spatial_mechanism([rotor], joints, coordinates=coordinates)
     spin = p["w"] * X
     # In joint coordinates the bearing A turns alone.
@@ -228,7 +293,9 @@ def unbalanced_rotor(coordinates: Any = jm.Absolute()) -> tuple[jm.Mechanism, jd
 
 
 def tripod(coordinates: Any = jm.Absolute()) -> tuple[jm.Mechanism, jd.State]:
-    """Returns the tripod of `mechanism_reactions` at rest: three rods with balls at both ends, and a point mass on top."""
+    """Returns the tripod of `mechanism_reactions` at rest: three rods with balls at both ends, and a point
+    mass on top.
+    """
     mass, top, height, radius = 1.5, 20.0, 1.2, 0.8
     apex = np.array([0.0, 0.0, height])
     bodies, joints = [js.Body("apex", top, (1.0, 1.0, 1.0), apex)], []
@@ -238,7 +305,10 @@ def tripod(coordinates: Any = jm.Absolute()) -> tuple[jm.Mechanism, jd.State]:
         along = (apex - foot) / np.sqrt(length2)
         inertia = mass * length2 / 12.0 * (np.eye(3) - np.outer(along, along)) + 0.1 * np.outer(along, along)
         bodies.append(js.Body(f"rod{k}", mass, inertia, 0.5 * (foot + apex)))
-        joints += [js.Ball(f"foot{k}", "ground", f"rod{k}", foot), js.Ball(f"top{k}", f"rod{k}", "apex", apex)]
+        joints += [
+            js.Ball(f"foot{k}", "ground", f"rod{k}", foot),
+            js.Ball(f"top{k}", f"rod{k}", "apex", apex),
+        ]
     mechanism, q = jm.spatial_mechanism(bodies, joints, coordinates=coordinates)
     return mechanism, state(q, jnp.zeros(len(mechanism.names.velocities)))
 

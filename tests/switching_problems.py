@@ -1,7 +1,8 @@
 """Mechanisms that switch, and their motions in closed form.
 
-A *string* goes slack where its tension vanishes, and jerks when its ball returns to the circle. A *block* rocks on its two lower corners. A
-*bead* meets rows that come and go by the clock; all of its motion is quadratic in time.
+A *string* goes slack where its tension vanishes, and jerks when its ball returns to the circle. A *block*
+rocks on its two lower corners. A *bead* meets rows that come and go by the clock; all of its motion is
+quadratic in time.
 """
 
 from typing import Any
@@ -49,21 +50,29 @@ class String(jd.System):
 def flight(speed):
     """Returns when the string goes slack and taut, the impulse and the energy lost, by the closed form.
 
-    v^2 = rest + 2 g L cos phi on the circle. The tension m (v^2 / L + g cos phi) vanishes at cos phi = -rest / (3 g L). With x0 there,
-    x0 v = 0 and v^2 = g y0, so that |x0 + v t - g t^2 / 2|^2 - L^2 = t^3 (g^2 t / 4 - g v_y): taut again at t = 4 v_y / g.
+    v^2 = rest + 2 g L cos phi on the circle. The tension m (v^2 / L + g cos phi) vanishes at cos phi = -rest
+    / (3 g L). With x0 there, x0 v = 0 and v^2 = g y0, so that |x0 + v t - g t^2 / 2|^2 - L^2 = t^3 (g^2 t / 4
+    - g v_y): taut again at t = 4 v_y / g.
     """
     rest = speed**2 - 2 * GRAVITY * LENGTH * np.cos(ANGLE)
     phi = np.arccos(-rest / (3 * GRAVITY * LENGTH))
     nodes, weights = np.polynomial.legendre.leggauss(40)
     half = (phi - ANGLE) / 2
     between = (phi + ANGLE)[..., None] / 2 + half[..., None] * nodes
-    slack = half * np.sum(weights * LENGTH / np.sqrt(rest[..., None] + 2 * GRAVITY * LENGTH * np.cos(between)), axis=-1)
+    slack = half * np.sum(
+        weights * LENGTH / np.sqrt(rest[..., None] + 2 * GRAVITY * LENGTH * np.cos(between)), axis=-1
+    )
     v = np.sqrt(-GRAVITY * LENGTH * np.cos(phi))[..., None] * np.stack([np.cos(phi), np.sin(phi)], axis=-1)
     t = (4 * v[..., 1] / GRAVITY)[..., None]
     fall = np.array([0.0, GRAVITY])
     x = LENGTH * np.stack([np.sin(phi), -np.cos(phi)], axis=-1) + v * t - fall * t**2 / 2
     radial = np.sum((v - fall * t) * x, axis=-1) / LENGTH
-    return {"slack": slack, "taut": slack + t[..., 0], "impulse": -MASS * radial, "loss": MASS * radial**2 / 2}
+    return {
+        "slack": slack,
+        "taut": slack + t[..., 0],
+        "impulse": -MASS * radial,
+        "loss": MASS * radial**2 / 2,
+    }
 
 
 def impact(z):
@@ -77,7 +86,9 @@ def impact(z):
 
 @jd.tree.pytree
 class Block(jd.System):
-    """A rectangle of half width a and half height b, q = (x, y, angle): rows are the heights of its lower corners, and their slip."""
+    """A rectangle of half width a and half height b, q = (x, y, angle): rows are the heights of its lower
+    corners, and their slip.
+    """
 
     a: Any
     b: Any
@@ -122,7 +133,9 @@ class Bead(jd.System):
 
 
 def guided(on, off, end):
-    """Returns place and velocity at the end, and the impulse at `on`: free, along T between the two times, free."""
+    """Returns place and velocity at the end, and the impulse at `on`: free, along T between the two times,
+    free.
+    """
     x, v = THROW * on + FALL * on**2 / 2, THROW + FALL * on
     impulse = -2.0 * N @ v
     v, a, t = T * (T @ v), T * (T @ FALL), off - on

@@ -1,6 +1,8 @@
-"""Published and closed-form problems of wheels in space, as mechanisms; the files are in `tests/reference/vehicles`.
+"""Published and closed-form problems of wheels in space, as mechanisms; the files are in
+`tests/reference/vehicles`.
 
-Each function returns the mechanism, its start, the times of the file, and what is compared there: a function of a state, and its values.
+Each function returns the mechanism, its start, the times of the file, and what is compared there: a function
+of a state, and its values.
 """
 
 import functools
@@ -20,7 +22,9 @@ from jaxdae.mechanisms import spatial as js
 
 
 class Problem(NamedTuple):
-    """A system, its start, and what becomes of it: times (k,), what is seen of a state, and that at the times."""
+    """A system, its start, and what becomes of it: times (k,), what is seen of a state, and that at the
+    times.
+    """
 
     system: Any
     start: jd.State
@@ -48,11 +52,16 @@ def near(angle: Any, other: Any) -> Any:
 def upright_wheel(name: str) -> Problem:
     """Returns `wheel_in_trough` or `wheel_on_sine_road`: a disc in the plane of x and z.
 
-    Joint coordinates x, y and angle of a planar joint hold it upright, so that its lateral row is zero and is switched off.
+    Joint coordinates x, y and angle of a planar joint hold it upright, so that its lateral row is zero and is
+    switched off.
     """
     given = file(name)
     p, (q, v) = given["parameters"], (given["initial_conditions"][key] for key in "qv")
-    terrain = jv.Cylinder(-p["R"]) if name == "wheel_in_trough" else jv.Hills(*(jnp.array([x]) for x in (p["A"], p["K"], 0.0, 0.0)))
+    terrain = (
+        jv.Cylinder(-p["R"])
+        if name == "wheel_in_trough"
+        else jv.Hills(*(jnp.array([x]) for x in (p["A"], p["K"], 0.0, 0.0)))
+    )
     at = (q[0], 0.0, q[1])
     mechanism, start = jm.spatial_mechanism(
         [js.Body("wheel", p["m"], (p["I"],) * 3, at)],
@@ -66,7 +75,9 @@ def upright_wheel(name: str) -> Problem:
     system = jd.Masked(mechanism, jnp.array([row != "road.lateral" for row in mechanism.names.rows]))
 
     def seen(system: Any, state: jd.State) -> Any:
-        frame, twist = (jax.tree.map(lambda x: x[0], x) for x in (system.frames(state.q), system.twists(state.q, state.v)))
+        frame, twist = (
+            jax.tree.map(lambda x: x[0], x) for x in (system.frames(state.q), system.twists(state.q, state.v))
+        )
         return jnp.stack([frame.x, frame.z, twist.x, twist.z, twist.wy])
 
     def rates(v: Any) -> Any:
@@ -75,12 +86,20 @@ def upright_wheel(name: str) -> Problem:
     velocities = jnp.linalg.solve(jax.jacfwd(rates)(jnp.zeros(3)), jnp.asarray(v[:3]))
     later = states(name)
     expected = np.array([[*state["qv"][:2], *state["qv"][len(q) : len(q) + 3]] for state in later])
-    return Problem(system, jd.State(jnp.asarray(0.0), start, velocities), np.array([s["t"] for s in later]), seen, expected)
+    return Problem(
+        system,
+        jd.State(jnp.asarray(0.0), start, velocities),
+        np.array([s["t"] for s in later]),
+        seen,
+        expected,
+    )
 
 
 def seen_body(system: Any, state: jd.State) -> Any:
     """Returns place, rotation matrix, velocity and omega in the world of the last body (18,)."""
-    frame, twist = (jax.tree.map(lambda x: x[-1], x) for x in (system.frames(state.q), system.twists(state.q, state.v)))
+    frame, twist = (
+        jax.tree.map(lambda x: x[-1], x) for x in (system.frames(state.q), system.twists(state.q, state.v))
+    )
     return jnp.concatenate([jnp.stack(frame), jnp.stack(twist[:3]), twist.omega_world(frame).array()])
 
 
@@ -91,14 +110,27 @@ def disk(name: str) -> Problem:
     inertia = p["I_diametral"], p["J_axial"], p["I_diametral"]
     mechanism, q = jm.spatial_mechanism(
         [js.Body("disk", p["m"], inertia, start["position"], start["quat_wb"])],
-        [js.RollingDisc("contact", "ground", "disk", (0, 1, 0), point_b=(0, 0, 0), radius=p["r"], terrain=jv.Plane())],
+        [
+            js.RollingDisc(
+                "contact", "ground", "disk", (0, 1, 0), point_b=(0, 0, 0), radius=p["r"], terrain=jv.Plane()
+            )
+        ],
         gravity=(0.0, 0.0, -p["g"]),
     )
     frame = jax.tree.map(lambda x: x[0], mechanism.frames(q))
     v = jnp.concatenate([jnp.asarray(start["v"]), frame.components_of(start["omega_world"])])
     later = states(name)
-    expected = [np.concatenate([np.ravel(state[key]) for key in ("position", "rotation", "v", "omega_world")]) for state in later]
-    return Problem(mechanism, jd.State(jnp.asarray(0.0), q, v), np.array([s["t"] for s in later]), seen_body, np.array(expected))
+    expected = [
+        np.concatenate([np.ravel(state[key]) for key in ("position", "rotation", "v", "omega_world")])
+        for state in later
+    ]
+    return Problem(
+        mechanism,
+        jd.State(jnp.asarray(0.0), q, v),
+        np.array([s["t"] for s in later]),
+        seen_body,
+        np.array(expected),
+    )
 
 
 def turntable() -> Problem:
@@ -107,11 +139,16 @@ def turntable() -> Problem:
     p, start = given["parameters"], given["initial_conditions"]
     inertia = p["k"] * p["m"] * p["a"] ** 2
     mechanism, q = jm.spatial_mechanism(
-        [js.Body("table", 5.0, (1.0, 1.0, 1.0)), js.Body("ball", p["m"], (inertia,) * 3, start["position"], start["quat_wb"])],
+        [
+            js.Body("table", 5.0, (1.0, 1.0, 1.0)),
+            js.Body("ball", p["m"], (inertia,) * 3, start["position"], start["quat_wb"]),
+        ],
         [
             js.Revolute("bearing", "ground", "table", (0, 0, 1), (0, 0, 0)),
             js.PrescribedMotion("motor", "bearing", jm.Polynomial((0.0, p["Omega"]))),
-            js.RollingSphere("contact", "table", "ball", point_b=(0, 0, 0), radius=p["a"], terrain=jv.Plane()),
+            js.RollingSphere(
+                "contact", "table", "ball", point_b=(0, 0, 0), radius=p["a"], terrain=jv.Plane()
+            ),
         ],
         gravity=(0.0, 0.0, -p["g"]),
         coordinates=jm.Joints(),
@@ -121,7 +158,13 @@ def turntable() -> Problem:
     expected = np.array([state["position_v_omega"] for state in later])
     take = np.array([0, 1, 2, 12, 13, 14, 15, 16, 17])
     t = np.array([s["t"] for s in later])
-    return Problem(mechanism, jd.State(jnp.asarray(0.0), q, wanted), t, lambda system, state: seen_body(system, state)[take], expected)
+    return Problem(
+        mechanism,
+        jd.State(jnp.asarray(0.0), q, wanted),
+        t,
+        lambda system, state: seen_body(system, state)[take],
+        expected,
+    )
 
 
 PROBLEMS: dict[str, Callable[[], Problem]] = {

@@ -1,12 +1,12 @@
 """Fitted orders of all integrators on problems with constraints, with and without projections.
 
-The error against the reference solution at a fixed time is computed for several steps h, and the order is the slope
-of log(error) over log(h). All runs of one case share one compiled program: dt is a leaf, so that each run makes the
-same number of steps and is read off at the entry where it arrives at that time.
+The error against the reference solution at a fixed time is computed for several steps h, and the order is the
+slope of log(error) over log(h). All runs of one case share one compiled program: dt is a leaf, so that each
+run makes the same number of steps and is read off at the entry where it arrives at that time.
 
-A method of order p has the error C h^p (1 + O(h)), so the fit is off by O(h). With the steps below it comes out
-within 0.06 of p for p <= 4 and within 0.15 for the method of order 5, whose leading coefficients are small; the
-bounds are 0.1 and 0.2. Neighboring orders are 1 apart.
+A method of order p has the error C h^p (1 + O(h)), so the fit is off by O(h). With the steps below it comes
+out within 0.06 of p for p <= 4 and within 0.15 for the method of order 5, whose leading coefficients are
+small; the bounds are 0.1 and 0.2. Neighboring orders are 1 apart.
 """
 
 import jax
@@ -25,13 +25,17 @@ PROJECTIONS = {
     "iterated_at_previous": jd.Projection(jd.PositionProjection(origin=jd.Origin.PREVIOUS), VELOCITY),
     "linear": jd.Projection(jd.textbook.LinearPositionProjection(), VELOCITY),
     "linear_euclidean": jd.Projection(
-        jd.textbook.LinearPositionProjection(metric=jd.Metric.EUCLIDEAN), jd.VelocityProjection(metric=jd.Metric.EUCLIDEAN)
+        jd.textbook.LinearPositionProjection(metric=jd.Metric.EUCLIDEAN),
+        jd.VelocityProjection(metric=jd.Metric.EUCLIDEAN),
     ),
-    "linear_at_previous": jd.Projection(jd.textbook.LinearPositionProjection(origin=jd.Origin.PREVIOUS), VELOCITY),
+    "linear_at_previous": jd.Projection(
+        jd.textbook.LinearPositionProjection(origin=jd.Origin.PREVIOUS), VELOCITY
+    ),
     "velocity_only": jd.Projection(None, VELOCITY),
 }
 
-# (End time, numbers of steps) for orders up to 4 and for order 5, which needs longer steps or a longer time to stay above round-off.
+# (End time, numbers of steps) for orders up to 4 and for order 5, which needs longer steps or a longer time
+# to stay above round-off.
 PLANS = {
     "iftomm_a01_pendulum": ((0.5, (64, 128, 256)), (1.0, (96, 128, 192, 256))),
     "double_pendulum": ((0.5, (64, 128, 256)), (2.0, (256, 384, 512))),
@@ -42,13 +46,17 @@ PLANS = {
 def fitted_order(problem, integrator, projection, order):
     """Returns the slope of log(error) over log(h)."""
     end, counts = PLANS[problem][order == 5]
-    method = integrator if PROJECTIONS[projection] is None else jd.Projected(integrator, PROJECTIONS[projection])
+    method = (
+        integrator if PROJECTIONS[projection] is None else jd.Projected(integrator, PROJECTIONS[projection])
+    )
     (system, start), reference = SYSTEMS[problem](), problems.reference(problem)
     k = reference.at(end)
     errors = []
     for count in counts:
         trajectory = jd.rollout(system, method, start, dt=end / count, steps=counts[-1])
-        t, q, v, status = (np.asarray(x)[count - 1] for x in jax.tree.leaves((trajectory.state, trajectory.info.status)))
+        t, q, v, status = (
+            np.asarray(x)[count - 1] for x in jax.tree.leaves((trajectory.state, trajectory.info.status))
+        )
         assert status == jd.Status.OK
         np.testing.assert_allclose(t, end, rtol=1e-12)
         errors.append(max(np.max(np.abs(q - reference.q[k])), np.max(np.abs(v - reference.v[k]))))
@@ -74,7 +82,9 @@ def test_order_on_other_problems(problem, integrator, projection):
     check_order(problem, integrator, projection, METHODS[integrator].order)
 
 
-@pytest.mark.parametrize("projection", ["linear", "linear_euclidean", "iterated_at_previous", "velocity_only"])
+@pytest.mark.parametrize(
+    "projection", ["linear", "linear_euclidean", "iterated_at_previous", "velocity_only"]
+)
 @pytest.mark.parametrize("integrator", ["rk4", pytest.param("taylor", marks=pytest.mark.long)])
 def test_order_with_other_projections(integrator, projection):
     """Every projection that linearizes at the estimate, or converges, keeps the order; in either metric."""
@@ -88,10 +98,11 @@ def test_order_with_other_projections_onto_a_moving_constraint(projection):
 
 @pytest.mark.parametrize("integrator", ["rk4", pytest.param("taylor", marks=pytest.mark.long)])
 def test_linear_projection_at_the_previous_state_has_order_two(integrator):
-    """The lecture's choice q0 = previous state: the positions stay on a tangent plane, h v away from where it touches.
+    """The lecture's choice q0 = previous state: the positions stay on a tangent plane, h v away from where it
+    touches.
 
-    That leaves g = O(h^2) after every step, however accurate the integrator. Only constraints that are linear in q,
-    such as those of the bead, escape.
+    That leaves g = O(h^2) after every step, however accurate the integrator. Only constraints that are linear
+    in q, such as those of the bead, escape.
     """
     check_order("double_pendulum", integrator, "linear_at_previous", 2)
     check_order("bead_rotating_wire", integrator, "linear_at_previous", METHODS[integrator].order)

@@ -1,11 +1,13 @@
-"""Published problems in space, without slip, elastic and stiff, to the digits that their files expect of a double-precision run.
+"""Published problems in space, without slip, elastic and stiff, to the digits that their files expect of a
+double-precision run.
 
-The planar point masses and Andrews' mechanism at 0.03 s are in `test_accuracy_reference`, whose rule holds here too: at each time of a file
+The planar point masses and Andrews' mechanism at 0.03 s are in `test_accuracy_reference`, whose rule holds
+here too: at each time of a file
 
     error <= 10^-digits * max(1, largest component) + round-off,
 
-with `digits` of the file. Round-off is nothing unless a case says otherwise. Rotations are those of unit quaternions, velocities of spatial
-bodies (v_world, omega_body).
+with `digits` of the file. Round-off is nothing unless a case says otherwise. Rotations are those of unit
+quaternions, velocities of spatial bodies (v_world, omega_body).
 """
 
 import functools
@@ -37,19 +39,25 @@ def dynamics(system, states):
 def reference_states(name):
     """Returns t, q and v of all states of a file but the start, with omega_body."""
     file = problems.reference(name)
-    spatial = file.q.shape[1] % 7 == 0 and "mass centre and unit quaternion" in str(file.file["model"].get("coordinates"))
+    spatial = file.q.shape[1] % 7 == 0 and "mass centre and unit quaternion" in str(
+        file.file["model"].get("coordinates")
+    )
     q, v = systems.body_states(name) if spatial else (file.q, file.v)
     return file.t[1:], q[1:], v[1:]
 
 
 def errors(computed, expected):
     """Returns the largest error at each state, relative to the largest component, or to 1."""
-    return np.max(np.abs(np.asarray(computed) - expected), axis=1) / np.maximum(1.0, np.max(np.abs(expected), axis=1))
+    return np.max(np.abs(np.asarray(computed) - expected), axis=1) / np.maximum(
+        1.0, np.max(np.abs(expected), axis=1)
+    )
 
 
 def check(what, computed, expected, digits, round_off=0.0):
     error = errors(computed, expected)
-    assert np.all(error <= 10.0**-digits + round_off), f"{what}: errors {error}, allowed {10.0**-digits} and {round_off} for round-off"
+    assert np.all(error <= 10.0**-digits + round_off), (
+        f"{what}: errors {error}, allowed {10.0**-digits} and {round_off} for round-off"
+    )
 
 
 FLAT = jd.Projected(jd.RungeKutta.dormand_prince5())
@@ -58,15 +66,18 @@ CURVED = jd.Projected(jd.RungeKutta.dormand_prince5())
 EIGHTH = jd.Composition.kahan_li8(jd.Rattle(iterations=12))
 
 
-# Problem: method, steps over the whole time of the file, and the round-off to allow relative to the largest component.
+# Problem: method, steps over the whole time of the file, and the round-off to allow relative to the largest
+# component.
 PROBLEMS = {
     # Turns by 300 rad, 0.3 rad a step.
     "heavy_top_bruls": (EIGHTH, 1000, 0.0),
     "heavy_top_steady": (EIGHTH, 1000, 0.0),
-    # Flips about the middle axis magnify a change of the rates by 2500: of the roundings of all steps, which add up like a random walk.
+    # Flips about the middle axis magnify a change of the rates by 2500: of the roundings of all steps, which
+    # add up like a random walk.
     "torque_free_asymmetric": (CURVED, 4000, 2500 * EPS * 4000**0.5),
     "chaplygin_sleigh": (FLAT, 4000, 0.0),
-    # Constant rates: equal increments of the heading round in the same direction, by up to EPS/2 a step, and few steps are best.
+    # Constant rates: equal increments of the heading round in the same direction, by up to EPS/2 a step, and
+    # few steps are best.
     "rolling_penny": (FLAT, 500, EPS * 500 / 8),
     "iftomm_a03_andrews": (FLAT, 5000, 0.0),
     # Modes of 7e4 rad/s, undamped, that the step resolves.
@@ -88,11 +99,14 @@ def solved(name):
     return system, jax.tree.map(lambda x: x[entries // save_every - 1], trajectory.state)
 
 
-# Those without slip are quick; in space it is the orders below, and the mechanisms of `test_accuracy_spatial`.
+# Those without slip are quick; in space it is the orders below, and the mechanisms of
+# `test_accuracy_spatial`.
 QUICK = ("chaplygin_sleigh", "rolling_penny")
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in PROBLEMS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in PROBLEMS]
+)
 def test_reaches_the_expected_digits(name):
     file, round_off = problems.reference(name), PROBLEMS[name][-1]
     digits = file.file["expected_digits"]
@@ -115,7 +129,9 @@ def test_andrews_balances_its_energy():
 
 @pytest.mark.long
 def test_elastic_coordinates_of_the_slider_crank():
-    """Bending and stretching are below 1e-2 m, where ten digits of the crank's angle say little: here relative to their own sizes."""
+    """Bending and stretching are below 1e-2 m, where ten digits of the crank's angle say little: here
+    relative to their own sizes.
+    """
     _, q, v = reference_states("ivptest_slider_crank")
     _, states = solved("ivptest_slider_crank")
     for computed, expected, digits in ((states.q, q, 8), (states.v, v, 6)):
@@ -129,9 +145,11 @@ def test_elastic_coordinates_of_the_slider_crank():
 
 @pytest.mark.long
 def test_sensitivities_of_the_heavy_top():
-    """Derivatives of the state at 2 s by mass, moments of inertia and gravity, in forward mode through all steps of a method of order 8.
+    """Derivatives of the state at 2 s by mass, moments of inertia and gravity, in forward mode through all
+    steps of a method of order 8.
 
-    To eight digits, where the states have twelve: in each part of each step the tangents of Newton's equations are solved to EPS^0.6 only.
+    To eight digits, where the states have twelve: in each part of each step the tangents of Newton's
+    equations are solved to EPS^0.6 only.
     """
     name, steps = "heavy_top_bruls", 1000
     file = problems.reference(name).file
@@ -174,7 +192,9 @@ def check_orders_and_unit_quaternions_of_the_free_body(method, order):
     counts, found = COUNTS[order], []
     for count in counts:
         trajectory = rolled(system, method, start, t / count, max(counts))
-        reached = jax.tree.map(lambda x, k=count: np.asarray(x)[k - 1], jd.Trajectory(trajectory.state, trajectory.info))
+        reached = jax.tree.map(
+            lambda x, k=count: np.asarray(x)[k - 1], jd.Trajectory(trajectory.state, trajectory.info)
+        )
         assert reached.info.status == jd.Status.OK
         found.append(np.max(np.abs(reached.state.q - q)))
         # Every step multiplies by a unit quaternion, to its rounding.
@@ -184,7 +204,8 @@ def check_orders_and_unit_quaternions_of_the_free_body(method, order):
     assert abs(slope - order) <= 0.2, f"expected order {order}, fitted {slope:.3f} to {found}"
 
 
-# Steps of the eighth order turn the body by 0.5 to 0.8 rad: errors of 8e-11 and 1e-12, and 5e-15 at twice as many.
+# Steps of the eighth order turn the body by 0.5 to 0.8 rad: errors of 8e-11 and 1e-12, and 5e-15 at twice as
+# many.
 @pytest.mark.parametrize("name", quick(METHODS, "rk4", "rattle"))
 def test_orders_and_unit_quaternions_of_the_free_body(name):
     check_orders_and_unit_quaternions_of_the_free_body(precise(name), METHODS[name].order)
@@ -218,7 +239,9 @@ def test_stiff_methods_follow_the_governor(name):
     method, tolerance = STIFF[name]
     trajectory, reached = governed(method, 0.01, 10)
     jd.raise_if_failed(trajectory)
-    expected = [float(x) for x in problems.reference(GOVERNOR).file["reference"]["states"][1]["minimal_hp"]][:3]
+    expected = [float(x) for x in problems.reference(GOVERNOR).file["reference"]["states"][1]["minimal_hp"]][
+        :3
+    ]
     np.testing.assert_allclose(reached, expected, rtol=0.0, atol=tolerance)
     norms = np.linalg.norm(np.asarray(trajectory.state.q).reshape(-1, 4, 7)[..., 3:], axis=-1)
     np.testing.assert_allclose(norms, 1.0, rtol=0.0, atol=4 * EPS)

@@ -1,13 +1,15 @@
-"""The published problems of `tests/reference`, to the digits that their files expect of a double-precision run.
+"""The published problems of `tests/reference`, to the digits that their files expect of a double-precision
+run.
 
-All are integrated with Dormand and Prince's method of order 5 and the default projection, at steps so small that the
-method's error is below the expected digits; for the order itself see `test_accuracy_orders.py`. A state is held to
+All are integrated with Dormand and Prince's method of order 5 and the default projection, at steps so small
+that the method's error is below the expected digits; for the order itself see `test_accuracy_orders.py`. A
+state is held to
 
     error <= 10^-digits * scale + eps * sqrt(steps),
 
-with `digits` of the file and the scale max(1, largest component) of the state. The second term is round-off: every
-step rounds by about eps/2, and the roundings add up like a random walk. It matters for one problem only, whose file
-asks for 15 digits.
+with `digits` of the file and the scale max(1, largest component) of the state. The second term is round-off:
+every step rounds by about eps/2, and the roundings add up like a random walk. It matters for one problem
+only, whose file asks for 15 digits.
 """
 
 import jax
@@ -21,7 +23,8 @@ import jaxdae as jd
 
 METHOD = jd.Projected(jd.RungeKutta.dormand_prince5())
 
-# The step, and the steps between two entries of the trajectory; all times of a file are multiples of their product.
+# The step, and the steps between two entries of the trajectory; all times of a file are multiples of their
+# product.
 POINT_MASSES = {
     "ivptest_pendulum": (1 / 256, 64),
     # 30 s with speeds up to 5 m/s: the smallest steps, because 13 digits are asked for.
@@ -34,7 +37,9 @@ POINT_MASSES = {
 
 
 def states_at(reference, system, start, dt, save_every):
-    """Returns the computed states at the times of the reference, the start left out, and how many steps were made."""
+    """Returns the computed states at the times of the reference, the start left out, and how many steps were
+    made.
+    """
     entries = np.rint(reference.t[1:] / (dt * save_every)).astype(int)
     steps = int(entries[-1]) * save_every
     trajectory = jd.rollout(system, METHOD, start, dt=dt, steps=steps, save_every=save_every)
@@ -56,7 +61,9 @@ def check(name, computed, expected, digits, steps):
     assert np.all(error <= allowed), f"{name}: errors {error}, allowed {allowed}"
 
 
-@pytest.mark.parametrize("name", quick(POINT_MASSES, "ivptest_pendulum", "double_pendulum", "bead_rotating_wire"))
+@pytest.mark.parametrize(
+    "name", quick(POINT_MASSES, "ivptest_pendulum", "double_pendulum", "bead_rotating_wire")
+)
 def test_point_masses_reach_the_expected_digits(name):
     dt, save_every = POINT_MASSES[name]
     reference, (system, start) = problems.reference(name), SYSTEMS[name]()
@@ -64,14 +71,20 @@ def test_point_masses_reach_the_expected_digits(name):
     digits = reference.file["expected_digits"]
     check("q", states.q, reference.q[1:], digits["q"], steps)
     check("v", states.v, reference.v[1:], digits["v"], steps)
-    # The double pendulum's file lists multipliers but no digits for them; they are no better than the velocities.
+    # The double pendulum's file lists multipliers but no digits for them; they are no better than the
+    # velocities.
     check("lam", dynamics(system, states)[1], reference.lam[1:], digits.get("lambda", digits["v"]), steps)
 
 
 def test_period_of_the_sundials_pendulum():
-    """After 15 periods the bob is where it started; CVODE at rtol = 1e-9 with projection is off by 1.8e-6 in y."""
+    """After 15 periods the bob is where it started; CVODE at rtol = 1e-9 with projection is off by 1.8e-6 in
+    y.
+    """
     dt, save_every = POINT_MASSES["sundials_pendulum_period2"]
-    reference, (system, start) = problems.reference("sundials_pendulum_period2"), SYSTEMS["sundials_pendulum_period2"]()
+    reference, (system, start) = (
+        problems.reference("sundials_pendulum_period2"),
+        SYSTEMS["sundials_pendulum_period2"](),
+    )
     states, _ = states_at(reference, system, start, dt, save_every)
     # Truncation: C h^5 T with C near 1e3 (fourth powers of the frequency), h = 1/2048; round-off: 250 eps.
     np.testing.assert_allclose(states.q[-1], start.q, rtol=0.0, atol=1e-13)
@@ -87,7 +100,9 @@ ANDREWS_STEPS = 6000
 def andrews():
     """The system in seven angles and its states at the times of the reference."""
     system, start = SYSTEMS[ANDREWS]()
-    return system, states_at(problems.reference(ANDREWS), system, start, 0.03 / ANDREWS_STEPS, ANDREWS_STEPS // 6)[0]
+    return system, states_at(
+        problems.reference(ANDREWS), system, start, 0.03 / ANDREWS_STEPS, ANDREWS_STEPS // 6
+    )[0]
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +130,9 @@ def test_andrews_in_angles(andrews):
     a, lam = dynamics(system, states)
     check_relative("lam", lam, reference.lam[1:], digits["lambda"])
     # Accelerations are as well conditioned as the multipliers that they come with.
-    check_relative("a", a, np.array([s["a"] for s in reference.file["reference"]["states"]])[1:], digits["lambda"])
+    check_relative(
+        "a", a, np.array([s["a"] for s in reference.file["reference"]["states"]])[1:], digits["lambda"]
+    )
 
 
 @pytest.mark.long
@@ -141,7 +158,9 @@ def test_andrews_twice_the_same(andrews, andrews_bodies):
 
 @pytest.mark.parametrize("index", [1, 3, 6])
 def test_andrews_bodies_have_the_mass_matrix_of_the_angles(index):
-    """Kinetic energy at arbitrary rates, closures, total energy: the mass centers and frames are those of the seven-angle form."""
+    """Kinetic energy at arbitrary rates, closures, total energy: the mass centers and frames are those of the
+    seven-angle form.
+    """
     p, reference = problems.andrews_parameters(), problems.reference(ANDREWS)
     system = problems.AndrewsAngles(p)
     q = jnp.asarray(reference.q[index])
@@ -158,5 +177,7 @@ def test_andrews_bodies_have_the_mass_matrix_of_the_angles(index):
     np.testing.assert_allclose(mechanism.constraint_rate(zero, poses, twists), 0.0, rtol=0, atol=1e-12)
     energy = reference.file["reference"]["states"][index]["energy"]
     np.testing.assert_allclose(jd.energy(mechanism, jd.State(zero, poses, twists)), energy, rtol=1e-12)
-    np.testing.assert_allclose(jd.energy(system, jd.State(zero, q, jnp.asarray(reference.v[index]))), energy, rtol=1e-12)
+    np.testing.assert_allclose(
+        jd.energy(system, jd.State(zero, q, jnp.asarray(reference.v[index]))), energy, rtol=1e-12
+    )
     np.testing.assert_allclose(problems.andrews_angles(poses), q, rtol=0.0, atol=1e-14)

@@ -1,4 +1,5 @@
-"""Published and closed-form problems in space as mechanisms of bodies and joints, to the digits that their references allow.
+"""Published and closed-form problems in space as mechanisms of bodies and joints, to the digits that their
+references allow.
 
 At each time of a file, with `digits` of the file, or those that its closed form was checked to,
 
@@ -49,10 +50,12 @@ PLAIN = projected(jd.DenseKKT())
 # Rows too many: the rank is that of the manifold, which a step leaves by less than this tolerance.
 REDUNDANT = projected(jd.NullSpace(jd.operators.SingularValues(RANK)))
 EIGHTH = jd.Composition.kahan_li8(jd.Rattle(iterations=12))
-# The closed forms were checked against other engines to 1e-11 or better, and each of the programs ends within 3e-12 of them.
+# The closed forms were checked against other engines to 1e-11 or better, and each of the programs ends within
+# 3e-12 of them.
 CLOSED_FORM = {"q": 11, "v": 11}
 
-# Method, steps over the whole time of the file, digits (those of the file by default), round-off relative to the largest component.
+# Method, steps over the whole time of the file, digits (those of the file by default), round-off relative to
+# the largest component.
 METHODS = {
     "heavy_top_bruls": (EIGHTH, 1000, None, 0.0),
     "heavy_top_steady": (EIGHTH, 1000, None, 0.0),
@@ -68,11 +71,13 @@ METHODS = {
 }
 OPEN = jd.RungeKutta.dormand_prince5(solver=jd.DenseKKT())
 LOOP = jd.Projected(jd.RungeKutta.rk4(solver=jd.NullSpace(jd.operators.SingularValues(RANK))))
-# In joint coordinates most have no rows left, and nothing to project; loops have four stages for half of what seven take to compile.
+# In joint coordinates most have no rows left, and nothing to project; loops have four stages for half of what
+# seven take to compile.
 IN_JOINTS = {
     "heavy_top_bruls": (OPEN, 60000, None, 0.0),
     "heavy_top_steady": (OPEN, 30000, None, 0.0),
-    # Energy and momentum hold to 3e-15. Each turn about the middle axis, an unstable one, multiplies round-off, which is M's here, too.
+    # Energy and momentum hold to 3e-15. Each turn about the middle axis, an unstable one, multiplies round-
+    # off, which is M's here, too.
     "torque_free_asymmetric": (OPEN, 4000, None, 10000 * EPS * 4000**0.5),
     "spherical_pendulum": (PLAIN, 8000, None, 0.0),
     "iftomm_a04_bricard": (LOOP, 4000, None, 0.0),
@@ -87,7 +92,9 @@ IN_JOINTS = {
 def same_sign(q, expected):
     """Returns q with the signs of the expected quaternions: both are the same rotation."""
     ours, theirs = (x.reshape(len(x), -1, 7).copy() for x in (np.asarray(q), expected))
-    ours[..., 3:] *= np.where(np.sum(ours[..., 3:] * theirs[..., 3:], axis=-1, keepdims=True) < 0.0, -1.0, 1.0)
+    ours[..., 3:] *= np.where(
+        np.sum(ours[..., 3:] * theirs[..., 3:], axis=-1, keepdims=True) < 0.0, -1.0, 1.0
+    )
     return ours.reshape(expected.shape)
 
 
@@ -113,7 +120,9 @@ def errors(computed, expected):
 def assert_digits(name, found, digits, round_off):
     digits = digits or file(name)["expected_digits"]
     for key, error in found.items():
-        assert np.all(error <= 10.0 ** -digits[key] + round_off), f"{key}: errors {error}, allowed {10.0 ** -digits[key]} and {round_off}"
+        assert np.all(error <= 10.0 ** -digits[key] + round_off), (
+            f"{key}: errors {error}, allowed {10.0 ** -digits[key]} and {round_off}"
+        )
 
 
 @pytest.mark.long
@@ -146,7 +155,10 @@ def test_starts_on_its_constraints_with_the_rank_of_its_file(name):
         return mechanism.constraint(t, q), jacobian @ v, jacobian
 
     start, states = given.start, (given.t, given.q, given.v)
-    t, q, v = (jnp.concatenate([x[None], jnp.asarray(y)]) for x, y in zip((start.t, start.q, start.v), states, strict=True))
+    t, q, v = (
+        jnp.concatenate([x[None], jnp.asarray(y)])
+        for x, y in zip((start.t, start.q, start.v), states, strict=True)
+    )
     positions, velocities, jacobian = residuals(t, q, v)
     # The files have 16 digits, 12 where they come from extrapolation.
     np.testing.assert_allclose(positions, 0.0, rtol=0, atol=1e-11)
@@ -161,7 +173,8 @@ def test_starts_on_its_constraints_with_the_rank_of_its_file(name):
 @pytest.mark.long
 @pytest.mark.parametrize("form", ["absolute", "joints"])
 def test_radau_follows_the_governor(form):
-    """Dampers of 2e4 1/s; in joint coordinates at all times of the file, where the shaft turns by 56 rad: poses know the last turn.
+    """Dampers of 2e4 1/s; in joint coordinates at all times of the file, where the shaft turns by 56 rad:
+    poses know the last turn.
 
     In absolute coordinates all 10 s take minutes, and end within 3e-9 rad.
     """
@@ -190,9 +203,14 @@ def test_the_governor_has_the_equations_of_the_system_by_hand():
     @jax.jit
     def accelerations(mechanism, q, v):
         zero = jnp.zeros(())
-        return jax.vmap(lambda q, v: jd.forward_dynamics(mechanism, jd.State(zero, q, v), solver=jd.DenseKKT())[0])(q, v)
+        return jax.vmap(
+            lambda q, v: jd.forward_dynamics(mechanism, jd.State(zero, q, v), solver=jd.DenseKKT())[0]
+        )(q, v)
 
-    ours, theirs = (accelerations(system, jnp.asarray(given.q), jnp.asarray(given.v)) for system in (given.mechanism, hand))
+    ours, theirs = (
+        accelerations(system, jnp.asarray(given.q), jnp.asarray(given.v))
+        for system in (given.mechanism, hand)
+    )
     np.testing.assert_allclose(ours, theirs, rtol=0.0, atol=1e-10 * np.max(np.abs(theirs)))
 
 
@@ -210,7 +228,9 @@ def test_bearings_of_an_unbalanced_rotor():
     across = np.asarray(mechanism.joints["point_on_line"].axes_a)[0]
     on_b = across[:, 0] * lam["B.x"] + across[:, 1] * lam["B.y"]
     np.testing.assert_allclose(a[3], expected["angular_acceleration"], rtol=1e-12)
-    np.testing.assert_allclose([lam[f"A.{k}"] for k in "xyz"], expected["force_of_bearing_A_on_rotor"], rtol=0, atol=1e-11)
+    np.testing.assert_allclose(
+        [lam[f"A.{k}"] for k in "xyz"], expected["force_of_bearing_A_on_rotor"], rtol=0, atol=1e-11
+    )
     np.testing.assert_allclose(on_b, expected["force_of_bearing_B_on_rotor"], rtol=0, atol=1e-11)
 
 
@@ -221,7 +241,9 @@ def test_forces_in_a_tripod():
     for k in range(3):
         np.testing.assert_allclose(lam[f"top{k}.z"], expected["vertical_force_each_rod_on_apex"], rtol=1e-12)
         np.testing.assert_allclose(lam[f"foot{k}.z"], expected["ground_reaction_each_vertical"], rtol=1e-12)
-        np.testing.assert_allclose(np.hypot(lam[f"foot{k}.x"], lam[f"foot{k}.y"]), expected["horizontal_thrust_at_foot"], rtol=1e-12)
+        np.testing.assert_allclose(
+            np.hypot(lam[f"foot{k}.x"], lam[f"foot{k}.y"]), expected["horizontal_thrust_at_foot"], rtol=1e-12
+        )
 
 
 @functools.partial(jax.jit, static_argnums=2)
@@ -256,9 +278,15 @@ def test_forces_in_a_tripod_in_joint_coordinates():
     np.testing.assert_allclose(a, 0.0, rtol=0, atol=1e-11)
     np.testing.assert_allclose(torque, 0.0, rtol=0, atol=1e-11)
     for k in range(3):
-        np.testing.assert_allclose(force[f"top{k}"][2], expected["vertical_force_each_rod_on_apex"], rtol=1e-11)
-        np.testing.assert_allclose(force[f"foot{k}"][2], expected["ground_reaction_each_vertical"], rtol=1e-11)
-        np.testing.assert_allclose(np.hypot(*force[f"foot{k}"][:2]), expected["horizontal_thrust_at_foot"], rtol=1e-11)
+        np.testing.assert_allclose(
+            force[f"top{k}"][2], expected["vertical_force_each_rod_on_apex"], rtol=1e-11
+        )
+        np.testing.assert_allclose(
+            force[f"foot{k}"][2], expected["ground_reaction_each_vertical"], rtol=1e-11
+        )
+        np.testing.assert_allclose(
+            np.hypot(*force[f"foot{k}"][:2]), expected["horizontal_thrust_at_foot"], rtol=1e-11
+        )
 
 
 @pytest.mark.long

@@ -39,7 +39,9 @@ def law(t, at):
 
 
 def times(a, b):
-    return jnp.concatenate([(a[0] * b[0] - a[1:] @ b[1:])[None], a[0] * b[1:] + b[0] * a[1:] + jnp.cross(a[1:], b[1:])])
+    return jnp.concatenate(
+        [(a[0] * b[0] - a[1:] @ b[1:])[None], a[0] * b[1:] + b[0] * a[1:] + jnp.cross(a[1:], b[1:])]
+    )
 
 
 def exponential(rotation):
@@ -72,7 +74,9 @@ RATES = jnp.array([0.7, -0.4, 2.0])
 
 
 def top_at(t):
-    """L is constant and w = L / I1 + w3 (1 - I3 / I1) e3: a turn about L after one about the axis, both at constant rate."""
+    """L is constant and w = L / I1 + w3 (1 - I3 / I1) e3: a turn about L after one about the axis, both at
+    constant rate.
+    """
     spin = jnp.array([0.0, 0.0, RATES[2] * (1.0 - 1.8)])
     return times(exponential(t * TOP.inertia * RATES), exponential(t * spin))
 
@@ -81,9 +85,13 @@ class TestVectorField:
     @pytest.mark.parametrize("u", [None, jnp.array([0.3, -0.2, 0.1, 0.5]), law], ids=["none", "array", "law"])
     def test_is_the_dynamics(self, u):
         system, at, gains = everything(), consistent(), jd.Baumgarte(2.0, 3.0)
-        rate, a = jd.diffrax.vector_field(system, solver=jd.DenseKKT(), stabilization=gains)(at.t, (at.q, at.v), u)
+        rate, a = jd.diffrax.vector_field(system, solver=jd.DenseKKT(), stabilization=gains)(
+            at.t, (at.q, at.v), u
+        )
         given = u(at.t, at) if callable(u) else u
-        np.testing.assert_allclose(a, jd.forward_dynamics(system, at, given, stabilization=gains)[0], rtol=1e-12)
+        np.testing.assert_allclose(
+            a, jd.forward_dynamics(system, at, given, stabilization=gains)[0], rtol=1e-12
+        )
         np.testing.assert_array_equal(rate, at.v)
 
     def test_curved_coordinates(self):
@@ -93,14 +101,19 @@ class TestVectorField:
         np.testing.assert_allclose(a, -jnp.cross(RATES, TOP.inertia * RATES) / TOP.inertia, rtol=1e-14)
 
     def test_mistakes(self):
-        with pytest.raises(TypeError, match=r"system must be an instance of a jaxdae.System, got int"), without_typechecker():
+        with (
+            pytest.raises(TypeError, match=r"system must be an instance of a jaxdae.System, got int"),
+            without_typechecker(),
+        ):
             jd.diffrax.vector_field(3)  # pyright: ignore[reportArgumentType]
 
 
 class TestProjectedSolver:
     @pytest.mark.long
     def test_a_step_is_that_of_the_method_and_then_the_projection(self):
-        """Twice in a row: the second step of a method that hands on its last stage starts anew. The error is the method's."""
+        """Twice in a row: the second step of a method that hands on its last stage starts anew. The error is
+        the method's.
+        """
         system, projection = pendulum(), jd.Projection()
         solver = jd.diffrax.projected_solver(TSIT5, system, projection)
         term = diffrax.ODETerm(jd.diffrax.vector_field(system))
@@ -112,8 +125,14 @@ class TestProjectedSolver:
             expected = projection.project(system, state(*estimate, t + 0.1))
             np.testing.assert_allclose(new[0], expected.q, rtol=0.0, atol=1e-14)
             np.testing.assert_allclose(new[1], expected.v, rtol=0.0, atol=1e-13)
-            assert np.max(np.abs(system.constraint(0.0, new[0]))) < 1e-15 < np.max(np.abs(system.constraint(0.0, estimate[0])))
-            for x, z in zip(jax.tree.leaves((error, dense)), jax.tree.leaves((our_error, our_dense)), strict=True):
+            assert (
+                np.max(np.abs(system.constraint(0.0, new[0])))
+                < 1e-15
+                < np.max(np.abs(system.constraint(0.0, estimate[0])))
+            )
+            for x, z in zip(
+                jax.tree.leaves((error, dense)), jax.tree.leaves((our_error, our_dense)), strict=True
+            ):
                 np.testing.assert_allclose(x, z, rtol=1e-9, atol=1e-16)
             assert result == diffrax.RESULTS.successful
             y = new
@@ -121,7 +140,9 @@ class TestProjectedSolver:
 
     @pytest.mark.long
     def test_every_accepted_step_is_on_the_manifold(self):
-        """Rows that move, velocity-level rows, a law; and the dense output is usable, off the manifold by the tolerance."""
+        """Rows that move, velocity-level rows, a law; and the dense output is usable, off the manifold by the
+        tolerance.
+        """
         system, at = everything(), consistent()
         solution = diffrax.diffeqsolve(
             diffrax.ODETerm(jd.diffrax.vector_field(system)),
@@ -143,18 +164,30 @@ class TestProjectedSolver:
         np.testing.assert_allclose(residual, 0.0, rtol=0, atol=1e-13)
         np.testing.assert_allclose(jax.vmap(system.velocity_constraint)(ts, q, v), 0.0, rtol=0, atol=1e-13)
         middle = 0.5 * (ts[3] + ts[4])
-        np.testing.assert_allclose(system.constraint(middle, solution.evaluate(middle)[0]), 0.0, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(
+            system.constraint(middle, solution.evaluate(middle)[0]), 0.0, rtol=0, atol=1e-5
+        )
         # Ends of steps are those of the method there, before the projection.
         np.testing.assert_allclose(solution.evaluate(ts[4])[0], q[4], rtol=0.0, atol=1e-5)
 
     @pytest.mark.long
     def test_projections_of_their_own_kind(self):
-        """A solver, a metric or an origin of its own, or one half only: the projection is that of `Projection.project`."""
+        """A solver, a metric or an origin of its own, or one half only: the projection is that of
+        `Projection.project`.
+        """
         system, at = everything(), consistent()
-        estimate = state(at.q + 1e-4 * jnp.array([0.3, -0.2, 0.5, 0.1]), at.v + 1e-4 * jnp.array([0.1, 0.4, -0.2, 0.3]), at.t)
+        estimate = state(
+            at.q + 1e-4 * jnp.array([0.3, -0.2, 0.5, 0.1]),
+            at.v + 1e-4 * jnp.array([0.1, 0.4, -0.2, 0.3]),
+            at.t,
+        )
         for projection in (
-            jd.Projection(jd.PositionProjection(solver=jd.DenseKKT()), jd.VelocityProjection(metric=jd.Metric.EUCLIDEAN)),
-            jd.Projection(jd.PositionProjection(origin=jd.Origin.PREVIOUS), jd.VelocityProjection(solver=jd.DenseKKT())),
+            jd.Projection(
+                jd.PositionProjection(solver=jd.DenseKKT()), jd.VelocityProjection(metric=jd.Metric.EUCLIDEAN)
+            ),
+            jd.Projection(
+                jd.PositionProjection(origin=jd.Origin.PREVIOUS), jd.VelocityProjection(solver=jd.DenseKKT())
+            ),
             jd.Projection(jd.textbook.LinearPositionProjection(), None),
             jd.Projection(None),
             jd.Projection(),
@@ -162,7 +195,8 @@ class TestProjectedSolver:
             new = projected_state(system, projection, jd.DenseKKT(), estimate, at)
             expected = projection.project(system, estimate, at)
             np.testing.assert_allclose(new.q, expected.q, rtol=0.0, atol=1e-14)
-            # Where the factorization is shared, so is its metric: it differs by some 1e-4, times a correction of that size.
+            # Where the factorization is shared, so is its metric: it differs by some 1e-4, times a correction
+            # of that size.
             np.testing.assert_allclose(new.v, expected.v, rtol=0.0, atol=1e-8)
             if projection.position is not None:
                 assert np.max(np.abs(system.constraint(new.t, new.q))) < 1e-7
@@ -172,11 +206,20 @@ class TestProjectedSolver:
     def test_mistakes(self):
         system = pendulum()
         cases = [
-            ((diffrax.Tsit5, system), r"method must be a Diffrax solver, .*; call it: Dopri8\(\), not Dopri8"),
+            (
+                (diffrax.Tsit5, system),
+                r"method must be a Diffrax solver, .*; call it: Dopri8\(\), not Dopri8",
+            ),
             (("tsit5", system), r"method must be a Diffrax solver, like diffrax.Dopri8\(\); got 'tsit5'"),
-            ((diffrax.Kvaerno5(), system), "method must be an explicit Diffrax solver, .*; Kvaerno5 is implicit"),
+            (
+                (diffrax.Kvaerno5(), system),
+                "method must be an explicit Diffrax solver, .*; Kvaerno5 is implicit",
+            ),
             ((TSIT5, 3), "system must be an instance of a jaxdae.System, got int"),
-            ((TSIT5, system, jd.VelocityProjection()), r"projection must be a Projection\(position, velocity\) or None, got VelocityProj"),
+            (
+                (TSIT5, system, jd.VelocityProjection()),
+                r"projection must be a Projection\(position, velocity\) or None, got VelocityProj",
+            ),
         ]
         for arguments, message in cases:
             with pytest.raises(TypeError, match=message), without_typechecker():
@@ -185,11 +228,15 @@ class TestProjectedSolver:
 
 def test_without_diffrax(monkeypatch):
     monkeypatch.setitem(sys.modules, "diffrax", None)
-    message = r"adaptive integration needs the extra adaptive: pip install '\.\[adaptive\]' in a clone of jaxdae"
+    message = (
+        r"adaptive integration needs the extra adaptive: pip install '\.\[adaptive\]' in a clone of jaxdae"
+    )
     for use in (
         lambda: jd.diffrax.projected_solver(TSIT5, pendulum()),
         lambda: jd.rollout(pendulum(), jd.diffrax.Adaptive(), start(), dt=0.1, steps=2),
-        lambda: jd.diffrax.adaptive_rollout(pendulum(), jd.diffrax.Adaptive(), start(), times=jnp.array([0.1])),
+        lambda: jd.diffrax.adaptive_rollout(
+            pendulum(), jd.diffrax.Adaptive(), start(), times=jnp.array([0.1])
+        ),
     ):
         with pytest.raises(ImportError, match=message):
             use()
@@ -205,7 +252,9 @@ def run(system, integrator, at, dt):
 class TestAdaptive:
     @pytest.mark.long
     def test_accuracy_follows_the_tolerance(self):
-        """The published pendulum at its end, from loose to tight; errors of steps add up, some ten times the tolerance."""
+        """The published pendulum at its end, from loose to tight; errors of steps add up, some ten times the
+        tolerance.
+        """
         problem = reference(IVPTEST)
         index = len(problem.t) - 1
         error = []
@@ -221,7 +270,9 @@ class TestAdaptive:
 
     @pytest.mark.long
     def test_steps_are_carried_over_the_grid(self):
-        """The first step tries dt; later ones know better. A grid much finer than the steps makes one step each."""
+        """The first step tries dt; later ones know better. A grid much finer than the steps makes one step
+        each.
+        """
         system, method = pendulum(), METHOD
         coarse = run(system, method, start(), 0.5).info.iterations
         assert np.all(coarse[1:] >= 3)
@@ -253,7 +304,9 @@ class TestAdaptive:
         failed = run(pendulum(), method, start(), 1000.0)
         np.testing.assert_array_equal(failed.info.status, jd.Status.STEP_BUDGET)
         np.testing.assert_array_equal(failed.state.q[-1], start().q)
-        with pytest.raises(jd.SimulationError, match="STEP_BUDGET at entry 0: adaptive steps did not reach the end"):
+        with pytest.raises(
+            jd.SimulationError, match="STEP_BUDGET at entry 0: adaptive steps did not reach the end"
+        ):
             jd.raise_if_failed(failed)
         # No accelerations, hence no steps: not a matter of the budget, and soon over.
         failed = run(dataclasses.replace(pendulum(), mass=jnp.zeros(())), method, start(), 0.05)
@@ -261,7 +314,9 @@ class TestAdaptive:
         # The tolerance of the projection is kept an eye on.
         once = jd.Projection(jd.PositionProjection(iterations=1, tolerance=1e-12))
         strict = dataclasses.replace(method, rtol=1.0, atol=1.0, method=diffrax.Heun(), projection=once)
-        np.testing.assert_array_equal(run(pendulum(), strict, start(), 0.05).info.status, jd.Status.NOT_CONVERGED)
+        np.testing.assert_array_equal(
+            run(pendulum(), strict, start(), 0.05).info.status, jd.Status.NOT_CONVERGED
+        )
 
     @pytest.mark.long
     def test_batch_is_loop(self):
@@ -308,7 +363,9 @@ class TestAdaptive:
 
     @pytest.mark.long
     def test_derivatives_of_batches(self):
-        """Of what worlds share, one of which makes more steps than the other: forward = reverse = central difference."""
+        """Of what worlds share, one of which makes more steps than the other: forward = reverse = central
+        difference.
+        """
         method = jd.diffrax.Adaptive(method=diffrax.Bosh3(), rtol=1e-5, atol=1e-5, max_steps=32)
         starts = jax.vmap(lambda speed: start(1.0, speed))(jnp.array([1.5, -0.4]))
 
@@ -317,7 +374,9 @@ class TestAdaptive:
             return jnp.sum(jd.batch_rollout(system, method, starts, dt=0.1, steps=2).state.q[:, -1, 0])
 
         reverse = jax.jit(jax.grad(end))(9.81)
-        np.testing.assert_allclose(jax.jit(lambda g: jax.jvp(end, (g,), (1.0,))[1])(9.81), reverse, rtol=1e-11)
+        np.testing.assert_allclose(
+            jax.jit(lambda g: jax.jvp(end, (g,), (1.0,))[1])(9.81), reverse, rtol=1e-11
+        )
         # Differences see the lengths of the steps, which change with gravity.
         np.testing.assert_allclose(central(jax.jit(end), 9.81, 1e-2), reverse, rtol=2e-3)
 
@@ -342,7 +401,9 @@ class TestAdaptive:
         trajectory = run(system, method, at, 0.2)
         jd.raise_if_failed(trajectory)
         assert trajectory.state.q.dtype == trajectory.state.v.dtype == trajectory.state.t.dtype == jnp.float32
-        np.testing.assert_allclose(trajectory.state.q, run(pendulum(), method, start(), 0.2).state.q, rtol=0.0, atol=1e-4)
+        np.testing.assert_allclose(
+            trajectory.state.q, run(pendulum(), method, start(), 0.2).state.q, rtol=0.0, atol=1e-4
+        )
         assert np.max(trajectory.info.violation) < 1e-6
 
     @pytest.mark.long
@@ -350,7 +411,9 @@ class TestAdaptive:
         at = state([1.0, 0.0, 0.0, 0.0], RATES)
         trajectory = run(TOP, jd.diffrax.Adaptive(rtol=1e-10, atol=1e-10), at, 0.5)
         np.testing.assert_allclose(jnp.linalg.norm(trajectory.state.q, axis=1), 1.0, rtol=1e-14)
-        np.testing.assert_allclose(trajectory.state.q, jax.vmap(top_at)(trajectory.state.t), rtol=0.0, atol=1e-8)
+        np.testing.assert_allclose(
+            trajectory.state.q, jax.vmap(top_at)(trajectory.state.t), rtol=0.0, atol=1e-8
+        )
 
     @all_cases(
         ("fields", "error", "message"),
@@ -370,7 +433,9 @@ class TestAdaptive:
                 jd.diffrax.adaptive_rollout(oscillator(), method, oscillating(), times=jnp.array([1.0]))
 
 
-compiled_step = jax.jit(lambda method, *arguments: method.step(arguments[0], arguments[1], arguments[2], None, arguments[3]))
+compiled_step = jax.jit(
+    lambda method, *arguments: method.step(arguments[0], arguments[1], arguments[2], None, arguments[3])
+)
 
 TIMES = jnp.array([0.05, 0.4, 0.41, 1.0])
 LOOSE = dataclasses.replace(METHOD, rtol=1e-8, atol=1e-8)
@@ -379,7 +444,9 @@ LOOSE = dataclasses.replace(METHOD, rtol=1e-8, atol=1e-8)
 class TestAdaptiveRollout:
     @pytest.mark.long
     def test_entries_at_any_times(self):
-        """Steps across the times agree with steps that end on a grid; entries are on the manifold, their reports those of the states."""
+        """Steps across the times agree with steps that end on a grid; entries are on the manifold, their
+        reports those of the states.
+        """
         trajectory = jd.diffrax.adaptive_rollout(pendulum(), LOOSE, start(), times=TIMES)
         jd.raise_if_failed(trajectory)
         np.testing.assert_array_equal(trajectory.state.t, TIMES)
@@ -407,7 +474,9 @@ class TestAdaptiveRollout:
 
     @pytest.mark.long
     def test_inputs(self):
-        """Held over their intervals, they are those of a rollout over the same grid; constant ones and laws likewise."""
+        """Held over their intervals, they are those of a rollout over the same grid; constant ones and laws
+        likewise.
+        """
         grid, inputs = jnp.array([0.2, 0.4, 0.6]), jnp.array([[1.0, -2.0], [0.5, 3.0], [-4.0, 0.2]])
         system, at, method = oscillator(), oscillating(), jd.Projected(jd.RungeKutta.dormand_prince5())
         held = jd.diffrax.adaptive_rollout(system, LOOSE, at, inputs, times=grid)
@@ -419,7 +488,9 @@ class TestAdaptiveRollout:
     @pytest.mark.long
     def test_batch_is_loop(self):
         lengths = jnp.linspace(0.5, 2.0, 16)
-        together = jax.vmap(lambda x: jd.diffrax.adaptive_rollout(pendulum(x), LOOSE, start(x), times=TIMES))(lengths)
+        together = jax.vmap(lambda x: jd.diffrax.adaptive_rollout(pendulum(x), LOOSE, start(x), times=TIMES))(
+            lengths
+        )
         for k in (0, 9, 15):
             alone = jd.diffrax.adaptive_rollout(pendulum(lengths[k]), LOOSE, start(lengths[k]), times=TIMES)
             np.testing.assert_allclose(together.state.q[k], alone.state.q, rtol=0.0, atol=1e-12)
@@ -430,7 +501,9 @@ class TestAdaptiveRollout:
         """Reverse mode by default, forward mode by request, both the central difference."""
 
         def ends(x, adjoint=None):
-            return jd.diffrax.adaptive_rollout(pendulum(x), LOOSE, start(x), times=TIMES, adjoint=adjoint).state.q[:, 0]
+            return jd.diffrax.adaptive_rollout(
+                pendulum(x), LOOSE, start(x), times=TIMES, adjoint=adjoint
+            ).state.q[:, 0]
 
         reverse = jax.jit(jax.grad(lambda x: jnp.sum(ends(x))))(1.1)
         forward = jax.jit(lambda x: jax.jvp(lambda x: ends(x, diffrax.ForwardMode()), (x,), (1.0,))[1])(1.1)
@@ -441,14 +514,26 @@ class TestAdaptiveRollout:
         ("arguments", "error", "message"),
         [
             ({"times": 1.0}, ValueError, r"times must have one axis and at least one entry, got shape \(\)"),
-            ({"times": jnp.zeros(0)}, ValueError, r"times must have one axis and at least one entry, got shape \(0,\)"),
+            (
+                {"times": jnp.zeros(0)},
+                ValueError,
+                r"times must have one axis and at least one entry, got shape \(0,\)",
+            ),
             ({"times": jnp.array([0.2, 0.1])}, ValueError, "times must be increasing"),
             ({"times": jnp.array([-0.2, 0.1])}, ValueError, r"the first is -0.2 s, state.t is 0.0 s"),
             ({"max_steps": 0}, ValueError, "max_steps must be at least 1, got 0"),
             ({"max_steps": 1.5}, TypeError, "max_steps must be an integer, got 1.5"),
             ({"adjoint": "forward"}, TypeError, r"adjoint must be a Diffrax adjoint, .*; got 'forward'"),
-            ({"integrator": jd.RungeKutta.rk4()}, TypeError, r"integrator must be an Adaptive\(...\) method, got RungeKutta"),
-            ({"controls": jnp.zeros((3, 2))}, ValueError, "controls hold 3 inputs, but there are 4 times; one is needed for each"),
+            (
+                {"integrator": jd.RungeKutta.rk4()},
+                TypeError,
+                r"integrator must be an Adaptive\(...\) method, got RungeKutta",
+            ),
+            (
+                {"controls": jnp.zeros((3, 2))},
+                ValueError,
+                "controls hold 3 inputs, but there are 4 times; one is needed for each",
+            ),
             ({"controls": jnp.zeros((1, 3, 2))}, TypeError, r"controls must be an array .* got \(1, 3, 2\)"),
             ({"controls": 3.0}, TypeError, "controls must be an array .* got float"),
         ],

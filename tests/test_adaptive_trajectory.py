@@ -1,4 +1,6 @@
-"""Adaptive rollouts where they are easily wrong: rows that conflict, and the times of inputs under differentiation."""
+"""Adaptive rollouts where they are easily wrong: rows that conflict, and the times of inputs under
+differentiation.
+"""
 
 import diffrax
 import jax
@@ -47,7 +49,9 @@ TIMES = jnp.array([0.2, 0.5, 0.6, 0.9])
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("goes", ["across the times", pytest.param("from time to time", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "goes", ["across the times", pytest.param("from time to time", marks=pytest.mark.long)]
+)
 def test_velocities_that_break_the_rows_are_no_success(goes):
     """The projection leaves the mean of both speeds, which is neither."""
     method, start = jd.diffrax.Adaptive(1e-6, 1e-6, solver=LEAST_SQUARES, method=TSIT5), state([0.0], [1.0])
@@ -55,7 +59,9 @@ def test_velocities_that_break_the_rows_are_no_success(goes):
         found = jd.diffrax.adaptive_rollout(Torn(), method, start, times=TIMES).info.status
     else:
         found = jd.rollout(Torn(), method, start, dt=0.1, steps=9).info.status[np.array([1, 4, 5, 8])]
-    np.testing.assert_array_equal(found, [jd.Status.OK, jd.Status.OK, jd.Status.NOT_CONVERGED, jd.Status.NOT_CONVERGED])
+    np.testing.assert_array_equal(
+        found, [jd.Status.OK, jd.Status.OK, jd.Status.NOT_CONVERGED, jd.Status.NOT_CONVERGED]
+    )
 
 
 @pytest.mark.long
@@ -83,7 +89,11 @@ def test_derivatives_by_the_times_at_which_inputs_jump():
 
 def test_times_before_the_start_that_nobody_saw():
     found = jax.jit(
-        lambda t: jd.diffrax.adaptive_rollout(Point(), jd.diffrax.Adaptive(method=TSIT5), state([0.3], [0.1]), times=t).info.status
+        lambda t: (
+            jd.diffrax.adaptive_rollout(
+                Point(), jd.diffrax.Adaptive(method=TSIT5), state([0.3], [0.1]), times=t
+            ).info.status
+        )
     )(-TIMES)
     np.testing.assert_array_equal(found, jd.Status.OUT_OF_RANGE)
 
@@ -97,22 +107,36 @@ def test_times_before_the_start_that_nobody_saw():
     ],
 )
 def test_an_entry_has_the_input_that_was_held_until_then(system, start):
-    """At a time of a jump the acceleration, or the velocity of a system of first order, is that before it, as in `rollout`."""
+    """At a time of a jump the acceleration, or the velocity of a system of first order, is that before it, as
+    in `rollout`.
+    """
     inputs, method = jnp.array([[1.0], [-2.0], [4.0]]), jd.diffrax.Adaptive(method=TSIT5)
     stepped = jd.rollout(system, method, start, inputs, dt=0.1)
     found = jd.diffrax.adaptive_rollout(system, method, start, inputs, times=stepped.state.t)
     np.testing.assert_array_equal(found.info.status, jd.Status.OK)
     for name in ("q", "v"):
-        np.testing.assert_allclose(getattr(found.state, name), getattr(stepped.state, name), rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(
+            getattr(found.state, name), getattr(stepped.state, name), rtol=1e-12, atol=1e-14
+        )
     for name in ("a", "lam"):
-        np.testing.assert_allclose(getattr(found.info, name), getattr(stepped.info, name), rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(
+            getattr(found.info, name), getattr(stepped.info, name), rtol=1e-12, atol=1e-14
+        )
 
 
 @pytest.mark.long
 def test_the_start_is_reached_without_a_step():
-    """No step of the first interval is accepted, for its input is NaN; the entry of the start has nothing to do with it."""
-    method, start, inputs = jd.diffrax.Adaptive(method=TSIT5), state([0.3], [0.1]), jnp.array([[1.0], [jnp.nan], [1.0]])
-    found = jd.diffrax.adaptive_rollout(Point(), method, start, inputs, times=jnp.array([0.0, 0.2, 0.5]), max_steps=64)
+    """No step of the first interval is accepted, for its input is NaN; the entry of the start has nothing to
+    do with it.
+    """
+    method, start, inputs = (
+        jd.diffrax.Adaptive(method=TSIT5),
+        state([0.3], [0.1]),
+        jnp.array([[1.0], [jnp.nan], [1.0]]),
+    )
+    found = jd.diffrax.adaptive_rollout(
+        Point(), method, start, inputs, times=jnp.array([0.0, 0.2, 0.5]), max_steps=64
+    )
     assert int(found.info.status[0]) == jd.Status.OK
     assert jd.Status.OK not in found.info.status[1:]
     for name in ("t", "q", "v"):
@@ -131,10 +155,17 @@ class Fighting(Cart):
 @pytest.mark.long
 @pytest.mark.parametrize(
     "solver",
-    [pytest.param(jd.SchurComplement(), id="full rank", marks=pytest.mark.long), pytest.param(LEAST_SQUARES, id="any rank")],
+    [
+        pytest.param(jd.SchurComplement(), id="full rank", marks=pytest.mark.long),
+        pytest.param(LEAST_SQUARES, id="any rank"),
+    ],
 )
 def test_rows_that_fight_at_the_start_are_told_as_in_a_rollout(solver):
-    method, start, inputs = jd.diffrax.Adaptive(solver=solver, method=TSIT5), state([0.0, 0.0], [0.0, 0.0]), jnp.ones((4, 1))
+    method, start, inputs = (
+        jd.diffrax.Adaptive(solver=solver, method=TSIT5),
+        state([0.0, 0.0], [0.0, 0.0]),
+        jnp.ones((4, 1)),
+    )
     expected = jd.rollout(Fighting(), method, start, inputs, dt=0.1).info.status
     assert expected[0] not in (jd.Status.OK, jd.Status.STEP_BUDGET)
     found = jd.diffrax.adaptive_rollout(Fighting(), method, start, inputs[0], times=TIMES).info.status
@@ -146,7 +177,9 @@ def test_starts_and_times_that_are_no_numbers_are_told_and_cost_no_step():
     """As in `rollout`; a force that does not know of the velocity stays finite where that is not."""
 
     def found(v, times):
-        return jd.diffrax.adaptive_rollout(Point(), jd.diffrax.Adaptive(method=TSIT5), jd.State(v[1], v[1:], v[:1]), times=times).info
+        return jd.diffrax.adaptive_rollout(
+            Point(), jd.diffrax.Adaptive(method=TSIT5), jd.State(v[1], v[1:], v[:1]), times=times
+        ).info
 
     bad = jnp.array([[jnp.nan, 0.0], [0.1, jnp.nan], [jnp.inf, 0.0], [0.1, 0.0], [0.1, 0.0], [0.1, 0.0]])
     times = jnp.stack([TIMES, TIMES, TIMES, TIMES[::-1], TIMES.at[1].set(jnp.nan), TIMES])

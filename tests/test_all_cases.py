@@ -18,7 +18,10 @@ def test_all_failures_are_listed():
         roots()
     lines = str(caught.value).splitlines()
     assert lines[0] == "2 of 4 cases fail:"
-    assert [line.split(":")[0] for line in lines if line.startswith("[")] == ["[wrong] AssertionError", "[negative] Failed"]
+    assert [line.split(":")[0] for line in lines if line.startswith("[")] == [
+        "[wrong] AssertionError",
+        "[negative] Failed",
+    ]
 
 
 @all_cases("name", ["a", "b"])

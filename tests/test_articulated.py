@@ -1,4 +1,6 @@
-"""The mass matrix of a tree without forming it: recursions over levels, articulated bodies, in one world and in batches."""
+"""The mass matrix of a tree without forming it: recursions over levels, articulated bodies, in one world and
+in batches.
+"""
 
 import dataclasses
 import functools
@@ -20,14 +22,20 @@ EPS = float(jnp.finfo(float).eps)
 
 
 def some_tree(nodes, seed=0):
-    """Returns a random forest with two roots: branches of all lengths, levels of more than 16 nodes where there are many."""
+    """Returns a random forest with two roots: branches of all lengths, levels of more than 16 nodes where
+    there are many.
+    """
     rng = np.random.default_rng(seed)
     parents = [nodes, nodes, *(int(rng.integers(max(0, k // 4 - 1), k)) for k in range(2, nodes))]
     return Tree(tuple(parents[:nodes]))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("tree", [Tree(()), Tree((1,)), Tree((5, 0, 1, 2, 3)), some_tree(30), some_tree(150)], ids=lambda t: t.count)
+@pytest.mark.parametrize(
+    "tree",
+    [Tree(()), Tree((1,)), Tree((5, 0, 1, 2, 3)), some_tree(30), some_tree(150)],
+    ids=lambda t: t.count,
+)
 def test_sums_over_ancestors_and_descendants(tree):
     entry = jnp.asarray(np.random.default_rng(1).normal(size=(tree.count, 2)))
     above, below = np.array(entry), np.array(entry)
@@ -59,7 +67,9 @@ def test_sums_over_ancestors_and_descendants(tree):
 
 
 def test_the_first_child_occupies_the_slot_below_its_parent():
-    """Five limbs of twenty nodes on a base: a grid for the base and a grid for the limbs, without empty slots."""
+    """Five limbs of twenty nodes on a base: a grid for the base and a grid for the limbs, without empty
+    slots.
+    """
     tree = Tree((101, 0, 0, 0, 0, 0, *range(1, 96)))
     assert [grid.shape for grid in tree.grids] == [(1, 1), (20, 5)]
     np.testing.assert_array_equal(tree.above[1][1:], np.broadcast_to(np.arange(5), (19, 5)))
@@ -88,7 +98,9 @@ def branching(space, bodies, seed=0):
             joints.append(kind(f"j{k}", parent, f"b{k}", at=place + 0.5, **axes))
     mechanism, q = jm.mechanism(jm.Description(space=space, bodies=links, joints=joints), jm.Joints())
     armature = jnp.asarray(rng.random(len(mechanism.names.velocities)))
-    return dataclasses.replace(mechanism, located=dataclasses.replace(mechanism.coordinates, armature=armature)), q
+    return dataclasses.replace(
+        mechanism, located=dataclasses.replace(mechanism.coordinates, armature=armature)
+    ), q
 
 
 @pytest.mark.long
@@ -119,7 +131,11 @@ def test_factors_are_those_of_the_matrix(space, bodies, ways):
         scaled = factors.scaled(b)
         return factors.unscaled(scaled), jnp.sum(scaled**2), factors.scaled_rows(DenseRows(rows)).gram()
 
-    expected = np.linalg.solve(matrix, b), b @ np.linalg.solve(matrix, b), rows @ np.linalg.solve(matrix, rows.T)
+    expected = (
+        np.linalg.solve(matrix, b),
+        b @ np.linalg.solve(matrix, b),
+        rows @ np.linalg.solve(matrix, rows.T),
+    )
     two = jax.tree.map(lambda x: jnp.stack([x, 2.0 * x]), (b, rows))
     batch = jnp.stack([q, q])
 
@@ -131,13 +147,17 @@ def test_factors_are_those_of_the_matrix(space, bodies, ways):
             "batch": lambda: first(jax.vmap(solved)(batch, *two)),
             "sides": lambda: first(jax.vmap(solved, (None, 0, 0))(q, *two)),
             "worlds": lambda: first(jax.vmap(solved, (0, None, None))(batch, b, rows)),
-            "nested": lambda: first(first(jax.vmap(jax.vmap(solved, (None, 0, 0)), (0, None, None))(batch, *two))),
+            "nested": lambda: first(
+                first(jax.vmap(jax.vmap(solved, (None, 0, 0)), (0, None, None))(batch, *two))
+            ),
         }
         return {way: known[way]() for way in ways}
 
     for name, values in in_all_ways(q, b, rows).items():
         for value, right in zip(values, expected, strict=True):
-            np.testing.assert_allclose(value, right, rtol=0, atol=condition * EPS * np.abs(right).max(), err_msg=name)
+            np.testing.assert_allclose(
+                value, right, rtol=0, atol=condition * EPS * np.abs(right).max(), err_msg=name
+            )
 
 
 @pytest.mark.long
@@ -160,7 +180,10 @@ def test_derivatives_of_accelerations_are_differences(way):
 
 
 def test_a_world_with_a_tip_without_inertia_is_nan_and_alone():
-    joints = [jm.Revolute(f"j{k}", "ground" if k == 0 else f"b{k - 1}", f"b{k}", at=(float(k), 0.0)) for k in range(25)]
+    joints = [
+        jm.Revolute(f"j{k}", "ground" if k == 0 else f"b{k - 1}", f"b{k}", at=(float(k), 0.0))
+        for k in range(25)
+    ]
     bodies = [jm.Body(f"b{k}", 1.0, 0.1, (k + 0.5, 0.0, 0.0)) for k in range(25)]
     mechanism, q = jm.planar_mechanism(bodies, joints, coordinates=jm.Joints())
     inertia = jnp.stack([mechanism.inertia, mechanism.inertia.at[-1].set(0.0)])

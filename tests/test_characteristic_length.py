@@ -20,25 +20,39 @@ def pendulum(length):
 def test_starts_and_steps_that_open_a_joint_fail_at_every_size():
     @jax.jit
     def status(mechanism, q, v):
-        trajectory = jd.rollout(mechanism, jd.Projected(jd.RungeKutta.rk4()), jd.State(0.0, q, v), dt=1e-3, steps=10)
+        trajectory = jd.rollout(
+            mechanism, jd.Projected(jd.RungeKutta.rk4()), jd.State(0.0, q, v), dt=1e-3, steps=10
+        )
         return trajectory.info.status, trajectory.info.violation
 
     for length in SIZES:
         mechanism, q = pendulum(length)
         np.testing.assert_allclose(mechanism.characteristic_length, 0.5 * length, rtol=1e-15)
-        for stretched, expected in ((1.0, jd.Status.OK), (1.0 + 1e-4, jd.Status.INCONSISTENT_START), (3.0, jd.Status.INCONSISTENT_START)):
-            assert status(mechanism, q.at[0].multiply(stretched), 0 * q)[0][-1] == expected, (length, stretched)
+        for stretched, expected in (
+            (1.0, jd.Status.OK),
+            (1.0 + 1e-4, jd.Status.INCONSISTENT_START),
+            (3.0, jd.Status.INCONSISTENT_START),
+        ):
+            assert status(mechanism, q.at[0].multiply(stretched), 0 * q)[0][-1] == expected, (
+                length,
+                stretched,
+            )
         # 10 rad a step.
         found, violation = status(mechanism, q, jnp.array([0.0, 0.5 * length, 1.0]) * 1e4)
         assert found[0] == jd.Status.NOT_CONVERGED
         assert np.all(violation[found == jd.Status.OK] < 1e-5 * length)
 
 
-@pytest.mark.parametrize("method", [jd.Rattle(), *(pytest.param(m, marks=pytest.mark.long) for m in (jd.RadauIIA(), jd.BackwardEuler()))])
+@pytest.mark.parametrize(
+    "method",
+    [jd.Rattle(), *(pytest.param(m, marks=pytest.mark.long) for m in (jd.RadauIIA(), jd.BackwardEuler()))],
+)
 def test_methods_that_close_positions_do_so_at_every_size(method):
     for length in SIZES:
         mechanism, q = pendulum(length)
-        fast = jd.rollout(mechanism, method, jd.State(0.0, q, jnp.array([0.0, 0.5 * length, 1.0]) * 1e3), dt=1e-3, steps=10)
+        fast = jd.rollout(
+            mechanism, method, jd.State(0.0, q, jnp.array([0.0, 0.5 * length, 1.0]) * 1e3), dt=1e-3, steps=10
+        )
         good = fast.info.status == jd.Status.OK
         assert np.all(fast.info.violation[good] <= 1e-5 * length)
 
@@ -56,7 +70,9 @@ def test_initialize_closes_loops_of_every_size():
             "C": ("coupler", "rocker", 2, 1),
             "D": ("ground", "rocker", 2, 0),
         }
-        joints = [jm.Revolute(name, a, b, at=(x * length, y * length)) for name, (a, b, x, y) in places.items()]
+        joints = [
+            jm.Revolute(name, a, b, at=(x * length, y * length)) for name, (a, b, x, y) in places.items()
+        ]
         mechanism, q = jm.planar_mechanism(bodies, joints)
         rough = q + 0.05 * jnp.where(jnp.arange(9) % 3 < 2, length, 1.0)
         _, info = jd.initialize(mechanism, rough)

@@ -19,7 +19,9 @@ METHOD = jd.Projected(jd.RungeKutta.rk4())
 
 def loss(numbers, keep, segment=None):
     mechanism, start = numbers.build()
-    end = jd.rollout(mechanism, METHOD, start, dt=2e-3, steps=STEPS, save_every=STEPS, keep=keep, segment=segment).state
+    end = jd.rollout(
+        mechanism, METHOD, start, dt=2e-3, steps=STEPS, save_every=STEPS, keep=keep, segment=segment
+    ).state
     return end.q[-1, 2] + jnp.sum(end.v[-1] ** 2)
 
 
@@ -46,10 +48,15 @@ def test_gradients_of_a_pendulum_do_not_depend_on_it():
     def end(gravity, keep, segment):
         system = problems.Pendulum(jnp.asarray(1.3), jnp.asarray(1.0), gravity)
         method = jd.Projected(jd.SemiImplicitEuler())
-        return jd.rollout(system, method, start, dt=1e-2, steps=20, save_every=20, keep=keep, segment=segment).state.q[-1, 0]
+        return jd.rollout(
+            system, method, start, dt=1e-2, steps=20, save_every=20, keep=keep, segment=segment
+        ).state.q[-1, 0]
 
     kept, lean, short = jax.jit(
-        lambda x: [jax.grad(end)(x, *how) for how in ((jd.Keep.STATES, None), (jd.Keep.FACTORS, None), (jd.Keep.FACTORS, 5))]
+        lambda x: [
+            jax.grad(end)(x, *how)
+            for how in ((jd.Keep.STATES, None), (jd.Keep.FACTORS, None), (jd.Keep.FACTORS, 5))
+        ]
     )(9.81)
     np.testing.assert_allclose([lean, short], kept, rtol=1e-11)
     assert abs(kept) > 1e-3
@@ -63,7 +70,9 @@ def kept_a_step(step, start):
 
     # What the loop stacks up is all that it keeps; nothing else of a state has 7 numbers.
     loop = next(
-        eqn for eqn in jax.make_jaxpr(jax.grad(lambda q: end(jd.State(start.t, q, start.v))))(start.q).eqns if eqn.primitive.name == "scan"
+        eqn
+        for eqn in jax.make_jaxpr(jax.grad(lambda q: end(jd.State(start.t, q, start.v))))(start.q).eqns
+        if eqn.primitive.name == "scan"
     )
     return sum(x.aval.size // 7 for x in loop.outvars if x.aval.shape[:1] == (7,))
 
@@ -79,11 +88,15 @@ def test_loops_of_a_user_keep_what_began_a_step():
     assert kept_a_step(euler, moving) == 5
     pendulum = problems.Pendulum(jnp.asarray(1.3), jnp.asarray(1.0), jnp.asarray(9.81))
     hanging = jd.State(jnp.zeros(()), jnp.array([0.6, -0.8]), jnp.zeros(2))
-    assert kept_a_step(lambda state: jd.RungeKutta.rk4().step(pendulum, state, (), None, 1e-2)[0], hanging) == 4
+    assert (
+        kept_a_step(lambda state: jd.RungeKutta.rk4().step(pendulum, state, (), None, 1e-2)[0], hanging) == 4
+    )
 
 
 def test_parameters_of_other_primitives_may_have_any_name():
-    """JAX hands the parameters of every primitive to the policy by name; a loop of Equinox in a batch has one that is called `prim`."""
+    """JAX hands the parameters of every primitive to the policy by name; a loop of Equinox in a batch has one
+    that is called `prim`.
+    """
     twice = jax.extend.core.Primitive("twice")
     twice.def_impl(lambda x, prim: prim * x)
     twice.def_abstract_eval(lambda x, prim: x)

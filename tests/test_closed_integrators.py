@@ -1,4 +1,5 @@
-"""Methods that keep the constraints by themselves: iterations, derivatives, energy, rows that are off, single precision, mistakes.
+"""Methods that keep the constraints by themselves: iterations, derivatives, energy, rows that are off, single
+precision, mistakes.
 
 Shapes, reports and transformations are in `test_integrators`, orders in `test_accuracy_orders_implicit`.
 """
@@ -21,7 +22,8 @@ from jaxdae.systems.linearization import linearize
 
 CLOSED = leaders(METHODS, lambda method: method.closed)
 methods = pytest.mark.parametrize("name", [*CLOSED, "rk4"])
-# Where methods differ in nothing but their price: one that iterates with a solver, one with a dense matrix, and one that does not.
+# Where methods differ in nothing but their price: one that iterates with a solver, one with a dense matrix,
+# and one that does not.
 NAMES = [*distinct(lambda method: method.closed), "rk4"]
 few_methods = pytest.mark.parametrize("name", quick(NAMES, "rattle", "implicit_midpoint", "rk4"))
 
@@ -37,7 +39,14 @@ def rolled(system, method, start, dt, steps):
 
 
 IMPLICIT = {
-    kind.__name__: kind for kind in (jd.DiscreteEulerLagrange, jd.BackwardEuler, jd.ImplicitMidpoint, jd.GeneralizedAlpha, jd.RadauIIA)
+    kind.__name__: kind
+    for kind in (
+        jd.DiscreteEulerLagrange,
+        jd.BackwardEuler,
+        jd.ImplicitMidpoint,
+        jd.GeneralizedAlpha,
+        jd.RadauIIA,
+    )
 }
 
 
@@ -52,7 +61,10 @@ def by_saddle_point(method, **options):
 MAKERS = {
     "Rattle": jd.Rattle,
     **{name: functools.partial(dense, kind) for name, kind in IMPLICIT.items()},
-    **{f"{kind.__name__} by saddle point": functools.partial(by_saddle_point, kind) for kind in (jd.GeneralizedAlpha, jd.RadauIIA)},
+    **{
+        f"{kind.__name__} by saddle point": functools.partial(by_saddle_point, kind)
+        for kind in (jd.GeneralizedAlpha, jd.RadauIIA)
+    },
 }
 
 
@@ -61,7 +73,11 @@ class TestIterations:
 
     @pytest.mark.long
     @pytest.mark.parametrize(
-        "make", [pytest.param(make, id=name, marks=() if name == "ImplicitMidpoint" else pytest.mark.long) for name, make in MAKERS.items()]
+        "make",
+        [
+            pytest.param(make, id=name, marks=() if name == "ImplicitMidpoint" else pytest.mark.long)
+            for name, make in MAKERS.items()
+        ],
     )
     def test_too_few_and_enough(self, make):
         system, start = pendulum()
@@ -74,17 +90,21 @@ class TestIterations:
         @functools.partial(jax.jit, static_argnums=1)
         def slope(gravity, iterations):
             # Forward mode, which is less to compile; that reverse mode gives the same is tested below.
-            return jax.jvp(functools.partial(final, iterations=iterations), (gravity,), (jnp.ones(()),), has_aux=True)[1:]
+            return jax.jvp(
+                functools.partial(final, iterations=iterations), (gravity,), (jnp.ones(()),), has_aux=True
+            )[1:]
 
         one, many = (slope(system.gravity, n) for n in (1, 12))
         assert one[1].info.status[-1] == jd.Status.NOT_CONVERGED
         np.testing.assert_array_equal(one[1].state.q[-1], start.q)
-        # A world that failed in its first step has moved nowhere: a derivative of zero would pass for that of the motion.
+        # A world that failed in its first step has moved nowhere: a derivative of zero would pass for that of
+        # the motion.
         assert np.isnan(one[0])
         assert many[1].info.status[-1] == jd.Status.OK
         enough = slope(system.gravity, make().iterations if make is jd.Rattle else make().newton.iterations)
         assert enough[1].info.status[-1] == jd.Status.OK
-        # What is left after the last correction is below 4e-10 in the state, and multiplied by little in its derivative.
+        # What is left after the last correction is below 4e-10 in the state, and multiplied by little in its
+        # derivative.
         np.testing.assert_allclose(enough[0], many[0], rtol=1e-8)
 
     def test_the_tolerance_is_a_leaf(self):
@@ -98,7 +118,9 @@ class TestIterations:
         system, start = everything(), consistent()
         sizes = []
         for factorizations in (1, 2):
-            loose = dense(jd.BackwardEuler, iterations=2, factorizations=factorizations, tolerance=jnp.asarray(1e-9))
+            loose = dense(
+                jd.BackwardEuler, iterations=2, factorizations=factorizations, tolerance=jnp.asarray(1e-9)
+            )
             sizes.append(int(rolled(system, loose, start, 0.05, 1).info.status[-1]))
         assert sizes == [jd.Status.NOT_CONVERGED, jd.Status.OK]
 
@@ -133,7 +155,9 @@ class TestDerivatives:
     def test_second_derivatives(self):
         def final(gravity, method):
             system, start = pendulum()
-            end = jd.rollout(jd.tree.set_leaf(system, "gravity", gravity), method, start, dt=0.05, steps=2, save_every=2)
+            end = jd.rollout(
+                jd.tree.set_leaf(system, "gravity", gravity), method, start, dt=0.05, steps=2, save_every=2
+            )
             return jnp.sum(jnp.sin(end.state.q)) + jnp.sum(end.state.v**2)
 
         both = jax.jit(lambda x, method: jax.jvp(lambda y: jax.grad(final)(y, method), (x,), (jnp.ones(()),)))
@@ -148,7 +172,9 @@ class TestDerivatives:
         system, start = pendulum()
 
         def final(rho):
-            return jd.rollout(system, jd.GeneralizedAlpha(rho), start, dt=0.02, steps=20, save_every=20).state.q[-1, 0]
+            return jd.rollout(
+                system, jd.GeneralizedAlpha(rho), start, dt=0.02, steps=20, save_every=20
+            ).state.q[-1, 0]
 
         h, both = 1e-5, jax.jit(jax.value_and_grad(final))
         expected = (both(jnp.asarray(0.6 + h))[0] - both(jnp.asarray(0.6 - h))[0]) / (2.0 * h)
@@ -157,7 +183,9 @@ class TestDerivatives:
 
 class TestEnergy:
     def test_symplectic_methods_do_not_drift(self):
-        """Over 200 swings the energy error stays what it is in the first one; that of RK4 at this step does not."""
+        """Over 200 swings the energy error stays what it is in the first one; that of RK4 at this step does
+        not.
+        """
         system, start = pendulum()
         steps, dt = 20_000, 0.02
 
@@ -177,7 +205,9 @@ class TestEnergy:
 
     @pytest.mark.long
     def test_numerical_damping(self):
-        """A spring of 1e6 rad/s in a step of 0.01 s: rho_inf = 1 and the midpoint rule keep its energy, the others remove it."""
+        """A spring of 1e6 rad/s in a step of 0.01 s: rho_inf = 1 and the midpoint rule keep its energy, the
+        others remove it.
+        """
         start = state([0.6, -0.8, 1e-6])
 
         @jd.tree.pytree
@@ -223,14 +253,24 @@ class TestMasked:
     @few_methods
     def test_rows_that_are_on_are_as_without(self, name):
         system, start = pendulum()
-        masked, plain = (rolled(s, METHODS[name].integrator, start, 0.01, 10) for s in (jd.Masked(system, jnp.array([True])), system))
+        masked, plain = (
+            rolled(s, METHODS[name].integrator, start, 0.01, 10)
+            for s in (jd.Masked(system, jnp.array([True])), system)
+        )
         np.testing.assert_allclose(masked.state.q, plain.state.q, rtol=1e-13, atol=1e-14)
 
     @pytest.mark.parametrize(
-        "name", quick(["rattle", "implicit_midpoint", "generalized_alpha", "radau_iia", "half_explicit4"], "rattle", "half_explicit4")
+        "name",
+        quick(
+            ["rattle", "implicit_midpoint", "generalized_alpha", "radau_iia", "half_explicit4"],
+            "rattle",
+            "half_explicit4",
+        ),
     )
     def test_soft_rows_are_the_index_one_equation(self, name):
-        """J a + gamma + C lam = 0 without feedback, against an accurate explicit run of the same; of order one in variational methods."""
+        """J a + gamma + C lam = 0 without feedback, against an accurate explicit run of the same; of order
+        one in variational methods.
+        """
         system, start = pendulum()
         soft = jd.Soft(system, jnp.asarray(0.3))
         exact = rolled(soft, jd.RungeKutta.dormand_prince5(), start, 0.002, 100).state
@@ -244,7 +284,9 @@ class TestPrecision:
         """The error against double precision stays a small multiple of the rounding of 100 steps."""
         system, start = pendulum()
         double = rolled(system, METHODS[name].integrator, start, 0.01, 100)
-        single = rolled(*cast((system, METHODS[name].integrator, start), jnp.float32), jnp.asarray(0.01, jnp.float32), 100)
+        single = rolled(
+            *cast((system, METHODS[name].integrator, start), jnp.float32), jnp.asarray(0.01, jnp.float32), 100
+        )
         assert single.state.q.dtype == jnp.float32
         assert single.info.status[-1] == jd.Status.OK
         np.testing.assert_allclose(single.state.q[-1], double.state.q[-1], rtol=0.0, atol=2e-5)
@@ -266,10 +308,14 @@ class TestPrecision:
     def test_batches_are_the_worlds_one_by_one(self, name):
         system, _ = pendulum()
         angles = np.linspace(0.1, 2.0, 5)
-        starts = jd.State(jnp.zeros(5), jnp.asarray(np.stack([np.sin(angles), -np.cos(angles)], axis=1)), jnp.zeros((5, 2)))
+        starts = jd.State(
+            jnp.zeros(5), jnp.asarray(np.stack([np.sin(angles), -np.cos(angles)], axis=1)), jnp.zeros((5, 2))
+        )
         batch = jd.batch_rollout(system, METHODS[name].integrator, starts, dt=0.02, steps=20, save_every=20)
         for k in (0, 4):
-            one = rolled(system, METHODS[name].integrator, jax.tree.map(lambda x, k=k: x[k], starts), 0.02, 20)
+            one = rolled(
+                system, METHODS[name].integrator, jax.tree.map(lambda x, k=k: x[k], starts), 0.02, 20
+            )
             np.testing.assert_allclose(batch.state.q[k, -1], one.state.q[-1], rtol=1e-12, atol=1e-12)
 
     def test_one_world_that_fails_leaves_the_others_alone(self):
@@ -325,7 +371,10 @@ class TestSaddlePointNewton:
         rows = int(system.constraint_jacobian(start.t, start.q, start.v).shape[0])
         softness = jnp.where(jnp.arange(rows) == 1, 1e-2, 0.0)
         for problem in (system, jd.Masked(jd.Soft(system, softness), jnp.arange(rows) > 0)):
-            ends = [rolled(problem, make(IMPLICIT[name], iterations=20), start, 0.01, 1) for make in (dense, by_saddle_point)]
+            ends = [
+                rolled(problem, make(IMPLICIT[name], iterations=20), start, 0.01, 1)
+                for make in (dense, by_saddle_point)
+            ]
             assert [int(x.info.status[-1]) for x in ends] == [jd.Status.OK, jd.Status.OK]
             for x, y in zip(*(jax.tree.leaves(x.state) for x in ends), strict=True):
                 np.testing.assert_allclose(x, y, rtol=1e-11, atol=1e-11)
@@ -333,7 +382,13 @@ class TestSaddlePointNewton:
     def test_takes_a_solver_that_allows_redundant_rows(self):
         system, start = pendulum()
         plain, twice = (
-            rolled(kind(system.mass, system.length, system.gravity), jd.RadauIIA(solver, jd.SaddlePointNewton()), start, 0.01, 20)
+            rolled(
+                kind(system.mass, system.length, system.gravity),
+                jd.RadauIIA(solver, jd.SaddlePointNewton()),
+                start,
+                0.01,
+                20,
+            )
             for kind, solver in ((Pendulum, jd.SchurComplement()), (Doubled, jd.LeastSquares()))
         )
         assert twice.info.status[-1] == jd.Status.OK
@@ -347,7 +402,9 @@ class TestSaddlePointNewton:
         def final(gravity):
             system, start = pendulum()
             moved = jd.tree.set_leaf(system, "gravity", gravity)
-            end = jd.rollout(moved, by_saddle_point(IMPLICIT[name], iterations=10), start, dt=0.02, steps=10, save_every=10)
+            end = jd.rollout(
+                moved, by_saddle_point(IMPLICIT[name], iterations=10), start, dt=0.02, steps=10, save_every=10
+            )
             return jnp.sum(jnp.sin(end.state.q)) + jnp.sum(end.state.v**2)
 
         both = jax.jit(lambda x: jax.jvp(final, (x,), (jnp.ones(()),)))
@@ -365,12 +422,17 @@ class TestSaddlePointNewton:
         corrections = radau._corrections(linearize(soft, start), positions)
         factors = corrections.factors()
         shapes = ((3, start.v.size), (3, rows), (3, positions))
-        b, c = (radau.StageUnknowns(*(jax.random.normal(jax.random.key(seed), shape) for shape in shapes)) for seed in (0, 1))
+        b, c = (
+            radau.StageUnknowns(*(jax.random.normal(jax.random.key(seed), shape) for shape in shapes))
+            for seed in (0, 1)
+        )
 
         def dot(x, y):
             return sum(jnp.vdot(i, j) for i, j in zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True))
 
-        np.testing.assert_allclose(dot(corrections.backward(c, factors), b), dot(c, corrections.forward(b, factors)), rtol=1e-11)
+        np.testing.assert_allclose(
+            dot(corrections.backward(c, factors), b), dot(c, corrections.forward(b, factors)), rtol=1e-11
+        )
 
 
 class TestMistakes:
@@ -411,7 +473,9 @@ class TestMistakes:
                 return q1 - q0
 
         system = Forgetful(inertia=circles.inertia, radius=circles.radius, stiffness=circles.stiffness)
-        with pytest.raises(ValueError, match=r"must return a tangent step of shape \(2,\), got \(4,\).*needs its inverse"):
+        with pytest.raises(
+            ValueError, match=r"must return a tangent step of shape \(2,\), got \(4,\).*needs its inverse"
+        ):
             jd.rollout(system, jd.RungeKutta.rk4(), start, dt=0.01, steps=1)
 
     def test_a_retraction_without_an_inverse_is_told_where_one_is_needed(self):
@@ -457,7 +521,9 @@ class TestStagesInALoop:
         def method(unroll):
             if curved:
                 return jd.RungeKutta.dormand_prince5(unroll=unroll)
-            return jd.Projected(jd.RungeKutta.rk4(unroll=unroll), jd.Projection(position, jd.VelocityProjection()))
+            return jd.Projected(
+                jd.RungeKutta.rk4(unroll=unroll), jd.Projection(position, jd.VelocityProjection())
+            )
 
         def law(t, state):
             return jnp.sin(t) * state.v
@@ -466,10 +532,16 @@ class TestStagesInALoop:
         def rolled(unroll, v):
             at = dataclasses.replace(start, v=v)
             controls = None if curved else law
-            found = jd.rollout(system, method(unroll), at, controls, dt=0.01, steps=20, start_tolerance=jnp.inf)
+            found = jd.rollout(
+                system, method(unroll), at, controls, dt=0.01, steps=20, start_tolerance=jnp.inf
+            )
             return jnp.sum(found.state.q[-1] ** 2 + jnp.sum(found.state.v[-1] ** 2)), found
 
-        seen = jax.value_and_grad(rolled, argnums=1, has_aux=True) if derivative else lambda unroll, v: (rolled(unroll, v),)
+        seen = (
+            jax.value_and_grad(rolled, argnums=1, has_aux=True)
+            if derivative
+            else lambda unroll, v: (rolled(unroll, v),)
+        )
         (alone, looped) = (seen(unroll, start.v) for unroll in (True, False))
         np.testing.assert_array_equal(alone[0][1].info.status, 0)
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-14), alone, looped)

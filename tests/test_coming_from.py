@@ -1,4 +1,6 @@
-"""The programs of docs/coming_from.md run and find what the page says; `make test-peers` installs the engines that are no requirement."""
+"""The programs of docs/coming_from.md run and find what the page says; `make test-peers` installs the engines
+that are no requirement.
+"""
 
 import importlib.util
 import pathlib
@@ -9,7 +11,13 @@ import pytest
 
 PAGE = (pathlib.Path(__file__).resolve().parents[1] / "docs" / "coming_from.md").read_text()
 SECTIONS = {part.split("\n")[0]: part for part in re.split(r"^#{2,3} ", PAGE, flags=re.MULTILINE)}
-MODULES = {"jaxdae": "jaxdae", "MuJoCo": "mujoco", "Pinocchio": "pinocchio", "Exudyn": "exudyn", "Drake": "pydrake"}
+MODULES = {
+    "jaxdae": "jaxdae",
+    "MuJoCo": "mujoco",
+    "Pinocchio": "pinocchio",
+    "Exudyn": "exudyn",
+    "Drake": "pydrake",
+}
 REFERENCE = -2.1812300736  # rad, the crank's turn in the first second
 
 

@@ -1,4 +1,6 @@
-"""Starts that break the constraints: reported at once by rollouts, batches and adaptive rollouts, in positions and in velocities."""
+"""Starts that break the constraints: reported at once by rollouts, batches and adaptive rollouts, in
+positions and in velocities.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +27,9 @@ def pendulum(dtype=float):
 
 
 def at(position=0.0, velocity=0.0, dtype=float):
-    """A start whose length is off by the fraction `position`, and which moves along the rod by `velocity` m/s."""
+    """A start whose length is off by the fraction `position`, and which moves along the rod by `velocity`
+    m/s.
+    """
     direction = np.array([0.6, -0.8])
     q, v = (1.0 + position) * direction, velocity * direction + np.array([0.8, 0.6])
     return jd.State(*(jnp.asarray(x, dtype) for x in (0.0, q, v)))
@@ -64,16 +68,23 @@ class TestStatus:
     @pytest.mark.long
     @pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.long)])
     def test_rows_that_nothing_can_change(self, dtype):
-        """The second of two hinges on one axis, in joint coordinates: zero up to rounding is closed, and a centimeter is open."""
+        """The second of two hinges on one axis, in joint coordinates: zero up to rounding is closed, and a
+        centimeter is open.
+        """
         axis = np.array([0.48, 0.6, 0.64])
         door = jm.spatial.Body("door", 1.0, (0.1, 0.1, 0.1), (0.3, 0.1, 0.2), (0.5, 0.1, 0.7, -0.5))
-        hinges = [jm.spatial.Revolute(name, "ground", "door", axis, at * axis) for name, at in (("low", 0.3), ("high", 1.7))]
+        hinges = [
+            jm.spatial.Revolute(name, "ground", "door", axis, at * axis)
+            for name, at in (("low", 0.3), ("high", 1.7))
+        ]
         mechanism, q = jm.spatial_mechanism([door], hinges, coordinates=jm.Joints())
         mechanism = jax.tree.map(lambda x: x.astype(dtype), mechanism)
         start = jd.State(*(jnp.asarray(x, dtype) for x in (0.0, q, [3.0])))
         tolerance, name = jd.systems.system.default_tolerance(dtype), "joints.revolute.point_a"
         assert compiled_status(mechanism, start, tolerance) == OK
-        aside = jd.tree.set_leaf(mechanism, name, jd.tree.get_leaf(mechanism, name) + jnp.asarray([0.01, 0.0, 0.0], dtype))
+        aside = jd.tree.set_leaf(
+            mechanism, name, jd.tree.get_leaf(mechanism, name) + jnp.asarray([0.01, 0.0, 0.0], dtype)
+        )
         assert compiled_status(aside, start, tolerance) == INCONSISTENT
 
     def test_what_is_not_finite_is_left_to_the_step(self):
@@ -97,7 +108,9 @@ def test_every_method_reports_it_and_does_not_move(name):
 
 @pytest.mark.long
 def test_adaptive_rollouts_report_it_too():
-    found = jd.diffrax.adaptive_rollout(pendulum(), jd.diffrax.Adaptive(), at(position=1 / 3), times=jnp.array([0.1, 0.2]))
+    found = jd.diffrax.adaptive_rollout(
+        pendulum(), jd.diffrax.Adaptive(), at(position=1 / 3), times=jnp.array([0.1, 0.2])
+    )
     np.testing.assert_array_equal(found.info.status, INCONSISTENT)
     np.testing.assert_array_equal(found.state.q, np.broadcast_to(at(position=1 / 3).q, (2, 2)))
 
@@ -106,7 +119,9 @@ class TestTolerance:
     def test_any_start_passes_where_the_user_says_so(self):
         """Feedback that is to close a constraint begins with it open."""
         baumgarte = jd.RungeKutta.rk4(stabilization=jd.Baumgarte(10.0, 10.0))
-        found = jd.rollout(pendulum(), baumgarte, at(position=0.05), dt=0.01, steps=200, start_tolerance=jnp.inf)
+        found = jd.rollout(
+            pendulum(), baumgarte, at(position=0.05), dt=0.01, steps=200, start_tolerance=jnp.inf
+        )
         np.testing.assert_array_equal(found.info.status, OK)
         assert found.info.violation[-1] < 1e-6 < 0.04 < found.info.violation[0]
 
@@ -117,7 +132,9 @@ class TestTolerance:
         end = jax.tree.map(lambda x: x[-1], first.state)
         again = jd.rollout(pendulum(), euler, end, dt=0.05, steps=10, memory=first.memory)
         np.testing.assert_array_equal(again.info.status, OK)
-        np.testing.assert_array_equal(jd.rollout(pendulum(), euler, end, dt=0.05, steps=10).info.status, INCONSISTENT)
+        np.testing.assert_array_equal(
+            jd.rollout(pendulum(), euler, end, dt=0.05, steps=10).info.status, INCONSISTENT
+        )
 
     @pytest.mark.parametrize("tolerance", [-1.0, jnp.nan, jnp.ones(2)])
     def test_mistakes(self, tolerance):
@@ -143,7 +160,9 @@ class TestDerivatives:
         assert np.isnan(jax.jvp(value, (1.3,), (1.0,))[1])
 
     def test_no_loss_is_flat_enough_to_hide_it(self):
-        value = self.end(1e-3, lambda trajectory: jnp.maximum(jnp.sum(trajectory.state.q[-1] ** 2) - 5.0, 0.0))
+        value = self.end(
+            1e-3, lambda trajectory: jnp.maximum(jnp.sum(trajectory.state.q[-1] ** 2) - 5.0, 0.0)
+        )
         assert value(1.3) == 0.0
         assert np.isnan(jax.grad(value)(1.3))
 
@@ -156,7 +175,11 @@ class TestDerivatives:
             return jnp.sum(jnp.where(found.info.status == OK, found.state.q[..., 1], 0.0))
 
         def alone(length):
-            return jnp.sum(jd.rollout(jd.tree.set_leaf(pendulum(), "length", length), EULER, at(), dt=0.01, steps=2).state.q[:, 1])
+            return jnp.sum(
+                jd.rollout(
+                    jd.tree.set_leaf(pendulum(), "length", length), EULER, at(), dt=0.01, steps=2
+                ).state.q[:, 1]
+            )
 
         for derivative in (jax.grad, jax.jacfwd):
             np.testing.assert_allclose(derivative(value)(1.0), derivative(alone)(1.0), rtol=1e-12)
@@ -187,11 +210,20 @@ class TestRanges:
 
     def run(self, softness, starts):
         soft = jd.Soft(pendulum(), softness)
-        return jd.batch_rollout(soft, RK4, starts, dt=0.01, steps=2, in_axes=(jd.tree.batch_axes(soft, "softness"), None, None, None))
+        return jd.batch_rollout(
+            soft,
+            RK4,
+            starts,
+            dt=0.01,
+            steps=2,
+            in_axes=(jd.tree.batch_axes(soft, "softness"), None, None, None),
+        )
 
     def test_world_by_world(self):
         softness = jnp.array([0.0, 1.0, -1.0])
-        with pytest.raises(ValueError, match=r"system: Soft.softness must not be negative, got \[ 0.  1. -1.\]"):
+        with pytest.raises(
+            ValueError, match=r"system: Soft.softness must not be negative, got \[ 0.  1. -1.\]"
+        ):
             self.run(softness, at())
         found = jax.jit(self.run)(softness, at())
         np.testing.assert_array_equal(found.info.status, [[OK] * 2, [OK] * 2, [jd.Status.OUT_OF_RANGE] * 2])

@@ -1,8 +1,8 @@
-"""The four-bar on which the engines were measured: 10 s of RK4 with projection at 1 ms, in double and in single
-precision.
+"""The four-bar on which the engines were measured: 10 s of RK4 with projection at 1 ms, in double and in
+single precision.
 
-The loop is measured here from the poses alone, as the largest distance between the two points of a hinge, and not by
-the library's own report; the two must agree.
+The loop is measured here from the poses alone, as the largest distance between the two points of a hinge, and
+not by the library's own report; the two must agree.
 """
 
 import jax
@@ -80,7 +80,9 @@ def test_time_is_counted_not_summed(double):
 
 @pytest.mark.long
 def test_single_precision(single):
-    """Loops within 5e-6 m at every step: positions up to 3 m are rounded by 1e-7 m, and three corrections remove all else."""
+    """Loops within 5e-6 m at every step: positions up to 3 m are rounded by 1e-7 m, and three corrections
+    remove all else.
+    """
     mechanism, start, trajectory = single
     assert np.max(hinge_gaps(trajectory.state.q)) <= 5e-6
     assert np.max(trajectory.info.violation) <= 5e-6

@@ -1,4 +1,6 @@
-"""Velocity-level rows of second-order systems that are not affine in the velocities: starts, projections and impulses."""
+"""Velocity-level rows of second-order systems that are not affine in the velocities: starts, projections and
+impulses.
+"""
 
 from typing import Any
 
@@ -50,7 +52,12 @@ def test_starts_projections_and_impulses_meet_the_rows():
 
 
 def test_held_velocities_stay():
-    state, _ = jd.initialize(Fast(jnp.array(1.0)), jnp.zeros(3), jnp.array([0.4, 0.1, 0.0]), fixed_velocity=np.array([True, False, False]))
+    state, _ = jd.initialize(
+        Fast(jnp.array(1.0)),
+        jnp.zeros(3),
+        jnp.array([0.4, 0.1, 0.0]),
+        fixed_velocity=np.array([True, False, False]),
+    )
     np.testing.assert_allclose(state.v, [0.4, 0.84**0.5, 0.0], **ROUND_OFF)
 
 

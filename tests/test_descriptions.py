@@ -1,4 +1,6 @@
-"""What is said about descriptions: doubts about bodies, trees that cannot be, loops that stay open, coordinates that are none."""
+"""What is said about descriptions: doubts about bodies, trees that cannot be, loops that stay open,
+coordinates that are none.
+"""
 
 import dataclasses
 import pickle
@@ -24,9 +26,15 @@ def with_body(**numbers):
 
 
 DOUBTS = {
-    "body 'b': no body has the principal moments of inertia [1. 1. 3.]: the largest of them is more": {"inertia": (1.0, 3.0, 1.0)},
-    "no body has the principal moments of inertia [0.5 1.5 3. ]": {"inertia": [[1.0, 0.5, 0.0], [0.5, 1.0, 0.0], [0.0, 0.0, 3.0]]},
-    "body 'b': quaternion has the length 3; it was made a unit quaternion": {"quaternion": (0.0, 3.0, 0.0, 0.0)},
+    "body 'b': no body has the principal moments of inertia [1. 1. 3.]: the largest of them is more": {
+        "inertia": (1.0, 3.0, 1.0)
+    },
+    "no body has the principal moments of inertia [0.5 1.5 3. ]": {
+        "inertia": [[1.0, 0.5, 0.0], [0.5, 1.0, 0.0], [0.0, 0.0, 3.0]]
+    },
+    "body 'b': quaternion has the length 3; it was made a unit quaternion": {
+        "quaternion": (0.0, 3.0, 0.0, 0.0)
+    },
 }
 
 
@@ -42,7 +50,9 @@ def test_doubts_about_bodies_are_warnings(message):
 
 
 def test_all_doubts_come_in_one_warning():
-    with pytest.warns(jm.DescriptionWarning, match="no body has the principal.*; body 'b': quaternion has the length 2"):
+    with pytest.warns(
+        jm.DescriptionWarning, match="no body has the principal.*; body 'b': quaternion has the length 2"
+    ):
         with_body(inertia=(1.0, 1.0, 2.5), quaternion=(2.0, 0.0, 0.0, 0.0))
 
 
@@ -87,12 +97,16 @@ def test_a_cut_that_frees_a_body_which_nothing_else_holds_is_allowed():
 
 @pytest.mark.parametrize("coordinates", ["joints", jm.Joints, None])
 def test_coordinates_that_are_none(coordinates):
-    with pytest.raises(TypeError, match=r"planar_mechanism: coordinates must be Absolute\(\) or Joints\(\), got"):
+    with pytest.raises(
+        TypeError, match=r"planar_mechanism: coordinates must be Absolute\(\) or Joints\(\), got"
+    ):
         jm.planar_mechanism(*four_bar(), coordinates=coordinates)
 
 
 def test_a_cut_is_a_tuple_of_names():
-    with pytest.raises(TypeError, match=r"Joints\.cut must be names of joints, such as \(\"crank_pin\",\), got 'coupler'"):
+    with pytest.raises(
+        TypeError, match=r"Joints\.cut must be names of joints, such as \(\"crank_pin\",\), got 'coupler'"
+    ):
         jm.planar_mechanism(*four_bar(), coordinates=jm.Joints(cut="coupler"))
 
 
@@ -101,19 +115,29 @@ def test_a_cut_is_a_tuple_of_names():
 
 def test_openings_are_sums_by_joint_and_unit():
     names = ("A.x", "A.y", "A.angle", "B.length", "C.x", "row 5")
-    found = openings(names, ("m", "m", "rad", "m", "m", ""), [0.003, -0.004, np.pi / 6, -0.02, 1e-12, 7.0], 1e-9)
+    found = openings(
+        names, ("m", "m", "rad", "m", "m", ""), [0.003, -0.004, np.pi / 6, -0.02, 1e-12, 7.0], 1e-9
+    )
     assert [opening.joint for opening in found] == ["A", "B"]
-    np.testing.assert_allclose([found[0].distance, found[0].angle, found[1].distance, found[1].angle], [0.005, np.pi / 6, 0.02, 0.0])
+    np.testing.assert_allclose(
+        [found[0].distance, found[0].angle, found[1].distance, found[1].angle], [0.005, np.pi / 6, 0.02, 0.0]
+    )
     assert [str(opening) for opening in found] == ["A by 5 mm and 30 degrees", "B by 20 mm"]
     assert str(Opening("C", 0.0, np.pi)) == "C by 180 degrees"
-    assert [str(Opening("C", distance, 0.0)) for distance in (0.9994, 0.9996, 3.0)] == ["C by 999 mm", "C by 1000 mm", "C by 3000 mm"]
+    assert [str(Opening("C", distance, 0.0)) for distance in (0.9994, 0.9996, 3.0)] == [
+        "C by 999 mm",
+        "C by 1000 mm",
+        "C by 3000 mm",
+    ]
     (broken,) = openings(("A.x",), ("m",), [np.nan], 1e-9)
     assert str(broken) == "A by nan mm"
 
 
 @pytest.mark.parametrize("coordinates", [jm.Absolute(), jm.Joints()], ids=["absolute", "joints"])
 def test_joints_that_stay_open_are_named(coordinates):
-    """A coupler that is 0.5 m short when its cranks lie toward each other, and a weld that is turned against its hinge."""
+    """A coupler that is 0.5 m short when its cranks lie toward each other, and a weld that is turned against
+    its hinge.
+    """
     bodies, joints = four_bar()
     joints[2] = jm.Rod("coupler", "left", "right", point_a=(0.0, 0.5), point_b=(0.0, 0.5), length=4.5)
     mechanism, q = jm.planar_mechanism(bodies, joints, coordinates=coordinates)
@@ -121,10 +145,13 @@ def test_joints_that_stay_open_are_named(coordinates):
         jaxdae.initialize(mechanism, q)
     message = str(caught.value)
     assert "the constraints cannot be closed; largest residuals " in message
-    # In absolute coordinates all three joints share what is missing; in joint coordinates there is the coupler alone.
+    # In absolute coordinates all three joints share what is missing; in joint coordinates there is the
+    # coupler alone.
     shared = ("coupler by", "A by", "D by") if coordinates == jm.Absolute() else ("coupler by 472 mm",)
     assert all(part in message for part in shared)
-    assert message.endswith("Check lengths and joint places, start from a better guess, or free a coordinate.")
+    assert message.endswith(
+        "Check lengths and joint places, start from a better guess, or free a coordinate."
+    )
 
 
 def test_a_diagnosis_names_open_joints():
@@ -153,7 +180,10 @@ def in_space(cut):
     ]
     ends = ("ground", "a"), ("a", "b"), ("b", "c"), ("c", "ground")
     joints = [
-        *(js.Revolute(name, *pair, axis=UP, at=(k, 0, 0)) for k, (name, pair) in enumerate(zip("ABCD", ends, strict=True))),
+        *(
+            js.Revolute(name, *pair, axis=UP, at=(k, 0, 0))
+            for k, (name, pair) in enumerate(zip("ABCD", ends, strict=True))
+        ),
         js.Revolute("flat", "ground", "b", axis=(0, 0, 0), at=(0, 0, 0)),
         js.Universal("skew", "ground", "b", axis=UP, second=(0, 1, 1), at=(0, 0, 0)),
         js.Ball("nobody", "world", "bb", at=(0, 0, 0)),
@@ -164,8 +194,10 @@ def in_space(cut):
     told = [
         "bodies[5] is a Body of the plane; expected SpatialBody of space, or a Description with space=PLANE",
         "joints[8] is a Weld of the plane; expected Revolute, ",
-        "body 'hollow': inertia must be positive definite, got (1.0, 1.0, -1.0) with principal moments [-1.  1.  1.] (check the signs",
-        "body 'lost': quaternion must be four finite numbers (w, x, y, z) that are not all zero, got (0, 0, 0, 0); (1, 0, 0, 0) for",
+        "body 'hollow': inertia must be positive definite, got (1.0, 1.0, -1.0) with principal moments [-1. "
+        " 1.  1.] (check the signs",
+        "body 'lost': quaternion must be four finite numbers (w, x, y, z) that are not all zero, got (0, 0, "
+        "0, 0); (1, 0, 0, 0) for",
         "joint 'flat': axis must be three numbers that are not all zero",
         "joint 'skew': axis and second must be at a right angle",
         "joint 'nobody': a is 'world', which is no body: write 'ground', jaxdae.mechanisms.GROUND, for",
@@ -174,18 +206,36 @@ def in_space(cut):
         "force 'screw': torque must be three finite numbers (x, y, z), got (0, 0)",
         "gravity must be three finite numbers",
         "Description.loops: 'E' is no joint",
-        *(["joint 'motor': armature acts on joints of a tree in joint coordinates only"] if cut is None or "motor" in cut else []),
+        *(
+            ["joint 'motor': armature acts on joints of a tree in joint coordinates only"]
+            if cut is None or "motor" in cut
+            else []
+        ),
         *(["'E' is no joint (", "leaves a loop: 'C' would close one"] if cut else []),
     ]
-    return {"space": jm.SPACE, "bodies": bodies, "joints": joints, "forces": forces, "gravity": (0, -9.81), "loops": ("E",)}, told
+    return {
+        "space": jm.SPACE,
+        "bodies": bodies,
+        "joints": joints,
+        "forces": forces,
+        "gravity": (0, -9.81),
+        "loops": ("E",),
+    }, told
 
 
 def in_the_plane(cut):
     """Returns a description with a mistake of each kind, and what is to be said of it with this cut."""
-    bodies = [*(jm.Body(name, 1.0, 1.0, (k, 0, 0)) for k, name in enumerate("abc")), jm.Body("hollow", 1.0, -1.0), jm.Body("a", 0.0, 1.0)]
+    bodies = [
+        *(jm.Body(name, 1.0, 1.0, (k, 0, 0)) for k, name in enumerate("abc")),
+        jm.Body("hollow", 1.0, -1.0),
+        jm.Body("a", 0.0, 1.0),
+    ]
     ends = ("ground", "b"), ("b", "c"), ("c", "ground")
     joints = [
-        *(jm.Revolute(name, *pair, at=(k, 0)) for k, (name, pair) in enumerate(zip("ABC", ends, strict=True))),
+        *(
+            jm.Revolute(name, *pair, at=(k, 0))
+            for k, (name, pair) in enumerate(zip("ABC", ends, strict=True))
+        ),
         jm.Rod("rod", "b", "c", at_a=(0, 1), at_b=(0, 1)),
         jm.Prismatic("flat", "ground", "b", axis=(0, 0), at=(0, 0)),
         jm.Weld("self", "b", "b", at=(0, 0)),
@@ -193,7 +243,14 @@ def in_the_plane(cut):
     told = [
         "body name 'a' is used twice: each needs its own",
         "body 'hollow': inertia must be a positive number, got -1.0",
-        *(["body 'a': mass must be a positive number, got 0.0 (joint coordinates, Joints(), take bodies without"] if cut is None else []),
+        *(
+            [
+                "body 'a': mass must be a positive number, got 0.0 (joint coordinates, Joints(), take "
+                "bodies without"
+            ]
+            if cut is None
+            else []
+        ),
         "joint 'rod': its points coincide at the start pose",
         "joint 'flat': axis must be two numbers that are not both zero",
         "joint 'self' connects 'b' with itself: a and b must be two bodies",
@@ -217,17 +274,29 @@ def test_all_mistakes_of_a_description_come_at_once(space, cut):
 
 def test_what_acts_in_a_tree_only_can_be_moved_into_the_tree():
     bodies = [js.Body(name, 1.0, EQUAL, place=place) for name, place in (("a", (0, 0, 0)), ("b", (1, 0, 0)))]
-    joints = [js.Ball("A", "ground", "a", at=(0, 0, 0)), js.Ball("B", "a", "b", at=(0.5, 0, 0)), js.Ball("C", "ground", "b", at=(1, 0, 0))]
+    joints = [
+        js.Ball("A", "ground", "a", at=(0, 0, 0)),
+        js.Ball("B", "a", "b", at=(0.5, 0, 0)),
+        js.Ball("C", "ground", "b", at=(1, 0, 0)),
+    ]
     joints[1] = dataclasses.replace(joints[1], armature=0.1)
     with pytest.raises(
-        ValueError, match=r"joint 'B': armature acts .* only: name another joint of its loop in Joints\.cut, or leave it out"
+        ValueError,
+        match=r"joint 'B': armature acts .* only: name another joint of its loop in Joints\.cut, or leave "
+        r"it out",
     ):
         jm.spatial_mechanism(bodies, joints, coordinates=jm.Joints())
-    assert jm.spatial_mechanism(bodies, joints, coordinates=jm.Joints(cut=("C",)))[0].names.rows == ("C.x", "C.y", "C.z")
+    assert jm.spatial_mechanism(bodies, joints, coordinates=jm.Joints(cut=("C",)))[0].names.rows == (
+        "C.x",
+        "C.y",
+        "C.z",
+    )
 
 
 def test_a_mistake_in_one_joint_raises_no_others_in_the_tree():
-    """What a joint with a mistake of its own would carry is not known: that a cut tears it off cannot be said."""
+    """What a joint with a mistake of its own would carry is not known: that a cut tears it off cannot be
+    said.
+    """
     bodies, joints = four_bar()
     broken = jm.Prismatic("E", "ground", "right", axis=(0, 0), at=(0, 0))
     with pytest.raises(ValueError, match="axis must be") as caught:
@@ -236,12 +305,19 @@ def test_a_mistake_in_one_joint_raises_no_others_in_the_tree():
 
 
 WRONG_DESCRIPTIONS = {
-    "mechanism: description must be a Description(bodies=..., joints=...), got a list": lambda: jm.mechanism([js.Body("a", 1.0, EQUAL)]),
-    "kinematic_mechanism: description must be a Description(": lambda: jm.kinematic_mechanism([js.Body("a", 1.0, EQUAL)]),
-    "kinematic_mechanism: bodies must be a list, got NoneType": lambda: jm.kinematic_mechanism(jm.Description(bodies=None)),
+    "mechanism: description must be a Description(bodies=..., joints=...), got a list": lambda: jm.mechanism(
+        [js.Body("a", 1.0, EQUAL)]
+    ),
+    "kinematic_mechanism: description must be a Description(": lambda: jm.kinematic_mechanism(
+        [js.Body("a", 1.0, EQUAL)]
+    ),
+    "kinematic_mechanism: bodies must be a list, got NoneType": lambda: jm.kinematic_mechanism(
+        jm.Description(bodies=None)
+    ),
     "Joints has no cuts (did you mean 'cut'?)": lambda: jm.Joints(cuts=("A",)),
     'must be names of joints, such as ("crank_pin",), got (a Revolute)': lambda: jm.mechanism(
-        jm.Description(bodies=[jm.Body("a", 1.0, 1.0)]), jm.Joints((jm.Revolute("A", "ground", "a", at=(0, 0)),))
+        jm.Description(bodies=[jm.Body("a", 1.0, 1.0)]),
+        jm.Joints((jm.Revolute("A", "ground", "a", at=(0, 0)),)),
     ),
     "Description.space must be jaxdae.mechanisms.PLANE or SPACE, got 'space'": lambda: jm.mechanism(
         jm.Description(space="space", bodies=[])
@@ -249,17 +325,31 @@ WRONG_DESCRIPTIONS = {
     "Description.loops must be names of joints, such as (\"crank_pin\",), got 'A'": lambda: jm.mechanism(
         jm.Description(bodies=[jm.Body("a", 1.0, 1.0)], loops="A")
     ),
-    "joints[0] is the class Ball: call it, Ball(...)": lambda: jm.spatial_mechanism([js.Body("a", 1.0, EQUAL)], [js.Ball]),
+    "joints[0] is the class Ball: call it, Ball(...)": lambda: jm.spatial_mechanism(
+        [js.Body("a", 1.0, EQUAL)], [js.Ball]
+    ),
     "Description has no joint (did you mean 'joints'?)": lambda: jm.Description(bodies=[], joint=[]),
-    "Description has no coordinates: mechanism(description, coordinates)": lambda: jm.Description(bodies=[], coordinates=jm.Joints()),
-    "Ball has no damping: add the force RotationalDamper(name, a, b, damping)": lambda: js.Ball("j", "a", "b", damping=1.0),
-    "Ball has no stiffness: add the force RotationalSpring(name, a, b, stiffness=...)": lambda: js.Ball("j", "a", "b", stiffness=1.0),
-    "Weld has no damping: a weld does not move: what gives way is a Bushing": lambda: js.Weld("j", "a", "b", damping=1.0),
-    "Rod has no stiffness: a rod keeps its length: what gives way is a LinearSpring": lambda: jm.Rod("j", "a", "b", stiffness=1.0),
+    "Description has no coordinates: mechanism(description, coordinates)": lambda: jm.Description(
+        bodies=[], coordinates=jm.Joints()
+    ),
+    "Ball has no damping: add the force RotationalDamper(name, a, b, damping)": lambda: js.Ball(
+        "j", "a", "b", damping=1.0
+    ),
+    "Ball has no stiffness: add the force RotationalSpring(name, a, b, stiffness=...)": lambda: js.Ball(
+        "j", "a", "b", stiffness=1.0
+    ),
+    "Weld has no damping: a weld does not move: what gives way is a Bushing": lambda: js.Weld(
+        "j", "a", "b", damping=1.0
+    ),
+    "Rod has no stiffness: a rod keeps its length: what gives way is a LinearSpring": lambda: jm.Rod(
+        "j", "a", "b", stiffness=1.0
+    ),
     "Revolute has no dampling (did you mean 'damping'?); Revolute has no stifness (did": lambda: js.Revolute(
         "j", "a", "b", dampling=1, stifness=1
     ),
-    "SpatialBody has no pose: use place=(x, y, z) and quaternion=(w, x, y, z)": lambda: js.Body("a", 1.0, EQUAL, pose=(0, 0, 0)),
+    "SpatialBody has no pose: use place=(x, y, z) and quaternion=(w, x, y, z)": lambda: js.Body(
+        "a", 1.0, EQUAL, pose=(0, 0, 0)
+    ),
     "Body has no place: use pose=(x, y, theta)": lambda: jm.Body("a", 1.0, 1.0, place=(0, 0)),
 }
 
@@ -274,7 +364,10 @@ def test_wrong_descriptions(message):
 @pytest.mark.long
 def test_what_is_said_of_damping_in_balls_works():
     body = js.Body("a", 1.0, EQUAL)
-    joint, forces = js.Ball("j", "ground", "a", at=(0, 0, 0)), [js.RotationalDamper("d", "ground", "a", damping=2.0)]
+    joint, forces = (
+        js.Ball("j", "ground", "a", at=(0, 0, 0)),
+        [js.RotationalDamper("d", "ground", "a", damping=2.0)],
+    )
     for coordinates in (jm.Absolute(), jm.Joints()):
         mechanism, q = jm.spatial_mechanism([body], [joint], forces, coordinates=coordinates)
         v = jnp.zeros(mechanism.sizes(q).nv).at[-3:].set(jnp.array([1.0, -2.0, 3.0]))
@@ -301,7 +394,9 @@ def test_a_world_axis_by_mistake(message):
     def made(given):
         body, joint = given
         body = js.Body("b", **{"mass": 1.0, "inertia": EQUAL, **body})
-        return jm.spatial_mechanism([body], [js.Revolute("j", "ground", "b", **{"axis": UP, "at": (0, 0, 0), **joint})])
+        return jm.spatial_mechanism(
+            [body], [js.Revolute("j", "ground", "b", **{"axis": UP, "at": (0, 0, 0), **joint})]
+        )
 
     for build in (made, jax.jit(made)):
         with pytest.raises(ValueError, match="spatial_mechanism: ") as caught:
@@ -315,22 +410,33 @@ def test_a_world_axis_by_mistake(message):
 
 def hinged(mass, inertia, place=(0, 0, 0), axis=UP, **numbers):
     """Returns a body on a hinge."""
-    return [js.Body("a", mass, inertia, place=place)], [js.Revolute("A", "ground", "a", axis=axis, at=(0, 0, 0), **numbers)]
+    return [js.Body("a", mass, inertia, place=place)], [
+        js.Revolute("A", "ground", "a", axis=axis, at=(0, 0, 0), **numbers)
+    ]
 
 
 def carried(axis, at=(0, 0, 0)):
     """Returns a body on a hinge that a body without mass carries on a hinge along z."""
     bodies, joints = hinged(0.0, (0, 0, 0))
-    return [*bodies, js.Body("b", 1.0, EQUAL, place=(1, 0, 0))], [*joints, js.Revolute("B", "a", "b", axis=axis, at=at)]
+    return [*bodies, js.Body("b", 1.0, EQUAL, place=(1, 0, 0))], [
+        *joints,
+        js.Revolute("B", "a", "b", axis=axis, at=at),
+    ]
 
 
-RESISTS = "what it carries does not resist while the joints beyond it are free: the mass matrix is singular; give mass and inertia"
+RESISTS = (
+    "what it carries does not resist while the joints beyond it are free: the mass matrix is "
+    "singular; give mass and inertia"
+)
 UNRESISTED = {
     "nothing on a hinge": (hinged(0.0, (0, 0, 0)), "joint 'A': " + RESISTS),
     "a point on its axis": (hinged(1.0, (0, 0, 0), place=(0, 0, 1)), "joint 'A': " + RESISTS),
     "a rod about itself": (hinged(1.0, (0, 1, 1), axis=(1, 0, 0)), "joint 'A': " + RESISTS),
     "nothing between hinges on one axis": (carried(UP), "joint 'A': " + RESISTS),
-    "a free point": (([js.Body("a", 1.0, (0, 0, 0))], []), "body 'a' moves freely without mass or without inertia"),
+    "a free point": (
+        ([js.Body("a", 1.0, (0, 0, 0))], []),
+        "body 'a' moves freely without mass or without inertia",
+    ),
     "in the plane": (
         (
             [jm.Body("a", 0.0, 0.0), jm.Body("b", 1.0, 0.0)],
@@ -345,7 +451,10 @@ UNRESISTED = {
 @all_cases(("parts", "message"), UNRESISTED.values(), ids=UNRESISTED)
 def test_bodies_that_nothing_holds_back(parts, message):
     make = jm.planar_mechanism if isinstance(parts[0][0], jm.Body) else jm.spatial_mechanism
-    for build in (lambda: make(*parts, coordinates=jm.Joints()), jax.jit(lambda: make(*parts, coordinates=jm.Joints()))):
+    for build in (
+        lambda: make(*parts, coordinates=jm.Joints()),
+        jax.jit(lambda: make(*parts, coordinates=jm.Joints())),
+    ):
         with pytest.raises(ValueError, match="_mechanism: ") as caught:
             build()
         assert message in str(caught.value)
@@ -373,7 +482,9 @@ def test_bodies_without_inertia_that_something_holds_back(parts):
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore::jaxdae.StateWarning")
 def test_rows_and_traced_numbers_may_do_without_inertia():
-    """With rows M may be singular: bodies without mass move as the others let them; what is traced is not known."""
+    """With rows M may be singular: bodies without mass move as the others let them; what is traced is not
+    known.
+    """
     bodies, joints = hinged(0.0, (0, 0, 0))
     turned = js.PrescribedMotion("turn", "A", jm.Sinusoid(1.0, 1.0))
     mechanism, q = jm.spatial_mechanism(bodies, [*joints, turned], coordinates=jm.Joints())
@@ -388,18 +499,29 @@ def test_a_start_where_nothing_resists_is_a_warning():
     """Rings of which the outer and the inner one turn about one axis at the start, and nowhere else."""
     bodies = [*(js.Body(name, 0.0, (0, 0, 0)) for name in ("outer", "middle")), js.Body("inner", 1.0, EQUAL)]
     axes = ("ground", "outer", UP), ("outer", "middle", (1, 0, 0)), ("middle", "inner", UP)
-    joints = [js.Revolute(name, a, b, axis=axis, at=(0, 0, 0)) for name, (a, b, axis) in zip("ABC", axes, strict=True)]
-    with pytest.warns(jm.DescriptionWarning, match="nothing resists at the start in the joints 'A': .*; start elsewhere"):
+    joints = [
+        js.Revolute(name, a, b, axis=axis, at=(0, 0, 0))
+        for name, (a, b, axis) in zip("ABC", axes, strict=True)
+    ]
+    with pytest.warns(
+        jm.DescriptionWarning, match="nothing resists at the start in the joints 'A': .*; start elsewhere"
+    ):
         mechanism, q = jm.spatial_mechanism(bodies, joints, coordinates=jm.Joints())
     assert np.linalg.eigvalsh(mechanism.mass_matrix(q + 0.5))[0] > 1e-3
 
 
 def test_inertia_that_no_body_has_is_refused_in_joint_coordinates_too():
     """Though the hinge does not notice: other joints would, and a sign is wrong."""
-    with pytest.raises(ValueError, match=r"body 'a': inertia must be positive definite.*check the signs of products of inertia"):
+    with pytest.raises(
+        ValueError,
+        match=r"body 'a': inertia must be positive definite.*check the signs of products of inertia",
+    ):
         jm.spatial_mechanism(*hinged(1.0, (-1, 1, 1)), coordinates=jm.Joints())
 
 
 def test_angles_in_degrees_are_doubted():
-    with pytest.warns(jm.DescriptionWarning, match=r"body 'a': pose has the angle 90 rad; where these are degrees, give 1.5708 rad"):
+    with pytest.warns(
+        jm.DescriptionWarning,
+        match=r"body 'a': pose has the angle 90 rad; where these are degrees, give 1.5708 rad",
+    ):
         jm.planar_mechanism([jm.Body("a", 1.0, 1.0, (0, 0, 90))], [])

@@ -12,14 +12,23 @@ from factors import lower_of
 import jaxdae
 from jaxdae import mechanisms as jm
 from jaxdae.compile.platform import on_accelerator
-from jaxdae.linalg.small_matrix import cholesky, inverse_cholesky, matvec, product_transposed, rmatvec, solving_factors
+from jaxdae.linalg.small_matrix import (
+    cholesky,
+    inverse_cholesky,
+    matvec,
+    product_transposed,
+    rmatvec,
+    solving_factors,
+)
 
 WORLDS = 3
 
 
 @pytest.fixture
 def accelerator(monkeypatch):
-    """JAX finds an accelerator. What was traced before it did is traced anew, and what is traced now does not stay."""
+    """JAX finds an accelerator. What was traced before it did is traced anew, and what is traced now does not
+    stay.
+    """
     jax.clear_caches()
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     yield
@@ -47,9 +56,16 @@ def test_factors_of_a_batch(accelerator, size):
     for world, lower in zip(good, expected, strict=True):
         found = lower_of(jax.tree.map(lambda x, k=world: x[k], factors.blocks))
         np.testing.assert_allclose(found, lower, rtol=0.0, atol=1e-14)
-        np.testing.assert_allclose(solved[world], np.linalg.solve(matrices[world], side), rtol=0.0, atol=1e-13)
+        np.testing.assert_allclose(
+            solved[world], np.linalg.solve(matrices[world], side), rtol=0.0, atol=1e-13
+        )
     np.testing.assert_allclose(at_once, solved, rtol=0.0, atol=1e-13)
-    np.testing.assert_allclose(jax.jit(lambda a: solving_factors(a).solve(jnp.asarray(side)))(given[0]), solved[0], rtol=0.0, atol=1e-13)
+    np.testing.assert_allclose(
+        jax.jit(lambda a: solving_factors(a).solve(jnp.asarray(side)))(given[0]),
+        solved[0],
+        rtol=0.0,
+        atol=1e-13,
+    )
     assert np.all(np.isnan(solved[1]))
     np.testing.assert_allclose(inverse[good], np.linalg.inv(expected), rtol=0.0, atol=1e-14)
     np.testing.assert_array_equal(inverse[good], np.tril(inverse[good]))
@@ -63,7 +79,9 @@ def test_a_row_that_depends_on_others_after_rows_that_nearly_do(accelerator):
     rows[1] = rows[0] + 1e-6 * rows[1]
     independent = rows @ rows.T
     rows[12] = rows[0] + rows[2] - rows[8]
-    inverses = jax.jit(jax.vmap(lambda a: solving_factors(a).solve(jnp.ones(13))))(jnp.asarray([independent, rows @ rows.T]))
+    inverses = jax.jit(jax.vmap(lambda a: solving_factors(a).solve(jnp.ones(13))))(
+        jnp.asarray([independent, rows @ rows.T])
+    )
     assert np.all(np.isfinite(inverses[0]))
     assert np.all(np.isnan(inverses[1]))
 
@@ -72,7 +90,10 @@ def test_a_row_that_depends_on_others_after_rows_that_nearly_do(accelerator):
 def test_products(accelerator, rows, columns):
     rng = np.random.default_rng(rows)
     a, b = (jnp.asarray(rng.standard_normal((WORLDS, rows, columns))) for _ in range(2))
-    x, y = jnp.asarray(rng.standard_normal((WORLDS, columns))), jnp.asarray(rng.standard_normal((WORLDS, rows)))
+    x, y = (
+        jnp.asarray(rng.standard_normal((WORLDS, columns))),
+        jnp.asarray(rng.standard_normal((WORLDS, rows))),
+    )
 
     def products(a, b, x, y):
         return matvec(a, x), rmatvec(a, y), product_transposed(a, b)
@@ -95,10 +116,17 @@ def test_rollouts_and_gradients_of_a_loop(monkeypatch, coordinates, derivative):
     corners = [(0.0, 0.0), (0.1, 1.0), (1.1, 1.2), (1.4, 0.0)]
     middles = [(0.5 * (x0 + x1), 0.5 * (y0 + y1), 0.0) for (x0, y0), (x1, y1) in pairwise(corners)]
     links = ["ground", "crank", "coupler", "rocker", "ground"]
-    bodies = [jm.Body(name, mass=1.0, inertia=0.1, pose=pose) for name, pose in zip(links[1:4], middles, strict=True)]
-    joints = [jm.Revolute(f"{a} {b}", a, b, at=at) for (a, b), at in zip(pairwise(links), corners, strict=True)]
+    bodies = [
+        jm.Body(name, mass=1.0, inertia=0.1, pose=pose)
+        for name, pose in zip(links[1:4], middles, strict=True)
+    ]
+    joints = [
+        jm.Revolute(f"{a} {b}", a, b, at=at) for (a, b), at in zip(pairwise(links), corners, strict=True)
+    ]
     system, q = jm.mechanism(jm.Description(bodies=bodies, joints=joints, gravity=(0.0, -9.81)), coordinates)
-    states = jaxdae.State(jnp.zeros(WORLDS), jnp.tile(q, (WORLDS, 1)), jnp.zeros((WORLDS, len(system.names.velocities))))
+    states = jaxdae.State(
+        jnp.zeros(WORLDS), jnp.tile(q, (WORLDS, 1)), jnp.zeros((WORLDS, len(system.names.velocities)))
+    )
     method = jaxdae.Projected(jaxdae.SemiImplicitEuler())
 
     def end(mass, state):

@@ -50,7 +50,8 @@ class TestMobility:
         assert (extra.rows, extra.rank, extra.mobility, extra.mobility_nearby) == (12, 11, 1, 1)
         assert len(extra.redundant_rows) == 1
         assert extra.redundant in {("foot2",), ("tip2",)}
-        # Rows that depend on each other up to what is left open of a closed start, by lengths that are written with ten digits.
+        # Rows that depend on each other up to what is left open of a closed start, by lengths that are
+        # written with ten digits.
         mechanism, q = parallelogram(3)
         rounded = diagnose(mechanism, q + 1e-10 * jnp.cos(jnp.arange(float(q.size))))
         assert (rounded.rank, rounded.mobility, len(rounded.redundant_rows)) == (11, 1, 1)
@@ -58,7 +59,8 @@ class TestMobility:
     @pytest.mark.parametrize("cranks", [2, 3])
     @pytest.mark.parametrize("angle", [0.0, np.pi])
     def test_a_parallelogram_that_lies_flat(self, cranks, angle):
-        # It can go on as a parallelogram or crossed: two directions to first order, one freedom on either branch.
+        # It can go on as a parallelogram or crossed: two directions to first order, one freedom on either
+        # branch.
         flat, beside = diagnose(*parallelogram(cranks, angle)), diagnose(*parallelogram(cranks, angle + 0.1))
         assert (flat.mobility, flat.mobility_nearby) == (2, 1)
         assert "mobility nearby             1 (this configuration is singular)" in str(flat)
@@ -68,27 +70,43 @@ class TestMobility:
     def test_a_straight_truss_moves_to_first_order_alone(self):
         bodies = [bar("a", (0.0, 0.0), (1.0, 0.0)), bar("b", (1.0, 0.0), (2.0, 0.0))]
         hinges = [("ground", "a", 0.0), ("a", "b", 1.0), ("b", "ground", 2.0)]
-        truss = diagnose(*jm.planar_mechanism(bodies, [jm.Revolute(f"hinge{x}", a, b, at=(x, 0.0)) for a, b, x in hinges]))
+        truss = diagnose(
+            *jm.planar_mechanism(bodies, [jm.Revolute(f"hinge{x}", a, b, at=(x, 0.0)) for a, b, x in hinges])
+        )
         assert (truss.mobility, truss.mobility_nearby) == (1, 0)
 
     def test_a_joint_given_twice_is_named(self):
         mechanism, start = CrankRocker().build()
         (revolute,) = mechanism.joints.values()
         joints = [
-            jm.Revolute(name, *(("ground", *mechanism.body_names)[(k + 1) % 4] for k in (a, b)), point_a=tuple(p), point_b=tuple(q))
-            for name, a, b, p, q in zip(revolute.names, revolute.a, revolute.b, revolute.point_a, revolute.point_b, strict=True)
+            jm.Revolute(
+                name,
+                *(("ground", *mechanism.body_names)[(k + 1) % 4] for k in (a, b)),
+                point_a=tuple(p),
+                point_b=tuple(q),
+            )
+            for name, a, b, p, q in zip(
+                revolute.names, revolute.a, revolute.b, revolute.point_a, revolute.point_b, strict=True
+            )
         ]
         again = jm.Revolute("again", "crank", "coupler", point_a=(0.5, 0.0), point_b=(-1.25, 0.0))
-        bodies = [jm.Body(name, 1.0, 0.1, tuple(pose)) for name, pose in zip(mechanism.body_names, start.q.reshape(3, 3), strict=True)]
+        bodies = [
+            jm.Body(name, 1.0, 0.1, tuple(pose))
+            for name, pose in zip(mechanism.body_names, start.q.reshape(3, 3), strict=True)
+        ]
         report = diagnose(*jm.planar_mechanism(bodies, [*joints, again]))
         assert report.redundant_rows == ("again.x", "again.y")
         assert report.redundant == ("again",)
         assert report.mobility == 1
 
     def test_dependent_joints_of_different_types(self):
-        # A weld holds all that a rod between the same bodies could hold. Rows come by type, rods before welds.
+        # A weld holds all that a rod between the same bodies could hold. Rows come by type, rods before
+        # welds.
         bodies = [bar("a", (0.0, 0.0), (1.0, 0.0)), bar("b", (1.0, 0.0), (2.0, 0.5))]
-        joints = [jm.Weld("weld", "a", "b", at=(1.0, 0.0)), jm.Rod("rod", "a", "b", at_a=(0.0, 0.0), at_b=(2.0, 0.5))]
+        joints = [
+            jm.Weld("weld", "a", "b", at=(1.0, 0.0)),
+            jm.Rod("rod", "a", "b", at_a=(0.0, 0.0), at_b=(2.0, 0.5)),
+        ]
         mechanism, q = jm.planar_mechanism(bodies, joints)
         assert mechanism.row_names == ("rod.length", "weld.x", "weld.y", "weld.angle")
         report = diagnose(mechanism, q)
@@ -100,7 +118,9 @@ class TestMobility:
             [bar("crank", (0.0, 0.0), (1.0, 0.0))],
             [
                 jm.Revolute("pin", "ground", "crank", at=(0.0, 0.0)),
-                jm.PrescribedMotion("drive", "pin", jm.Sinusoid(0.5, 1.0, phase=np.pi / 2, offset=-0.5)),  # at rest at the start
+                jm.PrescribedMotion(
+                    "drive", "pin", jm.Sinusoid(0.5, 1.0, phase=np.pi / 2, offset=-0.5)
+                ),  # at rest at the start
             ],
         )
         report = diagnose(mechanism, q)
@@ -188,7 +208,8 @@ class TestIndependentRows:
             def constraint(self, t, q):
                 return jnp.array([[1.0, 0.0], [1.0, 1e-3], [0.0, 1.0]]) @ q
 
-        # In order: rows 0 and 1. By pivoting: 1 is the longest, and 2 is farther from it than 0 (0.9999995 against 0.001).
+        # In order: rows 0 and 1. By pivoting: 1 is the longest, and 2 is farther from it than 0 (0.9999995
+        # against 0.001).
         found = jd.operators.independent_rows(NearlyParallel(), state([0.0, 0.0]))
         assert (found.rows, found.dependent, found.dependent_rows) == ((1, 2), (0,), ("row 0",))
 
@@ -221,16 +242,21 @@ class TestVirtualWork:
         assert np.max(np.abs(lam)) > 1.0
 
     def test_power_of_a_moving_wire(self):
-        # A bead at rest at distance s on a horizontal wire turning with Omega: the wire pushes with m g, at the speed Omega s.
+        # A bead at rest at distance s on a horizontal wire turning with Omega: the wire pushes with m g, at
+        # the speed Omega s.
         bead = bead_on_wire()
         at = jd.State(jnp.zeros(()), jnp.array([2.0, 0.0]), jnp.array([0.0, 2.0 * bead.rate]))
         _, lam = jd.forward_dynamics(bead, at)
-        np.testing.assert_allclose(jd.operators.virtual_work(bead, at, lam), bead.mass * bead.gravity * 2.0 * bead.rate, rtol=1e-13)
+        np.testing.assert_allclose(
+            jd.operators.virtual_work(bead, at, lam), bead.mass * bead.gravity * 2.0 * bead.rate, rtol=1e-13
+        )
 
     def test_whole_trajectories(self):
         mechanism, start = CrankRocker().build()
         path = jd.rollout(mechanism, jd.Projected(jd.SemiImplicitEuler()), start, dt=1e-3, steps=3)
-        power = jax.vmap(lambda at, lam: jd.operators.virtual_work(mechanism, at, lam))(path.state, path.info.lam)
+        power = jax.vmap(lambda at, lam: jd.operators.virtual_work(mechanism, at, lam))(
+            path.state, path.info.lam
+        )
         np.testing.assert_allclose(power, 0.0, rtol=0, atol=1e-12)
 
 
@@ -250,7 +276,11 @@ class TestAutoSolver:
     def test_ill_conditioned(self):
         # Condition of J M^-1/2 about 1e5: squared, more than half of sixteen digits.
         mechanism, start = CrankRocker().build()
-        light = jd.tree.set_leaf(jd.tree.set_leaf(mechanism, "mass", jnp.array([1.0, 1e-10, 1.0])), "inertia", jnp.array([1.0, 1e-10, 1.0]))
+        light = jd.tree.set_leaf(
+            jd.tree.set_leaf(mechanism, "mass", jnp.array([1.0, 1e-10, 1.0])),
+            "inertia",
+            jnp.array([1.0, 1e-10, 1.0]),
+        )
         choice = jd.choose_solver(light, start)
         assert isinstance(choice.solver, jd.DenseKKT)
         assert choice.reason.startswith("the condition number of J M^-1/2 is ")
@@ -262,7 +292,9 @@ class TestAutoSolver:
         assert isinstance(choice.solver, jd.DenseKKT)
         assert choice.reason == "M is not positive definite"
         doubled, q = parallelogram(3)
-        assert isinstance(jd.choose_solver(jd.tree.set_leaf(doubled, "mass", jnp.zeros(4)), state(q)).solver, jd.NullSpace)
+        assert isinstance(
+            jd.choose_solver(jd.tree.set_leaf(doubled, "mass", jnp.zeros(4)), state(q)).solver, jd.NullSpace
+        )
 
     def test_no_rows(self):
         assert isinstance(jd.choose_solver(oscillator(), oscillating()).solver, jd.SchurComplement)

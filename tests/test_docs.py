@@ -1,4 +1,6 @@
-"""The code of README.md and of the docs runs from the top of each page, as a reader copies it into one file; and does what it says."""
+"""The code of README.md and of the docs runs from the top of each page, as a reader copies it into one file;
+and does what it says.
+"""
 
 import ast
 import builtins
@@ -22,7 +24,10 @@ PAGES = ("first_steps", "control", "learning", "optimal_control", "coordinates")
 LINKED = [
     *sorted(ROOT.glob("*.md")),
     *sorted(
-        page for folder in ("configs", "docs", "experiments") for page in (ROOT / folder).rglob("*.md") if "generated" not in page.parts
+        page
+        for folder in ("configs", "docs", "experiments")
+        for page in (ROOT / folder).rglob("*.md")
+        if "generated" not in page.parts
     ),
 ]
 # Nothing here looks whether they answer: who adds one does.
@@ -45,7 +50,9 @@ BLOCKS = {name: parsed(ROOT / "docs" / f"{name}.md") for name in PAGES}
 
 @functools.cache
 def after(page, block):
-    """Returns the names that are defined when a block of a page has run, and before it all blocks above it on the page."""
+    """Returns the names that are defined when a block of a page has run, and before it all blocks above it on
+    the page.
+    """
     found = BLOCKS[page][block]
     found.namespace.clear()
     found.namespace.update(after(page, block - 1) if block > 0 else {"__name__": "__main__"})
@@ -154,7 +161,9 @@ def test_links_lead_somewhere():
             elif heading:
                 titles = re.findall(r"^#+ (.*)", prose(to), flags=re.MULTILINE)
                 # As GitHub and MyST name them.
-                if heading not in {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}:
+                if heading not in {
+                    re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles
+                }:
                     wrong.append(f"{page.name} links to {target}, and there is no such heading")
     assert not wrong
     assert outer == OUTER
@@ -173,19 +182,25 @@ def test_a_thousand_worlds():
     assert many.state.q.shape == (1000, 10, 2)
     jd.raise_if_failed(many)
     # A pendulum swings the same whatever its mass.
-    np.testing.assert_allclose(many.state.q, np.broadcast_to(many.state.q[:1], many.state.q.shape), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(
+        many.state.q, np.broadcast_to(many.state.q[:1], many.state.q.shape), rtol=0, atol=1e-9
+    )
 
 
 @pytest.mark.long
 def test_a_ball_in_joint_coordinates_is_a_quaternion():
     names = after("first_steps", 5)
     assert names["top"].names.coordinates == ("socket.qw", "socket.qx", "socket.qy", "socket.qz")
-    np.testing.assert_allclose(names["top"].frames(names["q"]).place.array()[:, 0], [0.3, 0.0, 0.0], rtol=0, atol=1e-15)
+    np.testing.assert_allclose(
+        names["top"].frames(names["q"]).place.array()[:, 0], [0.3, 0.0, 0.0], rtol=0, atol=1e-15
+    )
 
 
 @pytest.mark.long
 def test_the_pole_is_upright_again():
-    np.testing.assert_allclose(after("control", 0)["trajectory"].state.q[-1, 5], math.pi / 2, rtol=0, atol=1e-2)
+    np.testing.assert_allclose(
+        after("control", 0)["trajectory"].state.q[-1, 5], math.pi / 2, rtol=0, atol=1e-2
+    )
 
 
 @pytest.mark.long

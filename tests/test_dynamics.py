@@ -23,7 +23,11 @@ solvers = pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS)
 @jax.jit
 def numbers(system, at, u=None):
     """Returns the constraint terms, M and f."""
-    return jd.operators.constraint_terms(system, at), system.mass_operator(at.q).as_dense(), system.force(at.t, at.q, at.v, u)
+    return (
+        jd.operators.constraint_terms(system, at),
+        system.mass_operator(at.q).as_dense(),
+        system.force(at.t, at.q, at.v, u),
+    )
 
 
 def by_hand(system, at, u=None, compliance=0.0, target=None):
@@ -75,13 +79,17 @@ class TestForwardDynamics:
         system, at = everything(), everywhere()
         a, lam = jd.forward_dynamics(cast(system, jnp.float32), cast(at, jnp.float32), solver=solver)
         assert a.dtype == lam.dtype == jnp.float32
-        np.testing.assert_allclose(np.concatenate([a, lam]), np.concatenate(by_hand(system, at)[:2]), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(
+            np.concatenate([a, lam]), np.concatenate(by_hand(system, at)[:2]), rtol=1e-5, atol=1e-5
+        )
 
 
 class TestSignAndUnits:
     """The constraint force is +J^T lam."""
 
-    system = Pendulum(mass=jnp.asarray(2.0, float), length=jnp.asarray(0.5, float), gravity=jnp.asarray(9.81, float))
+    system = Pendulum(
+        mass=jnp.asarray(2.0, float), length=jnp.asarray(0.5, float), gravity=jnp.asarray(9.81, float)
+    )
 
     def test_hanging_at_rest(self):
         a, lam = jd.forward_dynamics(self.system, state([0.0, -0.5]))
@@ -99,7 +107,9 @@ class TestInverseDynamics:
     def test_is_zero_for_the_motion_itself(self):
         system, at = everything(), everywhere()
         a, lam = jd.forward_dynamics(system, at, U)
-        np.testing.assert_allclose(jd.inverse_dynamics(system, at, a, lam, U), np.zeros(4), rtol=0, atol=1e-13)
+        np.testing.assert_allclose(
+            jd.inverse_dynamics(system, at, a, lam, U), np.zeros(4), rtol=0, atol=1e-13
+        )
 
     def test_is_the_force_that_was_left_out(self):
         system, at = everything(), everywhere()
@@ -151,11 +161,16 @@ class TestTargets:
         a, lam = jd.forward_dynamics(system, at, U, stabilization=jd.Baumgarte(self.alpha, self.beta))
         second = terms.jacobian @ a + terms.bias
         g = jnp.append(terms.position, 0.0)
-        np.testing.assert_allclose(second + 2.0 * self.alpha * terms.velocity + self.beta**2 * g, np.zeros(3), rtol=0, atol=1e-12)
-        np.testing.assert_allclose(jd.inverse_dynamics(system, at, a, lam, U), np.zeros(4), rtol=0, atol=1e-12)
+        np.testing.assert_allclose(
+            second + 2.0 * self.alpha * terms.velocity + self.beta**2 * g, np.zeros(3), rtol=0, atol=1e-12
+        )
+        np.testing.assert_allclose(
+            jd.inverse_dynamics(system, at, a, lam, U), np.zeros(4), rtol=0, atol=1e-12
+        )
 
     def test_baumgarte_decays_as_the_oscillator_does(self):
-        # Critically damped: g(t) = (g0 + (g0' + alpha g0) t) exp(-alpha t), w(t) = w0 exp(-2 alpha t). RK4 with 2 ms leaves about 1e-11.
+        # Critically damped: g(t) = (g0 + (g0' + alpha g0) t) exp(-alpha t), w(t) = w0 exp(-2 alpha t). RK4
+        # with 2 ms leaves about 1e-11.
         system, at = everything(), everywhere()
         integrator = jd.RungeKutta.rk4(stabilization=jd.Baumgarte(self.alpha, self.alpha))
         counts = {"steps": 250, "save_every": 250, "start_tolerance": jnp.inf}
@@ -163,7 +178,9 @@ class TestTargets:
         start, end = (numbers(system, x)[0] for x in (at, moved))
         t, decay = 0.5, np.exp(-0.5 * self.alpha)
         g0, rate = start.position, start.velocity[:2]
-        np.testing.assert_allclose(end.position, (g0 + (rate + self.alpha * g0) * t) * decay, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(
+            end.position, (g0 + (rate + self.alpha * g0) * t) * decay, rtol=0, atol=1e-9
+        )
         np.testing.assert_allclose(end.velocity[2], start.velocity[2] * decay**2, rtol=0, atol=1e-9)
 
     def test_multiplier_feedback_adds_to_the_multiplier(self):
@@ -171,16 +188,22 @@ class TestTargets:
         terms, _, _ = numbers(system, at)
         a, lam, mass, jacobian, _ = by_hand(system, at, U)
         feedback = self.alpha * np.append(terms.position, 0.0) + self.beta * terms.velocity
-        pushed = jd.forward_dynamics(system, at, U, stabilization=jd.textbook.MultiplierFeedback(self.alpha, self.beta))
+        pushed = jd.forward_dynamics(
+            system, at, U, stabilization=jd.textbook.MultiplierFeedback(self.alpha, self.beta)
+        )
         check(pushed, (a - np.linalg.solve(mass, jacobian.T @ feedback), lam - feedback))
 
-    @pytest.mark.parametrize("stabilization", [jd.Baumgarte(3.0, 5.0), jd.textbook.MultiplierFeedback(3.0, 5.0)])
+    @pytest.mark.parametrize(
+        "stabilization", [jd.Baumgarte(3.0, 5.0), jd.textbook.MultiplierFeedback(3.0, 5.0)]
+    )
     def test_nothing_happens_on_the_manifold(self, stabilization):
         system = Pendulum(*(jnp.asarray(x, float) for x in (1.0, 1.0, 9.81)))
         at = state([0.6, -0.8], [0.8, 0.6])
         check(jd.forward_dynamics(system, at, stabilization=stabilization), jd.forward_dynamics(system, at))
 
-    @pytest.mark.parametrize("stabilization", [jd.Baumgarte(3.0, 5.0), jd.textbook.MultiplierFeedback(3.0, 5.0)])
+    @pytest.mark.parametrize(
+        "stabilization", [jd.Baumgarte(3.0, 5.0), jd.textbook.MultiplierFeedback(3.0, 5.0)]
+    )
     def test_nothing_happens_without_rows(self, stabilization):
         system, at = oscillator(), oscillating()
         check(jd.forward_dynamics(system, at, stabilization=stabilization), jd.forward_dynamics(system, at))
@@ -188,15 +211,27 @@ class TestTargets:
 
 @solvers
 def test_derivative_in_every_direction(solver):
-    """Forward, reverse and central difference along one line through all leaves: system, state, input, gains, compliance."""
+    """Forward, reverse and central difference along one line through all leaves: system, state, input, gains,
+    compliance.
+    """
     at = everywhere()
-    arguments = (everything(), at, U, jd.textbook.MultiplierFeedback(jnp.asarray(3.0, float), jnp.asarray(5.0, float)), jnp.full(3, 0.1))
-    direction = jax.tree.map(lambda x: jnp.cos(1.0 + jnp.arange(x.size, dtype=float)).reshape(x.shape), arguments)
+    arguments = (
+        everything(),
+        at,
+        U,
+        jd.textbook.MultiplierFeedback(jnp.asarray(3.0, float), jnp.asarray(5.0, float)),
+        jnp.full(3, 0.1),
+    )
+    direction = jax.tree.map(
+        lambda x: jnp.cos(1.0 + jnp.arange(x.size, dtype=float)).reshape(x.shape), arguments
+    )
     weights = jnp.arange(1.0, 8.0)
 
     def objective(arguments):
         system, x, u, stabilization, compliance = arguments
-        result = jd.forward_dynamics(system, x, u, solver=solver, stabilization=stabilization, compliance=compliance)
+        result = jd.forward_dynamics(
+            system, x, u, solver=solver, stabilization=stabilization, compliance=compliance
+        )
         return jnp.sum(weights * jnp.concatenate(result))
 
     @jax.jit

@@ -1,4 +1,6 @@
-"""J J^T of block rows by elimination over a tree: the same numbers as by a matrix, for every shape of mechanism."""
+"""J J^T of block rows by elimination over a tree: the same numbers as by a matrix, for every shape of
+mechanism.
+"""
 
 import dataclasses
 import functools
@@ -32,7 +34,9 @@ def floating_body_with_limbs():
 
 
 def standing_body_with_limbs():
-    """The same with a leg of two bodies to the ground, whose joints may not be eliminated before the body's motion."""
+    """The same with a leg of two bodies to the ground, whose joints may not be eliminated before the body's
+    motion.
+    """
     pairs, bodies = floating_body_with_limbs()
     return [*pairs, (0, bodies, 2), (bodies, bodies + 1, 2), (bodies + 1, bodies + 2, 2)], bodies + 2
 
@@ -54,16 +58,35 @@ def one_row():
 
 
 def related_limbs():
-    """The standing body with relations between the joints of a limb, of two limbs, and of a limb and the leg that stands."""
+    """The standing body with relations between the joints of a limb, of two limbs, and of a limb and the leg
+    that stands.
+    """
     pairs, bodies = standing_body_with_limbs()
-    return [*pairs, (0, 1, 2, 1), (0, 3, 5, 1), (4, 3, 6, 5, 1), (0, bodies - 2, bodies - 1, 7, 1), (1, 0, bodies, 1)], bodies
+    return [
+        *pairs,
+        (0, 1, 2, 1),
+        (0, 3, 5, 1),
+        (4, 3, 6, 5, 1),
+        (0, bodies - 2, bodies - 1, 7, 1),
+        (1, 0, bodies, 1),
+    ], bodies
 
 
-SHAPES = (chain, floating_body_with_limbs, standing_body_with_limbs, ladder, two_joints_on_one_pair, one_row, related_limbs)
+SHAPES = (
+    chain,
+    floating_body_with_limbs,
+    standing_body_with_limbs,
+    ladder,
+    two_joints_on_one_pair,
+    one_row,
+    related_limbs,
+)
 
 
 def rows_of(shape, seed=0):
-    """Returns block rows that, as those of joints do, look at relative motion: the entries of all bodies of a row add up to zero."""
+    """Returns block rows that, as those of joints do, look at relative motion: the entries of all bodies of a
+    row add up to zero.
+    """
     joints, bodies = shape()
     rng = np.random.default_rng(seed)
     connected = [joint[:-1] for joint in joints for _ in range(joint[-1])]
@@ -89,7 +112,13 @@ def solved(jacobian, compliance, r):
 
 @pytest.mark.parametrize(
     "shape",
-    [pytest.param(shape, marks=pytest.mark.long if shape in (ladder, related_limbs, floating_body_with_limbs) else ()) for shape in SHAPES],
+    [
+        pytest.param(
+            shape,
+            marks=pytest.mark.long if shape in (ladder, related_limbs, floating_body_with_limbs) else (),
+        )
+        for shape in SHAPES
+    ],
     ids=lambda shape: shape.__name__,
 )
 def test_solutions_are_those_of_the_matrix(shape):
@@ -105,13 +134,17 @@ def test_solutions_are_those_of_the_matrix(shape):
             solved(jacobian, jnp.zeros(count), r[0])[None],
             worlds(jacobian, soft, r),
             jax.vmap(solved)(jax.tree.map(lambda x: jnp.stack([x, x]), jacobian), jnp.stack([soft, soft]), r),
-            jax.vmap(worlds, (0, None, None))(jax.tree.map(lambda x: jnp.stack([x, x]), jacobian), soft, r)[1],
+            jax.vmap(worlds, (0, None, None))(jax.tree.map(lambda x: jnp.stack([x, x]), jacobian), soft, r)[
+                1
+            ],
         )
 
     one, *many = in_all_ways(jacobian, r, soft)
     rigid, compliant = matrix @ matrix.T, matrix @ matrix.T + np.diag(soft)
     expected = np.linalg.solve(rigid, r[0])
-    np.testing.assert_allclose(one[0], expected, rtol=0, atol=10 * np.linalg.cond(rigid) * EPS * np.abs(expected).max())
+    np.testing.assert_allclose(
+        one[0], expected, rtol=0, atol=10 * np.linalg.cond(rigid) * EPS * np.abs(expected).max()
+    )
     for found in many:
         np.testing.assert_allclose(found, np.linalg.solve(compliant, r.T).T, rtol=0, atol=1e3 * EPS)
 
@@ -125,7 +158,10 @@ def test_a_body_on_which_branches_hang_keeps_borders_small():
 def test_dependent_rows_are_nan_and_alone():
     jacobian = rows_of(chain)
     twice = jacobian.first.at[3].set(jacobian.first[2]), jacobian.second.at[3].set(jacobian.second[2])
-    both = BlockRows(*(jnp.stack(sides) for sides in zip((jacobian.first, jacobian.second), twice, strict=True)), *structure(jacobian))
+    both = BlockRows(
+        *(jnp.stack(sides) for sides in zip((jacobian.first, jacobian.second), twice, strict=True)),
+        *structure(jacobian),
+    )
     r = jnp.ones(jacobian.shape[0])
     good, bad = jax.jit(jax.vmap(lambda world: solved(world, jnp.zeros_like(r), r)))(both)
     assert np.all(np.isfinite(good))
@@ -155,14 +191,17 @@ def ladder_of_four_bars(steps, coordinates):
             jm.Revolute(f"C{k}", f"coupler{k}", f"rocker{k}", at=(1.1, k + 1.0)),
             jm.Revolute(f"D{k}", f"rocker{k}", base, at=(1.0 + at, k)),
         ]
-    # Between hinges far from each other, one of them that closes a loop of joint coordinates, and two on one body.
+    # Between hinges far from each other, one of them that closes a loop of joint coordinates, and two on one
+    # body.
     joints += [jm.Relation("far", "A0", "A2", (0.1, 0.7, 0.2)), jm.Relation("near", "C1", "B2", (0.0, -0.4))]
     return jm.planar_mechanism(bodies, joints, coordinates=coordinates)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("coordinates", "steps", "kind"), [(jm.Absolute(), 4, BlockRows), (jm.Joints(), 17, LoopRows)], ids=["absolute", "joints"]
+    ("coordinates", "steps", "kind"),
+    [(jm.Absolute(), 4, BlockRows), (jm.Joints(), 17, LoopRows)],
+    ids=["absolute", "joints"],
 )
 def test_a_ladder_moves_as_with_matrices_and_so_do_its_derivatives(coordinates, steps, kind):
     mechanism, q = ladder_of_four_bars(steps, coordinates)
@@ -187,12 +226,19 @@ def test_a_ladder_moves_as_with_matrices_and_so_do_its_derivatives(coordinates, 
 
 def hinged_chain(links, coordinates):
     bodies = [jm.Body(f"b{k}", 1.0, 0.1, (k + 0.5, 0.0, 0.0)) for k in range(links)]
-    joints = [jm.Revolute(f"p{k}", f"b{k - 1}" if k else "ground", f"b{k}", at=(float(k), 0.0)) for k in range(links)]
-    return jm.planar_mechanism(bodies, joints, [jm.Torque("motor", "ground", "b0", torque=0.0, input=0)], coordinates=coordinates)
+    joints = [
+        jm.Revolute(f"p{k}", f"b{k - 1}" if k else "ground", f"b{k}", at=(float(k), 0.0))
+        for k in range(links)
+    ]
+    return jm.planar_mechanism(
+        bodies, joints, [jm.Torque("motor", "ground", "b0", torque=0.0, input=0)], coordinates=coordinates
+    )
 
 
 def assert_worlds_are_as_alone(made, end):
-    """end(mechanism, method, start, size) -> trajectory, of sizes that differ from world to world: nothing else does."""
+    """end(mechanism, method, start, size) -> trajectory, of sizes that differ from world to world: nothing
+    else does.
+    """
     mechanism, q = made
     rest = jaxdae.State(jnp.zeros(()), q, jnp.zeros(len(mechanism.names.velocities)))
     start = jaxdae.initialize(mechanism, q)[0] if mechanism.names.rows else rest
@@ -203,7 +249,9 @@ def assert_worlds_are_as_alone(made, end):
     for k, size in enumerate(sizes):
         right = one(size)
         for value, expected in ((many.state.v[k], right.state.v), (many.info.lam[k], right.info.lam)):
-            np.testing.assert_allclose(value, expected, rtol=0, atol=1e-9 * (1.0 + np.abs(expected).max(initial=0.0)))
+            np.testing.assert_allclose(
+                value, expected, rtol=0, atol=1e-9 * (1.0 + np.abs(expected).max(initial=0.0))
+            )
 
 
 @pytest.mark.long
@@ -231,6 +279,8 @@ def test_worlds_with_one_start_may_differ_in_what_a_law_captures():
     """What a function captures is no argument of the rollout."""
 
     def end(mechanism, method, start, size):
-        return jaxdae.rollout(mechanism, method, start, lambda t, state: jnp.stack([size + 0.0 * t]), dt=1e-3, steps=2)
+        return jaxdae.rollout(
+            mechanism, method, start, lambda t, state: jnp.stack([size + 0.0 * t]), dt=1e-3, steps=2
+        )
 
     assert_worlds_are_as_alone(hinged_chain(24, jm.Joints()), end)

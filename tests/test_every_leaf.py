@@ -64,7 +64,11 @@ def dead_leaves(mechanism: Any, state: jd.State, u: Any = None) -> list[str]:
     for path in jd.tree.leaf_paths(mechanism):
         leaf = np.asarray(jd.tree.get_leaf(mechanism, path))
         # Small changes first, then values at which limits act.
-        for changed in (leaf + 0.1 * rng.normal(size=leaf.shape), 0.0 * np.nan_to_num(leaf), -np.nan_to_num(leaf) - 1.0):
+        for changed in (
+            leaf + 0.1 * rng.normal(size=leaf.shape),
+            0.0 * np.nan_to_num(leaf),
+            -np.nan_to_num(leaf) - 1.0,
+        ):
             after = np.asarray(outputs(jd.tree.set_leaf(mechanism, path, jnp.asarray(changed))))
             if not np.allclose(after, before, rtol=1e-9, atol=1e-12, equal_nan=True):
                 break
@@ -84,8 +88,20 @@ def generic_state(mechanism, q):
 
 def spatial_forces(joint):
     """Return the forces of the catalogue that act between the bodies or along this joint."""
-    every = [force for forces in spatial_joints.FORCES.values() for force in forces if not isinstance(force, js.Bushing)]
-    bushing = js.Bushing("rubber", "left", "right", (0.2, -0.5, 0.4), stiffness=(1.0, 2.0, 3.0), rotational_stiffness=(0.4, 0.5, 0.6))
+    every = [
+        force
+        for forces in spatial_joints.FORCES.values()
+        for force in forces
+        if not isinstance(force, js.Bushing)
+    ]
+    bushing = js.Bushing(
+        "rubber",
+        "left",
+        "right",
+        (0.2, -0.5, 0.4),
+        stiffness=(1.0, 2.0, 3.0),
+        rotational_stiffness=(0.4, 0.5, 0.6),
+    )
     return [bushing, *(force for force in every if getattr(force, "joint", joint) == joint)]
 
 
@@ -98,8 +114,13 @@ def test_no_leaf_of_a_planar_mechanism_is_dead(form):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_no_leaf_of_a_planar_mechanism_of_first_order_is_dead(form):
-    joints, drives = [*catalogue.JOINTS, *catalogue.MOTIONS], [jm.JointRate("turn", hinge_name(catalogue.JOINTS))]
-    description = jm.Description(bodies=catalogue.BODIES, joints=joints, forces=catalogue.FORCES, drives=drives)
+    joints, drives = (
+        [*catalogue.JOINTS, *catalogue.MOTIONS],
+        [jm.JointRate("turn", hinge_name(catalogue.JOINTS))],
+    )
+    description = jm.Description(
+        bodies=catalogue.BODIES, joints=joints, forces=catalogue.FORCES, drives=drives
+    )
     mechanism, q = jm.kinematic_mechanism(description, FORMS[form])
     assert dead_leaves(mechanism, generic_state(mechanism, q), jnp.ones(1)) == []
 
@@ -129,7 +150,11 @@ def test_no_leaf_of_a_vehicle_of_first_order_is_dead(vehicle, form):
 def test_vehicles_of_first_order_have_no_leaves_of_masses():
     mechanism, _ = jm.mechanism(jv.rocker_bogie(), jm.Joints())
     rover = jv.LeastSlip(mechanism, tuple(f"{wheel}.angle_rate" for wheel in jv.ROVER_WHEELS))
-    assert not [path for path in jd.tree.leaf_paths(rover) if path.split(".")[-1] in ("mass", "inertia", "gravity", "damping", "armature")]
+    assert not [
+        path
+        for path in jd.tree.leaf_paths(rover)
+        if path.split(".")[-1] in ("mass", "inertia", "gravity", "damping", "armature")
+    ]
     with pytest.raises(KeyError, match="does not exist in a mechanism of first order"):
         jd.tree.set_leaf(rover, "mechanism.bodies.base_link.mass", 1.0)
 
@@ -143,14 +168,22 @@ def test_an_embedded_mechanism_has_each_parameter_once():
         return jm.EmbeddedMechanism(mechanism, jm.kinematic_mechanism(description, jm.Joints())[0]), q
 
     (system, q), (expected, _) = embedded(0.1), embedded(0.2)
-    assert not [path for path in jd.tree.leaf_paths(system) if "frame" in path and path.split(".")[-1] in ("radius", "axis", "point_b")]
+    assert not [
+        path
+        for path in jd.tree.leaf_paths(system)
+        if "frame" in path and path.split(".")[-1] in ("radius", "axis", "point_b")
+    ]
     changed = jd.tree.set_leaf(
-        system, "mechanism.joints.rolling_wheel.radius", jd.tree.get_leaf(expected, "mechanism.joints.rolling_wheel.radius")
+        system,
+        "mechanism.joints.rolling_wheel.radius",
+        jd.tree.get_leaf(expected, "mechanism.joints.rolling_wheel.radius"),
     )
     changed = jd.tree.set_leaf(changed, "mechanism.joints.traction_wheel.radius", jnp.asarray([0.2]))
     x = jnp.concatenate([q, jnp.asarray([1.0, 2.0])])
     for some in (changed, jax.tree.map(lambda leaf: leaf, changed)):
-        np.testing.assert_allclose(some.rate(jnp.zeros(()), x, None), expected.rate(jnp.zeros(()), x, None), rtol=0, atol=1e-12)
+        np.testing.assert_allclose(
+            some.rate(jnp.zeros(()), x, None), expected.rate(jnp.zeros(()), x, None), rtol=0, atol=1e-12
+        )
 
 
 @pytest.mark.long
@@ -170,15 +203,32 @@ def test_no_leaf_of_a_joint_in_space_of_first_order_is_dead(form):
 @pytest.mark.parametrize("form", FORMS)
 def test_masses_and_forces_do_not_exist_in_first_order(form):
     body = jm.Body("arm", 2.0, 0.1, pose=(0.5, 0.0, 0.0))
-    joint = jm.Revolute("A", "ground", "arm", point_a=(0.0, 0.0), point_b=(-0.5, 0.0), damping=0.3, stiffness=2.0)
+    joint = jm.Revolute(
+        "A", "ground", "arm", point_a=(0.0, 0.0), point_b=(-0.5, 0.0), damping=0.3, stiffness=2.0
+    )
     described = jm.Description(bodies=[body], joints=[joint], drives=[jm.JointRate("turn", "A")])
     system, _ = jm.kinematic_mechanism(described, FORMS[form])
     group = "carrying" if form == "joints" else "joints"
     assert {path.split(".")[-1] for path in jd.tree.leaf_paths(system)} == {"point_a", "point_b"}
-    paths = ["mass", "inertia", "gravity", "bodies.arm.mass", "joints.A.damping", "joints.A.armature", f"{group}.revolute.stiffness"]
+    paths = [
+        "mass",
+        "inertia",
+        "gravity",
+        "bodies.arm.mass",
+        "joints.A.damping",
+        "joints.A.armature",
+        f"{group}.revolute.stiffness",
+    ]
     for path in paths:
-        message = rf"{re.escape(path)} does not exist in a mechanism of first order, whose motion does not depend on it"
-        for address in (jd.tree.get_leaf, jd.tree.batch_axes, lambda tree, path: jd.tree.set_leaf(tree, path, jnp.ones(1))):
+        message = (
+            rf"{re.escape(path)} does not exist in a mechanism of first order, whose motion does not "
+            r"depend on it"
+        )
+        for address in (
+            jd.tree.get_leaf,
+            jd.tree.batch_axes,
+            lambda tree, path: jd.tree.set_leaf(tree, path, jnp.ones(1)),
+        ):
             with pytest.raises(KeyError, match=message):
                 address(system, f"mechanism.{path}")
     np.testing.assert_array_equal(jd.tree.get_leaf(system, "mechanism.joints.A.point_b"), [-0.5, 0.0])
@@ -206,9 +256,13 @@ def test_functions_that_need_masses_refuse_mechanisms_of_first_order():
 @pytest.mark.parametrize("joint", ["revolute", "cylindrical", "universal"])
 def test_no_leaf_of_forces_in_space_is_dead(joint, form):
     hinge = spatial_joints.FREE[joint].joint(joint, "left", "right")
-    mechanism, q = jm.spatial_mechanism(spatial_joints.BODIES, [hinge], spatial_forces(joint), coordinates=FORMS[form])
+    mechanism, q = jm.spatial_mechanism(
+        spatial_joints.BODIES, [hinge], spatial_forces(joint), coordinates=FORMS[form]
+    )
     # The least force of an actuator acts for one sign of its input, the largest one for the other.
-    found = [set(dead_leaves(mechanism, generic_state(mechanism, q), sign * jnp.ones(2))) for sign in (-3.0, 3.0)]
+    found = [
+        set(dead_leaves(mechanism, generic_state(mechanism, q), sign * jnp.ones(2))) for sign in (-3.0, 3.0)
+    ]
     assert set.intersection(*found) == set()
 
 
@@ -217,7 +271,9 @@ def test_no_leaf_of_forces_in_space_is_dead(joint, form):
 def test_no_leaf_of_a_joint_in_space_is_dead(form):
     dead = {}
     for key, free in spatial_joints.FREE.items():
-        mechanism, q = jm.spatial_mechanism(spatial_joints.BODIES, [free.joint(key, "left", "right")], coordinates=FORMS[form])
+        mechanism, q = jm.spatial_mechanism(
+            spatial_joints.BODIES, [free.joint(key, "left", "right")], coordinates=FORMS[form]
+        )
         dead[key] = dead_leaves(mechanism, generic_state(mechanism, q))
     # The ends of a curve act at the ends only, by OUT_OF_RANGE.
     dead["point_on_curve"] = [path for path in dead["point_on_curve"] if not path.endswith(("first", "last"))]
@@ -237,7 +293,9 @@ def test_parameters_of_tree_joints_change_the_motion():
     np.testing.assert_allclose(longer.mass_matrix(q), 0.1 + 2.0**2, rtol=0, atol=1e-12)
     np.testing.assert_allclose(longer.frames(q).x, 2.0, rtol=0, atol=1e-15)
     damped = jd.tree.set_leaf(mechanism, "joints.A.damping", 100.0)
-    np.testing.assert_allclose(jd.forward_dynamics(damped, state)[0], -(9.81 * 0.5 + 100.0) / 0.35, rtol=1e-14)
+    np.testing.assert_allclose(
+        jd.forward_dynamics(damped, state)[0], -(9.81 * 0.5 + 100.0) / 0.35, rtol=1e-14
+    )
 
 
 @pytest.mark.long
@@ -249,11 +307,16 @@ def test_a_batch_varies_parameters_of_tree_joints():
     axes = jd.tree.batch_axes(worlds, "carrying.revolute.point_b")
     state = jd.State(0.0, jnp.tile(q, (3, 1)), jnp.zeros((3, 1)))
     method = jd.RungeKutta.rk4()
-    ends = jd.batch_rollout(worlds, method, state, dt=1e-3, steps=20, save_every=20, in_axes=(axes, None, 0, None)).state.q[:, -1]
+    ends = jd.batch_rollout(
+        worlds, method, state, dt=1e-3, steps=20, save_every=20, in_axes=(axes, None, 0, None)
+    ).state.q[:, -1]
     for end, point in zip(ends, points, strict=True):
         alone = jd.tree.set_leaf(mechanism, "carrying.revolute.point_b", point)
         np.testing.assert_allclose(
-            end, jd.rollout(alone, method, jd.State(0.0, q, 0 * q), dt=1e-3, steps=20).state.q[-1], rtol=0, atol=1e-15
+            end,
+            jd.rollout(alone, method, jd.State(0.0, q, 0 * q), dt=1e-3, steps=20).state.q[-1],
+            rtol=0,
+            atol=1e-15,
         )
     # I q'' = -m g l - c q' from rest, as long as cos q = 1.
     inertia, t = 0.1 + lengths**2, 0.02
@@ -296,15 +359,25 @@ def test_the_names_of_a_description_address_its_parameters(form):
 
 def test_a_group_that_reads_an_input_has_a_gain():
     """Groups go without the gain if no element reads an input. An input without a gain must not be lost."""
-    bodies, joints = [jm.Body("arm", 1.0, 0.1, (0.5, 0.0, 0.0))], [jm.Revolute("pivot", jm.GROUND, "arm", (0.0, 0.0))]
-    mechanism, q = jm.planar_mechanism(bodies, joints, [jm.Torque("motor", jm.GROUND, "arm", 0.0)], gravity=(0.0, 0.0))
+    bodies, joints = (
+        [jm.Body("arm", 1.0, 0.1, (0.5, 0.0, 0.0))],
+        [jm.Revolute("pivot", jm.GROUND, "arm", (0.0, 0.0))],
+    )
+    mechanism, q = jm.planar_mechanism(
+        bodies, joints, [jm.Torque("motor", jm.GROUND, "arm", 0.0)], gravity=(0.0, 0.0)
+    )
     torque, start, u = mechanism.forces["torque"], jd.State(0.0, q, 0.0 * q), jnp.array([2.0])
 
     def turned(group):
         driven = dataclasses.replace(mechanism, n_inputs=1, forces={"torque": group})
         return jd.forward_dynamics(driven, start, u)[0][2]
 
-    with pytest.raises(ValueError, match=r"^torque: the group reads inputs \(0,\) without gain; give it, one entry per element"):
+    with pytest.raises(
+        ValueError,
+        match=r"^torque: the group reads inputs \(0,\) without gain; give it, one entry per element",
+    ):
         turned(dataclasses.replace(torque, input=(0,)))
     inertia = 0.1 + 1.0 * 0.5**2  # kg m^2, about the pivot
-    np.testing.assert_allclose(turned(dataclasses.replace(torque, input=(0,), gain=jnp.ones(1))), 2.0 / inertia, rtol=1e-14)
+    np.testing.assert_allclose(
+        turned(dataclasses.replace(torque, input=(0,), gain=jnp.ones(1))), 2.0 / inertia, rtol=1e-14
+    )

@@ -1,4 +1,6 @@
-"""Every public name has an example, and what the examples print stands behind it; builds of the site run all of them."""
+"""Every public name has an example, and what the examples print stands behind it; builds of the site run all
+of them.
+"""
 
 import importlib
 import pathlib
@@ -21,7 +23,9 @@ def test_every_public_name_has_an_example():
     known = {*public, *examples.MODULES}
     for name, (page, heading) in shown.items():
         if name.startswith("jaxdae."):
-            assert any(name == full or name.startswith(full + ".") for full in known), f"{page.name}, {heading}: {name}"
+            assert any(name == full or name.startswith(full + ".") for full in known), (
+                f"{page.name}, {heading}: {name}"
+            )
 
 
 @pytest.mark.long
@@ -29,7 +33,9 @@ def test_every_public_name_has_an_example():
 @pytest.mark.parametrize("name", [*examples.QUICK, *examples.ELSEWHERE])
 def test_examples_print_what_they_say(name):
     if name in examples.ELSEWHERE:
-        pytest.importorskip(examples.ELSEWHERE[name], reason="not installed: make test-envs and make test-viewer install it")
+        pytest.importorskip(
+            examples.ELSEWHERE[name], reason="not installed: make test-envs and make test-viewer install it"
+        )
     assert not examples.mistakes(DOCS / "examples" / f"{name}.md")
 
 

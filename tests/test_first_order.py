@@ -1,4 +1,6 @@
-"""Vehicles of first order and their embedded forms: published paths, closed forms, both orders on one path, conflicts, mistakes."""
+"""Vehicles of first order and their embedded forms: published paths, closed forms, both orders on one path,
+conflicts, mistakes.
+"""
 
 import dataclasses
 import functools
@@ -45,8 +47,14 @@ def test_a_differential_drive_without_rows_has_the_errors_of_the_methods():
     p, reference, digits, _ = problem("diff_drive_arc")
     robot, q = arc_robot(p)
     u = jnp.asarray(p["u"])
-    for method, name in ((jd.Kinematic.euler(), "euler"), (jd.Kinematic.midpoint(), "midpoint"), (RK4, "rk4")):
-        end = states_at(jm.Embedded(robot), method, q, jnp.zeros(5), [5.0], 0.1, jnp.tile(u, (50, 1))).state.q[0, :3]
+    for method, name in (
+        (jd.Kinematic.euler(), "euler"),
+        (jd.Kinematic.midpoint(), "midpoint"),
+        (RK4, "rk4"),
+    ):
+        end = states_at(
+            jm.Embedded(robot), method, q, jnp.zeros(5), [5.0], 0.1, jnp.tile(u, (50, 1))
+        ).state.q[0, :3]
         within(digits["x"], end, reference["steps_of_0.1_50_times"][name])
 
 
@@ -78,7 +86,14 @@ def test_sensitivities_of_a_path_are_those_of_the_closed_form(name):
 
     def end(number, u):
         robot, q = arc_robot(p | {name: number})
-        run = jd.rollout(jm.Embedded(robot), RK4, jd.State(0.0, q, jnp.zeros(5)), jnp.tile(u, (100, 1)), dt=0.05, save_every=100)
+        run = jd.rollout(
+            jm.Embedded(robot),
+            RK4,
+            jd.State(0.0, q, jnp.zeros(5)),
+            jnp.tile(u, (100, 1)),
+            dt=0.05,
+            save_every=100,
+        )
         return run.state.q[-1, :3]
 
     of_number, of_u = jax.jit(jax.jacfwd(end, argnums=(0, 1)))(p[name], jnp.asarray(p["u"]))
@@ -116,10 +131,21 @@ def test_paths_with_ackermann_steering_are_those_of_the_bicycle():
     p, reference, digits, _ = problem("ackermann_ideal")
     speed = jnp.asarray([p["v"], 0.0, 0.0])
     angles = [jv.ackermann_angles(p["L"], p["w"], case["bicycle_steer"]) for case in reference["cases"]]
-    cars = [jm.kinematic_mechanism(jv.ackermann(p["L"], p["w"], steering=pair), jm.Joints()) for pair in angles]
+    cars = [
+        jm.kinematic_mechanism(jv.ackermann(p["L"], p["w"], steering=pair), jm.Joints()) for pair in angles
+    ]
     car, q = cars[0][0], [start for _, start in cars]
     run = jax.jit(
-        jax.vmap(lambda q: jd.rollout(car, TOLERANT, jd.State(0.0, q, jnp.zeros(5)), jnp.tile(speed, (2000, 1)), dt=2e-3, save_every=500))
+        jax.vmap(
+            lambda q: jd.rollout(
+                car,
+                TOLERANT,
+                jd.State(0.0, q, jnp.zeros(5)),
+                jnp.tile(speed, (2000, 1)),
+                dt=2e-3,
+                save_every=500,
+            )
+        )
     )(jnp.stack(q))
     jd.raise_if_failed(run.info)
     for k, case in enumerate(reference["cases"]):
@@ -133,7 +159,10 @@ def test_steering_that_conflicts_is_told_and_named():
     car, q = jm.kinematic_mechanism(jv.ackermann(p["L"], p["w"], steering=(0.3, 0.3)), jm.Joints())
     state = jd.State(0.0, q, jnp.zeros(5))
     for solver in (jd.LeastSquares(), jd.NullSpace()):
-        assert int(jd.kinematic_status(car, state, jnp.asarray([3.0, 0.0, 0.0]), solver=solver)) == jd.Status.CONFLICTING_ROWS
+        assert (
+            int(jd.kinematic_status(car, state, jnp.asarray([3.0, 0.0, 0.0]), solver=solver))
+            == jd.Status.CONFLICTING_ROWS
+        )
     # The wheels that fight have names.
     frozen = jm.planar_mechanism(
         [jm.Body("car", 1.0, 1.0)],
@@ -163,7 +192,9 @@ def test_casters_turn_around_or_trail():
             jm.Speed("side", "base", (0.0, 1.0), point=(0.0, 0.0)),
             jm.YawRate("yaw", "base"),
         ]
-        return jm.kinematic_mechanism(jm.Description(bodies=bodies, joints=joints, drives=drives), jm.Joints())
+        return jm.kinematic_mechanism(
+            jm.Description(bodies=bodies, joints=joints, drives=drives), jm.Joints()
+        )
 
     system, q = robot(0.3, 0.0)
     straight, turning = jnp.asarray([p["V"], 0.0, 0.0]), jnp.asarray([p["V"], 0.0, p["omega"]])
@@ -204,11 +235,15 @@ def test_trailers_follow():
 def test_a_truck_with_three_trailers_goes_in_circles():
     p, reference, digits, values = problem("trailer_circle")
     start = np.asarray(values["initial_conditions"]["x"]).reshape(4, 3)
-    description = jv.truck_and_trailers(p["car_wheelbase"], p["L"], p["M"], steering=p["steer"], headings=list(start[1:, 2]))
+    description = jv.truck_and_trailers(
+        p["car_wheelbase"], p["L"], p["M"], steering=p["steer"], headings=list(start[1:, 2])
+    )
     truck, q = jm.kinematic_mechanism(description, jm.Joints())
     absolute = jax.jit(jax.vmap(lambda s: jm.to_absolute(truck.mechanism, s).q))
     axles = np.r_[0:3, 6:15]
-    within(digits["x"], absolute(jd.State(jnp.zeros(1), q[None], jnp.zeros((1, 7))))[0][axles], start.reshape(-1))
+    within(
+        digits["x"], absolute(jd.State(jnp.zeros(1), q[None], jnp.zeros((1, 7))))[0][axles], start.reshape(-1)
+    )
     states = reference["states"][1:]
     u = jnp.tile(jnp.asarray([p["v"], 0.0]), (1000, 1))
     run = states_at(truck, RK4, q, jnp.zeros(7), [s["t"] for s in states], 1e-2, u)
@@ -218,7 +253,9 @@ def test_a_truck_with_three_trailers_goes_in_circles():
     p, reference, digits, values = problem("trailer_transient")
     headings = np.asarray(values["initial_conditions"]["minimal"])
     pose = tuple(headings[:3])
-    description = jv.truck_and_trailers(p["car_wheelbase"], p["L"], p["M"], headings=list(headings[3:]), pose=pose)
+    description = jv.truck_and_trailers(
+        p["car_wheelbase"], p["L"], p["M"], headings=list(headings[3:]), pose=pose
+    )
     truck, q = jm.kinematic_mechanism(description)
     states = reference["states"][1:]
 
@@ -233,9 +270,17 @@ def test_a_truck_with_three_trailers_goes_in_circles():
 
 def car_of_both_orders(coordinates=jm.Joints()):
     description = jv.bicycle(
-        2.5, steering=0.3, mass=1240.0, inertia=1545.0, fork_mass=20.0, fork_inertia=1.2, center=(1.0645161290322580, 0.0)
+        2.5,
+        steering=0.3,
+        mass=1240.0,
+        inertia=1545.0,
+        fork_mass=20.0,
+        fork_inertia=1.2,
+        center=(1.0645161290322580, 0.0),
     )
-    push = jm.Force("push", "base_link", point=(-1.0645161290322580, 0.0), force=(800.0, 0.0), body_frame=True)
+    push = jm.Force(
+        "push", "base_link", point=(-1.0645161290322580, 0.0), force=(800.0, 0.0), body_frame=True
+    )
     hold = jm.JointForce("hold", "front_kingpin", 0.0, 0)
     description = dataclasses.replace(description, forces=[push, hold])
     return jm.mechanism(description, coordinates), jm.kinematic_mechanism(description, coordinates)[0]
@@ -246,7 +291,9 @@ def test_both_orders_and_the_embedded_form_run_on_one_path():
     (car, q), frame = car_of_both_orders()
     hold = jnp.asarray([0.2])
     v = jd.kinematic_velocity(frame, jd.State(0.0, q, jnp.zeros(4)), jnp.asarray([3.0, 0.1]))[0]
-    second = states_at(car, jd.Projected(jd.RungeKutta.rk4(), jd.Projection()), q, v, [2.0], 5e-3, jnp.tile(hold, (400, 1)))
+    second = states_at(
+        car, jd.Projected(jd.RungeKutta.rk4(), jd.Projection()), q, v, [2.0], 5e-3, jnp.tile(hold, (400, 1))
+    )
     embedded = jm.EmbeddedMechanism(car, frame)
     start = embedded.start(jd.State(jnp.zeros(()), q, v))
     np.testing.assert_allclose(start.q[4:], [3.0, 0.1], rtol=1e-14)
@@ -254,16 +301,27 @@ def test_both_orders_and_the_embedded_form_run_on_one_path():
     end = embedded.state(jax.tree.map(lambda x: x[0], third.state))
     np.testing.assert_allclose(end.q, second.state.q[0], rtol=0, atol=1e-11)
     np.testing.assert_allclose(end.v, second.state.v[0], rtol=0, atol=1e-11)
-    # Of first order the rear axle of the same car, its steering held, stays on its circle as that of second order does.
-    path = states_at(frame, RK4, q, jnp.zeros(4), [1.0, 2.0], 5e-3, jnp.tile(jnp.asarray([3.0, 0.0]), (400, 1))).state.q
-    x, y = path[:, 0] - 1.0645161290322580 * np.cos(path[:, 2]), path[:, 1] - 1.0645161290322580 * np.sin(path[:, 2])
+    # Of first order the rear axle of the same car, its steering held, stays on its circle as that of second
+    # order does.
+    path = states_at(
+        frame, RK4, q, jnp.zeros(4), [1.0, 2.0], 5e-3, jnp.tile(jnp.asarray([3.0, 0.0]), (400, 1))
+    ).state.q
+    x, y = (
+        path[:, 0] - 1.0645161290322580 * np.cos(path[:, 2]),
+        path[:, 1] - 1.0645161290322580 * np.sin(path[:, 2]),
+    )
     radius = 2.5 / np.tan(0.3)
     np.testing.assert_allclose(np.hypot(x, y - radius), radius, rtol=0, atol=1e-11)
     np.testing.assert_allclose(path[:, 2], np.array([3.0, 6.0]) / radius, rtol=0, atol=1e-12)
     # Accelerations at one state agree to rounding.
     a, _ = jd.forward_dynamics(car, jd.State(0.0, q, v), hold)
     z = embedded.rate(jnp.zeros(()), start.q, hold)[4:]
-    np.testing.assert_allclose(z, [a[0] * np.cos(q[2]) + a[1] * np.sin(q[2]) + 1.0645161290322580 * v[2] ** 2, a[3]], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        z,
+        [a[0] * np.cos(q[2]) + a[1] * np.sin(q[2]) + 1.0645161290322580 * v[2] ** 2, a[3]],
+        rtol=0,
+        atol=1e-12,
+    )
 
 
 @pytest.mark.long
@@ -273,23 +331,32 @@ def test_derivatives_of_velocities_at_straight_driving_at_rest_and_at_a_right_an
     @jax.jit
     def velocity(angle, speed):
         q = jnp.zeros(4).at[3].set(angle)
-        return jd.kinematic_velocity(frame, jd.State(0.0, q, jnp.zeros(4)), jnp.stack([speed, jnp.zeros(())]))[0][2]
+        return jd.kinematic_velocity(
+            frame, jd.State(0.0, q, jnp.zeros(4)), jnp.stack([speed, jnp.zeros(())])
+        )[0][2]
 
     slope = jax.jit(jax.grad(velocity, argnums=(0, 1)))
     # omega = speed tan(angle) / L
     np.testing.assert_allclose(slope(0.0, 1.0), [0.4, 0.0], rtol=0, atol=1e-14)
     for angle, speed in ((0.0, 1.0), (0.3, 0.0), (0.3, 2.0), (-1.2, 1.0)):
         got = slope(angle, speed)
-        np.testing.assert_allclose(got[0], central(lambda x, s=speed: velocity(x, jnp.asarray(s)), angle), rtol=1e-7, atol=1e-7)
-        np.testing.assert_allclose(got[1], central(lambda x, a=angle: velocity(jnp.asarray(a), x), speed), rtol=1e-7, atol=1e-7)
+        np.testing.assert_allclose(
+            got[0], central(lambda x, s=speed: velocity(x, jnp.asarray(s)), angle), rtol=1e-7, atol=1e-7
+        )
+        np.testing.assert_allclose(
+            got[1], central(lambda x, a=angle: velocity(jnp.asarray(a), x), speed), rtol=1e-7, atol=1e-7
+        )
 
-    # At a right angle the rear wheel stands: nothing moves from a forward wish, with derivative -2.5 in the yaw rate row.
+    # At a right angle the rear wheel stands: nothing moves from a forward wish, with derivative -2.5 in the
+    # yaw rate row.
     q = jnp.zeros(4).at[3].set(0.5 * jnp.pi)
     state = jd.State(0.0, q, jnp.zeros(4))
     status = jd.kinematic_status(frame, state, jnp.asarray([1.0, 0.0]), solver=jd.LeastSquares())
     assert int(status) == jd.Status.CONFLICTING_ROWS
     # As a projected wish it is free of conflict: x' = 0, and differentiable there.
-    mechanism, _ = jm.planar_mechanism([jm.Body("body", 1.0, 1.0)], [jm.Wheel("rear", "body", (1.0, 0.0), point=(0.0, 0.0))])
+    mechanism, _ = jm.planar_mechanism(
+        [jm.Body("body", 1.0, 1.0)], [jm.Wheel("rear", "body", (1.0, 0.0), point=(0.0, 0.0))]
+    )
 
     def wished(angle):
         front = jnp.stack([-jnp.sin(angle), jnp.cos(angle), 2.5 * jnp.cos(angle)])
@@ -307,7 +374,8 @@ def test_a_report_counts_drives_by_themselves():
     assert (report.rows, report.rank, report.mobility, report.driven) == (3, 3, 2, 2)
     assert report.blocking_rows == ()
     assert "driven by inputs            2" in str(report)
-    # Wheels in parallel leave a car its steering alone, and the row of the speed holds nothing that the wheels have not stopped.
+    # Wheels in parallel leave a car its steering alone, and the row of the speed holds nothing that the
+    # wheels have not stopped.
     car, q = jm.kinematic_mechanism(jv.ackermann(2.5, 1.5, steering=(0.3, 0.3)), jm.Joints())
     report = jd.diagnose(car, jd.State(0.0, q, jnp.zeros(5)))
     assert (report.rows, report.mobility, report.driven) == (4, 2, 2)
@@ -346,14 +414,18 @@ def test_inputs_that_do_not_fit_and_drives_that_are_mistaken():
         else:
             with pytest.raises(ValueError, match=message):
                 jm.kinematic_mechanism(changed)
-    with pytest.raises(TypeError, match=r"drives\[0\] is a Rotor; expected SpinRate, YawRate, Speed, JointRate"):
+    with pytest.raises(
+        TypeError, match=r"drives\[0\] is a Rotor; expected SpinRate, YawRate, Speed, JointRate"
+    ):
         jm.kinematic_mechanism(dataclasses.replace(description, drives=[jm.Rotor("left")]))
 
 
 @pytest.mark.long
 def test_embedded_velocities_do_not_hide_a_conflict():
     car, q = jm.kinematic_mechanism(jv.ackermann(2.5, 1.5, steering=(0.3, 0.3)), jm.Joints())
-    run = jd.rollout(jm.Embedded(car, jd.LeastSquares()), RK4, jd.State(0.0, q, jnp.zeros(5)), jnp.ones((2, 3)), dt=0.1)
+    run = jd.rollout(
+        jm.Embedded(car, jd.LeastSquares()), RK4, jd.State(0.0, q, jnp.zeros(5)), jnp.ones((2, 3)), dt=0.1
+    )
     assert int(run.info.status[-1]) == jd.Status.CONFLICTING_ROWS
     run = jd.rollout(car, TOLERANT, jd.State(0.0, q, jnp.zeros(5)), jnp.ones((2, 3)), dt=0.1)
     assert int(run.info.status[-1]) == jd.Status.CONFLICTING_ROWS
@@ -367,7 +439,9 @@ def test_embedded_mechanisms_say_whether_rows_conflict_or_merely_depend_on_each_
     def status(angles, solver):
         description = jv.ackermann(2.5, 1.5, steering=angles, **masses)
         mechanism, q = jm.mechanism(description, jm.Joints())
-        embedded = jm.EmbeddedMechanism(mechanism, jm.kinematic_mechanism(description, jm.Joints())[0], solver)
+        embedded = jm.EmbeddedMechanism(
+            mechanism, jm.kinematic_mechanism(description, jm.Joints())[0], solver
+        )
         x = jnp.concatenate([q, jnp.asarray([1.0, 0.0, 0.0])])
         return jd.kinematic_status(embedded, jd.State(jnp.zeros(()), x, jnp.zeros_like(x)))
 
@@ -410,7 +484,16 @@ def test_slip_angles_and_a_slip_ratio_are_identified_from_a_path():
         bodies = [jm.Body("base_link"), jm.Body("fork", pose=(2.5, 0.0, 0.3)), jm.Rotor("spin")]
         joints = [
             jm.Revolute("kingpin", "base_link", "fork", point_a=(2.5, 0.0), point_b=(0.0, 0.0)),
-            jm.Wheel("rear", "base_link", (1.0, 0.0), point=(0.0, 0.0), radius=0.3, spin="spin", slip_angle=slip[1], slip_ratio=slip[2]),
+            jm.Wheel(
+                "rear",
+                "base_link",
+                (1.0, 0.0),
+                point=(0.0, 0.0),
+                radius=0.3,
+                spin="spin",
+                slip_angle=slip[1],
+                slip_ratio=slip[2],
+            ),
             jm.Wheel("front", "fork", (1.0, 0.0), point=(0.0, 0.0), slip_angle=slip[0]),
         ]
         drives = [jm.SpinRate("motor", "spin"), jm.JointRate("steering", "kingpin")]
@@ -434,19 +517,34 @@ def test_a_differential_drive_on_an_incline_in_space():
     axes = np.asarray(jd.rotation.rotation_matrix(jnp.asarray(quaternion)))
     slope = jv.Plane(normal=p["plane_normal"])
     hubs = {"left": place + 0.5 * p["W"] * axes[:, 1], "right": place - 0.5 * p["W"] * axes[:, 1]}
-    bodies = [js.Body(name, place=at, quaternion=quaternion) for name, at in ({"chassis": place} | hubs).items()]
-    joints = [js.Revolute(f"{name}_hub", "chassis", name, axis=axes[:, 1], at=at) for name, at in hubs.items()]
+    bodies = [
+        js.Body(name, place=at, quaternion=quaternion) for name, at in ({"chassis": place} | hubs).items()
+    ]
+    joints = [
+        js.Revolute(f"{name}_hub", "chassis", name, axis=axes[:, 1], at=at) for name, at in hubs.items()
+    ]
     joints += [
-        js.RollingDisc(f"{name}_wheel", jm.GROUND, name, axis=axes[:, 1], at=at, radius=p["r"], terrain=slope) for name, at in hubs.items()
+        js.RollingDisc(f"{name}_wheel", jm.GROUND, name, axis=axes[:, 1], at=at, radius=p["r"], terrain=slope)
+        for name, at in hubs.items()
     ]
     ball = place + axes @ np.asarray(p["caster_ball_at_body"])
-    joints.append(js.SlidingSphere("caster", jm.GROUND, "chassis", at=ball, radius=p["ball_radius"], terrain=slope))
+    joints.append(
+        js.SlidingSphere("caster", jm.GROUND, "chassis", at=ball, radius=p["ball_radius"], terrain=slope)
+    )
     drives = [jm.JointRate(f"{name}_motor", f"{name}_hub") for name in hubs]
     description = jm.Description(space=jm.SPACE, bodies=bodies, joints=joints, drives=drives)
     robot, q = jm.kinematic_mechanism(description, jm.Joints())
     states = reference["states"][1:]
     method, times = jd.Kinematic.rk4(solver=jd.NullSpace()), [s["t"] for s in states]
-    run = states_at(robot, method, q, jnp.zeros(8), times, 5e-3, jnp.tile(jnp.asarray(p["u"]), (round(times[-1] / 5e-3), 1)))
+    run = states_at(
+        robot,
+        method,
+        q,
+        jnp.zeros(8),
+        times,
+        5e-3,
+        jnp.tile(jnp.asarray(p["u"]), (round(times[-1] / 5e-3), 1)),
+    )
     within(digits["x"], run.state.q, [s["x"] for s in states])
 
 

@@ -1,4 +1,6 @@
-"""CUDA kernels without a GPU: the same source runs on the CPU, where loops over blocks and threads take the place of a launch."""
+"""CUDA kernels without a GPU: the same source runs on the CPU, where loops over blocks and threads take the
+place of a launch.
+"""
 
 import ctypes
 
@@ -73,17 +75,23 @@ def emulator(tmp_path, monkeypatch):
 
 
 def program(x, count, table, at):
-    """Loops with saved numbers, branches, a loop of unknown length, gathers, integers and booleans, of one world."""
+    """Loops with saved numbers, branches, a loop of unknown length, gathers, integers and booleans, of one
+    world.
+    """
 
     def step(carry, k):
         y, up = carry
         up = jnp.logical_xor(up, y[0] > 0.0)
-        y = y + 0.01 * jnp.stack([jnp.sin(y[1]), jnp.where(up, y[0], -y[2]), jnp.sqrt(y[2] * y[2] + 1.0) / (2.0 + y[0] * y[0])])
+        y = y + 0.01 * jnp.stack(
+            [jnp.sin(y[1]), jnp.where(up, y[0], -y[2]), jnp.sqrt(y[2] * y[2] + 1.0) / (2.0 + y[0] * y[0])]
+        )
         y = jax.lax.cond(k % 3 == 0, lambda y: y * table[k], lambda y: y, y)
         return (y, up), (y, up, k + count)
 
     end, saved = jax.lax.scan(step, (x, count > 2), jnp.arange(50))
-    root = jax.lax.while_loop(lambda r: jnp.abs(r * r - 2.0 - at[0]) > 1e-3, lambda r: 0.5 * (r + (2.0 + at[0]) / r), at[0] + 1.0)
+    root = jax.lax.while_loop(
+        lambda r: jnp.abs(r * r - 2.0 - at[0]) > 1e-3, lambda r: 0.5 * (r + (2.0 + at[0]) / r), at[0] + 1.0
+    )
     return end, saved, root, saved[0][count], table[count], jnp.maximum(x, jnp.nan), x.astype(int) % 2
 
 
@@ -103,7 +111,9 @@ def emulated(kernel, arguments, outputs):
     inputs = [np.ascontiguousarray(x) for x in arguments]
     pointers = [x.ctypes.data for x in (*inputs, *results, memory)]
     (file,) = (path for path in cuda.library.cache_folder().glob("*.so") if kernel.target.endswith(path.stem))
-    assert not ctypes.CDLL(str(file)).emulate((ctypes.c_void_p * 32)(*pointers), len(inputs), ctypes.c_int64(worlds))
+    assert not ctypes.CDLL(str(file)).emulate(
+        (ctypes.c_void_p * 32)(*pointers), len(inputs), ctypes.c_int64(worlds)
+    )
     return results
 
 
@@ -117,12 +127,18 @@ def test_cuda_kernels_equal_cpu_kernels(emulator, dtype):
     found = emulated(kernel, given, compiled.outputs)
     expected = jax.vmap(fuse(program), in_axes=[0 if each else None for each in batched])(*given)
     for one, other in zip(found, jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5 if dtype == "float32" else 1e-13, atol=1e-6 if dtype == "float32" else 1e-14)
+        np.testing.assert_allclose(
+            one, other, rtol=1e-5 if dtype == "float32" else 1e-13, atol=1e-6 if dtype == "float32" else 1e-14
+        )
     assert np.isnan(found[-2]).all()
-    call = jax.jit(jax.vmap(lambda *x: bound(compiled, list(x)), in_axes=[0 if each else None for each in batched]))
+    call = jax.jit(
+        jax.vmap(lambda *x: bound(compiled, list(x)), in_axes=[0 if each else None for each in batched])
+    )
     text = call.trace(*given).lower(lowering_platforms=("cuda",)).as_text()
     (line,) = (line for line in text.splitlines() if kernel.target in line)
-    assert f"tensor<{kernel.memory}x200xf{dtype[-2:]}>" in line.split("->")[1]  # XLA allocates the temporary memory.
+    assert (
+        f"tensor<{kernel.memory}x200xf{dtype[-2:]}>" in line.split("->")[1]
+    )  # XLA allocates the temporary memory.
 
 
 def test_the_reason_of_a_fallback_is_stated(monkeypatch, tmp_path):
@@ -134,6 +150,7 @@ def test_the_reason_of_a_fallback_is_stated(monkeypatch, tmp_path):
         text = function.trace(x).lower(lowering_platforms=("cuda",)).as_text()
     assert "jaxdae_fused" not in text
     assert str(record[0].message) == (
-        "no fused kernel: no nvcc found; install the CUDA toolkit, put nvcc on PATH, or set CUDA_HOME to the folder of the toolkit. "
+        "no fused kernel: no nvcc found; install the CUDA toolkit, put nvcc on PATH, or set CUDA_HOME to "
+        "the folder of the toolkit. "
         "XLA runs the program"
     )

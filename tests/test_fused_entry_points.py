@@ -52,20 +52,37 @@ def test_rollout_losses_and_stages():
         def setup(controls):
             return SYSTEM, METHOD, START, controls
 
-        return RolloutLoss(setup, lambda _, found: jnp.sum(found.state.q[-1] ** 3), dt=0.02, steps=4, segment=segment, kernel=kernel)
+        return RolloutLoss(
+            setup,
+            lambda _, found: jnp.sum(found.state.q[-1] ** 3),
+            dt=0.02,
+            steps=4,
+            segment=segment,
+            kernel=kernel,
+        )
 
     controls = jnp.array([[1.0, 0.5], [-1.0, 2.0], [0.3, 0.2], [1.0, -1.0]])
     many = controls * jnp.linspace(0.5, 1.5, 3)[:, None, None]
-    expected, found = (jax.jit(jax.vmap(jax.value_and_grad(loss(kernel))))(many) for kernel in (None, jd.Fused()))
+    expected, found = (
+        jax.jit(jax.vmap(jax.value_and_grad(loss(kernel))))(many) for kernel in (None, jd.Fused())
+    )
     close(found, expected)
     law = RolloutLoss(
-        lambda gain: (SYSTEM, METHOD, START, lambda t, x: -gain * x.v), lambda _, found: found.state.q[-1, 0], 0.02, 2, kernel=jd.Fused()
+        lambda gain: (SYSTEM, METHOD, START, lambda t, x: -gain * x.v),
+        lambda _, found: found.state.q[-1, 0],
+        0.02,
+        2,
+        kernel=jd.Fused(),
     )
     close(law(jnp.asarray(3.0)), dataclasses.replace(law, kernel=None)(jnp.asarray(3.0)))
 
     problem = oc.Problem(system=SYSTEM, integrator=METHOD, state=START, dt=0.02, steps=4, every=2)
     stages = [
-        jax.vmap(jax.jacfwd(lambda u, kernel=kernel: advance(dataclasses.replace(problem, kernel=kernel), START, u)[0].v))
+        jax.vmap(
+            jax.jacfwd(
+                lambda u, kernel=kernel: advance(dataclasses.replace(problem, kernel=kernel), START, u)[0].v
+            )
+        )
         for kernel in (None, jd.Fused())
     ]
     close(stages[1](controls), stages[0](controls))
@@ -83,15 +100,24 @@ def test_environments():
         found = jax.vmap(envs.AutoReset(environment).step)(keys, states, actions)
         return jnp.sum(found.reward), dataclasses.replace(found, state=found.state.state)
 
-    found, expected = (jax.jit(jax.value_and_grad(lambda a, e=e: total(a, e), has_aux=True))(actions) for e in (by_kernels, plain))
+    found, expected = (
+        jax.jit(jax.value_and_grad(lambda a, e=e: total(a, e), has_aux=True))(actions)
+        for e in (by_kernels, plain)
+    )
     close(found, expected)
     assert found[0][1].status[2] != 0
 
 
 @pytest.mark.long
 def test_ilqr():
-    cost = {"running": lambda x, u: 0.01 * u @ u, "final": lambda x: jnp.sum((x.q - jnp.array([0.6, -0.8])) ** 2)}
+    cost = {
+        "running": lambda x, u: 0.01 * u @ u,
+        "final": lambda x: jnp.sum((x.q - jnp.array([0.6, -0.8])) ** 2),
+    }
     problem = oc.Problem(system=SYSTEM, integrator=METHOD, state=START, dt=0.02, steps=5, **cost)
-    found, expected = (oc.ilqr(dataclasses.replace(problem, kernel=kernel), jnp.zeros((5, 2))) for kernel in (jd.Fused(), None))
+    found, expected = (
+        oc.ilqr(dataclasses.replace(problem, kernel=kernel), jnp.zeros((5, 2)))
+        for kernel in (jd.Fused(), None)
+    )
     np.testing.assert_allclose(found.controls, expected.controls, rtol=0, atol=1e-9)
     assert (found.status, found.iterations) == (expected.status, expected.iterations)

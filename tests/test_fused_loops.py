@@ -1,4 +1,6 @@
-"""Loops and branches in fused kernels against JAX, for batches whose worlds take different branches and numbers of iterations."""
+"""Loops and branches in fused kernels against JAX, for batches whose worlds take different branches and
+numbers of iterations.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -35,10 +37,16 @@ def test_scans(dtype):
             a, b, k, t = row
             return jnp.where(b, work(c) + a, c - a), (c * a, b, k, t, c + t.astype(dtype))
 
-        return [scan(step, x[0], (line, switches, codes, jnp.arange(LONG) * 3 + 5), reverse=r) for r in (False, True)]
+        return [
+            scan(step, x[0], (line, switches, codes, jnp.arange(LONG) * 3 + 5), reverse=r)
+            for r in (False, True)
+        ]
 
     def of_arguments(x, y, n):
-        return [scan(lambda c, row: (work(c) * row[0] + row[1], c + row[2]), x[0], (y, 2 * y, line), reverse=r) for r in (False, True)]
+        return [
+            scan(lambda c, row: (work(c) * row[0] + row[1], c + row[2]), x[0], (y, 2 * y, line), reverse=r)
+            for r in (False, True)
+        ]
 
     def of_rows(x, y, n):
         table = y.reshape(LONG // 2, 2)
@@ -59,29 +67,47 @@ def test_scans(dtype):
 
     def of_invariants(x, y, n):
         xs = jnp.broadcast_to(x[0], (LONG,)), jnp.stack([x[1], x[2]] * (LONG // 2))
-        return scan(lambda c, row: (work(c) * row[0] + row[1], (row[0], row[1], x[1] * x[2], jnp.ones((), dtype), c > 0)), x[0], xs)
+        return scan(
+            lambda c, row: (
+                work(c) * row[0] + row[1],
+                (row[0], row[1], x[1] * x[2], jnp.ones((), dtype), c > 0),
+            ),
+            x[0],
+            xs,
+        )
 
     def constant_carries(x, y, n):
         def step(c, _):
             a, b, zero, one, k, flag, matrix = c
             k = k + 1
-            return (work(a) * one, zero * a + b, 0 * zero, one * one, k, flag ^ True, matrix @ matrix), (k, flag, zero, matrix[0, 1] + a)
+            return (work(a) * one, zero * a + b, 0 * zero, one * one, k, flag ^ True, matrix @ matrix), (
+                k,
+                flag,
+                zero,
+                matrix[0, 1] + a,
+            )
 
         eye = jnp.eye(2, dtype=dtype)
         return scan(step, (x[0], x[1], jnp.zeros((), dtype), jnp.ones((), dtype), 0, False, eye), length=LONG)
 
     def constants_that_change(x, y, n):
-        """The first starts as a constant and takes a value of the world in the third iteration, through two other carries."""
+        """The first starts as a constant and takes a value of the world in the third iteration, through two
+        other carries.
+        """
 
         def step(c, _):
             a, b, d, e = c
             return (b, d, work(e), e + 1), (a, b)
 
         zero = jnp.zeros((), dtype)
-        return scan(step, (zero, zero, zero, zero), length=LONG), scan(step, (zero, zero, zero, x[0]), length=LONG)
+        return scan(step, (zero, zero, zero, zero), length=LONG), scan(
+            step, (zero, zero, zero, x[0]), length=LONG
+        )
 
     def swapped(x, y, n):
-        return scan(lambda c, _: ((c[1], c[2], work(c[0]), c[3]), c[0]), (x[0], x[1], x[2], x[1]), length=LONG)
+        return scan(
+            lambda c, _: ((c[1], c[2], work(c[0]), c[3]), c[0]), (x[0], x[1], x[2], x[1]), length=LONG
+        )
 
     def whole_numbers_and_booleans(x, y, n):
         def step(c, _):
@@ -122,7 +148,11 @@ def test_scans(dtype):
 
         end, kept = scan(outer, x[0], length=5)
         back = scan(
-            lambda c, rows: (c + scan(lambda d, row: (work(d) + 0.05 * jnp.sum(row), None), 0.1 * c, rows, reverse=True)[0], c),
+            lambda c, rows: (
+                c
+                + scan(lambda d, row: (work(d) + 0.05 * jnp.sum(row), None), 0.1 * c, rows, reverse=True)[0],
+                c,
+            ),
             end,
             kept,
             reverse=True,
@@ -130,47 +160,85 @@ def test_scans(dtype):
         return kept, back, scan(lambda c, a: (work(c) * a, c), end, kept.reshape(-1)[:LONG])
 
     def short(x, y, n):
-        return [scan(lambda c, a: (work(c) + a, (c, a)), x[0], y[:k], reverse=r) for k in (0, 1, 2) for r in (False, True)]
+        return [
+            scan(lambda c, a: (work(c) + a, (c, a)), x[0], y[:k], reverse=r)
+            for k in (0, 1, 2)
+            for r in (False, True)
+        ]
 
     def derivatives(x, y, n):
         def loss(z):
             end, kept = scan(lambda c, a: (work(c) * a + z[1], c * z[0]), z[0], y)
             return end + jnp.sum(kept**2)
 
-        return jax.value_and_grad(loss)(x), jax.jvp(loss, (x,), (jnp.ones_like(x),)), jax.grad(jax.checkpoint(loss))(x)
+        return (
+            jax.value_and_grad(loss)(x),
+            jax.jvp(loss, (x,), (jnp.ones_like(x),)),
+            jax.grad(jax.checkpoint(loss))(x),
+        )
 
-    cases = [(f.__name__, f) for f in (plain, of_constants, of_arguments, of_rows, of_earlier_outputs, of_invariants, constant_carries)]
+    cases = [
+        (f.__name__, f)
+        for f in (
+            plain,
+            of_constants,
+            of_arguments,
+            of_rows,
+            of_earlier_outputs,
+            of_invariants,
+            constant_carries,
+        )
+    ]
     cases += [
         (f.__name__, f)
-        for f in (constants_that_change, swapped, whole_numbers_and_booleans, nested, three_loops, three_deep, short, derivatives)
+        for f in (
+            constants_that_change,
+            swapped,
+            whole_numbers_and_booleans,
+            nested,
+            three_loops,
+            three_deep,
+            short,
+            derivatives,
+        )
     ]
-    wrong = differences(cases, (numbers(30, 3, dtype=dtype), 0.3 * numbers(31, LONG, dtype=dtype), integers(32, 2)), scale=10)
+    wrong = differences(
+        cases, (numbers(30, 3, dtype=dtype), 0.3 * numbers(31, LONG, dtype=dtype), integers(32, 2)), scale=10
+    )
     assert not wrong, "\n".join(wrong)
 
 
 @precisions
 def test_loops_until_a_condition(dtype):
     def halved(x, n):
-        return lax.while_loop(lambda c: jnp.abs(c[0]) > 0.1, lambda c: (c[0] / 2, c[1] + 1, c[0]), (x[0], 0, x[1]))
+        return lax.while_loop(
+            lambda c: jnp.abs(c[0]) > 0.1, lambda c: (c[0] / 2, c[1] + 1, c[0]), (x[0], 0, x[1])
+        )
 
     def never_or_few(x, n):
-        return lax.while_loop(lambda c: c[0] < n[0], lambda c: (c[0] + 1, work(c[1])), (jnp.zeros((), jnp.int32), x[0]))
+        return lax.while_loop(
+            lambda c: c[0] < n[0], lambda c: (c[0] + 1, work(c[1])), (jnp.zeros((), jnp.int32), x[0])
+        )
 
     def bounded(x, n):
         """The number of iterations is bounded by a constant, and most worlds end before."""
-        return lax.while_loop(lambda c: (c[0] < 7) & (c[1] > 0.2), lambda c: (c[0] + 1, c[1] - 0.3), (0, x[0]))
+        return lax.while_loop(
+            lambda c: (c[0] < 7) & (c[1] > 0.2), lambda c: (c[0] + 1, c[1] - 0.3), (0, x[0])
+        )
 
     def with_unchanged_entries(x, n):
         def body(c):
             k, a, b, flag, array = c
             return k + 1, b, b, flag, array.at[0].add(a)
 
-        return lax.while_loop(lambda c: c[0] < n[0], body, (jnp.zeros((), jnp.int32), x[0], x[1], True, jnp.zeros(2, dtype)))
+        return lax.while_loop(
+            lambda c: c[0] < n[0], body, (jnp.zeros((), jnp.int32), x[0], x[1], True, jnp.zeros(2, dtype))
+        )
 
     def counted(x, n):
-        return [lax.fori_loop(0, k, lambda k, c: work(c) + 0.02 * k, x[0]) for k in (0, 1, 3, LONG)], lax.fori_loop(
-            0, n[0], lambda k, c: work(c) + 0.01 * k.astype(dtype), x[0]
-        )
+        return [
+            lax.fori_loop(0, k, lambda k, c: work(c) + 0.02 * k, x[0]) for k in (0, 1, 3, LONG)
+        ], lax.fori_loop(0, n[0], lambda k, c: work(c) + 0.01 * k.astype(dtype), x[0])
 
     def from_negative(x, n):
         return lax.fori_loop(n[1], n[0], lambda k, c: c + k.astype(dtype) * x[1], x[0])
@@ -178,7 +246,9 @@ def test_loops_until_a_condition(dtype):
     def inside_a_scan(x, n):
         def step(c, k):
             c, trips, _ = lax.while_loop(
-                lambda d: jnp.abs(d[0]) > 0.3, lambda d: (0.7 * d[0], d[1] + 1, d[0]), (c + 0.1 * k.astype(dtype), 0, c)
+                lambda d: jnp.abs(d[0]) > 0.3,
+                lambda d: (0.7 * d[0], d[1] + 1, d[0]),
+                (c + 0.1 * k.astype(dtype), 0, c),
             )
             return c, (trips, c)
 
@@ -189,7 +259,9 @@ def test_loops_until_a_condition(dtype):
             end, kept = lax.scan(lambda d, _: (work(d), d), c[1], length=LONG)
             return c[0] + 1, end + 0.1, kept
 
-        return lax.while_loop(lambda c: c[0] < n[0], body, (jnp.zeros((), jnp.int32), x[0], jnp.zeros(LONG, dtype)))
+        return lax.while_loop(
+            lambda c: c[0] < n[0], body, (jnp.zeros((), jnp.int32), x[0], jnp.zeros(LONG, dtype))
+        )
 
     def newton(x, n):
         """Worlds with a negative number never converge; NaN stays in its world."""
@@ -199,7 +271,9 @@ def test_loops_until_a_condition(dtype):
             new = 0.5 * (r + x[2] / r)
             return new, jnp.abs(new - r), k + 1
 
-        return lax.while_loop(lambda c: (c[1] > 1e-6) & (c[2] < 25), body, (jnp.ones((), dtype), jnp.ones((), dtype), 0))
+        return lax.while_loop(
+            lambda c: (c[1] > 1e-6) & (c[2] < 25), body, (jnp.ones((), dtype), jnp.ones((), dtype), 0)
+        )
 
     def two_in_a_row(x, n):
         first = lax.while_loop(lambda c: c < 3, lambda c: c + abs(x[0]), x[0])
@@ -207,28 +281,51 @@ def test_loops_until_a_condition(dtype):
 
     def nested(x, n):
         def body(c):
-            inner = lax.while_loop(lambda d: d[1] < c[0] + n[1], lambda d: (work(d[0]), d[1] + 1), (c[1], jnp.zeros((), jnp.int32)))
+            inner = lax.while_loop(
+                lambda d: d[1] < c[0] + n[1],
+                lambda d: (work(d[0]), d[1] + 1),
+                (c[1], jnp.zeros((), jnp.int32)),
+            )
             return c[0] + 1, inner[0]
 
         return lax.while_loop(lambda c: c[0] < n[0], body, (jnp.zeros((), jnp.int32), x[0]))
 
     def known(x, n):
         """The condition is known in advance for a while, then depends on data."""
-        return lax.while_loop(lambda c: (c[0] < 3) | (c[1] > 0.5), lambda c: (c[0] + 1, c[1] * 0.8), (0, x[1]))
+        return lax.while_loop(
+            lambda c: (c[0] < 3) | (c[1] > 0.5), lambda c: (c[0] + 1, c[1] * 0.8), (0, x[1])
+        )
 
     def collatz(x, n):
         return lax.while_loop(
-            lambda c: (c[0] > 1) & (c[1] < 40), lambda c: (jnp.where(c[0] % 2 == 1, 3 * c[0] + 1, c[0] // 2), c[1] + 1), (abs(n[0]) + 1, 0)
+            lambda c: (c[0] > 1) & (c[1] < 40),
+            lambda c: (jnp.where(c[0] % 2 == 1, 3 * c[0] + 1, c[0] // 2), c[1] + 1),
+            (abs(n[0]) + 1, 0),
         )
 
     x = numbers(33, 3, dtype=dtype).at[5].set(jnp.nan).at[9, 0].set(jnp.inf)
-    cases = [(f.__name__, f) for f in (never_or_few, bounded, with_unchanged_entries, counted, from_negative, inside_a_scan, a_scan_inside)]
+    cases = [
+        (f.__name__, f)
+        for f in (
+            never_or_few,
+            bounded,
+            with_unchanged_entries,
+            counted,
+            from_negative,
+            inside_a_scan,
+            a_scan_inside,
+        )
+    ]
     cases += [(f.__name__, f) for f in (newton, two_in_a_row, nested, known, collatz)]
     finite = jnp.where(jnp.isfinite(x), x, 1.0)
     wrong = differences(
-        [("halved", halved), *[c for c in cases if c[0] in ("inside_a_scan", "two_in_a_row")]], (finite, integers(34, 2)), scale=10
+        [("halved", halved), *[c for c in cases if c[0] in ("inside_a_scan", "two_in_a_row")]],
+        (finite, integers(34, 2)),
+        scale=10,
     )
-    wrong += differences([c for c in cases if c[0] not in ("inside_a_scan", "two_in_a_row")], (x, integers(34, 2)), scale=10)
+    wrong += differences(
+        [c for c in cases if c[0] not in ("inside_a_scan", "two_in_a_row")], (x, integers(34, 2)), scale=10
+    )
     assert not wrong, "\n".join(wrong)
 
 
@@ -245,10 +342,17 @@ def test_branches(dtype):
         )
 
     def long(x, n):
-        return lax.cond(x[0] > 0, lambda y: (large(y), n[0], y[0] > y[1], jnp.zeros(3, dtype)), lambda y: (y, n[1] * 2, True, y), x)
+        return lax.cond(
+            x[0] > 0,
+            lambda y: (large(y), n[0], y[0] > y[1], jnp.zeros(3, dtype)),
+            lambda y: (y, n[1] * 2, True, y),
+            x,
+        )
 
     def one_side(x, n):
-        return lax.cond(x[0] > x[1], large, lambda y: y, x), lax.cond(x[0] > x[1], lambda y: jnp.zeros_like(y), large, x)
+        return lax.cond(x[0] > x[1], large, lambda y: y, x), lax.cond(
+            x[0] > x[1], lambda y: jnp.zeros_like(y), large, x
+        )
 
     def of_three(x, n):
         return lax.switch(n[0], [lambda y: y, large, lambda y: large(-y)], x), lax.switch(
@@ -276,7 +380,9 @@ def test_branches(dtype):
         def step(c, k):
             c = lax.cond(c[0] > 0, large, lambda y: y + 0.3, c)
             c = lax.cond(k < 20, lambda y: large(y), lambda y: y - 0.1, c)  # uniform
-            c = lax.cond(k % 3 == 0, lambda y: lax.cond(y[1] > y[2], large, lambda z: z * 0.5, y), lambda y: y, c)
+            c = lax.cond(
+                k % 3 == 0, lambda y: lax.cond(y[1] > y[2], large, lambda z: z * 0.5, y), lambda y: y, c
+            )
             return c, (c, k)
 
         return lax.scan(step, x, jnp.arange(LONG)), lax.scan(step, x, jnp.arange(LONG), reverse=True)
@@ -307,7 +413,11 @@ def test_branches(dtype):
         return a, b, lax.cond(x[2] > 0, lambda: large(a + b), lambda: large(a - b))
 
     def divisions_in_branches(x, n):
-        return lax.cond(n[0] != 0, lambda: lax.div(n[1], n[0]) + jnp.sum(large(x)).astype(jnp.int32), lambda: jnp.zeros((), jnp.int32))
+        return lax.cond(
+            n[0] != 0,
+            lambda: lax.div(n[1], n[0]) + jnp.sum(large(x)).astype(jnp.int32),
+            lambda: jnp.zeros((), jnp.int32),
+        )
 
     def table_in_branches(x, n):
         return lax.cond(n[0] >= 0, lambda: x[n[0]] * large(x), lambda: x)
@@ -335,5 +445,7 @@ def test_branches(dtype):
         only_in_branches,
     ]
     chosen += [divisions_in_branches, table_in_branches, derivatives]
-    wrong = differences([(f.__name__, f) for f in chosen], (numbers(35, 3, dtype=dtype), integers(36, 2)), scale=10)
+    wrong = differences(
+        [(f.__name__, f) for f in chosen], (numbers(35, 3, dtype=dtype), integers(36, 2)), scale=10
+    )
     assert not wrong, "\n".join(wrong)

@@ -1,4 +1,6 @@
-"""Fused kernels against JAX: each primitive, for batches of 1, 3 and 37 worlds, in single and double precision."""
+"""Fused kernels against JAX: each primitive, for batches of 1, 3 and 37 worlds, in single and double
+precision.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -104,7 +106,24 @@ UNARY = [
     "is_finite",
 ]
 BINARY = ["add", "sub", "mul", "div", "rem", "max", "min", "pow", "atan2", "eq", "ne", "lt", "le", "gt", "ge"]
-INTEGER = ["add", "sub", "mul", "max", "min", "eq", "ne", "lt", "le", "gt", "ge", "bitwise_and", "bitwise_or", "bitwise_xor", "div", "rem"]
+INTEGER = [
+    "add",
+    "sub",
+    "mul",
+    "max",
+    "min",
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "div",
+    "rem",
+]
 BOOLEAN = ["bitwise_and", "bitwise_or", "bitwise_xor", "max", "min", "eq", "ne", "lt", "le", "gt", "ge"]
 
 
@@ -112,40 +131,84 @@ BOOLEAN = ["bitwise_and", "bitwise_or", "bitwise_xor", "max", "min", "eq", "ne",
 def test_elementwise_operations(dtype):
     constants = [0.0, 1.0, -1.0, 2.0, 0.5, -3.0, np.nan, np.inf, -np.inf]
     cases = [(name, lambda s, x, y, f=getattr(lax, name): f(s)) for name in UNARY]
-    cases += [(f"{name} of constants", lambda s, x, y, f=getattr(lax, name): f(jnp.asarray(constants, dtype))) for name in UNARY]
+    cases += [
+        (f"{name} of constants", lambda s, x, y, f=getattr(lax, name): f(jnp.asarray(constants, dtype)))
+        for name in UNARY
+    ]
     cases += [(name, lambda s, x, y, f=getattr(lax, name): f(s, lax.rev(s, (0,)))) for name in BINARY]
     cases += [(f"{name} of x and x", lambda s, x, y, f=getattr(lax, name): f(s, s)) for name in BINARY]
     for c in (0.0, 1.0, -1.0, 0.5, np.nan, np.inf):
-        # A structural zero times infinity is zero, so that products and quotients with zero see finite numbers.
+        # A structural zero times infinity is zero, so that products and quotients with zero see finite
+        # numbers.
         for name in BINARY:
             if c == 0.0 and name in ("mul", "div"):
                 cases.append(
-                    (f"{name} with {c}", lambda s, x, y, f=getattr(lax, name), c=c: (f(x, jnp.full_like(x, c)), f(jnp.full_like(x, c), x)))
+                    (
+                        f"{name} with {c}",
+                        lambda s, x, y, f=getattr(lax, name), c=c: (
+                            f(x, jnp.full_like(x, c)),
+                            f(jnp.full_like(x, c), x),
+                        ),
+                    )
                 )
             else:
                 cases.append(
-                    (f"{name} with {c}", lambda s, x, y, f=getattr(lax, name), c=c: (f(s, jnp.full_like(s, c)), f(jnp.full_like(s, c), s)))
+                    (
+                        f"{name} with {c}",
+                        lambda s, x, y, f=getattr(lax, name), c=c: (
+                            f(s, jnp.full_like(s, c)),
+                            f(jnp.full_like(s, c), s),
+                        ),
+                    )
                 )
-    cases += [(f"integer_pow {n}", lambda s, x, y, n=n: lax.integer_pow(s, n)) for n in (-7, -2, -1, 0, 1, 2, 3, 10)]
+    cases += [
+        (f"integer_pow {n}", lambda s, x, y, n=n: lax.integer_pow(s, n)) for n in (-7, -2, -1, 0, 1, 2, 3, 10)
+    ]
     cases += [
         ("pow with an integer", lambda s, x, y: lax.pow(s, jnp.asarray(3, jnp.int32))),
         ("round away from zero", lambda s, x, y: lax.round(s)),
         (
             "round away from zero, just below a half",
             lambda s, x, y: lax.round(
-                lax.select(x > 9, x, jnp.full_like(x, float(np.nextafter(np.dtype(dtype).type(0.5), np.dtype(dtype).type(0)))))
+                lax.select(
+                    x > 9,
+                    x,
+                    jnp.full_like(x, float(np.nextafter(np.dtype(dtype).type(0.5), np.dtype(dtype).type(0)))),
+                )
             ),
         ),
-        ("round a large number", lambda s, x, y: lax.round(2.0 ** (23 if dtype == jnp.float32 else 52) + 1 + 2 * jnp.round(x))),
+        (
+            "round a large number",
+            lambda s, x, y: lax.round(2.0 ** (23 if dtype == jnp.float32 else 52) + 1 + 2 * jnp.round(x)),
+        ),
         ("round to even", lambda s, x, y: lax.round(s, lax.RoundingMethod.TO_NEAREST_EVEN)),
         ("clamp", lambda s, x, y: lax.clamp(jnp.asarray(-1.0, dtype), s, jnp.asarray(0.4, dtype))),
         ("clamp with bounds in the wrong order", lambda s, x, y: lax.clamp(x[0] + 5, x, x[0] - 5)),
         ("clip", lambda s, x, y: jnp.clip(s, 0.0, jnp.inf)),
         ("select_n", lambda s, x, y: lax.select_n(x > y, x, y)),
-        ("select_n by integers", lambda s, x, y: lax.select_n((x > 0).astype(jnp.int32) + (y > 0).astype(jnp.int32), x, y, x * y)),
+        (
+            "select_n by integers",
+            lambda s, x, y: lax.select_n((x > 0).astype(jnp.int32) + (y > 0).astype(jnp.int32), x, y, x * y),
+        ),
         ("where with NaN", lambda s, x, y: jnp.where(s > 0, s, -s)),
-        ("negations", lambda s, x, y: (lax.neg(lax.neg(x)), x - (-y), -(x - y), -x + y, (-x) * y, (-x) * (-y), x / (-y), abs(-x), 0.0 - x)),
-        ("neutral elements", lambda s, x, y: (x + 0, 0 + x, x - 0, x * 1, 1 * x, x / 1, x * -1, x / 4, x / 3, x / -0.5)),
+        (
+            "negations",
+            lambda s, x, y: (
+                lax.neg(lax.neg(x)),
+                x - (-y),
+                -(x - y),
+                -x + y,
+                (-x) * y,
+                (-x) * (-y),
+                x / (-y),
+                abs(-x),
+                0.0 - x,
+            ),
+        ),
+        (
+            "neutral elements",
+            lambda s, x, y: (x + 0, 0 + x, x - 0, x * 1, 1 * x, x / 1, x * -1, x / 4, x / 3, x / -0.5),
+        ),
     ]
     wrong = differences(cases, (specials(dtype), numbers(0, 3, dtype=dtype), numbers(2, 3, dtype=dtype)))
     assert not wrong, "\n".join(map(str, wrong))
@@ -154,13 +217,18 @@ def test_elementwise_operations(dtype):
 @precisions
 def test_integers_booleans_and_conversions(dtype):
     cases = [(f"{name} of integers", lambda n, m, a, b, s, f=getattr(lax, name): f(n, m)) for name in INTEGER]
-    cases += [(f"{name} of booleans", lambda n, m, a, b, s, f=getattr(lax, name): f(a, b)) for name in BOOLEAN]
+    cases += [
+        (f"{name} of booleans", lambda n, m, a, b, s, f=getattr(lax, name): f(a, b)) for name in BOOLEAN
+    ]
     for c in (0, 1, -1, 3, -2):
         for name in INTEGER:
             cases.append(
                 (
                     f"{name} of integers with {c}",
-                    lambda n, m, a, b, s, f=getattr(lax, name), c=c: (f(n, jnp.full_like(n, c)), f(jnp.full_like(n, c), n)),
+                    lambda n, m, a, b, s, f=getattr(lax, name), c=c: (
+                        f(n, jnp.full_like(n, c)),
+                        f(jnp.full_like(n, c), n),
+                    ),
                 )
             )
     for c in (False, True):
@@ -168,39 +236,98 @@ def test_integers_booleans_and_conversions(dtype):
             cases.append(
                 (
                     f"{name} of booleans with {c}",
-                    lambda n, m, a, b, s, f=getattr(lax, name), c=c: (f(a, jnp.full_like(a, c)), f(jnp.full_like(a, c), a)),
+                    lambda n, m, a, b, s, f=getattr(lax, name), c=c: (
+                        f(a, jnp.full_like(a, c)),
+                        f(jnp.full_like(a, c), a),
+                    ),
                 )
             )
     limits = np.iinfo(np.int32)
     cases += [
         ("not", lambda n, m, a, b, s: (~n, ~a, ~~a)),
         ("abs, sign and neg of integers", lambda n, m, a, b, s: (abs(n), lax.sign(n), -n, n - m, n**2)),
-        ("clamp of integers", lambda n, m, a, b, s: lax.clamp(jnp.asarray(-2, jnp.int32), n, jnp.asarray(3, jnp.int32))),
+        (
+            "clamp of integers",
+            lambda n, m, a, b, s: lax.clamp(jnp.asarray(-2, jnp.int32), n, jnp.asarray(3, jnp.int32)),
+        ),
         (
             "floor division and modulo",
-            lambda n, m, a, b, s: (n // 3, n % 3, n // -3, n % -3, jnp.where(m == 0, 0, n // jnp.where(m == 0, 1, m))),
+            lambda n, m, a, b, s: (
+                n // 3,
+                n % 3,
+                n // -3,
+                n % -3,
+                jnp.where(m == 0, 0, n // jnp.where(m == 0, 1, m)),
+            ),
         ),
         ("division by zero", lambda n, m, a, b, s: (lax.div(n, n - n), lax.rem(n, n - n))),
         (
             "division of the smallest integer",
-            lambda n, m, a, b, s: (lax.div(jnp.full_like(n, limits.min), lax.sign(n)), lax.rem(jnp.full_like(n, limits.min), lax.sign(n))),
+            lambda n, m, a, b, s: (
+                lax.div(jnp.full_like(n, limits.min), lax.sign(n)),
+                lax.rem(jnp.full_like(n, limits.min), lax.sign(n)),
+            ),
         ),
         (
             "select of booleans",
-            lambda n, m, a, b, s: (jnp.where(a, b, True), jnp.where(a, False, b), jnp.where(a, b, ~b), jnp.where(n > m, a, b)),
+            lambda n, m, a, b, s: (
+                jnp.where(a, b, True),
+                jnp.where(a, False, b),
+                jnp.where(a, b, ~b),
+                jnp.where(n > m, a, b),
+            ),
         ),
         ("select of integers", lambda n, m, a, b, s: jnp.where(a, n, 4)),
         (
             "booleans as numbers",
-            lambda n, m, a, b, s: (a.astype(jnp.int32), a.astype(dtype), jnp.sum(a), a.astype(dtype) * (1 + abs(n).astype(dtype))),
+            lambda n, m, a, b, s: (
+                a.astype(jnp.int32),
+                a.astype(dtype),
+                jnp.sum(a),
+                a.astype(dtype) * (1 + abs(n).astype(dtype)),
+            ),
         ),
-        ("integers as numbers", lambda n, m, a, b, s: (n.astype(dtype), n.astype(bool), n.astype(jnp.int64), n.astype(jnp.int8))),
-        ("numbers as integers", lambda n, m, a, b, s: (s.astype(jnp.int32), s.astype(bool), (1000 * s).astype(jnp.int32))),
+        (
+            "integers as numbers",
+            lambda n, m, a, b, s: (n.astype(dtype), n.astype(bool), n.astype(jnp.int64), n.astype(jnp.int8)),
+        ),
+        (
+            "numbers as integers",
+            lambda n, m, a, b, s: (s.astype(jnp.int32), s.astype(bool), (1000 * s).astype(jnp.int32)),
+        ),
         ("large numbers as integers", lambda n, m, a, b, s: (1e30 * s).astype(jnp.int32)),
-        ("constants as integers", lambda n, m, a, b, s: jnp.asarray([np.nan, np.inf, -np.inf, 2.7, -2.7, 1e30], dtype).astype(jnp.int32)),
-        ("argmax of booleans", lambda n, m, a, b, s: (jnp.argmax(a), jnp.argmin(a), jnp.max(a), jnp.min(a), jnp.any(a), jnp.all(a))),
-        ("argmax of integers", lambda n, m, a, b, s: (jnp.argmax(n), jnp.argmin(n), jnp.max(n), jnp.min(n), jnp.sum(n), jnp.prod(n))),
-        ("cumulative of integers", lambda n, m, a, b, s: (jnp.cumsum(n), lax.cummax(n), lax.cummin(n, reverse=True), lax.cumprod(n))),
+        (
+            "constants as integers",
+            lambda n, m, a, b, s: jnp.asarray([np.nan, np.inf, -np.inf, 2.7, -2.7, 1e30], dtype).astype(
+                jnp.int32
+            ),
+        ),
+        (
+            "argmax of booleans",
+            lambda n, m, a, b, s: (
+                jnp.argmax(a),
+                jnp.argmin(a),
+                jnp.max(a),
+                jnp.min(a),
+                jnp.any(a),
+                jnp.all(a),
+            ),
+        ),
+        (
+            "argmax of integers",
+            lambda n, m, a, b, s: (
+                jnp.argmax(n),
+                jnp.argmin(n),
+                jnp.max(n),
+                jnp.min(n),
+                jnp.sum(n),
+                jnp.prod(n),
+            ),
+        ),
+        (
+            "cumulative of integers",
+            lambda n, m, a, b, s: (jnp.cumsum(n), lax.cummax(n), lax.cummin(n, reverse=True), lax.cumprod(n)),
+        ),
         ("cumulative of booleans", lambda n, m, a, b, s: (jnp.cumsum(a), jnp.cumsum(a.astype(jnp.int32)))),
     ]
     arguments = integers(4, 3), integers(5, 3), booleans(6, 3), booleans(7, 3), specials(dtype)
@@ -216,11 +343,21 @@ def test_reductions_products_and_rearrangements(dtype):
 
     eye = jnp.eye(3, dtype=dtype)
     cases = [
-        ("reductions", lambda a, b, s: [f(a, axis) for f in (jnp.sum, jnp.prod, jnp.max, jnp.min) for axis in (0, 1, None)]),
-        ("reductions with NaN", lambda a, b, s: [f(s) for f in (jnp.sum, jnp.max, jnp.min, jnp.argmax, jnp.argmin)]),
+        (
+            "reductions",
+            lambda a, b, s: [
+                f(a, axis) for f in (jnp.sum, jnp.prod, jnp.max, jnp.min) for axis in (0, 1, None)
+            ],
+        ),
+        (
+            "reductions with NaN",
+            lambda a, b, s: [f(s) for f in (jnp.sum, jnp.max, jnp.min, jnp.argmax, jnp.argmin)],
+        ),
         (
             "reductions of constants",
-            lambda a, b, s: [f(jnp.asarray([0.5, np.nan, -3.0], dtype)) for f in (jnp.sum, jnp.max, jnp.argmax, jnp.argmin)],
+            lambda a, b, s: [
+                f(jnp.asarray([0.5, np.nan, -3.0], dtype)) for f in (jnp.sum, jnp.max, jnp.argmax, jnp.argmin)
+            ],
         ),
         (
             "reductions of empty axes",
@@ -234,7 +371,16 @@ def test_reductions_products_and_rearrangements(dtype):
             ),
         ),
         ("empty sums plus numbers", lambda a, b, s: jnp.max(a[:0], 0, initial=-jnp.inf)),
-        ("argmax", lambda a, b, s: (jnp.argmax(a, 0), jnp.argmin(a, 1), jnp.argmax(a), jnp.argmax(jnp.round(a)), jnp.argmax(a > 9))),
+        (
+            "argmax",
+            lambda a, b, s: (
+                jnp.argmax(a, 0),
+                jnp.argmin(a, 1),
+                jnp.argmax(a),
+                jnp.argmax(jnp.round(a)),
+                jnp.argmax(a > 9),
+            ),
+        ),
         (
             "cumulative",
             lambda a, b, s: (
@@ -247,13 +393,30 @@ def test_reductions_products_and_rearrangements(dtype):
                 lax.cummax(s),
             ),
         ),
-        ("dot", lambda a, b, s: (a @ b.T, a.T @ a, a[0] @ b[0], a @ b[1], jnp.outer(a[0], b[1]), jnp.vdot(a, b))),
+        (
+            "dot",
+            lambda a, b, s: (a @ b.T, a.T @ a, a[0] @ b[0], a @ b[1], jnp.outer(a[0], b[1]), jnp.vdot(a, b)),
+        ),
         (
             "dot with constants",
-            lambda a, b, s: (a @ constant(3, 4), constant(4, 2) @ a, eye @ a[0], a @ eye, a @ (2 * eye), jnp.zeros((2, 2), dtype) @ a),
+            lambda a, b, s: (
+                a @ constant(3, 4),
+                constant(4, 2) @ a,
+                eye @ a[0],
+                a @ eye,
+                a @ (2 * eye),
+                jnp.zeros((2, 2), dtype) @ a,
+            ),
         ),
         ("dot over empty axes", lambda a, b, s: (a[:0].T @ b[:0], a[:, :0] @ b[:, :0].T, a[:0] @ b.T)),
-        ("dot over several axes", lambda a, b, s: (jnp.tensordot(a, b, 2), jnp.einsum("ij,kj->", a, b), jnp.einsum("ii->i", a[:, :2]))),
+        (
+            "dot over several axes",
+            lambda a, b, s: (
+                jnp.tensordot(a, b, 2),
+                jnp.einsum("ij,kj->", a, b),
+                jnp.einsum("ii->i", a[:, :2]),
+            ),
+        ),
         (
             "dot in batches",
             lambda a, b, s: (
@@ -265,7 +428,14 @@ def test_reductions_products_and_rearrangements(dtype):
         ),
         (
             "reshape",
-            lambda a, b, s: (a.reshape(3, 2), a.reshape(-1), a.T.reshape(2, 3), a[None], a.ravel(order="F"), a[0, 0].reshape(1, 1)),
+            lambda a, b, s: (
+                a.reshape(3, 2),
+                a.reshape(-1),
+                a.T.reshape(2, 3),
+                a[None],
+                a.ravel(order="F"),
+                a[0, 0].reshape(1, 1),
+            ),
         ),
         (
             "broadcast",
@@ -277,7 +447,10 @@ def test_reductions_products_and_rearrangements(dtype):
                 lax.broadcast_in_dim(a, (2, 4, 3), (0, 2)),
             ),
         ),
-        ("slice", lambda a, b, s: (a[:, ::2], a[1:, 1:], a[::-1], a[:, ::-2], a[-1], a[..., None], a[:, None, 1:2])),
+        (
+            "slice",
+            lambda a, b, s: (a[:, ::2], a[1:, 1:], a[::-1], a[:, ::-2], a[-1], a[..., None], a[:, None, 1:2]),
+        ),
         (
             "transpose, concatenate, split, rev",
             lambda a, b, s: (
@@ -308,19 +481,33 @@ def test_reductions_products_and_rearrangements(dtype):
                 lax.broadcasted_iota(jnp.int32, (2, 3), 1),
             ),
         ),
-        ("triangles and diagonals", lambda a, b, s: (jnp.tril(a), jnp.triu(a, 1), jnp.diag(a[0]), jnp.diag(a @ b.T), jnp.trace(a @ b.T))),
+        (
+            "triangles and diagonals",
+            lambda a, b, s: (
+                jnp.tril(a),
+                jnp.triu(a, 1),
+                jnp.diag(a[0]),
+                jnp.diag(a @ b.T),
+                jnp.trace(a @ b.T),
+            ),
+        ),
         (
             "structural zeros",
             lambda a, b, s: (
                 jnp.diag(a[0]) @ jnp.diag(b[0]),
-                jnp.block([[a, jnp.zeros((2, 2), dtype)], [eye, constant(3, 2)]]) @ jnp.concatenate([a[0], b[0, :2]]),
+                jnp.block([[a, jnp.zeros((2, 2), dtype)], [eye, constant(3, 2)]])
+                @ jnp.concatenate([a[0], b[0, :2]]),
                 jnp.zeros(3, dtype) * a[0] + a[1],
                 a * 0,
             ),
         ),
         (
             "structural zero of the other sign",
-            lambda a, b, s: (jnp.zeros(3, dtype) / a[0], a[0] * jnp.array([0, 1, -1], dtype), jnp.where(eye > 0, a[0], 0.0)),
+            lambda a, b, s: (
+                jnp.zeros(3, dtype) / a[0],
+                a[0] * jnp.array([0, 1, -1], dtype),
+                jnp.where(eye > 0, a[0], 0.0),
+            ),
         ),
         (
             "norms and means",
@@ -373,7 +560,9 @@ def test_reductions_products_and_rearrangements(dtype):
             ),
         ),
     ]
-    wrong = differences(cases, (numbers(8, 2, 3, dtype=dtype), numbers(10, 2, 3, dtype=dtype), specials(dtype)))
+    wrong = differences(
+        cases, (numbers(8, 2, 3, dtype=dtype), numbers(10, 2, 3, dtype=dtype), specials(dtype))
+    )
     assert not wrong, "\n".join(map(str, wrong))
 
 
@@ -402,12 +591,16 @@ def test_indices_constant_and_traced(dtype):
         ),
         (
             "constant indices out of range",
-            lambda x, k, i: [x[:5].at[outside].get(mode=mode) for mode in modes if mode != "promise_in_bounds"],
+            lambda x, k, i: [
+                x[:5].at[outside].get(mode=mode) for mode in modes if mode != "promise_in_bounds"
+            ],
         ),
         (
             "constant indices out of range of integers",
             lambda x, k, i: [
-                f(y) for y in (i, i > 0) for f in (lambda y: y.at[outside].get(mode="fill"), lambda y: y.at[outside].get(mode="clip"))
+                f(y)
+                for y in (i, i > 0)
+                for f in (lambda y: y.at[outside].get(mode="fill"), lambda y: y.at[outside].get(mode="clip"))
             ],
         ),
         (
@@ -420,9 +613,23 @@ def test_indices_constant_and_traced(dtype):
         ),
         (
             "traced index",
-            lambda x, k, i: (x[k[0]], x[:5][k], i[k], (i > 0)[k], table[k], matrix(x)[k[0]], matrix(x)[:, k[1]], matrix(x)[k[0], k[1]]),
+            lambda x, k, i: (
+                x[k[0]],
+                x[:5][k],
+                i[k],
+                (i > 0)[k],
+                table[k],
+                matrix(x)[k[0]],
+                matrix(x)[:, k[1]],
+                matrix(x)[k[0], k[1]],
+            ),
         ),
-        ("modes", lambda x, k, i: [(y.at[k].get(mode=mode)) for y in (x, x[:3], i, i > 0, table) for mode in ("clip", "fill")]),
+        (
+            "modes",
+            lambda x, k, i: [
+                (y.at[k].get(mode=mode)) for y in (x, x[:3], i, i > 0, table) for mode in ("clip", "fill")
+            ],
+        ),
         (
             "rows and columns",
             lambda x, k, i: (
@@ -500,7 +707,15 @@ def test_indices_constant_and_traced(dtype):
                 i.at[k[1]].add(2),
             ),
         ),
-        ("multiply and extremes", lambda x, k, i: (x.at[at].multiply(x[:4]), x.at[2].min(0.0), x.at[at].max(x[:4]), x.at[1].divide(2.0))),
+        (
+            "multiply and extremes",
+            lambda x, k, i: (
+                x.at[at].multiply(x[:4]),
+                x.at[2].min(0.0),
+                x.at[at].max(x[:4]),
+                x.at[1].divide(2.0),
+            ),
+        ),
         (
             "segment sums",
             lambda x, k, i: (
@@ -519,7 +734,10 @@ def test_indices_constant_and_traced(dtype):
         ),
         (
             "one-hot and matrices of masks",
-            lambda x, k, i: (jax.nn.one_hot(k, 5, dtype=dtype) @ x[:5], jnp.where(jnp.arange(24, dtype=jnp.int32) == k[0], x, 0.0)),
+            lambda x, k, i: (
+                jax.nn.one_hot(k, 5, dtype=dtype) @ x[:5],
+                jnp.where(jnp.arange(24, dtype=jnp.int32) == k[0], x, 0.0),
+            ),
         ),
     ]
     wrong = differences(cases, (numbers(12, 24, dtype=dtype), integers(14, 4), integers(15, 6)))
@@ -549,11 +767,19 @@ def test_factorizations_and_solves(dtype):
     def triangular(a, b, left, lower, transposed, unit):
         a = a + 4 * jnp.eye(4, dtype=dtype)
         b = b if left else b.T
-        return lax.linalg.triangular_solve(a, b, left_side=left, lower=lower, transpose_a=transposed, unit_diagonal=unit)
+        return lax.linalg.triangular_solve(
+            a, b, left_side=left, lower=lower, transpose_a=transposed, unit_diagonal=unit
+        )
 
     def solve_both(a, b):
         a = a + 3 * jnp.eye(4, dtype=dtype)
-        return jnp.linalg.solve(a, b), jnp.linalg.solve(a, b[:, 0]), jnp.linalg.inv(a), jnp.linalg.det(a), jnp.linalg.slogdet(a)
+        return (
+            jnp.linalg.solve(a, b),
+            jnp.linalg.solve(a, b[:, 0]),
+            jnp.linalg.inv(a),
+            jnp.linalg.det(a),
+            jnp.linalg.slogdet(a),
+        )
 
     permuted = jnp.eye(4, dtype=dtype)[np.array([2, 0, 3, 1])]
     cases = [
@@ -566,15 +792,27 @@ def test_factorizations_and_solves(dtype):
             ),
         ),
         ("Cholesky of a constant", lambda a, b: jnp.linalg.cholesky(band)),
-        ("Cholesky of the lower triangle", lambda a, b: jnp.linalg.cholesky(positive(a) + jnp.triu(a, 1), symmetrize_input=False)),
-        ("Cholesky of a stack", lambda a, b: jnp.linalg.cholesky(jnp.stack([positive(a), positive(b @ b.T), band]))),
+        (
+            "Cholesky of the lower triangle",
+            lambda a, b: jnp.linalg.cholesky(positive(a) + jnp.triu(a, 1), symmetrize_input=False),
+        ),
+        (
+            "Cholesky of a stack",
+            lambda a, b: jnp.linalg.cholesky(jnp.stack([positive(a), positive(b @ b.T), band])),
+        ),
         ("Cholesky of one number", lambda a, b: jnp.linalg.cholesky(a[:1, :1] ** 2)),
-        ("solves by Cholesky", lambda a, b: jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(positive(a)), True), b)),
+        (
+            "solves by Cholesky",
+            lambda a, b: jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(positive(a)), True), b),
+        ),
         ("triangular solves", lambda a, b: [triangular(a, b, *flag) for flag in flags]),
         (
             "triangular solve of a stack",
             lambda a, b: lax.linalg.triangular_solve(
-                jnp.stack([band, a + 4 * jnp.eye(4, dtype=dtype)]), jnp.stack([b, b]), left_side=True, lower=True
+                jnp.stack([band, a + 4 * jnp.eye(4, dtype=dtype)]),
+                jnp.stack([b, b]),
+                left_side=True,
+                lower=True,
             ),
         ),
         ("LU", lambda a, b: lax.linalg.lu(a)),
@@ -582,8 +820,16 @@ def test_factorizations_and_solves(dtype):
         ("LU of a stack", lambda a, b: lax.linalg.lu(jnp.stack([a, a.T]))),
         ("LU with zeros on the diagonal", lambda a, b: lax.linalg.lu(permuted * a[0, 0])),
         ("LU of constants", lambda a, b: lax.linalg.lu(permuted + band)),
-        ("LU of a saddle point", lambda a, b: lax.linalg.lu(jnp.block([[positive(a), b], [b.T, jnp.zeros((2, 2), dtype)]]))),
-        ("LU with equal pivots", lambda a, b: lax.linalg.lu(jnp.ones((3, 3), dtype) * a[0, 0] + jnp.diag(jnp.asarray([0.0, 0, 1], dtype)))),
+        (
+            "LU of a saddle point",
+            lambda a, b: lax.linalg.lu(jnp.block([[positive(a), b], [b.T, jnp.zeros((2, 2), dtype)]])),
+        ),
+        (
+            "LU with equal pivots",
+            lambda a, b: lax.linalg.lu(
+                jnp.ones((3, 3), dtype) * a[0, 0] + jnp.diag(jnp.asarray([0.0, 0, 1], dtype))
+            ),
+        ),
         (
             "LU of a matrix with a column of zeros",
             lambda a, b: (
@@ -592,12 +838,23 @@ def test_factorizations_and_solves(dtype):
             ),
         ),
         ("linear systems", solve_both),
-        ("determinant of a singular matrix", lambda a, b: jnp.linalg.det(a * jnp.asarray([1.0, 0, 1, 1], dtype))),
-        ("transposed systems", lambda a, b: jax.grad(lambda b: jnp.sum(jnp.sin(jnp.linalg.solve(a + 3 * jnp.eye(4, dtype=dtype), b))))(b)),
+        (
+            "determinant of a singular matrix",
+            lambda a, b: jnp.linalg.det(a * jnp.asarray([1.0, 0, 1, 1], dtype)),
+        ),
+        (
+            "transposed systems",
+            lambda a, b: jax.grad(
+                lambda b: jnp.sum(jnp.sin(jnp.linalg.solve(a + 3 * jnp.eye(4, dtype=dtype), b)))
+            )(b),
+        ),
         ("QR", lambda a, b: [jnp.linalg.qr(x) for x in (a, b, b.T, a[:1], a[:, :1])]),
         ("complete QR", lambda a, b: jnp.linalg.qr(b, mode="complete")),
         ("QR of triangular matrices", lambda a, b: [jnp.linalg.qr(jnp.triu(x)) for x in (a, -abs(a), b)]),
-        ("singular values", lambda a, b: [jnp.linalg.svd(x, compute_uv=False) for x in (b, b.T * 1e-12, a[:1] * 1e12)]),
+        (
+            "singular values",
+            lambda a, b: [jnp.linalg.svd(x, compute_uv=False) for x in (b, b.T * 1e-12, a[:1] * 1e12)],
+        ),
         ("pseudo-inverse and least squares", lambda a, b: (jnp.linalg.pinv(b), jnp.linalg.lstsq(b, a)[0])),
     ]
     wrong = differences(cases, (matrices(20, 4, 4, dtype), matrices(21, 4, 2, dtype)), scale=300)
@@ -648,7 +905,9 @@ def test_singular_values_and_vectors(dtype, names):
     cases = [(n, x, r, "thin") for n, x, r in zip(shapes, given, thin, strict=True)]
     cases += [
         (n, x, r, "full")
-        for (n, x), r in zip([c for c in zip(shapes, given, strict=True) if c[1].shape[1] <= c[1].shape[2]], full, strict=True)
+        for (n, x), r in zip(
+            [c for c in zip(shapes, given, strict=True) if c[1].shape[1] <= c[1].shape[2]], full, strict=True
+        )
     ]
     eps = float(jnp.finfo(dtype).eps)
     for name, x, (u, s, vt), kind in cases:
@@ -656,11 +915,21 @@ def test_singular_values_and_vectors(dtype, names):
         rank, size = min(x.shape[1:]), np.linalg.norm(x, axis=(1, 2))
         shape = (WORLDS, x.shape[2] if kind == "full" else rank, x.shape[2])
         errors = {
-            "shapes": float((u.shape, s.shape, vt.shape) != ((WORLDS, x.shape[1], rank), (WORLDS, rank), shape)) * 1e9,
-            "A - U S V^T": np.max(np.linalg.norm(u * s[:, None] @ vt[:, :rank] - x, axis=(1, 2)) / np.where(size > 0, size, 1)),
-            "s": np.max(np.abs(s - np.linalg.svd(x.astype(float), compute_uv=False)).max(1) / np.where(size > 0, size, 1)),
+            "shapes": float(
+                (u.shape, s.shape, vt.shape) != ((WORLDS, x.shape[1], rank), (WORLDS, rank), shape)
+            )
+            * 1e9,
+            "A - U S V^T": np.max(
+                np.linalg.norm(u * s[:, None] @ vt[:, :rank] - x, axis=(1, 2)) / np.where(size > 0, size, 1)
+            ),
+            "s": np.max(
+                np.abs(s - np.linalg.svd(x.astype(float), compute_uv=False)).max(1)
+                / np.where(size > 0, size, 1)
+            ),
             "order of s": np.max(np.diff(s, axis=1), initial=-np.inf),
             "V^T V": np.max(np.abs(vt @ vt.transpose(0, 2, 1) - np.eye(shape[1]))),
         }
-        wrong += [f"{name}, {kind}: {key} {error:.1e}" for key, error in errors.items() if not error <= 50 * eps]
+        wrong += [
+            f"{name}, {kind}: {key} {error:.1e}" for key, error in errors.items() if not error <= 50 * eps
+        ]
     assert not wrong, "\n".join(wrong)

@@ -1,4 +1,6 @@
-"""`batch_rollout` by fused kernels against XLA: motions, statuses, frozen worlds, memory, resumption and derivatives."""
+"""`batch_rollout` by fused kernels against XLA: motions, statuses, frozen worlds, memory, resumption and
+derivatives.
+"""
 
 import dataclasses
 import operator
@@ -66,7 +68,9 @@ def swings(worlds, dtype=jnp.float64):
 
 
 def agree(a, b, tolerance):
-    """Fail unless two pytrees have equal integers, and floating-point numbers within a tolerance, NaN included."""
+    """Fail unless two pytrees have equal integers, and floating-point numbers within a tolerance, NaN
+    included.
+    """
     for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(a), jax.tree.leaves(b), strict=True):
         x, y = np.asarray(x), np.asarray(y)
         assert x.dtype == y.dtype, path
@@ -93,7 +97,10 @@ TOLERANCE = {jnp.float64: 1e-11, jnp.float32: 3e-5}
 def both(system, method, start, controls=None, **options):
     """Return the motions by XLA and by a kernel."""
     options = {"dt": 0.01, "steps": 8} | options
-    return [motion(jd.batch_rollout(system, method, start, controls, layout=layout, **options)) for layout in (jd.Layout(), FUSED)]
+    return [
+        motion(jd.batch_rollout(system, method, start, controls, layout=layout, **options))
+        for layout in (jd.Layout(), FUSED)
+    ]
 
 
 def options_of_rollouts(dtype):
@@ -103,7 +110,11 @@ def options_of_rollouts(dtype):
     return {
         "plain": {},
         "shared inputs": {"controls": jnp.asarray(random.normal(size=(8, 1)), dtype), "save_every": 4},
-        "own inputs": {"controls": jnp.asarray(random.normal(size=(5, 8, 1)), dtype), "in_axes": (None, None, 0, 0), "segment": 4},
+        "own inputs": {
+            "controls": jnp.asarray(random.normal(size=(5, 8, 1)), dtype),
+            "in_axes": (None, None, 0, 0),
+            "segment": 4,
+        },
         "law": {"controls": Law(jnp.asarray([2.0, 0.3], dtype))},
         "gravity": {"system": system, "in_axes": (jd.tree.batch_axes(system, "gravity"), None, 0, None)},
     }
@@ -124,7 +135,9 @@ def options_of_rollouts(dtype):
 )
 def test_motions_equal_those_of_xla(dtype, name):
     given = options_of_rollouts(dtype)[name]
-    expected, found = both(given.pop("system", pendulum(dtype)), METHOD, swings(5, dtype), given.pop("controls", None), **given)
+    expected, found = both(
+        given.pop("system", pendulum(dtype)), METHOD, swings(5, dtype), given.pop("controls", None), **given
+    )
     agree(found, expected, TOLERANCE[dtype])
 
 
@@ -140,7 +153,9 @@ def test_failing_worlds_freeze_alone():
     """A start off the circle, NaN and an infinite velocity fail at once; their neighbors do not notice."""
     worlds = 100
     start = swings(worlds)
-    bad = dataclasses.replace(start, q=start.q.at[3].multiply(1.5).at[41, 0].set(jnp.nan), v=start.v.at[77].set(jnp.inf))
+    bad = dataclasses.replace(
+        start, q=start.q.at[3].multiply(1.5).at[41, 0].set(jnp.nan), v=start.v.at[77].set(jnp.inf)
+    )
     expected, found = both(pendulum(), METHOD, bad)
     agree(found, expected, 1e-11)
     assert {int(k) for k in np.nonzero(np.asarray(found[1])[:, -1])[0]} == {3, 41, 77}
@@ -161,18 +176,24 @@ def test_worlds_do_not_depend_on_their_neighbors():
     equal(run(jax.tree.map(lambda x: x[order], start)), jax.tree.map(lambda x: x[order], every))
     for worlds in (1, 2, 9):
         few = slice(worlds)
-        equal(run(jax.tree.map(operator.itemgetter(few), start)), jax.tree.map(operator.itemgetter(few), every))
+        equal(
+            run(jax.tree.map(operator.itemgetter(few), start)), jax.tree.map(operator.itemgetter(few), every)
+        )
 
 
 @pytest.mark.long
 def test_a_nan_among_many_worlds_stays_in_its_world():
-    """Among 1e5 worlds, NaN in one world changes no bit of the others, nor does the order of the worlds or the chunk."""
+    """Among 1e5 worlds, NaN in one world changes no bit of the others, nor does the order of the worlds or
+    the chunk.
+    """
     worlds, bad = 100_000, 77_777
     start, others = swings(worlds), np.delete(np.arange(worlds), bad)
 
     def run(start, chunk=None):
         layout = jd.Layout(chunk=chunk, kernel=jd.Fused())
-        return motion(jd.batch_rollout(pendulum(), METHOD, start, dt=0.01, steps=50, save_every=50, layout=layout))
+        return motion(
+            jd.batch_rollout(pendulum(), METHOD, start, dt=0.01, steps=50, save_every=50, layout=layout)
+        )
 
     clean = run(start)
     found = run(dataclasses.replace(start, q=start.q.at[bad, 1].set(jnp.nan)))
@@ -184,7 +205,9 @@ def test_a_nan_among_many_worlds_stays_in_its_world():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("method", [METHOD, jd.Projected(jd.SemiImplicitEuler())], ids=["rk4", "semi_implicit_euler"])
+@pytest.mark.parametrize(
+    "method", [METHOD, jd.Projected(jd.SemiImplicitEuler())], ids=["rk4", "semi_implicit_euler"]
+)
 @pytest.mark.parametrize("name", ["iftomm_a01_pendulum", "double_pendulum", "crank_rocker", "everything"])
 def test_a_thousand_steps_agree_with_xla(name, method):
     """Over 1,000 steps, double precision agrees to 1e-12; single precision is as far from it as XLA's."""
@@ -230,7 +253,9 @@ def test_gradients():
     start, controls = swings(3), 0.1 * jnp.ones((2, 1))
     start = dataclasses.replace(start, q=start.q.at[1].multiply(2.0))
     expected, found = [
-        jax.jit(jax.value_and_grad(lambda a, b, c, layout=layout: loss(a, b, c, layout), argnums=(0, 1, 2)))(pendulum(), start, controls)
+        jax.jit(jax.value_and_grad(lambda a, b, c, layout=layout: loss(a, b, c, layout), argnums=(0, 1, 2)))(
+            pendulum(), start, controls
+        )
         for layout in (jd.Layout(), FUSED)
     ]
     agree(found, expected, 1e-10)
@@ -251,7 +276,11 @@ def test_forward_and_second_derivatives():
             return function(x, layout)
 
         x = jnp.asarray(1.3)
-        return jax.jvp(at, (x,), (jnp.ones_like(x),)), jax.hessian(at)(x), jax.vmap(jax.grad(at))(jnp.asarray([1.0, 1.5]))
+        return (
+            jax.jvp(at, (x,), (jnp.ones_like(x),)),
+            jax.hessian(at)(x),
+            jax.vmap(jax.grad(at))(jnp.asarray([1.0, 1.5])),
+        )
 
     for function in (of_gravity, of_controls):
         agree(derivatives(function, FUSED), derivatives(function, jd.Layout()), 1e-9)
@@ -271,10 +300,14 @@ def test_what_cannot_be_fused_runs_by_xla_and_says_why(monkeypatch):
             lambda x: jnp.argsort(jnp.tile(x, 20)).astype(x.dtype),
             "no fused kernel: sort by several keys, or of more than 16 entries. XLA runs the program",
         ),
-        (lambda x: x.astype(jnp.complex128).real, "no fused kernel: numbers of type complex128. XLA runs the program"),
+        (
+            lambda x: x.astype(jnp.complex128).real,
+            "no fused kernel: numbers of type complex128. XLA runs the program",
+        ),
         (
             lambda x: (x, x.astype(jnp.float32)),
-            "no fused kernel: floating-point numbers of the types float32, float64; one of float32 and float64 is needed."
+            "no fused kernel: floating-point numbers of the types float32, float64; one of float32 and "
+            "float64 is needed."
             " XLA runs the program",
         ),
     ):
@@ -287,7 +320,8 @@ def test_what_cannot_be_fused_runs_by_xla_and_says_why(monkeypatch):
     monkeypatch.setenv("CXX", "/nonexistent")
     with pytest.warns(
         FallbackWarning,
-        match=r"^no fused kernel: the environment variable CXX names /nonexistent, which is not an executable; set CXX to g\+\+",
+        match=r"^no fused kernel: the environment variable CXX names /nonexistent, which is not an "
+        r"executable; set CXX to g\+\+",
     ):
         agree(jax.vmap(fuse(jnp.tanh))(x), jnp.tanh(x), 1e-15)
 
@@ -315,7 +349,14 @@ def test_layouts_refuse_other_kernels():
         without_typechecker(),
         pytest.raises(TypeError, match=r"^layout: kernel must be of type .*Automatic, got 'fused'$"),
     ):
-        jd.batch_rollout(pendulum(), METHOD, swings(2), dt=0.01, steps=1, layout=jd.Layout(kernel=typing.cast(Any, "fused")))
+        jd.batch_rollout(
+            pendulum(),
+            METHOD,
+            swings(2),
+            dt=0.01,
+            steps=1,
+            layout=jd.Layout(kernel=typing.cast(Any, "fused")),
+        )
 
 
 TWO = """
@@ -331,7 +372,10 @@ print(float(jax.vmap(fuse(lambda x: jnp.sin(3 * x) + 1))(jnp.ones(5))[4]))
 def test_processes_share_the_cache(tmp_path):
     """Two processes that compile the same kernel at once, and a third one later, leave one library."""
     environment = os.environ | {"JAXDAE_KERNELS": str(tmp_path), "JAX_PLATFORMS": "cpu"}
-    start = [subprocess.Popen([sys.executable, "-c", TWO], env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    start = [
+        subprocess.Popen([sys.executable, "-c", TWO], env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
     printed = [process.communicate()[0] for process in start]
     assert printed == [printed[0]] * 2
     assert abs(float(printed[0]) - np.sin(3) - 1) < 1e-15

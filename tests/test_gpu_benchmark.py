@@ -79,11 +79,15 @@ def test_the_copy_bandwidth_is_measured(tmp_path):
 
 @pytest.mark.long
 def test_fused_kernels_are_compared_with_xla(tmp_path):
-    done = run("--quick", "--only", "four-bar, fused", "--out", tmp_path / "gpu.md", JAXDAE_KERNELS=str(tmp_path))
+    done = run(
+        "--quick", "--only", "four-bar, fused", "--out", tmp_path / "gpu.md", JAXDAE_KERNELS=str(tmp_path)
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     rows = table(tmp_path / "gpu.md")
     titles = ("four-bar, fused", "four-bar, fused, gradient")
-    assert {(row[0], row[1]) for row in rows} == {(title, dtype) for title in titles for dtype in ("float32", "float64")}
+    assert {(row[0], row[1]) for row in rows} == {
+        (title, dtype) for title in titles for dtype in ("float32", "float64")
+    }
     assert all(float(row[9]) < {"float32": 1e-5, "float64": 1e-13}[row[1]] for row in rows)
 
 
@@ -108,13 +112,17 @@ def test_missing_tools_are_named(tmp_path):
 @pytest.mark.long
 def test_reports_of_the_profiler_are_listed(tmp_path):
     """A stand-in for `ncu` prints a report and runs the program."""
-    (tmp_path / "ncu").write_text('#!/bin/sh\nwhile [ "${1#--}" != "$1" ]; do shift 2; done\necho "Duration us 7"\nexec "$@"\n')
+    (tmp_path / "ncu").write_text(
+        '#!/bin/sh\nwhile [ "${1#--}" != "$1" ]; do shift 2; done\necho "Duration us 7"\nexec "$@"\n'
+    )
     (tmp_path / "ncu").chmod(0o755)
     path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
     done = run("--quick", "--only", "four-bar, fused, profiled", "--out", tmp_path / "gpu.md", PATH=path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert table(tmp_path / "gpu.md") == []
-    assert "\n## four-bar, fused, profiled\n\n```text\nDuration us 7\n```\n" in (tmp_path / "gpu.md").read_text()
+    assert (
+        "\n## four-bar, fused, profiled\n\n```text\nDuration us 7\n```\n" in (tmp_path / "gpu.md").read_text()
+    )
 
 
 def test_a_missing_package_is_named_first(tmp_path):

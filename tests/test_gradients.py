@@ -1,9 +1,9 @@
 """Derivatives of rollouts: reverse mode = forward mode = central differences = published sensitivities.
 
 Central differences are of order 8, sum_k w_k (f(x + k e) - f(x - k e)) / e for k = 1..4, with e = 3e-3 max(1, |x|):
-the truncation error, e^8 f^(9) / 630, is below 1e-16 of f for parameters on whose own scale f varies, and round-off,
-eps f / e, gives 1e-13 of f. Derivatives smaller than f by a factor of 1e4 are still resolved to 1e-9; the bound is
-1e-7.
+the truncation error, e^8 f^(9) / 630, is below 1e-16 of f for parameters on whose own scale f varies, and
+round-off, eps f / e, gives 1e-13 of f. Derivatives smaller than f by a factor of 1e4 are still resolved to
+1e-9; the bound is 1e-7.
 """
 
 import dataclasses
@@ -49,13 +49,17 @@ def pairs(*trees):
 
 
 def central_difference(function, at, tangent, step):
-    """Returns the derivative of a function along a tangent, by differences of order 8; a pytree like its value."""
+    """Returns the derivative of a function along a tangent, by differences of order 8; a pytree like its
+    value.
+    """
 
     def value(shift):
         return function(jax.tree.map(lambda x, dx: x + shift * dx, at, tangent))
 
     terms = [
-        jax.tree.map(lambda ahead, behind, w=w: w * (ahead - behind) / step, value(k * step), value(-k * step))
+        jax.tree.map(
+            lambda ahead, behind, w=w: w * (ahead - behind) / step, value(k * step), value(-k * step)
+        )
         for k, w in enumerate(NODES, start=1)
     ]
     return jax.tree.map(lambda *x: np.asarray(sum(x)), *terms)
@@ -73,10 +77,15 @@ def check_derivatives(loss, gradient, at, tangents):
     reverse = gradient(at)
     for name, tangent, step in tangents:
         by_reverse, by_forward = along(reverse, tangent), float(forward(at, tangent))
-        # Both modes apply one linear map, and differ by the round-off of 1000 products with matrices near the identity.
-        np.testing.assert_allclose(by_reverse, by_forward, rtol=1e-11, err_msg=f"{name}: reverse and forward mode")
+        # Both modes apply one linear map, and differ by the round-off of 1000 products with matrices near the
+        # identity.
+        np.testing.assert_allclose(
+            by_reverse, by_forward, rtol=1e-11, err_msg=f"{name}: reverse and forward mode"
+        )
         by_difference = central_difference(value, at, tangent, step)
-        np.testing.assert_allclose(by_reverse, by_difference, rtol=1e-7, err_msg=f"{name}: reverse mode and differences")
+        np.testing.assert_allclose(
+            by_reverse, by_difference, rtol=1e-7, err_msg=f"{name}: reverse mode and differences"
+        )
 
 
 # The crank-rocker: 1000 steps with the default settings, then 1000 steps with Baumgarte feedback alone.
@@ -89,9 +98,13 @@ def crank_rocker():
 
 
 def default_loss(at, *, steps=1000, segment=None):
-    """Returns the end value of the default rollout; `at`: numbers of the mechanism and a sequence of inputs (torques)."""
+    """Returns the end value of the default rollout; `at`: numbers of the mechanism and a sequence of inputs
+    (torques).
+    """
     mechanism, start = at["numbers"].build()
-    trajectory = jd.rollout(mechanism, PROJECTED, start, at["controls"], dt=DT, steps=steps, save_every=steps, segment=segment)
+    trajectory = jd.rollout(
+        mechanism, PROJECTED, start, at["controls"], dt=DT, steps=steps, save_every=steps, segment=segment
+    )
     return end_value(trajectory)
 
 
@@ -118,12 +131,16 @@ def baumgarte_loss(at):
     mechanism, start = at["numbers"].build()
     method = jd.RungeKutta.rk4(stabilization=jd.Baumgarte(**at["gains"]))
     start = dataclasses.replace(start, q=start.q + at["offset"], v=start.v + at["rate_offset"])
-    return end_value(jd.rollout(mechanism, method, start, dt=DT, steps=1000, save_every=1000, start_tolerance=jnp.inf))
+    return end_value(
+        jd.rollout(mechanism, method, start, dt=DT, steps=1000, save_every=1000, start_tolerance=jnp.inf)
+    )
 
 
 @pytest.mark.long
 def test_baumgarte_gradients():
-    """With respect to the gains as well. On the manifold these do nothing, so the loop starts open by some centimeters."""
+    """With respect to the gains as well. On the manifold these do nothing, so the loop starts open by some
+    centimeters.
+    """
     rng = np.random.default_rng(2)
     at = {
         "numbers": crank_rocker(),
@@ -140,12 +157,16 @@ def test_baumgarte_gradients():
 
 @pytest.fixture(scope="module")
 def long_gradients():
-    """The compiled gradient of 10000 steps, without and with segments of 100. The method has one stage, which is least to compile."""
+    """The compiled gradient of 10000 steps, without and with segments of 100. The method has one stage, which
+    is least to compile.
+    """
 
     def loss(numbers, segment):
         mechanism, start = numbers.build()
         method = jd.Projected(jd.SemiImplicitEuler())
-        return end_value(jd.rollout(mechanism, method, start, dt=DT, steps=10_000, save_every=10_000, segment=segment))
+        return end_value(
+            jd.rollout(mechanism, method, start, dt=DT, steps=10_000, save_every=10_000, segment=segment)
+        )
 
     at = crank_rocker()
     gradient = jax.jit(jax.grad(loss), static_argnums=1)
@@ -158,7 +179,9 @@ def temporary(compiled):
 
 @pytest.mark.long
 def test_reverse_mode_needs_a_kilobyte_a_step(long_gradients):
-    """The step is rematerialized from its start state: time, 18 numbers and two counters are kept, not the step's intermediates."""
+    """The step is rematerialized from its start state: time, 18 numbers and two counters are kept, not the
+    step's intermediates.
+    """
     assert temporary(long_gradients[1][None]) <= 1024 * 10_000
 
 
@@ -167,9 +190,11 @@ def test_segments_keep_the_gradient_and_save_memory(long_gradients):
     at, compiled = long_gradients
     plain, segmented = (compiled[segment](at) for segment in (None, 100))
     for x, y in pairs(plain, segmented):
-        # The same products in the same order; only the compiler may fuse them differently, in each of 10000 steps.
+        # The same products in the same order; only the compiler may fuse them differently, in each of 10000
+        # steps.
         np.testing.assert_allclose(y, x, rtol=1e-11)
-    # 100 starts of segments and 100 states of one segment against 10000 states: a factor of 50, less what is kept
+    # 100 starts of segments and 100 states of one segment against 10000 states: a factor of 50, less what is
+    # kept
     # besides.
     assert 5 * temporary(compiled[100]) <= temporary(compiled[None])
 
@@ -178,7 +203,9 @@ def test_segments_keep_the_gradient_and_save_memory(long_gradients):
 
 
 def jacobian_by_reverse_mode(function, at, size):
-    """Returns the derivatives of a vector of that size as a pytree like `at`, row by row from one compiled program."""
+    """Returns the derivatives of a vector of that size as a pytree like `at`, row by row from one compiled
+    program.
+    """
     pull = jax.jit(lambda x, row: jax.vjp(function, x)[1](row)[0])
     rows = [pull(at, row) for row in np.eye(size)]
     return jax.tree.map(lambda *x: np.stack(x), *rows)
@@ -186,10 +213,11 @@ def jacobian_by_reverse_mode(function, at, size):
 
 @pytest.mark.long
 def test_sensitivities_of_andrews_mechanism():
-    """End state by motor torque, stiffness, rest length, mass and inertia; the start values are fixed. In forward mode, all at once.
+    """End state by motor torque, stiffness, rest length, mass and inertia; the start values are fixed. In
+    forward mode, all at once.
 
-    None of the five numbers appears in the constraints, so that the start stays consistent. RK4 with 3000 steps has the
-    state right to 1e-10 and these derivatives to 1e-7, the references to about 1e-8.
+    None of the five numbers appears in the constraints, so that the start stays consistent. RK4 with 3000
+    steps has the state right to 1e-10 and these derivatives to 1e-7, the references to about 1e-8.
     """
     reference, parameters = problems.reference("ivptest_andrews"), problems.andrews_parameters()
     published = reference.file["sensitivities"]["by_parameter"]
@@ -208,7 +236,9 @@ def test_sensitivities_of_andrews_mechanism():
 
 @pytest.mark.long
 def test_sensitivities_of_the_double_pendulum():
-    """Positions after 2 s by masses, lengths, gravity, start angles and start rates; angles are held where lengths vary."""
+    """Positions after 2 s by masses, lengths, gravity, start angles and start rates; angles are held where
+    lengths vary.
+    """
     published = problems.reference("double_pendulum").file["sensitivities"]
 
     def end(x):
@@ -243,7 +273,8 @@ def test_sensitivities_of_the_pendulum():
         np.testing.assert_allclose(column, expected, rtol=1e-6, err_msg=name)
 
 
-# Second derivatives, against the same differences of the gradient. These have the round-off 8 eps |gradient| / step,
+# Second derivatives, against the same differences of the gradient. These have the round-off 8 eps |gradient|
+# / step,
 # about 1e-12 of the largest entry of the gradient.
 
 
@@ -259,19 +290,33 @@ def test_hessian():
 
     def loss(at):
         system = problems.Pendulum(at["mass"], at["length"], at["gravity"])
-        # Positions on the manifold, because the projection converges to round-off only from nearby; velocities off
+        # Positions on the manifold, because the projection converges to round-off only from nearby;
+        # velocities off
         # it, so that the feedback acts in the first step.
-        start = problems.state(at["length"] * jnp.stack([jnp.sin(at["angle"]), -jnp.cos(at["angle"])]), at["v"])
+        start = problems.state(
+            at["length"] * jnp.stack([jnp.sin(at["angle"]), -jnp.cos(at["angle"])]), at["v"]
+        )
         method = jd.Projected(jd.SemiImplicitEuler(stabilization=jd.Baumgarte(at["alpha"], at["beta"])))
         end = jd.rollout(system, method, start, dt=1e-2, steps=20, save_every=20).state
         return jnp.sum(end.q[-1] * jnp.array([1.0, 2.0]) + end.v[-1] ** 2)
 
-    at = {"mass": 1.3, "length": 0.9, "gravity": 9.81, "alpha": 4.0, "beta": 5.0, "angle": 1.0, "v": [0.3, 1.0]}
+    at = {
+        "mass": 1.3,
+        "length": 0.9,
+        "gravity": 9.81,
+        "alpha": 4.0,
+        "beta": 5.0,
+        "angle": 1.0,
+        "v": [0.3, 1.0],
+    }
     at = {name: jnp.asarray(x, float) for name, x in at.items()}
     hessian, gradient = jax.jit(jax.hessian(loss))(at), jax.jit(jax.grad(loss))
     matrix = []
     for _, tangent in directions(at):
-        column = {name: sum(np.tensordot(h, dx, axes=dx.ndim) for h, dx in pairs(row, tangent)) for name, row in hessian.items()}
+        column = {
+            name: sum(np.tensordot(h, dx, axes=dx.ndim) for h, dx in pairs(row, tangent))
+            for name, row in hessian.items()
+        }
         check_second_derivative(column, central_difference(gradient, at, tangent, 3e-3), gradient(at))
         matrix.append(np.concatenate([np.ravel(x) for x in jax.tree.leaves(column)]))
     np.testing.assert_allclose(matrix, np.transpose(matrix), rtol=0.0, atol=1e-11 * np.max(np.abs(matrix)))
@@ -290,7 +335,9 @@ def test_hessian_vector_product_of_the_crank_rocker():
     tangent = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape)), at)
     both = jax.jit(lambda x, dx: jax.jvp(jax.grad(loss), (x,), (dx,)))
     gradient, product = both(at, tangent)
-    check_second_derivative(product, central_difference(lambda x: both(x, tangent)[0], at, tangent, 1e-3), gradient)
+    check_second_derivative(
+        product, central_difference(lambda x: both(x, tangent)[0], at, tangent, 1e-3), gradient
+    )
 
 
 # Places where derivatives go wrong: rest, exact closure, failed worlds.
@@ -302,7 +349,9 @@ def all_finite(tree):
 
 @pytest.mark.long
 def test_gradient_at_rest():
-    """A pendulum that hangs still: every derivative is finite, and those that are zero by symmetry are exactly zero."""
+    """A pendulum that hangs still: every derivative is finite, and those that are zero by symmetry are
+    exactly zero.
+    """
 
     def loss(system, start):
         end = jd.rollout(system, PROJECTED, start, dt=1e-2, steps=50, save_every=50).state
@@ -325,8 +374,12 @@ def test_gradient_at_rest():
 
 @pytest.mark.long
 def test_gradient_of_a_mechanism_at_rest():
-    """The crank-rocker without weight, torque or motion, its loop closed exactly: nothing moves, all derivatives are finite."""
-    still = dataclasses.replace(crank_rocker(), gravity=jnp.zeros(()), torque=jnp.zeros(()), rates=jnp.zeros(9))
+    """The crank-rocker without weight, torque or motion, its loop closed exactly: nothing moves, all
+    derivatives are finite.
+    """
+    still = dataclasses.replace(
+        crank_rocker(), gravity=jnp.zeros(()), torque=jnp.zeros(()), rates=jnp.zeros(9)
+    )
     at = {"numbers": still, "controls": jnp.zeros((1000, 1))}
     gradient = default_gradient(at)
     assert all_finite(gradient)
@@ -352,7 +405,9 @@ END = np.array([1.0, 2.0])
 
 @jax.jit
 def worlds_gradient(system, start, controls, counted):
-    """Returns the gradient by the shared system of a sum over the counted worlds (a mask), and the status of all."""
+    """Returns the gradient by the shared system of a sum over the counted worlds (a mask), and the status of
+    all.
+    """
 
     def loss(shared):
         # Starts that break the constraint pass, so that their steps fail.
@@ -366,11 +421,15 @@ def worlds_gradient(system, start, controls, counted):
 
 @pytest.fixture(scope="module")
 def worlds():
-    """The shared system, three starts, inputs, and the gradient of the first and the last world, all three being well."""
+    """The shared system, three starts, inputs, and the gradient of the first and the last world, all three
+    being well.
+    """
     nominal = problems.pendulum("iftomm_a01_pendulum")
     system = DrivenPendulum(nominal.mass, nominal.length, nominal.gravity)
     angles = np.array([0.3, 1.0, 1.7])
-    start = jd.State(jnp.zeros(3), jnp.asarray(np.stack([np.sin(angles), -np.cos(angles)], axis=1)), jnp.zeros((3, 2)))
+    start = jd.State(
+        jnp.zeros(3), jnp.asarray(np.stack([np.sin(angles), -np.cos(angles)], axis=1)), jnp.zeros((3, 2))
+    )
     controls = jnp.asarray(np.random.default_rng(4).normal(size=(3, 20, 1)))
     gradient, status = worlds_gradient(system, start, controls, np.array([True, False, True]))
     np.testing.assert_array_equal(status, jd.Status.OK)
@@ -383,7 +442,9 @@ EXACT = {"rtol": 1e-12, "atol": 1e-15}
 
 @pytest.mark.long
 def test_a_failed_world_does_not_disturb_the_gradient(worlds):
-    """Shared parameters get the gradients of the good worlds, and that of the failed one up to its last good state."""
+    """Shared parameters get the gradients of the good worlds, and that of the failed one up to its last good
+    state.
+    """
     system, start, controls, good = worlds
     gradient, status = worlds_gradient(system, start, controls.at[1, 7:].set(jnp.nan), np.ones(3, bool))
     np.testing.assert_array_equal(status, [jd.Status.OK, jd.Status.NONFINITE, jd.Status.OK])
@@ -391,7 +452,9 @@ def test_a_failed_world_does_not_disturb_the_gradient(worlds):
     @jax.jit
     @jax.grad
     def seven_steps(system):
-        end = jd.rollout(system, QUICK, problems.state(start.q[1]), controls[1, :7], dt=1e-2, save_every=7).state
+        end = jd.rollout(
+            system, QUICK, problems.state(start.q[1]), controls[1, :7], dt=1e-2, save_every=7
+        ).state
         return end.q[-1] @ END
 
     until_then = np.array(jax.tree.leaves(seven_steps(system)))
@@ -410,7 +473,9 @@ def test_a_world_that_starts_nonfinite_does_not_disturb_the_gradient(worlds):
 
 
 def test_a_singular_world_does_not_disturb_the_gradient(worlds):
-    """A bob at the pivot has J = 0, where the solve breaks down in the middle of the linear algebra; it stays where it is."""
+    """A bob at the pivot has J = 0, where the solve breaks down in the middle of the linear algebra; it stays
+    where it is.
+    """
     system, start, controls, good = worlds
     singular = dataclasses.replace(start, q=start.q.at[1].set(0.0))
     gradient, status = worlds_gradient(system, singular, controls, np.ones(3, bool))

@@ -1,7 +1,9 @@
-"""Derivatives of rollouts in space with respect to everything that a user gives: forward, reverse and central differences agree.
+"""Derivatives of rollouts in space with respect to everything that a user gives: forward, reverse and central
+differences agree.
 
-An arm of two bodies on a hinge and a ball is held by feedback of where its upper body is. Lengths, masses, inertia, the axis of the hinge,
-the numbers of a spring and of the feedback, and the start are differentiated all at once, in both forms of coordinates.
+An arm of two bodies on a hinge and a ball is held by feedback of where its upper body is. Lengths, masses,
+inertia, the axis of the hinge, the numbers of a spring and of the feedback, and the start are differentiated
+all at once, in both forms of coordinates.
 """
 
 import functools
@@ -42,7 +44,9 @@ class Holding:
 
 
 def arm(given, coordinates):
-    """Returns the arm, hanging down, with the start pose in its coordinates; of one body where one length is given."""
+    """Returns the arm, hanging down, with the start pose in its coordinates; of one body where one length is
+    given.
+    """
     stiffness, damping, armature = given["spring"]
     zero, first = jnp.zeros(()), given["lengths"][0]
     inertia = 0.5 * (given["inertia"] + given["inertia"].T)
@@ -50,37 +54,58 @@ def arm(given, coordinates):
     acting = {"stiffness": stiffness, "damping": damping, "armature": armature}
     joints = [js.Revolute("hinge", "ground", "upper", given["axis"], (0.0, 0.0, 0.0), **acting)]
     if len(given["lengths"]) > 1:
-        bodies.append(js.Body("lower", given["masses"][1], 0.3 * inertia, (zero, zero, -first - given["lengths"][1] / 2)))
+        bodies.append(
+            js.Body(
+                "lower", given["masses"][1], 0.3 * inertia, (zero, zero, -first - given["lengths"][1] / 2)
+            )
+        )
         joints.append(js.Ball("elbow", "upper", "lower", at=(zero, zero, -first)))
-    return jm.spatial_mechanism(bodies, joints, [js.JointForce("motor", "hinge", input=0)], coordinates=coordinates)
+    return jm.spatial_mechanism(
+        bodies, joints, [js.JointForce("motor", "hinge", input=0)], coordinates=coordinates
+    )
 
 
 def end(given, coordinates, steps):
     """Returns a sum of where the last body is and how it moves after so many steps of 2 ms."""
     mechanism, q = tree, _ = arm(given, jm.Joints())
-    start, method = jd.State(jnp.zeros(()), q.at[0].set(given["angle"]), given["rates"]), jd.SemiImplicitEuler()
+    start, method = (
+        jd.State(jnp.zeros(()), q.at[0].set(given["angle"]), given["rates"]),
+        jd.SemiImplicitEuler(),
+    )
     if isinstance(coordinates, jm.Absolute):
         mechanism, _ = arm(given, coordinates)
         start, method = jm.to_absolute(tree, start), jd.Projected(method)
-    last = jd.rollout(mechanism, method, start, Holding(mechanism, given["gains"]), dt=2e-3, steps=steps, save_every=steps).state
+    last = jd.rollout(
+        mechanism, method, start, Holding(mechanism, given["gains"]), dt=2e-3, steps=steps, save_every=steps
+    ).state
     frame, twist = mechanism.frames(last.q[-1]), mechanism.twists(last.q[-1], last.v[-1])
     return sum(k * x[-1] for k, x in enumerate((*frame[:3], *twist[:3]), 1))
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
 def derivatives(given, coordinates, steps):
-    """Returns the gradient in reverse and in forward mode, six directions, and differences of fourth order along them."""
+    """Returns the gradient in reverse and in forward mode, six directions, and differences of fourth order
+    along them.
+    """
     flat, unravel = ravel_pytree(given)
 
     def of(x):
         return end(unravel(x), coordinates, steps)
 
     # Steps of 3e-4 leave some 1e-12, and rounding 1e-11.
-    directions, step = jnp.asarray(np.random.default_rng(0).normal(size=(6, flat.size)) / flat.size**0.5), 3e-4
+    directions, step = (
+        jnp.asarray(np.random.default_rng(0).normal(size=(6, flat.size)) / flat.size**0.5),
+        3e-4,
+    )
     forward = jax.lax.map(lambda e: jax.jvp(of, (flat,), (e,))[1], jnp.eye(flat.size))
     shifted = jax.lax.map(of, flat + step * jnp.concatenate([k * directions for k in (-2, -1, 1, 2)]))
     before2, before, after, after2 = jnp.split(shifted, 4)
-    return jax.grad(of)(flat), forward, directions, (8.0 * (after - before) - (after2 - before2)) / (12.0 * step)
+    return (
+        jax.grad(of)(flat),
+        forward,
+        directions,
+        (8.0 * (after - before) - (after2 - before2)) / (12.0 * step),
+    )
 
 
 def check(given, coordinates, steps):

@@ -1,4 +1,6 @@
-"""Loads of tires that are multipliers of height rows, against load transfer in the plane; wheels that are pulled at; mistakes."""
+"""Loads of tires that are multipliers of height rows, against load transfer in the plane; wheels that are
+pulled at; mistakes.
+"""
 
 import functools
 
@@ -13,7 +15,8 @@ from jaxdae import vehicles as jv
 from jaxdae.mechanisms import spatial as js
 
 PLACES = {"front": (1.2, 0.1), "left": (-1.1, 0.7), "right": (-1.3, -0.6)}
-# Locked wheels slip at many times their speed: so soft a brush sticks partly, and its force is not in proportion to the load.
+# Locked wheels slip at many times their speed: so soft a brush sticks partly, and its force is not in
+# proportion to the load.
 LAW = {"stiffness": 20.0, "friction": 0.8, "load": 1.0}
 YAW, RADIUS = 0.4, 0.3
 TURN = np.array([[np.cos(YAW), -np.sin(YAW)], [np.sin(YAW), np.cos(YAW)]])
@@ -23,7 +26,13 @@ MOVING = TURN @ [8.0, 1.0]
 def in_space(height, tire=js.BrushTire, wheel=js.SlidingDisc, **law):
     """Returns a tricycle whose locked wheels skid, and its state: it brakes, drifts to the left and turns."""
     turned = np.cos(0.5 * YAW), 0.0, 0.0, np.sin(0.5 * YAW)
-    body = js.Body("car", 1000.0, (800.0, 900.0, 1500.0), jnp.stack([jnp.asarray(x) for x in (3.0, -2.0, height)]), turned)
+    body = js.Body(
+        "car",
+        1000.0,
+        (800.0, 900.0, 1500.0),
+        jnp.stack([jnp.asarray(x) for x in (3.0, -2.0, height)]),
+        turned,
+    )
     wheels = [
         wheel(
             f"{name}_wheel",
@@ -36,7 +45,9 @@ def in_space(height, tire=js.BrushTire, wheel=js.SlidingDisc, **law):
         )
         for name, place in PLACES.items()
     ]
-    mechanism, q = jm.spatial_mechanism([body], wheels, [tire(name=name, wheel=f"{name}_wheel", **law) for name in PLACES])
+    mechanism, q = jm.spatial_mechanism(
+        [body], wheels, [tire(name=name, wheel=f"{name}_wheel", **law) for name in PLACES]
+    )
     return mechanism, jd.State(jnp.zeros(()), q, jnp.array([*MOVING, 0.0, 0.0, 0.0, 0.3]))
 
 
@@ -54,10 +65,17 @@ def compiled():
 @pytest.mark.long
 def test_on_level_ground_loads_are_those_of_load_transfer():
     report, a, lam = compiled()(0.8, 0.5)
-    tires = [jm.BrushTire(name=name, body="car", axis=(1.0, 0.0), point=place, rim_speed=0.0, **LAW) for name, place in PLACES.items()]
-    flat, q = jm.planar_mechanism([jm.Body("car", 1000.0, 1500.0, pose=(3.0, -2.0, YAW))], [], tires, gravity=(0.0, 0.0))
+    tires = [
+        jm.BrushTire(name=name, body="car", axis=(1.0, 0.0), point=place, rim_speed=0.0, **LAW)
+        for name, place in PLACES.items()
+    ]
+    flat, q = jm.planar_mechanism(
+        [jm.Body("car", 1000.0, 1500.0, pose=(3.0, -2.0, YAW))], [], tires, gravity=(0.0, 0.0)
+    )
     state = jd.State(jnp.zeros(()), q, jnp.array([*MOVING, 0.3]))
-    expected, planar = jax.jit(lambda s: (s.report(state), jd.forward_dynamics(s, state)[0]))(jv.LoadTransfer(flat, 0.5))
+    expected, planar = jax.jit(lambda s: (s.report(state), jd.forward_dynamics(s, state)[0]))(
+        jv.LoadTransfer(flat, 0.5)
+    )
     assert report.names == tuple(PLACES)
     assert [int(report.status), int(expected.status)] == [jd.Status.OK] * 2
     np.testing.assert_allclose(report.load, expected.load, rtol=1e-11)
@@ -97,7 +115,10 @@ def test_tires_without_a_wheel_that_slides_are_mistakes():
     with pytest.raises(ValueError, match="HeightLoads needs tires that stand on terrain"):
         jv.HeightLoads(body).loads(jd.State(jnp.zeros(()), q, jnp.zeros(6)))
     flat, _ = jm.planar_mechanism(
-        [jm.Body("car", 1.0, 1.0)], [], [jm.BrushTire(name="t", body="car", axis=(1.0, 0.0), point=(0.0, 0.0), **LAW)], gravity=(0.0, 0.0)
+        [jm.Body("car", 1.0, 1.0)],
+        [],
+        [jm.BrushTire(name="t", body="car", axis=(1.0, 0.0), point=(0.0, 0.0), **LAW)],
+        gravity=(0.0, 0.0),
     )
     with pytest.raises(ValueError, match="LoadTransfer has the loads"):
         jv.HeightLoads(flat).loads(jd.State(jnp.zeros(()), jnp.zeros(3), jnp.zeros(3)))

@@ -1,4 +1,6 @@
-"""The contract of integrators: a new method is one more row of `catalogue.METHODS`. Orders of accuracy are in `test_accuracy_orders`."""
+"""The contract of integrators: a new method is one more row of `catalogue.METHODS`. Orders of accuracy are in
+`test_accuracy_orders`.
+"""
 
 import dataclasses
 import itertools
@@ -10,7 +12,16 @@ import pytest
 from all_cases import all_cases
 from catalogue import METHODS, POSITIONS, VELOCITIES, distinct, every, leaders, quick
 from problems import Pendulum, cast, state
-from small_systems import central, consistent, everything, everywhere, oscillating, oscillator, wheels, wheels_states
+from small_systems import (
+    central,
+    consistent,
+    everything,
+    everywhere,
+    oscillating,
+    oscillator,
+    wheels,
+    wheels_states,
+)
 
 import jaxdae as jd
 from jaxdae.control import VelocityStepping
@@ -22,12 +33,16 @@ ROUND_OFF = {"rtol": 1e-13, "atol": 1e-13}
 
 
 def step(integrator, system, at, u, dt):
-    """One step, not compiled as a whole: the dynamics inside are, once for all methods, and the rest is little."""
+    """One step, not compiled as a whole: the dynamics inside are, once for all methods, and the rest is
+    little.
+    """
     return integrator.step(system, at, integrator.init(system, at), u, dt)
 
 
 compiled_step = jax.jit(step)
-dynamics = jax.jit(lambda system, at, u, stabilization: jd.forward_dynamics(system, at, u, stabilization=stabilization))
+dynamics = jax.jit(
+    lambda system, at, u, stabilization: jd.forward_dynamics(system, at, u, stabilization=stabilization)
+)
 
 
 def pendulum():
@@ -50,7 +65,9 @@ def check_shapes_and_dtypes(integrator, dtype, rows):
     new, memory, info = jax.eval_shape(step, integrator, system, at, None, DT)
     before = jax.eval_shape(integrator.init, system, at)
     assert jax.tree.structure(memory) == jax.tree.structure(before)
-    assert [(x.shape, x.dtype) for x in jax.tree.leaves(memory)] == [(x.shape, x.dtype) for x in jax.tree.leaves(before)]
+    assert [(x.shape, x.dtype) for x in jax.tree.leaves(memory)] == [
+        (x.shape, x.dtype) for x in jax.tree.leaves(before)
+    ]
     size = at.v.shape
     assert {name: (x.shape, x.dtype) for name, x in leaves((new, info)).items()} == {
         "0.t": ((), dtype),
@@ -66,7 +83,9 @@ def check_shapes_and_dtypes(integrator, dtype, rows):
 
 
 def check_report(integrator, stabilization):
-    """Returns the report after a step, which must be true; what it says of the start and of the end is computed again."""
+    """Returns the report after a step, which must be true; what it says of the start and of the end is
+    computed again.
+    """
     system, at = pendulum()
     new, _, info = compiled_step(integrator, system, at, None, DT)
     a, lam = dynamics(system, at, None, stabilization)
@@ -74,7 +93,9 @@ def check_report(integrator, stabilization):
     np.testing.assert_allclose(info.lam, lam, **ROUND_OFF)
     np.testing.assert_allclose(new.t, DT, rtol=1e-15)
     np.testing.assert_allclose(info.violation, np.abs(system.constraint(new.t, new.q)[0]), rtol=0, atol=1e-15)
-    np.testing.assert_allclose(info.velocity_violation, np.abs(velocity_residual(system, new)[0]), rtol=0, atol=1e-15)
+    np.testing.assert_allclose(
+        info.velocity_violation, np.abs(velocity_residual(system, new)[0]), rtol=0, atol=1e-15
+    )
     assert info.status == jd.Status.OK
     return info
 
@@ -85,14 +106,18 @@ closed_leaders = pytest.mark.parametrize("name", leaders(DIFFERENT, lambda metho
 each_type = all_cases(("dtype", "rows"), [(jnp.float32, 3), (jnp.float64, 0)], ids=["float32", "no_rows"])
 
 both_or_neither = pytest.mark.parametrize(
-    ("stabilization", "projected"), [(STABILIZATIONS["none"], False), (STABILIZATIONS["baumgarte"], True)], ids=["neither", "both"]
+    ("stabilization", "projected"),
+    [(STABILIZATIONS["none"], False), (STABILIZATIONS["baumgarte"], True)],
+    ids=["neither", "both"],
 )
-each_combination = all_cases(("stabilization", "projected"), list(itertools.product(STABILIZATIONS.values(), (False, True))))
+each_combination = all_cases(
+    ("stabilization", "projected"), list(itertools.product(STABILIZATIONS.values(), (False, True)))
+)
 
 
 class TestRoles:
-    """Compile with neither stabilization nor projection, and with both. `TestMethods` has the stabilization alone,
-    `test_accuracy_orders` the projection alone.
+    """Compile with neither stabilization nor projection, and with both. `TestMethods` has the stabilization
+    alone, `test_accuracy_orders` the projection alone.
     """
 
     @drifting_leaders
@@ -115,7 +140,8 @@ class TestRoles:
 
 @each_type
 def test_shapes_and_dtypes_of_the_velocity_level_stepper(dtype, rows):
-    # Its accelerations and multipliers are means over the step: what else it must do is in `control/test_velocity_stepping`.
+    # Its accelerations and multipliers are means over the step: what else it must do is in
+    # `control/test_velocity_stepping`.
     check_shapes_and_dtypes(VelocityStepping(), dtype, rows)
     check_shapes_and_dtypes(jd.Projected(VelocityStepping()), dtype, rows)
 
@@ -140,7 +166,10 @@ class TestEveryMethodWithoutFeedback:
         assert info.violation <= 4e-16
         assert info.velocity_violation <= 1e-15
 
-    @pytest.mark.parametrize("name", quick(every(METHODS, lambda method: method.closed), "rattle", "implicit_midpoint", "half_explicit4"))
+    @pytest.mark.parametrize(
+        "name",
+        quick(every(METHODS, lambda method: method.closed), "rattle", "implicit_midpoint", "half_explicit4"),
+    )
     def test_jit_is_eager_and_rows_may_be_missing(self, name):
         # The iterations end where round-off lets them, not at the last bit.
         system, at = oscillator(), oscillating()
@@ -165,7 +194,10 @@ class TestEveryMethod:
 
     def test_jit_is_eager(self, name):
         integrator, (system, at) = build(name, STABILIZATIONS["baumgarte"], True), pendulum()
-        compiled, eager = compiled_step(integrator, system, at, None, DT), step(integrator, system, at, None, DT)
+        compiled, eager = (
+            compiled_step(integrator, system, at, None, DT),
+            step(integrator, system, at, None, DT),
+        )
         for key, x in leaves(eager).items():
             np.testing.assert_allclose(leaves(compiled)[key], x, **ROUND_OFF, err_msg=key)
 
@@ -194,7 +226,9 @@ class TestMethods:
         return np.asarray(a), np.asarray(lam)
 
     def run(self, name):
-        new, _, info = step(build(name, jd.Baumgarte(2.0, 3.0)), everything(), everywhere(), jax.tree_util.Partial(law), 0.1)
+        new, _, info = step(
+            build(name, jd.Baumgarte(2.0, 3.0)), everything(), everywhere(), jax.tree_util.Partial(law), 0.1
+        )
         return new, info
 
     def check(self, new, q, v):
@@ -239,7 +273,9 @@ class TestMethods:
         system, at = oscillator(), oscillating()
         u = jnp.array([1.0, -2.0])
         held, _, _ = step(jd.RungeKutta.rk4(), system, at, u, DT)
-        constant, _, _ = step(jd.RungeKutta.rk4(), system, at, jax.tree_util.Partial(lambda u, t, at: u, u), DT)
+        constant, _, _ = step(
+            jd.RungeKutta.rk4(), system, at, jax.tree_util.Partial(lambda u, t, at: u, u), DT
+        )
         np.testing.assert_allclose(held.v, constant.v, **ROUND_OFF)
 
     @pytest.mark.parametrize("make", [jd.SemiImplicitEuler, jd.textbook.Taylor, jd.RungeKutta.rk4])
@@ -257,7 +293,11 @@ class TestProjected:
     @pytest.mark.long
     def test_is_the_step_and_then_the_projection(self):
         system, at = everything(), consistent()
-        for position in (jd.PositionProjection(origin=jd.Origin.PREVIOUS), jd.textbook.LinearPositionProjection(), None):
+        for position in (
+            jd.PositionProjection(origin=jd.Origin.PREVIOUS),
+            jd.textbook.LinearPositionProjection(),
+            None,
+        ):
             projection = jd.Projection(position)
             new, _, info = step(jd.Projected(jd.RungeKutta.heun(), projection), system, at, None, DT)
             estimate, _, inner = step(jd.RungeKutta.heun(), system, at, None, DT)
@@ -282,7 +322,11 @@ class TestProjected:
         class Failing(jd.ExplicitEuler):
             def step(self, system, at, memory, u, dt):
                 new, memory, info = super().step(system, at, memory, u, dt)
-                return new, memory, dataclasses.replace(info, status=jnp.asarray(jd.Status.SINGULAR, jnp.int32))
+                return (
+                    new,
+                    memory,
+                    dataclasses.replace(info, status=jnp.asarray(jd.Status.SINGULAR, jnp.int32)),
+                )
 
         system, at = pendulum()
         loose = jd.Projection(jd.PositionProjection(iterations=1, tolerance=0.0))
@@ -304,7 +348,9 @@ class TestTableau:
         # Kutta's 3/8 rule against the classical method: both of order 4, so that they differ by O(h^5).
         third = 1.0 / 3.0
         rule = jd.Tableau(
-            a=((), (third,), (-third, 1.0), (1.0, -1.0, 1.0)), b=(1 / 8, 3 / 8, 3 / 8, 1 / 8), c=(0.0, third, 2.0 * third, 1.0)
+            a=((), (third,), (-third, 1.0), (1.0, -1.0, 1.0)),
+            b=(1 / 8, 3 / 8, 3 / 8, 1 / 8),
+            c=(0.0, third, 2.0 * third, 1.0),
         )
         system, at = pendulum()
         ours, _, _ = step(jd.RungeKutta(rule), system, at, None, DT)
@@ -322,9 +368,18 @@ class TestTableau:
         ("numbers", "message"),
         [
             ({"a": (), "b": (), "c": ()}, "need the same number of stages, at least 1; got 0, 0 and 0"),
-            ({"a": ((), (0.5,)), "b": (1.0,), "c": (0.0,)}, "need the same number of stages, at least 1; got 2, 1 and 1"),
-            ({"a": ((0.5,),), "b": (1.0,), "c": (0.5,)}, r"row 0 of a must have 0 entries \(explicit method\), got 1"),
-            ({"a": ((), (0.5,)), "b": (0.0, 1.0), "c": (0.0, 0.4)}, r"c\[1\] = 0.4 is not the sum of a\[1\] = 0.5"),
+            (
+                {"a": ((), (0.5,)), "b": (1.0,), "c": (0.0,)},
+                "need the same number of stages, at least 1; got 2, 1 and 1",
+            ),
+            (
+                {"a": ((0.5,),), "b": (1.0,), "c": (0.5,)},
+                r"row 0 of a must have 0 entries \(explicit method\), got 1",
+            ),
+            (
+                {"a": ((), (0.5,)), "b": (0.0, 1.0), "c": (0.0, 0.4)},
+                r"c\[1\] = 0.4 is not the sum of a\[1\] = 0.5",
+            ),
             ({"a": ((), (0.5,)), "b": (0.5, 1.0), "c": (0.0, 0.5)}, "the weights b sum to 1.5, not to 1"),
         ],
     )

@@ -45,7 +45,9 @@ def test_constraint_forces_do_no_work(name):
 
 
 def test_a_moving_constraint_does_work():
-    """For g(t, q) = 0 the power of the constraint force is -lam dg/dt, and it is the change of the bead's energy."""
+    """For g(t, q) = 0 the power of the constraint force is -lam dg/dt, and it is the change of the bead's
+    energy.
+    """
     bead, reference = problems.bead_on_wire(), problems.reference("bead_rotating_wire")
     for t, q, v in zip(reference.t, reference.q, reference.v, strict=True):
         state = problems.state(q, v, t)
@@ -63,16 +65,24 @@ def energies(system, states):
     return np.asarray(jax.jit(jax.vmap(lambda s: jd.energy(system, s)))(states))
 
 
-@pytest.mark.parametrize(("name", "dt", "steps"), [("double_pendulum", 1 / 2048, 4096), ("spherical_pendulum", 1 / 1024, 5120)])
+@pytest.mark.parametrize(
+    ("name", "dt", "steps"), [("double_pendulum", 1 / 2048, 4096), ("spherical_pendulum", 1 / 1024, 5120)]
+)
 def test_energy_is_constant(name, dt, steps):
-    """Of the point masses, with a method whose error is below round-off: to 1e-12 J, of some 10 J that go back and forth."""
+    """Of the point masses, with a method whose error is below round-off: to 1e-12 J, of some 10 J that go
+    back and forth.
+    """
     system, start = SYSTEMS[name]()
     trajectory = jd.rollout(system, METHOD, start, dt=dt, steps=steps, save_every=steps // 64)
-    np.testing.assert_allclose(energies(system, trajectory.state), jd.energy(system, start), rtol=0.0, atol=1e-12)
+    np.testing.assert_allclose(
+        energies(system, trajectory.state), jd.energy(system, start), rtol=0.0, atol=1e-12
+    )
 
 
 def test_energy_error_falls_with_the_order():
-    """RK4 with projection: halving the step divides the largest energy error by 16 or, as RK4 damps at order 5, by 32."""
+    """RK4 with projection: halving the step divides the largest energy error by 16 or, as RK4 damps at order
+    5, by 32.
+    """
     system, start = SYSTEMS["double_pendulum"]()
     errors = []
     for count in (512, 1024):
@@ -84,7 +94,9 @@ def test_energy_error_falls_with_the_order():
 
 @pytest.mark.long
 def test_energy_of_andrews_mechanism():
-    """Kinetic energy plus that of the spring, minus the work of the motor: the file lists it at every reference state."""
+    """Kinetic energy plus that of the spring, minus the work of the motor: the file lists it at every
+    reference state.
+    """
     reference = problems.reference("ivptest_andrews")
     p = problems.andrews_parameters()
     mechanism, poses = problems.andrews_mechanism(p, reference.start().q)
@@ -102,7 +114,8 @@ def test_angular_momentum_of_the_spherical_pendulum():
     np.testing.assert_allclose(q[:, 0] * v[:, 1] - q[:, 1] * v[:, 0], 0.8, rtol=1e-13)
 
 
-# Momentum of a mechanism that floats freely: three bodies, two hinges, a spring and a torque between them, no weight.
+# Momentum of a mechanism that floats freely: three bodies, two hinges, a spring and a torque between them, no
+# weight.
 
 
 def floating_chain():
@@ -117,7 +130,9 @@ def floating_chain():
         jm.Revolute("elbow", "middle", "right", at=(1.4, 0.8)),
     ]
     forces = [
-        jm.LinearSpring("spring", "left", "right", at_a=(-0.3, 0.1), at_b=(1.9, 1.5), stiffness=20.0, rest_length=1.5),
+        jm.LinearSpring(
+            "spring", "left", "right", at_a=(-0.3, 0.1), at_b=(1.9, 1.5), stiffness=20.0, rest_length=1.5
+        ),
         jm.Torque("motor", "left", "middle", torque=0.3),
         jm.TorsionalSpring("damper", "middle", "right", damping=0.2),
     ]
@@ -137,21 +152,31 @@ def momenta(chain, states):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "integrator", [pytest.param(jd.SemiImplicitEuler(), id="euler"), pytest.param(jd.RungeKutta.rk4(), id="rk4", marks=pytest.mark.long)]
+    "integrator",
+    [
+        pytest.param(jd.SemiImplicitEuler(), id="euler"),
+        pytest.param(jd.RungeKutta.rk4(), id="rk4", marks=pytest.mark.long),
+    ],
 )
 def test_linear_momentum_survives_every_step(integrator):
-    """Internal forces and impulses cancel in pairs, in every stage and in projections of the mass metric: exact for any method."""
+    """Internal forces and impulses cancel in pairs, in every stage and in projections of the mass metric:
+    exact for any method.
+    """
     chain, start = floating_chain()
     trajectory = jd.rollout(chain, jd.Projected(integrator), start, dt=5e-3, steps=1000, save_every=20)
     jd.raise_if_failed(trajectory)
     linear, _ = momenta(chain, trajectory.state)
     # 1000 roundings of numbers of order 1.
-    np.testing.assert_allclose(linear, np.broadcast_to(momenta(chain, start)[0], linear.shape), rtol=0, atol=1000 * EPS)
+    np.testing.assert_allclose(
+        linear, np.broadcast_to(momenta(chain, start)[0], linear.shape), rtol=0, atol=1000 * EPS
+    )
 
 
 @pytest.mark.long
 def test_angular_momentum_of_a_floating_mechanism():
-    """To the integrator's error, far below that of the motion itself: the spring, the torque and the hinges are internal."""
+    """To the integrator's error, far below that of the motion itself: the spring, the torque and the hinges
+    are internal.
+    """
     chain, start = floating_chain()
     trajectory = jd.rollout(chain, METHOD, start, dt=1e-3, steps=2000, save_every=20)
     _, angular = momenta(chain, trajectory.state)
@@ -162,9 +187,13 @@ def test_angular_momentum_of_a_floating_mechanism():
 
 
 def test_euclidean_projections_do_change_momentum():
-    """The lecture's metric adds meters to radians, whatever the masses: the same rollout drifts. Hence the default."""
+    """The lecture's metric adds meters to radians, whatever the masses: the same rollout drifts. Hence the
+    default.
+    """
     chain, start = floating_chain()
-    euclidean = jd.Projection(jd.PositionProjection(metric=jd.Metric.EUCLIDEAN), jd.VelocityProjection(metric=jd.Metric.EUCLIDEAN))
+    euclidean = jd.Projection(
+        jd.PositionProjection(metric=jd.Metric.EUCLIDEAN), jd.VelocityProjection(metric=jd.Metric.EUCLIDEAN)
+    )
     method = jd.Projected(jd.SemiImplicitEuler(), euclidean)
     trajectory = jd.rollout(chain, method, start, dt=5e-3, steps=1000, save_every=1000)
     drift = momenta(chain, trajectory.state)[0] - momenta(chain, start)[0]
@@ -183,7 +212,9 @@ def null_basis(jacobian):
 @pytest.mark.parametrize("metric", list(jd.Metric))
 @entries
 def test_velocity_projection_changes_no_momentum_along_the_manifold(name, metric):
-    """N^T W (v - v_e) = 0: an impulse of the constraints, J^T mu, and nothing else; with W = M that is momentum."""
+    """N^T W (v - v_e) = 0: an impulse of the constraints, J^T mu, and nothing else; with W = M that is
+    momentum.
+    """
     system, (state, *_) = moving_states(name)
     mass = np.asarray(system.mass_matrix(state.q))
     weight = mass if metric is jd.Metric.MASS else np.eye(mass.shape[0])
@@ -195,7 +226,9 @@ def test_velocity_projection_changes_no_momentum_along_the_manifold(name, metric
     along = null_basis(jacobian).T @ change
     # Sums of some ten products, each rounded.
     np.testing.assert_allclose(along, 0.0, rtol=0, atol=100 * EPS * np.max(np.abs(weight) @ np.abs(kick)))
-    np.testing.assert_allclose(jacobian @ projected.v, 0.0, rtol=0, atol=100 * EPS * np.max(np.abs(jacobian) @ np.abs(kick)))
+    np.testing.assert_allclose(
+        jacobian @ projected.v, 0.0, rtol=0, atol=100 * EPS * np.max(np.abs(jacobian) @ np.abs(kick))
+    )
     assert np.max(np.abs(projected.v - estimate.v)) > 0.01
     # A second projection finds nothing left to do.
     again = jd.VelocityProjection(metric=metric).project(system, projected)
@@ -207,7 +240,8 @@ def test_velocity_projection_changes_no_momentum_along_the_manifold(name, metric
 def test_position_projection_moves_along_constraint_forces_only(name, metric):
     """W xi = -J0^T mu with J0 at the estimate: N0^T W xi = 0, and the constraints hold afterwards."""
     system, (state, *_) = moving_states(name)
-    # As far off as a step of an integrator would be, in the units of the system: links of Andrews' mechanism are
+    # As far off as a step of an integrator would be, in the units of the system: links of Andrews' mechanism
+    # are
     # centimeters.
     kick = 1e-5 * np.random.default_rng(7).normal(size=state.q.shape)
     estimate = dataclasses.replace(state, q=state.q + kick)
@@ -219,8 +253,12 @@ def test_position_projection_moves_along_constraint_forces_only(name, metric):
     jacobian = np.asarray(system.constraint_jacobian(state.t, estimate.q, state.v))[:rows]
     along = null_basis(jacobian).T @ (weight @ xi)
     # xi is the difference of numbers of order 1: its rounding counts, not that of the solve.
-    np.testing.assert_allclose(along, 0.0, rtol=0, atol=10 * EPS * np.max(np.abs(weight) @ np.maximum(1.0, np.abs(estimate.q))))
-    np.testing.assert_allclose(system.constraint(state.t, projected.q), 0.0, rtol=0, atol=10 * EPS * np.max(np.abs(projected.q)))
+    np.testing.assert_allclose(
+        along, 0.0, rtol=0, atol=10 * EPS * np.max(np.abs(weight) @ np.maximum(1.0, np.abs(estimate.q)))
+    )
+    np.testing.assert_allclose(
+        system.constraint(state.t, projected.q), 0.0, rtol=0, atol=10 * EPS * np.max(np.abs(projected.q))
+    )
     assert np.max(np.abs(xi)) > 1e-7
 
 

@@ -1,4 +1,6 @@
-"""Joint coordinates: the same mechanics as absolute coordinates, for every type of joint, in the plane and in space."""
+"""Joint coordinates: the same mechanics as absolute coordinates, for every type of joint, in the plane and in
+space.
+"""
 
 import dataclasses
 import itertools
@@ -20,7 +22,9 @@ EPS = float(jnp.finfo(float).eps)
 
 
 def in_space():
-    """Returns a chain of every joint that a tree can have, some of them backward, with two loops and a free body."""
+    """Returns a chain of every joint that a tree can have, some of them backward, with two loops and a free
+    body.
+    """
     rng = np.random.default_rng(1)
 
     def somewhere():
@@ -30,13 +34,17 @@ def in_space():
         root, quaternion = rng.normal(size=(3, 3)), rng.normal(size=4)
         spread = 0.1 * root @ root.T + 0.1 * np.eye(3)
         inertia = np.trace(spread) * np.eye(3) - spread
-        return js.Body(name, 1.0 + rng.random(), inertia, somewhere(), quaternion / np.linalg.norm(quaternion))
+        return js.Body(
+            name, 1.0 + rng.random(), inertia, somewhere(), quaternion / np.linalg.norm(quaternion)
+        )
 
     joints = [
         js.Revolute("hinge", "ground", "a", axis=somewhere(), at=somewhere(), damping=0.4),
         js.Prismatic("slider", "b", "a", axis=somewhere(), at=somewhere(), damping=0.3),
         js.Ball("ball", "b", "c", at=somewhere()),
-        js.Universal("cardan", "d", "b", axis=(1.0, 0.0, 0.0), second=(0.0, 1.0, 0.0), at=somewhere(), damping=0.2),
+        js.Universal(
+            "cardan", "d", "b", axis=(1.0, 0.0, 0.0), second=(0.0, 1.0, 0.0), at=somewhere(), damping=0.2
+        ),
         js.Cylindrical("sleeve", "d", "e", axis=somewhere(), at=somewhere(), damping=0.2),
         js.Screw("screw", "f", "e", axis=somewhere(), at=somewhere(), lead=0.3, damping=0.2),
         js.Planar("table", "f", "g", axis=somewhere(), at=somewhere()),
@@ -53,11 +61,15 @@ def in_space():
         js.Force("push", "h", at=somewhere(), force=(1.0, 2.0, 3.0), body_frame=True),
         js.Torque("twist", "ground", "e", (1.0, 2.0, 1.0)),
     ]
-    return jm.Description(space=jm.SPACE, bodies=[body(name) for name in "abcdefghijkl"], joints=joints, forces=forces), ("loop",)
+    return jm.Description(
+        space=jm.SPACE, bodies=[body(name) for name in "abcdefghijkl"], joints=joints, forces=forces
+    ), ("loop",)
 
 
 def few_in_space():
-    """Returns a chain of a hinge, a ball and a screw, one of them backward, that a rod closes, and a body that is free against it."""
+    """Returns a chain of a hinge, a ball and a screw, one of them backward, that a rod closes, and a body
+    that is free against it.
+    """
     whole, _ = in_space()
     bodies = {body.name: body for body in whole.bodies}
     rng = np.random.default_rng(4)
@@ -68,8 +80,13 @@ def few_in_space():
         js.Rod("rod", "c", "ground", at_a=rng.normal(size=3), at_b=rng.normal(size=3)),
         js.Free("afloat", "c", "d", rng.normal(size=3), (0.5, -0.5, 0.5, 0.5)),
     ]
-    forces = [js.JointForce("motor", "hinge", force=2.0), js.Force("push", "c", at=rng.normal(size=3), force=(1.0, 2.0, 3.0))]
-    return jm.Description(space=jm.SPACE, bodies=[bodies[name] for name in "abcd"], joints=joints, forces=forces), ()
+    forces = [
+        js.JointForce("motor", "hinge", force=2.0),
+        js.Force("push", "c", at=rng.normal(size=3), force=(1.0, 2.0, 3.0)),
+    ]
+    return jm.Description(
+        space=jm.SPACE, bodies=[bodies[name] for name in "abcd"], joints=joints, forces=forces
+    ), ()
 
 
 def in_plane():
@@ -104,7 +121,9 @@ def in_plane():
     ids=["plane", "few", "space"],
 )
 def both(request):
-    """Returns a mechanism in both forms, with a state in both. Every joint in space takes minutes to compile, a few of them seconds."""
+    """Returns a mechanism in both forms, with a state in both. Every joint in space takes minutes to compile,
+    a few of them seconds.
+    """
     description, cut = request.param()
     absolute, _ = jm.mechanism(description)
     joints, q = jm.mechanism(description, jm.Joints(cut))
@@ -146,7 +165,12 @@ def test_derivatives_of_frames_and_motions_are_those_of_autodiff(both):
     # Axes keep their length, and frames stay frames.
     turning = jnp.cross(some(tree.turning), tree.turning) if tree.turning.ndim == 2 else some(tree.turning)
     fixed = tree.fixed.along(tree.space.twist(*(some(tree.fixed.x) for _ in tree.space.twist._fields)))
-    design = {"fixed": fixed, "turning": turning, "sliding": some(tree.sliding), "held": jax.tree.map(some, tree.held)}
+    design = {
+        "fixed": fixed,
+        "turning": turning,
+        "sliding": some(tree.sliding),
+        "held": jax.tree.map(some, tree.held),
+    }
     names = list(design)
 
     @jax.jit
@@ -155,31 +179,54 @@ def test_derivatives_of_frames_and_motions_are_those_of_autodiff(both):
             return dataclasses.replace(tree, **dict(zip(names, parts, strict=True))).near(q)
 
         at, along = jax.jvp(near, (q, *parts), (rate, *dots))
-        return tree.near_along(q, at, rate, dataclasses.replace(tree, **dict(zip(names, dots, strict=True)))), along
+        return tree.near_along(
+            q, at, rate, dataclasses.replace(tree, **dict(zip(names, dots, strict=True)))
+        ), along
 
     found, expected = compared(here.q, rate, [getattr(tree, name) for name in names], list(design.values()))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e4 * EPS), found, expected)
 
 
 def terms(at):
-    return at.mass.as_dense(), at.position, at.constraint_rate, at.velocity_constraint, at.jacobian.as_dense(), at.bias, at.force()
+    return (
+        at.mass.as_dense(),
+        at.position,
+        at.constraint_rate,
+        at.velocity_constraint,
+        at.jacobian.as_dense(),
+        at.bias,
+        at.force(),
+    )
 
 
 @jax.jit
 def evaluated_and_called(system, t, q, v):
     """Returns the terms of one evaluation, and those of the methods of the system."""
     at = system.evaluate(t, q, 2.0 * v).with_velocities(v)
-    rows = (f(t, q, v) for f in (system.constraint_rate, system.velocity_constraint, system.constraint_jacobian, system.constraint_bias))
+    rows = (
+        f(t, q, v)
+        for f in (
+            system.constraint_rate,
+            system.velocity_constraint,
+            system.constraint_jacobian,
+            system.constraint_bias,
+        )
+    )
     return terms(at), (system.mass_matrix(q), system.constraint(t, q), *rows, system.force(t, q, v, None))
 
 
 @pytest.mark.parametrize("joints", [pytest.param(False, marks=pytest.mark.long), True])
 def test_an_evaluation_returns_the_terms_of_the_methods(joints):
-    """From one set of frames, at other velocities, and through a wrapper; an evaluation is a value, also for `jit` and derivatives."""
+    """From one set of frames, at other velocities, and through a wrapper; an evaluation is a value, also for
+    `jit` and derivatives.
+    """
     (description, cut), t = in_plane(), jnp.zeros(())
     mechanism, q = jm.mechanism(description, jm.Joints(cut=cut) if joints else jm.Absolute())
     sizes = mechanism.sizes(q)
-    system, v = jaxdae.Masked(mechanism, np.arange(sizes.nc) % 2 == 0), jnp.arange(1.0, sizes.nv + 1.0) / sizes.nv
+    system, v = (
+        jaxdae.Masked(mechanism, np.arange(sizes.nc) % 2 == 0),
+        jnp.arange(1.0, sizes.nv + 1.0) / sizes.nv,
+    )
     for found, expected in zip(*evaluated_and_called(system, t, q + 0.1, v), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-12)
     position = jax.jit(lambda at: at.position)
@@ -189,9 +236,14 @@ def test_an_evaluation_returns_the_terms_of_the_methods(joints):
 
 def test_bodies_on_the_ground_stay_where_they_are():
     bodies = [jm.Body("base", 1.0, 0.1, (0.3, 0.2, 0.1)), jm.Body("arm", 1.0, 0.1, (2.5, 1.0, 0.0))]
-    joints = [jm.Weld("weld", jm.GROUND, "base", at=(0.0, 0.0)), jm.Revolute("hinge", jm.GROUND, "arm", at=(2.0, 1.0))]
+    joints = [
+        jm.Weld("weld", jm.GROUND, "base", at=(0.0, 0.0)),
+        jm.Revolute("hinge", jm.GROUND, "arm", at=(2.0, 1.0)),
+    ]
     mechanism, q = jm.planar_mechanism(bodies, joints, coordinates=jm.Joints())
-    np.testing.assert_allclose(jnp.stack(mechanism.frames(q)[:3]), [[0.3, 2.5], [0.2, 1.0], [0.1, 0.0]], rtol=0, atol=10 * EPS)
+    np.testing.assert_allclose(
+        jnp.stack(mechanism.frames(q)[:3]), [[0.3, 2.5], [0.2, 1.0], [0.1, 0.0]], rtol=0, atol=10 * EPS
+    )
 
 
 def test_states_go_round(both):
@@ -214,7 +266,12 @@ def test_accelerations_and_multipliers_are_the_same(both):
 
 def test_energies_are_the_same(both):
     absolute, joints, there, here = both
-    energies = jax.jit(lambda system, state: (system.kinetic_energy(state.q, state.v), system.potential_energy(state.t, state.q)))
+    energies = jax.jit(
+        lambda system, state: (
+            system.kinetic_energy(state.q, state.v),
+            system.potential_energy(state.t, state.q),
+        )
+    )
     for a, b in zip(energies(absolute, there), energies(joints, here), strict=True):
         np.testing.assert_allclose(a, b, rtol=100 * EPS)
     mass = joints.mass_matrix(here.q)
@@ -225,7 +282,9 @@ def test_energies_are_the_same(both):
 def test_rows_and_bias_are_those_of_autodiff(both):
     _, joints, _, here = both
     t, q, v = here.t, here.q, here.v
-    own = jax.jit(lambda m: (m.constraint_jacobian(t, q, v), m.constraint_rate(t, q, v), m.constraint_bias(t, q, v)))(joints)
+    own = jax.jit(
+        lambda m: (m.constraint_jacobian(t, q, v), m.constraint_rate(t, q, v), m.constraint_bias(t, q, v))
+    )(joints)
     by_autodiff = jax.jit(
         lambda m: (
             jaxdae.System.constraint_jacobian(m, t, q, v),
@@ -281,7 +340,9 @@ def test_derivatives_of_rollouts():
     value, forward, backward = jax.jit(lambda x: (of(x), jax.jacfwd(of)(x), jax.jacrev(of)(x)))(lengths)
     np.testing.assert_allclose(backward, forward, rtol=1e-10, atol=1e-12)
     shifted = jax.jit(of)
-    differences = [(shifted(lengths + step * e) - shifted(lengths - step * e)) / (2.0 * step) for e in np.eye(2)]
+    differences = [
+        (shifted(lengths + step * e) - shifted(lengths - step * e)) / (2.0 * step) for e in np.eye(2)
+    ]
     # Differences of second order leave 1e-10, and rounding over the step 1e-11.
     np.testing.assert_allclose(forward, jnp.stack(differences, axis=1), rtol=0, atol=1e-8)
     assert value.shape == (3,)
@@ -302,7 +363,9 @@ def test_reactions_are_the_same(both):
         found.of("nobody")
     rows = len(joints.names.rows)
     for count in (rows - 1, rows + 1):
-        with pytest.raises(ValueError, match=rf"reactions: lam must have shape \({rows},\), .* got \({count},\)"):
+        with pytest.raises(
+            ValueError, match=rf"reactions: lam must have shape \({rows},\), .* got \({count},\)"
+        ):
             jm.reactions(joints, here, jnp.zeros(count))
 
 
@@ -310,10 +373,15 @@ def test_reactions_are_the_same(both):
 def test_reactions_in_the_axes_of_the_bodies():
     """Of the body b of each joint, in both forms; where b is the ground they are those of the world."""
     tree, q = arm((0.7, 0.4), jm.Joints())
-    here = jaxdae.State(jnp.zeros(()), tree.retract(q, jnp.asarray([0.3, 0.2, -0.4, 0.5])), jnp.asarray([1.0, 2.0, 3.0, 4.0]))
+    here = jaxdae.State(
+        jnp.zeros(()), tree.retract(q, jnp.asarray([0.3, 0.2, -0.4, 0.5])), jnp.asarray([1.0, 2.0, 3.0, 4.0])
+    )
     absolute, _ = arm((0.7, 0.4), jm.Absolute())
     bodies = [jm.Body("left", 1.0, 0.1, (0.5, 0.0, 0.3)), jm.Body("right", 1.0, 0.2, (1.5, 0.0, -0.4))]
-    hinges = [jm.Revolute("base", "left", "ground", at=(0.0, 0.0)), jm.Revolute("knee", "left", "right", at=(1.0, 0.0))]
+    hinges = [
+        jm.Revolute("base", "left", "ground", at=(0.0, 0.0)),
+        jm.Revolute("knee", "left", "right", at=(1.0, 0.0)),
+    ]
     plane, p = jm.planar_mechanism(bodies, hinges)
     cases = [
         (tree, here, {"shoulder": 0, "elbow": 1}),
@@ -333,10 +401,17 @@ def test_reactions_in_the_axes_of_the_bodies():
             (force, torque), (own_force, own_torque) = world.of(name), own.of(name)
             if body is not None:
                 frame = jax.tree.map(lambda entry, k=body: entry[k], frames)
-                force, torque = frame.components_of(force), frame.components_of(torque) if torque.ndim else torque
+                force, torque = (
+                    frame.components_of(force),
+                    frame.components_of(torque) if torque.ndim else torque,
+                )
                 assert np.max(np.abs(own_force - world.of(name)[0])) > 0.1
-            np.testing.assert_allclose(own_force, force, rtol=0, atol=1e-14 * float(jnp.abs(world.force).max()))
-            np.testing.assert_allclose(own_torque, torque, rtol=0, atol=1e-14 * float(jnp.abs(world.force).max()))
+            np.testing.assert_allclose(
+                own_force, force, rtol=0, atol=1e-14 * float(jnp.abs(world.force).max())
+            )
+            np.testing.assert_allclose(
+                own_torque, torque, rtol=0, atol=1e-14 * float(jnp.abs(world.force).max())
+            )
 
 
 @pytest.mark.long
@@ -368,7 +443,9 @@ def test_batches_are_the_worlds_one_by_one():
     states = jaxdae.State(jnp.zeros((5,)), jnp.broadcast_to(q, (5, 5)), v)
     method = jaxdae.SemiImplicitEuler()
     many = jaxdae.batch_rollout(joints, method, states, dt=1e-3, steps=20, save_every=20)
-    one = jaxdae.rollout(joints, method, jaxdae.State(jnp.zeros(()), q, v[3]), dt=1e-3, steps=20, save_every=20)
+    one = jaxdae.rollout(
+        joints, method, jaxdae.State(jnp.zeros(()), q, v[3]), dt=1e-3, steps=20, save_every=20
+    )
     np.testing.assert_allclose(many.state.q[3], one.state.q, rtol=1e-13, atol=1e-13)
 
 
@@ -418,7 +495,10 @@ def test_welds_that_hold_all_bodies_leave_no_joint_coordinate(count):
     ends = [jm.GROUND, *(body.name for body in bodies), jm.GROUND]
     ring = [jm.Weld(f"w{k}", a, b, at=(0.0, 0.0)) for k, (a, b) in enumerate(itertools.pairwise(ends))]
     for joints in (ring, ring[:-1]):
-        with pytest.raises(ValueError, match=r"Joints\(\): welds hold all bodies \(b0.*\) to the ground, .* or use Absolute\(\)"):
+        with pytest.raises(
+            ValueError,
+            match=r"Joints\(\): welds hold all bodies \(b0.*\) to the ground, .* or use Absolute\(\)",
+        ):
             jm.planar_mechanism(bodies, joints, coordinates=jm.Joints())
     mechanism, q = jm.planar_mechanism(bodies, ring)
     assert jaxdae.diagnose(mechanism, jaxdae.State(0.0, q, 0.0 * q)).mobility == 0

@@ -1,4 +1,6 @@
-"""Forces and motors along a joint have copies of its axes and points. Copies that disagree with their joint are out of range."""
+"""Forces and motors along a joint have copies of its axes and points. Copies that disagree with their joint
+are out of range.
+"""
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,20 +20,39 @@ def planar(form, *, force=True):
     slide = jm.Prismatic("slide", "ground", "block", (1.0, 0.0), point_a=(0.0, 0.0), point_b=(0.0, 0.0))
     hinge = jm.Revolute("hinge", "block", "arm", point_a=(0.0, 0.0), point_b=(-0.5, 0.0))
     motor = jm.PrescribedMotion("motor", "slide", jm.Polynomial([0.0, 0.0, 1.0]))
-    forces = [jm.JointForce("push", "slide", force=3.0), jm.Motor("drive", "hinge", ratio=2.0, input=0)] if force else []
+    forces = (
+        [jm.JointForce("push", "slide", force=3.0), jm.Motor("drive", "hinge", ratio=2.0, input=0)]
+        if force
+        else []
+    )
     bodies = [jm.Body("block", 1.0, 0.1), jm.Body("arm", 1.0, 0.1, (0.5, 0.0, 0.0))]
-    return jm.planar_mechanism(bodies, [slide, hinge, *([] if force else [motor])], forces, gravity=(0.0, 0.0), coordinates=FORMS[form])
+    return jm.planar_mechanism(
+        bodies,
+        [slide, hinge, *([] if force else [motor])],
+        forces,
+        gravity=(0.0, 0.0),
+        coordinates=FORMS[form],
+    )
 
 
 def spatial(form):
-    slide = js.Prismatic("slide", "ground", "block", (1.0, 0.0, 0.0), point_a=(0.0, 0.0, 0.0), point_b=(0.0, 0.0, 0.0))
+    slide = js.Prismatic(
+        "slide", "ground", "block", (1.0, 0.0, 0.0), point_a=(0.0, 0.0, 0.0), point_b=(0.0, 0.0, 0.0)
+    )
     push = js.JointForce("push", "slide", force=3.0)
-    return jm.spatial_mechanism([js.Body("block", 1.0, (0.1, 0.1, 0.1))], [slide], [push], coordinates=FORMS[form])
+    return jm.spatial_mechanism(
+        [js.Body("block", 1.0, (0.1, 0.1, 0.1))], [slide], [push], coordinates=FORMS[form]
+    )
 
 
 CASES = {
     "force": (planar, "axis", "forces.slide_force.axis", [0.6, 0.8]),
-    "motor": (lambda form: planar(form, force=False), "axis", "joints.prescribed_slide_polynomial.axis", [0.6, 0.8]),
+    "motor": (
+        lambda form: planar(form, force=False),
+        "axis",
+        "joints.prescribed_slide_polynomial.axis",
+        [0.6, 0.8],
+    ),
     "in space": (spatial, "axes_a", "forces.joint_force_prismatic_0.joint.axes_a", TURN),
 }
 
@@ -45,7 +66,9 @@ def test_a_copy_that_disagrees_with_its_joint_is_out_of_range(case, form):
     check_requirements("system", mechanism)
     alone = jd.tree.set_leaf(mechanism, f"joints.slide.{name}", jnp.asarray(value))
     assert not requirements_met(alone)
-    with pytest.raises(ValueError, match=rf"{copy} must equal (joints|carrying)\.prismatic\.{name}: change both"):
+    with pytest.raises(
+        ValueError, match=rf"{copy} must equal (joints|carrying)\.prismatic\.{name}: change both"
+    ):
         check_requirements("system", alone)
     both = jd.tree.set_leaf(alone, copy, jnp.asarray(value)[None])
     assert requirements_met(both)
@@ -57,7 +80,9 @@ def test_a_slide_and_its_force_turn_together(form):
     mechanism, q = planar(form)
     changed = jd.tree.set_leaf(mechanism, "joints.slide.axis", jnp.array([0.0, 1.0]))
     changed = jd.tree.set_leaf(changed, "forces.slide_force.axis", jnp.array([[0.0, 1.0]]))
-    a = jd.forward_dynamics(changed, jd.State(0.0, q, jnp.zeros(len(mechanism.names.velocities))), jnp.zeros(1))[0]
+    a = jd.forward_dynamics(
+        changed, jd.State(0.0, q, jnp.zeros(len(mechanism.names.velocities))), jnp.zeros(1)
+    )[0]
     # Along y, the arm turns about its end: M = [[2, 0.5], [0.5, 0.35]] for the slide and the hinge.
     expected = np.linalg.solve([[2.0, 0.5], [0.5, 0.35]], [3.0, 0.0])
     found = a[jnp.array([1, 5])] if form == "absolute" else a
@@ -70,9 +95,13 @@ def test_points_of_a_hinge_with_a_motor_change_freely():
 
 
 def test_a_tire_on_a_wheel_of_another_radius_is_out_of_range():
-    wheel = js.SlidingDisc("contact", "ground", "wheel", (0.0, 1.0, 0.0), point_b=(0.0, 0.0, 0.0), radius=0.3, terrain=jv.Plane())
+    wheel = js.SlidingDisc(
+        "contact", "ground", "wheel", (0.0, 1.0, 0.0), point_b=(0.0, 0.0, 0.0), radius=0.3, terrain=jv.Plane()
+    )
     tire = js.BrushTire(name="tire", wheel="contact", stiffness=100.0, friction=0.8, load=10.0)
-    mechanism, _ = jm.spatial_mechanism([js.Body("wheel", 1.0, (0.1, 0.1, 0.1), place=(0.0, 0.0, 0.3))], [wheel], [tire])
+    mechanism, _ = jm.spatial_mechanism(
+        [js.Body("wheel", 1.0, (0.1, 0.1, 0.1), place=(0.0, 0.0, 0.3))], [wheel], [tire]
+    )
     assert requirements_met(mechanism)
     alone = jd.tree.set_leaf(mechanism, "joints.contact.radius", 0.2)
     assert not requirements_met(alone)

@@ -1,4 +1,6 @@
-"""What acts along coordinates of joints (springs, damping, friction, armature, motors) and relations between them, in both coordinates."""
+"""What acts along coordinates of joints (springs, damping, friction, armature, motors) and relations between
+them, in both coordinates.
+"""
 
 import dataclasses
 from typing import ClassVar
@@ -20,7 +22,9 @@ ALL = {"damping": 0.2, "friction": 0.3, "friction_speed": 0.7, "stiffness": 1.3,
 
 
 def in_plane():
-    """Returns a tree of joints with elements, one of them backward, a loop that a slider closes, a weld, and a relation."""
+    """Returns a tree of joints with elements, one of them backward, a loop that a slider closes, a weld, and
+    a relation.
+    """
     rng = np.random.default_rng(3)
 
     def somewhere():
@@ -38,16 +42,30 @@ def in_plane():
     feedback = {"ratio": 1.7, "gain": (0.9, 0.2, -0.1), "bias": (0.1, -0.4, -0.3), "most_force": 5.0}
     slack = {"slack_from": -0.4, "slack_to": 0.1}
     cable = jm.Tendon(
-        "cable", ("A", "loop", "B"), (0.5, -1.2, 0.7), 2.0, 0.3, **slack, friction=0.1, friction_speed=0.7, input=1, **feedback
+        "cable",
+        ("A", "loop", "B"),
+        (0.5, -1.2, 0.7),
+        2.0,
+        0.3,
+        **slack,
+        friction=0.1,
+        friction_speed=0.7,
+        input=1,
+        **feedback,
     )
-    motors = [jm.Motor("motor", "A", ratio=-5.0, rotor_inertia=0.02, torque=0.3, input=0), jm.Motor("push", "loop", 3.0, 0.1, input=1)]
+    motors = [
+        jm.Motor("motor", "A", ratio=-5.0, rotor_inertia=0.02, torque=0.3, input=0),
+        jm.Motor("push", "loop", 3.0, 0.1, input=1),
+    ]
     bodies = [jm.Body(name, 1.0 + rng.random(), 0.3 + rng.random(), rng.normal(size=3)) for name in "abcde"]
     forces = [*motors, cable, jm.Drag("air", "d", somewhere(), linear=0.1, quadratic=0.3)]
     return jm.Description(bodies=bodies, joints=joints, forces=forces)
 
 
 def in_space():
-    """Returns a tree of joints with elements, one of them backward, a loop that a cross closes, and relations in and across the tree."""
+    """Returns a tree of joints with elements, one of them backward, a loop that a cross closes, and relations
+    in and across the tree.
+    """
     rng = np.random.default_rng(1)
 
     def somewhere():
@@ -55,7 +73,9 @@ def in_space():
 
     def body(name):
         quaternion = rng.normal(size=4)
-        return js.Body(name, 1.0 + rng.random(), (0.3, 0.4, 0.5), somewhere(), quaternion / np.linalg.norm(quaternion))
+        return js.Body(
+            name, 1.0 + rng.random(), (0.3, 0.4, 0.5), somewhere(), quaternion / np.linalg.norm(quaternion)
+        )
 
     several = {"damping": (0.1, 0.2), "stiffness": (1.0, 2.0), "rest": (0.3, 0.4), "armature": (0.5, 0.6)}
     joints = [
@@ -85,7 +105,9 @@ def answers(mechanism, state):
     return a, lam, (found.force, found.torque), energies, mechanism.mass_matrix(state.q)
 
 
-@pytest.fixture(scope="module", params=[in_plane, pytest.param(in_space, marks=pytest.mark.long)], ids=["plane", "space"])
+@pytest.fixture(
+    scope="module", params=[in_plane, pytest.param(in_space, marks=pytest.mark.long)], ids=["plane", "space"]
+)
 def both(request):
     """Returns a mechanism in both forms, with a state in both, and what they answer."""
     description = request.param()
@@ -114,23 +136,38 @@ def test_both_forms_have_the_same_energies(both):
 def test_both_forms_have_the_same_reactions(both):
     """What acts along the coordinates is no part of them."""
     absolute, joints, *_, theirs, ours = both
-    theirs, ours = (jm.Reactions(system.joint_names, *found[2]) for system, found in ((absolute, theirs), (joints, ours)))
-    assert set(ours.names) == set(theirs.names) == {"A", "B", "C", "loop"} | ({"D", "E"} if absolute.space is jm.PLANE else set())
+    theirs, ours = (
+        jm.Reactions(system.joint_names, *found[2]) for system, found in ((absolute, theirs), (joints, ours))
+    )
+    assert (
+        set(ours.names)
+        == set(theirs.names)
+        == {"A", "B", "C", "loop"} | ({"D", "E"} if absolute.space is jm.PLANE else set())
+    )
     for name in ours.names:
         for x, y in zip(ours.of(name), theirs.of(name), strict=True):
-            np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-12 * max(1.0, float(jnp.abs(jnp.concatenate(theirs.force)).max())))
+            np.testing.assert_allclose(
+                x, y, rtol=1e-12, atol=1e-12 * max(1.0, float(jnp.abs(jnp.concatenate(theirs.force)).max()))
+            )
 
 
 def derivatives(kind, mechanism, state):
     """Returns J, g' and gamma as a class of systems makes them."""
     at = state.t, state.q, state.v
-    return kind.constraint_jacobian(mechanism, *at), kind.constraint_rate(mechanism, *at), kind.constraint_bias(mechanism, *at)
+    return (
+        kind.constraint_jacobian(mechanism, *at),
+        kind.constraint_rate(mechanism, *at),
+        kind.constraint_bias(mechanism, *at),
+    )
 
 
 @pytest.mark.long
 def test_rows_of_relations_are_those_of_autodiff(both):
     for system, state in ((both[0], both[2]), (both[1], both[3])):
-        own, by_autodiff = (jax.jit(derivatives, static_argnums=0)(kind, system, state) for kind in (jm.Mechanism, jaxdae.System))
+        own, by_autodiff = (
+            jax.jit(derivatives, static_argnums=0)(kind, system, state)
+            for kind in (jm.Mechanism, jaxdae.System)
+        )
         for a, b in zip(own, by_autodiff, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11 * float(jnp.abs(b).max()))
 
@@ -139,7 +176,11 @@ def test_names_and_units_of_relations(both):
     absolute = both[0]
     units = dict(zip(absolute.names.rows, absolute.names.row_units, strict=True))
     # Where radians and meters are summed, the unit is that of the weights.
-    expected = {"own.relation": "rad", "across.relation": "rad"} if absolute.space is jm.SPACE else {"own.relation": ""}
+    expected = (
+        {"own.relation": "rad", "across.relation": "rad"}
+        if absolute.space is jm.SPACE
+        else {"own.relation": ""}
+    )
     assert {name: unit for name, unit in units.items() if name.endswith("relation")} == expected
 
 
@@ -172,7 +213,9 @@ LENGTH, MASS, MOMENT = 0.5, 2.0, 0.3
 
 
 def pendulum(coordinates, space, forces=(), gravity=0.0, **elements):
-    """Returns a body of 2 kg on a hinge 0.5 m above its mass center, and its start, where it hangs straight down."""
+    """Returns a body of 2 kg on a hinge 0.5 m above its mass center, and its start, where it hangs straight
+    down.
+    """
     if space is jm.PLANE:
         bodies = [jm.Body("rod", MASS, MOMENT, (0.0, -LENGTH, 0.0))]
         joints = [jm.Revolute("hinge", "ground", "rod", (0.0, 0.0), **elements)]
@@ -194,7 +237,11 @@ def turning(mechanism, q, rate):
     if len(q) == 1:
         v = jnp.array([rate])
     else:
-        v = jnp.array([LENGTH * rate, 0.0, rate]) if len(q) == 3 else jnp.array([LENGTH * rate, 0.0, 0.0, 0.0, 0.0, rate])
+        v = (
+            jnp.array([LENGTH * rate, 0.0, rate])
+            if len(q) == 3
+            else jnp.array([LENGTH * rate, 0.0, 0.0, 0.0, 0.0, rate])
+        )
     return jaxdae.State(ZERO, q, v)
 
 
@@ -204,13 +251,22 @@ def turning(mechanism, q, rate):
 def test_a_hinge_with_everything(space, coordinates):
     kind = jm if space is jm.PLANE else js
     motor = kind.Motor("motor", "hinge", ratio=10.0, rotor_inertia=1e-3, torque=0.2, input=0, gain=0.5)
-    elements = {"damping": 0.1, "friction": 0.3, "friction_speed": 0.2, "stiffness": 4.0, "rest": 0.25, "armature": 0.05}
+    elements = {
+        "damping": 0.1,
+        "friction": 0.3,
+        "friction_speed": 0.2,
+        "stiffness": 4.0,
+        "rest": 0.25,
+        "armature": 0.05,
+    }
     mechanism, q = pendulum(coordinates, space, [motor], **elements)
     at = turning(mechanism, q, 0.7)
     a, _ = jax.jit(lambda m, s: jaxdae.forward_dynamics(m, s, jnp.array([0.6])))(mechanism, at)
     effort = 10.0 * (0.2 + 0.5 * 0.6) - 0.1 * 0.7 - 0.3 * np.tanh(0.7 / 0.2) + 4.0 * 0.25
     np.testing.assert_allclose(a[-1], effort / (TOTAL + 0.05 + 0.1), rtol=1e-14)
-    np.testing.assert_allclose(mechanism.kinetic_energy(at.q, at.v), 0.5 * (TOTAL + 0.15) * 0.7**2, rtol=1e-14)
+    np.testing.assert_allclose(
+        mechanism.kinetic_energy(at.q, at.v), 0.5 * (TOTAL + 0.15) * 0.7**2, rtol=1e-14
+    )
     # The potential of the constant torque counts from the start, where it is zero.
     np.testing.assert_allclose(mechanism.potential_energy(at.t, at.q), 0.5 * 4.0 * 0.25**2, rtol=1e-14)
 
@@ -231,7 +287,11 @@ def test_friction_is_smooth_where_it_changes_its_sign(coordinates):
 @pytest.mark.long
 def test_springs_in_the_tree_know_full_turns_and_others_pull_to_the_nearest():
     angle = 2.0 * np.pi + 0.4
-    for space, coordinates, stretch in ((jm.PLANE, jm.Absolute(), angle), (jm.SPACE, jm.Absolute(), 0.4), (jm.SPACE, jm.Joints(), angle)):
+    for space, coordinates, stretch in (
+        (jm.PLANE, jm.Absolute(), angle),
+        (jm.SPACE, jm.Absolute(), 0.4),
+        (jm.SPACE, jm.Joints(), angle),
+    ):
         mechanism, q = pendulum(coordinates, space, stiffness=3.0)
         there = jaxdae.State(ZERO, jnp.array([angle]), jnp.zeros(1))
         tree, _ = pendulum(jm.Joints(), space, stiffness=3.0)
@@ -254,7 +314,12 @@ def test_elements_are_leaves_that_can_be_trained(coordinates):
 
     inertia = TOTAL + 0.05
     effort = 4.0 * 0.25 - 0.1 * 0.7
-    expected = {"damping": -0.7 / inertia, "stiffness": 0.25 / inertia, "rest": 4.0 / inertia, "armature": -effort / inertia**2}
+    expected = {
+        "damping": -0.7 / inertia,
+        "stiffness": 0.25 / inertia,
+        "rest": 4.0 / inertia,
+        "armature": -effort / inertia**2,
+    }
     for name, slope in slopes(numbers).items():
         np.testing.assert_allclose(slope, expected[name], rtol=1e-12, err_msg=name)
 
@@ -269,7 +334,9 @@ def test_groups_go_without_what_is_zero():
 
 def test_drag_in_the_plane():
     body = jm.Body("puck", 2.0, 0.3, (0.0, 0.0, 0.4))
-    mechanism, q = jm.planar_mechanism([body], [], [jm.Drag("ice", "puck", point=(0.1, 0.0), linear=0.2, quadratic=0.5)], gravity=(0, 0))
+    mechanism, q = jm.planar_mechanism(
+        [body], [], [jm.Drag("ice", "puck", point=(0.1, 0.0), linear=0.2, quadratic=0.5)], gravity=(0, 0)
+    )
     v = np.array([0.3, -0.4, 1.5])
     arm = 0.1 * np.array([np.cos(0.4), np.sin(0.4)])
     velocity = v[:2] + 1.5 * np.array([-arm[1], arm[0]])
@@ -285,7 +352,9 @@ SUN, PLANET, RING = 20, 14, 48
 
 
 def planetary(coordinates, held):
-    """Returns a planetary gear set: sun, planet and ring turn on the carrier, which turns on the ground; one of them is held."""
+    """Returns a planetary gear set: sun, planet and ring turn on the carrier, which turns on the ground; one
+    of them is held.
+    """
     centers = {"carrier": 0.0, "sun": 0.0, "planet": 1.0, "ring": 0.0}
     bodies = [jm.Body(name, 1.0, 0.1, (x, 0.0, 0.0)) for name, x in centers.items()]
     joints = [
@@ -304,7 +373,13 @@ def planetary(coordinates, held):
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("coordinates", "held"),
-    [(jm.Joints(), "ring"), *(pytest.param(*each, marks=pytest.mark.long) for each in ((jm.Absolute(), "ring"), (jm.Joints(), "sun")))],
+    [
+        (jm.Joints(), "ring"),
+        *(
+            pytest.param(*each, marks=pytest.mark.long)
+            for each in ((jm.Absolute(), "ring"), (jm.Joints(), "sun"))
+        ),
+    ],
     ids=["joints-ring", "absolute-ring", "joints-sun"],
 )
 def test_planetary_gears_obey_willis(coordinates, held):
@@ -312,20 +387,26 @@ def test_planetary_gears_obey_willis(coordinates, held):
     mechanism, q = planetary(coordinates, held)
     start, _ = jaxdae.initialize(mechanism, q)
     method = jaxdae.Projected(jaxdae.RungeKutta.rk4())
-    end = jax.jit(lambda m, s: jaxdae.rollout(m, method, s, dt=0.05, steps=100, save_every=100))(mechanism, start)
+    end = jax.jit(lambda m, s: jaxdae.rollout(m, method, s, dt=0.05, steps=100, save_every=100))(
+        mechanism, start
+    )
     jaxdae.raise_if_failed(end)
     last = jax.tree.map(lambda x: x[-1], end.state)
     spin = dict(zip(mechanism.names.bodies, np.asarray(mechanism.twists(last.q, last.v).angle), strict=True))
     turned = dict(zip(mechanism.names.bodies, np.asarray(mechanism.frames(last.q).angle), strict=True))
     for rates in (spin, turned):
         assert abs(rates["carrier"]) > 5.0
-        np.testing.assert_allclose((rates["sun"] - rates["carrier"]) * SUN, -(rates["ring"] - rates["carrier"]) * RING, rtol=1e-9)
+        np.testing.assert_allclose(
+            (rates["sun"] - rates["carrier"]) * SUN, -(rates["ring"] - rates["carrier"]) * RING, rtol=1e-9
+        )
         np.testing.assert_allclose(rates[held], 0.0, rtol=0, atol=1e-9)
 
 
 @pytest.mark.long
 def test_a_relation_in_space_knows_full_turns_in_joint_coordinates():
-    """Two wheels on the ground with a ratio that is no whole number, after three turns; and a screw that is made of a relation."""
+    """Two wheels on the ground with a ratio that is no whole number, after three turns; and a screw that is
+    made of a relation.
+    """
     bodies = [js.Body(name, 1.0, (0.1, 0.1, 0.1), (x, 0.0, 0.0)) for name, x in (("a", 0.0), ("b", 1.0))]
     joints = [
         js.Revolute("A", "ground", "a", (0, 0, 1), (0, 0, 0)),
@@ -336,7 +417,9 @@ def test_a_relation_in_space_knows_full_turns_in_joint_coordinates():
     mechanism, _ = jm.spatial_mechanism(bodies, joints, coordinates=jm.Joints())
     turned = jnp.array([6.0 * jnp.pi, -0.3 * 0.05 * 6.0 * jnp.pi, -0.3 * 6.0 * jnp.pi])
     np.testing.assert_allclose(mechanism.constraint(ZERO, turned), 0.0, rtol=0, atol=1e-14)
-    np.testing.assert_allclose(mechanism.constraint(ZERO, turned + 0.1), [0.1 - 0.05 * 0.1, 0.1 + 0.3 * 0.1], rtol=0, atol=1e-14)
+    np.testing.assert_allclose(
+        mechanism.constraint(ZERO, turned + 0.1), [0.1 - 0.05 * 0.1, 0.1 + 0.3 * 0.1], rtol=0, atol=1e-14
+    )
     # Angles that are measured between frames hold within half a turn of what is followed.
     absolute, _ = jm.spatial_mechanism(bodies, joints)
     for angle in (3.0, -3.0):
@@ -347,31 +430,43 @@ def test_a_relation_in_space_knows_full_turns_in_joint_coordinates():
 
 @FORMS
 def test_the_multiplier_of_a_relation_is_a_torque(coordinates):
-    """A mimic joint as in robot files, with multiplier and offset: what holds the follower is the torque on it."""
+    """A mimic joint as in robot files, with multiplier and offset: what holds the follower is the torque on
+    it.
+    """
     bodies = [jm.Body("a", 1.0, 0.5), jm.Body("b", 1.0, 0.8, (1.0, 0.0, 0.4))]
     joints = [
         jm.Revolute("A", "ground", "a", point_a=(0, 0), point_b=(0, 0)),
         jm.Revolute("B", "ground", "b", point_a=(1, 0), point_b=(0, 0)),
         jm.Relation("mimic", "B", "A", (0.4, -2.0), 0.0, 0.0),
     ]
-    mechanism, q = jm.planar_mechanism(bodies, joints, [jm.JointForce("motor", "A", 3.0)], coordinates=coordinates)
+    mechanism, q = jm.planar_mechanism(
+        bodies, joints, [jm.JointForce("motor", "A", 3.0)], coordinates=coordinates
+    )
     at = jaxdae.State(ZERO, q, jnp.zeros_like(q))
     np.testing.assert_allclose(mechanism.constraint(ZERO, q), 0.0, rtol=0, atol=1e-16)
     a, lam = jaxdae.forward_dynamics(mechanism, at)
     first = 3.0 / (0.5 + 4.0 * 0.8)
-    np.testing.assert_allclose(lam[mechanism.names.rows.index("mimic.relation")], -2.0 * first * 0.8, rtol=1e-13)
+    np.testing.assert_allclose(
+        lam[mechanism.names.rows.index("mimic.relation")], -2.0 * first * 0.8, rtol=1e-13
+    )
     np.testing.assert_allclose(a[-1], -2.0 * first, rtol=1e-13)
 
 
 @FORMS
 def test_a_tendon_at_rest_is_as_stiff_as_elsewhere(coordinates):
-    """By default tendons are without force at the start pose: there mechanisms are linearized, and fits begin."""
+    """By default tendons are without force at the start pose: there mechanisms are linearized, and fits
+    begin.
+    """
     bodies = [jm.Body(name, 1.0, 1.0) for name in "ab"]
     joints = [jm.Revolute(name.upper(), "ground", name, at=(0.0, 0.0)) for name in "ab"]
     weights = np.array([0.2, 0.1])
     cable = jm.Tendon("cable", ("A", "B"), tuple(weights), stiffness=1e3)
     mechanism, q = jm.planar_mechanism(bodies, joints, [cable], gravity=(0.0, 0.0), coordinates=coordinates)
-    angles = np.array([mechanism.names.velocities.index(name) for name in ("a.omega", "b.omega")]) if q.size == 6 else np.arange(2)
+    angles = (
+        np.array([mechanism.names.velocities.index(name) for name in ("a.omega", "b.omega")])
+        if q.size == 6
+        else np.arange(2)
+    )
 
     def pulled(angle):
         return mechanism.force(ZERO, q.at[angles].add(angle), jnp.zeros_like(q), None)[angles]
@@ -388,16 +483,32 @@ def test_a_tendon_at_rest_is_as_stiff_as_elsewhere(coordinates):
 
 HINGES = [jm.Revolute("A", "ground", "a", (0, 0)), jm.Revolute("B", "a", "b", (1, 0))]
 WRONG = {
-    "joint 'C': other is 'D', which is no revolute or prismatic joint (there is: A, B)": jm.Relation("C", "A", "D"),
-    "joint 'C': along is 'slide', which is no coordinate of 'A' (there is: angle)": jm.Relation("C", "A", "B", along="slide"),
-    "joint 'C': other_along is 'slide', which is no coordinate of 'B' (there is: angle)": jm.Relation("C", "A", "B", other_along="slide"),
-    "joint 'C': relates the coordinate of 'A' to itself: name another joint, or another coordinate": jm.Relation("C", "A", "A"),
+    "joint 'C': other is 'D', which is no revolute or prismatic joint (there is: A, B)": jm.Relation(
+        "C", "A", "D"
+    ),
+    "joint 'C': along is 'slide', which is no coordinate of 'A' (there is: angle)": jm.Relation(
+        "C", "A", "B", along="slide"
+    ),
+    "joint 'C': other_along is 'slide', which is no coordinate of 'B' (there is: angle)": jm.Relation(
+        "C", "A", "B", other_along="slide"
+    ),
+    "joint 'C': relates the coordinate of 'A' to itself: name another joint, or another coordinate": jm.Relation(
+        "C", "A", "A"
+    ),
     "joint 'C': coefficients must be a list of finite numbers, got ()": jm.Relation("C", "A", "B", ()),
-    "joint 'C': joints is 'D', which is no revolute or prismatic joint (there is: A, B)": jm.TendonRelation("C", ("A", "D"), (1.0, 1.0)),
-    "joint 'C': joints must be names of joints, such as (\"hip\", \"knee\"), got 'A'": jm.TendonRelation("C", "A"),
-    "joint 'C': weights must be one number for each of the 2 joints, got (1.0,)": jm.TendonRelation("C", ("A", "B")),
+    "joint 'C': joints is 'D', which is no revolute or prismatic joint (there is: A, B)": jm.TendonRelation(
+        "C", ("A", "D"), (1.0, 1.0)
+    ),
+    "joint 'C': joints must be names of joints, such as (\"hip\", \"knee\"), got 'A'": jm.TendonRelation(
+        "C", "A"
+    ),
+    "joint 'C': weights must be one number for each of the 2 joints, got (1.0,)": jm.TendonRelation(
+        "C", ("A", "B")
+    ),
     "joint 'C': reference must be a finite number, got 'zero'": jm.Relation("C", "A", "B", reference="zero"),
-    "joint 'C': stiffness must be a finite number, got (1.0, 2.0)": jm.Revolute("C", "a", "b", (0, 0), stiffness=(1.0, 2.0)),
+    "joint 'C': stiffness must be a finite number, got (1.0, 2.0)": jm.Revolute(
+        "C", "a", "b", (0, 0), stiffness=(1.0, 2.0)
+    ),
     "force 'C': joint is 'D', which is no revolute or prismatic joint (there is: A, B)": jm.Motor("C", "D"),
 }
 
@@ -415,9 +526,13 @@ def test_mistakes(message):
 def test_several_numbers_are_for_several_coordinates():
     bodies = [js.Body("a", 1.0, (1.0, 1.0, 1.0))]
     shaft = js.Cylindrical("A", "ground", "a", (0, 0, 1), (0, 0, 0), damping=(1.0, 2.0, 3.0))
-    with pytest.raises(ValueError, match=r"joint 'A': damping must be a finite number, or 2 of them, got \(1.0, 2.0, 3.0\)"):
+    with pytest.raises(
+        ValueError, match=r"joint 'A': damping must be a finite number, or 2 of them, got \(1.0, 2.0, 3.0\)"
+    ):
         jm.spatial_mechanism(bodies, [shaft])
-    mechanism, _ = jm.spatial_mechanism(bodies, [dataclasses.replace(shaft, damping=0.5, armature=(0.1, 0.2))])
+    mechanism, _ = jm.spatial_mechanism(
+        bodies, [dataclasses.replace(shaft, damping=0.5, armature=(0.1, 0.2))]
+    )
     group = mechanism.joints["cylindrical"]
     np.testing.assert_array_equal(group.damping, [[0.5, 0.5]])
     np.testing.assert_array_equal(group.armature, [[0.1, 0.2]])
@@ -425,13 +540,18 @@ def test_several_numbers_are_for_several_coordinates():
 
 @pytest.mark.parametrize("space", ["plane", "space"])
 def test_what_is_zero_costs_nothing_where_a_mechanism_is_built_inside_of_a_program(space):
-    """Commands build their worlds inside of a compiled function: numbers that are known to be zero are still known there."""
+    """Commands build their worlds inside of a compiled function: numbers that are known to be zero are still
+    known there.
+    """
 
     def built(mass):
         if space == "plane":
             bodies, joints = [jm.Body("arm", mass, 1.0)], [jm.Revolute("A", "ground", "arm", at=(0.0, 0.0))]
             return jm.planar_mechanism(bodies, joints, [jm.Motor("motor", "A", torque=1.0)])
-        bodies, joints = [js.Body("arm", mass, (1.0, 1.0, 1.0))], [js.Cylindrical("A", "ground", "arm", axis=(0, 0, 1), at=(0, 0, 0))]
+        bodies, joints = (
+            [js.Body("arm", mass, (1.0, 1.0, 1.0))],
+            [js.Cylindrical("A", "ground", "arm", axis=(0, 0, 1), at=(0, 0, 0))],
+        )
         return jm.spatial_mechanism(bodies, joints, [js.Motor("motor", "A", torque=1.0)])
 
     inside, outside = (jax.tree.structure(make(built, 1.0)) for make in (jax.eval_shape, lambda f, x: f(x)))
@@ -449,25 +569,38 @@ def test_what_acts_in_balls_and_free_joints():
     at = {"armature": 0.4, "friction": 0.3, "friction_speed": 0.7}
 
     def made(coordinates=jm.Joints(), **numbers):
-        joints = [js.Free("free", "ground", "a", **numbers), js.Ball("ball", "a", "b", at=(0, 0, 1), **numbers)]
+        joints = [
+            js.Free("free", "ground", "a", **numbers),
+            js.Ball("ball", "a", "b", at=(0, 0, 1), **numbers),
+        ]
         return jm.spatial_mechanism(bodies, joints, coordinates=coordinates)
 
     (mechanism, q), (plain, _) = made(**at), made()
     v = jnp.linspace(-1.0, 1.0, 9)
     more = mechanism.force(ZERO, q, v, None) - plain.force(ZERO, q, v, None)
     np.testing.assert_allclose(more, -0.3 * jnp.tanh(v / 0.7), rtol=0, atol=1e-14)
-    np.testing.assert_allclose(mechanism.mass_matrix(q) - plain.mass_matrix(q), 0.4 * np.eye(9), rtol=0, atol=1e-14)
-    np.testing.assert_allclose(mechanism.kinetic_energy(q, v) - plain.kinetic_energy(q, v), 0.2 * v @ v, rtol=1e-14)
+    np.testing.assert_allclose(
+        mechanism.mass_matrix(q) - plain.mass_matrix(q), 0.4 * np.eye(9), rtol=0, atol=1e-14
+    )
+    np.testing.assert_allclose(
+        mechanism.kinetic_energy(q, v) - plain.kinetic_energy(q, v), 0.2 * v @ v, rtol=1e-14
+    )
     for coordinates in (jm.Absolute(), jm.Joints(cut=("ball",))):
         with pytest.raises(ValueError, match=r"joint 'ball': armature and friction act on joints of a tree"):
             made(coordinates, **at)
-    # A free joint is no row that could miss what acts on it: in absolute coordinates it would be lost without a word.
-    with pytest.raises(ValueError, match=r"joint 'free': armature acts on joints of a tree in joint coordinates only: use Joints\(\)"):
+    # A free joint is no row that could miss what acts on it: in absolute coordinates it would be lost without
+    # a word.
+    with pytest.raises(
+        ValueError,
+        match=r"joint 'free': armature acts on joints of a tree in joint coordinates only: use Joints\(\)",
+    ):
         jm.spatial_mechanism(bodies[:1], [js.Free("free", "ground", "a", armature=0.4)])
 
 
 def test_relations_of_angles_that_forget_turns_end():
-    """Behind half a turn the row would ask for another angle; not where a full turn changes nothing, nor where turns are counted."""
+    """Behind half a turn the row would ask for another angle; not where a full turn changes nothing, nor
+    where turns are counted.
+    """
     bodies = [js.Body(name, 1.0, (0.3, 0.4, 0.5)) for name in "ab"]
     hinges = [js.Revolute(name.upper(), "ground", name, axis=(0, 0, 1), at=(0, 0, 0)) for name in "ab"]
 
@@ -475,12 +608,20 @@ def test_relations_of_angles_that_forget_turns_end():
         mechanism, q = jm.spatial_mechanism(bodies, [*hinges, row], coordinates=coordinates)
         velocities = mechanism.names.velocities
         place = velocities.index("B.angle_rate" if coordinates == jm.Joints() else "b.omega_z")
-        return mechanism.condition(ZERO, mechanism.retract(q, jnp.zeros(len(velocities)).at[place].set(angle)))
+        return mechanism.condition(
+            ZERO, mechanism.retract(q, jnp.zeros(len(velocities)).at[place].set(angle))
+        )
 
-    half, whole = (js.Relation("row", "A", "B", coefficients, 0.0, 0.0) for coefficients in ((0.0, 0.5), (0.1, -2.0)))
+    half, whole = (
+        js.Relation("row", "A", "B", coefficients, 0.0, 0.0) for coefficients in ((0.0, 0.5), (0.1, -2.0))
+    )
     tendons = js.TendonRelation("row", ("A",), (1.0,), ("B",), (0.5,))
     end = jaxdae.Status.OUT_OF_RANGE
-    assert [condition(row, jm.Absolute(), 3.0) for row in (half, whole, tendons)] == [end, jaxdae.Status.OK, end]
+    assert [condition(row, jm.Absolute(), 3.0) for row in (half, whole, tendons)] == [
+        end,
+        jaxdae.Status.OK,
+        end,
+    ]
     assert [condition(row, jm.Absolute(), -2.9) for row in (half, whole, tendons)] == [jaxdae.Status.OK] * 3
     assert condition(half, jm.Joints(), 3.0) is None
 
@@ -493,7 +634,8 @@ def _hinge(element, coordinates, **numbers):
     return jm.spatial_mechanism([drum], [hinge], given, coordinates=coordinates, gravity=(0.0, 0.0, 0.0))
 
 
-# Elements of 1 N m/rad on the hinge, and the angle (rad) at which each has no torque. Those that read an input get u = 1.
+# Elements of 1 N m/rad on the hinge, and the angle (rad) at which each has no torque. Those that read an
+# input get u = 1.
 JUMPING = {
     "tendon with a spring": (js.Tendon("e", ("A",), (1.0,), stiffness=1.0), {}, 0.0),
     "tendon with two weights": (js.Tendon("e", ("A", "A"), (1.5, -0.5), stiffness=1.0), {}, 0.0),
@@ -507,12 +649,18 @@ JUMPING = {
 }
 CONSTANT = {
     "tendon with a damper": (js.Tendon("e", ("A",), (1.0,), damping=0.01, friction=0.01), {}),
-    "tendon with a motor": (js.Tendon("e", ("A",), (1.0,), input=0, gain=(0.5, 0.0, 0.0), bias=(0.1, 0.0, -0.01)), {}),
+    "tendon with a motor": (
+        js.Tendon("e", ("A",), (1.0,), input=0, gain=(0.5, 0.0, 0.0), bias=(0.1, 0.0, -0.01)),
+        {},
+    ),
     "tendon without weight": (js.Tendon("e", ("A",), (0.0,), stiffness=1.0), {}),
     "slack tendon": (js.Tendon("e", ("A",), (1.0,), stiffness=1.0, slack_from=-20.0, slack_to=20.0), {}),
     "motor": (js.Actuator("e", "A", input=0, gain=(0.5, 0.0, 0.0)), {}),
     "velocity servo": (js.Actuator("e", "A", input=0, gain=(0.1, 0.0, 0.0), bias=(0.0, 0.0, -0.1)), {}),
-    "clipped to a constant": (js.Actuator("e", "A", bias=(0.0, -1.0, 0.0), least_force=0.1, most_force=0.1), {}),
+    "clipped to a constant": (
+        js.Actuator("e", "A", bias=(0.0, -1.0, 0.0), least_force=0.1, most_force=0.1),
+        {},
+    ),
     "torque": (js.JointForce("e", "A", 0.5), {}),
     "damping": (None, {"damping": 0.01, "friction": 0.01}),
 }
@@ -523,9 +671,13 @@ def _angles(mechanism, q, u, steps=60):
     joints = q.shape == (1,)
     v = jnp.zeros(1 if joints else 6).at[-1].set(14.0)
     controls = None if mechanism.n_inputs == 0 else jnp.full((steps, 1), u)
-    found = jaxdae.rollout(mechanism, jaxdae.RungeKutta(), jaxdae.State(ZERO, q, v), dt=0.01, steps=steps, controls=controls)
+    found = jaxdae.rollout(
+        mechanism, jaxdae.RungeKutta(), jaxdae.State(ZERO, q, v), dt=0.01, steps=steps, controls=controls
+    )
     q = found.state.q
-    return np.asarray(q[:, 0] if joints else 2.0 * jnp.arctan2(q[:, 6], q[:, 3])), np.asarray(found.info.status)
+    return np.asarray(q[:, 0] if joints else 2.0 * jnp.arctan2(q[:, 6], q[:, 3])), np.asarray(
+        found.info.status
+    )
 
 
 def _jump(name):
@@ -537,7 +689,9 @@ def _jump(name):
 @pytest.mark.long
 @pytest.mark.parametrize("name", JUMPING)
 def test_rollouts_end_before_efforts_jump(name):
-    """The drum swings about the angle without torque by 14 / sqrt(10) = 4.4 rad: cos and sin of sqrt(k / I) t."""
+    """The drum swings about the angle without torque by 14 / sqrt(10) = 4.4 rad: cos and sin of sqrt(k / I)
+    t.
+    """
     element, numbers, center = JUMPING[name]
     times, rate = 0.01 * np.arange(61), np.sqrt(10.0)
     expected = center - center * np.cos(rate * times) + 14.0 / rate * np.sin(rate * times)
@@ -553,7 +707,9 @@ def test_rollouts_end_before_efforts_jump(name):
 
 @pytest.mark.long
 def test_efforts_that_jump_are_out_of_range():
-    """In absolute coordinates on both sides of the jump, at starts too; in joint coordinates efforts count turns."""
+    """In absolute coordinates on both sides of the jump, at starts too; in joint coordinates efforts count
+    turns.
+    """
     for name, (element, numbers, center) in JUMPING.items():
         mechanism, _ = _hinge(element, jm.Joints(), **numbers)
         assert mechanism.condition(ZERO, jnp.array([3.1])) is None, name
@@ -572,9 +728,22 @@ def test_steps_do_not_skip_jumps():
     """A step of 2 rad over the zone around the jump, in both directions, and steps of 2 rad elsewhere."""
     for name, (element, numbers, _) in JUMPING.items():
         mechanism, q = _hinge(element, jm.Absolute(), **numbers)
-        at = jnp.stack([mechanism.retract(q, jnp.zeros(6).at[5].set(_jump(name) + off)) for off in (-3.0, -1.0, 1.0, 3.0)])
-        jumps = jax.vmap(lambda a, b, m=mechanism: m.jumps(jaxdae.State(ZERO, a, jnp.zeros(6)), jaxdae.State(ZERO, b, jnp.zeros(6))))
-        np.testing.assert_array_equal(jumps(at[jnp.array([0, 1, 2, 2, 3])], at[jnp.array([1, 2, 1, 3, 2])]), [0, 1, 1, 0, 0], err_msg=name)
+        at = jnp.stack(
+            [
+                mechanism.retract(q, jnp.zeros(6).at[5].set(_jump(name) + off))
+                for off in (-3.0, -1.0, 1.0, 3.0)
+            ]
+        )
+        jumps = jax.vmap(
+            lambda a, b, m=mechanism: m.jumps(
+                jaxdae.State(ZERO, a, jnp.zeros(6)), jaxdae.State(ZERO, b, jnp.zeros(6))
+            )
+        )
+        np.testing.assert_array_equal(
+            jumps(at[jnp.array([0, 1, 2, 2, 3])], at[jnp.array([1, 2, 1, 3, 2])]),
+            [0, 1, 1, 0, 0],
+            err_msg=name,
+        )
         mechanism, q = _hinge(element, jm.Joints(), **numbers)
         state = jaxdae.State(ZERO, q, jnp.zeros(1))
         assert mechanism.jumps(state, state) is None
@@ -582,12 +751,16 @@ def test_steps_do_not_skip_jumps():
 
 @pytest.mark.long
 def test_a_rollout_of_long_steps_ends_at_the_jump():
-    """2 rad a step from 0: the status of the second step, from 2 to 4 rad, is OUT_OF_RANGE; in joint coordinates turns count."""
+    """2 rad a step from 0: the status of the second step, from 2 to 4 rad, is OUT_OF_RANGE; in joint
+    coordinates turns count.
+    """
     spring = js.JointForce("e", "A", stiffness=1e-3)
     for coordinates, good in ((jm.Absolute(), 1), (jm.Joints(), 3)):
         mechanism, q = _hinge(spring, coordinates)
         v = jnp.zeros(len(mechanism.names.velocities)).at[-1].set(200.0)
-        found = jaxdae.rollout(mechanism, jaxdae.SemiImplicitEuler(), jaxdae.State(ZERO, q, v), dt=0.01, steps=3)
+        found = jaxdae.rollout(
+            mechanism, jaxdae.SemiImplicitEuler(), jaxdae.State(ZERO, q, v), dt=0.01, steps=3
+        )
         expected = [jaxdae.Status.OK] * good + [jaxdae.Status.OUT_OF_RANGE] * (3 - good)
         np.testing.assert_array_equal(found.info.status, expected)
 
@@ -601,7 +774,9 @@ def test_efforts_that_do_not_depend_on_the_angle_have_no_range():
 
 
 def test_only_angles_between_frames_are_out_of_range():
-    """A cut hinge forgets turns, a screw counts them by its slide, and springs do not act in a mechanism of first order."""
+    """A cut hinge forgets turns, a screw counts them by its slide, and springs do not act in a mechanism of
+    first order.
+    """
     bodies = [js.Body(name, 1.0, (0.1, 0.1, 0.1)) for name in "ab"]
     tree = js.Revolute("A", "ground", "a", axis=(0, 0, 1), at=(0, 0, 0))
     loop = js.Revolute("B", "a", "b", axis=(0, 0, 1), at=(0, 0, 0))
@@ -621,5 +796,7 @@ def test_only_angles_between_frames_are_out_of_range():
     mechanism, _ = jm.spatial_mechanism(bodies, [tree, screw], servos[1:])
     assert mechanism.condition(ZERO, jnp.zeros(14)) is None
     sprung = dataclasses.replace(tree, stiffness=1.0)
-    driven = jm.kinematic_mechanism(jm.Description(bodies=bodies[:1], joints=[sprung], drives=[jm.JointRate("w", "A")], space=jm.SPACE))
+    driven = jm.kinematic_mechanism(
+        jm.Description(bodies=bodies[:1], joints=[sprung], drives=[jm.JointRate("w", "A")], space=jm.SPACE)
+    )
     assert driven[0].condition(ZERO, driven[1]) is None

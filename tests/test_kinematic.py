@@ -1,7 +1,9 @@
-"""First-order systems: closed-form motions on a circle and of wheels, the notes' three routes, derivatives, batches, messages.
+"""First-order systems: closed-form motions on a circle and of wheels, the notes' three routes, derivatives,
+batches, messages.
 
-The wind: a constant rate (1, 0) on a circle of radius r(t) = exp(s t). With x = r (cos phi, sin phi), the feasible part of the wind is
-r phi' = -sin phi, so that tan(phi / 2) = tan(phi0 / 2) exp(-T), T = int dt / r = (1 - exp(-s t)) / s, T = t for s = 0.
+The wind: a constant rate (1, 0) on a circle of radius r(t) = exp(s t). With x = r (cos phi, sin phi), the
+feasible part of the wind is r phi' = -sin phi, so that tan(phi / 2) = tan(phi0 / 2) exp(-T), T = int dt / r =
+(1 - exp(-s t)) / s, T = t for s = 0.
 """
 
 import functools
@@ -51,7 +53,9 @@ class Wave(jd.KinematicSystem):
 
 @jd.tree.pytree
 class Skate(jd.KinematicSystem):
-    """(x, y, theta): pushed by a rate u, may not slip sideways against ground that slides at `slide` along its own y."""
+    """(x, y, theta): pushed by a rate u, may not slip sideways against ground that slides at `slide` along
+    its own y.
+    """
 
     slide: Any
 
@@ -78,7 +82,9 @@ class Coupled(jd.KinematicSystem):
 
 @jd.tree.pytree
 class Unicycle(jd.KinematicSystem):
-    """Wheel of radius 1/2 m on (x, y, theta, roll): u (2,) is its rolling rate and turning rate; two rows say that it does not slip."""
+    """Wheel of radius 1/2 m on (x, y, theta, roll): u (2,) is its rolling rate and turning rate; two rows say
+    that it does not slip.
+    """
 
     weight: Any
 
@@ -145,14 +151,22 @@ class TestVelocity:
         xdot, _ = jd.kinematic_velocity(wind(0.7), at)
         np.testing.assert_allclose(xdot @ at.q, 0.7 * 1.5**2, **ROUND_OFF)
         np.testing.assert_allclose(xdot @ jnp.array([-0.8, 0.6]), -0.8, **ROUND_OFF)
-        xdot, _ = jd.kinematic_velocity(Skate(jnp.asarray(0.3)), state([0.0, 0.0, 0.0]), jnp.array([2.0, 5.0, 1.0]))
+        xdot, _ = jd.kinematic_velocity(
+            Skate(jnp.asarray(0.3)), state([0.0, 0.0, 0.0]), jnp.array([2.0, 5.0, 1.0])
+        )
         np.testing.assert_allclose(xdot, [2.0, 0.3, 1.0], **ROUND_OFF)
 
     def test_is_the_nearest_in_the_systems_weight(self):
-        system, at, u = Unicycle(jnp.array([2.0, 2.0, 1.0, 0.5])), state([0.0, 0.0, 0.4, 0.0]), jnp.array([3.0, 1.0])
+        system, at, u = (
+            Unicycle(jnp.array([2.0, 2.0, 1.0, 0.5])),
+            state([0.0, 0.0, 0.4, 0.0]),
+            jnp.array([3.0, 1.0]),
+        )
         xdot, lam = jd.kinematic_velocity(system, at, u)
         jacobian = np.asarray(system.constraint_jacobian(at.t, at.q, xdot))
-        np.testing.assert_allclose(system.weight * (xdot - system.rate(at.t, at.q, u)), jacobian.T @ lam, **ROUND_OFF)
+        np.testing.assert_allclose(
+            system.weight * (xdot - system.rate(at.t, at.q, u)), jacobian.T @ lam, **ROUND_OFF
+        )
         # |x' - rate|^2 = 2 (roll' / 2)^2 + (roll' - 3)^2 / 2 is least at roll' = 3 / 2.
         np.testing.assert_allclose(xdot, [0.75 * np.cos(0.4), 0.75 * np.sin(0.4), 1.0, 1.5], **ROUND_OFF)
 
@@ -190,9 +204,12 @@ PROBLEMS = {
     "wind_on_a_growing_circle": (wind(0.3), functools.partial(blown, growth=0.3), on_the_circle(2.0)),
     "wave": (Wave(), surfed, surfed(0.0)),
 }
-# x' = f alone knows nothing of what the constraint does to its derivatives: root-finding after the step, or projecting it, is of first
-# order where f is not feasible, however good the tableau. Of a feasible f root-finding keeps the order. Steps that are projected onto
-# the tangent plane at their start are bent to first order always; in their middle to second order where f is feasible, and on circles,
+# x' = f alone knows nothing of what the constraint does to its derivatives: root-finding after the step, or
+# projecting it, is of first
+# order where f is not feasible, however good the tableau. Of a feasible f root-finding keeps the order. Steps
+# that are projected onto
+# the tangent plane at their start are bent to first order always; in their middle to second order where f is
+# feasible, and on circles,
 # whose normals in the middle of a step are those in the middle of its projection.
 ORDERS = {
     "projected_derivative": {"wind": 4, "wind_on_a_growing_circle": 4, "wave": 4},
@@ -216,7 +233,13 @@ def runs(problem, route):
         trajectory = jd.rollout(system, method, state(start), dt=1.0 / count, steps=COUNTS[-1])
         assert np.all(trajectory.info.status == jd.Status.OK)
         error = np.max(np.abs(trajectory.state.q[count - 1] - exact(1.0)))
-        found.append((error, np.max(trajectory.info.violation[:count]), np.max(trajectory.info.velocity_violation[:count])))
+        found.append(
+            (
+                error,
+                np.max(trajectory.info.violation[:count]),
+                np.max(trajectory.info.velocity_violation[:count]),
+            )
+        )
     return np.array(found)
 
 
@@ -229,7 +252,9 @@ class TestRoutes:
 
     @pytest.mark.parametrize("problem", PROBLEMS)
     def test_drift(self, problem):
-        """Velocities are feasible in all of them; positions are at round-off after root-finding, and drift by the order elsewhere."""
+        """Velocities are feasible in all of them; positions are at round-off after root-finding, and drift by
+        the order elsewhere.
+        """
         found = {route: runs(problem, route) for route in ROUTES}
         for results in found.values():
             assert np.all(results[:, 2] < 1e-14)
@@ -247,12 +272,16 @@ class TestRoutes:
     def test_euler_and_midpoint(self, tableau):
         method, errors = getattr(jd.Kinematic, tableau)(), []
         for count in COUNTS:
-            trajectory = jd.rollout(wind(0.3), method, state(on_the_circle(2.0)), dt=1.0 / count, steps=COUNTS[-1])
+            trajectory = jd.rollout(
+                wind(0.3), method, state(on_the_circle(2.0)), dt=1.0 / count, steps=COUNTS[-1]
+            )
             errors.append(np.max(np.abs(trajectory.state.q[count - 1] - blown(1.0, growth=0.3))))
         assert abs(slope(errors) - {"euler": 1, "midpoint": 2}[tableau]) < 0.1
 
     def test_root_finding_removes_the_drift_of_the_projected_derivative(self):
-        trajectory = jd.rollout(wind(0.3), jd.Projected(jd.Kinematic()), state(on_the_circle(2.0)), dt=1.0 / 64, steps=64)
+        trajectory = jd.rollout(
+            wind(0.3), jd.Projected(jd.Kinematic()), state(on_the_circle(2.0)), dt=1.0 / 64, steps=64
+        )
         np.testing.assert_allclose(trajectory.state.q[-1], blown(1.0, growth=0.3), rtol=0.0, atol=1e-8)
         assert np.max(trajectory.info.violation) < 1e-15
         assert np.max(trajectory.info.velocity_violation) < 1e-14
@@ -274,10 +303,14 @@ class TestRoutes:
         assert info.iterations == 8
 
     def test_root_finding_moves_along_rows_at_velocity_level(self):
-        """Linear rows x + y = 0 and y' = z': every route goes on at the feasible rate, and nothing slips on the way to the root."""
+        """Linear rows x + y = 0 and y' = z': every route goes on at the feasible rate, and nothing slips on
+        the way to the root.
+        """
         for name, method in ROUTES.items():
             new, _, info = step(method, Coupled(), state(np.zeros(3)))
-            np.testing.assert_allclose(new.q, 0.1 * np.array([1.0, -1.0, -1.0]) / 3.0, **ROUND_OFF, err_msg=name)
+            np.testing.assert_allclose(
+                new.q, 0.1 * np.array([1.0, -1.0, -1.0]) / 3.0, **ROUND_OFF, err_msg=name
+            )
             assert (info.status, float(info.violation) < 1e-15) == (jd.Status.OK, True)
 
 
@@ -288,16 +321,22 @@ class TestReports:
             new, memory, info = step(method, system, at)
             assert memory == ()
             start, lam = jd.kinematic_velocity(system, at)
-            np.testing.assert_allclose(new.v, jd.kinematic_velocity(system, new)[0], **ROUND_OFF, err_msg=name)
+            np.testing.assert_allclose(
+                new.v, jd.kinematic_velocity(system, new)[0], **ROUND_OFF, err_msg=name
+            )
             np.testing.assert_allclose(info.lam, lam, **ROUND_OFF, err_msg=name)
-            np.testing.assert_allclose(info.violation, np.abs(system.constraint(new.t, new.q)[0]), rtol=0, atol=1e-15)
+            np.testing.assert_allclose(
+                info.violation, np.abs(system.constraint(new.t, new.q)[0]), rtol=0, atol=1e-15
+            )
             np.testing.assert_allclose(info.velocity_violation, 0.0, rtol=0, atol=1e-14)
             if name == "projected_derivative":
                 np.testing.assert_allclose(info.a, (new.v - start) / 0.1, rtol=1e-12)
 
     def test_the_start_needs_no_velocity(self):
         for method in ROUTES.values():
-            first, second = (step(method, wind(0.3), state(on_the_circle(2.0), v))[0] for v in ([0.0, 0.0], [5.0, -3.0]))
+            first, second = (
+                step(method, wind(0.3), state(on_the_circle(2.0), v))[0] for v in ([0.0, 0.0], [5.0, -3.0])
+            )
             np.testing.assert_array_equal(first.q, second.q)
             np.testing.assert_array_equal(first.v, second.v)
 
@@ -310,11 +349,14 @@ class TestReports:
 
 class TestWheels:
     def test_an_arc(self):
-        """Constant inputs drive a wheel along an arc, whose closed form Runge-Kutta misses by its error of quadrature only."""
+        """Constant inputs drive a wheel along an arc, whose closed form Runge-Kutta misses by its error of
+        quadrature only.
+        """
         system = Unicycle(jnp.array([1.0, 1.0, 1.0, 1.0]))
         controls = jnp.tile(jnp.array([2.5, 0.8]), (40, 1))
         trajectory = jd.rollout(system, jd.Kinematic(), state([1.0, -1.0, 0.3, 0.0]), controls, dt=0.05)
-        # Wanted is a roll of 2.5 rad/s without moving along; the nearest that rolls without slip is 2.5 / (1 + 1/4).
+        # Wanted is a roll of 2.5 rad/s without moving along; the nearest that rolls without slip is 2.5 / (1
+        # + 1/4).
         turned, speed = 0.8 * 2.0, 0.5 * 2.0
         x = 1.0 + speed / 0.8 * (np.sin(0.3 + turned) - np.sin(0.3))
         y = -1.0 - speed / 0.8 * (np.cos(0.3 + turned) - np.cos(0.3))
@@ -324,13 +366,16 @@ class TestWheels:
 
     @each_route
     def test_a_skate_on_sliding_ground(self, route):
-        """Pushed along x while it turns, it moves by the part of that along its blade, (cos(t)^2, sin(t) cos(t)).
+        """Pushed along x while it turns, it moves by the part of that along its blade, (cos(t)^2, sin(t)
+        cos(t)).
 
-        The ground takes along its part across the blade, cos(t) times (-sin(t), cos(t)). Velocity-level rows are
-        in the derivative on all routes.
+        The ground takes along its part across the blade, cos(t) times (-sin(t), cos(t)). Velocity-level rows
+        are in the derivative on all routes.
         """
         controls = jnp.tile(jnp.array([1.0, 0.0, 1.0]), (50, 1))
-        trajectory = jd.rollout(Skate(jnp.asarray(0.2)), ROUTES[route], state([0.0, 0.0, 0.0]), controls, dt=0.02)
+        trajectory = jd.rollout(
+            Skate(jnp.asarray(0.2)), ROUTES[route], state([0.0, 0.0, 0.0]), controls, dt=0.02
+        )
         along, across = 0.5 + 0.25 * np.sin(2.0), 0.5 * np.sin(1.0) ** 2
         expected = [along - 0.2 * across, across + 0.2 * along, 1.0]
         bound = {"projected_step": 2e-2, "projected_step_in_the_middle": 1e-4}.get(route, 1e-8)
@@ -343,7 +388,9 @@ class TestWheels:
         def law(t, at):
             return jnp.stack([jnp.ones_like(t), jnp.zeros_like(t), -2.0 * (at.q[2] - jnp.sin(t))])
 
-        trajectory = jd.rollout(Skate(jnp.zeros(())), jd.Kinematic(), state([0.0, 0.0, 0.0]), law, dt=1.0 / 64, steps=64)
+        trajectory = jd.rollout(
+            Skate(jnp.zeros(())), jd.Kinematic(), state([0.0, 0.0, 0.0]), law, dt=1.0 / 64, steps=64
+        )
         exact = (4.0 * np.sin(1.0) - 2.0 * np.cos(1.0) + 2.0 * np.exp(-2.0)) / 5.0
         np.testing.assert_allclose(trajectory.state.q[-1, 2], exact, rtol=0.0, atol=1e-8)
 
@@ -410,13 +457,19 @@ class TestQuaternions:
     @pytest.mark.long
     @pytest.mark.parametrize(
         ("method", "order"),
-        [pytest.param("euler", 1, marks=pytest.mark.long), pytest.param("midpoint", 2, marks=pytest.mark.long), ("rk4", 4)],
+        [
+            pytest.param("euler", 1, marks=pytest.mark.long),
+            pytest.param("midpoint", 2, marks=pytest.mark.long),
+            ("rk4", 4),
+        ],
     )
     def test_order(self, method, order):
         system, errors, counts = TurningWithInverse(jnp.asarray(1.7), jnp.asarray(-2.3)), [], (40, 80)
         for count in counts:
             start = jd.State(jnp.zeros(()), jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
-            end = jd.rollout(system, getattr(jd.Kinematic, method)(), start, dt=2.0 / count, steps=count, save_every=count)
+            end = jd.rollout(
+                system, getattr(jd.Kinematic, method)(), start, dt=2.0 / count, steps=count, save_every=count
+            )
             errors.append(np.max(np.abs(end.state.q[-1] - system.place(2.0))))
         assert abs(np.log2(errors[0] / errors[1]) - order) <= 0.1
 
@@ -425,7 +478,14 @@ class TestQuaternions:
         system, errors, counts = Turning(jnp.asarray(1.7), jnp.asarray(-2.3)), [], (80, 160)
         for count in counts:
             start = jd.State(jnp.zeros(()), jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
-            end = jd.rollout(system, getattr(jd.KinematicImplicit, method)(), start, dt=2.0 / count, steps=count, save_every=count)
+            end = jd.rollout(
+                system,
+                getattr(jd.KinematicImplicit, method)(),
+                start,
+                dt=2.0 / count,
+                steps=count,
+                save_every=count,
+            )
             assert end.info.status[-1] == jd.Status.OK
             errors.append(np.max(np.abs(end.state.q[-1] - system.place(2.0))))
         assert abs(np.log2(errors[0] / errors[1]) - order) <= 0.1
@@ -434,7 +494,10 @@ class TestQuaternions:
     def test_without_the_inverse_steps_are_the_same(self):
         numbers = jnp.asarray(1.7), jnp.asarray(-2.3)
         start = jd.State(jnp.zeros(()), jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
-        ends = [step(jd.Kinematic(), kind(*numbers), start, None, 0.3)[0].q for kind in (Turning, TurningWithInverse)]
+        ends = [
+            step(jd.Kinematic(), kind(*numbers), start, None, 0.3)[0].q
+            for kind in (Turning, TurningWithInverse)
+        ]
         np.testing.assert_allclose(*ends, **ROUND_OFF)
 
 
@@ -451,7 +514,10 @@ class Decay(jd.KinematicSystem):
 IMPLICIT = {
     "backward_euler": (jd.KinematicImplicit.backward_euler(), 1),
     "midpoint": (jd.KinematicImplicit.midpoint(), 2),
-    "midpoint_by_saddle_point": (jd.KinematicImplicit.midpoint(newton=jd.SaddlePointNewton(iterations=12)), 2),
+    "midpoint_by_saddle_point": (
+        jd.KinematicImplicit.midpoint(newton=jd.SaddlePointNewton(iterations=12)),
+        2,
+    ),
 }
 each_implicit = pytest.mark.parametrize("name", IMPLICIT)
 
@@ -461,7 +527,9 @@ class TestImplicit:
     def test_order(self, name):
         (method, order), errors = IMPLICIT[name], []
         for count in COUNTS:
-            trajectory = jd.rollout(wind(0.3), method, state(on_the_circle(2.0)), dt=1.0 / count, steps=COUNTS[-1])
+            trajectory = jd.rollout(
+                wind(0.3), method, state(on_the_circle(2.0)), dt=1.0 / count, steps=COUNTS[-1]
+            )
             assert np.all(trajectory.info.status == jd.Status.OK)
             assert np.max(trajectory.info.violation[:count]) < 1e-14
             assert np.max(trajectory.info.velocity_violation[:count]) < 1e-13
@@ -469,20 +537,30 @@ class TestImplicit:
         assert abs(slope(errors) - order) < 0.1
 
     def test_fast_modes(self):
-        """Backward Euler multiplies by 1 / (1 + 5), the midpoint rule by (1 - 2.5) / (1 + 2.5); Euler's method by 1 - 5."""
+        """Backward Euler multiplies by 1 / (1 + 5), the midpoint rule by (1 - 2.5) / (1 + 2.5); Euler's
+        method by 1 - 5.
+        """
         for name, factor in (("backward_euler", 1.0 / 6.0), ("midpoint", -1.5 / 3.5)):
-            trajectory = jd.rollout(Decay(jnp.asarray(50.0)), IMPLICIT[name][0], state([1.0, -2.0]), dt=0.1, steps=5)
+            trajectory = jd.rollout(
+                Decay(jnp.asarray(50.0)), IMPLICIT[name][0], state([1.0, -2.0]), dt=0.1, steps=5
+            )
             assert np.all(trajectory.info.status == jd.Status.OK)
-            np.testing.assert_allclose(trajectory.state.q, np.outer(factor ** np.arange(1, 6), [1.0, -2.0]), rtol=1e-12)
+            np.testing.assert_allclose(
+                trajectory.state.q, np.outer(factor ** np.arange(1, 6), [1.0, -2.0]), rtol=1e-12
+            )
 
     @each_implicit
     def test_wheels(self, name):
         """An arc of a wheel that rolls without slip, as of the explicit methods."""
         system, (method, order) = Unicycle(jnp.ones(4)), IMPLICIT[name]
-        trajectory = jd.rollout(system, method, state([1.0, -1.0, 0.3, 0.0]), jnp.tile(jnp.array([2.5, 0.8]), (40, 1)), dt=0.05)
+        trajectory = jd.rollout(
+            system, method, state([1.0, -1.0, 0.3, 0.0]), jnp.tile(jnp.array([2.5, 0.8]), (40, 1)), dt=0.05
+        )
         x = 1.0 + 1.0 / 0.8 * (np.sin(0.3 + 1.6) - np.sin(0.3))
         y = -1.0 - 1.0 / 0.8 * (np.cos(0.3 + 1.6) - np.cos(0.3))
-        np.testing.assert_allclose(trajectory.state.q[-1], [x, y, 1.9, 4.0], rtol=0.0, atol={1: 5e-2, 2: 5e-4}[order])
+        np.testing.assert_allclose(
+            trajectory.state.q[-1], [x, y, 1.9, 4.0], rtol=0.0, atol={1: 5e-2, 2: 5e-4}[order]
+        )
         assert np.all(trajectory.info.status == jd.Status.OK)
         assert np.max(trajectory.info.velocity_violation) < 1e-14
 
@@ -490,7 +568,9 @@ class TestImplicit:
     @pytest.mark.parametrize("name", quick(IMPLICIT, "midpoint"))
     def test_derivatives(self, name):
         def final(growth):
-            end = jd.rollout(wind(growth), IMPLICIT[name][0], state(on_the_circle(2.0)), dt=0.1, steps=10, save_every=10)
+            end = jd.rollout(
+                wind(growth), IMPLICIT[name][0], state(on_the_circle(2.0)), dt=0.1, steps=10, save_every=10
+            )
             return jnp.sum(jnp.sin(end.state.q)) + jnp.sum(end.state.v**2)
 
         both = jax.jit(lambda x: jax.jvp(final, (x,), (jnp.ones(()),)))
@@ -524,7 +604,9 @@ class TestAdaptive:
         times, method = jnp.array([0.3, 1.0]), jd.diffrax.Adaptive(rtol=1e-9, atol=1e-9)
         trajectory = jd.diffrax.adaptive_rollout(wind(0.3), method, state(on_the_circle(2.0)), times=times)
         assert np.all(trajectory.info.status == jd.Status.OK)
-        np.testing.assert_allclose(trajectory.state.q, [blown(t, growth=0.3) for t in (0.3, 1.0)], rtol=0, atol=1e-8)
+        np.testing.assert_allclose(
+            trajectory.state.q, [blown(t, growth=0.3) for t in (0.3, 1.0)], rtol=0, atol=1e-8
+        )
         for k in range(2):
             at = jd.State(*(x[k] for x in (trajectory.state.t, trajectory.state.q, trajectory.state.v)))
             np.testing.assert_allclose(at.v, jd.kinematic_velocity(wind(0.3), at)[0], rtol=1e-13)
@@ -539,7 +621,9 @@ class TestAdaptive:
 
     @pytest.mark.long
     def test_rows_that_fight_are_reported(self):
-        trajectory = jd.rollout(Clash(), jd.diffrax.Adaptive(solver=jd.LeastSquares()), state([0.0, 0.0]), dt=0.1, steps=1)
+        trajectory = jd.rollout(
+            Clash(), jd.diffrax.Adaptive(solver=jd.LeastSquares()), state([0.0, 0.0]), dt=0.1, steps=1
+        )
         assert trajectory.info.status[0] == jd.Status.CONFLICTING_ROWS
 
 
@@ -556,7 +640,9 @@ class Clash(jd.KinematicSystem):
 
 @jd.tree.pytree
 class Car(jd.KinematicSystem):
-    """(x, y, theta): four wheels that may not slip sideways, the front ones steered by two angles; wants to go straight on."""
+    """(x, y, theta): four wheels that may not slip sideways, the front ones steered by two angles; wants to
+    go straight on.
+    """
 
     steering: Any
     row_names = ("rear_left", "rear_right", "front_left", "front_right")
@@ -568,17 +654,28 @@ class Car(jd.KinematicSystem):
         cos, sin = jnp.cos(x[2]), jnp.sin(x[2])
         ahead, aside = cos * xdot[0] + sin * xdot[1], cos * xdot[1] - sin * xdot[0]
         zero = jnp.zeros_like(x[2])
-        wheels = ((0.0, 0.5, zero), (0.0, -0.5, zero), (2.0, 0.5, self.steering[0]), (2.0, -0.5, self.steering[1]))
-        return jnp.stack([jnp.cos(d) * (aside + xdot[2] * a) - jnp.sin(d) * (ahead - xdot[2] * b) for a, b, d in wheels])
+        wheels = (
+            (0.0, 0.5, zero),
+            (0.0, -0.5, zero),
+            (2.0, 0.5, self.steering[0]),
+            (2.0, -0.5, self.steering[1]),
+        )
+        return jnp.stack(
+            [jnp.cos(d) * (aside + xdot[2] * a) - jnp.sin(d) * (ahead - xdot[2] * b) for a, b, d in wheels]
+        )
 
 
-CENTERED = jnp.array([np.arctan(2.0 / 4.5), np.arctan(2.0 / 5.5)])  # about a point 5 m to the left of the rear axle
+CENTERED = jnp.array(
+    [np.arctan(2.0 / 4.5), np.arctan(2.0 / 5.5)]
+)  # about a point 5 m to the left of the rear axle
 PARALLEL = jnp.array([0.3, 0.3])
 AT_REST = jd.State(jnp.zeros(()), jnp.zeros(3), jnp.zeros(3))
 
 
 class TestStatus:
-    @pytest.mark.parametrize("solver", [jd.NullSpace(), jd.LeastSquares(), jd.ConjugateGradient(), jd.Proximal()])
+    @pytest.mark.parametrize(
+        "solver", [jd.NullSpace(), jd.LeastSquares(), jd.ConjugateGradient(), jd.Proximal()]
+    )
     def test_wheels_that_fight_are_no_rest(self, solver):
         """Of four rows two are independent where all axes meet in one point, three where they do not."""
         status = functools.partial(jd.kinematic_status, solver=solver)
@@ -595,7 +692,9 @@ class TestStatus:
         cars = Car(jnp.stack([CENTERED, PARALLEL]))
         method = jd.Kinematic(solver=jd.LeastSquares())
         found = jd.batch_rollout(cars, method, AT_REST, dt=0.1, steps=2, in_axes=(0, None, None, None))
-        np.testing.assert_array_equal(found.info.status, [[jd.Status.OK] * 2, [jd.Status.CONFLICTING_ROWS] * 2])
+        np.testing.assert_array_equal(
+            found.info.status, [[jd.Status.OK] * 2, [jd.Status.CONFLICTING_ROWS] * 2]
+        )
 
     def test_a_diagnosis_names_the_rows(self):
         found = jd.diagnose(Car(PARALLEL), AT_REST)
@@ -634,7 +733,9 @@ class TestStatus:
         for speed in ([1.0, 0.5], [0.0, 0.0]):
             system = Driven(jnp.array(speed))
             assert jd.kinematic_status(system, AT_REST) == jd.Status.OK
-            np.testing.assert_allclose(jd.kinematic_velocity(system, AT_REST)[0], [*speed, 0.0], rtol=0, atol=1e-14)
+            np.testing.assert_allclose(
+                jd.kinematic_velocity(system, AT_REST)[0], [*speed, 0.0], rtol=0, atol=1e-14
+            )
 
     def test_rows_that_contradict_each_other(self):
         @jd.tree.pytree
@@ -642,11 +743,16 @@ class TestStatus:
             def velocity_constraint(self, t, x, xdot):
                 return jnp.stack([xdot[0] - 1.0, xdot[0] - 2.0])
 
-        assert jd.kinematic_status(Twice(PARALLEL), AT_REST, solver=jd.LeastSquares()) == jd.Status.CONFLICTING_ROWS
+        assert (
+            jd.kinematic_status(Twice(PARALLEL), AT_REST, solver=jd.LeastSquares())
+            == jd.Status.CONFLICTING_ROWS
+        )
 
     @pytest.mark.parametrize("method", [jd.Kinematic.euler(), jd.Kinematic.midpoint(), jd.Kinematic.rk4()])
     def test_steps_too_long_for_the_rate(self, method):
-        """x' = -50 x at h = 0.1, where RK4 multiplies x by 13.7; at h = 0.01, and on a quick turn of the input, all is well."""
+        """x' = -50 x at h = 0.1, where RK4 multiplies x by 13.7; at h = 0.01, and on a quick turn of the
+        input, all is well.
+        """
 
         @jd.tree.pytree
         class Decay(jd.KinematicSystem):
@@ -656,7 +762,12 @@ class TestStatus:
                 return -self.pull * x + 20.0 * jnp.sin(30.0 * t)
 
         start = jd.State(jnp.zeros(()), jnp.array([1.0, 0.5]), jnp.zeros(2))
-        runs = {(50.0, 0.1): jd.Status.UNSTABLE, (29.0, 0.1): jd.Status.UNSTABLE, (50.0, 0.01): jd.Status.OK, (0.5, 0.1): jd.Status.OK}
+        runs = {
+            (50.0, 0.1): jd.Status.UNSTABLE,
+            (29.0, 0.1): jd.Status.UNSTABLE,
+            (50.0, 0.01): jd.Status.OK,
+            (0.5, 0.1): jd.Status.OK,
+        }
         for (pull, dt), expected in runs.items():
             found = jd.rollout(Decay(jnp.asarray(pull)), method, start, dt=dt, steps=20)
             assert found.info.status[-1] == expected
@@ -677,10 +788,14 @@ class TestStatus:
             found = jd.rollout(Line(kind), method, start, dt=dt, steps=40)
             np.testing.assert_array_equal(found.info.status, jd.Status.OK)
 
-    @pytest.mark.parametrize("off", [1e-8, pytest.param(1e-7, marks=pytest.mark.long), pytest.param(1e-6, marks=pytest.mark.long), 1e-5])
+    @pytest.mark.parametrize(
+        "off",
+        [1e-8, pytest.param(1e-7, marks=pytest.mark.long), pytest.param(1e-6, marks=pytest.mark.long), 1e-5],
+    )
     @pytest.mark.parametrize("solver", [jd.SchurComplement(), jd.ConjugateGradient()])
     def test_rows_that_are_nearly_dependent_do_not_move_a_car_by_rounding_errors(self, solver, off):
-        """Three rows and three velocities, steering off by so many radians: no motion is allowed, and the car wants 1 m/s.
+        """Three rows and three velocities, steering off by so many radians: no motion is allowed, and the car
+        wants 1 m/s.
 
         A solver that takes rows so near to each other for dependent moves it along the arc, and says OK.
         """
@@ -693,7 +808,9 @@ class TestStatus:
         car = Three(CENTERED + jnp.array([0.0, off]))
         if jd.kinematic_status(car, AT_REST, solver=solver) == jd.Status.OK:
             exact, _ = jd.kinematic_velocity(Car(CENTERED), AT_REST, solver=jd.LeastSquares())
-            np.testing.assert_allclose(jd.kinematic_velocity(car, AT_REST, solver=solver)[0], exact, rtol=0, atol=1e-6)
+            np.testing.assert_allclose(
+                jd.kinematic_velocity(car, AT_REST, solver=solver)[0], exact, rtol=0, atol=1e-6
+            )
 
 
 class TestTransformations:
@@ -710,13 +827,25 @@ class TestTransformations:
             return jnp.array([1.0, -2.0]) @ end.q + jnp.array([0.5, 3.0]) @ end.v
 
         rng = np.random.default_rng(0)
-        at = {"wind": jnp.array([1.0, 0.3]), "growth": jnp.asarray(0.3), "shift": jnp.zeros(2), "dt": jnp.asarray(0.1)}
+        at = {
+            "wind": jnp.array([1.0, 0.3]),
+            "growth": jnp.asarray(0.3),
+            "shift": jnp.zeros(2),
+            "dt": jnp.asarray(0.1),
+        }
         at["u"] = jnp.asarray(rng.normal(size=2))
         tangent = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape)), at)
         along = jax.jit(lambda x: jax.jvp(loss, (x,), (tangent,)))
         gradient, forward = jax.jit(jax.grad(loss))(at), float(along(at)[1])
-        reverse = float(sum(jnp.vdot(x, y) for x, y in zip(jax.tree.leaves(gradient), jax.tree.leaves(tangent), strict=True)))
-        difference = float(central(lambda s: along(jax.tree.map(lambda x, dx: x + s * dx, at, tangent))[0], 0.0, 1e-5))
+        reverse = float(
+            sum(
+                jnp.vdot(x, y)
+                for x, y in zip(jax.tree.leaves(gradient), jax.tree.leaves(tangent), strict=True)
+            )
+        )
+        difference = float(
+            central(lambda s: along(jax.tree.map(lambda x, dx: x + s * dx, at, tangent))[0], 0.0, 1e-5)
+        )
         np.testing.assert_allclose(reverse, forward, rtol=1e-12)
         np.testing.assert_allclose(forward, difference, rtol=1e-8)
 
@@ -729,16 +858,27 @@ class TestTransformations:
 
         reached, moved = jax.jit(lambda x: jax.jvp(end, (x,), (jnp.ones(()),)))(jnp.asarray(2.0))
         phi = np.arctan2(reached[1], reached[0])
-        np.testing.assert_allclose(moved, np.sin(phi) / np.sin(2.0) * np.array([-np.sin(phi), np.cos(phi)]), rtol=0.0, atol=1e-8)
+        np.testing.assert_allclose(
+            moved, np.sin(phi) / np.sin(2.0) * np.array([-np.sin(phi), np.cos(phi)]), rtol=0.0, atol=1e-8
+        )
 
     def test_worlds(self):
         angles, growths = np.array([0.5, 1.0, 2.0]), np.array([0.0, 0.2, 0.4])
         system = Wind(jnp.array([1.0, 0.0]), jnp.asarray(growths))
         starts = jd.State(jnp.zeros(()), jnp.asarray(on_the_circle(angles).T), jnp.zeros((3, 2)))
         axes = (jd.tree.batch_axes(system, "growth"), None, 0, None)
-        batch = jd.batch_rollout(system, jd.Kinematic(), starts, dt=0.1, steps=10, save_every=10, in_axes=axes)
+        batch = jd.batch_rollout(
+            system, jd.Kinematic(), starts, dt=0.1, steps=10, save_every=10, in_axes=axes
+        )
         for k in range(3):
-            alone = jd.rollout(wind(growths[k]), jd.Kinematic(), state(on_the_circle(angles[k])), dt=0.1, steps=10, save_every=10)
+            alone = jd.rollout(
+                wind(growths[k]),
+                jd.Kinematic(),
+                state(on_the_circle(angles[k])),
+                dt=0.1,
+                steps=10,
+                save_every=10,
+            )
             for x, y in zip(jax.tree.leaves(alone), jax.tree.leaves(batch), strict=True):
                 np.testing.assert_allclose(y[k], x, rtol=1e-12, atol=1e-14)
 
@@ -772,21 +912,31 @@ class TestTransformations:
 class TestMistakes:
     def test_methods_for_forces(self):
         for method in (jd.RungeKutta.rk4(), jd.textbook.ProjectedDerivative()):
-            with pytest.raises(TypeError, match=r"Wind is a KinematicSystem, .* has no forces: integrate it with Kinematic.rk4\(\)"):
+            with pytest.raises(
+                TypeError,
+                match=r"Wind is a KinematicSystem, .* has no forces: integrate it with Kinematic.rk4\(\)",
+            ):
                 jd.rollout(wind(), method, state([1.0, 0.0]), dt=0.1, steps=1)
 
     def test_systems_with_forces(self):
         system = Pendulum(*(jnp.asarray(x, float) for x in (1.0, 1.0, 9.81)))
-        with pytest.raises(TypeError, match=r"x' = rate\(t, x, u\), got Pendulum; systems with forces are integrated by RungeKutta"):
+        with pytest.raises(
+            TypeError,
+            match=r"x' = rate\(t, x, u\), got Pendulum; systems with forces are integrated by RungeKutta",
+        ):
             jd.rollout(system, jd.Kinematic(), state([1.0, 0.0]), dt=0.1, steps=1)
         with without_typechecker(), pytest.raises(TypeError, match="must be a jaxdae"):
             jd.kinematic_velocity(system, state([1.0, 0.0]))
 
     def test_rates_that_do_not_fit(self):
         with without_typechecker():
-            with pytest.raises(ValueError, match=r"system.rate\(t, x, u\) must return an array of shape \(2,\), got \(3,\)"):
+            with pytest.raises(
+                ValueError, match=r"system.rate\(t, x, u\) must return an array of shape \(2,\), got \(3,\)"
+            ):
                 jd.kinematic_velocity(Wind(jnp.zeros(3), jnp.zeros(())), state([1.0, 0.0]))
-            with pytest.raises(TypeError, match=r"system.rate\(t, x, u\) returned float32, but the state is float64"):
+            with pytest.raises(
+                TypeError, match=r"system.rate\(t, x, u\) returned float32, but the state is float64"
+            ):
                 jd.kinematic_velocity(Wind(jnp.zeros(2, jnp.float32), jnp.zeros(())), state([1.0, 0.0]))
 
 
@@ -834,13 +984,17 @@ class TestCurvedRows:
         """|x'| = r: the nearest velocity is r f / |f|, for rates of any size; its derivatives are known."""
 
         def velocity(wanted, t):
-            v, _, status = feasible_velocity(curved("moving", wanted), jd.State(t, self.AT.q, self.AT.v), None, None)
+            v, _, status = feasible_velocity(
+                curved("moving", wanted), jd.State(t, self.AT.q, self.AT.v), None, None
+            )
             return v, status
 
         unit = self.WANTED / self.NORM
         slope = 1.5 * (np.eye(3) - np.outer(unit, unit)) / self.NORM
         for mode in (jax.jacfwd, jax.jacrev):
-            run = jax.jit(lambda *at, mode=mode: (velocity(*at), mode(lambda *x: velocity(*x)[0], argnums=(0, 1))(*at)))
+            run = jax.jit(
+                lambda *at, mode=mode: (velocity(*at), mode(lambda *x: velocity(*x)[0], argnums=(0, 1))(*at))
+            )
             for size in (1.0, 1e-2, -30.0):
                 (v, status), (by_rate, by_time) = run(jnp.array(size * self.WANTED), self.AT.t)
                 assert status == jd.Status.OK
@@ -857,21 +1011,29 @@ class TestCurvedRows:
             assert status == jd.Status.OK
             rows = functools.partial(curved(kind, self.WANTED).velocity_constraint, self.AT.t, self.AT.q)
             np.testing.assert_allclose(rows(v), 0.0, rtol=0, atol=1e-14)
-            np.testing.assert_allclose(weight * (v - self.WANTED), jax.jacobian(rows)(v).T @ lam, rtol=0, atol=1e-13)
+            np.testing.assert_allclose(
+                weight * (v - self.WANTED), jax.jacobian(rows)(v).T @ lam, rtol=0, atol=1e-13
+            )
 
             @jax.jit
             def velocity(wanted, kind=kind):
                 return jd.kinematic_velocity(curved(kind, wanted, weight), self.AT)[0]
 
             ends = [[velocity(jnp.array(self.WANTED + s * e)) for e in 1e-5 * np.eye(3)] for s in (1.0, -1.0)]
-            np.testing.assert_allclose(jax.jacrev(velocity)(jnp.array(self.WANTED)), np.subtract(*ends).T / 2e-5, rtol=0, atol=1e-8)
+            np.testing.assert_allclose(
+                jax.jacrev(velocity)(jnp.array(self.WANTED)), np.subtract(*ends).T / 2e-5, rtol=0, atol=1e-8
+            )
 
     def test_soft_rows(self):
         """min (x' - f)^2 / 2 + r^2 / (2 C): for r = |x'|^2 - 1 and x' along f, x' - f + 2 x' r / C = 0."""
         wanted, compliance = np.array([2.0, 0.0, 0.0]), 0.5
         v, lam, status = self.found(jd.Soft(curved("quadratic", wanted), jnp.array([compliance])))
         assert status == jd.Status.OK
-        (expected,) = (root.real for root in np.roots([2.0 / compliance, 0.0, 1.0 - 2.0 / compliance, -2.0]) if abs(root.imag) < 1e-9)
+        (expected,) = (
+            root.real
+            for root in np.roots([2.0 / compliance, 0.0, 1.0 - 2.0 / compliance, -2.0])
+            if abs(root.imag) < 1e-9
+        )
         np.testing.assert_allclose(v, [expected, 0.0, 0.0], rtol=0, atol=1e-12)
         np.testing.assert_allclose(lam, [-(expected**2 - 1.0) / compliance], rtol=1e-12)
         # An affine row: the slip x' - slide is w C / (1 + C).
@@ -879,10 +1041,16 @@ class TestCurvedRows:
         at = jd.State(jnp.zeros(()), jnp.zeros(3), jnp.zeros(3))
         u = jnp.array([1.0, 0.3, 0.2])
         assert jd.kinematic_status(skate, at, u) == jd.Status.OK
-        np.testing.assert_allclose(jd.kinematic_velocity(skate, at, u)[0], [1.0, 0.1, 0.2], rtol=0, atol=1e-14)
+        np.testing.assert_allclose(
+            jd.kinematic_velocity(skate, at, u)[0], [1.0, 0.1, 0.2], rtol=0, atol=1e-14
+        )
 
     def test_a_system_knows_whether_its_rows_are_affine(self):
-        cases = (wind(), jnp.zeros(2), True), (Car(PARALLEL), jnp.zeros(3), True), (curved("coupled", np.ones(3)), jnp.zeros(3), False)
+        cases = (
+            (wind(), jnp.zeros(2), True),
+            (Car(PARALLEL), jnp.zeros(3), True),
+            (curved("coupled", np.ones(3)), jnp.zeros(3), False),
+        )
         for system, at, affine in cases:
             masked = jd.Masked(system, jnp.ones(system.sizes(at).ng + system.sizes(at).nw))
             for one in (system, masked):
@@ -914,7 +1082,11 @@ class TestCurvedRows:
         def found(wanted):
             system = curved("quadratic", wanted)
             velocity = jax.jacrev(lambda x: jd.kinematic_velocity(curved("quadratic", x), self.AT)[0])
-            return jd.kinematic_velocity(system, self.AT)[0], velocity(wanted), jd.kinematic_status(system, self.AT)
+            return (
+                jd.kinematic_velocity(system, self.AT)[0],
+                velocity(wanted),
+                jd.kinematic_status(system, self.AT),
+            )
 
         v, slope, status = found(wanted)
         OK, SINGULAR = jd.Status.OK, jd.Status.SINGULAR
@@ -922,5 +1094,7 @@ class TestCurvedRows:
         for k, f in ((0, self.WANTED), (3, np.array([0.6, 0.8, 0.0]))):
             size = np.linalg.norm(f)
             np.testing.assert_allclose(v[k], f / size, rtol=0, atol=1e-14)
-            np.testing.assert_allclose(slope[k], (np.eye(3) - np.outer(f, f) / size**2) / size, rtol=0, atol=1e-14)
+            np.testing.assert_allclose(
+                slope[k], (np.eye(3) - np.outer(f, f) / size**2) / size, rtol=0, atol=1e-14
+            )
         np.testing.assert_allclose(found(wanted[:1])[0], v[:1], rtol=0, atol=1e-15)

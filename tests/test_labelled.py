@@ -12,9 +12,15 @@ from jaxdae import mechanisms as jm
 
 def trajectory(*lead):
     """Returns numbers in the shape of what a pendulum does."""
-    state = jaxdae.State(jnp.broadcast_to(jnp.arange(3.0), lead), jnp.arange(3.0 * np.prod(lead)).reshape(*lead, 3), jnp.ones((*lead, 3)))
+    state = jaxdae.State(
+        jnp.broadcast_to(jnp.arange(3.0), lead),
+        jnp.arange(3.0 * np.prod(lead)).reshape(*lead, 3),
+        jnp.ones((*lead, 3)),
+    )
     zero = jnp.zeros(lead)
-    info = jaxdae.interfaces.StepInfo(jnp.ones((*lead, 3)), 2.0 * jnp.ones((*lead, 2)), zero, zero, zero.astype(int), zero.astype(int))
+    info = jaxdae.interfaces.StepInfo(
+        jnp.ones((*lead, 3)), 2.0 * jnp.ones((*lead, 2)), zero, zero, zero.astype(int), zero.astype(int)
+    )
     return jaxdae.Trajectory(state, info)
 
 

@@ -31,7 +31,9 @@ def rolled(at, layout, system=None, **options):
 
 @pytest.mark.parametrize("chunk", [1, 4, 7])
 def test_chunks_are_the_same_to_the_last_bit(chunk):
-    problems.assert_same_bits(rolled(starts(), jd.Layout(chunk=chunk)), rolled(starts(), jd.Layout(chunk=WORLDS)))
+    problems.assert_same_bits(
+        rolled(starts(), jd.Layout(chunk=chunk)), rolled(starts(), jd.Layout(chunk=WORLDS))
+    )
 
 
 MANY = """
@@ -74,12 +76,15 @@ print("the same")
     ("different", "flags"),
     [
         pytest.param([(7,), (1000,)], "", id="chunks"),
-        # Without fused multiply-adds the programs for one device and for eight leave nothing to differ, see docs/layout.md.
+        # Without fused multiply-adds the programs for one device and for eight leave nothing to differ, see
+        # docs/layout.md.
         pytest.param([(64, 8)], "--xla_cpu_max_isa=AVX", id="devices"),
     ],
 )
 def test_andrews_mechanism_is_the_same_to_the_last_bit(different, flags):
-    """As users have it compiled; world by world in chunks of 7, 64 and 1000, in another order, once more, and over eight devices."""
+    """As users have it compiled; world by world in chunks of 7, 64 and 1000, in another order, once more, and
+    over eight devices.
+    """
     if flags and platform.machine() not in ("x86_64", "AMD64"):
         pytest.skip("a flag for x86 CPUs")
     done = two_devices.run(MANY.replace("DIFFERENT", repr(different)), count=8, flags=flags)
@@ -92,7 +97,8 @@ def test_a_chunk_goes_on_from_another():
     first = rolled(starts(), jd.Layout(chunk=4))
     last = jax.tree.map(lambda x: x[:, -1], first.state)
     problems.assert_same_bits(
-        rolled(last, jd.Layout(chunk=4), memory=first.memory), rolled(last, jd.Layout(chunk=WORLDS), memory=whole.memory)
+        rolled(last, jd.Layout(chunk=4), memory=first.memory),
+        rolled(last, jd.Layout(chunk=WORLDS), memory=whole.memory),
     )
 
 

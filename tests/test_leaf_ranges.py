@@ -1,4 +1,6 @@
-"""Leaves that are replaced at run time have the ranges of the description: an error if known, OUT_OF_RANGE if traced."""
+"""Leaves that are replaced at run time have the ranges of the description: an error if known, OUT_OF_RANGE if
+traced.
+"""
 
 import catalogue
 import jax
@@ -21,7 +23,12 @@ FORMS = {"absolute": jm.Absolute(), "joints": jm.Joints()}
 def outside(kind, leaf):
     """Return values outside the range of a field, with the shape of its leaf."""
     if isinstance(kind, Bounded):
-        bounds = ((kind.above, kind.above), (kind.at_least, -0.5), (kind.within, kind.within), (kind.nonzero or None, 0.0))
+        bounds = (
+            (kind.above, kind.above),
+            (kind.at_least, -0.5),
+            (kind.within, kind.within),
+            (kind.nonzero or None, 0.0),
+        )
         return [jnp.full_like(leaf, value) for bound, value in bounds if bound is not None]
     if isinstance(kind, JointAxes):  # scaled, mirrored, sheared
         return [3.0 * leaf, leaf.at[..., 2].multiply(-1.0), leaf.at[..., 0].add(0.1 * leaf[..., 1])]
@@ -56,23 +63,37 @@ def checked(mechanism):
 @pytest.mark.parametrize("form", FORMS)
 def test_leaves_of_a_planar_mechanism_have_the_ranges_of_its_description(form):
     joints = [*catalogue.JOINTS, *catalogue.MOTIONS]
-    assert checked(jm.planar_mechanism(catalogue.BODIES, joints, catalogue.FORCES, coordinates=FORMS[form])[0]) > 15
+    assert (
+        checked(jm.planar_mechanism(catalogue.BODIES, joints, catalogue.FORCES, coordinates=FORMS[form])[0])
+        > 15
+    )
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("joint", catalogue.quick(list(spatial_joints.FREE), "revolute"))
 def test_leaves_of_a_mechanism_in_space_have_the_ranges_of_its_description(joint, form):
-    every = [force for forces in spatial_joints.FORCES.values() for force in forces if getattr(force, "joint", joint) == joint]
+    every = [
+        force
+        for forces in spatial_joints.FORCES.values()
+        for force in forces
+        if getattr(force, "joint", joint) == joint
+    ]
     joints = [spatial_joints.FREE[joint].joint(joint, "left", "right")]
-    assert checked(jm.spatial_mechanism(spatial_joints.BODIES, joints, every, coordinates=FORMS[form])[0]) > 10
+    assert (
+        checked(jm.spatial_mechanism(spatial_joints.BODIES, joints, every, coordinates=FORMS[form])[0]) > 10
+    )
 
 
 def arm(form, space):
     if space == "plane":
         hinge = jm.Revolute("A", "ground", "arm", at=(0.0, 0.0), damping=0.1)
-        return jm.planar_mechanism([jm.Body("arm", 1.0, 0.1, pose=(0.5, 0.0, 0.0))], [hinge], coordinates=FORMS[form])
+        return jm.planar_mechanism(
+            [jm.Body("arm", 1.0, 0.1, pose=(0.5, 0.0, 0.0))], [hinge], coordinates=FORMS[form]
+        )
     hinge = js.Revolute("A", "ground", "arm", axis=(0.0, 1.0, 0.0), at=(0.0, 0.0, 0.0), damping=0.1)
-    return jm.spatial_mechanism([js.Body("arm", 1.0, (0.1, 0.1, 0.1), place=(0.5, 0.0, 0.0))], [hinge], coordinates=FORMS[form])
+    return jm.spatial_mechanism(
+        [js.Body("arm", 1.0, (0.1, 0.1, 0.1), place=(0.5, 0.0, 0.0))], [hinge], coordinates=FORMS[form]
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,9 +112,13 @@ def test_a_rollout_reports_a_leaf_out_of_range(space, path, form):
 
     def rollout(x):
         changed = jd.tree.set_leaf(mechanism, path, x)
-        return jd.rollout(changed, jd.RungeKutta.rk4(), start, dt=1e-3, steps=1, start_tolerance=jnp.inf).info.status[-1]
+        return jd.rollout(
+            changed, jd.RungeKutta.rk4(), start, dt=1e-3, steps=1, start_tolerance=jnp.inf
+        ).info.status[-1]
 
-    np.testing.assert_array_equal(jax.jit(jax.vmap(rollout))(jnp.stack([leaf, -1.1 * leaf])), [jd.Status.OK, jd.Status.OUT_OF_RANGE])
+    np.testing.assert_array_equal(
+        jax.jit(jax.vmap(rollout))(jnp.stack([leaf, -1.1 * leaf])), [jd.Status.OK, jd.Status.OUT_OF_RANGE]
+    )
     for call in (rollout, lambda x: jd.forward_dynamics(jd.tree.set_leaf(mechanism, path, x), start)):
         with pytest.raises(ValueError, match=f"Revolute.{path.split('.')[-1]} must be"):
             call(-1.1 * leaf)
@@ -106,7 +131,9 @@ def test_a_batch_reports_its_worlds_out_of_range():
     axes = (jd.tree.batch_axes(worlds, "mass"), None, 0, None)
 
     def run(worlds):
-        return jd.batch_rollout(worlds, jd.RungeKutta.rk4(), starts, dt=1e-3, steps=1, in_axes=axes).info.status[:, -1]
+        return jd.batch_rollout(
+            worlds, jd.RungeKutta.rk4(), starts, dt=1e-3, steps=1, in_axes=axes
+        ).info.status[:, -1]
 
     with pytest.raises(ValueError, match=r"Mechanism\.mass must be non-negative"):
         run(worlds)
@@ -150,7 +177,9 @@ TERRAINS = {
 def test_parameters_of_terrains_at_run_time(case):
     terrain, name, value = TERRAINS[case]
     body, at = js.Body("ball", 1.0, (1.0, 1.0, 1.0), place=(0.2, 0.2, 0.3)), (0.0, 0.0, 0.0)
-    mechanism, _ = jm.spatial_mechanism([body], [js.SlidingSphere("on", "ground", "ball", point_b=at, radius=0.1, terrain=terrain)])
+    mechanism, _ = jm.spatial_mechanism(
+        [body], [js.SlidingSphere("on", "ground", "ball", point_b=at, radius=0.1, terrain=terrain)]
+    )
     key = next(iter(mechanism.joints))
     changed = jd.tree.set_leaf(mechanism, f"joints.{key}.terrain.{name}", value[None])
     assert requirements_met(mechanism)
@@ -162,11 +191,18 @@ def test_parameters_of_terrains_at_run_time(case):
 @pytest.mark.parametrize("column", range(6))
 def test_parameters_of_tendons_at_run_time(column):
     mechanism, _ = arm("joints", "plane")
-    tendon = jm.Tendon("t", ("A",), (1.0,), stiffness=2.0, damping=0.1, slack_from=0.1, slack_to=0.2, friction=0.3)
-    hinge, body = jm.Revolute("A", "ground", "arm", at=(0.0, 0.0)), jm.Body("arm", 1.0, 0.1, pose=(0.5, 0.0, 0.0))
+    tendon = jm.Tendon(
+        "t", ("A",), (1.0,), stiffness=2.0, damping=0.1, slack_from=0.1, slack_to=0.2, friction=0.3
+    )
+    hinge, body = (
+        jm.Revolute("A", "ground", "arm", at=(0.0, 0.0)),
+        jm.Body("arm", 1.0, 0.1, pose=(0.5, 0.0, 0.0)),
+    )
     mechanism, _ = jm.planar_mechanism([body], [hinge], [tendon])
     spring = jd.tree.get_leaf(mechanism, "tendons.spring")
-    changed = jd.tree.set_leaf(mechanism, "tendons.spring", spring.at[0, column].set(0.3 if column == 2 else -0.3))
+    changed = jd.tree.set_leaf(
+        mechanism, "tendons.spring", spring.at[0, column].set(0.3 if column == 2 else -0.3)
+    )
     assert requirements_met(mechanism)
     assert not requirements_met(changed)
     with pytest.raises(ValueError, match=r"spring must"):
@@ -177,6 +213,9 @@ def test_radii_of_a_wheel_layout():
     wheels = jv.wheels([[1.0, 1.0], [1.0, -1.0]], radius=0.1, names=("left", "right"))
     for radius in (-0.1, 0.0):
         changed = jd.tree.set_leaf(wheels, "radius", jnp.array([0.1, radius]))
-        for call in (lambda: jv.wheel_rates(changed, jnp.ones(3)), lambda: jv.body_twist(changed, jnp.ones(2))):  # noqa: B023
+        for call in (
+            lambda layout=changed: jv.wheel_rates(layout, jnp.ones(3)),
+            lambda layout=changed: jv.body_twist(layout, jnp.ones(2)),
+        ):
             with pytest.raises(ValueError, match=r"wheels: Wheels\.radius must be positive, got \["):
                 call()

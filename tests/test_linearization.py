@@ -30,8 +30,12 @@ def swinging():
 
 
 def alone(method):
-    """Returns the method without the sharing: its projections have a solver of their own, which happens to be the same one."""
-    projection = jd.Projection(jd.PositionProjection(solver=method.solver), jd.VelocityProjection(solver=method.solver))
+    """Returns the method without the sharing: its projections have a solver of their own, which happens to be
+    the same one.
+    """
+    projection = jd.Projection(
+        jd.PositionProjection(solver=method.solver), jd.VelocityProjection(solver=method.solver)
+    )
     return jd.Projected(method, projection)
 
 
@@ -41,7 +45,10 @@ def test_sharing_changes_nothing(name):
     method = METHODS[name].integrator
     shared = jd.Projected(method)
     assert isinstance(shared.begin(swing(), swinging()).linearization, Linearization)
-    results = [jax.jit(jd.rollout, static_argnames="steps")(swing(), i, swinging(), dt=DT, steps=4) for i in (shared, alone(method))]
+    results = [
+        jax.jit(jd.rollout, static_argnames="steps")(swing(), i, swinging(), dt=DT, steps=4)
+        for i in (shared, alone(method))
+    ]
     for x, y in zip(*(jax.tree.leaves(r) for r in results), strict=True):
         # The same sums in another order.
         np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-13)
@@ -53,15 +60,27 @@ def test_velocity_rows_do_not_share():
 
 
 def test_soft_rows_do_not_share():
-    assert jd.Projected(jd.SemiImplicitEuler()).begin(jd.Soft(swing(), 1e-3), swinging()).linearization is None
+    assert (
+        jd.Projected(jd.SemiImplicitEuler()).begin(jd.Soft(swing(), 1e-3), swinging()).linearization is None
+    )
 
 
 @pytest.mark.parametrize(
     ("integrator", "factorizations"),
     [
         (jd.Projected(jd.SemiImplicitEuler()), 2),
-        (jd.Projected(jd.SemiImplicitEuler(), jd.Projection(jd.PositionProjection(origin=jd.Origin.STAGE))), 1),
-        (jd.Projected(jd.SemiImplicitEuler(), jd.Projection(jd.PositionProjection(origin=jd.Origin.PREVIOUS))), 1),
+        (
+            jd.Projected(
+                jd.SemiImplicitEuler(), jd.Projection(jd.PositionProjection(origin=jd.Origin.STAGE))
+            ),
+            1,
+        ),
+        (
+            jd.Projected(
+                jd.SemiImplicitEuler(), jd.Projection(jd.PositionProjection(origin=jd.Origin.PREVIOUS))
+            ),
+            1,
+        ),
         (jd.Projected(jd.RungeKutta.rk4()), 5),
         (jd.Projected(jd.RungeKutta.rk4(), jd.Projection(jd.PositionProjection(origin=jd.Origin.STAGE))), 4),
     ],
@@ -89,7 +108,13 @@ class Hand:
         a, lam = jd.forward_dynamics(system, at, u)
         new = jd.State(at.t + dt, at.q + dt * at.v, at.v + dt * (a - self.gain * at.v))
         zero = jnp.zeros_like(at.t)
-        return new, memory, jd.interfaces.StepInfo(a, lam, zero, zero, jnp.zeros((), jnp.int32), jnp.asarray(jd.Status.OK, jnp.int32))
+        return (
+            new,
+            memory,
+            jd.interfaces.StepInfo(
+                a, lam, zero, zero, jnp.zeros((), jnp.int32), jnp.asarray(jd.Status.OK, jnp.int32)
+            ),
+        )
 
 
 class TestPoints:
@@ -100,13 +125,20 @@ class TestPoints:
         for method in (METHODS[name].integrator, jd.Projected(METHODS[name].integrator)):
             memory = jax.eval_shape(method.init, swing(), swinging())
             assert memory == () or isinstance(METHODS[name].integrator, jd.GeneralizedAlpha)
-            assert not any(isinstance(x, Linearization) for x in jax.tree.leaves(memory, is_leaf=lambda x: isinstance(x, Linearization)))
+            assert not any(
+                isinstance(x, Linearization)
+                for x in jax.tree.leaves(memory, is_leaf=lambda x: isinstance(x, Linearization))
+            )
 
-    @pytest.mark.parametrize("method", [jd.Projected(jd.RungeKutta.rk4()), jd.Rattle()], ids=("projected", "rattle"))
+    @pytest.mark.parametrize(
+        "method", [jd.Projected(jd.RungeKutta.rk4()), jd.Rattle()], ids=("projected", "rattle")
+    )
     def test_a_step_of_plain_states_is_that_of_points(self, method):
         point = method.begin(swing(), swinging())
         end, _, info = jax.jit(lambda at: method.advance(swing(), at, (), None, DT))(point)
-        new, memory, same = jax.jit(lambda at: method.step(swing(), at, method.init(swing(), at), None, DT))(swinging())
+        new, memory, same = jax.jit(lambda at: method.step(swing(), at, method.init(swing(), at), None, DT))(
+            swinging()
+        )
         assert (type(new), memory) == (jd.State, ())
         assert jax.tree.structure(end) == jax.tree.structure(point)
         for x, y in zip(jax.tree.leaves((end.state, info)), jax.tree.leaves((new, same)), strict=True):
@@ -122,7 +154,10 @@ class TestPoints:
             (jd.Projected(euler), jd.Projected(Hand())),
             (jd.textbook.Sequential(euler), jd.textbook.Sequential(Hand())),
         ):
-            results = [jax.jit(lambda at, i=i: jd.rollout(swing(), i, at, dt=DT, steps=4).state)(swinging()) for i in (ours, theirs)]
+            results = [
+                jax.jit(lambda at, i=i: jd.rollout(swing(), i, at, dt=DT, steps=4).state)(swinging())
+                for i in (ours, theirs)
+            ]
             for x, y in zip(*map(jax.tree.leaves, results), strict=True):
                 np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-13)
 
@@ -161,7 +196,8 @@ class TestPoints:
         assert end.t == swinging().t + DT
 
     def test_a_wrapper_inside_of_a_wrapper_hands_on_what_is_of_its_own_end(self):
-        # The outer projection moves the state at which the inner one was linearized, and what stands between them knows of neither.
+        # The outer projection moves the state at which the inner one was linearized, and what stands between
+        # them knows of neither.
         inner = jd.Projected(jd.SemiImplicitEuler(), jd.Projection(velocity=None))
         method = jd.textbook.ProjectedStep(jc.Sampled(inner, lambda t, at: 0.1 * at.v[:1]), 0.5)
         point, memory = method.begin(swing(), swinging()), method.init(swing(), swinging())
@@ -202,7 +238,8 @@ def test_gradients_go_through_the_shared_factorization():
 
 @pytest.mark.long
 def test_reverse_mode_stores_no_factorization():
-    # What a step adds to the temporary memory of a gradient: its start state, its input and little else, not J and its factors.
+    # What a step adds to the temporary memory of a gradient: its start state, its input and little else, not
+    # J and its factors.
     system, start = CrankRocker().build()
     integrator = jd.Projected(jd.SemiImplicitEuler())
 

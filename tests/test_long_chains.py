@@ -1,4 +1,5 @@
-"""Implicit methods on a chain of 64 m, with corrections by the saddle-point solver: they converge, and to what the dense matrix finds.
+"""Implicit methods on a chain of 64 m, with corrections by the saddle-point solver: they converge, and to
+what the dense matrix finds.
 
 What such a chain is hard for is told in `jaxdae.linalg.newton`: positions of 64 m are rounded by 7e-15 m,
 which multipliers see 1e3 times larger.
@@ -19,7 +20,14 @@ from jaxdae import mechanisms as jm
 
 LINKS = 64
 METHODS = {
-    kind.__name__: kind for kind in (jd.GeneralizedAlpha, jd.BackwardEuler, jd.ImplicitMidpoint, jd.DiscreteEulerLagrange, jd.RadauIIA)
+    kind.__name__: kind
+    for kind in (
+        jd.GeneralizedAlpha,
+        jd.BackwardEuler,
+        jd.ImplicitMidpoint,
+        jd.DiscreteEulerLagrange,
+        jd.RadauIIA,
+    )
 }
 
 
@@ -33,7 +41,9 @@ def chain():
     """Links of 1 m and 1 kg, let go from the horizontal 0.8 s ago: the fastest turns by 8 rad/s."""
     bodies = [jm.Body(f"b{k}", 1.0, 0.1, (k + 0.5, 0.0, 0.0)) for k in range(LINKS)]
     names = [jm.GROUND, *(body.name for body in bodies)]
-    joints = [jm.Revolute(f"p{k}", *pair, at=(float(k), 0.0)) for k, pair in enumerate(itertools.pairwise(names))]
+    joints = [
+        jm.Revolute(f"p{k}", *pair, at=(float(k), 0.0)) for k, pair in enumerate(itertools.pairwise(names))
+    ]
     system, q = jm.planar_mechanism(bodies, joints)
     end = jax.jit(lambda x: jd.rollout(system, jd.Rattle(), x, dt=2e-3, steps=400, save_every=400))(state(q))
     return system, jax.tree.map(lambda x: x[-1], end.state)

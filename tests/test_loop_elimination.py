@@ -29,18 +29,26 @@ GROUNDED = (False, False, False, False, False, False, True, False)
 
 
 def some_tree(seed):
-    """Returns M and J of random motions, inertias and pushes; rows push on both bodies oppositely but where they see common motions."""
+    """Returns M and J of random motions, inertias and pushes; rows push on both bodies oppositely but where
+    they see common motions.
+    """
     rng = np.random.default_rng(seed)
     nv, rows = len(PARENTS), len(ENDS)
     mass, place, moment = 1.0 + rng.random(nv), rng.normal(size=(2, nv)), rng.random(nv)
-    inertia = PlanarInertia(*map(jnp.asarray, (mass, *(mass * place), moment + mass * np.sum(place**2, axis=0))))
+    inertia = PlanarInertia(
+        *map(jnp.asarray, (mass, *(mass * place), moment + mass * np.sum(place**2, axis=0)))
+    )
     columns = rng.normal(size=(nv, 3))
-    matrix = TreeMass(jm.PLANE, Tree(PARENTS), PlanarScrew(*jnp.asarray(columns).T), inertia, jnp.asarray(rng.random(nv)))
+    matrix = TreeMass(
+        jm.PLANE, Tree(PARENTS), PlanarScrew(*jnp.asarray(columns).T), inertia, jnp.asarray(rng.random(nv))
+    )
     force = rng.normal(size=(rows, 3))
     pushes = np.stack([force, -force + np.asarray(GROUNDED)[:, None] * rng.normal(size=(rows, 3))], axis=1)
     pushes *= np.asarray([[len(ends) > k for k in range(2)] for ends in ENDS])[..., None]
     entries = rng.normal(size=(rows, 2)) * np.asarray([[len(own) > k for k in range(2)] for own in OWN])
-    return matrix, LoopRows(Tree(PARENTS), jnp.asarray(columns), jnp.asarray(pushes), jnp.asarray(entries), ENDS, OWN, GROUNDED)
+    return matrix, LoopRows(
+        Tree(PARENTS), jnp.asarray(columns), jnp.asarray(pushes), jnp.asarray(entries), ENDS, OWN, GROUNDED
+    )
 
 
 def solved(mass, rows, soft, f, r):
@@ -59,7 +67,9 @@ def test_rows_are_those_of_the_matrix():
     x, y = jnp.asarray(rng.normal(size=rows.shape[1])), jnp.asarray(rng.normal(size=rows.shape[0]))
     dense = np.asarray(rows.as_dense())
     np.testing.assert_allclose(rows.times(x), dense @ x, rtol=0, atol=100 * EPS * np.abs(dense).max())
-    np.testing.assert_allclose(rows.transpose_times(y), y @ dense, rtol=0, atol=100 * EPS * np.abs(dense).max())
+    np.testing.assert_allclose(
+        rows.transpose_times(y), y @ dense, rtol=0, atol=100 * EPS * np.abs(dense).max()
+    )
     np.testing.assert_array_equal(rows.between(2, 7).as_dense(), dense[2:7])
     np.testing.assert_array_equal(rows.masked(y > 0.0).as_dense(), np.where(y[:, None] > 0.0, dense, 0.0))
 
@@ -84,17 +94,25 @@ def test_solutions_are_those_of_matrices_in_one_world_and_in_batches():
 
     sides = jax.vmap(solved, (None, None, None, 0, 0))
     one, batch, several, both = in_all_ways(mass, rows, soft, f, r)
-    ways = [(one, 0, 0), *((tuple(x[k] for x in batch), k, k) for k in range(2)), (tuple(x[1] for x in several), 0, 1)]
+    ways = [
+        (one, 0, 0),
+        *((tuple(x[k] for x in batch), k, k) for k in range(2)),
+        (tuple(x[1] for x in several), 0, 1),
+    ]
     ways += [(tuple(x[world, k] for x in both), world, k) for world in range(2) for k in range(2)]
     for found, world, k in ways:
         expected, condition = by_matrices(*worlds[world], soft[world], f[k], r[k])
         for value, right in zip(found, expected, strict=True):
-            np.testing.assert_allclose(value, right, rtol=0, atol=10 * condition * EPS * max(np.abs(x).max() for x in expected))
+            np.testing.assert_allclose(
+                value, right, rtol=0, atol=10 * condition * EPS * max(np.abs(x).max() for x in expected)
+            )
 
 
 def test_a_row_that_depends_on_others_is_nan_and_alone():
     mass, rows = some_tree(0)
-    twice = dataclasses.replace(rows, pushes=rows.pushes.at[5].set(rows.pushes[1]), entries=rows.entries.at[5].set(0.0))
+    twice = dataclasses.replace(
+        rows, pushes=rows.pushes.at[5].set(rows.pushes[1]), entries=rows.entries.at[5].set(0.0)
+    )
     both = jax.tree.map(lambda *leaves: jnp.stack(leaves), rows, twice)
     r = jnp.ones(rows.shape[0])
     good, bad = jax.jit(jax.vmap(lambda rows: solved(mass, rows, None, None, r)[1]))(both)
@@ -103,14 +121,22 @@ def test_a_row_that_depends_on_others_is_nan_and_alone():
 
 
 def test_recursions_may_stand_under_a_condition_that_differs_from_world_to_world():
-    loops = [(joint, a, b) for k in range(8) for joint, a, b in (("d", f"b{k}", f"a{k}"), ("e", f"b{k}", f"c{k}"), ("f", f"c{k}", f"a{k}"))]
+    loops = [
+        (joint, a, b)
+        for k in range(8)
+        for joint, a, b in (("d", f"b{k}", f"a{k}"), ("e", f"b{k}", f"c{k}"), ("f", f"c{k}", f"a{k}"))
+    ]
     bodies = [
         jm.Body(f"{name}{k}", 1.0, 0.1, (k + x, y, 0.0))
         for k in range(8)
         for name, x, y in (("a", 0.0, 0.0), ("b", 1.0, 0.0), ("c", 0.0, 1.0))
     ]
-    joints = [jm.Revolute(f"a{k}", f"a{k - 1}" if k else "ground", f"a{k}", at=(float(k), 0.0)) for k in range(8)]
-    joints += [jm.Revolute(f"{joint}{b}", a, b, at=(float(k), 0.5 * k)) for k, (joint, a, b) in enumerate(loops)]
+    joints = [
+        jm.Revolute(f"a{k}", f"a{k - 1}" if k else "ground", f"a{k}", at=(float(k), 0.0)) for k in range(8)
+    ]
+    joints += [
+        jm.Revolute(f"{joint}{b}", a, b, at=(float(k), 0.5 * k)) for k, (joint, a, b) in enumerate(loops)
+    ]
     mechanism, q = jm.planar_mechanism(bodies, joints, coordinates=jm.Joints())
 
     def moved(q):
@@ -119,7 +145,9 @@ def test_recursions_may_stand_under_a_condition_that_differs_from_world_to_world
         return together + mass.factorize().unscaled(q) + mechanism.coordinates.near(q).bodies.x[0]
 
     # What fails, fails when it is traced.
-    shape = jax.eval_shape(jax.vmap(lambda q, on: jax.lax.cond(on, moved, jnp.negative, q)), jnp.stack([q, q]), jnp.ones(2, bool))
+    shape = jax.eval_shape(
+        jax.vmap(lambda q, on: jax.lax.cond(on, moved, jnp.negative, q)), jnp.stack([q, q]), jnp.ones(2, bool)
+    )
     assert shape.shape == (2, *q.shape)
 
 

@@ -1,4 +1,6 @@
-"""Programs for devices that these tests do not have: JAX lowers them, without LAPACK's functions and without callbacks."""
+"""Programs for devices that these tests do not have: JAX lowers them, without LAPACK's functions and without
+callbacks.
+"""
 
 import dataclasses
 
@@ -33,7 +35,14 @@ def _gradient():
 def _implicit():
     """Of an implicit method, whose corrections are dense."""
     system, start = control_problems.five_bar()
-    return lambda v: jd.rollout(system, jd.GeneralizedAlpha(), dataclasses.replace(start, v=v), dt=0.01, steps=2).state.q, (start.v,)
+    return (
+        lambda v: (
+            jd.rollout(
+                system, jd.GeneralizedAlpha(), dataclasses.replace(start, v=v), dt=0.01, steps=2
+            ).state.q
+        ),
+        (start.v,),
+    )
 
 
 def _assembly():
@@ -46,10 +55,14 @@ def _pose():
     """Of a rover on hills in joint coordinates, whose contacts are searched."""
     hills = jv.Hills(*(jnp.array([x]) for x in (0.1, 1.0, 0.5, 0.2)))
     system, q = jm.mechanism(jv.rocker_bogie(hills), jm.Joints())
-    return jax.vmap(lambda at: jv.place_on_terrain(system, q, at, 0.3, suspension=jv.ROVER_SUSPENSION)[0]), (jnp.zeros((WORLDS, 2)),)
+    return jax.vmap(lambda at: jv.place_on_terrain(system, q, at, 0.3, suspension=jv.ROVER_SUSPENSION)[0]), (
+        jnp.zeros((WORLDS, 2)),
+    )
 
 
-@pytest.mark.parametrize("program", [_gradient, _implicit, _assembly, pytest.param(_pose, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "program", [_gradient, _implicit, _assembly, pytest.param(_pose, marks=pytest.mark.long)]
+)
 def test_programs_are_lowered_for_accelerators(program):
     function, arguments = program()
     traced = jax.jit(function).trace(*arguments)

@@ -16,18 +16,26 @@ from small_systems import central, everything, everywhere, oscillating, oscillat
 
 import jaxdae as jd
 
-# `Everything` has four coordinates, two position-level rows and a velocity-level one. Its rows are independent.
+# `Everything` has four coordinates, two position-level rows and a velocity-level one. Its rows are
+# independent.
 MASKS = np.array(list(itertools.product([True, False], repeat=3)))
 BAUMGARTE = jd.Baumgarte(jnp.asarray(2.0, float), jnp.asarray(3.0, float))
 ROUND_OFF = {"rtol": 1e-12, "atol": 1e-12}
-# Krylov methods stop at a relative residual of some 1e-12 (see the solvers); the others are direct, or iterate to round-off.
+# Krylov methods stop at a relative residual of some 1e-12 (see the solvers); the others are direct, or
+# iterate to round-off.
 ITERATIVE = {"rtol": 1e-9, "atol": 1e-9}
 
 
 @jax.jit
 def compiled_terms(system, at):
     found = jd.operators.constraint_terms(system, at)
-    return system.mass_matrix(at.q), system.force(at.t, at.q, at.v, None), found.jacobian, found.bias, found.velocity
+    return (
+        system.mass_matrix(at.q),
+        system.force(at.t, at.q, at.v, None),
+        found.jacobian,
+        found.bias,
+        found.velocity,
+    )
 
 
 def terms(system, at):
@@ -37,7 +45,9 @@ def terms(system, at):
 
 @pytest.fixture(scope="module")
 def removed():
-    """Accelerations and multipliers of the eight systems with rows removed, in NumPy; zeros stand for what is not there."""
+    """Accelerations and multipliers of the eight systems with rows removed, in NumPy; zeros stand for what is
+    not there.
+    """
     at = everywhere()
     mass, force, jacobian, bias, velocity = terms(everything(), at)
     target = -bias - 4.0 * velocity - 9.0 * np.append(everything().constraint(at.t, at.q), 0.0)
@@ -53,7 +63,9 @@ def removed():
 @pytest.mark.parametrize("name", quick(SOLVERS, "schur_complement", "least_squares", "conjugate_gradient"))
 def test_every_solver_sees_the_system_with_rows_removed(name, removed):
     def dynamics(mask):
-        return jd.forward_dynamics(jd.Masked(everything(), mask), everywhere(), solver=SOLVERS[name].solver, stabilization=BAUMGARTE)
+        return jd.forward_dynamics(
+            jd.Masked(everything(), mask), everywhere(), solver=SOLVERS[name].solver, stabilization=BAUMGARTE
+        )
 
     tolerance = ITERATIVE if SOLVERS[name].iterative else ROUND_OFF
     a, lam = jax.jit(jax.vmap(dynamics))(jnp.asarray(MASKS))
@@ -65,12 +77,15 @@ def test_every_solver_sees_the_system_with_rows_removed(name, removed):
 
 @pytest.mark.parametrize("solver", [jd.LeastSquares(), jd.Proximal()], ids=["least_squares", "proximal"])
 def test_heavy_and_light_systems_keep_their_rank(solver):
-    """With C = 1 in the row that is off, the other one would count as dependent in single precision: J M^-1/2 is 3e-4 of it."""
+    """With C = 1 in the row that is off, the other one would count as dependent in single precision: J M^-1/2
+    is 3e-4 of it.
+    """
     for mass in (1e-6, 1e7):
         numbers = (Pendulum(*(jnp.asarray(x, float) for x in (mass, 1.0, 9.81))), state([0.6, -0.8]))
         system, at = cast(numbers, jnp.float32)
         a, lam = jd.forward_dynamics(jd.Masked(Twice(system), jnp.array([True, False])), at, solver=solver)
-        # The tension balances the weight along the rod, m g cos(angle); the row is (x^2 + y^2 - L^2) / 2 with L = 1.
+        # The tension balances the weight along the rod, m g cos(angle); the row is (x^2 + y^2 - L^2) / 2 with
+        # L = 1.
         np.testing.assert_allclose(lam, [-mass * 9.81 * 0.8, 0.0], rtol=1e-5)
         np.testing.assert_allclose(a, [-9.81 * 0.48, -9.81 * 0.36], rtol=1e-5)
 
@@ -97,7 +112,8 @@ def check_derivatives(function, *places):
     for x in places:
         _, forward, reverse = compiled(x)
         difference = central(lambda y: compiled(y)[0], x, 1e-5)
-        # The error of the difference: some eps / step of values near 10, and step^2 of third derivatives near 100.
+        # The error of the difference: some eps / step of values near 10, and step^2 of third derivatives near
+        # 100.
         np.testing.assert_allclose([forward, reverse], difference, rtol=1e-7)
         np.testing.assert_allclose(forward, reverse, rtol=1e-11)
 
@@ -105,7 +121,9 @@ def check_derivatives(function, *places):
 class TestMasked:
     def test_what_is_off_is_zero_and_what_is_on_is_untouched(self):
         at, mask = everywhere(), np.array([True, False, True])
-        ours, whole = (terms(system, at) for system in (jd.Masked(everything(), jnp.asarray(mask)), everything()))
+        ours, whole = (
+            terms(system, at) for system in (jd.Masked(everything(), jnp.asarray(mask)), everything())
+        )
         for x, y in zip(ours[:2], whole[:2], strict=True):
             np.testing.assert_array_equal(x, y)
         for x, y in zip(ours[2:], whole[2:], strict=True):
@@ -129,7 +147,9 @@ class TestMasked:
 
     def test_derivatives(self):
         def total(stiffness):
-            system = jd.Masked(jd.tree.set_leaf(everything(), "stiffness", stiffness), jnp.array([True, False, True]))
+            system = jd.Masked(
+                jd.tree.set_leaf(everything(), "stiffness", stiffness), jnp.array([True, False, True])
+            )
             a, lam = jd.forward_dynamics(system, everywhere(), stabilization=BAUMGARTE)
             return jnp.sum(jnp.array([1.0, -2.0, 0.5, 1.5]) * a) + jnp.sum(jnp.cos(lam))
 
@@ -148,24 +168,44 @@ class TestMasked:
     @all_cases(
         ("make", "message"),
         [
-            (lambda: jd.Masked(everything(), jnp.ones(2, bool)), "one entry a constraint row, shape (3,), got shape (2,)"),
-            (lambda: jd.Masked(everything(), jnp.ones(4, bool)), "one entry a constraint row, shape (3,), got shape (4,)"),
-            (lambda: jd.Masked(everything(), jnp.ones(1, bool)), "one entry a constraint row, shape (3,), got shape (1,)"),
+            (
+                lambda: jd.Masked(everything(), jnp.ones(2, bool)),
+                "one entry a constraint row, shape (3,), got shape (2,)",
+            ),
+            (
+                lambda: jd.Masked(everything(), jnp.ones(4, bool)),
+                "one entry a constraint row, shape (3,), got shape (4,)",
+            ),
+            (
+                lambda: jd.Masked(everything(), jnp.ones(1, bool)),
+                "one entry a constraint row, shape (3,), got shape (1,)",
+            ),
             (lambda: jd.Masked(everything(), True), "Masked.active must have one entry a constraint row, "),
-            (lambda: jd.Masked(oscillator(), jnp.ones(2, bool)), "one entry a constraint row, shape (0,), got shape (2,)"),
-            (lambda: jd.Soft(everything(), jnp.ones(2)), "a scalar or have one entry a constraint row, shape (3,), got (2,)"),
+            (
+                lambda: jd.Masked(oscillator(), jnp.ones(2, bool)),
+                "one entry a constraint row, shape (0,), got shape (2,)",
+            ),
+            (
+                lambda: jd.Soft(everything(), jnp.ones(2)),
+                "a scalar or have one entry a constraint row, shape (3,), got (2,)",
+            ),
         ],
     )
     def test_mistakes(self, make, message):
         at = oscillating() if message.find("(0,)") > 0 else everywhere()
-        for use in (lambda s: jd.forward_dynamics(s, at), lambda s: jd.rollout(s, jd.Projected(jd.ExplicitEuler()), at, dt=0.1, steps=1)):
+        for use in (
+            lambda s: jd.forward_dynamics(s, at),
+            lambda s: jd.rollout(s, jd.Projected(jd.ExplicitEuler()), at, dt=0.1, steps=1),
+        ):
             with without_typechecker(), pytest.raises(ValueError, match=re.escape(message)):
                 use(make())
 
 
 @pytest.mark.filterwarnings("ignore::jaxdae.StateWarning")
 class TestImpulse:
-    """v+ = v + M^-1 J^T p on rows that do not move by themselves: `Everything` at rest of its clock, frequency 0."""
+    """v+ = v + M^-1 J^T p on rows that do not move by themselves: `Everything` at rest of its clock,
+    frequency 0.
+    """
 
     def found(self):
         system = dataclasses.replace(everything(), frequency=jnp.asarray(0.0))
@@ -254,7 +294,9 @@ class TestRollouts:
         np.testing.assert_allclose(run.info.lam[0], on.info.lam, rtol=1e-11)
         # Free fall by the symplectic Euler method: v_n = -g n h, y_n = y_0 - g h^2 n (n + 1) / 2.
         n = np.arange(1, self.steps + 1)
-        np.testing.assert_allclose(run.state.q[1, :, 1], at.q[1] - 9.81 * self.dt**2 * n * (n + 1) / 2, rtol=1e-12)
+        np.testing.assert_allclose(
+            run.state.q[1, :, 1], at.q[1] - 9.81 * self.dt**2 * n * (n + 1) / 2, rtol=1e-12
+        )
         np.testing.assert_array_equal(run.info.lam[1], 0.0)
         with counted_compilations() as events:
             other = self.run(jnp.array([[False], [False], [True]]))
@@ -262,8 +304,14 @@ class TestRollouts:
         np.testing.assert_array_equal(other.state.q[0], run.state.q[1])
 
     def test_by_time_and_by_place(self):
-        """A rod that breaks at 0.1 s; one that is put on there and takes the radial velocity; one that holds below -0.6 m only."""
-        law = Window(jnp.array([0.0, 0.095, 0.0]), jnp.array([0.095, jnp.inf, jnp.inf]), jnp.array([jnp.inf, jnp.inf, -0.6]))
+        """A rod that breaks at 0.1 s; one that is put on there and takes the radial velocity; one that holds
+        below -0.6 m only.
+        """
+        law = Window(
+            jnp.array([0.0, 0.095, 0.0]),
+            jnp.array([0.095, jnp.inf, jnp.inf]),
+            jnp.array([jnp.inf, jnp.inf, -0.6]),
+        )
         run = self.run(law)
         jd.raise_if_failed(run)
         lam, q, v = (np.asarray(x) for x in (run.info.lam[..., 0], run.state.q, run.state.v))
@@ -275,7 +323,8 @@ class TestRollouts:
         np.testing.assert_allclose(v[0, 10:, 0], v[0, 9, 0], rtol=1e-13)
         np.testing.assert_array_equal(lam[1, :10], 0.0)
         assert np.all(lam[1, 10:] != 0.0)
-        # The rod is put on 4 cm off: the three corrections of a step leave 4e-2 times the cube of that, those of the next two the rest.
+        # The rod is put on 4 cm off: the three corrections of a step leave 4e-2 times the cube of that, those
+        # of the next two the rest.
         np.testing.assert_allclose(length[1, 9], 1.0, rtol=0, atol=1e-5)
         np.testing.assert_allclose(length[1, 12:], 1.0, rtol=1e-12)
         np.testing.assert_allclose(np.sum(q * v, axis=-1)[1, 9:], 0.0, rtol=0, atol=1e-13)
@@ -312,7 +361,12 @@ def soft_rods():
     alpha, beta = jnp.array([0.0, 0.0, 0.0, 0.0, 1.5]), jnp.array([0.0, 0.0, 0.0, 6.0, 6.0])
     soft = jd.Soft(system, softness)
     integrator = jd.Projected(jd.RungeKutta.rk4(stabilization=jd.Baumgarte(alpha, beta)))
-    axes = (jd.tree.batch_axes(soft, "softness"), jd.tree.batch_axes(integrator, "integrator.stabilization"), None, None)
+    axes = (
+        jd.tree.batch_axes(soft, "softness"),
+        jd.tree.batch_axes(integrator, "integrator.stabilization"),
+        None,
+        None,
+    )
     run = jd.batch_rollout(soft, integrator, at, dt=0.005, steps=200, in_axes=axes)
     jd.raise_if_failed(run)
     return system, at, softness, alpha, beta, run
@@ -329,21 +383,31 @@ class TestSoft:
         """Returns M, f, J and the target of the acceleration row."""
         at = everywhere()
         mass, force, jacobian, bias, velocity = terms(everything(), at)
-        return mass, force, jacobian, -bias - 4.0 * velocity - 9.0 * np.append(everything().constraint(at.t, at.q), 0.0)
+        return (
+            mass,
+            force,
+            jacobian,
+            -bias - 4.0 * velocity - 9.0 * np.append(everything().constraint(at.t, at.q), 0.0),
+        )
 
     def test_is_the_compliance_block(self):
         mass, force, jacobian, target = self.terms()
-        expected = np.linalg.solve(np.block([[mass, -jacobian.T], [jacobian, np.diag(self.C)]]), np.concatenate([force, target]))
+        expected = np.linalg.solve(
+            np.block([[mass, -jacobian.T], [jacobian, np.diag(self.C)]]), np.concatenate([force, target])
+        )
         np.testing.assert_allclose(np.concatenate(self.soft(self.C)), expected, **ROUND_OFF)
         scalar, rows = jd.Soft(everything(), jnp.asarray(0.1)), jd.Soft(everything(), jnp.full(3, 0.1))
-        np.testing.assert_array_equal(scalar.compliance(everywhere().t, everywhere().q), rows.compliance(everywhere().t, everywhere().q))
+        np.testing.assert_array_equal(
+            scalar.compliance(everywhere().t, everywhere().q), rows.compliance(everywhere().t, everywhere().q)
+        )
 
     def test_hard_in_the_limit_linearly_and_exactly_at_zero(self):
         hard = np.concatenate(jd.forward_dynamics(everything(), everywhere(), stabilization=BAUMGARTE))
         np.testing.assert_allclose(np.concatenate(self.soft(0.0)), hard, **ROUND_OFF)
         sizes = np.array([1e-2, 1e-3, 1e-4, 1e-5])
         errors = [np.max(np.abs(np.concatenate(self.soft(size)) - hard)) for size in sizes]
-        # The ratio of neighbours is 10 up to the next order, C over the smallest eigenvalue of the Delassus matrix (about 0.4).
+        # The ratio of neighbours is 10 up to the next order, C over the smallest eigenvalue of the Delassus
+        # matrix (about 0.4).
         np.testing.assert_allclose(np.array(errors[1:-1]) / errors[2:], 10.0, rtol=0.03)
 
     def test_free_in_the_other_limit(self):
@@ -362,7 +426,10 @@ class TestSoft:
         rows = jacobian[mask]
         matrix = np.block([[mass, -rows.T], [rows, np.diag(self.C[mask])]])
         expected = np.insert(np.linalg.solve(matrix, np.concatenate([force, target[mask]])), 5, 0.0)
-        for system in (jd.Masked(jd.Soft(everything(), self.C), mask), jd.Soft(jd.Masked(everything(), mask), self.C)):
+        for system in (
+            jd.Masked(jd.Soft(everything(), self.C), mask),
+            jd.Soft(jd.Masked(everything(), mask), self.C),
+        ):
             found = jd.forward_dynamics(system, everywhere(), stabilization=BAUMGARTE)
             np.testing.assert_allclose(np.concatenate(found), expected, **ROUND_OFF)
 
@@ -371,7 +438,8 @@ class TestSoft:
         *_, run = soft_rods
         assert np.max(run.info.violation[0]) < 1e-15
         once, twice = (np.max(np.abs(run.state.q[k] - run.state.q[0])) for k in (1, 2))
-        # After 1 s the rod is longer by about C m g t^2 = 1.3e-3 m; the next order is that much smaller again.
+        # After 1 s the rod is longer by about C m g t^2 = 1.3e-3 m; the next order is that much smaller
+        # again.
         assert 1e-4 < once < 5e-3
         np.testing.assert_allclose(twice / once, 2.0, rtol=1e-2)
 

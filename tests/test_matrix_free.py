@@ -1,4 +1,6 @@
-"""Krylov methods that are given products with the Jacobian instead of the Jacobian: same numbers, same derivatives."""
+"""Krylov methods that are given products with the Jacobian instead of the Jacobian: same numbers, same
+derivatives.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +41,9 @@ class TestOperator:
         mass, jacobian = terms()
         f, r = jnp.arange(1.0, 5.0), jnp.arange(1.0, 4.0)
         results = [
-            jax.jit(lambda j: jnp.concatenate(jd.solve_saddle_point(method(), mass, j, f, r, jnp.full(3, 0.1))))(j)
+            jax.jit(
+                lambda j: jnp.concatenate(jd.solve_saddle_point(method(), mass, j, f, r, jnp.full(3, 0.1)))
+            )(j)
             for j in (jacobian, AutodiffRows(everything(), everywhere()))
         ]
         np.testing.assert_allclose(*results, **ROUND_OFF)
@@ -49,7 +53,11 @@ class TestOperator:
     def test_the_matrix_is_never_formed(self):
         # A derivative for each column of J would be three more axes of this length.
         at = everywhere()
-        jaxpr = str(jax.make_jaxpr(lambda s, x: jd.forward_dynamics(s, x, solver=jd.ConjugateGradient()))(everything(), at))
+        jaxpr = str(
+            jax.make_jaxpr(lambda s, x: jd.forward_dynamics(s, x, solver=jd.ConjugateGradient()))(
+                everything(), at
+            )
+        )
         assert "f64[3,4]" not in jaxpr
         assert "f64[4,3]" not in jaxpr
 
@@ -65,14 +73,21 @@ def derivatives(solver, system, at):
         return jnp.sum(WEIGHTS * jnp.concatenate(jd.forward_dynamics(*arguments, solver=solver)))
 
     arguments = (system, at)
-    direction = jax.tree.map(lambda x: jnp.cos(1.0 + jnp.arange(x.size, dtype=float)).reshape(x.shape), arguments)
-    return jd.forward_dynamics(*arguments, solver=solver), *jax.jvp(jax.grad(weighted), (arguments,), (direction,))
+    direction = jax.tree.map(
+        lambda x: jnp.cos(1.0 + jnp.arange(x.size, dtype=float)).reshape(x.shape), arguments
+    )
+    return jd.forward_dynamics(*arguments, solver=solver), *jax.jvp(
+        jax.grad(weighted), (arguments,), (direction,)
+    )
 
 
 class TestForwardDynamics:
     @pytest.mark.long
     def test_values_and_derivatives(self):
-        found, expected = (derivatives(solver, everything(), everywhere()) for solver in (jd.ConjugateGradient(), jd.DenseKKT()))
+        found, expected = (
+            derivatives(solver, everything(), everywhere())
+            for solver in (jd.ConjugateGradient(), jd.DenseKKT())
+        )
         for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
             # Second derivatives reach 100; condition numbers are below 100.
             np.testing.assert_allclose(x, y, rtol=1e-11, atol=1e-11)
@@ -82,7 +97,9 @@ class TestForwardDynamics:
     @methods
     def test_preconditioners_change_nothing(self, method, block):
         solver = method(preconditioner=jd.operators.block_preconditioner(*terms(), block))
-        found, expected = (jd.forward_dynamics(everything(), everywhere(), solver=s) for s in (solver, jd.DenseKKT()))
+        found, expected = (
+            jd.forward_dynamics(everything(), everywhere(), solver=s) for s in (solver, jd.DenseKKT())
+        )
         for x, y in zip(found, expected, strict=True):
             np.testing.assert_allclose(x, y, **ROUND_OFF)
 
@@ -96,7 +113,9 @@ class TestForwardDynamics:
         system, estimate = everything(), everywhere()
         estimate = state(estimate.q + 0.01, estimate.v, 0.3)
         projections = [
-            jd.Projection(jd.textbook.LinearPositionProjection(solver=solver), jd.VelocityProjection(solver=solver))
+            jd.Projection(
+                jd.textbook.LinearPositionProjection(solver=solver), jd.VelocityProjection(solver=solver)
+            )
             for solver in (jd.ConjugateGradient(), jd.SchurComplement())
         ]
         found, expected = (jax.jit(projection.project)(system, estimate) for projection in projections)
@@ -108,27 +127,51 @@ class TestPreconditioner:
     def test_inverses_of_the_diagonal_blocks(self):
         rng = np.random.default_rng(0)
         jacobian, half = rng.standard_normal((4, 6)), rng.standard_normal((6, 6))
-        for mass in (jd.operators.DiagonalMatrix(jnp.arange(1.0, 7.0)), jnp.asarray(half @ half.T + np.eye(6))):
+        for mass in (
+            jd.operators.DiagonalMatrix(jnp.arange(1.0, 7.0)),
+            jnp.asarray(half @ half.T + np.eye(6)),
+        ):
             delassus = jacobian @ np.linalg.solve(np.asarray(as_mass_operator(mass).as_dense()), jacobian.T)
-            np.testing.assert_allclose(jd.operators.block_preconditioner(mass, jnp.asarray(jacobian)), 1.0 / np.diag(delassus), **ROUND_OFF)
+            np.testing.assert_allclose(
+                jd.operators.block_preconditioner(mass, jnp.asarray(jacobian)),
+                1.0 / np.diag(delassus),
+                **ROUND_OFF,
+            )
             for k, block in enumerate(jd.operators.block_preconditioner(mass, jnp.asarray(jacobian), 2)):
-                np.testing.assert_allclose(block, np.linalg.inv(delassus[2 * k : 2 * k + 2, 2 * k : 2 * k + 2]), **ROUND_OFF)
+                np.testing.assert_allclose(
+                    block, np.linalg.inv(delassus[2 * k : 2 * k + 2, 2 * k : 2 * k + 2]), **ROUND_OFF
+                )
 
     @methods
     @pytest.mark.parametrize("block", [1, 2])
     def test_saves_iterations(self, method, block):
-        # Single rows, or pairs of rows, that do not touch each other, in units that differ by 1e3. Preconditioned there is one eigenvalue,
+        # Single rows, or pairs of rows, that do not touch each other, in units that differ by 1e3.
+        # Preconditioned there is one eigenvalue,
         # which one iteration finds; without there are four.
-        jacobian = jnp.array([[1.0, 0, 0, 0], [0.5 * (block - 1.0), 1, 0, 0], [0, 0, 1e3, 0], [0, 0, 500.0 * (block - 1.0), 1e3]])
-        mass, f, r = jd.operators.DiagonalMatrix(jnp.array([1.0, 2.0, 3.0, 4.0])), jnp.ones(4), jnp.array([1.0, -2.0, 3.0, 5.0])
-        good = method(preconditioner=jd.operators.block_preconditioner(mass, jacobian, block), max_iterations=1)
+        jacobian = jnp.array(
+            [
+                [1.0, 0, 0, 0],
+                [0.5 * (block - 1.0), 1, 0, 0],
+                [0, 0, 1e3, 0],
+                [0, 0, 500.0 * (block - 1.0), 1e3],
+            ]
+        )
+        mass, f, r = (
+            jd.operators.DiagonalMatrix(jnp.array([1.0, 2.0, 3.0, 4.0])),
+            jnp.ones(4),
+            jnp.array([1.0, -2.0, 3.0, 5.0]),
+        )
+        good = method(
+            preconditioner=jd.operators.block_preconditioner(mass, jacobian, block), max_iterations=1
+        )
         a, _ = jax.jit(jd.solve_saddle_point)(good, mass, jacobian, f, r)
         np.testing.assert_allclose(jacobian @ a, r, **ROUND_OFF)
         a, _ = jax.jit(jd.solve_saddle_point)(method(max_iterations=1), mass, jacobian, f, r)
         assert not np.any(np.isfinite(a))
 
     def test_the_tolerance_ends_the_loop(self):
-        # The residual, here the acceleration itself, ends within the tolerance; and not far below, because the loop ends there, too. Its
+        # The residual, here the acceleration itself, ends within the tolerance; and not far below, because
+        # the loop ends there, too. Its
         # second round starts from the residual of the first.
         rng = np.random.default_rng(1)
         jacobian, r = jnp.asarray(rng.standard_normal((20, 40))), jnp.asarray(rng.standard_normal(20))
@@ -146,7 +189,9 @@ class TestPreconditioner:
 
 
 class TestInconsistentRows:
-    """Two rows that are the same and ask for different things: forces are those of least squares, multipliers are not the shortest."""
+    """Two rows that are the same and ask for different things: forces are those of least squares, multipliers
+    are not the shortest.
+    """
 
     def test_conjugate_gradients_add_a_multiple_of_what_is_inconsistent(self):
         row = [1.0, 1.3, -2.0]
@@ -166,7 +211,10 @@ class TestMistakes:
     @methods
     @all_cases("shape", [(4,), (2, 3), (1, 2, 2), (3, 1, 2)])
     def test_a_preconditioner_that_does_not_fit(self, method, shape):
-        message = rf"{method.__name__}.preconditioner must be a diagonal \(3,\) or blocks \(k, b, b\) with k b = 3, got shape"
+        message = (
+            rf"{method.__name__}.preconditioner must be a diagonal \(3,\) or blocks \(k, b, b\) with "
+            r"k b = 3, got shape"
+        )
         with pytest.raises(ValueError, match=message):
             jd.forward_dynamics(everything(), everywhere(), solver=method(preconditioner=jnp.ones(shape)))
 

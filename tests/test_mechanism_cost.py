@@ -18,7 +18,10 @@ def chain(links):
     names = [jm.GROUND, *(body.name for body in bodies)]
     pairs = list(itertools.pairwise(names))
     joints = [jm.Revolute(f"p{k}", *pair, at=(float(k), 0.0), damping=0.1) for k, pair in enumerate(pairs)]
-    springs = [jm.LinearSpring(f"s{k}", *pair, at_a=(k + 0.1, 0.3), at_b=(k + 0.9, 0.3), stiffness=3.0) for k, pair in enumerate(pairs)]
+    springs = [
+        jm.LinearSpring(f"s{k}", *pair, at_a=(k + 0.1, 0.3), at_b=(k + 0.9, 0.3), stiffness=3.0)
+        for k, pair in enumerate(pairs)
+    ]
     motors = [jm.Torque(f"t{k}", *pair, input=k) for k, pair in enumerate(pairs)]
     skates = [jm.Skate("skate", jm.GROUND, bodies[-1].name, axis=(1.0, 0.0), point_b=(0.0, 0.0))]
     return jm.planar_mechanism(bodies, [*joints, *skates], [*springs, *motors])
@@ -31,7 +34,9 @@ TERMS = {
     "J^T y": lambda m, t, q, v, y, u: jax.vjp(lambda x: m.constraint_rate(t, q, x), v)[1](y)[0],
     "gamma": lambda m, t, q, v, y, u: m.constraint_bias(t, q, v),
     "force": lambda m, t, q, v, y, u: m.force(t, q, v, u),
-    "gradient of gamma": lambda m, t, q, v, y, u: jax.grad(lambda q: jnp.sum(m.constraint_bias(t, q, v) ** 2))(q),
+    "gradient of gamma": lambda m, t, q, v, y, u: jax.grad(
+        lambda q: jnp.sum(m.constraint_bias(t, q, v) ** 2)
+    )(q),
 }
 
 
@@ -44,19 +49,25 @@ def chains():
 def test_operations_grow_with_the_number_of_bodies(chains, term):
     counts = {}
     for links, (mechanism, q) in chains.items():
-        lowered = jax.jit(TERMS[term]).lower(mechanism, jnp.zeros(()), q, q, jnp.ones(2 * links), jnp.ones(links))
+        lowered = jax.jit(TERMS[term]).lower(
+            mechanism, jnp.zeros(()), q, q, jnp.ones(2 * links), jnp.ones(links)
+        )
         counts[links] = lowered.cost_analysis()["flops"]
-    # Four and eight times the bodies, some constant part aside; few bodies are selected by products, which cost more each.
+    # Four and eight times the bodies, some constant part aside; few bodies are selected by products, which
+    # cost more each.
     assert counts[128] <= 4.25 * counts[32]
     assert counts[32] <= 10.0 * counts[4]
 
 
 def program(links):
-    """Returns how many operations a step of 64 chains of hinges in space has, in joint coordinates; loops of a few worlds are unrolled."""
+    """Returns how many operations a step of 64 chains of hinges in space has, in joint coordinates; loops of
+    a few worlds are unrolled.
+    """
     bodies = [js.Body(f"b{k}", 1.0, (0.02, 0.1, 0.1), place=(k + 0.5, 0.0, 0.0)) for k in range(links)]
     names = [jm.GROUND, *(body.name for body in bodies)]
     hinges = [
-        js.Revolute(f"p{k}", *pair, axis=(0.0, 0.0, 1.0), at=(float(k), 0.0, 0.0)) for k, pair in enumerate(itertools.pairwise(names))
+        js.Revolute(f"p{k}", *pair, axis=(0.0, 0.0, 1.0), at=(float(k), 0.0, 0.0))
+        for k, pair in enumerate(itertools.pairwise(names))
     ]
     mechanism, q = jm.spatial_mechanism(bodies, hinges, coordinates=jm.Joints())
 

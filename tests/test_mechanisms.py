@@ -1,4 +1,6 @@
-"""Planar mechanisms: every joint and force against the generic derivatives, closed forms of mechanics, and its own description."""
+"""Planar mechanisms: every joint and force against the generic derivatives, closed forms of mechanics, and
+its own description.
+"""
 
 import dataclasses
 
@@ -36,7 +38,9 @@ class TestJoints:
     def test_all_hold_at_the_start_pose(self):
         mechanism, q = jm.planar_mechanism(BODIES, JOINTS)
         np.testing.assert_array_equal(q, np.concatenate(list(POSES.values())))
-        np.testing.assert_allclose(mechanism.constraint(jnp.zeros(()), q), np.zeros(len(mechanism.row_names)), rtol=0, atol=1e-15)
+        np.testing.assert_allclose(
+            mechanism.constraint(jnp.zeros(()), q), np.zeros(len(mechanism.row_names)), rtol=0, atol=1e-15
+        )
 
     @pytest.mark.long
     def test_derived_terms_are_those_of_the_generic_system(self):
@@ -46,7 +50,10 @@ class TestJoints:
         @jax.jit
         def terms(t, q, v):
             methods = ("constraint_jacobian", "constraint_rate", "constraint_bias")
-            return [(getattr(mechanism, name)(t, q, v), getattr(jd.System, name)(mechanism, t, q, v)) for name in methods]
+            return [
+                (getattr(mechanism, name)(t, q, v), getattr(jd.System, name)(mechanism, t, q, v))
+                for name in methods
+            ]
 
         for ours, generic in terms(at.t, at.q, at.v):
             np.testing.assert_allclose(ours, generic, rtol=1e-13, atol=1e-13)
@@ -71,11 +78,15 @@ class TestJoints:
         mixed = {"at_a": (0.2, 0.1), "point_b": points["point_b"]}
         for numbers in (ends, points, mixed):
             mechanism, _ = jm.planar_mechanism(
-                BODIES, [jm.Rod("r", "left", "middle", **numbers)], [jm.LinearSpring("s", "left", "middle", **numbers, stiffness=1.0)]
+                BODIES,
+                [jm.Rod("r", "left", "middle", **numbers)],
+                [jm.LinearSpring("s", "left", "middle", **numbers, stiffness=1.0)],
             )
             # Length and rest length are the distance at the start pose.
             np.testing.assert_allclose(mechanism.joints["rod"].length, [np.hypot(0.7, 0.8)], rtol=1e-14)
-            np.testing.assert_allclose(mechanism.forces["linear_spring"].rest_length, [np.hypot(0.7, 0.8)], rtol=1e-14)
+            np.testing.assert_allclose(
+                mechanism.forces["linear_spring"].rest_length, [np.hypot(0.7, 0.8)], rtol=1e-14
+            )
 
     def test_names_and_units_follow_the_rows(self):
         mechanism, q = jm.planar_mechanism(BODIES, [*JOINTS, *MOTIONS])
@@ -84,15 +95,35 @@ class TestJoints:
         assert mechanism.coordinate_names[:4] == ("left.x", "left.y", "left.theta", "middle.x")
         assert mechanism.coordinate_units == ("m", "m", "rad") * 3
         units = dict(zip(mechanism.row_names, mechanism.row_units, strict=True))
-        assert units["pin.x"] == units["rail.normal"] == units["rod.length"] == units["feed.slide"] == units["slot.normal"] == "m"
-        assert units["rail.angle"] == units["weld.angle"] == units["gears.angle"] == units["motor.angle"] == "rad"
+        assert (
+            units["pin.x"]
+            == units["rail.normal"]
+            == units["rod.length"]
+            == units["feed.slide"]
+            == units["slot.normal"]
+            == "m"
+        )
+        assert (
+            units["rail.angle"]
+            == units["weld.angle"]
+            == units["gears.angle"]
+            == units["motor.angle"]
+            == "rad"
+        )
         # Moving a point of one joint changes the rows of that name and no others.
         at = moving()
-        for group, k, name in (("revolute", 1, "elbow"), ("rod", 0, "rod"), ("point_on_line", 0, "slot"), ("weld", 0, "weld")):
+        for group, k, name in (
+            ("revolute", 1, "elbow"),
+            ("rod", 0, "rod"),
+            ("point_on_line", 0, "slot"),
+            ("weld", 0, "weld"),
+        ):
             path = f"joints.{group}.point_b"
             moved = jd.tree.set_leaf(mechanism, path, jd.tree.get_leaf(mechanism, path).at[k, 0].add(0.1))
             changed = moved.constraint(at.t, at.q) != mechanism.constraint(at.t, at.q)
-            assert {row.split(".")[0] for row, yes in zip(mechanism.row_names, changed, strict=True) if yes} == {name}
+            assert {
+                row.split(".")[0] for row, yes in zip(mechanism.row_names, changed, strict=True) if yes
+            } == {name}
 
     def test_rows_keep_their_order_when_jax_rebuilds_the_mechanism(self):
         mechanism, _ = jm.planar_mechanism(BODIES, [*JOINTS, *MOTIONS])
@@ -102,13 +133,17 @@ class TestJoints:
         np.testing.assert_array_equal(rebuilt.constraint(at.t, at.q), mechanism.constraint(at.t, at.q))
 
     def test_single_precision_stays_single(self):
-        mechanism, at = cast((jm.planar_mechanism(BODIES, [*JOINTS, *MOTIONS], FORCES)[0], moving()), jnp.float32)
+        mechanism, at = cast(
+            (jm.planar_mechanism(BODIES, [*JOINTS, *MOTIONS], FORCES)[0], moving()), jnp.float32
+        )
         for function, arguments in (
             (jd.operators.constraint_terms, (mechanism, at)),
             (jd.energy, (mechanism, at)),
             (mechanism.force, (at.t, at.q, at.v, None)),
         ):
-            assert {x.dtype for x in jax.tree.leaves(jax.eval_shape(function, *arguments))} == {jnp.dtype(jnp.float32)}
+            assert {x.dtype for x in jax.tree.leaves(jax.eval_shape(function, *arguments))} == {
+                jnp.dtype(jnp.float32)
+            }
 
 
 def power(mechanism, at, u=None):
@@ -119,20 +154,34 @@ def power(mechanism, at, u=None):
 
 class TestForces:
     def test_conservative_forces_are_minus_the_gradient_of_the_potential(self):
-        undamped = [jm.Revolute("elbow", "left", "middle", at=(0.7, 0.3)), jm.Prismatic("rail", "ground", "right", (1.0, 2.0), (0.0, 0.0))]
+        undamped = [
+            jm.Revolute("elbow", "left", "middle", at=(0.7, 0.3)),
+            jm.Prismatic("rail", "ground", "right", (1.0, 2.0), (0.0, 0.0)),
+        ]
         mechanism, _ = jm.planar_mechanism(BODIES, undamped, FORCES, gravity=(1.0, -G))
         at = moving()
         force, gradient = jax.jit(
-            lambda q: (mechanism.force(at.t, q, at.v, None), jax.grad(lambda q: mechanism.potential_energy(at.t, q))(q))
+            lambda q: (
+                mechanism.force(at.t, q, at.v, None),
+                jax.grad(lambda q: mechanism.potential_energy(at.t, q))(q),
+            )
         )(at.q)
         np.testing.assert_allclose(force, -gradient, **ROUND_OFF)
 
     @pytest.mark.parametrize(
         ("joints", "forces", "loss"),
         [
-            ([jm.Revolute("elbow", "left", "middle", at=(0.7, 0.3), damping=0.4)], [], lambda w: -0.4 * (w[1] - w[0]) ** 2),
+            (
+                [jm.Revolute("elbow", "left", "middle", at=(0.7, 0.3), damping=0.4)],
+                [],
+                lambda w: -0.4 * (w[1] - w[0]) ** 2,
+            ),
             ([], [jm.TorsionalSpring("coil", "ground", "left", damping=0.3)], lambda w: -0.3 * w[0] ** 2),
-            ([], [jm.TorsionalSpring("coil", "right", "middle", damping=0.3)], lambda w: -0.3 * (w[1] - w[2]) ** 2),
+            (
+                [],
+                [jm.TorsionalSpring("coil", "right", "middle", damping=0.3)],
+                lambda w: -0.3 * (w[1] - w[2]) ** 2,
+            ),
         ],
     )
     def test_rotary_damping_dissipates(self, joints, forces, loss):
@@ -141,7 +190,8 @@ class TestForces:
         np.testing.assert_allclose(power(mechanism, at), loss(np.asarray(at.v)[2::3]), **ROUND_OFF)
 
     def test_linear_damping_dissipates(self):
-        # The rate of the length and of the slide are checked against their difference quotients along the motion.
+        # The rate of the length and of the slide are checked against their difference quotients along the
+        # motion.
         rail = jm.Prismatic("rail", "middle", "right", axis=(1.0, 2.0), at=(-0.5, 0.4), damping=0.7)
         damper = jm.LinearSpring("damper", "left", "middle", at_a=(0.2, 0.1), at_b=(0.9, 0.9), damping=0.5)
         at = moving()
@@ -154,12 +204,16 @@ class TestForces:
 
         def length(s):
             q = np.asarray(at.q + s * at.v)
-            gap = point(q, "middle", in_frame("middle", (0.9, 0.9))) - point(q, "left", in_frame("left", (0.2, 0.1)))
+            gap = point(q, "middle", in_frame("middle", (0.9, 0.9))) - point(
+                q, "left", in_frame("left", (0.2, 0.1))
+            )
             return np.hypot(*gap)
 
         def slide(s):
             q = np.asarray(at.q + s * at.v)
-            gap = point(q, "right", in_frame("right", (-0.5, 0.4))) - point(q, "middle", in_frame("middle", (-0.5, 0.4)))
+            gap = point(q, "right", in_frame("right", (-0.5, 0.4))) - point(
+                q, "middle", in_frame("middle", (-0.5, 0.4))
+            )
             return gap @ (point(q, "middle", a) - q[3:5])
 
         for joints, forces, damping, measure in (([], [damper], 0.5, length), ([rail], [], 0.7, slide)):
@@ -171,7 +225,16 @@ class TestForces:
         joints = [jm.Revolute("elbow", "left", "middle", at=(0.7, 0.3), damping=0.4)]
         joints.append(jm.Prismatic("slide", "middle", "right", axis=(-1.0, 0.5), at=(0.2, 0.8), damping=0.6))
         forces = [
-            jm.LinearSpring("spring", "left", "middle", at_a=(0.2, 0.1), at_b=(0.9, 0.9), stiffness=30.0, damping=2.0, rest_length=0.4),
+            jm.LinearSpring(
+                "spring",
+                "left",
+                "middle",
+                at_a=(0.2, 0.1),
+                at_b=(0.9, 0.9),
+                stiffness=30.0,
+                damping=2.0,
+                rest_length=0.4,
+            ),
             jm.TorsionalSpring("coil", "right", "left", stiffness=5.0, damping=0.3, rest_angle=0.1),
             jm.Torque("push", "left", "right", torque=1.7),
             jm.JointForce("drive", "slide", force=1.3),
@@ -184,7 +247,9 @@ class TestForces:
             q = at.q.reshape(3, 3)
             moment = jnp.sum(q[:, 0] * force[:, 1] - q[:, 1] * force[:, 0] + force[:, 2])
             assert np.max(np.abs(force)) > 0.1
-            np.testing.assert_allclose(jnp.append(jnp.sum(force[:, :2], axis=0), moment), np.zeros(3), rtol=0, atol=1e-13)
+            np.testing.assert_allclose(
+                jnp.append(jnp.sum(force[:, :2], axis=0), moment), np.zeros(3), rtol=0, atol=1e-13
+            )
 
     def test_point_forces(self):
         at = moving()
@@ -200,7 +265,15 @@ class TestForces:
             np.testing.assert_allclose(mechanism.force(at.t, at.q, at.v, None), expected, **ROUND_OFF)
 
     def test_a_spring_of_length_zero_is_finite(self):
-        spring = jm.LinearSpring("spring", "ground", "left", at_a=POSES["left"][:2], point_b=(0.0, 0.0), stiffness=30.0, rest_length=0.4)
+        spring = jm.LinearSpring(
+            "spring",
+            "ground",
+            "left",
+            at_a=POSES["left"][:2],
+            point_b=(0.0, 0.0),
+            stiffness=30.0,
+            rest_length=0.4,
+        )
         mechanism, q = jm.planar_mechanism(BODIES[:1], [], [spring], gravity=(0.0, 0.0))
 
         @jax.jit
@@ -215,7 +288,9 @@ class TestForces:
         assert np.all(np.isfinite(slopes))
 
     def test_a_spring_of_rest_length_zero_is_as_stiff_where_its_ends_meet(self):
-        spring = jm.LinearSpring("spring", "ground", "left", at_a=POSES["left"][:2], point_b=(0.0, 0.0), stiffness=30.0)
+        spring = jm.LinearSpring(
+            "spring", "ground", "left", at_a=POSES["left"][:2], point_b=(0.0, 0.0), stiffness=30.0
+        )
         mechanism, q = jm.planar_mechanism(BODIES[:1], [], [spring], gravity=(0.0, 0.0))
         stiffness = jax.jit(jax.jacfwd(lambda x: -mechanism.force(jnp.zeros(()), x, jnp.zeros(3), None)))(q)
         np.testing.assert_allclose(stiffness, np.diag([30.0, 30.0, 0.0]), **ROUND_OFF)
@@ -226,7 +301,9 @@ class TestForces:
         mechanism, _ = jm.planar_mechanism(BODIES, [], gravity=(1.0, -G))
         at = moving()
         np.testing.assert_allclose(
-            mechanism.force(at.t, at.q, at.v, None).reshape(3, 3), [[m * 1.0, m * -G, 0.0] for m in (1.0, 2.0, 3.0)], **ROUND_OFF
+            mechanism.force(at.t, at.q, at.v, None).reshape(3, 3),
+            [[m * 1.0, m * -G, 0.0] for m in (1.0, 2.0, 3.0)],
+            **ROUND_OFF,
         )
         np.testing.assert_allclose(jd.forward_dynamics(mechanism, at)[0], [1.0, -G, 0.0] * 3, **ROUND_OFF)
 
@@ -238,10 +315,16 @@ class TestInputs:
         """Returns the generalized force of input u less that of no input."""
         mechanism, _ = jm.planar_mechanism(BODIES, [self.rail, JOINTS[1]], [force])
         at = moving()
-        return np.asarray(mechanism.force(at.t, at.q, at.v, u) - mechanism.force(at.t, at.q, at.v, None)), mechanism, at
+        return (
+            np.asarray(mechanism.force(at.t, at.q, at.v, u) - mechanism.force(at.t, at.q, at.v, None)),
+            mechanism,
+            at,
+        )
 
     def test_torque(self):
-        change, mechanism, _ = self.effect(jm.Torque("m", "left", "right", torque=0.5, input=1, gain=3.0), jnp.array([7.0, 2.0]))
+        change, mechanism, _ = self.effect(
+            jm.Torque("m", "left", "right", torque=0.5, input=1, gain=3.0), jnp.array([7.0, 2.0])
+        )
         assert mechanism.n_inputs == 2
         np.testing.assert_allclose(change, np.eye(9)[8] * 6.0 - np.eye(9)[2] * 6.0, **ROUND_OFF)
 
@@ -253,7 +336,15 @@ class TestInputs:
 
     def test_point_force(self):
         for body_frame in (False, True):
-            force = jm.Force("m", "left", point=(0.0, 0.0), force=(1.0, 1.0), input=0, direction=(3.0, 4.0), body_frame=body_frame)
+            force = jm.Force(
+                "m",
+                "left",
+                point=(0.0, 0.0),
+                force=(1.0, 1.0),
+                input=0,
+                direction=(3.0, 4.0),
+                body_frame=body_frame,
+            )
             change, _, at = self.effect(force, jnp.array([2.0]))
             c, s = np.cos(at.q[2]), np.sin(at.q[2])
             expected = np.array([[c, -s], [s, c]]) @ [6.0, 8.0] if body_frame else [6.0, 8.0]
@@ -264,15 +355,21 @@ class TestInputs:
         mechanism, _ = jm.planar_mechanism(BODIES, [], motors, gravity=(0.0, 0.0))
         at = moving()
         for u in (jnp.array([2.0]), jnp.array([2]), np.array([2.0], np.float32), [2]):
-            np.testing.assert_array_equal(mechanism.force(at.t, at.q, at.v, u), np.eye(9)[2] * 2.0 + np.eye(9)[8] * 2.0)
+            np.testing.assert_array_equal(
+                mechanism.force(at.t, at.q, at.v, u), np.eye(9)[2] * 2.0 + np.eye(9)[8] * 2.0
+            )
 
     def test_wrong_inputs(self):
         at = moving()
         reading, _ = jm.planar_mechanism(BODIES, [], [jm.Torque("m", "ground", "left", input=1)])
-        with pytest.raises(ValueError, match=r"u must have shape \(2,\), got \(1,\): forces with input=k read u\[k\]"):
+        with pytest.raises(
+            ValueError, match=r"u must have shape \(2,\), got \(1,\): forces with input=k read u\[k\]"
+        ):
             reading.force(at.t, at.q, at.v, jnp.ones(1))
         deaf, _ = jm.planar_mechanism(BODIES, [], [jm.Torque("m", "ground", "left")])
-        with pytest.raises(ValueError, match=r"u must be None, got shape \(1,\): no force of this mechanism has an input"):
+        with pytest.raises(
+            ValueError, match=r"u must be None, got shape \(1,\): no force of this mechanism has an input"
+        ):
             deaf.force(at.t, at.q, at.v, jnp.ones(1))
 
 
@@ -291,7 +388,9 @@ class TestClosedForms:
         return np.asarray(a), dict(zip(mechanism.row_names, np.asarray(lam), strict=True))
 
     def test_hinged_bar_released_from_the_horizontal(self):
-        a, lam = self.dynamics([bar("bar", (0.5, 0.0, 0.0), mass=3.0)], [jm.Revolute("pin", "ground", "bar", at=(0.0, 0.0))])
+        a, lam = self.dynamics(
+            [bar("bar", (0.5, 0.0, 0.0), mass=3.0)], [jm.Revolute("pin", "ground", "bar", at=(0.0, 0.0))]
+        )
         np.testing.assert_allclose(a, [0.0, -0.75 * G, -1.5 * G], **ROUND_OFF)
         # The pin carries a quarter of the weight: +J^T lam acts on b.
         np.testing.assert_allclose([lam["pin.x"], lam["pin.y"]], [0.0, 0.25 * 3.0 * G], **ROUND_OFF)
@@ -299,14 +398,22 @@ class TestClosedForms:
     def test_block_on_an_incline(self):
         angle = 0.4
         axis = (np.cos(angle), np.sin(angle))
-        a, lam = self.dynamics([jm.Body("block", 2.0, 0.1)], [jm.Prismatic("slope", "ground", "block", axis, at=(0.0, 0.0))])
-        np.testing.assert_allclose(a, [-G * np.sin(angle) * axis[0], -G * np.sin(angle) * axis[1], 0.0], **ROUND_OFF)
+        a, lam = self.dynamics(
+            [jm.Body("block", 2.0, 0.1)], [jm.Prismatic("slope", "ground", "block", axis, at=(0.0, 0.0))]
+        )
+        np.testing.assert_allclose(
+            a, [-G * np.sin(angle) * axis[0], -G * np.sin(angle) * axis[1], 0.0], **ROUND_OFF
+        )
         np.testing.assert_allclose(lam["slope.normal"], 2.0 * G * np.cos(angle), **ROUND_OFF)
         np.testing.assert_allclose(lam["slope.angle"], 0.0, rtol=0, atol=1e-12)
 
     def test_pin_in_a_slot(self):
-        # The pin slides down freely; off the mass center, the body turns with it: (m h^2 + I) theta'' = 0 at rest below the center.
-        a, lam = self.dynamics([jm.Body("block", 2.0, 0.1)], [jm.PointOnLine("slot", "ground", "block", (1.0, 0.0), at=(0.5, 0.0))])
+        # The pin slides down freely; off the mass center, the body turns with it: (m h^2 + I) theta'' = 0 at
+        # rest below the center.
+        a, lam = self.dynamics(
+            [jm.Body("block", 2.0, 0.1)],
+            [jm.PointOnLine("slot", "ground", "block", (1.0, 0.0), at=(0.5, 0.0))],
+        )
         # y'' + 0.5 theta'' = 0 at the pin, m y'' = -m g + lam, I theta'' = 0.5 lam.
         normal = 2.0 * G / (1.0 + 2.0 * 0.25 / 0.1)
         np.testing.assert_allclose(lam["slot.normal"], normal, **ROUND_OFF)
@@ -314,8 +421,15 @@ class TestClosedForms:
 
     def test_gears(self):
         wheels = [jm.Body("a", 1.0, 0.4), jm.Body("b", 1.0, 0.9, (2.0, 0.0, 0.0))]
-        joints = [jm.Revolute("A", "ground", "a", at=(0.0, 0.0)), jm.Revolute("B", "ground", "b", at=(2.0, 0.0))]
-        a, lam = self.dynamics(wheels, [*joints, jm.Gear("gear", "a", "b", ratio=-2.5)], [jm.Torque("motor", "ground", "a", torque=3.0)])
+        joints = [
+            jm.Revolute("A", "ground", "a", at=(0.0, 0.0)),
+            jm.Revolute("B", "ground", "b", at=(2.0, 0.0)),
+        ]
+        a, lam = self.dynamics(
+            wheels,
+            [*joints, jm.Gear("gear", "a", "b", ratio=-2.5)],
+            [jm.Torque("motor", "ground", "a", torque=3.0)],
+        )
         expected = 3.0 / (0.4 + 2.5**2 * 0.9)
         np.testing.assert_allclose(a[[2, 5]], [expected, -2.5 * expected], **ROUND_OFF)
         np.testing.assert_allclose(lam["gear.angle"], 0.9 * -2.5 * expected, **ROUND_OFF)
@@ -323,11 +437,16 @@ class TestClosedForms:
     def test_gears_count_from_the_start_pose(self):
         wheels = [jm.Body("a", 1.0, 0.4, (0.0, 0.0, 0.7)), jm.Body("b", 1.0, 0.9, (2.0, 0.0, -0.2))]
         mechanism, q = jm.planar_mechanism(wheels, [jm.Gear("gear", "a", "b", ratio=-2.5)])
-        np.testing.assert_allclose(mechanism.constraint(jnp.zeros(()), q.at[2].add(0.1).at[5].add(-0.25)), 0.0, rtol=0, atol=1e-15)
+        np.testing.assert_allclose(
+            mechanism.constraint(jnp.zeros(()), q.at[2].add(0.1).at[5].add(-0.25)), 0.0, rtol=0, atol=1e-15
+        )
 
     def test_two_welded_bars_are_one(self):
         bars = [bar("left", (0.5, 0.0, 0.0)), bar("right", (1.5, 0.0, 0.0))]
-        joints = [jm.Revolute("pin", "ground", "left", at=(0.0, 0.0)), jm.Weld("weld", "left", "right", at=(1.0, 0.0))]
+        joints = [
+            jm.Revolute("pin", "ground", "left", at=(0.0, 0.0)),
+            jm.Weld("weld", "left", "right", at=(1.0, 0.0)),
+        ]
         a, lam = self.dynamics(bars, joints)
         # One bar of length 2, mass 2.
         np.testing.assert_allclose(a[[2, 5]], -1.5 * G / 2.0, **ROUND_OFF)
@@ -337,11 +456,14 @@ class TestClosedForms:
         np.testing.assert_allclose(lam["weld.angle"], -0.75 * G / 12.0 - 0.5 * 0.125 * G, **ROUND_OFF)
 
     def test_a_rod_carries_thrust_only(self):
-        # A conical weight: a body hanging by its center on a rod of length 2, turning about the ground point with 3 rad/s.
+        # A conical weight: a body hanging by its center on a rod of length 2, turning about the ground point
+        # with 3 rad/s.
         swing = jm.Rod("rod", "ground", "bob", at_a=(0.0, 0.0), point_b=(0.0, 0.0))
         a, lam = self.dynamics([jm.Body("bob", 2.0, 0.1, (0.0, -2.0, 0.0))], [swing], v=[6.0, 0.0, 0.0])
         np.testing.assert_allclose(a, [0.0, 2.0 * 9.0, 0.0], **ROUND_OFF)
-        np.testing.assert_allclose(lam["rod.length"], -2.0 * (G + 18.0), **ROUND_OFF)  # tension: negative thrust
+        np.testing.assert_allclose(
+            lam["rod.length"], -2.0 * (G + 18.0), **ROUND_OFF
+        )  # tension: negative thrust
 
     def test_a_disk_rolls_down_an_incline(self):
         # a = g sin(angle) / (1 + I / (m r^2)), and the incline pushes the rim back with I a / r^2.
@@ -371,7 +493,10 @@ class TestClosedForms:
 
     def test_prescribed_motion_reports_the_motor_torque(self):
         # theta = 3 t^2: the motor gives I_pin theta'' against gravity.
-        joints = [jm.Revolute("pin", "ground", "bar", at=(0.0, 0.0)), jm.PrescribedMotion("motor", "pin", jm.Polynomial((0.0, 0.0, 3.0)))]
+        joints = [
+            jm.Revolute("pin", "ground", "bar", at=(0.0, 0.0)),
+            jm.PrescribedMotion("motor", "pin", jm.Polynomial((0.0, 0.0, 3.0))),
+        ]
         a, lam = self.dynamics([bar("bar", (0.5, 0.0, 0.0), mass=2.0)], joints)
         np.testing.assert_allclose(a[2], 6.0, **ROUND_OFF)
         np.testing.assert_allclose(lam["motor.angle"], 2.0 / 3.0 * 6.0 + 2.0 * G * 0.5, **ROUND_OFF)
@@ -408,18 +533,33 @@ class TestMotion:
     def test_mass_on_a_spring(self):
         rail = jm.Prismatic("rail", "ground", "mass", (1.0, 0.0), at=(0.0, 0.0))
         spring = jm.LinearSpring(
-            "spring", "ground", "mass", at_a=(-1.0, 0.0), at_b=(0.0, 0.0), stiffness=50.0, damping=0.8, rest_length=0.7
+            "spring",
+            "ground",
+            "mass",
+            at_a=(-1.0, 0.0),
+            at_b=(0.0, 0.0),
+            stiffness=50.0,
+            damping=0.8,
+            rest_length=0.7,
         )
         at = self.run([jm.Body("mass", 2.0, 0.1)], [rail], [spring], steps=10_000, save_every=2_000)
         decay, w = 0.8 / 4.0, np.sqrt(25.0 - 0.2**2)
         x = -0.3 + 0.3 * np.exp(-decay * at.t) * (np.cos(w * at.t) + decay / w * np.sin(w * at.t))
-        np.testing.assert_allclose(at.q[:, 0], x, rtol=0, atol=1e-7)  # second order: (w dt)^2 = 2.5e-7 times 0.3
+        np.testing.assert_allclose(
+            at.q[:, 0], x, rtol=0, atol=1e-7
+        )  # second order: (w dt)^2 = 2.5e-7 times 0.3
 
     @pytest.mark.long
     def test_prescribed_motions_are_followed(self):
-        pin, rail = jm.Revolute("pin", "ground", "arm", at=(0.0, 0.0)), jm.Prismatic("rail", "arm", "car", (1.0, 0.0), at=(0.5, 0.0))
+        pin, rail = (
+            jm.Revolute("pin", "ground", "arm", at=(0.0, 0.0)),
+            jm.Prismatic("rail", "arm", "car", (1.0, 0.0), at=(0.5, 0.0)),
+        )
         sine = jm.Sinusoid(amplitude=0.4, frequency=0.5)
-        motions = [jm.PrescribedMotion("turn", "pin", sine), jm.PrescribedMotion("feed", "rail", lambda t: 0.1 * t**3)]
+        motions = [
+            jm.PrescribedMotion("turn", "pin", sine),
+            jm.PrescribedMotion("feed", "rail", lambda t: 0.1 * t**3),
+        ]
         at = self.run(
             [bar("arm", (0.5, 0.0, 0.0)), jm.Body("car", 1.0, 0.1, (0.5, 0.0, 0.0))],
             [pin, rail, *motions],
@@ -437,7 +577,9 @@ class TestMotion:
         assert mechanism.row_names == mechanism.row_units == mechanism.joint_names == ()
         mechanism = jd.tree.set_leaf(mechanism, "mass", jnp.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]))
         axes = (jd.tree.batch_axes(mechanism, "mass"), None, None, None)
-        trajectory = jd.batch_rollout(mechanism, jd.Projected(jd.textbook.Taylor()), state(q), dt=0.1, steps=5, in_axes=axes)
+        trajectory = jd.batch_rollout(
+            mechanism, jd.Projected(jd.textbook.Taylor()), state(q), dt=0.1, steps=5, in_axes=axes
+        )
         jd.raise_if_failed(trajectory)
         fallen = np.asarray(q) - np.tile([0.0, 0.5 * G * 0.25, 0.0], 3)
         np.testing.assert_allclose(trajectory.state.q[:, -1], np.stack([fallen, fallen]), **ROUND_OFF)
@@ -457,16 +599,25 @@ class TestVelocityRows:
     def test_a_skater_describes_an_arc(self):
         """v = 1 m/s along the blade, turning at 0.5 rad/s: x = 2 sin(t / 2), y = 2 (1 - cos(t / 2))."""
         blade = jm.Skate("blade", "ground", "body", axis=(1.0, 0.0), point_b=(0.0, 0.0))
-        mechanism, q = jm.planar_mechanism([jm.Body("body", mass=2.0, inertia=0.3)], [blade], gravity=(0.0, 0.0))
+        mechanism, q = jm.planar_mechanism(
+            [jm.Body("body", mass=2.0, inertia=0.3)], [blade], gravity=(0.0, 0.0)
+        )
         start, _ = jd.initialize(mechanism, q, jnp.array([1.0, 0.0, 0.5]))
-        end = jd.rollout(mechanism, jd.Projected(jd.RungeKutta.rk4()), start, dt=1e-2, steps=200, save_every=200)
-        np.testing.assert_allclose(end.state.q[-1], [2.0 * np.sin(1.0), 2.0 * (1.0 - np.cos(1.0)), 1.0], rtol=0, atol=1e-8)
+        end = jd.rollout(
+            mechanism, jd.Projected(jd.RungeKutta.rk4()), start, dt=1e-2, steps=200, save_every=200
+        )
+        np.testing.assert_allclose(
+            end.state.q[-1], [2.0 * np.sin(1.0), 2.0 * (1.0 - np.cos(1.0)), 1.0], rtol=0, atol=1e-8
+        )
         assert (mechanism.row_names, mechanism.row_units) == (("blade.normal",), ("m/s",))
         # What turns it, m v omega = 1 N, is the multiplier.
         np.testing.assert_allclose(end.info.lam[-1], [1.0], rtol=0, atol=1e-8)
         assert jd.diagnose(mechanism, start).mobility == 2
         slipping = jd.State(0.0, q, jnp.array([1.0, 0.2, 0.5]))
-        assert np.all(jd.rollout(mechanism, jd.RungeKutta.rk4(), slipping, dt=1e-2, steps=2).info.status == jd.Status.INCONSISTENT_START)
+        assert np.all(
+            jd.rollout(mechanism, jd.RungeKutta.rk4(), slipping, dt=1e-2, steps=2).info.status
+            == jd.Status.INCONSISTENT_START
+        )
 
     def test_derived_terms_are_those_of_the_generic_system(self):
         mechanism, _ = jm.planar_mechanism(BODIES, self.ROLLING)
@@ -477,7 +628,10 @@ class TestVelocityRows:
         @jax.jit
         def terms(t, q, v):
             methods = ("constraint_jacobian", "constraint_bias")
-            return [(getattr(mechanism, name)(t, q, v), getattr(jd.System, name)(mechanism, t, q, v)) for name in methods]
+            return [
+                (getattr(mechanism, name)(t, q, v), getattr(jd.System, name)(mechanism, t, q, v))
+                for name in methods
+            ]
 
         for ours, generic in terms(at.t, at.q, at.v):
             np.testing.assert_allclose(ours, generic, rtol=1e-13, atol=1e-13)
@@ -485,8 +639,12 @@ class TestVelocityRows:
     def test_the_slip_is_that_over_the_other_body(self):
         """Two bodies that move as one do not slip on each other, whatever both do."""
         mechanism, q = jm.planar_mechanism(BODIES, self.ROLLING[2:3])
-        v = jnp.concatenate([jnp.stack([1.0 - 2.0 * y, 0.5 + 2.0 * x, 2.0 + 0.0 * x]) for x, y, _ in q.reshape(3, 3)])
-        np.testing.assert_allclose(mechanism.velocity_constraint(jnp.zeros(()), q, v), [0.0], rtol=0, atol=1e-15)
+        v = jnp.concatenate(
+            [jnp.stack([1.0 - 2.0 * y, 0.5 + 2.0 * x, 2.0 + 0.0 * x]) for x, y, _ in q.reshape(3, 3)]
+        )
+        np.testing.assert_allclose(
+            mechanism.velocity_constraint(jnp.zeros(()), q, v), [0.0], rtol=0, atol=1e-15
+        )
 
     def test_a_subclass_adds_further_rows(self):
         mechanism, _ = jm.planar_mechanism(BODIES, self.ROLLING)
@@ -495,7 +653,10 @@ class TestVelocityRows:
         assert held.row_names == (*mechanism.row_names, "velocity_constraint.0")
         assert held.row_units == (*mechanism.row_units, "")
         np.testing.assert_allclose(
-            held.constraint_jacobian(at.t, at.q, at.v)[:-1], mechanism.constraint_jacobian(at.t, at.q, at.v), rtol=0, atol=1e-14
+            held.constraint_jacobian(at.t, at.q, at.v)[:-1],
+            mechanism.constraint_jacobian(at.t, at.q, at.v),
+            rtol=0,
+            atol=1e-14,
         )
 
 
@@ -503,7 +664,9 @@ class TestTracedNumbers:
     def test_a_mechanism_may_be_built_inside_a_differentiated_function(self):
         def angular_acceleration(length, mass):
             body = jm.Body("bar", mass, mass * length**2 / 12.0, (0.5 * length, 0.0, 0.0))
-            mechanism, q = jm.planar_mechanism([body], [jm.Revolute("pin", "ground", "bar", at=(0.0, 0.0), damping=0.0 * mass)])
+            mechanism, q = jm.planar_mechanism(
+                [body], [jm.Revolute("pin", "ground", "bar", at=(0.0, 0.0), damping=0.0 * mass)]
+            )
             return jd.forward_dynamics(mechanism, state(q))[0][2]
 
         # theta'' = -1.5 g / length, whatever the mass.
@@ -520,19 +683,27 @@ class TestTracedNumbers:
         assert jax.grad(rest_length)(0.0) == 0.0
 
     def test_motions_have_derivatives(self):
-        joints = [jm.Revolute("pin", "ground", "left", at=(0.1, 0.2)), jm.PrescribedMotion("motor", "pin", jm.Sinusoid(0.3, 1.7))]
+        joints = [
+            jm.Revolute("pin", "ground", "left", at=(0.1, 0.2)),
+            jm.PrescribedMotion("motor", "pin", jm.Sinusoid(0.3, 1.7)),
+        ]
         mechanism, q = jm.planar_mechanism(BODIES[:1], joints)
         path = "joints.prescribed_angle_sinusoid.motion.amplitude"
 
         def row(amplitude):
             return jd.tree.set_leaf(mechanism, path, amplitude).constraint(jnp.asarray(0.1), q)[0]
 
-        np.testing.assert_allclose(jax.jacfwd(row)(jnp.array([0.3])), [-np.sin(2.0 * np.pi * 1.7 * 0.1)], rtol=1e-14)
+        np.testing.assert_allclose(
+            jax.jacfwd(row)(jnp.array([0.3])), [-np.sin(2.0 * np.pi * 1.7 * 0.1)], rtol=1e-14
+        )
 
     def test_motions_of_different_form_are_groups_of_their_own(self):
         pins = [jm.Revolute(f"pin{k}", "ground", body.name, at=(0.0, 0.0)) for k, body in enumerate(BODIES)]
         motions = (jm.Polynomial((0.0, 1.0)), jm.Polynomial((0.0, 1.0, 2.0)), jm.Polynomial((1.0, 2.0)))
-        joints = [*pins, *(jm.PrescribedMotion(f"m{k}", f"pin{k}", motion) for k, motion in enumerate(motions))]
+        joints = [
+            *pins,
+            *(jm.PrescribedMotion(f"m{k}", f"pin{k}", motion) for k, motion in enumerate(motions)),
+        ]
         mechanism, q = jm.planar_mechanism(BODIES, joints)
         names = {key: group.names for key, group in mechanism.joints.items()}
         assert names["prescribed_angle_polynomial"] == ("m0", "m2")
@@ -551,13 +722,34 @@ ENDS = {"at_a": (0.0, 0.0), "at_b": (1.0, 0.0)}
 MISTAKES = {
     "no bodies": ({"bodies": []}, "a mechanism needs at least one body"),
     "twice the same body": ({"bodies": [BODIES[0], BODIES[0]]}, "body name 'left' is used twice"),
-    "ground as a body": ({"bodies": [jm.Body("ground", 1.0, 1.0)]}, "a body cannot be named 'ground': that is the fixed world"),
-    "negative mass": ({"bodies": [jm.Body("b", -1.0, 1.0)]}, "body 'b': mass must be a positive number, got -1.0"),
-    "zero inertia": ({"bodies": [jm.Body("b", 1.0, 0.0)]}, "body 'b': inertia must be a positive number, got 0.0"),
-    "infinite mass": ({"bodies": [jm.Body("b", np.inf, 1.0)]}, "body 'b': mass must be a positive number, got inf"),
-    "many masses": ({"bodies": [jm.Body("b", np.ones(2), 1.0)]}, "body 'b': mass must be a positive number, got [1. 1.]"),
-    "short pose": ({"bodies": [jm.Body("b", 1.0, 1.0, (0.0, 0.0))]}, "body 'b': pose must be three finite numbers (x, y, theta), got"),
-    "ragged pose": ({"bodies": [jm.Body("b", 1.0, 1.0, (0.0, (1.0, 2.0), 0.0))]}, "body 'b': pose must be three finite numbers"),
+    "ground as a body": (
+        {"bodies": [jm.Body("ground", 1.0, 1.0)]},
+        "a body cannot be named 'ground': that is the fixed world",
+    ),
+    "negative mass": (
+        {"bodies": [jm.Body("b", -1.0, 1.0)]},
+        "body 'b': mass must be a positive number, got -1.0",
+    ),
+    "zero inertia": (
+        {"bodies": [jm.Body("b", 1.0, 0.0)]},
+        "body 'b': inertia must be a positive number, got 0.0",
+    ),
+    "infinite mass": (
+        {"bodies": [jm.Body("b", np.inf, 1.0)]},
+        "body 'b': mass must be a positive number, got inf",
+    ),
+    "many masses": (
+        {"bodies": [jm.Body("b", np.ones(2), 1.0)]},
+        "body 'b': mass must be a positive number, got [1. 1.]",
+    ),
+    "short pose": (
+        {"bodies": [jm.Body("b", 1.0, 1.0, (0.0, 0.0))]},
+        "body 'b': pose must be three finite numbers (x, y, theta), got",
+    ),
+    "ragged pose": (
+        {"bodies": [jm.Body("b", 1.0, 1.0, (0.0, (1.0, 2.0), 0.0))]},
+        "body 'b': pose must be three finite numbers",
+    ),
     "twice the same joint": ({"joints": [PIN, PIN]}, "joint name 'pin' is used twice"),
     "unknown body": (
         {"joints": [jm.Revolute("j", "ground", "lft", at=(0.0, 0.0))]},
@@ -567,9 +759,18 @@ MISTAKES = {
         {"joints": [jm.Revolute("j", "ground", "xyz", at=(0.0, 0.0))]},
         "joint 'j': b is 'xyz', which is no body (there is: left, middle, right, ground)",
     ),
-    "a body with itself": ({"joints": [jm.Weld("j", "left", "left", at=(0.0, 0.0))]}, "joint 'j' connects 'left' with itself"),
-    "no place": ({"joints": [jm.Weld("j", "left", "right")]}, "joint 'j' needs a place: give at or point_a and at or point_b"),
-    "half a place": ({"joints": [jm.Weld("j", "left", "right", point_a=(0.0, 0.0))]}, "joint 'j' needs a place: give at or point_b"),
+    "a body with itself": (
+        {"joints": [jm.Weld("j", "left", "left", at=(0.0, 0.0))]},
+        "joint 'j' connects 'left' with itself",
+    ),
+    "no place": (
+        {"joints": [jm.Weld("j", "left", "right")]},
+        "joint 'j' needs a place: give at or point_a and at or point_b",
+    ),
+    "half a place": (
+        {"joints": [jm.Weld("j", "left", "right", point_a=(0.0, 0.0))]},
+        "joint 'j' needs a place: give at or point_b",
+    ),
     "two places": (
         {"joints": [jm.Weld("j", "left", "right", at=(0.0, 0.0), point_a=(0.0, 0.0))]},
         "joint 'j' has both at and point_a: give one of them",
@@ -590,7 +791,10 @@ MISTAKES = {
         {"joints": [jm.Prismatic("j", "left", "right", axis="x", at=(0.0, 0.0))]},
         "joint 'j': axis must be two numbers that are not both zero, got 'x'",
     ),
-    "many lengths": ({"joints": [jm.Rod("j", "left", "right", **ENDS, length=np.ones(2))]}, "joint 'j': length must be a finite number"),
+    "many lengths": (
+        {"joints": [jm.Rod("j", "left", "right", **ENDS, length=np.ones(2))]},
+        "joint 'j': length must be a finite number",
+    ),
     "no length": (
         {"joints": [jm.Rod("j", "left", "right", at_a=(1.0, 0.0), at_b=(1.0, 0.0))]},
         "joint 'j': its points coincide at the start pose, so that its length would be 0; give length",
@@ -599,20 +803,31 @@ MISTAKES = {
         {"joints": [jm.Rod("j", "ground", "left", at_a=POSES["left"][:2], point_b=(0.0, 0.0))]},
         "joint 'j': its points coincide at the start pose",
     ),
-    "no ratio": ({"joints": [jm.Gear("j", "left", "right", ratio=None)]}, "joint 'j': ratio must be a finite number, got None"),
+    "no ratio": (
+        {"joints": [jm.Gear("j", "left", "right", ratio=None)]},
+        "joint 'j': ratio must be a finite number, got None",
+    ),
     "motion of no joint": (
         {"joints": [PIN, jm.PrescribedMotion("m", "pni", jm.Sinusoid(1.0, 1.0))]},
         "joint 'm': joint is 'pni', which is no revolute or prismatic joint (did you mean 'pin'?)",
     ),
     "motion of a weld": (
-        {"joints": [jm.Weld("w", "left", "right", at=(0.0, 0.0)), jm.PrescribedMotion("m", "w", jm.Sinusoid(1.0, 1.0))]},
+        {
+            "joints": [
+                jm.Weld("w", "left", "right", at=(0.0, 0.0)),
+                jm.PrescribedMotion("m", "w", jm.Sinusoid(1.0, 1.0)),
+            ]
+        },
         "joint 'm': joint is 'w', which has no coordinate: it must be a revolute or prismatic joint",
     ),
     "motion is a number": (
         {"joints": [PIN, jm.PrescribedMotion("m", "pin", 3.0)]},
         "motion must be a function of time such as Sinusoid(...)",
     ),
-    "motion is a class": ({"joints": [PIN, jm.PrescribedMotion("m", "pin", jm.Sinusoid)]}, "motion must be a function of time such as"),
+    "motion is a class": (
+        {"joints": [PIN, jm.PrescribedMotion("m", "pin", jm.Sinusoid)]},
+        "motion must be a function of time such as",
+    ),
     "motion that fails": (
         {"joints": [PIN, jm.PrescribedMotion("m", "pin", lambda t, u: t)]},
         "which fails: ",
@@ -621,7 +836,10 @@ MISTAKES = {
         {"joints": [PIN, jm.PrescribedMotion("m", "pin", lambda t: jnp.stack([t, t]))]},
         "which returns shape (2,) instead of one number",
     ),
-    "force on the ground": ({"forces": [jm.Force("f", "ground", at=(0.0, 0.0))]}, "force 'f': body is 'ground', which is no body"),
+    "force on the ground": (
+        {"forces": [jm.Force("f", "ground", at=(0.0, 0.0))]},
+        "force 'f': body is 'ground', which is no body",
+    ),
     "force without place": ({"forces": [jm.Force("f", "left")]}, "force 'f' needs a place: give at or point"),
     "force of one number": (
         {"forces": [jm.Force("f", "left", at=(0.0, 0.0), force=1.0)]},
@@ -631,15 +849,24 @@ MISTAKES = {
         {"forces": [jm.Force("f", "left", at=(0.0, 0.0), direction=(1.0, 0.0, 0.0))]},
         "force 'f': direction must be two finite numbers (x, y)",
     ),
-    "force of no joint": ({"forces": [jm.JointForce("f", "pin")]}, "force 'f': joint is 'pin', which is no revolute or prismatic joint"),
-    "input": ({"forces": [jm.Torque("f", "left", "right", input=-1)]}, "force 'f': input must be an index 0, 1, ..., got -1"),
+    "force of no joint": (
+        {"forces": [jm.JointForce("f", "pin")]},
+        "force 'f': joint is 'pin', which is no revolute or prismatic joint",
+    ),
+    "input": (
+        {"forces": [jm.Torque("f", "left", "right", input=-1)]},
+        "force 'f': input must be an index 0, 1, ..., got -1",
+    ),
     "input name": ({"forces": [TEXT_AS_INPUT]}, "force 'f': input must be an index 0, 1, ..., got 'motor'"),
     "many torques": (
         {"forces": [jm.Torque("f", "left", "right", torque=(1.0, 2.0))]},
         "force 'f': torque must be a finite number, got (1.0, 2.0)",
     ),
     "scalar gravity": ({"gravity": -9.81}, "gravity must be two finite numbers (x, y) in m/s^2, got -9.81"),
-    "gravity in space": ({"gravity": (0.0, 0.0, -9.81)}, "gravity must be two finite numbers (x, y) in m/s^2, got (0.0, 0.0, -9.81)"),
+    "gravity in space": (
+        {"gravity": (0.0, 0.0, -9.81)},
+        "gravity must be two finite numbers (x, y) in m/s^2, got (0.0, 0.0, -9.81)",
+    ),
 }
 
 
@@ -657,7 +884,8 @@ WRONG_THINGS = {
     "nothing": ({"joints": None}, "joints must be a list, got NoneType"),
     "a force among the joints": (
         {"joints": [PIN, FORCES[0]]},
-        "joints[1] is a LinearSpring; expected Revolute, Prismatic, Weld, Rod, PointOnLine, Gear, PrescribedMotion",
+        "joints[1] is a LinearSpring; expected Revolute, Prismatic, Weld, Rod, PointOnLine, Gear, "
+        "PrescribedMotion",
     ),
     "a joint among the forces": (
         {"forces": [PIN]},
@@ -708,43 +936,71 @@ class TestRowsOfSubclasses:
 
     @pytest.mark.parametrize("integrator", [jd.RungeKutta.rk4(), jd.Projected(jd.RungeKutta.rk4())])
     def test_a_skate(self, integrator):
-        """v = 1 m/s along the blade, turning at 0.5 rad/s: an arc, x = 2 sin(1), y = 2 (1 - cos(1)) after 2 s."""
-        mechanism, q = jm.planar_mechanism([jm.Body("skate", mass=2.0, inertia=0.3)], [], [], gravity=(0.0, 0.0))
+        """v = 1 m/s along the blade, turning at 0.5 rad/s: an arc, x = 2 sin(1), y = 2 (1 - cos(1)) after 2
+        s.
+        """
+        mechanism, q = jm.planar_mechanism(
+            [jm.Body("skate", mass=2.0, inertia=0.3)], [], [], gravity=(0.0, 0.0)
+        )
         skate = self.as_kind(Skate, mechanism)
         start = jd.State(0.0, q, jnp.array([1.0, 0.0, 0.5]))
         end = jd.rollout(skate, integrator, start, dt=1e-2, steps=200, save_every=200)
-        np.testing.assert_allclose(end.state.q[-1], [2.0 * np.sin(1.0), 2.0 * (1.0 - np.cos(1.0)), 1.0], rtol=0, atol=1e-8)
+        np.testing.assert_allclose(
+            end.state.q[-1], [2.0 * np.sin(1.0), 2.0 * (1.0 - np.cos(1.0)), 1.0], rtol=0, atol=1e-8
+        )
         assert end.info.velocity_violation[-1] < 1e-7
         assert (skate.row_names, skate.row_units) == (("velocity_constraint.0",), ("",))
         assert jd.diagnose(skate, start).mobility == 2
         slipping = jd.State(0.0, q, jnp.array([1.0, 0.2, 0.5]))
-        np.testing.assert_array_equal(jd.rollout(skate, integrator, slipping, dt=1e-2, steps=2).info.status, jd.Status.INCONSISTENT_START)
+        np.testing.assert_array_equal(
+            jd.rollout(skate, integrator, slipping, dt=1e-2, steps=2).info.status,
+            jd.Status.INCONSISTENT_START,
+        )
 
     @pytest.mark.long
     def test_a_steered_bicycle(self):
-        """A chassis with a fork, hinged at L = 1.2 m: two blades; with the fork held at delta the rear wheel turns at v tan(delta) / L."""
+        """A chassis with a fork, hinged at L = 1.2 m: two blades; with the fork held at delta the rear wheel
+        turns at v tan(delta) / L.
+        """
         bodies = [jm.Body("chassis", 3.0, 0.5), jm.Body("fork", 0.5, 0.02, pose=(1.2, 0.0, 0.4))]
-        joints = [jm.Revolute("head", "chassis", "fork", at=(1.2, 0.0)), jm.Gear("steer", "chassis", "fork", ratio=1.0)]
+        joints = [
+            jm.Revolute("head", "chassis", "fork", at=(1.2, 0.0)),
+            jm.Gear("steer", "chassis", "fork", ratio=1.0),
+        ]
         mechanism, q = jm.planar_mechanism(bodies, joints, gravity=(0.0, 0.0))
         bicycle = self.as_kind(Bicycle, mechanism)
         state, _ = jd.initialize(bicycle, q, jnp.array([1.0, 0.0, 0.0, 1.0, 0.0, 0.0]))
         assert bicycle.row_names[-2:] == ("velocity_constraint.0", "velocity_constraint.1")
         np.testing.assert_allclose(state.v[2], state.v[0] * np.tan(0.4) / 1.2, rtol=1e-12)
-        end = jd.rollout(bicycle, jd.Projected(jd.RungeKutta.rk4()), state, dt=1e-2, steps=100, save_every=100)
+        end = jd.rollout(
+            bicycle, jd.Projected(jd.RungeKutta.rk4()), state, dt=1e-2, steps=100, save_every=100
+        )
         v, turn = np.hypot(*end.state.v[-1, :2]), end.state.v[-1, 2]
         np.testing.assert_allclose(turn, v * np.tan(0.4) / 1.2, rtol=1e-9)
         # Nothing drives and nothing brakes it.
-        np.testing.assert_allclose(jd.energy(bicycle, jax.tree.map(lambda x: x[-1], end.state)), jd.energy(bicycle, state), rtol=1e-9)
+        np.testing.assert_allclose(
+            jd.energy(bicycle, jax.tree.map(lambda x: x[-1], end.state)), jd.energy(bicycle, state), rtol=1e-9
+        )
 
     def test_position_rows_of_a_subclass_come_with_their_derivatives(self):
         bodies = [jm.Body("wheel", 1.0, 0.5), jm.Body("bob", 1.0, 0.1, pose=(0.3, -0.4, 0.0))]
-        mechanism, q = jm.planar_mechanism(bodies, [jm.Revolute("pin", "wheel", "bob", at=(0.0, 0.0))], gravity=(0.3, -9.81))
+        mechanism, q = jm.planar_mechanism(
+            bodies, [jm.Revolute("pin", "wheel", "bob", at=(0.0, 0.0))], gravity=(0.3, -9.81)
+        )
         disk, plain = self.as_kind(RollingDisk, mechanism), mechanism
         start = jd.State(jnp.zeros(()), q, jnp.array([0.5, 0.0, -1.0, 0.5, 0.0, 0.0]))
-        jacobian, bias = (f(start.t, start.q, start.v) for f in (disk.constraint_jacobian, disk.constraint_bias))
-        np.testing.assert_allclose(jacobian[:2], plain.constraint_jacobian(start.t, start.q, start.v), rtol=0, atol=1e-15)
-        np.testing.assert_allclose(jacobian[2:], [[1.0, 0.0, 0.5, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0, 0.0, 0.0]], rtol=0, atol=1e-15)
-        np.testing.assert_allclose(bias[:2], plain.constraint_bias(start.t, start.q, start.v), rtol=0, atol=1e-14)
+        jacobian, bias = (
+            f(start.t, start.q, start.v) for f in (disk.constraint_jacobian, disk.constraint_bias)
+        )
+        np.testing.assert_allclose(
+            jacobian[:2], plain.constraint_jacobian(start.t, start.q, start.v), rtol=0, atol=1e-15
+        )
+        np.testing.assert_allclose(
+            jacobian[2:], [[1.0, 0.0, 0.5, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0, 0.0, 0.0]], rtol=0, atol=1e-15
+        )
+        np.testing.assert_allclose(
+            bias[:2], plain.constraint_bias(start.t, start.q, start.v), rtol=0, atol=1e-14
+        )
         assert disk.row_names == ("pin.x", "pin.y", "constraint.0", "constraint.1")
 
     def test_a_jacobian_that_forgets_rows_is_an_error(self):
@@ -754,7 +1010,10 @@ class TestRowsOfSubclasses:
                 return jnp.zeros((0, 3))
 
         mechanism, q = jm.planar_mechanism([jm.Body("skate", mass=2.0, inertia=0.3)], [], [])
-        with pytest.raises(ValueError, match=r"constraint_jacobian\(t, q, v\) must return .* shape \(1, 3\) \(1 rows are declared"):
+        with pytest.raises(
+            ValueError,
+            match=r"constraint_jacobian\(t, q, v\) must return .* shape \(1, 3\) \(1 rows are declared",
+        ):
             jd.forward_dynamics(self.as_kind(Forgetful, mechanism), jd.State(0.0, q, 0.0 * q))
 
 

@@ -1,4 +1,6 @@
-"""One method of each family moves a loop in joint coordinates as well as in absolute ones: to its order, with the loop closed."""
+"""One method of each family moves a loop in joint coordinates as well as in absolute ones: to its order, with
+the loop closed.
+"""
 
 import catalogue
 import jax
@@ -16,7 +18,9 @@ TIME = 0.24
 
 @pytest.fixture(scope="module")
 def loop():
-    """A four-bar in joint coordinates, a consistent start, and the angles of its joints after a while by absolute coordinates."""
+    """A four-bar in joint coordinates, a consistent start, and the angles of its joints after a while by
+    absolute coordinates.
+    """
     bodies = [
         jm.Body("crank", 1.0, 0.1, pose=(0.0, 0.5, np.pi / 2)),
         jm.Body("coupler", 1.5, 0.3, pose=(1.0, 1.25, 0.2)),
@@ -33,13 +37,17 @@ def loop():
     start, _ = jd.initialize(system, q, jnp.full((3,), 0.4))
     other, _ = jm.mechanism(description)
     method, steps = jd.Projected(jd.RungeKutta.rk4()), 480
-    exact = jd.rollout(other, method, jm.to_absolute(system, start), dt=TIME / steps, steps=steps, save_every=steps)
+    exact = jd.rollout(
+        other, method, jm.to_absolute(system, start), dt=TIME / steps, steps=steps, save_every=steps
+    )
     jd.raise_if_failed(exact.info)
     end = jax.tree.map(lambda x: x[-1], exact.state)
     return system, start, jm.to_joints(system, end)
 
 
-@pytest.mark.parametrize("name", [row.values[0] for row in catalogue.leaders(catalogue.METHODS) if not row.marks])
+@pytest.mark.parametrize(
+    "name", [row.values[0] for row in catalogue.leaders(catalogue.METHODS) if not row.marks]
+)
 def test_a_loop_moves_to_the_order_of_the_method(loop, name):
     system, start, exact = loop
     row = catalogue.METHODS[name]

@@ -1,4 +1,6 @@
-"""Things in the wrong place: one error each, with what was expected, what came, and what to do; nothing is compiled for it."""
+"""Things in the wrong place: one error each, with what was expected, what came, and what to do; nothing is
+compiled for it.
+"""
 
 import functools
 from typing import Any
@@ -21,7 +23,9 @@ PD = {"model": oscillator(), "output": jc.Coordinates((0, 1)), "reference": 0.0,
 
 
 def roll(integrator=RK4, controls=None, system=None, **changes):
-    return jd.rollout(system or oscillator(), integrator, oscillating(), controls, **{"dt": 0.01, "steps": 2, **changes})
+    return jd.rollout(
+        system or oscillator(), integrator, oscillating(), controls, **{"dt": 0.01, "steps": 2, **changes}
+    )
 
 
 def group(goals):
@@ -64,40 +68,52 @@ def damping(t, state):
 PLACES = {
     "projections swapped": (
         lambda: roll(jd.Projected(RK4, jd.Projection(jd.VelocityProjection(), jd.PositionProjection()))),
-        "integrator.projection: Projection.position must be a PositionProjection(), a LinearPositionProjection() or None, got a VelocityP",
+        "integrator.projection: Projection.position must be a PositionProjection(), a "
+        "LinearPositionProjection() or None, got a VelocityP",
     ),
     "velocity of positions": (
         lambda: roll(jd.Projected(RK4, jd.Projection(velocity=jd.textbook.LinearPositionProjection()))),
-        "integrator.projection: Projection.velocity must be a VelocityProjection() or None, got a LinearPositionProjection",
+        "integrator.projection: Projection.velocity must be a VelocityProjection() or None, got a "
+        "LinearPositionProjection",
     ),
     "projection without Projection": (
         lambda: roll(jd.Projected(RK4, jd.PositionProjection())),
-        "integrator: Projected.projection must be a Projection(position, velocity), with one of them None for the other alone, got a Posi",
+        "integrator: Projected.projection must be a Projection(position, velocity), with one of them None "
+        "for the other alone, got a Posi",
     ),
     "projection as a class": (
         lambda: roll(jd.Projected(RK4, jd.Projection)),
-        "integrator: Projected.projection must be a Projection(position, velocity), with one of them None for the other alone, got the cl",
+        "integrator: Projected.projection must be a Projection(position, velocity), with one of them None "
+        "for the other alone, got the cl",
     ),
-    "no projection": (lambda: roll(jd.Projected(RK4, None)), "Projected.projection must be a Projection(position, velocity), with one of"),
+    "no projection": (
+        lambda: roll(jd.Projected(RK4, None)),
+        "Projected.projection must be a Projection(position, velocity), with one of",
+    ),
     "solver as text": (
         lambda: roll(jd.RungeKutta.rk4(solver="SchurComplement")),
-        "integrator: RungeKutta.solver must be a saddle-point solver, such as SchurComplement(), got the text 'SchurComplement'",
+        "integrator: RungeKutta.solver must be a saddle-point solver, such as SchurComplement(), got the "
+        "text 'SchurComplement'",
     ),
     "solver as a class": (
         lambda: roll(jd.Projected(jd.RungeKutta.rk4(solver=jd.LeastSquares))),
-        "integrator.integrator: RungeKutta.solver must be a saddle-point solver, such as SchurComplement(), got the class LeastSquares; c",
+        "integrator.integrator: RungeKutta.solver must be a saddle-point solver, such as SchurComplement(), "
+        "got the class LeastSquares; c",
     ),
     "solver of a projection": (
         lambda: roll(jd.Projected(RK4, jd.Projection(jd.PositionProjection(solver="DenseKKT")))),
-        "integrator.projection.position: PositionProjection.solver must be a saddle-point solver, such as SchurComplement(), got the text",
+        "integrator.projection.position: PositionProjection.solver must be a saddle-point solver, such as "
+        "SchurComplement(), got the text",
     ),
     "solver of a law": (
         lambda: roll(controls=jc.GravityCompensation(oscillator(), "NullSpace")),
-        "controls: GravityCompensation.solver must be a saddle-point solver, such as SchurComplement(), got the text 'NullSpace'",
+        "controls: GravityCompensation.solver must be a saddle-point solver, such as SchurComplement(), got "
+        "the text 'NullSpace'",
     ),
     "solver of the dynamics": (
         lambda: jd.forward_dynamics(oscillator(), oscillating(), solver=jd.SchurComplement),
-        "solver must be a saddle-point solver, such as SchurComplement(), got the class SchurComplement; call it: SchurComplement()",
+        "solver must be a saddle-point solver, such as SchurComplement(), got the class SchurComplement; "
+        "call it: SchurComplement()",
     ),
     "solver of an impulse": (
         lambda: jd.constraint_impulse(oscillator(), oscillating(), solver="LeastSquares"),
@@ -109,15 +125,18 @@ PLACES = {
     ),
     "decomposition": (
         lambda: jd.forward_dynamics(oscillator(), oscillating(), solver=jd.NullSpace("qr")),
-        "solver: NullSpace.decomposition must be SingularValues(), HouseholderQR() or NormalEquations(), got the text 'qr'",
+        "solver: NullSpace.decomposition must be SingularValues(), HouseholderQR() or NormalEquations(), "
+        "got the text 'qr'",
     ),
     "stabilization as text": (
         lambda: roll(jd.RungeKutta.rk4(stabilization="Baumgarte")),
-        "integrator: RungeKutta.stabilization must be a stabilization, such as Baumgarte(10.0, 10.0), got the text 'Baumgarte'",
+        "integrator: RungeKutta.stabilization must be a stabilization, such as Baumgarte(10.0, 10.0), got "
+        "the text 'Baumgarte'",
     ),
     "stabilization as a class": (
         lambda: roll(jd.ExplicitEuler(stabilization=jd.Baumgarte)),
-        "integrator: ExplicitEuler.stabilization must be a stabilization, such as Baumgarte(10.0, 10.0), got the class Baumgarte; call it",
+        "integrator: ExplicitEuler.stabilization must be a stabilization, such as Baumgarte(10.0, 10.0), "
+        "got the class Baumgarte; call it",
     ),
     "stabilization of the dynamics": (
         lambda: jd.forward_dynamics(oscillator(), oscillating(), stabilization=(10.0, 10.0)),
@@ -125,11 +144,13 @@ PLACES = {
     ),
     "uncalled": (
         lambda: roll(jd.RungeKutta.rk4),
-        "integrator must have a method step, like Projected(RungeKutta.rk4()), got the method RungeKutta.rk4; call it: RungeKutta.rk4(),",
+        "integrator must have a method step, like Projected(RungeKutta.rk4()), got the method "
+        "RungeKutta.rk4; call it: RungeKutta.rk4(),",
     ),
     "uncalled inside": (
         lambda: roll(jd.Projected(jd.RungeKutta.rk4)),
-        "integrator.integrator must have a method step, like Projected(RungeKutta.rk4()), got the method RungeKutta.rk4; call it: RungeKu",
+        "integrator.integrator must have a method step, like Projected(RungeKutta.rk4()), got the method "
+        "RungeKutta.rk4; call it: RungeKu",
     ),
     "class inside": (
         lambda: roll(jd.Projected(jd.Rattle)),
@@ -137,7 +158,8 @@ PLACES = {
     ),
     "composed": (
         lambda: roll(jd.Composition.suzuki4(RK4)),
-        "integrator: Composition.integrator must be symmetric and of order two, as Rattle(), DiscreteEulerLagrange() and ImplicitMidpoint",
+        "integrator: Composition.integrator must be symmetric and of order two, as Rattle(), "
+        "DiscreteEulerLagrange() and ImplicitMidpoint",
     ),
     "composed projections": (
         lambda: roll(jd.Composition(jd.Projected(jd.Rattle()))),
@@ -145,7 +167,8 @@ PLACES = {
     ),
     "discrete lagrangian": (
         lambda: roll(jd.DiscreteEulerLagrange("midpoint")),
-        "DiscreteEulerLagrange.lagrangian must be MidpointLagrangian() or TrapezoidalLagrangian(), got the text 'midpoint'",
+        "DiscreteEulerLagrange.lagrangian must be MidpointLagrangian() or TrapezoidalLagrangian(), got the "
+        "text 'midpoint'",
     ),
     "root": (
         lambda: roll(jd.textbook.Sequential(RK4, jd.Projection())),
@@ -157,7 +180,8 @@ PLACES = {
     ),
     "a goal alone": (
         lambda: roll(group(GOAL)),
-        "integrator.groups[0]: GoalGroup.goals must be a tuple of Goal(output, target) or FunctionGoal(residual), got a Goal",
+        "integrator.groups[0]: GoalGroup.goals must be a tuple of Goal(output, target) or "
+        "FunctionGoal(residual), got a Goal",
     ),
     "goals of a system": (
         lambda: roll(system=jc.WithGoals(oscillator(), (OUTPUT,))),
@@ -167,18 +191,25 @@ PLACES = {
         lambda: jc.goal_rows(oscillator(), GOAL, oscillating()),
         "goals must be a tuple of Goal(output, target) or FunctionGoal(residual), got a Goal",
     ),
-    "groups": (lambda: roll(jc.VelocityStepping(groups=(GOAL,))), "VelocityStepping.groups must be a tuple of GoalGroup(goals=...)"),
+    "groups": (
+        lambda: roll(jc.VelocityStepping(groups=(GOAL,))),
+        "VelocityStepping.groups must be a tuple of GoalGroup(goals=...)",
+    ),
     "motors": (
         lambda: roll(jc.VelocityStepping(groups=(jc.GoalGroup(goals=(GOAL,), motors=OUTPUT),))),
         "GoalGroup.motors must be a VirtualWo",
     ),
     "motors of virtual work": (
-        lambda: roll(jc.VelocityStepping(groups=(jc.GoalGroup(goals=(GOAL,), motors=jc.VirtualWork(OUTPUT)),))),
-        "groups[0].motors: VirtualWork.motors must be a tuple of outputs, such as (JointCoordinate.named(mechanism, 'elbow'),), got a Coo",
+        lambda: roll(
+            jc.VelocityStepping(groups=(jc.GoalGroup(goals=(GOAL,), motors=jc.VirtualWork(OUTPUT)),))
+        ),
+        "groups[0].motors: VirtualWork.motors must be a tuple of outputs, such as "
+        "(JointCoordinate.named(mechanism, 'elbow'),), got a Coo",
     ),
     "switching around no law": (
         lambda: roll(jd.switching.Switching(RK4, 3.0), system=jd.Masked(oscillator(), jnp.ones(0))),
-        "integrator: Switching.law must be a SwitchingLaw, such as Unilateral(...) or Scheduled(...), got 3.0",
+        "integrator: Switching.law must be a SwitchingLaw, such as Unilateral(...) or Scheduled(...), got "
+        "3.0",
     ),
     "sampled around no law": (
         lambda: roll(jc.Sampled(RK4, oscillator())),
@@ -268,24 +299,56 @@ ANSWERS = {
         ValueError,
         "the feedback law Flat must return a vector of inputs (nu,), got shape ()",
     ),
-    "nothing": (lambda: roll(controls=nothing), TypeError, "nothing must return a vector of inputs (nu,), got None"),
-    "implicit": (lambda: roll(jd.ImplicitMidpoint(), number), TypeError, "number must return a vector of inputs (nu,), got 1.0"),
-    "discrete": (lambda: roll(jd.Rattle(), Flat()), ValueError, "the feedback law Flat must return a vector of inputs (nu,), got shape ()"),
-    "stepping": (lambda: roll(jc.VelocityStepping(), number), TypeError, "number must return a vector of inputs (nu,), got 1.0"),
+    "nothing": (
+        lambda: roll(controls=nothing),
+        TypeError,
+        "nothing must return a vector of inputs (nu,), got None",
+    ),
+    "implicit": (
+        lambda: roll(jd.ImplicitMidpoint(), number),
+        TypeError,
+        "number must return a vector of inputs (nu,), got 1.0",
+    ),
+    "discrete": (
+        lambda: roll(jd.Rattle(), Flat()),
+        ValueError,
+        "the feedback law Flat must return a vector of inputs (nu,), got shape ()",
+    ),
+    "stepping": (
+        lambda: roll(jc.VelocityStepping(), number),
+        TypeError,
+        "number must return a vector of inputs (nu,), got 1.0",
+    ),
     "half explicit": (
         lambda: roll(jd.HalfExplicitRungeKutta(), Flat()),
         ValueError,
         "the feedback law Flat must return a vector of inputs",
     ),
-    "sampled": (lambda: roll(jc.Sampled(RK4, number)), TypeError, "number must return a vector of inputs (nu,), got 1.0"),
+    "sampled": (
+        lambda: roll(jc.Sampled(RK4, number)),
+        TypeError,
+        "number must return a vector of inputs (nu,), got 1.0",
+    ),
     "saturated": (
         lambda: roll(controls=jc.Saturated(Flat(), -1.0, 1.0)),
         ValueError,
         "the feedback law Flat must return a vector of inputs",
     ),
-    "sum": (lambda: roll(controls=jc.Sum((damping, number))), TypeError, "number must return a vector of inputs (nu,), got 1.0"),
-    "inputs of a mechanism": (lambda: swing(three), ValueError, "three must return a vector of the 1 inputs, shape (1,), got shape (3,)"),
-    "number for a mechanism": (lambda: swing(number), TypeError, "number must return a vector of the 1 inputs, shape (1,), got 1.0"),
+    "sum": (
+        lambda: roll(controls=jc.Sum((damping, number))),
+        TypeError,
+        "number must return a vector of inputs (nu,), got 1.0",
+    ),
+    "inputs of a mechanism": (
+        lambda: swing(three),
+        ValueError,
+        "three must return a vector of the 1 inputs, shape (1,), got shape (3,)",
+    ),
+    "number for a mechanism": (
+        lambda: swing(number),
+        TypeError,
+        "number must return a vector of the 1 inputs, shape (1,), got 1.0",
+    ),
 }
 
 
@@ -353,8 +416,9 @@ UNDRIVEN = {
 def test_a_system_that_reads_an_input_that_nobody_gives(call):
     with without_typechecker(), pytest.raises(TypeError) as caught:
         call()
-    assert "this system reads an input u, but no controls were given: pass controls of shape (steps, nu) to rollout, or u=..." in str(
-        caught.value
+    assert (
+        "this system reads an input u, but no controls were given: pass controls of shape (steps, nu) to "
+        "rollout, or u=..." in str(caught.value)
     )
     assert caught.value.__cause__ is not None
 
@@ -383,8 +447,16 @@ BATCHES = {
         (None, None, 0, None),
         "state.v must have a leading world axis, shape (worlds, nv), got (2,)",
     ),
-    "shared": (STACKED, (0, None, None, None), "state.q has shape (3, 2), but in_axes says that all worlds share it, (nq,)"),
-    "parts": (ONE, (None, None, jd.State(None, 0, None), None), "state.q must have a leading world axis, shape (worlds, nq), got (2,)"),
+    "shared": (
+        STACKED,
+        (0, None, None, None),
+        "state.q has shape (3, 2), but in_axes says that all worlds share it, (nq,)",
+    ),
+    "parts": (
+        ONE,
+        (None, None, jd.State(None, 0, None), None),
+        "state.q must have a leading world axis, shape (worlds, nq), got (2,)",
+    ),
 }
 
 
@@ -402,7 +474,9 @@ LAW = Gain(2.0)
 REFUSED = {
     "controls": lambda: roll(controls=LAW),
     "batch": lambda: jd.batch_rollout(oscillator(), RK4, STACKED, LAW, dt=0.01, steps=2),
-    "adaptive": lambda: jd.diffrax.adaptive_rollout(oscillator(), jd.diffrax.Adaptive(), oscillating(), LAW, times=jnp.array([0.1])),
+    "adaptive": lambda: jd.diffrax.adaptive_rollout(
+        oscillator(), jd.diffrax.Adaptive(), oscillating(), LAW, times=jnp.array([0.1])
+    ),
     "method": lambda: roll(controls=LAW.__call__),
     "partial": lambda: roll(controls=functools.partial(LAW)),
     "pytree of it": lambda: roll(controls=jax.tree_util.Partial(LAW)),
@@ -413,7 +487,9 @@ REFUSED = {
     "output of a law": lambda: jc.PD(**{**PD, "output": LAW}),
     "reference": lambda: jc.ComputedTorque(**{**PD, "kd": 1.0, "reference": LAW}),
     "task": lambda: jc.OperationalSpace(model=oscillator(), task=LAW, reference=0.0, kp=1.0, kd=1.0),
-    "posture": lambda: jc.OperationalSpace(model=oscillator(), task=OUTPUT, reference=0.0, kp=1.0, kd=1.0, posture=LAW),
+    "posture": lambda: jc.OperationalSpace(
+        model=oscillator(), task=OUTPUT, reference=0.0, kp=1.0, kd=1.0, posture=LAW
+    ),
     "sampled": lambda: jc.Sampled(RK4, LAW),
     "sum": lambda: jc.Sum((damping, LAW)),
     "saturated": lambda: jc.Saturated(LAW, 0.0, 1.0),
@@ -423,7 +499,10 @@ REFUSED = {
     "switching": lambda: jd.switching.Switching(RK4, LAW),
     "motion": lambda: jm.planar_mechanism(
         [jm.Body("arm", mass=1.0, inertia=0.1)],
-        [jm.Revolute("pin", jm.GROUND, "arm", at=(0.0, 0.0)), jm.PrescribedMotion("turn", "pin", Gain(1.0).of_coordinates)],
+        [
+            jm.Revolute("pin", jm.GROUND, "arm", at=(0.0, 0.0)),
+            jm.PrescribedMotion("turn", "pin", Gain(1.0).of_coordinates),
+        ],
     ),
 }
 
@@ -444,7 +523,9 @@ def test_methods_of_pytrees_bring_their_leaves():
 
 
 def test_a_law_is_what_it_was_when_the_rollout_began():
-    """Bound methods, functions of functions and plain functions give the same, and the gain of a method is a leaf."""
+    """Bound methods, functions of functions and plain functions give the same, and the gain of a method is a
+    leaf.
+    """
     programs = []
 
     @jd.tree.pytree
@@ -470,7 +551,9 @@ def test_plain_functions_serve_as_outputs_and_references():
     plain = law(lambda q: q[:2], lambda t: jnp.stack([jnp.sin(t), t]))
     end = roll(controls=plain).state.q[-1]
     inside = jax.jit(
-        lambda kp: roll(controls=jd.tree.set_leaf(law(lambda q: q[:2], lambda t: jnp.stack([jnp.sin(t), t])), "kp", kp)).state.q[-1]
+        lambda kp: roll(
+            controls=jd.tree.set_leaf(law(lambda q: q[:2], lambda t: jnp.stack([jnp.sin(t), t])), "kp", kp)
+        ).state.q[-1]
     )
     np.testing.assert_allclose(inside(2.0), end, rtol=1e-14)
     pytrees = law(jc.Coordinates((0, 1)), jax.tree_util.Partial(lambda t: jnp.stack([jnp.sin(t), t])))

@@ -25,18 +25,29 @@ def slider(space, motion, form, size=1.0):
     if space == "plane":
         slide = jm.Prismatic("slide", "ground", "block", (1.0, 0.0), point_a=(0.0, 0.0), point_b=(0.0, size))
         return jm.planar_mechanism([jm.Body("block", 1.0, 0.1)], [slide, motor], coordinates=FORMS[form])
-    slide = js.Prismatic("slide", "ground", "block", (1.0, 0.0, 0.0), point_a=(0.0, 0.0, 0.0), point_b=(0.0, size, 0.0))
-    return jm.spatial_mechanism([js.Body("block", 1.0, (0.1, 0.1, 0.1))], [slide, motor], coordinates=FORMS[form])
+    slide = js.Prismatic(
+        "slide", "ground", "block", (1.0, 0.0, 0.0), point_a=(0.0, 0.0, 0.0), point_b=(0.0, size, 0.0)
+    )
+    return jm.spatial_mechanism(
+        [js.Body("block", 1.0, (0.1, 0.1, 0.1))], [slide, motor], coordinates=FORMS[form]
+    )
 
 
 def crank(space, motion, form):
     """Return a hinge whose motion is prescribed."""
     if space == "plane":
-        joints = [jm.Revolute("hinge", "ground", "arm", at=(0.0, 0.0)), jm.PrescribedMotion("motor", "hinge", motion)]
-        return jm.planar_mechanism([jm.Body("arm", 1.0, 0.1, (0.5, 0.0, 0.0))], joints, coordinates=FORMS[form])
+        joints = [
+            jm.Revolute("hinge", "ground", "arm", at=(0.0, 0.0)),
+            jm.PrescribedMotion("motor", "hinge", motion),
+        ]
+        return jm.planar_mechanism(
+            [jm.Body("arm", 1.0, 0.1, (0.5, 0.0, 0.0))], joints, coordinates=FORMS[form]
+        )
     hinge = js.Revolute("hinge", "ground", "arm", axis=(0.0, 0.0, 1.0), at=(0.0, 0.0, 0.0))
     body = js.Body("arm", 1.0, (0.1, 0.1, 0.1), place=(0.5, 0.0, 0.0))
-    return jm.spatial_mechanism([body], [hinge, js.PrescribedMotion("motor", "hinge", motion)], coordinates=FORMS[form])
+    return jm.spatial_mechanism(
+        [body], [hinge, js.PrescribedMotion("motor", "hinge", motion)], coordinates=FORMS[form]
+    )
 
 
 @jd.tree.pytree
@@ -49,7 +60,11 @@ class Piecewise:
 
     def __call__(self, t):
         later = t - 0.0055
-        return jnp.where(later < 0.0, 0.0, self.jump) + self.corner * jnp.maximum(later, 0.0) + self.wave * jnp.sin(500.0 * t)
+        return (
+            jnp.where(later < 0.0, 0.0, self.jump)
+            + self.corner * jnp.maximum(later, 0.0)
+            + self.wave * jnp.sin(500.0 * t)
+        )
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -57,7 +72,9 @@ class Piecewise:
 @pytest.mark.parametrize("make", [slider, crank])
 def test_a_jump_that_no_projection_closes_is_reported(make, space, form):
     mechanism, q = make(space, Piecewise(0.0, 0.0, 0.0), form)
-    path = next(path for path in jd.tree.leaf_paths(mechanism) if path.endswith("motion.jump")).removesuffix(".jump")
+    path = next(path for path in jd.tree.leaf_paths(mechanism) if path.endswith("motion.jump")).removesuffix(
+        ".jump"
+    )
     rest = jnp.zeros(len(mechanism.names.velocities))
 
     @jax.jit
@@ -90,7 +107,11 @@ def test_motions_that_cannot_jump_are_not_examined():
 METHODS = {
     "none": (RK4, stepped(1.0), jd.Status.OUT_OF_RANGE),
     "projection": (jd.Projected(RK4), stepped(0.1), jd.Status.OK),
-    "feedback, jump": (jd.RungeKutta.rk4(stabilization=jd.Baumgarte(40.0, 400.0)), stepped(1.0), jd.Status.OUT_OF_RANGE),
+    "feedback, jump": (
+        jd.RungeKutta.rk4(stabilization=jd.Baumgarte(40.0, 400.0)),
+        stepped(1.0),
+        jd.Status.OUT_OF_RANGE,
+    ),
     "feedback, corner": (
         jd.RungeKutta.rk4(stabilization=jd.Baumgarte(40.0, 400.0)),
         lambda t: 3.0 * jnp.maximum(t - 0.0055, 0.0),

@@ -27,7 +27,9 @@ SKEW = np.array([[0.0, 0.08], [-0.05, 0.02]])
 
 
 def vector_root(args):
-    """The root of (A + S) x + tanh(x) / 50 = b as a pytree of two scalars. C = A^-1 is symmetric, dF/dx is not; the rate is 0.05."""
+    """The root of (A + S) x + tanh(x) / 50 = b as a pytree of two scalars. C = A^-1 is symmetric, dF/dx is
+    not; the rate is 0.05.
+    """
 
     def residual(x, args):
         s, b = args
@@ -62,7 +64,9 @@ def test_counts_its_iterations():
 @pytest.mark.parametrize("derivative", [jax.grad, jax.jacfwd])
 def test_first_and_second_derivative_of_a_scalar_root(derivative):
     np.testing.assert_allclose(jax.jit(derivative(square_root))(2.0), 0.5 / np.sqrt(2.0), rtol=1e-14)
-    np.testing.assert_allclose(jax.jit(derivative(derivative(square_root)))(2.0), -0.25 * 2.0**-1.5, rtol=1e-13)
+    np.testing.assert_allclose(
+        jax.jit(derivative(derivative(square_root)))(2.0), -0.25 * 2.0**-1.5, rtol=1e-13
+    )
 
 
 @pytest.mark.parametrize("jacobian", [jax.jacfwd, jax.jacrev])
@@ -90,7 +94,9 @@ class Pushed(jd.System):
 
 @pytest.mark.long
 def test_second_derivatives_where_rows_are_linear():
-    """Forward over reverse through positions and velocities that a constant J projects: x(3 h) = h^2 sum (5/2 - k) x''_k."""
+    """Forward over reverse through positions and velocities that a constant J projects: x(3 h) = h^2 sum (5/2
+    - k) x''_k.
+    """
     start = jd.State(jnp.zeros(()), jnp.zeros(2), jnp.zeros(2))
 
     def loss(inputs):
@@ -109,11 +115,15 @@ def test_vmap_is_a_loop():
     values = jnp.array([1.8, 2.0, 2.3])
     # At the worst of these rates, 0.11, 14 corrections leave 4e-14 of the derivative.
     np.testing.assert_allclose(jax.jit(jax.vmap(square_root))(values), np.sqrt(values), rtol=1e-14)
-    np.testing.assert_allclose(jax.jit(jax.vmap(jax.grad(square_root)))(values), 0.5 / np.sqrt(values), rtol=1e-13)
+    np.testing.assert_allclose(
+        jax.jit(jax.vmap(jax.grad(square_root)))(values), 0.5 / np.sqrt(values), rtol=1e-13
+    )
 
 
 def test_the_size_is_that_of_what_moves():
-    """Two roots of one iteration: x is found at once, y at the rate 1/2, so that its third correction is 1/8 of 1/(1 + 7/8)."""
+    """Two roots of one iteration: x is found at once, y at the rate 1/2, so that its third correction is 1/8
+    of 1/(1 + 7/8).
+    """
 
     def residual(x, args):
         return x - jnp.array([1.0, 1.0])

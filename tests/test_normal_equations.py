@@ -26,7 +26,10 @@ def normal_solution(rows, b, hard, g):
 @functools.cache
 def problems():
     keys = jax.random.split(jax.random.key(0), 3)
-    soft, b, g = (jax.random.normal(key, (WORLDS, *shape)) for key, shape in zip(keys, ((ROWS, N), (ROWS,), (H,)), strict=True))
+    soft, b, g = (
+        jax.random.normal(key, (WORLDS, *shape))
+        for key, shape in zip(keys, ((ROWS, N), (ROWS,), (H,)), strict=True)
+    )
     return soft, b, soft[:, :H], g
 
 

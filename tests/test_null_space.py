@@ -1,7 +1,8 @@
-"""Projectors, pseudoinverses and blocks of the inverse with dependent rows; and one decomposition for a whole step.
+"""Projectors, pseudoinverses and blocks of the inverse with dependent rows; and one decomposition for a whole
+step.
 
-References: rational arithmetic along families of constant rank, NumPy's pseudoinverse of the symmetric saddle-point matrix, and the
-formulas of the lecture with a null-space basis N from an SVD.
+References: rational arithmetic along families of constant rank, NumPy's pseudoinverse of the symmetric
+saddle-point matrix, and the formulas of the lecture with a null-space basis N from an SVD.
 """
 
 import exact
@@ -28,7 +29,12 @@ FAMILIES = {
     "rank 2": random_factors(6, 2),
     "rank 1": random_factors(7, 1),
     "rank 0": (np.zeros((ROWS, 1)), np.zeros((ROWS, 1)), *random_factors(7, 1)[2:]),
-    "equal singular values": ([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]], *random_factors(8, 2)[1:2], PAIR, random_factors(8, 2)[3]),
+    "equal singular values": (
+        [[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]],
+        *random_factors(8, 2)[1:2],
+        PAIR,
+        random_factors(8, 2)[3],
+    ),
 }
 FULL_RANK_ONLY = ("schur_complement", "null_space_qr", "null_space_normal")
 
@@ -94,7 +100,9 @@ class TestProjector:
                 np.testing.assert_allclose(x, y, **ROUND_OFF)
         # The closed form.
         j = np.asarray(parts[0])
-        np.testing.assert_allclose(results[0][0], np.eye(SIZE) - j.T @ np.linalg.solve(j @ j.T, j), **ROUND_OFF)
+        np.testing.assert_allclose(
+            results[0][0], np.eye(SIZE) - j.T @ np.linalg.solve(j @ j.T, j), **ROUND_OFF
+        )
 
     @pytest.mark.long
     def test_reverse_mode(self):
@@ -106,11 +114,16 @@ class TestProjector:
         def weighted(s):
             j = parts[0] + s * parts[1] + 0.5 * s**2 * parts[2]
             return sum(
-                jnp.sum(w * x) for w, x in zip(weights, (jd.operators.null_projector(j), jd.operators.pseudoinverse(j)), strict=True)
+                jnp.sum(w * x)
+                for w, x in zip(
+                    weights, (jd.operators.null_projector(j), jd.operators.pseudoinverse(j)), strict=True
+                )
             )
 
         slope, curvature = jax.jit(lambda s: jax.jvp(jax.grad(weighted), (s,), (1.0,)))(0.0)
-        expected = [sum(np.sum(w * x[k]) for w, x in zip(weights, exact_lines(*parts), strict=True)) for k in (1, 2)]
+        expected = [
+            sum(np.sum(w * x[k]) for w, x in zip(weights, exact_lines(*parts), strict=True)) for k in (1, 2)
+        ]
         # The sum of the weights is below 40.
         np.testing.assert_allclose([slope, curvature], expected, rtol=0.0, atol=40.0 * ROUND_OFF["atol"])
 
@@ -124,7 +137,9 @@ class TestProjector:
     def test_no_rows_and_more_rows_than_columns(self, rows, columns):
         j = jnp.asarray(np.arange(1.0, rows * columns + 1.0).reshape(rows, columns))
         np.testing.assert_allclose(
-            jax.jit(jd.operators.null_projector)(j), np.eye(columns) if rows == 0 else np.zeros((columns, columns)), **ROUND_OFF
+            jax.jit(jd.operators.null_projector)(j),
+            np.eye(columns) if rows == 0 else np.zeros((columns, columns)),
+            **ROUND_OFF,
         )
         np.testing.assert_allclose(jax.jit(jd.operators.pseudoinverse)(j), np.linalg.pinv(j), **ROUND_OFF)
 
@@ -191,12 +206,17 @@ class TestBlocksOfTheInverse:
 
         @jax.jit
         def along(s):
-            blocks = jd.operators.kkt_inverse(system, state(at.q + s * jnp.array([0.3, -0.2, 0.5, 0.1]), at.v))
+            blocks = jd.operators.kkt_inverse(
+                system, state(at.q + s * jnp.array([0.3, -0.2, 0.5, 0.1]), at.v)
+            )
             return jnp.concatenate([x.reshape(-1) for x in (blocks.L11, blocks.L12, blocks.L21, blocks.L22)])
 
-        # Truncation and round-off of the difference are near 1e-10, the derivatives of order 1. Of the compiled function: see
+        # Truncation and round-off of the difference are near 1e-10, the derivatives of order 1. Of the
+        # compiled function: see
         # `test_derivative_of_a_compiled_batch`; columns are worlds here.
-        np.testing.assert_allclose(jax.jvp(along, (0.0,), (1.0,))[1], central(along, 0.0), rtol=0.0, atol=1e-8)
+        np.testing.assert_allclose(
+            jax.jvp(along, (0.0,), (1.0,))[1], central(along, 0.0), rtol=0.0, atol=1e-8
+        )
 
 
 def count(jaxpr, name):
@@ -204,7 +224,9 @@ def count(jaxpr, name):
     found = 0
     for equation in jaxpr.eqns:
         found += equation.primitive.name == name
-        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr")):
+        for inner in jax.tree.leaves(
+            list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr")
+        ):
             inner = getattr(inner, "jaxpr", inner)
             found += count(inner, name) if hasattr(inner, "eqns") else 0
     return found
@@ -214,7 +236,8 @@ class TestOneDecomposition:
     """The lecture: "all these projections can be achieved with a single SVD"."""
 
     projection = jd.Projection(
-        jd.textbook.LinearPositionProjection(Metric.EUCLIDEAN, Origin.PREVIOUS), jd.VelocityProjection(Metric.EUCLIDEAN)
+        jd.textbook.LinearPositionProjection(Metric.EUCLIDEAN, Origin.PREVIOUS),
+        jd.VelocityProjection(Metric.EUCLIDEAN),
     )
 
     def basis(self, system, at):
@@ -228,7 +251,9 @@ class TestOneDecomposition:
 
         @jax.jit
         def project(estimate):
-            return self.projection.velocity.project(system, estimate, at=linearize(system, estimate, jd.NullSpace()))
+            return self.projection.velocity.project(
+                system, estimate, at=linearize(system, estimate, jd.NullSpace())
+            )
 
         projected = project(estimate)
         n, _ = self.basis(system, at)
@@ -241,7 +266,9 @@ class TestOneDecomposition:
 
         @jax.jit
         def project(estimate, previous):
-            return self.projection.position.project(system, estimate, previous, at=linearize(system, previous, jd.NullSpace()))
+            return self.projection.position.project(
+                system, estimate, previous, at=linearize(system, previous, jd.NullSpace())
+            )
 
         projected = project(estimate, previous)
         n, inverse = self.basis(system, previous)
@@ -252,15 +279,20 @@ class TestOneDecomposition:
     def test_a_step_takes_one_svd(self):
         system, at = linkage()
         integrator = jd.Projected(jd.SemiImplicitEuler(solver=jd.NullSpace()), self.projection)
-        jaxpr = jax.make_jaxpr(lambda x: integrator.advance(system, x, (), None, 1e-3))(integrator.begin(system, at)).jaxpr
+        jaxpr = jax.make_jaxpr(lambda x: integrator.advance(system, x, (), None, 1e-3))(
+            integrator.begin(system, at)
+        ).jaxpr
         assert count(jaxpr, "svd") == 1
         # Without a decomposition that can be reweighted each projection needs its own.
         other = jd.Projected(jd.SemiImplicitEuler(solver=jd.LeastSquares()), self.projection)
-        jaxpr = jax.make_jaxpr(lambda x: other.advance(system, x, (), None, 1e-3))(other.begin(system, at)).jaxpr
+        jaxpr = jax.make_jaxpr(lambda x: other.advance(system, x, (), None, 1e-3))(
+            other.begin(system, at)
+        ).jaxpr
         assert count(jaxpr, "svd") == 3
 
     def test_the_step_is_the_lecture(self):
-        # Semi-implicit Euler, then the two projections, with J and N at the state before and at the one after.
+        # Semi-implicit Euler, then the two projections, with J and N at the state before and at the one
+        # after.
         system, at = linkage()
         h = 1e-2
         integrator = jd.Projected(jd.SemiImplicitEuler(solver=jd.NullSpace()), self.projection)
@@ -279,11 +311,16 @@ class TestOneDecomposition:
 
 @pytest.mark.long
 def test_a_batch_takes_its_svds_one_by_one():
-    # jaxlib divides a batch of SVDs among the threads of XLA's pool and waits on one of them. Two independent batches at a time, as in a
+    # jaxlib divides a batch of SVDs among the threads of XLA's pool and waits on one of them. Two independent
+    # batches at a time, as in a
     # step of RK4 whose law takes pseudoinverses, waited for each other for ever on two cores.
     many = jax.random.normal(jax.random.key(0), (2, 3, ROWS, SIZE))
     compiled = jax.jit(jax.vmap(jax.vmap(jd.operators.pseudoinverse))).lower(many).compile()
-    calls = [line.split("custom-call")[0] for line in compiled.as_text().splitlines() if "gesdd" in line and "custom-call(" in line]
+    calls = [
+        line.split("custom-call")[0]
+        for line in compiled.as_text().splitlines()
+        if "gesdd" in line and "custom-call(" in line
+    ]
     assert calls
     assert all(f"f64[{ROWS},{SIZE}]" in call for call in calls), calls
     one = jax.jit(jd.operators.pseudoinverse)

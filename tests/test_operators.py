@@ -1,6 +1,8 @@
-"""Operators against matrices: every method of every class, and a chain whose J is blocks under all that uses J.
+"""Operators against matrices: every method of every class, and a chain whose J is blocks under all that uses
+J.
 
-A new operator is one row of `JACOBIANS` or `MASSES`. The chains differ in nothing but the form in which they hand out J.
+A new operator is one row of `JACOBIANS` or `MASSES`. The chains differ in nothing but the form in which they
+hand out J.
 """
 
 import dataclasses
@@ -44,7 +46,8 @@ def block_rows(a, b, width=WIDTH, bodies=BODIES):
     return BlockRows(random(len(a), width), random(len(a), width), a, b, bodies)
 
 
-# Ground on either side, two rows of one joint, joints in parallel the other way round, a loop, a body with many rows, one with none.
+# Ground on either side, two rows of one joint, joints in parallel the other way round, a loop, a body with
+# many rows, one with none.
 PAIRS = block_rows((5, 0, 0, 2, 0, 3, 1, 2), (0, 1, 1, 1, 2, 2, 5, 0))
 JACOBIANS = {
     "dense": DenseRows(random(4, SIZE)),
@@ -52,7 +55,9 @@ JACOBIANS = {
     "blocks without rows": block_rows((), ()),
     "stacked": StackedRows((block_rows((0, 1), (1, 5)), DenseRows(random(3, SIZE)), block_rows((2,), (3,)))),
     "six wide": block_rows((2, 0, 0), (0, 1, 1), 6, 2),
-    "two rows a joint, twenty joints on one body": block_rows((0,) * 40, tuple(np.repeat(1 + np.arange(20) % 5, 2).tolist())),
+    "two rows a joint, twenty joints on one body": block_rows(
+        (0,) * 40, tuple(np.repeat(1 + np.arange(20) % 5, 2).tolist())
+    ),
     "autodiff": AutodiffRows(everything(), everywhere()),
     "masked autodiff": AutodiffRows(everything(), everywhere()).masked(jnp.array([True, False, True])),
     "autodiff below": AutodiffRows(everything(), everywhere()).stacked(DenseRows(random(2, 4))),
@@ -72,7 +77,11 @@ def products(jacobian):
     x = jnp.cos(1.0 + jnp.arange(size, dtype=jacobian.dtype))
     d = 1.5 + x
     active = jnp.arange(rows) % 3 != 1
-    blocks = (1.0 + jnp.arange(size * 2, dtype=d.dtype)).reshape(size // 2, 2, 2) if size % WIDTH else _wide(jacobian)
+    blocks = (
+        (1.0 + jnp.arange(size * 2, dtype=d.dtype)).reshape(size // 2, 2, 2)
+        if size % WIDTH
+        else _wide(jacobian)
+    )
     further = DenseRows(jnp.cos(jnp.arange(2.0 * size, dtype=d.dtype)).reshape(2, size))
     parts = (
         jacobian,
@@ -87,7 +96,12 @@ def products(jacobian):
     )
     sides = [jnp.cos(jnp.arange(part.shape[0], dtype=d.dtype)) for part in parts]
     found = [(part.times(x), part.transpose_times(y)) for part, y in zip(parts, sides, strict=True)]
-    return found, [part.as_dense() for part in parts], [part.gram() for part in parts], [part.row_sizes() for part in parts]
+    return (
+        found,
+        [part.as_dense() for part in parts],
+        [part.gram() for part in parts],
+        [part.row_sizes() for part in parts],
+    )
 
 
 def _wide(jacobian):
@@ -125,11 +139,16 @@ class TestJacobians:
     @pytest.mark.long
     def test_derivatives(self, jacobian):
         def weighted(operator):
-            some = operator.times(jnp.arange(1.0, operator.shape[1] + 1.0)), operator.masked(jnp.arange(operator.shape[0]) > 0)
+            some = (
+                operator.times(jnp.arange(1.0, operator.shape[1] + 1.0)),
+                operator.masked(jnp.arange(operator.shape[0]) > 0),
+            )
             return jnp.sum(some[0] ** 3) + jnp.sum(some[1].transpose_times(jnp.ones(operator.shape[0])) ** 2)
 
         found = jax.grad(weighted, allow_int=True)(jacobian)
-        expected = jax.grad(lambda operator: weighted(DenseRows(operator.as_dense())), allow_int=True)(jacobian)
+        expected = jax.grad(lambda operator: weighted(DenseRows(operator.as_dense())), allow_int=True)(
+            jacobian
+        )
         for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
             if x.dtype != jax.dtypes.float0:
                 np.testing.assert_allclose(x, y, rtol=1e-11, atol=1e-9)
@@ -154,7 +173,10 @@ class TestBlockRows:
 
     def test_structure_is_kept(self):
         assert isinstance(
-            jd.operators.DiagonalMatrix(jnp.ones(SIZE)).factorize().scaled_rows(PAIRS.masked(jnp.ones(8, bool)).leading(5)), BlockRows
+            jd.operators.DiagonalMatrix(jnp.ones(SIZE))
+            .factorize()
+            .scaled_rows(PAIRS.masked(jnp.ones(8, bool)).leading(5)),
+            BlockRows,
         )
         assert isinstance(MASSES["blocks"].factorize().scaled_rows(PAIRS), BlockRows)
         assert isinstance(PAIRS.stacked(DenseRows(jnp.zeros((0, SIZE)))), BlockRows)
@@ -174,12 +196,24 @@ def test_masses_equal_the_matrix(mass):
         extended, identity = mass.extended(2).as_dense(), mass.identity().as_dense()
         along = jax.jvp(lambda m: m.solve(x), (mass,), (mass,))
         grams = [part.gram() for part in rows], [part.as_dense() for part in rows]
-        return mass.times(x), mass.times_matrix(columns), along, mass.diagonal_mean(), root, grams, roots, extended, identity
+        return (
+            mass.times(x),
+            mass.times_matrix(columns),
+            along,
+            mass.diagonal_mean(),
+            root,
+            grams,
+            roots,
+            extended,
+            identity,
+        )
 
     x, columns = np.cos(np.arange(float(SIZE))), np.sin(np.arange(2.0 * SIZE)).reshape(SIZE, 2)
     matrix, rows = np.asarray(mass.as_dense()), by_hand(PAIRS)
     assert (mass.shape, mass.dtype) == (matrix.shape, matrix.dtype)
-    times, times_matrix, (solved, slope), mean, (lower, upper), (grams, scaled), roots, extended, identity = methods(mass)
+    times, times_matrix, (solved, slope), mean, (lower, upper), (grams, scaled), roots, extended, identity = (
+        methods(mass)
+    )
     inverse = np.linalg.inv(matrix)
     for found, expected in (
         (times, matrix @ x),
@@ -239,7 +273,9 @@ INPUTS = jnp.array([1.0, -2.0, 0.5, 0.0, 3.0, -1.0])
 
 
 def wrapped(system, few):
-    """Returns the system in all wrappers, with the solvers to be tried: those with ways of their own with J. Or in all at once only."""
+    """Returns the system in all wrappers, with the solvers to be tried: those with ways of their own with J.
+    Or in all at once only.
+    """
     goals = (Goal(Coordinates((15,)), lambda t: 2.0 + 0.1 * t), Goal(Coordinates((5,)), rate=0.3))
     all_at_once = jd.Masked(jd.Soft(WithGoals(system, goals), 1e-2), jnp.arange(14) % 4 != 2)
     if few:
@@ -255,16 +291,22 @@ def wrapped(system, few):
 
 @functools.partial(jax.jit, static_argnames="few")
 def dynamics(system, at, few):
-    """Returns accelerations and multipliers in all wrappers under all solvers, projections, and what inverse dynamics leaves over."""
+    """Returns accelerations and multipliers in all wrappers under all solvers, projections, and what inverse
+    dynamics leaves over.
+    """
     found, systems = {}, wrapped(system, few)
     feedback = jd.textbook.MultiplierFeedback(3.0, 2.0)
     for name, (inside, solvers) in systems.items():
         for key in solvers:
-            found[name, key] = jd.forward_dynamics(inside, at, INPUTS, solver=SOLVERS[key].solver, stabilization=feedback)
+            found[name, key] = jd.forward_dynamics(
+                inside, at, INPUTS, solver=SOLVERS[key].solver, stabilization=feedback
+            )
         found[name, "inverse"] = jd.inverse_dynamics(inside, at, *found[name, key], INPUTS)
     if few:
         return found
-    found["with goals", "projected"] = jd.Projection().project(systems["with goals"][0], jd.State(at.t, at.q + 1e-3, at.v + 1e-2))
+    found["with goals", "projected"] = jd.Projection().project(
+        systems["with goals"][0], jd.State(at.t, at.q + 1e-3, at.v + 1e-2)
+    )
     return found
 
 
@@ -281,10 +323,14 @@ class TestChain:
         blocks, dense, at = chains
         assert isinstance(blocks.jacobian_operator(at.t, at.q, at.v), BlockRows)
         assert isinstance(blocks.jacobian_products(at.t, at.q, at.v), BlockRows)
-        assert isinstance(jd.Masked(jd.Soft(blocks, 0.1), jnp.ones(12, bool)).jacobian_operator(at.t, at.q, at.v), BlockRows)
+        assert isinstance(
+            jd.Masked(jd.Soft(blocks, 0.1), jnp.ones(12, bool)).jacobian_operator(at.t, at.q, at.v), BlockRows
+        )
         assert isinstance(dense.jacobian_operator(at.t, at.q, at.v), DenseRows)
         expected = dense.constraint_jacobian(at.t, at.q, at.v)
-        np.testing.assert_allclose(blocks.jacobian_operator(at.t, at.q, at.v).as_dense(), expected, **ROUND_OFF)
+        np.testing.assert_allclose(
+            blocks.jacobian_operator(at.t, at.q, at.v).as_dense(), expected, **ROUND_OFF
+        )
         below, above = (arm((1.0,) * n, (0.0,) * n)[0] for n in (2, jm.Mechanism.blocks_from))
         for mechanism, kind in ((below, DenseRows), (above, BlockRows)):
             q = jnp.zeros(3 * len(mechanism.body_names))
@@ -306,9 +352,12 @@ class TestChain:
     def test_derivatives(self, chains, solver):
         @jax.jit
         def gradient(system, at):
-            return jax.grad(lambda s, x: jnp.sum(jnp.cos(jnp.concatenate(jd.forward_dynamics(s, x, INPUTS, solver=solver)))), (0, 1))(
-                system, at
-            )
+            return jax.grad(
+                lambda s, x: jnp.sum(
+                    jnp.cos(jnp.concatenate(jd.forward_dynamics(s, x, INPUTS, solver=solver)))
+                ),
+                (0, 1),
+            )(system, at)
 
         blocks, dense, at = chains
         close(gradient(blocks, at), gradient(dense, at), 1e-9)
@@ -334,7 +383,11 @@ class TestChain:
         starts = [jd.initialize(system, at.q + 1e-2, at.v)[0] for system in (blocks, dense)]
         close(*starts)
         reports = [vars(jd.diagnose(system, at)) for system in (blocks, dense)]
-        numbers = [{key: value for key, value in report.items() if isinstance(value, float)} for report in reports]
+        numbers = [
+            {key: value for key, value in report.items() if isinstance(value, float)} for report in reports
+        ]
         np.testing.assert_allclose(*(list(x.values()) for x in numbers), rtol=1e-9, atol=1e-12)
-        others = [{key: value for key, value in report.items() if key not in numbers[0]} for report in reports]
+        others = [
+            {key: value for key, value in report.items() if key not in numbers[0]} for report in reports
+        ]
         assert others[0] == others[1]

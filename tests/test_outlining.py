@@ -1,4 +1,6 @@
-"""Outlined functions: one program for all calls, the same numbers, also in batches and loops and differentiated."""
+"""Outlined functions: one program for all calls, the same numbers, also in batches and loops and
+differentiated.
+"""
 
 import jax
 import jax.numpy as jnp

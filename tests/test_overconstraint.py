@@ -1,4 +1,6 @@
-"""Wheels that contradict each other, and maps between spins, twists and poses: published values, closed forms, derivatives, reports."""
+"""Wheels that contradict each other, and maps between spins, twists and poses: published values, closed
+forms, derivatives, reports.
+"""
 
 import dataclasses
 
@@ -21,7 +23,9 @@ def car(length, width, left, right, radius=1.0):
     """Returns four wheels, the reference point amid the rear ones."""
     half = 0.5 * width
     places = jnp.asarray([[length, half], [length, -half], [0.0, half], [0.0, -half]])
-    steering = jnp.stack([*jnp.broadcast_arrays(jnp.asarray(left), jnp.asarray(right)), jnp.zeros(()), jnp.zeros(())])
+    steering = jnp.stack(
+        [*jnp.broadcast_arrays(jnp.asarray(left), jnp.asarray(right)), jnp.zeros(()), jnp.zeros(())]
+    )
     return jv.wheels(places, steering=steering, radius=radius, names=NAMES)
 
 
@@ -167,7 +171,10 @@ def test_mecanum_wheels_map_both_ways():
     solver = jd.LeastSquares()
     v, _ = jd.kinematic_velocity(system, state, jnp.asarray([10.0, 12.0, 8.0, 14.0]), solver=solver)
     within(13, v[:3], reference["forward"][0]["twist"])
-    assert int(jd.kinematic_status(system, state, jnp.asarray([7.0, 3.0, -2.0, 5.0]), solver=solver)) == jd.Status.CONFLICTING_ROWS
+    assert (
+        int(jd.kinematic_status(system, state, jnp.asarray([7.0, 3.0, -2.0, 5.0]), solver=solver))
+        == jd.Status.CONFLICTING_ROWS
+    )
 
 
 @pytest.mark.long
@@ -176,7 +183,9 @@ def test_omni_wheels_drive_in_any_direction():
     wheels = jv.wheels_of(system, q)
     np.testing.assert_allclose(jv.wheel_rates(wheels, [0.0, 0.0, 1.0]), 0.2 / 0.05, rtol=1e-14)
     twist = jnp.asarray([0.3, -0.2, 0.7])
-    np.testing.assert_allclose(jv.body_twist(wheels, jv.wheel_rates(wheels, twist))[0], twist, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(
+        jv.body_twist(wheels, jv.wheel_rates(wheels, twist))[0], twist, rtol=0, atol=1e-14
+    )
     v, _ = jd.kinematic_velocity(system, jd.State(0.0, q, jnp.zeros(6)), jv.wheel_rates(wheels, twist))
     np.testing.assert_allclose(v[:3], twist, rtol=0, atol=1e-14)
     with pytest.raises(ValueError, match="count must be a whole number, at least 3"):
@@ -187,7 +196,9 @@ def test_a_differential_drive_of_the_specification():
     wheels = jv.wheels([[0.0, 0.25], [0.0, -0.25]], radius=0.1)
     twist, _ = jv.body_twist(wheels, [4.0, 6.0])
     np.testing.assert_allclose(twist, [0.5, 0.0, 0.4], rtol=0, atol=1e-15)
-    np.testing.assert_allclose(jv.integrate_twist(jnp.zeros(3), twist, 5.0), [1.136622, 1.770184, 2.0], rtol=0, atol=5e-7)
+    np.testing.assert_allclose(
+        jv.integrate_twist(jnp.zeros(3), twist, 5.0), [1.136622, 1.770184, 2.0], rtol=0, atol=5e-7
+    )
     np.testing.assert_allclose(jv.wheel_rates(wheels, twist), [4.0, 6.0], rtol=0, atol=1e-14)
 
 
@@ -207,7 +218,10 @@ def test_integration_is_exact_at_any_step_and_differentiable_at_no_turn():
 
         np.testing.assert_allclose(slopes(omega), central(along, omega), rtol=0, atol=1e-8)
     # Whole numbers are numbers.
-    whole, real = (jv.odometry_covariance(jnp.eye(3), at, (1, 0, 0), jnp.eye(3), 1) for at in ((0, 0, 0), (0.0, 0.0, 0.0)))
+    whole, real = (
+        jv.odometry_covariance(jnp.eye(3), at, (1, 0, 0), jnp.eye(3), 1)
+        for at in ((0, 0, 0), (0.0, 0.0, 0.0))
+    )
     np.testing.assert_array_equal(whole, real)
     np.testing.assert_allclose(np.diag(whole), [2.0, 2.0 + 1.0 + 1.0 / 3.0, 2.0], rtol=1e-15)
 
@@ -216,9 +230,13 @@ def test_integration_is_exact_at_any_step_and_differentiable_at_no_turn():
 def test_a_turn_of_rounding_errors_has_the_derivatives_of_none():
     # As maps make it at straight driving: x = v sin(w t) / w, y = v (1 - cos(w t)) / w.
     def straight(omega):
-        return jv.integrate_twist(jnp.zeros(3, omega.dtype), jnp.stack([jnp.ones_like(omega), jnp.zeros_like(omega), omega]), 1)[:2]
+        return jv.integrate_twist(
+            jnp.zeros(3, omega.dtype), jnp.stack([jnp.ones_like(omega), jnp.zeros_like(omega), omega]), 1
+        )[:2]
 
-    first, second = (jax.jit(jax.vmap(slope)) for slope in (jax.jacfwd(straight), jax.jacfwd(jax.jacfwd(straight))))
+    first, second = (
+        jax.jit(jax.vmap(slope)) for slope in (jax.jacfwd(straight), jax.jacfwd(jax.jacfwd(straight)))
+    )
     for omega, dtype in (([0.0, 1e-17, 1e-30], float), ([1e-8, 1e-30], np.float32)):
         at, eps = jnp.asarray(omega, dtype), float(jnp.finfo(dtype).eps)
         np.testing.assert_allclose(first(at), [[-x / 3.0, 0.5] for x in omega], rtol=4 * eps)
@@ -226,7 +244,9 @@ def test_a_turn_of_rounding_errors_has_the_derivatives_of_none():
     # On both sides of where the series ends.
     at = np.array([0.999, 1.001, -1.001])
     sine, cosine = np.sin(at), np.cos(at)
-    np.testing.assert_allclose(jax.vmap(straight)(at), np.stack([sine / at, (1.0 - cosine) / at], axis=1), rtol=4e-16)
+    np.testing.assert_allclose(
+        jax.vmap(straight)(at), np.stack([sine / at, (1.0 - cosine) / at], axis=1), rtol=4e-16
+    )
     np.testing.assert_allclose(first(at)[:, 0], cosine / at - sine / at**2, rtol=1e-14)
 
 
@@ -234,7 +254,10 @@ def test_odometry_takes_lists():
     wheels = jv.wheels([(0.0, 0.3), (0.0, -0.3)], radius=0.1)
     one, each = (jv.wheel_noise(wheels, [5.0, 7.0], variance) for variance in (1e-3, [1e-3, 1e-3]))
     np.testing.assert_array_equal(one, each)
-    got, expected = (jv.odometry_covariance(noise, [0, 0, 0], [1, 0, 1], noise, 1) for noise in (np.asarray(one).tolist(), one))
+    got, expected = (
+        jv.odometry_covariance(noise, [0, 0, 0], [1, 0, 1], noise, 1)
+        for noise in (np.asarray(one).tolist(), one)
+    )
     np.testing.assert_array_equal(got, expected)
 
 
@@ -257,7 +280,8 @@ def test_odometry_drifts_as_its_closed_form_says():
     half = jv.odometry_covariance(start, jnp.zeros(3), twist, noise, 1.0)
     again = jv.odometry_covariance(half, jv.integrate_twist(jnp.zeros(3), twist, 1.0), twist, noise, 1.0)
     np.testing.assert_allclose(whole, again, rtol=0, atol=1e-16)
-    # So are a hundred steps that turn by less than a radian, ten full turns in all, with noise in all directions.
+    # So are a hundred steps that turn by less than a radian, ten full turns in all, with noise in all
+    # directions.
     noise = jnp.asarray([[2e-4, 3e-5, 1e-5], [3e-5, 1e-4, -2e-5], [1e-5, -2e-5, 3e-4]])
     whole = jv.odometry_covariance(start, jnp.zeros(3), twist, noise, 70.0)
     for k in range(100):
@@ -274,14 +298,20 @@ def answered(answer):
     return turn
 
 
-@pytest.mark.parametrize("answer", [None, jv.IndependentRows(("rear_left.lateral", "front_left.lateral")), jv.EquivalentBicycle()])
+@pytest.mark.parametrize(
+    "answer", [None, jv.IndependentRows(("rear_left.lateral", "front_left.lateral")), jv.EquivalentBicycle()]
+)
 def test_answers_are_differentiable_from_straight_driving_to_right_angles(answer):
     turn = answered(answer)
     slopes = jax.jit(jax.grad(turn, argnums=(0, 1)))
     for left, right in ((0.3, 0.25), (-0.4, -0.3), (1.4, 1.2)):
         got = slopes(left, right)
-        np.testing.assert_allclose(got[0], central(lambda x, r=right: turn(x, jnp.asarray(r)), left), rtol=1e-7, atol=1e-7)
-        np.testing.assert_allclose(got[1], central(lambda x, lf=left: turn(jnp.asarray(lf), x), right), rtol=1e-7, atol=1e-7)
+        np.testing.assert_allclose(
+            got[0], central(lambda x, r=right: turn(x, jnp.asarray(r)), left), rtol=1e-7, atol=1e-7
+        )
+        np.testing.assert_allclose(
+            got[1], central(lambda x, lf=left: turn(jnp.asarray(lf), x), right), rtol=1e-7, atol=1e-7
+        )
 
     # Along the Ackermann angles all of them are the bicycle, whose derivative at straight driving is u / L.
     def steered(delta):
@@ -297,12 +327,19 @@ def test_answers_are_differentiable_from_straight_driving_to_right_angles(answer
 @pytest.mark.long
 @pytest.mark.parametrize(("left", "speed", "held"), [(0.0, 3.0, True), (0.5 * np.pi, 0.0, False)])
 def test_second_derivatives_of_the_least_residual_reach_places_angles_and_weights(left, speed, held):
-    start = jnp.concatenate([car(2.5, 1.5, 0.0, 0.0).place.ravel(), jnp.asarray([left, 0.1, 0.0, 0.0, 1.0, 0.8, 1.2, 0.9, 0.6, speed])])
+    start = jnp.concatenate(
+        [
+            car(2.5, 1.5, 0.0, 0.0).place.ravel(),
+            jnp.asarray([left, 0.1, 0.0, 0.0, 1.0, 0.8, 1.2, 0.9, 0.6, speed]),
+        ]
+    )
     toward = jnp.asarray(np.sin(1.0 + np.arange(start.size)))
 
     def moved(z):
         slip = jv.LeastResidual(lateral=z[12:16], speed=None if held else z[16])
-        twist, report = jv.vehicle_twist(jv.wheels(z[:8].reshape(4, 2), steering=z[8:12]), speed=z[17], slip=slip)
+        twist, report = jv.vehicle_twist(
+            jv.wheels(z[:8].reshape(4, 2), steering=z[8:12]), speed=z[17], slip=slip
+        )
         return jnp.sum(jnp.sin(twist)) + jnp.sum(report.slip**3)
 
     slope = jax.grad(moved)
@@ -331,7 +368,9 @@ def test_bicycles_at_right_angles_crabs_and_no_track():
     assert report.norm < 1e-14
     # A wheel at the instantaneous center stands, and does not slip.
     angles = jv.steering_angles(crab, [0.5, 0.0, 1.0])
-    np.testing.assert_allclose(jv.steering_angles(jv.wheels([[0.0, 0.5]]), [0.5, 0.0, 1.0]), 0.0, rtol=0, atol=0)
+    np.testing.assert_allclose(
+        jv.steering_angles(jv.wheels([[0.0, 0.5]]), [0.5, 0.0, 1.0]), 0.0, rtol=0, atol=0
+    )
     swerve = jv.wheels(crab.place, steering=angles)
     np.testing.assert_allclose(swerve.across() @ jnp.asarray([0.5, 0.0, 1.0]), 0.0, rtol=0, atol=1e-15)
 
@@ -350,7 +389,13 @@ def test_a_bicycle_of_two_steered_axles():
     middle = np.arctan(1.0 / np.asarray([np.mean(1.0 / np.tan(angles[pair])) for pair in ([0, 2], [1, 3])]))
     two = jv.wheels([[1.5, 0.0], [-1.0, 0.0]], steering=middle)
     bicycle = jv.EquivalentBicycle()
-    turned = jax.jit(jax.vmap(lambda steering: jv.vehicle_twist(jv.wheels(places, steering=steering), speed=1.0, slip=bicycle)[0]))
+    turned = jax.jit(
+        jax.vmap(
+            lambda steering: jv.vehicle_twist(jv.wheels(places, steering=steering), speed=1.0, slip=bicycle)[
+                0
+            ]
+        )
+    )
     turns = turned(jnp.stack([angles, -angles, np.roll(angles, 1)]))
     np.testing.assert_allclose(turns[0], jv.vehicle_twist(two, speed=1.0)[0], rtol=0, atol=1e-14)
     # Turned the other way, sides in the same places: everything but the speed changes its sign.
@@ -362,7 +407,9 @@ def test_a_bicycle_of_two_steered_axles():
     np.testing.assert_allclose(both[0], both[1], rtol=0, atol=1e-15)
     assert both[0][0] > 0.5
     assert both[0][2] > 0.0
-    twist, report = jv.vehicle_twist(jv.wheels([[0.0, 0.5], [0.0, -0.5]]), speed=1.0, slip=jv.EquivalentBicycle())
+    twist, report = jv.vehicle_twist(
+        jv.wheels([[0.0, 0.5], [0.0, -0.5]]), speed=1.0, slip=jv.EquivalentBicycle()
+    )
     assert np.isnan(twist).all()
     assert int(report.status) != jd.Status.OK
 
@@ -381,7 +428,11 @@ def test_what_is_no_number_is_told():
     spins = {"rates": jnp.asarray([np.nan, 1.0, 1.0, 1.0]), "speed": 1.0}
     lost = car(2.5, 1.5, np.nan, 0.3)
     bicycle = jv.EquivalentBicycle(FRONT)
-    for given, answer, told in ((wheels, None, spins), (wheels, None, {"speed": np.nan}), (lost, bicycle, {"speed": 1.0})):
+    for given, answer, told in (
+        (wheels, None, spins),
+        (wheels, None, {"speed": np.nan}),
+        (lost, bicycle, {"speed": 1.0}),
+    ):
         twist, report = jv.vehicle_twist(given, slip=answer, **told)
         assert int(report.status) == jd.Status.NONFINITE
         assert np.all(np.isnan([report.norm, *twist[1:]]))
@@ -404,19 +455,29 @@ def test_wheels_that_swing_do_not_tell_the_twist():
         assert wheels.names == ("right", "left")
         np.testing.assert_allclose(jv.body_twist(wheels, [6.0, 4.0])[0], [0.5, 0.0, 0.4], rtol=0, atol=1e-14)
     # Of a truck as it is steered only the trailer swings; of the trailer its own axle is known.
-    truck, q = jm.kinematic_mechanism(jv.truck_and_trailers(2.0, (3.0,), (1.0,), steering=0.2, headings=(0.3,)), jm.Joints())
+    truck, q = jm.kinematic_mechanism(
+        jv.truck_and_trailers(2.0, (3.0,), (1.0,), steering=0.2, headings=(0.3,)), jm.Joints()
+    )
     with pytest.raises(ValueError, match="places of axle_1 move"):
         jv.wheels_of(truck, q)
-    np.testing.assert_allclose(jv.wheels_of(truck, q, only=("rear", "front")).steering, [0.0, 0.2], rtol=0, atol=1e-15)
+    np.testing.assert_allclose(
+        jv.wheels_of(truck, q, only=("rear", "front")).steering, [0.0, 0.2], rtol=0, atol=1e-15
+    )
     # Of numbers that are not known yet nobody can tell.
-    np.testing.assert_allclose(jax.jit(lambda car: jv.wheels_of(car, q).steering)(truck)[:2], [0.0, 0.2], rtol=0, atol=1e-15)
-    np.testing.assert_allclose(jv.wheels_of(truck, q, "trailer_1", only=("axle_1",)).place, [[0.0, 0.0]], rtol=0, atol=1e-15)
+    np.testing.assert_allclose(
+        jax.jit(lambda car: jv.wheels_of(car, q).steering)(truck)[:2], [0.0, 0.2], rtol=0, atol=1e-15
+    )
+    np.testing.assert_allclose(
+        jv.wheels_of(truck, q, "trailer_1", only=("axle_1",)).place, [[0.0, 0.0]], rtol=0, atol=1e-15
+    )
 
 
 @pytest.mark.long
 def test_reports_in_batches_and_single_precision():
     angles = jnp.asarray([[0.3, 0.3], [np.nan, 0.3], [0.0, 0.0]])
-    twists, report = jax.jit(jax.vmap(lambda pair: jv.vehicle_twist(car(2.5, 1.5, pair[0], pair[1]), speed=1.0)))(angles)
+    twists, report = jax.jit(
+        jax.vmap(lambda pair: jv.vehicle_twist(car(2.5, 1.5, pair[0], pair[1]), speed=1.0))
+    )(angles)
     np.testing.assert_allclose(twists[0, 2], 0.12172939, rtol=0, atol=5e-9)
     np.testing.assert_allclose(twists[2], [1.0, 0.0, 0.0], rtol=0, atol=1e-15)
     assert np.all(np.isnan(twists[1]))
@@ -437,14 +498,27 @@ def test_redundant_rear_wheels_share_their_force():
         yaw = 5.0 * np.tan(0.2) / 2.5
         state = jd.State(0.0, q, jnp.asarray([5.0, 1.1 * yaw, yaw]))
         lam = jd.forward_dynamics(mechanism, state, solver=jd.LeastSquares())[1]
-        return np.array([x for x, name in zip(lam, mechanism.names.rows, strict=True) if name.startswith("rear")])
+        return np.array(
+            [x for x, name in zip(lam, mechanism.names.rows, strict=True) if name.startswith("rear")]
+        )
 
     both, one = lateral((0.75, -0.75)), lateral((0.0,))
     np.testing.assert_allclose(both[0], both[1], rtol=1e-12)
     np.testing.assert_allclose(both.sum(), one[0], rtol=1e-12)
 
 
-SEGWAY = dict.fromkeys(("mass", "wheel_mass", "wheel_inertia", "wheel_inertia_across", "height", "wheel_radius", "wheel_separation"), 0.2)
+SEGWAY = dict.fromkeys(
+    (
+        "mass",
+        "wheel_mass",
+        "wheel_inertia",
+        "wheel_inertia_across",
+        "height",
+        "wheel_radius",
+        "wheel_separation",
+    ),
+    0.2,
+)
 SEGWAY |= {"inertia": (0.1, 0.1, 0.1)}
 
 
@@ -455,7 +529,9 @@ def test_mistakes_about_wheels():
     with pytest.raises(ValueError, match=r"rates must have shape \(4,\), one a wheel \(front_left"):
         jv.body_twist(wheels, [1.0, 2.0])
     with pytest.raises(ValueError, match=r"did you mean 'rear_left\.lateral'"):
-        jv.vehicle_twist(wheels, speed=1.0, slip=jv.IndependentRows(("rear_lft.lateral", "front_left.lateral")))
+        jv.vehicle_twist(
+            wheels, speed=1.0, slip=jv.IndependentRows(("rear_lft.lateral", "front_left.lateral"))
+        )
     with pytest.raises(ValueError, match="must be 2 different names beside the speed"):
         jv.vehicle_twist(wheels, speed=1.0, slip=jv.IndependentRows(("rear_left.lateral",)))
     with pytest.raises(ValueError, match="wheels that are steered and wheels that are not"):
@@ -501,37 +577,66 @@ def test_mistakes_about_wheels():
 @all_cases(
     ("make", "message"),
     [
-        (lambda: jv.bicycle(0.0, steering=30.0, pose=(0.0, 1.0)), "wheelbase must be .*; steering must lie .* rad; pose must be 3 finite"),
+        (
+            lambda: jv.bicycle(0.0, steering=30.0, pose=(0.0, 1.0)),
+            "wheelbase must be .*; steering must lie .* rad; pose must be 3 finite",
+        ),
         (lambda: jv.bicycle(2.5, steering=(0.1, 0.2)), "bicycle: steering must be one number, finite, got"),
-        (lambda: jv.ackermann(2.5, 1.5, steering=(0.1, 0.2, 0.3)), "steering must be one number, or 2 of them"),
+        (
+            lambda: jv.ackermann(2.5, 1.5, steering=(0.1, 0.2, 0.3)),
+            "steering must be one number, or 2 of them",
+        ),
         (
             lambda: jv.differential_drive(0.0, None, center=(0.0, 0.0, 1.0)),
             "wheel_separation .* positive.*; wheel_radius .*None; center must be 2",
         ),
         (lambda: jv.skid_steer(0.0, 0.0, 0.1), "skid_steer: wheelbase .*; track"),
         (lambda: jv.truck_and_trailers(0.0, [3.0], [1.0]), "truck_and_trailers: wheelbase must be"),
-        (lambda: jv.truck_and_trailers(3.0, [3.0, 4.0], [1.0, 0.0], trailer_mass=[1.0] * 3), "trailer_mass must be .* one a trailer"),
+        (
+            lambda: jv.truck_and_trailers(3.0, [3.0, 4.0], [1.0, 0.0], trailer_mass=[1.0] * 3),
+            "trailer_mass must be .* one a trailer",
+        ),
         (lambda: jv.mecanum(1.0, 1.0, 0.1, roller_angle=[0.7] * 4), "roller_angle must be one number"),
         (lambda: jv.rocker_bogie(rocker=(0.1, 0.2), rear=np.nan), "rocker must be 3 finite numbers.*; rear"),
         (lambda: jv.linear_bicycle(jv.BicycleParameters(w=0.0)), "w, the wheelbase, must be"),
-        (lambda: jv.integrate_twist((0.0, 0.0), (1.0, 0.0, 0.0), 1.0), r"integrate_twist: pose must have shape \(3,\)"),
-        (lambda: jv.steering_angles(car(2.5, 1.5, 0.0, 0.0), (1.0, 0.0)), r"steering_angles: twist must have shape \(3,\)"),
-        (lambda: jv.odometry_covariance(np.eye(2), np.zeros(3), np.ones(3), np.eye(3), 1.0), r"covariance must have shape \(3, 3\)"),
+        (
+            lambda: jv.integrate_twist((0.0, 0.0), (1.0, 0.0, 0.0), 1.0),
+            r"integrate_twist: pose must have shape \(3,\)",
+        ),
+        (
+            lambda: jv.steering_angles(car(2.5, 1.5, 0.0, 0.0), (1.0, 0.0)),
+            r"steering_angles: twist must have shape \(3,\)",
+        ),
+        (
+            lambda: jv.odometry_covariance(np.eye(2), np.zeros(3), np.ones(3), np.eye(3), 1.0),
+            r"covariance must have shape \(3, 3\)",
+        ),
         (lambda: jv.from_commonroad(np.zeros(7)), r"x must have shape \(5,\)"),
         (lambda: jv.to_commonroad(jd.State(0.0, jnp.zeros(6), jnp.zeros(6)), 1.0), "in joint coordinates"),
         (lambda: jv.wheel_loads(1.0, [[1.0, 0.0], [0.0, 0.0], [-1.0, 0.0]]), "must not all be on a line"),
         (lambda: jv.axle_loads(1.0, 1.0, -1.0), r"front \+ rear must not be zero"),
-        (lambda: jv.wheel_loads(1.0, [[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]], 0.5, 3.0), r"acceleration must have shape \(2,\)"),
+        (
+            lambda: jv.wheel_loads(1.0, [[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]], 0.5, 3.0),
+            r"acceleration must have shape \(2,\)",
+        ),
         (lambda: jv.ackermann(0.0, "wide"), "ackermann: wheelbase .*; track must be a positive.* got 'wide'"),
         (lambda: jv.omni(3, 1.0, 0.1, angle=(0.0, 1.0)), "omni: angle must be one number"),
-        (lambda: jv.truck_and_trailers(3.0, [0.0], [None], headings=[np.nan]), r"lengths\[0\] .*; offsets\[0\] .*; headings\[0\] must"),
+        (
+            lambda: jv.truck_and_trailers(3.0, [0.0], [None], headings=[np.nan]),
+            r"lengths\[0\] .*; offsets\[0\] .*; headings\[0\] must",
+        ),
         (
             lambda: jv.segway(**SEGWAY | {"height": None, "gravity": (0.0, 0.0, -9.81)}),
             "segway: height must be one .*; gravity must be one",
         ),
-        (lambda: jv.vehicle_twist(car(2.5, 1.5, 0.0, 0.0), speed=[1.0, 2.0]), r"speed must be one number in m/s, got shape \(2,\)"),
         (
-            lambda: jv.vehicle_twist(car(2.5, 1.5, 0.0, 0.0), speed=1.0, slip=jv.LeastResidual(lateral=(1.0, 2.0))),
+            lambda: jv.vehicle_twist(car(2.5, 1.5, 0.0, 0.0), speed=[1.0, 2.0]),
+            r"speed must be one number in m/s, got shape \(2,\)",
+        ),
+        (
+            lambda: jv.vehicle_twist(
+                car(2.5, 1.5, 0.0, 0.0), speed=1.0, slip=jv.LeastResidual(lateral=(1.0, 2.0))
+            ),
             r"LeastResidual: lateral must be one weight, or have shape \(4,\), one a wheel, got \(2,\)",
         ),
     ],

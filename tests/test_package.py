@@ -1,4 +1,6 @@
-"""What goes with the package: one set of numbers in all files that repeat them, examples as data, nothing unknown beside them."""
+"""What goes with the package: one set of numbers in all files that repeat them, examples as data, nothing
+unknown beside them.
+"""
 
 import os
 import pathlib
@@ -37,7 +39,9 @@ def named(requirement):
 
 
 def test_nothing_unknown_lies_at_the_top():
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.split()
     assert {path.split("/")[0] for path in listed} <= ALLOWED
 
 
@@ -46,21 +50,38 @@ def test_versions_and_requirements_are_the_same_everywhere():
     assert cited["version"] == recipe()["context"]["version"] == jaxdae.__version__
     assert cited["license"] == recipe()["about"]["license"] == PROJECT["project"]["license"]
     extras = PROJECT["project"]["optional-dependencies"]
-    needed = [*PROJECT["project"]["dependencies"], *extras["adaptive"], *(x for x in extras["app"] if not x.startswith("jaxdae["))]
+    needed = [
+        *PROJECT["project"]["dependencies"],
+        *extras["adaptive"],
+        *(x for x in extras["app"] if not x.startswith("jaxdae[")),
+    ]
     given = recipe()["requirements"]
-    assert {named(x) for x in needed} == {named(x) for x in given["run"]} - {("python", PROJECT["project"]["requires-python"])}
+    assert {named(x) for x in needed} == {named(x) for x in given["run"]} - {
+        ("python", PROJECT["project"]["requires-python"])
+    }
     assert {named(x) for x in PROJECT["build-system"]["requires"]} <= {named(x) for x in given["host"]}
-    assert recipe()["build"]["python"]["entry_points"] == [f"{name} = {to}" for name, to in PROJECT["project"]["scripts"].items()]
+    assert recipe()["build"]["python"]["entry_points"] == [
+        f"{name} = {to}" for name, to in PROJECT["project"]["scripts"].items()
+    ]
     assert given["run"][0] == f"python {PROJECT['project']['requires-python']}"
 
 
 def test_the_command_as_a_module_says_what_is_missing(tmp_path):
     program = [sys.executable, "-m", "jaxdae", "--version"]
-    assert subprocess.run(program, capture_output=True, text=True, check=True).stdout == f"jaxdae {jaxdae.__version__}\n"
+    assert (
+        subprocess.run(program, capture_output=True, text=True, check=True).stdout
+        == f"jaxdae {jaxdae.__version__}\n"
+    )
     (tmp_path / "typer.py").write_text("raise ModuleNotFoundError('no typer', name='typer')")
-    done = subprocess.run(program, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        program, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "jaxdae: the command needs the extra app, of which typer is missing: pip install '.[app]' in a clone of jaxdae\n"
+    assert (
+        done.stderr
+        == "jaxdae: the command needs the extra app, of which typer is missing: pip install '.[app]' in a "
+        "clone of jaxdae\n"
+    )
 
 
 def test_workflows_run_targets_that_the_makefile_has():
@@ -72,7 +93,9 @@ def test_workflows_run_targets_that_the_makefile_has():
         yaml.safe_load(text)
         assert set(re.findall(r"make ([a-z-]+)", text)) <= targets, path.name
     # What contributors are told to type.
-    assert set(re.findall(r"^make ([a-z-]+)", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)) <= targets
+    assert (
+        set(re.findall(r"^make ([a-z-]+)", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)) <= targets
+    )
 
 
 def test_links_of_the_readme_are_absolute_on_the_package_index():
@@ -89,8 +112,12 @@ def test_examples_are_listed_with_what_they_say_and_found_by_name():
     shown = CliRunner().invoke(app, ["example"])
     lines = shown.output.splitlines()
     assert shown.exit_code == 0
-    groups = [[line for line in part.splitlines() if line.startswith("  ")] for part in shown.output.split("\n\n")]
-    configs = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((ROOT / "configs").glob("*.yaml"))}
+    groups = [
+        [line for line in part.splitlines() if line.startswith("  ")] for part in shown.output.split("\n\n")
+    ]
+    configs = {
+        path.stem: yaml.safe_load(path.read_text()) for path in sorted((ROOT / "configs").glob("*.yaml"))
+    }
     complete = [name for name, data in configs.items() if "experiment" not in data]
     of_scripts = [name for name in configs if name not in complete]
     assert [[line.split()[0] for line in group] for group in groups] == [complete, of_scripts]
@@ -104,12 +131,17 @@ def test_examples_are_listed_with_what_they_say_and_found_by_name():
         "Configs of the scripts in experiments/, of which jaxdae run simulates only the mechanism:",
     ]
     found = CliRunner().invoke(app, ["example", "crank_rocker"])
-    assert pathlib.Path(found.output.strip()).read_text() == (ROOT / "configs" / "crank_rocker.yaml").read_text()
+    assert (
+        pathlib.Path(found.output.strip()).read_text() == (ROOT / "configs" / "crank_rocker.yaml").read_text()
+    )
 
 
 def test_an_example_is_copied_with_its_robot_and_never_over_another(tmp_path):
     written = examples.copy(examples.example("delta_robot"), tmp_path)
-    assert [path.relative_to(tmp_path).as_posix() for path in written] == ["delta_robot.yaml", "models/delta.sdf"]
+    assert [path.relative_to(tmp_path).as_posix() for path in written] == [
+        "delta_robot.yaml",
+        "models/delta.sdf",
+    ]
     (tmp_path / "delta_robot.yaml").unlink()
     with pytest.raises(Refused, match=r"delta\.sdf exists, expected a folder without it"):
         examples.copy(examples.example("delta_robot"), tmp_path)
@@ -122,7 +154,9 @@ def test_what_an_example_needs_but_an_installation_lacks_hides_it(tmp_path, monk
     monkeypatch.setattr(examples, "_INSTALLED", tmp_path)
     assert list(examples.examples()) == ["near"]
     assert [line.rstrip() for line in examples.listed() if line.startswith("  ")] == ["  near"]
-    (tmp_path / "near.yaml").write_text("description: >-\n  two\n  lines # and no comment\nexperiment: {a: 1}\n")
+    (tmp_path / "near.yaml").write_text(
+        "description: >-\n  two\n  lines # and no comment\nexperiment: {a: 1}\n"
+    )
     assert examples.listed()[-1] == "  near  two lines # and no comment [a script]"
     monkeypatch.setattr(examples, "_INSTALLED", tmp_path / "none")
     monkeypatch.setattr(examples, "_REPOSITORY", tmp_path / "none")

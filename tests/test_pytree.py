@@ -68,7 +68,15 @@ class TestPaths:
         tree = make()
         paths = jd.tree.leaf_paths(tree)
         assert paths[0] == "inner.gain"
-        assert set(paths) == {"inner.gain", "table.b.0", "table.b.1.0", "table.b.1.1", "table.a.left", "table.a.right", "table.c.7"}
+        assert set(paths) == {
+            "inner.gain",
+            "table.b.0",
+            "table.b.1.0",
+            "table.b.1.1",
+            "table.a.left",
+            "table.a.right",
+            "table.c.7",
+        }
         for path, leaf in zip(paths, jax.tree.leaves(tree), strict=True):
             assert jd.tree.get_leaf(tree, path) is leaf
 
@@ -115,7 +123,9 @@ class TestPaths:
             ("", "no '' in Outer"),
         ],
     )
-    @all_cases("use", [jd.tree.get_leaf, lambda tree, path: jd.tree.set_leaf(tree, path, 0.0), jd.tree.batch_axes])
+    @all_cases(
+        "use", [jd.tree.get_leaf, lambda tree, path: jd.tree.set_leaf(tree, path, 0.0), jd.tree.batch_axes]
+    )
     def test_a_path_that_leads_nowhere(self, use, path, message):
         with pytest.raises(KeyError) as caught:
             use(make(), path)

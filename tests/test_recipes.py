@@ -76,7 +76,9 @@ def test_torch_step_has_the_derivative_of_jax():
     torch = pytest.importorskip("torch", reason="not installed: make test-recipes installs it")
     rod = jm.Body("rod", mass=1.0, inertia=1 / 12, pose=(0.5, 0.0, 0.0))
     mechanism, _ = jm.planar_mechanism(
-        [rod], [jm.Revolute("hinge", jm.GROUND, "rod", at=(0.0, 0.0))], [jm.Torque("motor", jm.GROUND, "rod", torque=0.0, input=0)]
+        [rod],
+        [jm.Revolute("hinge", jm.GROUND, "rod", at=(0.0, 0.0))],
+        [jm.Torque("motor", jm.GROUND, "rod", torque=0.0, input=0)],
     )
     integrator = jaxdae.Projected(jaxdae.RungeKutta.rk4())
     step = recipe("torch")["torch_step"](mechanism, integrator, 1e-2, steps=3)

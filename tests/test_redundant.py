@@ -1,9 +1,11 @@
-"""Mechanisms with one row too many on all of their motion: with every solver that allows dependent rows they move as they should.
+"""Mechanisms with one row too many on all of their motion: with every solver that allows dependent rows they
+move as they should.
 
-*The rank tolerance.* On the manifold the lost singular value of J is round-off, but the stages of a Runge-Kutta method leave the manifold
-by about h^2, and the rows of Bricard's mechanism are independent there: off the manifold it is rigid. A solver that takes the lost
-singular value for a real one stops it, without a word. So the tolerance must lie above what the step does to the singular value and below
-the smallest that is meant. For Bricard's mechanism, relative to the largest, in J and in J M^-1/2:
+*The rank tolerance.* On the manifold the lost singular value of J is round-off, but the stages of a
+Runge-Kutta method leave the manifold by about h^2, and the rows of Bricard's mechanism are independent there:
+off the manifold it is rigid. A solver that takes the lost singular value for a real one stops it, without a
+word. So the tolerance must lie above what the step does to the singular value and below the smallest that is
+meant. For Bricard's mechanism, relative to the largest, in J and in J M^-1/2:
 
                         steps of 0.001 s    0.01 s    0.02 s    smallest that is meant
     Dormand-Prince 5         1e-9           1e-7      5e-7         4e-2   (4e-3)
@@ -34,7 +36,9 @@ solvers = pytest.mark.parametrize("name", SOLVERS)
 
 @jax.jit
 def rolled(system, method, start, dt, times):
-    """Returns the trajectory with an entry for each of the times (n,), which stand for no more than their number."""
+    """Returns the trajectory with an entry for each of the times (n,), which stand for no more than their
+    number.
+    """
     return jd.rollout(system, method, start, dt=dt, steps=times.shape[0])
 
 
@@ -51,7 +55,9 @@ DT = 0.02
 
 @jd.tree.pytree
 class BricardByEnergies(jd.LagrangianSystem):
-    """The same mechanism from its energies, with the inertia of the quaternions' lengths as the energy that it stands for."""
+    """The same mechanism from its energies, with the inertia of the quaternions' lengths as the energy that
+    it stands for.
+    """
 
     rods: redundant_problems.Bricard
 
@@ -60,7 +66,9 @@ class BricardByEnergies(jd.LagrangianSystem):
         e, rate, speed = q.reshape(-1, 7)[:, 3:], v.reshape(-1, 7)[:, 3:], v.reshape(-1, 7)[:, :3]
         spin = 2.0 * jnp.einsum("kij,kj->ki", redundant_problems.body_rates(e), rate)
         stretch = rods.length_inertia * 4.0 * jnp.mean(rods.inertia, axis=1) * jnp.sum(e * rate, axis=1) ** 2
-        return 0.5 * (jnp.sum(rods.mass[:, None] * speed**2) + jnp.sum(rods.inertia * spin**2) + jnp.sum(stretch))
+        return 0.5 * (
+            jnp.sum(rods.mass[:, None] * speed**2) + jnp.sum(rods.inertia * spin**2) + jnp.sum(stretch)
+        )
 
     def potential_energy(self, t, q):
         return self.rods.potential_energy(t, q)
@@ -87,21 +95,28 @@ def test_bricard_has_the_equations_of_its_energies(bricard):
     q, v = jnp.asarray(np.random.default_rng(0).normal(size=(2, 35)))
     zero = jnp.zeros(())
     # Entries of order 1 to 10, sums of some ten terms.
-    np.testing.assert_allclose(jax.jit(rods.mass_matrix)(q), jax.jit(energies.mass_matrix)(q), rtol=0.0, atol=1e-14)
+    np.testing.assert_allclose(
+        jax.jit(rods.mass_matrix)(q), jax.jit(energies.mass_matrix)(q), rtol=0.0, atol=1e-14
+    )
     force, expected = (jax.jit(lambda x, y, s=s: s.force(zero, x, y, None))(q, v) for s in (rods, energies))
     np.testing.assert_allclose(force, expected, rtol=0.0, atol=1e-13)
 
 
 def test_bricard_does_not_notice_the_inertia_of_the_quaternions_lengths(bricard):
-    """Accelerations and shortest multipliers at all reference states, with the default and with 10 and 1/10 of it."""
+    """Accelerations and shortest multipliers at all reference states, with the default and with 10 and 1/10
+    of it.
+    """
     rods, _ = bricard
-    dynamics = jax.jit(jax.vmap(lambda s, x: jd.forward_dynamics(s, x, solver=SOLVERS["null_space"]), in_axes=(None, 0)))
+    dynamics = jax.jit(
+        jax.vmap(lambda s, x: jd.forward_dynamics(s, x, solver=SOLVERS["null_space"]), in_axes=(None, 0))
+    )
     at = states(problems.reference(BRICARD))
     a, lam = dynamics(rods, at)
     assert np.max(np.abs(a)) > 1.0
     for factor in (0.1, 10.0):
         other = dynamics(jd.tree.set_leaf(rods, "length_inertia", jnp.asarray(factor)), at)
-        # Multipliers up to 30 N m, and accelerations that are multiplied by up to 150 on the way through M^-1.
+        # Multipliers up to 30 N m, and accelerations that are multiplied by up to 150 on the way through
+        # M^-1.
         np.testing.assert_allclose(other[1], lam, rtol=0.0, atol=1e-12)
         np.testing.assert_allclose(other[0], a, rtol=0.0, atol=1e-11)
 
@@ -120,11 +135,15 @@ def test_bricard_has_one_row_too_many_on_all_of_its_motion(bricard):
     assert np.all(values[:, 34] < 1e-15 * values[:, 0])
     assert np.all(values[:, 33] > 1e-2 * values[:, 0])
     energy = jax.jit(jax.vmap(lambda x: jd.energy(rods, x)))(at)
-    np.testing.assert_allclose(energy, [s["energy"] for s in reference.file["reference"]["states"]], rtol=1e-15)
+    np.testing.assert_allclose(
+        energy, [s["energy"] for s in reference.file["reference"]["states"]], rtol=1e-15
+    )
 
 
 def test_bricard_is_rigid_off_the_manifold(bricard):
-    """Half a step of DT along the velocity: the lost singular value is no round-off any more, but still far below `RANK`."""
+    """Half a step of DT along the velocity: the lost singular value is no round-off any more, but still far
+    below `RANK`.
+    """
     rods, _ = bricard
     at = states(problems.reference(BRICARD))
     jacobian = jax.jit(jax.vmap(lambda x: rods.constraint_jacobian(x.t, x.q + 0.5 * DT * x.v, x.v)))(at)
@@ -135,7 +154,9 @@ def test_bricard_is_rigid_off_the_manifold(bricard):
 
 
 def hinge_gaps(rods, q):
-    """Returns the distances (n, 6) between the two points of each hinge, from poses (n, 35), with rotation matrices of scipy."""
+    """Returns the distances (n, 6) between the two points of each hinge, from poses (n, 35), with rotation
+    matrices of scipy.
+    """
     pose = np.asarray(q).reshape(-1, 5, 7)
     ground = np.broadcast_to(np.eye(7)[3], (len(pose), 1, 7))
 
@@ -148,14 +169,22 @@ def hinge_gaps(rods, q):
     return np.linalg.norm(points(np.concatenate([pose, ground], axis=1), rods.behind) - before, axis=-1)
 
 
-# The whole horizon with the fastest solver; what is needed to see that the others do the same with the others.
+# The whole horizon with the fastest solver; what is needed to see that the others do the same with the
+# others.
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "seconds"), [("null_space", 2.5), ("least_squares", 2.5), ("proximal", 10), ("conjugate_gradient", 1)])
+@pytest.mark.parametrize(
+    ("name", "seconds"),
+    [("null_space", 2.5), ("least_squares", 2.5), ("proximal", 10), ("conjugate_gradient", 1)],
+)
 def test_bricard_follows_the_reference(bricard, name, seconds):
-    """To the digits that the file expects, 9 of positions and 8 of velocities, with the loops closed at every step."""
+    """To the digits that the file expects, 9 of positions and 8 of velocities, with the loops closed at every
+    step.
+    """
     rods, start = bricard
     reference = problems.reference(BRICARD)
-    trajectory = rolled(rods, projected(jd.RungeKutta.dormand_prince5, name), start, DT, np.arange(1, round(seconds / DT) + 1))
+    trajectory = rolled(
+        rods, projected(jd.RungeKutta.dormand_prince5, name), start, DT, np.arange(1, round(seconds / DT) + 1)
+    )
     jd.raise_if_failed(trajectory)
     inside = (reference.t > 0.0) & (reference.t <= seconds)
     entries = np.rint(reference.t[inside] / DT).astype(int) - 1
@@ -180,8 +209,17 @@ TIMES = STEP * np.arange(1, STEPS + 1)
 
 @pytest.fixture(scope="module")
 def design():
-    numbers = {"length": 1.0, "mass": 1.0, "coupler": 2.0, "gravity": 9.81, "angle": np.pi - SWING, "rate": 0.0}
-    return redundant_problems.Parallelogram(feet=jnp.array([0.0, 0.7, 2.0]), **{key: jnp.asarray(x) for key, x in numbers.items()})
+    numbers = {
+        "length": 1.0,
+        "mass": 1.0,
+        "coupler": 2.0,
+        "gravity": 9.81,
+        "angle": np.pi - SWING,
+        "rate": 0.0,
+    }
+    return redundant_problems.Parallelogram(
+        feet=jnp.array([0.0, 0.7, 2.0]), **{key: jnp.asarray(x) for key, x in numbers.items()}
+    )
 
 
 def test_parallelogram_has_one_row_too_many(design):
@@ -191,14 +229,19 @@ def test_parallelogram_has_one_row_too_many(design):
     assert report.redundant == ("pin2",)
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in SOLVERS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in SOLVERS]
+)
 def test_parallelogram_follows_its_closed_form(design, name):
     mechanism, start = design.build()
     trajectory = rolled(mechanism, projected(jd.RungeKutta.rk4, name), start, STEP, TIMES)
     jd.raise_if_failed(trajectory)
     angle, rate = redundant_problems.swinging(TIMES, float(design.frequency), SWING)
-    poses = jax.jit(jax.vmap(lambda a, r: jd.tree.set_leaf(jd.tree.set_leaf(design, "angle", a), "rate", r).build()[1]))(angle, rate)
-    # Truncation: h^4 w^5 T / 120 with w = 3.4 1/s, h = 0.01 s, T = 1.28 s, that is 5e-8; velocities are w times that.
+    poses = jax.jit(
+        jax.vmap(lambda a, r: jd.tree.set_leaf(jd.tree.set_leaf(design, "angle", a), "rate", r).build()[1])
+    )(angle, rate)
+    # Truncation: h^4 w^5 T / 120 with w = 3.4 1/s, h = 0.01 s, T = 1.28 s, that is 5e-8; velocities are w
+    # times that.
     np.testing.assert_allclose(trajectory.state.q, poses.q, rtol=0.0, atol=5e-8)
     np.testing.assert_allclose(trajectory.state.v, poses.v, rtol=0.0, atol=2e-7)
     assert np.max(trajectory.info.violation) <= 1e-14
@@ -221,8 +264,9 @@ value_and_sensitivity = jax.jit(jax.value_and_grad(end))
 def test_sensitivity_of_the_parallelogram(design, name):
     """Gradients in reverse mode through 64 steps against central differences.
 
-    All numbers of the design keep the redundancy: cranks stay equal, and the coupler's pins as far apart as the feet. So the rank is
-    constant along all of them, and the derivative is defined. The method has one stage, which is least to compile.
+    All numbers of the design keep the redundancy: cranks stay equal, and the coupler's pins as far apart as
+    the feet. So the rank is constant along all of them, and the derivative is defined. The method has one
+    stage, which is least to compile.
     """
     projection = jd.Projection(jd.PositionProjection(iterations=2), jd.VelocityProjection())
     method = jd.Projected(jd.SemiImplicitEuler(solver=SOLVERS[name]), projection)
@@ -231,20 +275,31 @@ def test_sensitivity_of_the_parallelogram(design, name):
     flat = np.concatenate([np.ravel(x) for x in leaves])
 
     def changed(x):
-        parts = [jnp.asarray(part.reshape(leaf.shape)) for part, leaf in zip(np.split(x, sizes[:-1]), leaves, strict=True)]
+        parts = [
+            jnp.asarray(part.reshape(leaf.shape))
+            for part, leaf in zip(np.split(x, sizes[:-1]), leaves, strict=True)
+        ]
         return jax.tree.unflatten(structure, parts)
 
-    gradient = np.concatenate([np.ravel(g) for g in jax.tree.leaves(value_and_sensitivity(design, method)[1])])
+    gradient = np.concatenate(
+        [np.ravel(g) for g in jax.tree.leaves(value_and_sensitivity(design, method)[1])]
+    )
     assert np.all(np.isfinite(gradient))
     # The crank's length, the three feet, all lengths at once, and everything at once.
     names = np.repeat(jd.tree.leaf_paths(design), [x.size for x in leaves])
     lengths = np.flatnonzero((names == "length") | (names == "feet"))
     directions = [np.eye(len(flat))[k] for k in lengths]
-    directions += [np.where(np.isin(np.arange(len(flat)), lengths), flat, 0.0), np.random.default_rng(2).normal(size=len(flat))]
-    # Third derivatives are of order 1e2 at most: the truncation h^2/6 is 1e-8, and round-off 1e-14/h less than that.
+    directions += [
+        np.where(np.isin(np.arange(len(flat)), lengths), flat, 0.0),
+        np.random.default_rng(2).normal(size=len(flat)),
+    ]
+    # Third derivatives are of order 1e2 at most: the truncation h^2/6 is 1e-8, and round-off 1e-14/h less
+    # than that.
     h = 2e-5
     for direction in directions:
-        above, below = (float(value_and_sensitivity(changed(flat + s * h * direction), method)[0]) for s in (1.0, -1.0))
+        above, below = (
+            float(value_and_sensitivity(changed(flat + s * h * direction), method)[0]) for s in (1.0, -1.0)
+        )
         np.testing.assert_allclose(gradient @ direction, (above - below) / (2.0 * h), rtol=1e-6)
 
 
@@ -272,24 +327,40 @@ _WITH_ONE_MORE = {
     ),
     "a tendon relation that is another one twice": (
         _bodies(a=(0.5, 0.0), b=(1.5, 0.3)),
-        [*_pins(("A", "ground", "a", 0, 0), ("B", "ground", "b", 1, 0)), jm.TendonRelation("t", ("A", "B"), (1.0, 1.0))],
+        [
+            *_pins(("A", "ground", "a", 0, 0), ("B", "ground", "b", 1, 0)),
+            jm.TendonRelation("t", ("A", "B"), (1.0, 1.0)),
+        ],
         jm.TendonRelation("u", ("A", "B"), (2.0, 2.0)),
     ),
     "a parallelogram with equal crank angles": (
         _bodies(a=(0.0, 0.5), b=(1.0, 0.5), t=(0.5, 1.0)),
-        _pins(("A", "ground", "a", 0, 0), ("B", "ground", "b", 1, 0), ("C", "a", "t", 0, 1), ("D", "b", "t", 1, 1)),
+        _pins(
+            ("A", "ground", "a", 0, 0),
+            ("B", "ground", "b", 1, 0),
+            ("C", "a", "t", 0, 1),
+            ("D", "b", "t", 1, 1),
+        ),
         jm.Relation("equal", "A", "B", (0.0, 1.0)),
     ),
     "a ring of seven hinges, one of them twice": (
         _bodies(**{f"b{k}": np.mean(_RING[k : k + 2], axis=0) for k in range(6)}),
-        _pins(*((f"J{k}", f"b{k - 1}" if k else "ground", f"b{k}" if k < 6 else "ground", *_RING[k]) for k in range(7))),
+        _pins(
+            *(
+                (f"J{k}", f"b{k - 1}" if k else "ground", f"b{k}" if k < 6 else "ground", *_RING[k])
+                for k in range(7)
+            )
+        ),
         *_pins(("again", "b2", "b3", *_RING[3])),
     ),
 }
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [name if not k else pytest.param(name, marks=pytest.mark.long) for k, name in enumerate(_WITH_ONE_MORE)])
+@pytest.mark.parametrize(
+    "name",
+    [name if not k else pytest.param(name, marks=pytest.mark.long) for k, name in enumerate(_WITH_ONE_MORE)],
+)
 def test_the_default_solver_takes_rows_that_repeat_others(name):
     """A joint or a relation that changes nothing: the accelerations are those without it."""
     bodies, joints, further = _WITH_ONE_MORE[name]
@@ -297,17 +368,34 @@ def test_the_default_solver_takes_rows_that_repeat_others(name):
         found = []
         for elements in (joints, [*joints, further]):
             mechanism, q = jm.planar_mechanism(bodies, elements, coordinates=coordinates)
-            assert isinstance(mechanism.default_solver, jd.LeastSquares if len(elements) > len(joints) else jd.SchurComplement)
-            a, _ = jd.forward_dynamics(mechanism, jd.State(jnp.zeros(()), q, jnp.zeros(len(mechanism.names.velocities))))
+            assert isinstance(
+                mechanism.default_solver,
+                jd.LeastSquares if len(elements) > len(joints) else jd.SchurComplement,
+            )
+            a, _ = jd.forward_dynamics(
+                mechanism, jd.State(jnp.zeros(()), q, jnp.zeros(len(mechanism.names.velocities)))
+            )
             found.append(dict(zip(mechanism.names.velocities, np.asarray(a), strict=True)))
         assert found[0].keys() == found[1].keys()
-        np.testing.assert_allclose([found[1][key] for key in found[0]], list(found[0].values()), rtol=0, atol=1e-10)
+        np.testing.assert_allclose(
+            [found[1][key] for key in found[0]], list(found[0].values()), rtol=0, atol=1e-10
+        )
 
 
 def test_mobile_legs_do_not_hide_a_redundant_loop():
-    """A four-bar of hinges in space with three legs between balls, each of which adds the mobility of its spin."""
-    bodies = [js.Body(name, 1.0, (0.1, 0.2, 0.3), place) for name, place in (("a", (0, 0.5, 0)), ("t", (0.5, 1, 0)), ("b", (1, 0.5, 0)))]
-    pins = (("A", "ground", "a", (0, 0, 0)), ("B", "a", "t", (0, 1, 0)), ("C", "t", "b", (1, 1, 0)), ("D", "ground", "b", (1, 0, 0)))
+    """A four-bar of hinges in space with three legs between balls, each of which adds the mobility of its
+    spin.
+    """
+    bodies = [
+        js.Body(name, 1.0, (0.1, 0.2, 0.3), place)
+        for name, place in (("a", (0, 0.5, 0)), ("t", (0.5, 1, 0)), ("b", (1, 0.5, 0)))
+    ]
+    pins = (
+        ("A", "ground", "a", (0, 0, 0)),
+        ("B", "a", "t", (0, 1, 0)),
+        ("C", "t", "b", (1, 1, 0)),
+        ("D", "ground", "b", (1, 0, 0)),
+    )
     joints = [js.Revolute(name, a, b, axis=(0, 0, 1), at=at) for name, a, b, at in pins]
     for k in range(3):
         low, high = np.array([0.5, 0.3 * k, 1.0]), np.array([0.2 * k, 1.0, 0.1 * k])
@@ -316,21 +404,38 @@ def test_mobile_legs_do_not_hide_a_redundant_loop():
         joints += [js.Ball(f"S{k}", "ground", lower, at=low), js.Ball(f"T{k}", "t", upper, at=high)]
         joints.append(js.Prismatic(f"P{k}", lower, upper, axis=high - low, at=low))
     for coordinates in (jm.Absolute(), jm.Joints()):
-        assert isinstance(jm.spatial_mechanism(bodies, joints, coordinates=coordinates)[0].default_solver, jd.LeastSquares)
+        assert isinstance(
+            jm.spatial_mechanism(bodies, joints, coordinates=coordinates)[0].default_solver, jd.LeastSquares
+        )
 
 
 def test_relations_that_take_a_freedom_each_keep_the_default_solver():
     """A joint that is held, one that follows it, a crank that follows a loop, and two loops that are coupled."""
     held = [jm.TendonRelation("hold", ("A",), (1.0,)), jm.Relation("follow", "B", "A", (0.0, 1.0))]
-    cases = [(_bodies(a=(0.5, 0.0), b=(1.5, 0.0)), [*_pins(("A", "ground", "a", 0, 0), ("B", "ground", "b", 1, 0)), *held])]
+    cases = [
+        (
+            _bodies(a=(0.5, 0.0), b=(1.5, 0.0)),
+            [*_pins(("A", "ground", "a", 0, 0), ("B", "ground", "b", 1, 0)), *held],
+        )
+    ]
     loops, linkage = [], []
     for k in range(2):
         a, b, t, x = f"a{k}", f"b{k}", f"t{k}", 5.0 * k
         loops += _bodies(**{a: (x, 0.5), b: (x + 2.0, 0.5), t: (x + 1.0, 1.0)})
-        pins = ("A", "ground", a, x, 0), ("B", "ground", b, x + 2, 0), ("C", a, t, x, 1), ("D", b, t, x + 2, 1)
+        pins = (
+            ("A", "ground", a, x, 0),
+            ("B", "ground", b, x + 2, 0),
+            ("C", a, t, x, 1),
+            ("D", b, t, x + 2, 1),
+        )
         linkage += _pins(*((f"{name}{k}", *rest) for name, *rest in pins))
     cases.append((loops, [*linkage, jm.Relation("couple", "A0", "A1", (0.0, 1.0))]))
     crank = _pins(("X", "ground", "x", 9, 0))
-    cases.append((loops[:3] + _bodies(x=(9.5, 0.0)), [*linkage[:4], *crank, jm.Relation("follow", "X", "A0", (0.0, 1.0))]))
+    cases.append(
+        (
+            loops[:3] + _bodies(x=(9.5, 0.0)),
+            [*linkage[:4], *crank, jm.Relation("follow", "X", "A0", (0.0, 1.0))],
+        )
+    )
     for bodies, joints in cases:
         assert isinstance(jm.planar_mechanism(bodies, joints)[0].default_solver, jd.SchurComplement)

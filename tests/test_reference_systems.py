@@ -1,8 +1,10 @@
-"""The systems of `reference_systems` against their files: constraints, accelerations, multipliers, energies, motions between states.
+"""The systems of `reference_systems` against their files: constraints, accelerations, multipliers, energies,
+motions between states.
 
-No integrator of jaxdae takes part. Motions are those of scipy's Dormand-Prince method of order 8 on the first-order form, q' and
-v' = a, without projection, from every state of a file to the next one. Of the two stiff problems, the elastic rod has accelerations in its
-file, and those of the governor are compared with the model in three coordinates.
+No integrator of jaxdae takes part. Motions are those of scipy's Dormand-Prince method of order 8 on the
+first-order form, q' and v' = a, without projection, from every state of a file to the next one. Of the two
+stiff problems, the elastic rod has accelerations in its file, and those of the governor are compared with the
+model in three coordinates.
 """
 
 import functools
@@ -35,7 +37,9 @@ ROWS = {
 SPATIAL = ("heavy_top_bruls", "heavy_top_steady", "torque_free_asymmetric", "iftomm_a05_flyball")
 
 # The governor has most to compile; it is compared with its minimal model below.
-each_problem = pytest.mark.parametrize("name", quick(ROWS, *(name for name in ROWS if name != "iftomm_a05_flyball")))
+each_problem = pytest.mark.parametrize(
+    "name", quick(ROWS, *(name for name in ROWS if name != "iftomm_a05_flyball"))
+)
 
 
 def listed(name, key):
@@ -71,9 +75,13 @@ MOST_STATES = 8
 
 
 def evaluated_at(system, *states):
-    """Returns `evaluated` at some states, filled up with the last one to a common number: both tops share their compiled function."""
+    """Returns `evaluated` at some states, filled up with the last one to a common number: both tops share
+    their compiled function.
+    """
     count = len(states[0])
-    padded = (jnp.asarray(np.concatenate([x, np.repeat(x[-1:], MOST_STATES - count, axis=0)])) for x in states)
+    padded = (
+        jnp.asarray(np.concatenate([x, np.repeat(x[-1:], MOST_STATES - count, axis=0)])) for x in states
+    )
     return {key: np.asarray(x)[:count] for key, x in evaluated(system, *padded).items()}
 
 
@@ -85,7 +93,9 @@ def found(name):
 
 
 def assert_close(computed, expected, tolerance):
-    """Asserts that the largest error at each state is within the tolerance times the largest component of the state, or times 1."""
+    """Asserts that the largest error at each state is within the tolerance times the largest component of the
+    state, or times 1.
+    """
     error = np.max(np.abs(computed - expected), axis=-1)
     scale = np.maximum(1.0, np.max(np.abs(expected), axis=-1))
     assert np.all(error <= tolerance * scale), f"errors {error}, scales {scale}"
@@ -102,7 +112,9 @@ def test_starts_are_the_first_states(name):
 
 @each_problem
 def test_reference_states_satisfy_the_constraints(name):
-    """To the rounding of the states: lengths are below 1.5 m, the crank's angle below 16 rad, and rates act on arms below 1 m."""
+    """To the rounding of the states: lengths are below 1.5 m, the crank's angle below 16 rad, and rates act
+    on arms below 1 m.
+    """
     here = found(name)
     _, _, v = reference_states(name)
     assert (here["constraint"].shape[1], here["rates"].shape[1] - here["constraint"].shape[1]) == ROWS[name]
@@ -124,10 +136,13 @@ def test_energies(name):
 def test_difference_undoes_retract(name):
     # Rounding of the coordinates, up to 56 rad, and of their difference.
     _, q, _ = reference_states(name)
-    np.testing.assert_allclose(found(name)["step_again"], found(name)["step"], rtol=0.0, atol=4 * EPS * max(1.0, np.max(np.abs(q))))
+    np.testing.assert_allclose(
+        found(name)["step_again"], found(name)["step"], rtol=0.0, atol=4 * EPS * max(1.0, np.max(np.abs(q)))
+    )
 
 
-# Solving the saddle point magnifies roundings by what the masses and moments of inertia of a problem differ: EPS times 100 covers it.
+# Solving the saddle point magnifies roundings by what the masses and moments of inertia of a problem differ:
+# EPS times 100 covers it.
 
 
 @all_cases("name", ["chaplygin_sleigh", "rolling_penny", "ivptest_slider_crank", "iftomm_a03_andrews"])
@@ -144,7 +159,8 @@ def test_published_accelerations_of_the_slider_crank():
     """The test set's own numbers at 0.1 s, to the digits to which they agree with the reference."""
     (published,) = problems.reference("ivptest_slider_crank").file["published"]
     here = found("ivptest_slider_crank")
-    # It solves the problem of index 2 with multipliers of the opposite sign; its smallest accelerations are right to 1e-7.
+    # It solves the problem of index 2 with multipliers of the opposite sign; its smallest accelerations are
+    # right to 1e-7.
     assert_close(here["a"][-1], np.array(published["values"][14:21]), 1e-10)
     np.testing.assert_allclose(here["a"][-1, 3:], published["values"][17:21], rtol=3e-7)
     np.testing.assert_allclose(here["lam"][-1], -np.array(published["values"][21:]), rtol=1e-10)
@@ -152,16 +168,22 @@ def test_published_accelerations_of_the_slider_crank():
 
 @pytest.mark.parametrize("name", ["heavy_top_bruls", "heavy_top_steady"])
 def test_tops_obey_eulers_equations_about_the_pivot(name):
-    """J_p omega' = arm x R^T m g - omega x J_p omega,  place'' = R (omega' x arm + omega x (omega x arm)),  lam = m (place'' - g)."""
+    """J_p omega' = arm x R^T m g - omega x J_p omega,  place'' = R (omega' x arm + omega x (omega x arm)),
+    lam = m (place'' - g).
+    """
     system, _ = SYSTEMS[name]()
-    (m,), (inertia,), g, arm = (np.asarray(x) for x in (system.mass, system.inertia, system.gravity, system.arm))
+    (m,), (inertia,), g, arm = (
+        np.asarray(x) for x in (system.mass, system.inertia, system.gravity, system.arm)
+    )
     about_pivot = np.diag(inertia) + m * (arm @ arm * np.eye(3) - np.outer(arm, arm))
     _, q, v = reference_states(name)
     for k, (e0, *e) in enumerate(q[:, 3:]):
         e, omega = np.array(e), v[k, 3:]
         cross = np.cross(np.eye(3), e)
         to_world = np.eye(3) + 2.0 * e0 * cross + 2.0 * cross @ cross
-        turning = np.linalg.solve(about_pivot, np.cross(arm, to_world.T @ (m * g)) - np.cross(omega, about_pivot @ omega))
+        turning = np.linalg.solve(
+            about_pivot, np.cross(arm, to_world.T @ (m * g)) - np.cross(omega, about_pivot @ omega)
+        )
         moving = to_world @ (np.cross(turning, arm) + np.cross(omega, np.cross(omega, arm)))
         # Quaternions are rounded to EPS, angular accelerations are their sines times omega^2.
         tolerance = 16 * EPS * (omega @ omega)
@@ -170,7 +192,9 @@ def test_tops_obey_eulers_equations_about_the_pivot(name):
 
 
 def test_the_steady_top_precesses_steadily():
-    """R = R_z(wp t) R_x(alpha) R_z(ws t): a circle with wp, and omega_body = (wp sin alpha sin(ws t), wp sin alpha cos(ws t), const)."""
+    """R = R_z(wp t) R_x(alpha) R_z(ws t): a circle with wp, and omega_body = (wp sin alpha sin(ws t), wp sin
+    alpha cos(ws t), const).
+    """
     p = problems.reference("heavy_top_steady").parameters
     _, q, v = reference_states("heavy_top_steady")
     a = found("heavy_top_steady")["a"]
@@ -194,8 +218,10 @@ def coordinate_rates(q, v):
     return np.concatenate([twist[:, :3], scalar, 0.5 * (e0 * omega + np.cross(e, omega))], axis=1)
 
 
-# The largest error of q and v at the next state, relative to the largest component. Tolerances of 1e-12 a step add up over up to some
-# hundred steps, about 1e-11. Two motions magnify them: the Lagrange top turns by 75 rad between two states, and the free body leaves its
+# The largest error of q and v at the next state, relative to the largest component. Tolerances of 1e-12 a
+# step add up over up to some
+# hundred steps, about 1e-11. Two motions magnify them: the Lagrange top turns by 75 rad between two states,
+# and the free body leaves its
 # saddle like exp(2.9 t), of which a flip leaves 10^2.
 MOTIONS = {
     "heavy_top_bruls": 3e-10,
@@ -220,7 +246,9 @@ def test_motions_lead_from_state_to_state(name):
         a = evaluated_at(system, t + s * span, q, v)["a"]
         return (span[:, None] * np.concatenate([coordinate_rates(q, v), a], axis=1)).ravel()
 
-    end = scipy.integrate.solve_ivp(rates, (0.0, 1.0), both.ravel(), method="DOP853", rtol=1e-12, atol=1e-12, t_eval=[1.0])
+    end = scipy.integrate.solve_ivp(
+        rates, (0.0, 1.0), both.ravel(), method="DOP853", rtol=1e-12, atol=1e-12, t_eval=[1.0]
+    )
     assert end.success
     end_q, end_v = np.split(end.y[:, -1].reshape(both.shape)[:-1], [nq], axis=1)
     # The files follow the quaternions continuously: no signs to choose.
@@ -240,7 +268,12 @@ def test_flyball_has_the_coordinates_of_the_minimal_model():
     computed[:, 0] += 2.0 * np.pi * turns
     np.testing.assert_allclose(computed, expected, rtol=0.0, atol=64 * EPS)
     heights = problems.reference(name).file["reference"]["s_every_0.1s"]
-    np.testing.assert_allclose(computed[:, 1], np.array(heights)[np.rint(reference_states(name)[0] / 0.1).astype(int)], rtol=0.0, atol=EPS)
+    np.testing.assert_allclose(
+        computed[:, 1],
+        np.array(heights)[np.rint(reference_states(name)[0] / 0.1).astype(int)],
+        rtol=0.0,
+        atol=EPS,
+    )
 
 
 @pytest.mark.long
@@ -250,7 +283,9 @@ def test_flyball_accelerates_like_the_minimal_model():
     expected = np.array([systems.minimal_flyball_accelerations(x) for x in listed(name, "minimal_hp")])
     computed = systems.flyball_minimal_rates(found(name)["a"])
     # The spring-dampers feel the rounding of lengths (1 m) and speeds (6 m/s), and act on 3 kg.
-    np.testing.assert_allclose(computed, expected, rtol=0.0, atol=4 * EPS * (p["K"] + 6.0 * p["C"]) / p["slider"]["m"])
+    np.testing.assert_allclose(
+        computed, expected, rtol=0.0, atol=4 * EPS * (p["K"] + 6.0 * p["C"]) / p["slider"]["m"]
+    )
     # Both rods alike.
     rods = found(name)["a"].reshape(-1, 4, 6)[:, 2:]
     np.testing.assert_allclose(rods[:, 0, :2], -rods[:, 1, :2], rtol=0.0, atol=1e-9)
@@ -265,5 +300,7 @@ def test_minimal_flyball_moves_like_the_reference():
     def rates(t, x):
         return [*x[3:], *systems.minimal_flyball_accelerations(x)]
 
-    end = scipy.integrate.solve_ivp(rates, (0.0, 0.1), states[0], method="Radau", rtol=1e-9, atol=1e-10, t_eval=[0.1])
+    end = scipy.integrate.solve_ivp(
+        rates, (0.0, 0.1), states[0], method="Radau", rtol=1e-9, atol=1e-10, t_eval=[0.1]
+    )
     np.testing.assert_allclose(end.y[:, -1], states[1], rtol=0.0, atol=1e-7)

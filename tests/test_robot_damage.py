@@ -1,4 +1,6 @@
-"""Damaged robot files are refused with a message, or read; nothing else happens, and no number that is none comes out."""
+"""Damaged robot files are refused with a message, or read; nothing else happens, and no number that is none
+comes out.
+"""
 
 import pathlib
 import random
@@ -26,7 +28,10 @@ def damage(name, path, seed, count):
         except robots.RobotFileError as error:
             problems.append(error.problems)
             continue
-        numbers = [np.concatenate([[body.mass], np.ravel(body.inertia), body.place, body.quaternion]) for body in description.bodies]
+        numbers = [
+            np.concatenate([[body.mass], np.ravel(body.inertia), body.place, body.quaternion])
+            for body in description.bodies
+        ]
         assert np.all(np.isfinite(np.concatenate([*numbers, *map(np.ravel, start.values())])))
         assert min(body.mass for body in description.bodies) >= 0.0
     assert all(str(path) in problem for found in problems for problem in found)
@@ -58,14 +63,19 @@ def test_files_that_name_each_other_or_lead_elsewhere(tmp_path):
         return str(error.value)
 
     def include(uri):
-        return f"<sdf version='1.9'><model name='m'><link name='b'/><include><uri>{uri}</uri></include></model></sdf>"
+        return (
+            "<sdf version='1.9'><model name='m'><link "
+            f"name='b'/><include><uri>{uri}</uri></include></model></sdf>"
+        )
 
     assert "files include each other in a cycle: a.sdf -> a.sdf" in refused(include("a.sdf"))
     assert "leads out of the folder of the robot" in refused(include("../secret.sdf"))
     assert "leads out of the folder of the robot" in refused(include(f"file://{outside}"))
     (path.parent / "link.sdf").symlink_to(outside)
     assert "leads out of the folder of the robot" in refused(include("link.sdf"))
-    assert "the package or model 'gone' was not found: give its folder as packages={'gone': ...}" in refused(include("model://gone"))
+    assert "the package or model 'gone' was not found: give its folder as packages={'gone': ...}" in refused(
+        include("model://gone")
+    )
     bomb = "<!DOCTYPE s [<!ENTITY a 'aaaa'><!ENTITY b '&a;&a;&a;'>]><sdf version='1.9'>&b;</sdf>"
     assert "a document type or an entity; write the file without" in refused(bomb)
     path.write_text(include("model://far/secret.sdf"))

@@ -7,7 +7,12 @@ from all_cases import all_cases
 from robot_features import FEATURES, FORMATS, Mjcf, table
 
 DOCUMENT = pathlib.Path(__file__).parents[1] / "docs" / "robots.md"
-CASES = [(name, kind, cell) for name, cells in FEATURES.items() for kind, cell in zip(FORMATS, cells, strict=True) if cell is not None]
+CASES = [
+    (name, kind, cell)
+    for name, cells in FEATURES.items()
+    for kind, cell in zip(FORMATS, cells, strict=True)
+    if cell is not None
+]
 
 
 @pytest.mark.long
@@ -21,4 +26,6 @@ def test_what_becomes_of_a_feature(name, kind, cell, tmp_path):
 
 
 def test_the_table_of_the_documentation():
-    assert "\n".join(table()) in DOCUMENT.read_text(), "\n".join(["docs/robots.md must have this table:", *table()])
+    assert "\n".join(table()) in DOCUMENT.read_text(), "\n".join(
+        ["docs/robots.md must have this table:", *table()]
+    )

@@ -33,12 +33,19 @@ def model(name):
 
 @jax.jit
 def terms(mechanism, state, tau):
-    """Returns M, f and the rows J with their bias, and acceleration and constraint force by a solver that needs full rank."""
+    """Returns M, f and the rows J with their bias, and acceleration and constraint force by a solver that
+    needs full rank.
+    """
     t, q, v = state.t, state.q, state.v
     mass, force = mechanism.mass_matrix(q), mechanism.force(t, q, v, None)
     rows, bias = mechanism.constraint_jacobian(t, q, v), mechanism.constraint_bias(t, q, v)
     solvers = jaxdae.SchurComplement(), jaxdae.NullSpace(jaxdae.operators.SingularValues(1e-9))
-    return mass, force, rows, *(jaxdae.solve_saddle_point(solver, mass, rows, force + tau, -bias) for solver in solvers)
+    return (
+        mass,
+        force,
+        rows,
+        *(jaxdae.solve_saddle_point(solver, mass, rows, force + tau, -bias) for solver in solvers),
+    )
 
 
 def kinematics(name, mechanism, qpos, qvel):
@@ -58,19 +65,30 @@ def kinematics(name, mechanism, qpos, qvel):
 
 
 def check(name, entry, mechanism, singular):
-    found = jax.jit(functools.partial(kinematics, name, mechanism))(jnp.asarray(entry["q"]), jnp.asarray(entry["v"]))
+    found = jax.jit(functools.partial(kinematics, name, mechanism))(
+        jnp.asarray(entry["q"]), jnp.asarray(entry["v"])
+    )
     state, transform, drift = found[0], *map(np.asarray, found[1:])
     tau = jnp.asarray(np.linalg.solve(transform.T, np.asarray(entry["tau"])))
     mass, force, rows, full, tolerant = terms(mechanism, state, tau)
     near(transform.T @ mass @ transform, entry["mass_matrix"])
-    near(transform.T @ (force - mass @ drift), np.asarray(entry["passive_force"]) - np.asarray(entry["nonlinear_effects"]), 10.0)
+    near(
+        transform.T @ (force - mass @ drift),
+        np.asarray(entry["passive_force"]) - np.asarray(entry["nonlinear_effects"]),
+        10.0,
+    )
     np.testing.assert_allclose(mechanism.constraint(state.t, state.q), 0.0, rtol=0, atol=1e-12)
     limit = 1e-12 * max(entry["condition_kkt"] / 1e3, 1.0)
     for a, lam in [tolerant] if singular else [full, tolerant]:
         ours = np.linalg.solve(transform, np.asarray(a) - drift)
-        for got, key in ((ours, "acceleration"), (transform.T @ rows.T @ np.asarray(lam), "constraint_force")):
+        for got, key in (
+            (ours, "acceleration"),
+            (transform.T @ rows.T @ np.asarray(lam), "constraint_force"),
+        ):
             expected = np.asarray(entry[key])
-            np.testing.assert_allclose(got, expected, rtol=0.0, atol=limit * np.abs(expected).max(), err_msg=key)
+            np.testing.assert_allclose(
+                got, expected, rtol=0.0, atol=limit * np.abs(expected).max(), err_msg=key
+            )
     return rows
 
 
@@ -93,7 +111,9 @@ def test_the_rows_of_the_file_by_solvers_for_any_rank(name):
     data = json.loads((REFERENCES / f"loop_{name}.json").read_text())
     robot, _ = model(name)
     balls = [
-        js.Ball(joint.name, joint.a, joint.b, point_a=joint.point_a, point_b=joint.point_b) if isinstance(joint, js.PointOnLine) else joint
+        js.Ball(joint.name, joint.a, joint.b, point_a=joint.point_a, point_b=joint.point_b)
+        if isinstance(joint, js.PointOnLine)
+        else joint
         for joint in robot.description.joints
     ]
     mechanism, _ = jm.mechanism(dataclasses.replace(robot.description, joints=balls), jm.Joints())
@@ -103,7 +123,9 @@ def test_the_rows_of_the_file_by_solvers_for_any_rank(name):
 
 
 def moved(joints, qpos, xi):
-    """Returns MuJoCo's coordinates after a tangent step: places in the axes of the world, rotations in those of the body."""
+    """Returns MuJoCo's coordinates after a tangent step: places in the axes of the world, rotations in those
+    of the body.
+    """
     for joint in joints:
         q, v = joint["q"], joint["v"]
         if joint["type"] == "free":
@@ -117,14 +139,18 @@ def moved(joints, qpos, xi):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "left_out"), [("robotiq_2f85", ".x"), ("stewart", ""), ("cassie", "plantar.y")])
+@pytest.mark.parametrize(
+    ("name", "left_out"), [("robotiq_2f85", ".x"), ("stewart", ""), ("cassie", "plantar.y")]
+)
 def test_derivatives_of_accelerations_of_loops(name, left_out):
-    """To the error bars of the file, whose derivatives leave the manifold: so they depend on the rows, balls that are no planar rows, and
-    on those of the dependent ones that are left out."""
+    """To the error bars of the file, whose derivatives leave the manifold: so they depend on the rows, balls
+    that are no planar rows, and on those of the dependent ones that are left out."""
     data, (robot, _) = json.loads((REFERENCES / f"loop_{name}.json").read_text()), model(name)
     entry = data["states"][1]
     balls = [
-        js.Ball(joint.name, joint.a, joint.b, point_a=joint.point_a, point_b=joint.point_b) if isinstance(joint, js.PointOnLine) else joint
+        js.Ball(joint.name, joint.a, joint.b, point_a=joint.point_a, point_b=joint.point_b)
+        if isinstance(joint, js.PointOnLine)
+        else joint
         for joint in robot.description.joints
     ]
     mechanism, _ = jm.mechanism(dataclasses.replace(robot.description, joints=balls), jm.Joints())
@@ -138,7 +164,9 @@ def test_derivatives_of_accelerations_of_loops(name, left_out):
         at = state.t, state.q, state.v
         rows, bias = mechanism.constraint_jacobian(*at)[kept], mechanism.constraint_bias(*at)[kept]
         force = mechanism.force(*at, None) + acting
-        return jaxdae.solve_saddle_point(jaxdae.SchurComplement(), mechanism.mass_matrix(state.q), rows, force, -bias)[0]
+        return jaxdae.solve_saddle_point(
+            jaxdae.SchurComplement(), mechanism.mass_matrix(state.q), rows, force, -bias
+        )[0]
 
     # Two programs and not one, which takes longer to compile.
     first = jax.jit(lambda x, dx: jax.jvp(moving, x, dx))
@@ -159,7 +187,8 @@ def test_derivatives_of_accelerations_of_loops(name, left_out):
         np.testing.assert_allclose(ours, wanted, rtol=0.0, atol=accuracy * np.abs(wanted).max(), err_msg=key)
 
 
-# Everything that is used of a tree: a free body, balls, several joints in a body, references, springs, motors' inertia, actuators.
+# Everything that is used of a tree: a free body, balls, several joints in a body, references, springs,
+# motors' inertia, actuators.
 TREE = """
 <mujoco model="tree"><compiler autolimits="true" eulerseq="zyx"/><option gravity="0.3 -0.2 -9.7"><flag contact="disable"/></option>
 <default><joint damping="0.1" armature="0.01"/><geom mass="0"/></default>
@@ -228,7 +257,9 @@ def test_a_tree_accelerates_as_in_mujoco(tree):
             q = mechanism.retract(there.q, h * there.v)
             return robots.to_mujoco(robot.report, mechanism, jaxdae.State(there.t, q, there.v + h * a))[1]
 
-        return jax.jvp(ahead, (jnp.zeros(()),), (jnp.ones(()),))[1], *robots.to_mujoco(robot.report, mechanism, state)
+        return jax.jvp(ahead, (jnp.zeros(()),), (jnp.ones(()),))[1], *robots.to_mujoco(
+            robot.report, mechanism, state
+        )
 
     for turns in (0, 0, 1, -3):
         mujoco.mj_resetData(theirs, data)
@@ -279,14 +310,28 @@ def file(tmp_path, body="", rest=""):
 
 
 BALL = '<body name="b"><joint name="j"/><geom name="g" size="0.1"/></body>'
-URDF_INERTIA = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
+URDF_INERTIA = (
+    '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
+)
 REFUSED = {
     "an unknown element": ("<bdy/>", "", ":2: MuJoCo: XML Error: Schema violation: unrecognized element"),
-    "an unknown joint": (BALL, '<actuator><motor joint="k"/></actuator>', "MuJoCo: Error: unknown transmission target 'k'"),
-    "no mass": ("<body><joint/></body>", "", "MuJoCo: Error: mass and inertia of moving bodies must be larger than mjMINVAL"),
+    "an unknown joint": (
+        BALL,
+        '<actuator><motor joint="k"/></actuator>',
+        "MuJoCo: Error: unknown transmission target 'k'",
+    ),
+    "no mass": (
+        "<body><joint/></body>",
+        "",
+        "MuJoCo: Error: mass and inertia of moving bodies must be larger than mjMINVAL",
+    ),
     "an entity": ("&e;", "", "no XML: undefined entity"),
     "a file elsewhere": (BALL, '<include file="../../secret.xml"/>', "leads out of the folder of the robot"),
-    "a mesh elsewhere": (BALL, '<asset><mesh file="/etc/passwd"/></asset>', "leads out of the folder of the robot"),
+    "a mesh elsewhere": (
+        BALL,
+        '<asset><mesh file="/etc/passwd"/></asset>',
+        "leads out of the folder of the robot",
+    ),
     "a file that is missing": (BALL, '<include file="other.xml"/>', "other.xml does not exist"),
 }
 
@@ -322,14 +367,22 @@ def test_names_and_lines_that_the_file_does_not_have(tmp_path):
     assert [one.child for one in robots.load(path).report.tree] == ["c/1_", "c", "c/1", "b"]
     notes = robots.load(path, base="floating").report.notes
     assert "base='floating' frees nothing: joints of the file hold what moves to the world" in notes
-    (tmp_path / "arm.xml").write_text('<mujoco><body><joint actuatorfrcrange="-1 1"/><geom size="0.1"/></body></mujoco>')
+    (tmp_path / "arm.xml").write_text(
+        '<mujoco><body><joint actuatorfrcrange="-1 1"/><geom size="0.1"/></body></mujoco>'
+    )
     path = file(tmp_path, "\n\n<include file='arm.xml'/>")
     assert ("actuatorfrcrange", 4, 1) in robots.load(path).report.ignored
 
 
 def test_a_missing_mesh_does_not_stop_dynamics(tmp_path):
-    inside = '<inertial pos="0 0 0.1" mass="1" diaginertia="1 1 1"/><joint name="j"/><geom type="mesh" mesh="m" material="x"/>'
-    asset = '<asset><mesh name="m" file="gone.stl"/><texture name="t" file="gone.png"/><material name="x" texture="t"/></asset>'
+    inside = (
+        '<inertial pos="0 0 0.1" mass="1" diaginertia="1 1 1"/><joint name="j"/><geom type="mesh" '
+        'mesh="m" material="x"/>'
+    )
+    asset = (
+        '<asset><mesh name="m" file="gone.stl"/><texture name="t" file="gone.png"/><material name="x" '
+        'texture="t"/></asset>'
+    )
     robot = robots.load(file(tmp_path, f'<body name="b">{inside}</body>', asset))
     assert "gone.stl" in str(robot.report)
     assert [body.mass for body in robot.description.bodies] == [1.0]
@@ -337,18 +390,27 @@ def test_a_missing_mesh_does_not_stop_dynamics(tmp_path):
 
 def test_joints_that_are_held_and_coupled(tmp_path):
     body = (
-        '<body><joint name="j" ref="10"/><geom size="0.1" pos="0 0 1"/><body><joint name="k"/><geom size="0.1" pos="0 0 1"/></body></body>'
+        '<body><joint name="j" ref="10"/><geom size="0.1" pos="0 0 1"/><body><joint name="k"/><geom '
+        'size="0.1" pos="0 0 1"/></body></body>'
     )
-    rest = '<equality><joint joint1="j" polycoef="0.2 0 0 0 0"/><joint joint1="k" joint2="j" polycoef="0.1 0.5 2 0 0"/></equality>'
+    rest = (
+        '<equality><joint joint1="j" polycoef="0.2 0 0 0 0"/><joint joint1="k" joint2="j" polycoef="0.1 '
+        '0.5 2 0 0"/></equality>'
+    )
     tendons = '<tendon><fixed name="s"><joint joint="j" coef="2"/><joint joint="k" coef="-1"/></fixed>' + (
         '<fixed name="t"><joint joint="k" coef="3"/></fixed></tendon>'
     )
-    rest = rest.replace("</equality>", '<tendon tendon1="s" tendon2="t" polycoef="0.1 0.5 2 0 0"/></equality>') + tendons
+    rest = (
+        rest.replace("</equality>", '<tendon tendon1="s" tendon2="t" polycoef="0.1 0.5 2 0 0"/></equality>')
+        + tendons
+    )
     mechanism, q = jm.mechanism(robots.load(file(tmp_path, body, rest)).description, jm.Joints())
     ref = np.radians(10.0)
     for j, k in ((ref, 0.0), (ref + 0.2, 0.1 + 0.5 * 0.2 + 2 * 0.04)):
         state = robots.joint_state(mechanism, q, {"j": j, "k": k})
-        rows = dict(zip(mechanism.names.rows, np.asarray(mechanism.constraint(state.t, state.q)), strict=True))
+        rows = dict(
+            zip(mechanism.names.rows, np.asarray(mechanism.constraint(state.t, state.q)), strict=True)
+        )
         offset = j - ref
         expected = {"motion": offset - 0.2, "relation": k - (0.1 + 0.5 * offset + 2 * offset**2)}
         expected["tendons"] = 2 * offset - k - (0.1 + 0.5 * 3 * k + 2 * (3 * k) ** 2)
@@ -357,8 +419,13 @@ def test_joints_that_are_held_and_coupled(tmp_path):
 
 def test_what_flags_disable(tmp_path):
     """As in MuJoCo: nothing acts that the file disables."""
-    body = '<body name="b"><joint name="j" stiffness="5" damping="1" frictionloss="2"/><geom size="0.1"/></body>'
-    motors = '<actuator><motor joint="j" ctrllimited="true" ctrlrange="-1 1" group="2"/><motor joint="j"/></actuator>'
+    body = (
+        '<body name="b"><joint name="j" stiffness="5" damping="1" frictionloss="2"/><geom size="0.1"/></body>'
+    )
+    motors = (
+        '<actuator><motor joint="j" ctrllimited="true" ctrlrange="-1 1" group="2"/><motor '
+        'joint="j"/></actuator>'
+    )
     rest = f'<equality><joint joint1="j"/></equality>{motors}'
     for flags, names in (
         ('<flag spring="disable" damper="disable"/>', ["actuator0", "actuator1"]),
@@ -378,12 +445,17 @@ def test_what_flags_disable(tmp_path):
 
 
 def test_a_weight_below_zero_is_carried_beside_others_only(tmp_path):
-    """MuJoCo counts the bodies that it carries by `gravcomp` above zero, and where there are none it carries no other one either."""
+    """MuJoCo counts the bodies that it carries by `gravcomp` above zero, and where there are none it carries
+    no other one either.
+    """
     for beside, forces, what in (
         ("", [], ["gravcomp below zero alone, with which MuJoCo carries nothing"]),
         ('gravcomp="0.2"', [6.0, -15.0], []),
     ):
-        bodies = "".join(f'<body {carried}><joint/><geom mass="3" size="0.1"/></body>' for carried in (beside, 'gravcomp="-0.5"'))
+        bodies = "".join(
+            f'<body {carried}><joint/><geom mass="3" size="0.1"/></body>'
+            for carried in (beside, 'gravcomp="-0.5"')
+        )
         path = file(tmp_path, bodies, '<option gravity="0 0 -10"/>')
         robot, theirs = robots.load(path), mujoco.MjModel.from_xml_path(str(path))
         assert [one.force[2] for one in robot.description.forces] == pytest.approx(forces)
@@ -394,20 +466,28 @@ def test_a_weight_below_zero_is_carried_beside_others_only(tmp_path):
 def test_controls_of_actuators_that_have_several(tmp_path):
     """Input k is control k, also behind an actuator with two of them; a weld without torque holds points."""
     body = BALL + BALL.replace('"b"', '"c"').replace('"j"', '"k"').replace('"g"', '"h"')
-    rest = '<actuator><pid name="p" joint="j" kp="3" ki="1"/><motor name="m" joint="k" ctrllimited="true" ctrlrange="-2 3"/></actuator>'
+    rest = (
+        '<actuator><pid name="p" joint="j" kp="3" ki="1"/><motor name="m" joint="k" ctrllimited="true" '
+        'ctrlrange="-2 3"/></actuator>'
+    )
     if int(mujoco.__version__.split(".")[0]) >= 4:
         robot = robots.load(file(tmp_path, body, rest))
         (motor,) = robot.description.forces
         assert (motor.name, motor.input, motor.least_input, motor.most_input) == ("m", 2, -2.0, 3.0)
         assert robot.report.controls == ("p.0", "p.1", "m")
     free = body.replace("<joint", "<freejoint")
-    held = robots.load(file(tmp_path, free, '<equality><weld name="w" body1="b" body2="c" torquescale="0"/></equality>'))
+    held = robots.load(
+        file(tmp_path, free, '<equality><weld name="w" body1="b" body2="c" torquescale="0"/></equality>')
+    )
     assert [type(joint) for joint in held.description.joints if joint.name == "w"] == [js.Ball]
 
 
 def test_states_have_as_many_controls_as_there_are_inputs(tmp_path):
     """Actuators behind the last one that acts are no inputs, and their controls of keyframes none either."""
-    rest = '<actuator><general dyntype="filter" joint="j"/><motor name="m" joint="j"/><general dyntype="filter" joint="j"/></actuator>'
+    rest = (
+        '<actuator><general dyntype="filter" joint="j"/><motor name="m" joint="j"/><general '
+        'dyntype="filter" joint="j"/></actuator>'
+    )
     key = '<keyframe><key name="k" ctrl="1 2 3"/></keyframe>'
     robot = robots.load(file(tmp_path, BALL, rest + key))
     mechanism, q = jm.mechanism(robot.description, jm.Joints())
@@ -426,12 +506,17 @@ def test_bounds_of_actuators():
 
 @pytest.mark.parametrize("joints", [None, "cadb", "bdca"])
 def test_a_urdf_in_the_order_of_mujoco(joints, tmp_path):
-    """MuJoCo's own reader of the same file has the joints where `to_mujoco` puts them, also where they come in another order than links."""
+    """MuJoCo's own reader of the same file has the joints where `to_mujoco` puts them, also where they come
+    in another order than links.
+    """
     path = pathlib.Path(__file__).parents[1] / "configs" / "models" / "gripper_arm.urdf"
     if joints:
         links = "".join(f'<link name="{name}">{URDF_INERTIA}</link>' for name in "rabcd")
         above = {"a": "r", "b": "r", "c": "r", "d": "b"}
-        hinges = (f'<joint name="{k}{k}" type="continuous"><parent link="{above[k]}"/><child link="{k}"/></joint>' for k in joints)
+        hinges = (
+            f'<joint name="{k}{k}" type="continuous"><parent link="{above[k]}"/><child link="{k}"/></joint>'
+            for k in joints
+        )
         path = tmp_path / "r.urdf"
         path.write_text(f'<robot name="r">{links}{"".join(hinges)}</robot>')
     robot = robots.load(path)

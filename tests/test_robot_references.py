@@ -1,4 +1,6 @@
-"""Robots with loops, in joint and in absolute coordinates, against two independent engines: see tests/reference/README.md."""
+"""Robots with loops, in joint and in absolute coordinates, against two independent engines: see
+tests/reference/README.md.
+"""
 
 import functools
 
@@ -26,7 +28,9 @@ def model(name):
 
 
 def own_names(mechanism):
-    """Returns the names of the velocities as the file has them: those of its joints, of a free body six that are not named."""
+    """Returns the names of the velocities as the file has them: those of its joints, of a free body six that
+    are not named.
+    """
     found = []
     for name in mechanism.names.velocities:
         joint, coordinate = name.rsplit(".", 1)
@@ -44,7 +48,10 @@ def translated(name, state):
     names = own_names(mechanism)
     size = len(names)
     q, transform, drift = np.zeros(len(mechanism.names.coordinates)), np.zeros((size, size)), np.zeros(size)
-    q_names = [name.rsplit(".", 1)[0] if "+" not in name else names[k] for k, name in enumerate(mechanism.names.coordinates)]
+    q_names = [
+        name.rsplit(".", 1)[0] if "+" not in name else names[k]
+        for k, name in enumerate(mechanism.names.coordinates)
+    ]
     for k, joint in enumerate(names):
         if joint in in_file:
             transform[k, in_file[joint]["v"]] = 1.0
@@ -58,7 +65,9 @@ def translated(name, state):
             turned, center = Rotation.from_quat(np.roll(quaternion, -1)), offsets[joint["body"]]
             q_at = q_names.index(body)
             q[q_at : q_at + 7] = [*(place + turned.apply(center)), *quaternion]
-            arm = np.array([[0.0, -center[2], center[1]], [center[2], 0.0, -center[0]], [-center[1], center[0], 0.0]])
+            arm = np.array(
+                [[0.0, -center[2], center[1]], [center[2], 0.0, -center[0]], [-center[1], center[0], 0.0]]
+            )
             transform[first : first + 6, at : at + 6] = np.eye(6)
             transform[first : first + 3, at + 3 : at + 6] = -turned.as_matrix() @ arm
             omega = given_v[at + 3 : at + 6]
@@ -91,18 +100,26 @@ def test_equations_in_joint_coordinates(name, number):
     state = jd.State(jnp.zeros(()), q, jnp.asarray(transform @ v))
     mass, force, jacobian, bias = (np.asarray(x) for x in terms(mechanism, state))
     near(transform.T @ mass @ transform, expected["mass_matrix"])
-    near(transform.T @ (force - mass @ drift), np.asarray(expected["passive_force"]) - np.asarray(expected["nonlinear_effects"]), 10.0)
+    near(
+        transform.T @ (force - mass @ drift),
+        np.asarray(expected["passive_force"]) - np.asarray(expected["nonlinear_effects"]),
+        10.0,
+    )
     # Rows of the file are joint by joint, and ours by type: balls, then relations, which stand in the order of the file here.
     near(jacobian @ transform, expected["jacobian"])
     near(bias + jacobian @ drift, expected["bias"], 10.0)
     # M a = f + tau + J^T lam and J a + gamma = 0, where the rank of the file is not that of all rows.
     tau = np.linalg.solve(transform.T, np.asarray(expected["tau"]))
-    solution = jd.solve_saddle_point(jd.NullSpace(), jnp.asarray(mass), jnp.asarray(jacobian), jnp.asarray(force + tau), jnp.asarray(-bias))
+    solution = jd.solve_saddle_point(
+        jd.NullSpace(), jnp.asarray(mass), jnp.asarray(jacobian), jnp.asarray(force + tau), jnp.asarray(-bias)
+    )
     ours = np.linalg.solve(transform, np.asarray(solution[0]) - drift)
     # 1e-12 at a condition of 1e3.
     accuracy = 1e-15 * expected["condition_kkt"]
     close(ours, expected["acceleration"], accuracy, least=1e-3)
-    close(transform.T @ jacobian.T @ np.asarray(solution[1]), expected["constraint_force"], accuracy, least=1e-3)
+    close(
+        transform.T @ jacobian.T @ np.asarray(solution[1]), expected["constraint_force"], accuracy, least=1e-3
+    )
 
 
 @jax.jit
@@ -113,7 +130,9 @@ def accelerations(mechanism, state):
 
 @pytest.mark.long
 def test_the_gripper_in_absolute_coordinates():
-    """The same accelerations of all bodies, with springs, damping and armature of joints as rows, and the coupling between two of them."""
+    """The same accelerations of all bodies, with springs, damping and armature of joints as rows, and the
+    coupling between two of them.
+    """
     tree, _ = model("robotiq_2f85")
     absolute, _ = jm.mechanism(robot_models.read("robotiq_2f85")[0])
     for expected in file("loop_robotiq_2f85")["states"][1:]:

@@ -23,7 +23,10 @@ def tetrahedron(path, size):
     """Write a tetrahedron as binary STL; its mass is 1000 size^3 / 6 kg."""
     corners = size * np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]], float)
     path.parent.mkdir(parents=True, exist_ok=True)
-    faces = [struct.pack("<12fH", 0, 0, 0, *corners[list(f)].reshape(-1), 0) for f in [(0, 2, 1), (0, 1, 3), (0, 3, 2), (1, 2, 3)]]
+    faces = [
+        struct.pack("<12fH", 0, 0, 0, *corners[list(f)].reshape(-1), 0)
+        for f in [(0, 2, 1), (0, 1, 3), (0, 3, 2), (1, 2, 3)]
+    ]
     path.write_bytes(b"\0" * 80 + struct.pack("<I", 4) + b"".join(faces))
 
 
@@ -47,7 +50,9 @@ def refused(path, message, **options):
 
 
 def test_mjcf_files_outside_of_the_folder(tmp_path):
-    """Whatever attribute, setting or link leads out: the file is refused, also if a file of the same name is inside."""
+    """Whatever attribute, setting or link leads out: the file is refused, also if a file of the same name is
+    inside.
+    """
     pytest.importorskip("mujoco")
     home = tmp_path / "home"
     for place in (home, tmp_path / "secret"):
@@ -56,7 +61,10 @@ def test_mjcf_files_outside_of_the_folder(tmp_path):
     (home / "folder").symlink_to(tmp_path / "secret")
     written(tmp_path / "secret", {"m.xml": mjcf(BOX), "t.png": ""})
     mesh = '<asset><mesh name="x" file="x.stl"/></asset>'
-    inner = {"inc.xml": f"<mujoco>{mesh}</mujoco>", "sub/inc.xml": '<mujoco><asset><mesh file="../../secret/x.stl"/></asset></mujoco>'}
+    inner = {
+        "inc.xml": f"<mujoco>{mesh}</mujoco>",
+        "sub/inc.xml": '<mujoco><asset><mesh file="../../secret/x.stl"/></asset></mujoco>',
+    }
     settings = {"set.xml": '<mujoco><compiler meshdir="../secret"/></mujoco>'}
     cases = [
         mjcf(SHAPE, '<compiler meshdir="../secret"/><include file="inc.xml"/>'),
@@ -64,7 +72,10 @@ def test_mjcf_files_outside_of_the_folder(tmp_path):
         mjcf(SHAPE, f'{mesh}<include file="set.xml"/>'),
         mjcf(SHAPE, f'<compiler meshdir="{tmp_path}/secret"/>{mesh}'),
         mjcf(SHAPE, f'<compiler meshdir="folder"/>{mesh}'),
-        mjcf(SHAPE, '<compiler meshdir="../secret" strippath="true"/><asset><mesh file="../home/x.stl"/></asset>'),
+        mjcf(
+            SHAPE,
+            '<compiler meshdir="../secret" strippath="true"/><asset><mesh file="../home/x.stl"/></asset>',
+        ),
         mjcf(SHAPE, '<asset><mesh name="x" file="link.stl"/></asset>'),
         mjcf(SHAPE, f'<asset><mesh name="x" file="{tmp_path}/secret/x.stl"/></asset>'),
         mjcf(SHAPE, '<include file="sub/inc.xml"/>'),
@@ -74,7 +85,9 @@ def test_mjcf_files_outside_of_the_folder(tmp_path):
         mjcf(BOX, '<asset><skin name="s" file="../secret/s.skn"/></asset>'),
         mjcf(BOX, '<deformable><skin name="s" file="../secret/s.skn"/></deformable>'),
         mjcf('<attach model="m" prefix="p"/>', '<asset><model name="m" file="../secret/m.xml"/></asset>'),
-        mjcf(BOX, '<compiler texturedir="../secret"/><asset><texture name="t" type="2d" file="t.png"/></asset>'),
+        mjcf(
+            BOX, '<compiler texturedir="../secret"/><asset><texture name="t" type="2d" file="t.png"/></asset>'
+        ),
         *(
             mjcf(BOX, f'<asset><texture name="t" type="cube" file{side}="../secret/t.png"/></asset>')
             for side in ("right", "left", "up", "down", "front", "back")
@@ -89,9 +102,13 @@ def test_mjcf_files_outside_of_the_folder(tmp_path):
 
 
 def test_mjcf_files_are_found_where_mujoco_finds_them(tmp_path):
-    """The same masses and inertias as MuJoCo itself finds, for every layout of folders; each place has a mesh of its own size."""
+    """The same masses and inertias as MuJoCo itself finds, for every layout of folders; each place has a mesh
+    of its own size.
+    """
     mujoco = pytest.importorskip("mujoco")
-    for k, place in enumerate(("x.stl", "sub/x.stl", "meshes/x.stl", "sub/meshes/x.stl", "assets/x.stl", "meshes/deep/x.stl")):
+    for k, place in enumerate(
+        ("x.stl", "sub/x.stl", "meshes/x.stl", "sub/meshes/x.stl", "assets/x.stl", "meshes/deep/x.stl")
+    ):
         tetrahedron(tmp_path / place, 1.0 + 0.1 * k)
     mesh = '<asset><mesh file="x.stl"/></asset>'
     inner = f"<mujoco>{mesh}</mujoco>"
@@ -104,14 +121,36 @@ def test_mjcf_files_are_found_where_mujoco_finds_them(tmp_path):
         ({"robot.xml": mjcf(SHAPE, f'<compiler meshdir="sub/../meshes"/>{mesh}')}, 1.2),
         ({"robot.xml": mjcf(SHAPE, '<asset><mesh file="sub/../meshes/./x.stl"/></asset>')}, 1.2),
         ({"robot.xml": mjcf(SHAPE, f'<asset><mesh file="{tmp_path}/sub/x.stl"/></asset>')}, 1.1),
-        ({"robot.xml": mjcf(SHAPE, '<compiler meshdir="meshes"/><asset><mesh file="../sub/x.stl"/></asset>')}, 1.1),
-        ({"robot.xml": mjcf(SHAPE, '<compiler strippath="true" meshdir="meshes"/><asset><mesh file="../a/x.stl"/></asset>')}, 1.2),
+        (
+            {
+                "robot.xml": mjcf(
+                    SHAPE, '<compiler meshdir="meshes"/><asset><mesh file="../sub/x.stl"/></asset>'
+                )
+            },
+            1.1,
+        ),
+        (
+            {
+                "robot.xml": mjcf(
+                    SHAPE,
+                    '<compiler strippath="true" meshdir="meshes"/><asset><mesh file="../a/x.stl"/></asset>',
+                )
+            },
+            1.2,
+        ),
         ({"robot.xml": mjcf(SHAPE, '<include file="sub/inc.xml"/>'), "sub/inc.xml": inner}, 1.0),
-        ({"robot.xml": mjcf(SHAPE, '<include file="sub/inc.xml"/><compiler meshdir="meshes"/>'), "sub/inc.xml": inner}, 1.2),
+        (
+            {
+                "robot.xml": mjcf(SHAPE, '<include file="sub/inc.xml"/><compiler meshdir="meshes"/>'),
+                "sub/inc.xml": inner,
+            },
+            1.2,
+        ),
         (
             {
                 "robot.xml": mjcf(SHAPE, '<include file="sub/inc.xml"/>'),
-                "sub/inc.xml": '<mujoco><asset><mesh file="meshes/deep/../x.stl"/></asset><compiler meshdir="none"/></mujoco>',
+                "sub/inc.xml": '<mujoco><asset><mesh file="meshes/deep/../x.stl"/></asset><compiler '
+                'meshdir="none"/></mujoco>',
             },
             1.3,
         ),
@@ -125,7 +164,9 @@ def test_mjcf_files_are_found_where_mujoco_finds_them(tmp_path):
         ),
         (
             {
-                "robot.xml": mjcf('<attach model="m" prefix="p"/>', '<asset><model name="m" file="sub/model.xml"/></asset>'),
+                "robot.xml": mjcf(
+                    '<attach model="m" prefix="p"/>', '<asset><model name="m" file="sub/model.xml"/></asset>'
+                ),
                 "sub/model.xml": mjcf(SHAPE, f'<compiler meshdir="meshes"/>{mesh}'),
             },
             1.3,
@@ -136,13 +177,19 @@ def test_mjcf_files_are_found_where_mujoco_finds_them(tmp_path):
         (body,) = robots.load(path).description.bodies
         theirs = mujoco.MjModel.from_xml_path(str(path))
         assert body.mass == theirs.body_mass[1] == pytest.approx(1000.0 * size**3 / 6.0, rel=1e-6), files
-        np.testing.assert_allclose(np.linalg.eigvalsh(np.asarray(body.inertia)), np.sort(theirs.body_inertia[1]), rtol=1e-12)
+        np.testing.assert_allclose(
+            np.linalg.eigvalsh(np.asarray(body.inertia)), np.sort(theirs.body_inertia[1]), rtol=1e-12
+        )
 
 
 def test_limits_of_mjcf(tmp_path):
     """Copies, sizes and includes are counted before anything is compiled."""
     pytest.importorskip("mujoco")
-    nested = '<replicate count="1000"><frame><replicate count="1000"><frame pos="1 0 0">' + BOX + "</frame></replicate></frame></replicate>"
+    nested = (
+        '<replicate count="1000"><frame><replicate count="1000"><frame pos="1 0 0">'
+        + BOX
+        + "</frame></replicate></frame></replicate>"
+    )
     motor = '<actuator><general joint="j" dyntype="user" actdim="100000000"/></actuator>'
     hinge = '<body><joint name="j"/><geom size=".1"/></body>'
     twice = '<body name="b{1}"><attach body="b{0}" prefix="l{1}"/><attach body="b{0}" prefix="r{1}"/></body>'
@@ -152,35 +199,66 @@ def test_limits_of_mjcf(tmp_path):
     chain = {f"f{k}.xml": f"<mujoco>{2 * include(f'f{k + 1}.xml')}</mujoco>" for k in range(15)}
     models = {
         f"m{k}.xml": mjcf(
-            '<attach model="m" prefix="l"/><attach model="m" prefix="r"/>', f'<asset><model name="m" file="m{k + 1}.xml"/></asset>'
+            '<attach model="m" prefix="l"/><attach model="m" prefix="r"/>',
+            f'<asset><model name="m" file="m{k + 1}.xml"/></asset>',
         )
         for k in range(16)
     }
     for files, message in (
-        ({"robot.xml": mjcf(f'<replicate count="1000000">{BOX}</replicate>')}, f"the model has 3000003 {expanded}"),
+        (
+            {"robot.xml": mjcf(f'<replicate count="1000000">{BOX}</replicate>')},
+            f"the model has 3000003 {expanded}",
+        ),
         ({"robot.xml": mjcf(nested)}, expanded),
         ({"robot.xml": mjcf(f'<replicate count="1e300">{BOX}</replicate>')}, expanded),
-        ({"robot.xml": mjcf(f'<replicate count="nan">{BOX}</replicate>')}, "count of <replicate> must be finite numbers, got 'nan'"),
+        (
+            {"robot.xml": mjcf(f'<replicate count="nan">{BOX}</replicate>')},
+            "count of <replicate> must be finite numbers, got 'nan'",
+        ),
         ({"robot.xml": mjcf(f'<body name="b0">{BOX}</body>' + doubled)}, expanded),
         (models | {"m16.xml": mjcf(BOX)}, expanded),
-        ({"robot.xml": mjcf('<flexcomp name="f" type="grid" count="100 100 100" spacing="1 1 1" mass="1" dim="3"/>')}, expanded),
-        ({"robot.xml": mjcf(BOX, '<asset><mesh name="m" builtin="plate" params="3000 3000"/></asset>')}, expanded),
+        (
+            {
+                "robot.xml": mjcf(
+                    '<flexcomp name="f" type="grid" count="100 100 100" spacing="1 1 1" mass="1" dim="3"/>'
+                )
+            },
+            expanded,
+        ),
+        (
+            {"robot.xml": mjcf(BOX, '<asset><mesh name="m" builtin="plate" params="3000 3000"/></asset>')},
+            expanded,
+        ),
         ({"robot.xml": mjcf(hinge).replace("</mujoco>", motor + "</mujoco>")}, expanded),
-        ({"robot.xml": mjcf(5000 * BOX, "<keyframe>" + 500 * "<key/>" + "</keyframe>")}, "keyframes times elements; the limit is 2000000"),
-        ({"robot.xml": f"<mujoco>{3 * include('robot.xml')}</mujoco>"}, "files include each other in a cycle: robot.xml -> robot.xml"),
-        ({"robot.xml": mjcf(rest=include("a.xml")), "a.xml": mjcf(rest=include("robot.xml"))}, "cycle: robot.xml -> a.xml -> robot.xml"),
+        (
+            {"robot.xml": mjcf(5000 * BOX, "<keyframe>" + 500 * "<key/>" + "</keyframe>")},
+            "keyframes times elements; the limit is 2000000",
+        ),
+        (
+            {"robot.xml": f"<mujoco>{3 * include('robot.xml')}</mujoco>"},
+            "files include each other in a cycle: robot.xml -> robot.xml",
+        ),
+        (
+            {"robot.xml": mjcf(rest=include("a.xml")), "a.xml": mjcf(rest=include("robot.xml"))},
+            "cycle: robot.xml -> a.xml -> robot.xml",
+        ),
         (
             {"robot.xml": mjcf(rest='<asset><model name="m" file="robot.xml"/></asset>')},
             "files include each other in a cycle: robot.xml -> robot.xml",
         ),
         (chain | {"f15.xml": "<mujoco/>"}, "XML files; the limit is 1000"),
-        ({"robot.xml": mjcf(SHAPE, '<asset><mesh name="x" file="a.stl"/></asset>'), "a.stl": "no mesh"}, "in STL file 'a.stl'"),
+        (
+            {"robot.xml": mjcf(SHAPE, '<asset><mesh name="x" file="a.stl"/></asset>'), "a.stl": "no mesh"},
+            "in STL file 'a.stl'",
+        ),
     ):
         refused(written(tmp_path, files), message)
 
 
 def test_sizes_that_mechanics_does_not_need(tmp_path):
-    """Textures, height fields, custom data and buffer sizes do not reach the compiler; colors of materials reach the viewer."""
+    """Textures, height fields, custom data and buffer sizes do not reach the compiler; colors of materials
+    reach the viewer.
+    """
     mujoco = pytest.importorskip("mujoco")
     from jaxdae.robots.mjcf_compiler import compiled
     from jaxdae.robots.mjcf_files import prepared
@@ -189,14 +267,24 @@ def test_sizes_that_mechanics_does_not_need(tmp_path):
 
     asset = (
         '<asset><texture name="t" type="2d" builtin="flat" width="30000" height="30000"/>'
-        '<material name="red" texture="t" rgba="1 0 0 1"/><texture name="s" type="skybox" builtin="gradient" width="9000"/>'
+        '<material name="red" texture="t" rgba="1 0 0 1"/><texture name="s" type="skybox" '
+        'builtin="gradient" width="9000"/>'
         '<hfield name="h" nrow="20000" ncol="20000" size="1 1 1 1"/></asset>'
-        '<size nuserdata="300000000" nkey="30000000" memory="1000G"/><custom><numeric name="n" size="400" data="1"/></custom>'
+        '<size nuserdata="300000000" nkey="30000000" memory="1000G"/><custom><numeric name="n" size="400" '
+        'data="1"/></custom>'
     )
-    body = '<body name="b"><freejoint/><geom size=".1" material="red"/></body><geom type="hfield" hfield="h"/>'
+    body = (
+        '<body name="b"><freejoint/><geom size=".1" material="red"/></body><geom type="hfield" hfield="h"/>'
+    )
     path = written(tmp_path, {"robot.xml": mjcf(body, asset)})
     model = compiled(mujoco, path, prepared(path, Folders(tmp_path), Library()))[1]
-    assert (model.ntexdata < 100, model.nhfielddata, model.nuserdata, model.nkey, model.nnumeric) == (True, 4, 0, 0, 0)
+    assert (model.ntexdata < 100, model.nhfielddata, model.nuserdata, model.nkey, model.nnumeric) == (
+        True,
+        4,
+        0,
+        0,
+        0,
+    )
     ignored = {one.what: one.count for one in robots.load(path).report.ignored}
     assert ignored == {"geom": 2, "hfield": 1, "material": 1, "texture": 2}
     assert [part.color for part in robots.read_visuals(path)[0]] == [(1.0, 0.0, 0.0)]
@@ -214,7 +302,11 @@ def test_limits_of_urdf_and_sdf(tmp_path, monkeypatch):
     two = f"<link name='a'/><link name='b'>{INERTIAL}</link>"
     names = "".join(f"<link name='a{k // 2}'/>" for k in range(2000))
     for name, text, message in (
-        ("r.sdf", sdf(include("r.sdf", 1) + include("r.sdf", 2)), "files include each other in a cycle: r.sdf -> r.sdf"),
+        (
+            "r.sdf",
+            sdf(include("r.sdf", 1) + include("r.sdf", 2)),
+            "files include each other in a cycle: r.sdf -> r.sdf",
+        ),
         ("r.sdf", sdf(include("pipe", 1)), "it is a device or a pipe, expected a file"),
         ("r.sdf", sdf(include("zero", 1)), "leads out of the folder of the robot"),
         ("r.sdf", sdf(include("dir", 1)), "does not exist"),
@@ -223,9 +315,21 @@ def test_limits_of_urdf_and_sdf(tmp_path, monkeypatch):
         ("r.urdf", f"<robot name='r'>{many}</robot>", "the robot has 10001 links; the limit is 10000"),
         ("r.urdf", laughs, "a document type or an entity; write the file without"),
         ("r.urdf", f"<robot name='r'>{names}</robot>", "reading ended after 50 mistakes"),
-        ("r.urdf", f"<robot name='r'>{two.replace('1', '1' * 100_000, 1)}</robot>", "value of <mass> must be a finite number, got '111"),
-        ("r.urdf", f"<robot name='r'>{two}{joint('revolute', 'x' * 1_000_000, '')}</robot>", "is the unknown link 'xxx"),
-        ("r.urdf", f"<robot name='r'>{two}{joint('y' * 1_000_000, 'a', '')}</robot>", "has the unknown type 'yyy"),
+        (
+            "r.urdf",
+            f"<robot name='r'>{two.replace('1', '1' * 100_000, 1)}</robot>",
+            "value of <mass> must be a finite number, got '111",
+        ),
+        (
+            "r.urdf",
+            f"<robot name='r'>{two}{joint('revolute', 'x' * 1_000_000, '')}</robot>",
+            "is the unknown link 'xxx",
+        ),
+        (
+            "r.urdf",
+            f"<robot name='r'>{two}{joint('y' * 1_000_000, 'a', '')}</robot>",
+            "has the unknown type 'yyy",
+        ),
     ):
         path = written(tmp_path, {name: text})
         if not (tmp_path / "pipe").exists():
@@ -234,9 +338,14 @@ def test_limits_of_urdf_and_sdf(tmp_path, monkeypatch):
             (tmp_path / "dir").mkdir()
         refused(path, message)
     monkeypatch.setattr("jaxdae.robots.robot_source.MOST_FILES", 100)
-    refused(written(tmp_path, chain | {"f12.sdf": sdf("")}), "the robot has at least 101 XML files; the limit is 100")
+    refused(
+        written(tmp_path, chain | {"f12.sdf": sdf("")}),
+        "the robot has at least 101 XML files; the limit is 100",
+    )
     monkeypatch.setattr("jaxdae.robots.robot_source.MOST_ELEMENTS", 1000)
-    refused(written(tmp_path, {"r.urdf": "<robot>" + 1000 * "<a/>" + "</robot>"}), "more than 1000 XML elements")
+    refused(
+        written(tmp_path, {"r.urdf": "<robot>" + 1000 * "<a/>" + "</robot>"}), "more than 1000 XML elements"
+    )
     twice = {"r.sdf": sdf(include("b.sdf", 1) + include("b.sdf", 2)), "b.sdf": sdf(500 * "<a/>")}
     refused(written(tmp_path, twice), "XML elements; the limit is 1000")
     (tmp_path / "folder.urdf").mkdir()
@@ -248,12 +357,13 @@ def test_long_chains_of_mimic_joints(tmp_path):
     """A joint that follows the next one 1,100 times: q_k = 1 + q_(k+1)."""
     count = 1100
     joints = "".join(
-        f"<link name='l{k}'>{INERTIAL}</link><joint name='j{k}' type='continuous'><parent link='l'/><child link='l{k}'/>"
-        + (f"<mimic joint='j{k + 1}' offset='1'/>" if k < count else "")
-        + "</joint>"
+        f"<link name='l{k}'>{INERTIAL}</link><joint name='j{k}' type='continuous'><parent link='l'/><child "
+        f"link='l{k}'/>" + (f"<mimic joint='j{k + 1}' offset='1'/>" if k < count else "") + "</joint>"
         for k in range(1, count + 1)
     )
-    start = robots.load(written(tmp_path, {"r.urdf": f"<robot name='r'><link name='l'/>{joints}</robot>"})).start
+    start = robots.load(
+        written(tmp_path, {"r.urdf": f"<robot name='r'><link name='l'/>{joints}</robot>"})
+    ).start
     assert start["j1"] == count - 1.0
 
 
@@ -273,8 +383,16 @@ def test_long_values_in_messages():
     huge = 10**100_000
     inertia = (1.0, 1.0, 1.0)
     for bodies, message, count in (
-        ([js.Body("b" * 100_000, huge, inertia)], "bbb...: mass must be a positive number, got a huge int; joint 'j': a ", 3),
-        ([js.Body("c", 1.0, inertia) for _ in range(101)], "body name 'c' is used twice: each needs its own; ... (82 more)", 102),
+        (
+            [js.Body("b" * 100_000, huge, inertia)],
+            "bbb...: mass must be a positive number, got a huge int; joint 'j': a ",
+            3,
+        ),
+        (
+            [js.Body("c", 1.0, inertia) for _ in range(101)],
+            "body name 'c' is used twice: each needs its own; ... (82 more)",
+            102,
+        ),
     ):
         with pytest.raises(DescriptionError) as error:
             jm.spatial_mechanism(bodies, [js.Ball("j", "d", "c" * 100_000, at=(0.0, 0.0, 0.0))])
@@ -292,17 +410,22 @@ def doubts(path):
         report = robots.load(path).report
     messages = [str(one.message) for one in found if one.category is jm.DescriptionWarning]
     notes = [note for note in report.notes if note.startswith("angles: ")]
-    assert [message.split(": ", 2)[2] for message in messages] == [note.removeprefix("angles: ") for note in notes]
+    assert [message.split(": ", 2)[2] for message in messages] == [
+        note.removeprefix("angles: ") for note in notes
+    ]
     return "".join(notes)
 
 
 class Hinge:
-    """A hinge in a format: the texts of its orientation, its limits and the offset of a joint that follows it."""
+    """A hinge in a format: the texts of its orientation, its limits and the offset of a joint that follows
+    it.
+    """
 
     @staticmethod
     def urdf(rpy="0 0 0", limits=("-1", "1"), offset="0"):
         joints = "".join(
-            f"<link name='{child}'>{INERTIAL}</link><joint name='{name}' type='revolute'><origin rpy='{rpy}'/><parent link='base'/>"
+            f"<link name='{child}'>{INERTIAL}</link><joint name='{name}' type='revolute'><origin "
+            f"rpy='{rpy}'/><parent link='base'/>"
             f"<child link='{child}'/><limit lower='{limits[0]}' upper='{limits[1]}'/>{more}</joint>"
             for name, child, more in (("j", "a", ""), ("k", "b", f"<mimic joint='j' offset='{offset}'/>"))
         )
@@ -311,32 +434,76 @@ class Hinge:
     @staticmethod
     def sdf(rpy="0 0 0", limits=("-1", "1"), offset="0"):
         joints = "".join(
-            f"<link name='{child}'><pose>0 0 0 {rpy}</pose></link><joint name='{name}' type='revolute'><parent>world</parent>"
+            f"<link name='{child}'><pose>0 0 0 {rpy}</pose></link><joint name='{name}' "
+            "type='revolute'><parent>world</parent>"
             f"<child>{child}</child><axis><limit><lower>{limits[0]}</lower><upper>{limits[1]}</upper></limit>{more}</axis></joint>"
-            for name, child, more in (("j", "a", ""), ("k", "b", f"<mimic joint='j'><offset>{offset}</offset></mimic>"))
+            for name, child, more in (
+                ("j", "a", ""),
+                ("k", "b", f"<mimic joint='j'><offset>{offset}</offset></mimic>"),
+            )
         )
         return f"<sdf version='1.11'><model name='m'>{joints}</model></sdf>"
 
 
 def test_angles_in_degrees(tmp_path):
-    """Degrees in URDF and SDF get a warning and a line of the report; turns, multiples of pi and "no limit" get none."""
+    """Degrees in URDF and SDF get a warning and a line of the report; turns, multiples of pi and "no limit"
+    get none.
+    """
     wrong = [
         *({"rpy": text} for text in ("0 90 0", "45 0 0", "0 0 -180", "10 0 0", "0 0 22.5", "0 57.29578 0")),
-        *({"limits": ends} for ends in (("-180", "180"), ("-90", "90"), ("0", "120"), ("-166", "166"), ("-22.5", "15"), ("-360", "360"))),
-        *({"limits": ends} for ends in (("-169.9", "169.9"), ("-57.29578", "1"), ("-12.6051", "22"), ("0", "343.77"))),
+        *(
+            {"limits": ends}
+            for ends in (
+                ("-180", "180"),
+                ("-90", "90"),
+                ("0", "120"),
+                ("-166", "166"),
+                ("-22.5", "15"),
+                ("-360", "360"),
+            )
+        ),
+        *(
+            {"limits": ends}
+            for ends in (("-169.9", "169.9"), ("-57.29578", "1"), ("-12.6051", "22"), ("0", "343.77"))
+        ),
         *({"offset": text} for text in ("90", "-45", "180")),
     ]
     right = [
-        *({"rpy": text} for text in ("0 1.5708 0", "3.14159265 0 -3.14159265", "0 0 6.28318", "-6.2832 0 9.42478", "7 0 0")),
-        *({"limits": ends} for ends in (("-6.28", "6.28"), ("-12.57", "12.57"), ("-12.566370614", "12.566370614"), ("-18.85", "18.85"))),
-        *({"limits": ends} for ends in (("-100", "100"), ("-1000", "1000"), ("-1e16", "1e16"), ("-10", "10"), ("-12", "12"))),
+        *(
+            {"rpy": text}
+            for text in (
+                "0 1.5708 0",
+                "3.14159265 0 -3.14159265",
+                "0 0 6.28318",
+                "-6.2832 0 9.42478",
+                "7 0 0",
+            )
+        ),
+        *(
+            {"limits": ends}
+            for ends in (
+                ("-6.28", "6.28"),
+                ("-12.57", "12.57"),
+                ("-12.566370614", "12.566370614"),
+                ("-18.85", "18.85"),
+            )
+        ),
+        *(
+            {"limits": ends}
+            for ends in (("-100", "100"), ("-1000", "1000"), ("-1e16", "1e16"), ("-10", "10"), ("-12", "12"))
+        ),
         *({"limits": ends} for ends in (("-31.4159", "31.4159"), ("-3.14", "3.14"), ("-inf", "inf"))),
-        *({"limits": ends} for ends in (("-15.7", "15.7"), ("-25.133", "25.13"), ("-62.832", "62.83"), ("0", "1e4"))),
+        *(
+            {"limits": ends}
+            for ends in (("-15.7", "15.7"), ("-25.133", "25.13"), ("-62.832", "62.83"), ("0", "1e4"))
+        ),
         *({"offset": text} for text in ("1.5708", "-3.14159", "6.2832", "0.5")),
     ]
     for ending, write in (("urdf", Hinge.urdf), ("sdf", Hinge.sdf)):
         for case in wrong:
-            assert "if these are degrees, write" in doubts(written(tmp_path, {f"r.{ending}": write(**case)})), (ending, case)
+            assert "if these are degrees, write" in doubts(
+                written(tmp_path, {f"r.{ending}": write(**case)})
+            ), (ending, case)
         for case in right:
             assert not doubts(written(tmp_path, {f"r.{ending}": write(**case)})), (ending, case)
     degrees = Hinge.sdf(rpy="0 90 0").replace("<pose>", "<pose degrees='true'>")
@@ -357,17 +524,33 @@ def test_angles_of_mjcf(tmp_path):
     body = '<body euler="{1}"><joint type="{2}" range="{0}" limited="true"/><geom size=".1"/></body>'.format
     spring = '<body><joint springref="{0}" stiffness="1"/><geom size=".1"/></body>'.format
     for angle, text, expected in (
-        ("radian", body("-180 180", "0 0 0", "hinge"), "the range of joint 'joint0' is -180 180 rad; if these are degrees"),
-        ("radian", body("-1 1", "0 90 0", "hinge"), "euler of <body> is 0 90 0 rad; if these are degrees, write 0 1.5708 0"),
+        (
+            "radian",
+            body("-180 180", "0 0 0", "hinge"),
+            "the range of joint 'joint0' is -180 180 rad; if these are degrees",
+        ),
+        (
+            "radian",
+            body("-1 1", "0 90 0", "hinge"),
+            "euler of <body> is 0 90 0 rad; if these are degrees, write 0 1.5708 0",
+        ),
         ("radian", body("-180 180", "0 0 0", "slide"), ""),
         ("radian", body("-12.57 12.57", "0 1.5708 0", "hinge"), ""),
         ("degree", body("-180 180", "0 90 0", "hinge"), ""),
-        ("degree", body("-3.14159 3.14159", "0 0 0", "hinge"), "is -3.14159 3.14159 degrees; if these are radians, write -180 180"),
+        (
+            "degree",
+            body("-3.14159 3.14159", "0 0 0", "hinge"),
+            "is -3.14159 3.14159 degrees; if these are radians, write -180 180",
+        ),
         ("degree", body("-90 90", "0 1.5708 0", "hinge"), "euler of <body> is 0 1.5708 0 degrees"),
         ("degree", body("-3 3", "0 1 2", "hinge"), ""),
         ("radian", spring("90"), "springref of joint 'joint0' is 90 rad; if these are degrees, write 1.5708"),
         ("radian", spring("1.5708"), ""),
-        ("degree", spring("1.5708"), "springref of joint 'joint0' is 1.5708 degrees; if these are radians, write 90.0002"),
+        (
+            "degree",
+            spring("1.5708"),
+            "springref of joint 'joint0' is 1.5708 degrees; if these are radians, write 90.0002",
+        ),
         ("degree", spring("90"), ""),
     ):
         found = doubts(written(tmp_path, {"r.xml": mjcf(text, f'<compiler angle="{angle}"/>')}))
@@ -376,7 +559,10 @@ def test_angles_of_mjcf(tmp_path):
 
 
 def test_published_files_have_no_doubtful_angles():
-    for folder in (pathlib.Path(__file__).parent / "reference" / "models", pathlib.Path(__file__).parents[1] / "configs" / "models"):
+    for folder in (
+        pathlib.Path(__file__).parent / "reference" / "models",
+        pathlib.Path(__file__).parents[1] / "configs" / "models",
+    ):
         for path in sorted(folder.glob("*.*df")):
             assert not doubts(path)
 
@@ -389,7 +575,11 @@ def test_angles_of_equalities_and_keyframes_are_in_radians(tmp_path):
         more = f'<equality><joint joint1="k" joint2="j" polycoef="{offset} 1 0 0 0"/></equality>'
         more += f'<keyframe><key qpos="{angle} 0"/></keyframe>'
         found = doubts(written(tmp_path, {"r.xml": f"<mujoco><worldbody>{links}</worldbody>{more}</mujoco>"}))
-        expected = [f"polycoef of the equality of joint 'k' is {offset} rad; if these are degrees"] * (abs(float(offset)) > 1.0)
-        expected += [f"qpos of a keyframe of joint 'j' is {angle} rad; if these are degrees"] * (abs(float(angle)) > 2.0)
+        expected = [f"polycoef of the equality of joint 'k' is {offset} rad; if these are degrees"] * (
+            abs(float(offset)) > 1.0
+        )
+        expected += [f"qpos of a keyframe of joint 'j' is {angle} rad; if these are degrees"] * (
+            abs(float(angle)) > 2.0
+        )
         assert all(text in found for text in expected)
         assert bool(found) == bool(expected)

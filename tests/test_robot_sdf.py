@@ -1,4 +1,6 @@
-"""Robots from SDF: poses of every kind, joints in either direction, loops; against Drake, Pinocchio and absolute coordinates."""
+"""Robots from SDF: poses of every kind, joints in either direction, loops; against Drake, Pinocchio and
+absolute coordinates.
+"""
 
 import dataclasses
 import json
@@ -45,10 +47,16 @@ def test_a_tree_with_frames_screw_and_universal_joint():
         state = robots.joint_state(mechanism, q, *numbers)
         np.testing.assert_array_equal(state.q, entry["q"])
         mass, force, motion = terms(mechanism, state)
-        # Entries have up to 4 units; round-off of the two engines, which differ by 8e-16 of the largest themselves.
+        # Entries have up to 4 units; round-off of the two engines, which differ by 8e-16 of the largest
+        # themselves.
         np.testing.assert_allclose(mass, entry["mass_matrix"], rtol=0, atol=1e-14)
         np.testing.assert_allclose(-force, entry["nonlinear_effects"], rtol=0, atol=1e-13)
-        np.testing.assert_allclose(np.linalg.solve(mass, np.asarray(entry["tau"]) + force), entry["acceleration"], rtol=1e-11, atol=1e-12)
+        np.testing.assert_allclose(
+            np.linalg.solve(mass, np.asarray(entry["tau"]) + force),
+            entry["acceleration"],
+            rtol=1e-11,
+            atol=1e-12,
+        )
         tool = report.frames["tool"]
         k = mechanism.body_names.index(tool.body)
         rows = np.stack([np.asarray(part)[k] for part in motion.frame[3:]]).reshape(3, 3)
@@ -70,7 +78,10 @@ def test_cassie_with_its_loops():
     assert {loop.name for loop in report.loops} == {loop["name"] for loop in data["loops"]}
     assert sorted(one.joint for one in report.tree if one.reversed) == sorted(data["reversed_in_tree"])
     assert sum(loop.rows for loop in report.loops) == data["velocities_tree"] - data["mobility"] == 14
-    still = [dataclasses.replace(joint, damping=0.0, stiffness=0.0) if joint.movable else joint for joint in description.joints]
+    still = [
+        dataclasses.replace(joint, damping=0.0, stiffness=0.0) if joint.movable else joint
+        for joint in description.joints
+    ]
     pushes = []
     for name, force in data["forces_world"].items():
         pushes.append(js.Force(f"push {name}", name, point=(0.0, 0.0, 0.0), force=force))
@@ -99,5 +110,8 @@ def test_cassie_with_its_loops():
         alpha = np.einsum("nij,nj->ni", rows, found[:, 3:])
         for got, key in ((found[:, :3], "com_acceleration"), (alpha, "alpha_world")):
             expected = np.asarray([link[key] for link in links])
-            # The two engines of the file differ by 4e-12 of the largest; the right foot's hinges are parallel to 7e-8 rad only.
-            np.testing.assert_allclose(got, expected, rtol=0, atol=1e-10 * np.abs(expected).max(), err_msg=key)
+            # The two engines of the file differ by 4e-12 of the largest; the right foot's hinges are parallel
+            # to 7e-8 rad only.
+            np.testing.assert_allclose(
+                got, expected, rtol=0, atol=1e-10 * np.abs(expected).max(), err_msg=key
+            )

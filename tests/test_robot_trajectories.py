@@ -1,7 +1,9 @@
-"""Robots that move, against trajectories of two other engines to 1e-9: by RK4 with steps of fitted length, and by adaptive steps.
+"""Robots that move, against trajectories of two other engines to 1e-9: by RK4 with steps of fitted length,
+and by adaptive steps.
 
-Fitted: the error of RK4 falls by 2^4 where steps are halved, so that the errors e of n and e' of 2 n steps tell those of any number, and
-(e / 1e-10)^(1/4) n steps reach 1e-10. The files are those of `tests/reference`; robots with URDF files need `make test-robots`.
+Fitted: the error of RK4 falls by 2^4 where steps are halved, so that the errors e of n and e' of 2 n steps
+tell those of any number, and (e / 1e-10)^(1/4) n steps reach 1e-10. The files are those of `tests/reference`;
+robots with URDF files need `make test-robots`.
 """
 
 import dataclasses
@@ -51,9 +53,13 @@ class Motion:
         return Motion(mechanism, self.t, absolute.q, absolute.v)
 
     def error(self, states):
-        """Returns the largest error of positions, and of velocities relative to the largest of them, at the times of the file."""
+        """Returns the largest error of positions, and of velocities relative to the largest of them, at the
+        times of the file.
+        """
         q = same_signs(states.q, self.q[1:], self.quaternions)
-        return max(np.max(np.abs(q - self.q[1:])), np.max(np.abs(states.v - self.v[1:])) / np.max(np.abs(self.v)))
+        return max(
+            np.max(np.abs(q - self.q[1:])), np.max(np.abs(states.v - self.v[1:])) / np.max(np.abs(self.v))
+        )
 
 
 def stewart():
@@ -65,14 +71,21 @@ def stewart():
 
 
 def from_mjcf(name):
-    """Returns a robot with loops from its file in MJCF, with the constant torques of the reference on its joints."""
+    """Returns a robot with loops from its file in MJCF, with the constant torques of the reference on its
+    joints.
+    """
     data = file(f"trajectory_{name}")
     robot = robots.load(MODELS / f"{data['name']}.xml")
     in_file = {joint["v"]: joint["name"] for joint in file(f"loop_{data['name']}")["joints"]}
     pushes = [js.JointForce(f"push {k}", in_file[k], force=tau) for k, tau in enumerate(data["tau"]) if tau]
-    mechanism, _ = jm.mechanism(dataclasses.replace(robot.description, forces=[*robot.description.forces, *pushes]), jm.Joints())
+    mechanism, _ = jm.mechanism(
+        dataclasses.replace(robot.description, forces=[*robot.description.forces, *pushes]), jm.Joints()
+    )
     entries = data["states"]
-    states = [robots.from_mujoco(robot.report, mechanism, *(jnp.asarray(entry[key]) for key in "qv")) for entry in entries]
+    states = [
+        robots.from_mujoco(robot.report, mechanism, *(jnp.asarray(entry[key]) for key in "qv"))
+        for entry in entries
+    ]
     return Motion(mechanism, [entry["t"] for entry in entries], [s.q for s in states], [s.v for s in states])
 
 
@@ -81,7 +94,11 @@ def published(name, of):
     data, constants = file(f"trajectory_{name}"), file(f"tree_{of}")
     path = next(path for folder in FOLDERS if (path := folder / constants["source"]["file"]).exists())
     tree = Tree(path, constants)
-    damping = {key: jnp.full((len(group.names),), data["damping"]) for key, group in tree.mechanism.carrying.items() if group.coordinates}
+    damping = {
+        key: jnp.full((len(group.names),), data["damping"])
+        for key, group in tree.mechanism.carrying.items()
+        if group.coordinates
+    }
     damped = tree.mechanism
     for key, each in damping.items():
         damped = jd.tree.set_leaf(damped, f"carrying.{key}.damping", each)
@@ -89,7 +106,9 @@ def published(name, of):
     for entry in data["states"]:
         positions = dict(zip(data["joint_order"], entry["joint_position"], strict=True))
         states.append(tree.state(entry | {"joint_position": positions, "velocity": entry["v"]})[0])
-    return Motion(damped, [entry["t"] for entry in data["states"]], [s.q for s in states], [s.v for s in states])
+    return Motion(
+        damped, [entry["t"] for entry in data["states"]], [s.q for s in states], [s.v for s in states]
+    )
 
 
 @functools.partial(jax.jit, static_argnums=(2, 3))
@@ -104,13 +123,17 @@ def rolled(mechanism, start, method, entries, dt, every):
 
 
 def assert_fitted(motion, solver, first):
-    """Asserts that RK4 is of order 4 from some number of steps on, and that the steps that follow from its errors reach the bar."""
+    """Asserts that RK4 is of order 4 from some number of steps on, and that the steps that follow from its
+    errors reach the bar.
+    """
     entries, last = len(motion.t) - 1, motion.t[-1]
     method = jd.RungeKutta.rk4(solver=solver)
     method = jd.Projected(method) if motion.mechanism.names.rows else method
 
     def error(every):
-        return motion.error(rolled(motion.mechanism, motion.start, method, entries, last / entries / every, every))
+        return motion.error(
+            rolled(motion.mechanism, motion.start, method, entries, last / entries / every, every)
+        )
 
     coarse, fine = error(first // entries), error(2 * first // entries)
     assert 2.0**3.5 < coarse / fine < 2.0**4.7, (coarse, fine)
@@ -140,7 +163,9 @@ def test_a_platform_on_six_legs(form):
 
 @needs_files
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "of", "first"), [("panda_damped", "panda", 1000), ("solo12_ballistic", "solo12", 200)])
+@pytest.mark.parametrize(
+    ("name", "of", "first"), [("panda_damped", "panda", 1000), ("solo12_ballistic", "solo12", 200)]
+)
 def test_published_robots(name, of, first):
     motion = published(name, of)
     assert_fitted(motion, jd.SchurComplement(), first)
@@ -157,11 +182,17 @@ def test_a_gripper_from_its_file():
 def test_cassie_falls_with_its_stiff_springs_and_redundant_loops():
     pytest.importorskip("mujoco", reason="the extra robots is not installed: pip install '.[robots]'")
     motion = from_mjcf("cassie_free_fall")
-    # Damped at 5300 1/s: RK4 is unstable with steps over 0.5 ms, and the thousands of steps that take none of these digits are more than
+    # Damped at 5300 1/s: RK4 is unstable with steps over 0.5 ms, and the thousands of steps that take none of
+    # these digits are more than
     # are allowed by default. The times of the file are not evenly spaced.
     method = jd.diffrax.Adaptive(rtol=1e-10, atol=1e-10, solver=jd.SchurComplement(), method=diffrax.Tsit5())
     trajectory = jd.diffrax.adaptive_rollout(
-        motion.mechanism, method, motion.start, times=jnp.asarray(motion.t[1:]), max_steps=20_000, adjoint=diffrax.ForwardMode()
+        motion.mechanism,
+        method,
+        motion.start,
+        times=jnp.asarray(motion.t[1:]),
+        max_steps=20_000,
+        adjoint=diffrax.ForwardMode(),
     )
     jd.raise_if_failed(trajectory)
     assert motion.error(trajectory.state) < BAR

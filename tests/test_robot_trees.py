@@ -1,4 +1,5 @@
-"""Published robots from their URDF files against states of other engines; `make test-robots` installs the files.
+"""Published robots from their URDF files against states of other engines; `make test-robots` installs the
+files.
 
 The files are those of the package example-robot-data 6.0.0. Without it these tests say so.
 """
@@ -33,9 +34,11 @@ def close(found, expected, digits=1e-13):
 
 
 def of_acceleration(entry):
-    """Returns how near accelerations are to be: 1e-14 times the condition of M, and 1e-8 where that is worse (iCub).
+    """Returns how near accelerations are to be: 1e-14 times the condition of M, and 1e-8 where that is worse
+    (iCub).
 
-    Below a condition of 10 the engines of the files themselves do not agree better (double pendulum: 3e-14 at 3).
+    Below a condition of 10 the engines of the files themselves do not agree better (double pendulum: 3e-14 at
+    3).
     """
     return min(1e-14 * max(entry["condition_number"], 10.0), 1e-8)
 
@@ -68,7 +71,11 @@ def test_states(name):
             np.testing.assert_allclose(place, expected["position"], rtol=0, atol=1e-13)
             close(velocity, [*expected["velocity_linear"], *expected["omega_world"]])
             close(jacobian @ turns, expected["jacobian"])
-            close(acceleration, [*expected["acceleration_linear"], *expected["alpha_world"]], of_acceleration(entry))
+            close(
+                acceleration,
+                [*expected["acceleration_linear"], *expected["alpha_world"]],
+                of_acceleration(entry),
+            )
 
 
 @needs_files
@@ -82,13 +89,17 @@ def test_links(name):
         state, turns, _ = tree.state(entry)
         x, a = (jnp.asarray(entry[key]) for key in ("velocity", "acceleration"))
         links = {link: frame for link in entry["frames"] if (frame := tree.report.frames[link]).body in names}
-        numbers, places = np.asarray([names.index(frame.body) for frame in links.values()]), np.stack([f.place for f in links.values()])
+        numbers, places = (
+            np.asarray([names.index(frame.body) for frame in links.values()]),
+            np.stack([f.place for f in links.values()]),
+        )
         found = tree.of_links(numbers, places, state.q, turns, x, a)
         for link, velocity, acceleration, jacobian in zip(links, *found, strict=True):
             expected = entry["frames"][link]
             close(jacobian, expected["jacobian"])
             close(velocity, expected["velocity_linear"] + expected["omega_world"])
-            # J a is a sum of terms of the size of a, of which much cancels where hinges turn against each other.
+            # J a is a sum of terms of the size of a, of which much cancels where hinges turn against each
+            # other.
             wanted = np.asarray(expected["acceleration_linear"] + expected["alpha_world"])
             close(acceleration, wanted, 1e-13 * max(1.0, float(jnp.abs(a).max()) / np.abs(wanted).max()))
         external = entry["external"]
@@ -101,11 +112,15 @@ def test_links(name):
 @pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in ROBOTS if name not in ("icub", "talos")])
 def test_derivatives_of_accelerations(name):
-    """To the error bars of the file, which are those of differences, and the condition of M; two files list none."""
+    """To the error bars of the file, which are those of differences, and the condition of M; two files list
+    none.
+    """
     tree, data = loaded(name)
     (entry,) = [entry for entry in data["states"] if "d_acceleration" in entry]
     state, turns, _ = tree.state(entry)
-    found = tree.acceleration_derivatives(state.q, turns, jnp.asarray(entry["velocity"]), jnp.asarray(entry["tau"]))
+    found = tree.acceleration_derivatives(
+        state.q, turns, jnp.asarray(entry["velocity"]), jnp.asarray(entry["tau"])
+    )
     for key, ours in zip(("d_q", "d_v"), found, strict=True):
         bar = data["agreement"][f"d_acceleration_{key}_against_differences"]
         close(ours, entry["d_acceleration"][key], max(bar, 1e-14 * entry["condition_number"]))

@@ -8,7 +8,10 @@ import jaxdae
 from jaxdae import mechanisms as jm
 from jaxdae import robots, viewer
 
-INERTIA = '<inertial><origin xyz="0.1 0 0"/><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
+INERTIA = (
+    '<inertial><origin xyz="0.1 0 0"/><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" '
+    'ixz="0" iyz="0"/></inertial>'
+)
 URDF = f"""<robot name="r">
   <material name="red"><color rgba="1 0 0 1"/></material>
   <link name="base"/>
@@ -54,20 +57,29 @@ def shown(path):
     states = jaxdae.State(jnp.zeros(1), q[None], jnp.zeros((1, len(mechanism.names.velocities))))
     visuals, missing = robots.read_visuals(path)
     scene, wrong = viewer.with_robot(viewer.scene(mechanism, states), robot.report, visuals)
-    return {part.color: part.mesh.vertices for part in scene.parts if "/file" in part.name}, [*missing, *wrong], scene
+    return (
+        {part.color: part.mesh.vertices for part in scene.parts if "/file" in part.name},
+        [*missing, *wrong],
+        scene,
+    )
 
 
 def test_shapes_of_a_urdf_stand_in_the_frames_of_bodies(tmp_path):
     (tmp_path / "r.urdf").write_text(URDF)
     parts, missing, scene = shown(tmp_path / "r.urdf")
-    # Both links are one body, whose frame is at its mass center, (0.6, 0, 0) from the shoulder: (0.1 + 1.1) / 2.
+    # Both links are one body, whose frame is at its mass center, (0.6, 0, 0) from the shoulder: (0.1 + 1.1) /
+    # 2.
     red = parts[(255, 0, 0)]
     np.testing.assert_allclose(red.max(axis=0), [0.1 - 0.6, 1.0, 0.7], rtol=0, atol=1e-12)
     np.testing.assert_allclose(red.min(axis=0), [-0.1 - 0.6, -1.0, 0.3], rtol=0, atol=1e-12)
     (sphere,) = (vertices for color, vertices in parts.items() if color != (255, 0, 0))
     np.testing.assert_allclose(sphere[:, 2].max(), 0.25)
-    np.testing.assert_allclose(0.5 * (sphere.min(axis=0) + sphere.max(axis=0)), [0.4, 0, 0], rtol=0, atol=1e-9)
-    assert missing == ["the package or model 'nowhere' was not found: give its folder as packages={'nowhere': ...}"]
+    np.testing.assert_allclose(
+        0.5 * (sphere.min(axis=0) + sphere.max(axis=0)), [0.4, 0, 0], rtol=0, atol=1e-9
+    )
+    assert missing == [
+        "the package or model 'nowhere' was not found: give its folder as packages={'nowhere': ...}"
+    ]
     # The bar that follows from joints is gone.
     assert "arm" not in {part.name for part in scene.parts}
 
@@ -77,10 +89,16 @@ def test_shapes_of_an_sdf_stand_in_links_or_in_frames(tmp_path):
     parts, missing, _ = shown(tmp_path / "r.sdf")
     # In the body's frame, which is at the mass center, 0.1 m along x of the link.
     blue = parts[(0, 0, 255)]
-    np.testing.assert_allclose([blue.min(axis=0), blue.max(axis=0)], [[-0.2, -1.0, 0.3], [0.0, 1.0, 0.7]], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        [blue.min(axis=0), blue.max(axis=0)], [[-0.2, -1.0, 0.3], [0.0, 1.0, 0.7]], rtol=0, atol=1e-12
+    )
     (sphere,) = (vertices for color, vertices in parts.items() if color != (0, 0, 255))
-    np.testing.assert_allclose(0.5 * (sphere.min(axis=0) + sphere.max(axis=0)), [0.9, 0, 0], rtol=0, atol=1e-9)
-    assert missing == ["the package or model 'nowhere' was not found: give its folder as packages={'nowhere': ...}"]
+    np.testing.assert_allclose(
+        0.5 * (sphere.min(axis=0) + sphere.max(axis=0)), [0.9, 0, 0], rtol=0, atol=1e-9
+    )
+    assert missing == [
+        "the package or model 'nowhere' was not found: give its folder as packages={'nowhere': ...}"
+    ]
 
 
 def test_shapes_of_an_mjcf_are_those_of_its_compiler(tmp_path):
@@ -89,10 +107,15 @@ def test_shapes_of_an_mjcf_are_those_of_its_compiler(tmp_path):
     parts, missing, _ = shown(tmp_path / "r.xml")
     assert not missing
     green = parts[(0, 255, 0)]
-    np.testing.assert_allclose([green.min(axis=0), green.max(axis=0)], [[-1.1, -0.1, 0.3], [0.9, 0.1, 0.7]], rtol=0, atol=1e-12)
-    # The compiler moves a mesh to its mass center, and its geom there: together it is where the file has it. Group 3 is for contacts.
+    np.testing.assert_allclose(
+        [green.min(axis=0), green.max(axis=0)], [[-1.1, -0.1, 0.3], [0.9, 0.1, 0.7]], rtol=0, atol=1e-12
+    )
+    # The compiler moves a mesh to its mass center, and its geom there: together it is where the file has it.
+    # Group 3 is for contacts.
     (mesh,) = (vertices for color, vertices in parts.items() if color != (0, 255, 0))
-    np.testing.assert_allclose([mesh.min(axis=0), mesh.max(axis=0)], [[-0.1, 0, 0], [0.9, 1, 1]], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(
+        [mesh.min(axis=0), mesh.max(axis=0)], [[-0.1, 0, 0], [0.9, 1, 1]], rtol=0, atol=1e-6
+    )
 
 
 def test_files_of_meshes(tmp_path):
@@ -100,7 +123,9 @@ def test_files_of_meshes(tmp_path):
     trimesh.creation.box((2.0, 1.0, 1.0)).export(tmp_path / "arm.stl")
     mesh, bad = ('<mesh filename="arm.stl" scale="0.5 1 1"/>', '<mesh filename="bad.obj"/>')
     (tmp_path / "r.urdf").write_text(
-        URDF.replace('<box size="2 0.2 0.4"/>', mesh).replace('<mesh filename="package://nowhere/arm.stl"/>', bad)
+        URDF.replace('<box size="2 0.2 0.4"/>', mesh).replace(
+            '<mesh filename="package://nowhere/arm.stl"/>', bad
+        )
     )
     parts, missing, _ = shown(tmp_path / "r.urdf")
     np.testing.assert_allclose(np.ptp(parts[(255, 0, 0)], axis=0), [1.0, 1.0, 1.0], rtol=0, atol=1e-6)

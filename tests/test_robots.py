@@ -1,4 +1,6 @@
-"""Robots from files: the mechanism is what the file says, and whatever is wrong with a file is told with its line."""
+"""Robots from files: the mechanism is what the file says, and whatever is wrong with a file is told with its
+line.
+"""
 
 import pathlib
 import xml.etree.ElementTree as ET
@@ -49,14 +51,20 @@ def placed(positions):
             moved[:3, 3] = value * axis / np.linalg.norm(axis)
         elif joint.get("type") != "fixed":
             moved[:3, :3] = about(axis / np.linalg.norm(axis), value)
-        poses[joint.find("child").get("link")] = poses[joint.find("parent").get("link")] @ origin(joint.find("origin")) @ moved
+        poses[joint.find("child").get("link")] = (
+            poses[joint.find("parent").get("link")] @ origin(joint.find("origin")) @ moved
+        )
     return poses
 
 
 def energies(step=1e-5):
-    """Returns kinetic and potential energy at POSITIONS and RATES, by differences of the poses; the base stands."""
+    """Returns kinetic and potential energy at POSITIONS and RATES, by differences of the poses; the base
+    stands.
+    """
     root = ET.parse(FILE).getroot()
-    ahead, behind = (placed({name: POSITIONS[name] + sign * step * RATES[name] for name in POSITIONS}) for sign in (1, -1))
+    ahead, behind = (
+        placed({name: POSITIONS[name] + sign * step * RATES[name] for name in POSITIONS}) for sign in (1, -1)
+    )
     here = placed(POSITIONS)
     kinetic = potential = 0.0
     for link in root.findall("link"):
@@ -65,12 +73,17 @@ def energies(step=1e-5):
             continue
         own = origin(inertial.find("origin"))
         mass, tensor = float(inertial.find("mass").get("value")), inertial.find("inertia")
-        xx, xy, xz, yy, yz, zz = (float(tensor.get(key)) for key in ("ixx", "ixy", "ixz", "iyy", "iyz", "izz"))
+        xx, xy, xz, yy, yz, zz = (
+            float(tensor.get(key)) for key in ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
+        )
         before, at, after = (poses[name] @ own for poses in (behind, here, ahead))
         velocity = (after - before)[:3, 3] / (2 * step)
         turning = (after - before)[:3, :3] @ at[:3, :3].T / (2 * step)
         omega = at[:3, :3].T @ np.asarray([turning[2, 1], turning[0, 2], turning[1, 0]])
-        kinetic += 0.5 * mass * velocity @ velocity + 0.5 * omega @ np.asarray([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]) @ omega
+        kinetic += (
+            0.5 * mass * velocity @ velocity
+            + 0.5 * omega @ np.asarray([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]) @ omega
+        )
         potential += mass * 9.81 * at[2, 3]
     return kinetic, potential
 
@@ -110,9 +123,17 @@ def test_energies_are_those_of_the_file(arm):
 def test_what_moves_what_follows_and_what_resists(robot, arm):
     mechanism, state = arm
     assert mechanism.body_names == ("column", "arm", "boom", "finger", "thumb")
-    assert mechanism.names.coordinates == ("yaw.angle", "shoulder.angle", "reach.slide", "grip.angle", "grip_back.angle")
+    assert mechanism.names.coordinates == (
+        "yaw.angle",
+        "shoulder.angle",
+        "reach.slide",
+        "grip.angle",
+        "grip_back.angle",
+    )
     assert mechanism.names.rows == ("grip_back_mimic.relation",)
-    np.testing.assert_allclose(mechanism.constraint(state.t, state.q), -0.25 - (0.05 - 0.3), rtol=0, atol=1e-15)
+    np.testing.assert_allclose(
+        mechanism.constraint(state.t, state.q), -0.25 - (0.05 - 0.3), rtol=0, atol=1e-15
+    )
     np.testing.assert_array_equal(mechanism.coordinates.damping, [0.05, 0.1, 0.0, 0.0, 0.0])
     assert robot.start == {"yaw": 0.0, "shoulder": 0.0, "reach": 0.0, "grip": 0.0, "grip_back": 0.05}
 
@@ -139,9 +160,13 @@ def test_a_rollout_and_its_derivative(robot):
     @jax.jit
     def end(angle):
         start = robots.joint_state(mechanism, q, robot.start | {"yaw": angle})
-        return jaxdae.rollout(mechanism, jaxdae.SemiImplicitEuler(), start, dt=1e-3, steps=20, save_every=20).state.q[-1, 0]
+        return jaxdae.rollout(
+            mechanism, jaxdae.SemiImplicitEuler(), start, dt=1e-3, steps=20, save_every=20
+        ).state.q[-1, 0]
 
-    np.testing.assert_allclose(jax.jit(jax.grad(end))(0.1), (end(0.1 + 1e-5) - end(0.1 - 1e-5)) / 2e-5, rtol=1e-7)
+    np.testing.assert_allclose(
+        jax.jit(jax.grad(end))(0.1), (end(0.1 + 1e-5) - end(0.1 - 1e-5)) / 2e-5, rtol=1e-7
+    )
 
 
 def test_a_floating_base():
@@ -162,7 +187,9 @@ def test_both_forms_of_coordinates_accelerate_alike(robot, arm):
     a, _ = jaxdae.forward_dynamics(mechanism, state, None, solver=solver)
     there = jm.to_absolute(mechanism, state)
     expected, _ = jaxdae.forward_dynamics(absolute, there, None, solver=solver)
-    np.testing.assert_allclose(body_accelerations(mechanism, state, a), expected, rtol=0, atol=1e-10 * np.abs(expected).max())
+    np.testing.assert_allclose(
+        body_accelerations(mechanism, state, a), expected, rtol=0, atol=1e-10 * np.abs(expected).max()
+    )
 
 
 BOX = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
@@ -173,7 +200,9 @@ def link(name, inside=""):
 
 
 def joint(kind="revolute", parent="a", child="b", inside="", name="j"):
-    return f'<joint name="{name}" type="{kind}"><parent link="{parent}"/><child link="{child}"/>{inside}</joint>'
+    return (
+        f'<joint name="{name}" type="{kind}"><parent link="{parent}"/><child link="{child}"/>{inside}</joint>'
+    )
 
 
 def of(*parts):
@@ -185,37 +214,73 @@ LINKS = link("a") + link("b", BOX)
 MISTAKES = {
     "no XML": ("<robot", ":1: no XML: "),
     "another root": ("<mujoco/>", ":1: the root element is <mujoco>, expected <robot>"),
-    "an entity": ('<!DOCTYPE r [<!ENTITY e "x">]><robot/>', ": a document type or an entity; write the file without"),
+    "an entity": (
+        '<!DOCTYPE r [<!ENTITY e "x">]><robot/>',
+        ": a document type or an entity; write the file without",
+    ),
     "xacro": (of('<xacro:macro name="m"/>'), "a xacro source, not a URDF; run `xacro"),
     "a xacro value": (of(link("${x}")), "a xacro source, not a URDF"),
     "no links": (of(), ":1: the robot has no links"),
     "a nameless link": (of("<link/>"), "<link> has no name"),
-    "a link twice": (of(LINKS, "\n", link("a"), joint()), ":2: the link 'a' is there a second time, after line 1"),
+    "a link twice": (
+        of(LINKS, "\n", link("a"), joint()),
+        ":2: the link 'a' is there a second time, after line 1",
+    ),
     "ground": (of(link("ground")), "a link must not be named 'ground'"),
     "a joint twice": (of(LINKS, joint(), joint()), "the joint 'j' is there a second time, after line 1"),
     "a type": (of(LINKS, joint("revolut")), "unknown type 'revolut' (did you mean 'revolute'?)"),
     "a link that is not": (of(LINKS, joint(parent="aa")), "the parent of joint 'j' is the unknown link 'aa'"),
-    "no child": (of(LINKS, '<joint name="j" type="fixed"><parent link="a"/></joint>'), "the child of joint 'j' is the unknown"),
+    "no child": (
+        of(LINKS, '<joint name="j" type="fixed"><parent link="a"/></joint>'),
+        "the child of joint 'j' is the unknown",
+    ),
     "two roots": (of(LINKS), "the links 'a', 'b' have no parent: a robot has one root"),
-    "two parents": (of(LINKS, joint(), joint(name="k")), "link 'b' has two parents, by the joints 'j' and 'k': URDF cannot hold loops"),
+    "two parents": (
+        of(LINKS, joint(), joint(name="k")),
+        "link 'b' has two parents, by the joints 'j' and 'k': URDF cannot hold loops",
+    ),
     "a circle": (
         of(LINKS, link("c"), joint("fixed", "c", "b"), joint("fixed", "b", "c", name="k")),
         "the links 'b', 'c' go round in a circle",
     ),
     "an axis of zero": (of(LINKS, joint(inside='<axis xyz="0 0 0"/>')), "the axis of joint 'j' is zero"),
-    "words": (of(LINKS, joint(inside='<axis xyz="0 x 0"/>')), "xyz of <axis> must be 3 finite numbers, got '0 x 0'"),
+    "words": (
+        of(LINKS, joint(inside='<axis xyz="0 x 0"/>')),
+        "xyz of <axis> must be 3 finite numbers, got '0 x 0'",
+    ),
     "infinity": (of(LINKS, joint(inside='<axis xyz="0 inf 0"/>')), "must be 3 finite numbers"),
-    "limits": (of(LINKS, joint(inside='<limit lower="1" upper="0"/>')), "the joint 'j' has the lower limit 1 above the upper one 0"),
-    "damping": (of(LINKS, joint(inside='<dynamics damping="-1"/>')), "joint 'j': damping must be non-negative, got -1"),
-    "mass": (of(LINKS, joint()).replace('mass value="1"', 'mass value="-1"'), "the mass of link 'b' must not be negative, got -1"),
-    "no mass": (of(LINKS, joint()).replace(BOX, ""), "link 'b' moves by the joint 'j' and has no mass, and what it carries"),
-    "inertia": (of(LINKS, joint()).replace('ixx="1"', 'ixx="-1"'), "and has 1 kg with the principal moments of inertia [-1.  1.  1.]"),
+    "limits": (
+        of(LINKS, joint(inside='<limit lower="1" upper="0"/>')),
+        "the joint 'j' has the lower limit 1 above the upper one 0",
+    ),
+    "damping": (
+        of(LINKS, joint(inside='<dynamics damping="-1"/>')),
+        "joint 'j': damping must be non-negative, got -1",
+    ),
+    "mass": (
+        of(LINKS, joint()).replace('mass value="1"', 'mass value="-1"'),
+        "the mass of link 'b' must not be negative, got -1",
+    ),
+    "no mass": (
+        of(LINKS, joint()).replace(BOX, ""),
+        "link 'b' moves by the joint 'j' and has no mass, and what it carries",
+    ),
+    "inertia": (
+        of(LINKS, joint()).replace('ixx="1"', 'ixx="-1"'),
+        "and has 1 kg with the principal moments of inertia [-1.  1.  1.]",
+    ),
     "inertia that is not felt": (
         of(LINKS, joint()).replace('iyy="1"', 'iyy="-1"'),
         "link 'b', with what is welded to it: inertia must be positive definite",
     ),
-    "a mimic of nothing": (of(LINKS, joint(inside='<mimic joint="k"/>')), "the joint 'j' mimics the unknown joint 'k'"),
-    "a mimic of itself": (of(LINKS, joint(inside='<mimic joint="j"/>')), "the joint 'j' mimics itself, by way of j -> j"),
+    "a mimic of nothing": (
+        of(LINKS, joint(inside='<mimic joint="k"/>')),
+        "the joint 'j' mimics the unknown joint 'k'",
+    ),
+    "a mimic of itself": (
+        of(LINKS, joint(inside='<mimic joint="j"/>')),
+        "the joint 'j' mimics itself, by way of j -> j",
+    ),
     "floating": (
         of(LINKS, link("c", BOX), joint(), joint("floating", "b", "c", name="k")),
         "the floating joint 'k' must begin at the root, or at what is welded to it",
@@ -243,7 +308,9 @@ def test_all_mistakes_at_once(tmp_path):
 
 
 def test_mistakes_in_the_call(tmp_path, arm):
-    with pytest.raises(ValueError, match=r"'arm.obj' must be a robot file that ends in .urdf or .sdf or .xml or .mjcf"):
+    with pytest.raises(
+        ValueError, match=r"'arm.obj' must be a robot file that ends in .urdf or .sdf or .xml or .mjcf"
+    ):
         robots.load(tmp_path / "arm.obj")
     with pytest.raises(ValueError, match="base must be 'fixed' or 'floating', got 'free'"):
         robots.load(FILE, base="free")
@@ -252,20 +319,32 @@ def test_mistakes_in_the_call(tmp_path, arm):
     with pytest.raises(robots.RobotFileError, match=r":102: <transmission> is not used \(1 times\)"):
         robots.load(FILE, strict=True)
     mechanism, state = arm
-    with pytest.raises(ValueError, match=r"positions of 'yew', which is no joint with coordinates \(did you mean 'yaw'\?\)"):
+    with pytest.raises(
+        ValueError, match=r"positions of 'yew', which is no joint with coordinates \(did you mean 'yaw'\?\)"
+    ):
         robots.joint_state(mechanism, state.q, {"yew": 1.0})
 
 
 def test_what_acts_in_balls(tmp_path):
     path = tmp_path / "robot.urdf"
-    path.write_text(of(link("a", BOX), link("b", BOX), joint("spherical", inside='<dynamics damping="2" spring_stiffness="3"/>')))
+    path.write_text(
+        of(
+            link("a", BOX),
+            link("b", BOX),
+            joint("spherical", inside='<dynamics damping="2" spring_stiffness="3"/>'),
+        )
+    )
     robot = robots.load(path, base="floating")
     assert [(force.a, force.b, force.damping) for force in robot.description.forces] == [("a", "b", 2.0)]
     assert [one.what for one in robot.report.ignored] == ["dynamics spring_stiffness"]
-    path.write_text(of(link("a"), link("b", BOX), joint(inside='<limit lower="1" upper="2" velocity="inf"/>')))
+    path.write_text(
+        of(link("a"), link("b", BOX), joint(inside='<limit lower="1" upper="2" velocity="inf"/>'))
+    )
     assert robots.load(path).report.limits == {"j": {"lower": 1.0, "upper": 2.0}}
     assert "the start is beyond the limits of: j" in robots.load(path).report.notes
-    path.write_text(of(link("a"), link("b", BOX), joint("continuous", inside='<limit lower="1" upper="2" velocity="3"/>')))
+    path.write_text(
+        of(link("a"), link("b", BOX), joint("continuous", inside='<limit lower="1" upper="2" velocity="3"/>'))
+    )
     report = robots.load(path).report
     assert report.limits == {"j": {"velocity": 3.0}}
     assert not any("beyond the limits" in note for note in report.notes)

@@ -1,6 +1,8 @@
-"""Unit quaternions: the group, its exponential and logarithm, and derivatives where the formulas divide by zero.
+"""Unit quaternions: the group, its exponential and logarithm, and derivatives where the formulas divide by
+zero.
 
-Most bounds are a few roundings, EPS of the numbers that are added up; where one is larger the reason stands beside it.
+Most bounds are a few roundings, EPS of the numbers that are added up; where one is larger the reason stands
+beside it.
 """
 
 import jax
@@ -15,8 +17,32 @@ RNG = np.random.default_rng(0)
 
 DIRECTIONS = RNG.normal(size=(20, 3))
 DIRECTIONS = jnp.asarray(DIRECTIONS / np.linalg.norm(DIRECTIONS, axis=1)[:, None])
-# Tiny ones, both sides of the borders between series and closed form (2 rad; atan(1/sqrt(20)) = 0.44 rad), and up to half a turn.
-ANGLES = np.array([0.0, 1e-300, 1e-160, 1e-12, 1e-8, 1e-4, 0.01, 0.1, 0.43, 0.44, 0.46, 1.0, 1.9, 2.0, 2.1, 2.7, 3.0, 3.14, 3.1415, np.pi])
+# Tiny ones, both sides of the borders between series and closed form (2 rad; atan(1/sqrt(20)) = 0.44 rad),
+# and up to half a turn.
+ANGLES = np.array(
+    [
+        0.0,
+        1e-300,
+        1e-160,
+        1e-12,
+        1e-8,
+        1e-4,
+        0.01,
+        0.1,
+        0.43,
+        0.44,
+        0.46,
+        1.0,
+        1.9,
+        2.0,
+        2.1,
+        2.7,
+        3.0,
+        3.14,
+        3.1415,
+        np.pi,
+    ]
+)
 PHI = ANGLES[:, None] * DIRECTIONS
 
 
@@ -43,7 +69,10 @@ def test_the_group():
     np.testing.assert_allclose(left, right, rtol=0, atol=4 * EPS)
     np.testing.assert_allclose(rot.quat_multiply(rot.quat_conjugate(p), p), one, rtol=0, atol=2 * EPS)
     np.testing.assert_array_equal(rot.quat_multiply(one, p), p)
-    product, factors = rot.quat_conjugate(rot.quat_multiply(p, q)), (rot.quat_conjugate(q), rot.quat_conjugate(p))
+    product, factors = (
+        rot.quat_conjugate(rot.quat_multiply(p, q)),
+        (rot.quat_conjugate(q), rot.quat_conjugate(p)),
+    )
     np.testing.assert_allclose(product, rot.quat_multiply(*factors), rtol=0, atol=2 * EPS)
     np.testing.assert_allclose(rot.quat_normalize(3.0 * p), p, rtol=0, atol=2 * EPS)
 
@@ -55,10 +84,14 @@ def test_rotations_of_vectors():
     np.testing.assert_allclose(np.linalg.det(r_p), 1.0, rtol=0, atol=8 * EPS)
     np.testing.assert_allclose(rot.rotation_matrix(rot.quat_multiply(p, q)), r_p @ r_q, rtol=0, atol=8 * EPS)
     np.testing.assert_allclose(rot.quat_rotate(p, x), r_p @ x, rtol=0, atol=16 * EPS)
-    np.testing.assert_allclose(rot.quat_rotate(rot.quat_conjugate(p), rot.quat_rotate(p, x)), x, rtol=0, atol=16 * EPS)
+    np.testing.assert_allclose(
+        rot.quat_rotate(rot.quat_conjugate(p), rot.quat_rotate(p, x)), x, rtol=0, atol=16 * EPS
+    )
     # A quarter turn about z takes x to y: body to world, not the other way round.
     quarter = rot.quat_exp(jnp.array([0.0, 0.0, np.pi / 2]))
-    np.testing.assert_allclose(rot.quat_rotate(quarter, jnp.array([1.0, 0.0, 0.0])), [0.0, 1.0, 0.0], rtol=0, atol=2 * EPS)
+    np.testing.assert_allclose(
+        rot.quat_rotate(quarter, jnp.array([1.0, 0.0, 0.0])), [0.0, 1.0, 0.0], rtol=0, atol=2 * EPS
+    )
 
 
 @jax.jit
@@ -68,7 +101,9 @@ def _exp_and_back(phi):
     return q, rot.quat_log(q), rot.quat_log(-q)
 
 
-@pytest.mark.parametrize(("precision", "exact"), [(np.float64, np.longdouble), (np.float32, np.float64)], ids=("double", "single"))
+@pytest.mark.parametrize(
+    ("precision", "exact"), [(np.float64, np.longdouble), (np.float32, np.float64)], ids=("double", "single")
+)
 def test_exponential_and_logarithm(precision, exact):
     eps = np.finfo(precision).eps
     phi = np.concatenate([PHI, 10.0 * PHI]).astype(precision)
@@ -78,26 +113,34 @@ def test_exponential_and_logarithm(precision, exact):
     angle = np.linalg.norm(phi.astype(exact), axis=1)
     with np.errstate(invalid="ignore", divide="ignore", under="ignore"):
         half_sinc = np.where(angle == 0.0, 0.5, np.sin(angle / 2) / angle)
-    # Relative for tiny rotations: the vector part is as accurate as phi. Angles above 2 rad are reduced, with an error of eps |phi|.
+    # Relative for tiny rotations: the vector part is as accurate as phi. Angles above 2 rad are reduced, with
+    # an error of eps |phi|.
     error = np.linalg.norm(q[:, 1:] - half_sinc[:, None] * phi, axis=1)
     assert np.all(error <= 2 * eps * np.maximum(1.0, angle) * np.minimum(angle, 1.0))
     np.testing.assert_allclose(q[:, 0], np.cos(angle / 2), rtol=0, atol=2 * eps * np.max(angle) / 2)
     np.testing.assert_allclose(np.linalg.norm(q, axis=1), 1.0, rtol=0, atol=3 * eps)
-    # Log undoes exp up to half a turn (beyond, exp is not one to one), relative to the length of phi; q and -q are the same. At half a
+    # Log undoes exp up to half a turn (beyond, exp is not one to one), relative to the length of phi; q and
+    # -q are the same. At half a
     # turn, the last row, the rounded angle may lie on either side, and -phi is as good.
     inside = slice(0, len(PHI) - 1)
     for result in (back, back_of_minus):
         difference = np.linalg.norm(np.asarray(result)[inside] - phi[inside], axis=1)
         assert np.all(difference <= 4 * eps * np.linalg.norm(phi[inside], axis=1))
-        last = np.asarray(result)[len(PHI) - 1] * np.sign(np.sum(np.asarray(result)[len(PHI) - 1] * phi[len(PHI) - 1]))
+        last = np.asarray(result)[len(PHI) - 1] * np.sign(
+            np.sum(np.asarray(result)[len(PHI) - 1] * phi[len(PHI) - 1])
+        )
         np.testing.assert_allclose(last, phi[len(PHI) - 1], rtol=0, atol=4 * eps * np.pi)
 
 
 def test_logarithm_at_and_beyond_half_a_turn():
     axis = jnp.array([0.6, 0.0, -0.8])
-    np.testing.assert_allclose(rot.quat_log(jnp.concatenate([jnp.zeros(1), axis])), np.pi * axis, rtol=0, atol=4 * EPS)
+    np.testing.assert_allclose(
+        rot.quat_log(jnp.concatenate([jnp.zeros(1), axis])), np.pi * axis, rtol=0, atol=4 * EPS
+    )
     # Length and sign of q do not matter, and 4 rad about one axis are 2 pi - 4 rad about the other.
-    np.testing.assert_allclose(rot.quat_log(-7.0 * rot.quat_exp(4.0 * axis)), (4.0 - 2.0 * np.pi) * axis, rtol=0, atol=16 * EPS)
+    np.testing.assert_allclose(
+        rot.quat_log(-7.0 * rot.quat_exp(4.0 * axis)), (4.0 - 2.0 * np.pi) * axis, rtol=0, atol=16 * EPS
+    )
     # Near half a turn an error of q is not magnified: w = 1e-9 is 2e-9 rad short of it.
     phi = rot.quat_log(jnp.concatenate([jnp.full(1, 1e-9), axis * np.sqrt(1.0 - 1e-18)]))
     np.testing.assert_allclose(np.linalg.norm(phi), np.pi - 2e-9, rtol=0, atol=4 * EPS)
@@ -111,11 +154,16 @@ def test_retract_and_difference_are_inverse():
     # conj(p) (p exp(phi)) rounds the scalar part 1 and the vector part alike: absolute, 1e-16, in phi.
     np.testing.assert_allclose(difference(p, q)[:-1], PHI[:-1], rtol=0, atol=16 * EPS)
     again = retract(p, difference(p, -q))
-    np.testing.assert_allclose(again * np.sign(np.sum(again * q, axis=1, keepdims=True)), q, rtol=0, atol=8 * EPS)
+    np.testing.assert_allclose(
+        again * np.sign(np.sum(again * q, axis=1, keepdims=True)), q, rtol=0, atol=8 * EPS
+    )
     # Right, in the body frame: two steps about one axis of the body are one step.
     x = 0.7 * DIRECTIONS[0]
     np.testing.assert_allclose(
-        rot.quat_retract(rot.quat_retract(p[0], x), 2.0 * x), rot.quat_multiply(p[0], rot.quat_exp(3.0 * x)), rtol=0, atol=4 * EPS
+        rot.quat_retract(rot.quat_retract(p[0], x), 2.0 * x),
+        rot.quat_multiply(p[0], rot.quat_exp(3.0 * x)),
+        rtol=0,
+        atol=4 * EPS,
     )
 
 
@@ -135,7 +183,9 @@ def test_derivatives_of_the_exponential_at_zero():
     np.testing.assert_array_equal(first, np.concatenate([np.zeros((1, 3)), eye / 2]))
     np.testing.assert_array_equal(second, np.concatenate([-eye[None] / 4, np.zeros((3, 3, 3))]))
     np.testing.assert_allclose(third, np.concatenate([np.zeros((1, 3, 3, 3)), -pairs * 2 / 48]), rtol=4 * EPS)
-    np.testing.assert_allclose(fourth, np.concatenate([pairs[None] * 8 / 384, np.zeros((3, 3, 3, 3, 3))]), rtol=4 * EPS)
+    np.testing.assert_allclose(
+        fourth, np.concatenate([pairs[None] * 8 / 384, np.zeros((3, 3, 3, 3, 3))]), rtol=4 * EPS
+    )
 
 
 @jax.jit
@@ -159,7 +209,9 @@ def test_derivatives_of_the_logarithm_at_the_identity(precision):
 @jax.jit
 @jax.vmap
 def _derivatives(phi, omega):
-    """Returns exp's derivative as an angular velocity, log's as a rate of phi, second derivatives of both, and the closed forms."""
+    """Returns exp's derivative as an angular velocity, log's as a rate of phi, second derivatives of both,
+    and the closed forms.
+    """
     q = rot.quat_exp(phi)
 
     def body_rate(x):
@@ -167,7 +219,11 @@ def _derivatives(phi, omega):
         return 2.0 * rot.quat_multiply(rot.quat_conjugate(rot.quat_exp(x)), dq)
 
     def rate(s):
-        return jax.jvp(lambda s: rot.quat_difference(jnp.array([1.0, 0.0, 0.0, 0.0]), rot.quat_retract(q, s * omega)), (s,), (1.0,))[1]
+        return jax.jvp(
+            lambda s: rot.quat_difference(jnp.array([1.0, 0.0, 0.0, 0.0]), rot.quat_retract(q, s * omega)),
+            (s,),
+            (1.0,),
+        )[1]
 
     def of_closed_form(x):
         return rot.right_dexp_inverse(x) @ omega
@@ -193,10 +249,18 @@ def test_derivative_of_the_exponential():
     phi, omega = PHI[:-1], jnp.asarray(RNG.normal(size=(len(PHI) - 1, 3)))
     found = {name: np.asarray(value) for name, value in _derivatives(phi, omega).items()}
     np.testing.assert_allclose(found["body_rate"][:, 0], 0.0, rtol=0, atol=8 * EPS)
-    np.testing.assert_allclose(found["body_rate"][:, 1:], np.einsum("nij,nj->ni", found["dexp"], omega), rtol=0, atol=16 * EPS)
-    np.testing.assert_allclose(found["rate"], np.einsum("nij,nj->ni", found["inverse"], omega), rtol=0, atol=64 * EPS)
-    np.testing.assert_allclose(found["vector_rate"], np.einsum("nij,nj->ni", found["inverse"], omega), rtol=0, atol=16 * EPS)
-    np.testing.assert_allclose(found["inverse"] @ found["dexp"], np.broadcast_to(np.eye(3), (len(phi), 3, 3)), rtol=0, atol=16 * EPS)
+    np.testing.assert_allclose(
+        found["body_rate"][:, 1:], np.einsum("nij,nj->ni", found["dexp"], omega), rtol=0, atol=16 * EPS
+    )
+    np.testing.assert_allclose(
+        found["rate"], np.einsum("nij,nj->ni", found["inverse"], omega), rtol=0, atol=64 * EPS
+    )
+    np.testing.assert_allclose(
+        found["vector_rate"], np.einsum("nij,nj->ni", found["inverse"], omega), rtol=0, atol=16 * EPS
+    )
+    np.testing.assert_allclose(
+        found["inverse"] @ found["dexp"], np.broadcast_to(np.eye(3), (len(phi), 3, 3)), rtol=0, atol=16 * EPS
+    )
     np.testing.assert_allclose(found["body_rate_derivative"], found["dexp_derivative"], rtol=0, atol=64 * EPS)
     # The closed form of the logarithm, differentiated twice, loses a factor 1/y^2 = 400 where it begins.
     np.testing.assert_allclose(found["second_rate"], found["inverse_derivative"], rtol=0, atol=1000 * EPS)
@@ -217,7 +281,9 @@ def test_derivative_of_the_exponential_against_central_differences():
         # Truncation h^2 times third derivatives below 1; round-off eps/h.
         np.testing.assert_allclose(step, rot.right_dexp(phi) @ omega, rtol=0, atol=h**2 + 4 * EPS / h)
         ahead, behind = (rot.quat_log(rot.quat_retract(q, sign * h * omega)) for sign in (1.0, -1.0))
-        np.testing.assert_allclose((ahead - behind) / (2 * h), rot.right_dexp_inverse(phi) @ omega, rtol=0, atol=h**2 + 16 * EPS / h)
+        np.testing.assert_allclose(
+            (ahead - behind) / (2 * h), rot.right_dexp_inverse(phi) @ omega, rtol=0, atol=h**2 + 16 * EPS / h
+        )
 
 
 def test_single_precision():
@@ -235,13 +301,17 @@ def test_single_precision():
     assert all(result.dtype == jnp.float32 for result in results)
     dexp, inverse, matrix, turned, difference = map(np.asarray, results)
     eps = np.finfo(np.float32).eps
-    np.testing.assert_allclose(dexp @ inverse, np.broadcast_to(np.eye(3), (len(phi), 3, 3)), rtol=0, atol=32 * eps)
+    np.testing.assert_allclose(
+        dexp @ inverse, np.broadcast_to(np.eye(3), (len(phi), 3, 3)), rtol=0, atol=32 * eps
+    )
     np.testing.assert_allclose(turned, np.einsum("nij,nj->ni", matrix, omega), rtol=0, atol=8 * eps)
     np.testing.assert_allclose(difference, omega, rtol=0, atol=16 * eps)
 
 
 def test_reverse_mode_through_a_motion_of_many_steps():
-    """Gradient of a loss on the last attitude with respect to the first and to the rate, against the closed form of a steady rotation."""
+    """Gradient of a loss on the last attitude with respect to the first and to the rate, against the closed
+    form of a steady rotation.
+    """
     omega = jnp.array([0.3, -1.0, 2.0])
     q0, target = quaternions(2)
 
@@ -251,5 +321,7 @@ def test_reverse_mode_through_a_motion_of_many_steps():
     def at_once(omega):
         return rot.quat_multiply(q0, rot.quat_exp(0.5 * omega))
 
-    gradients = jax.jit(lambda w: [jax.grad(lambda w, f=f: jnp.sum(target * f(w)))(w) for f in (last, at_once)])(omega)
+    gradients = jax.jit(
+        lambda w: [jax.grad(lambda w, f=f: jnp.sum(target * f(w)))(w) for f in (last, at_once)]
+    )(omega)
     np.testing.assert_allclose(*gradients, rtol=0, atol=100 * EPS)

@@ -1,4 +1,5 @@
-"""The notes' three routes of enforcing constraints, on systems with forces: formulas, orders, drift, derivatives, messages.
+"""The notes' three routes of enforcing constraints, on systems with forces: formulas, orders, drift,
+derivatives, messages.
 
 Of first-order systems they are tested in `test_kinematic`.
 """
@@ -29,7 +30,9 @@ DT = 0.01
 
 
 def both(integrator):
-    """Returns the two routes that are not `Projected` by another name in one: what holds for every method is tested with this."""
+    """Returns the two routes that are not `Projected` by another name in one: what holds for every method is
+    tested with this.
+    """
     return jd.textbook.ProjectedStep(jd.textbook.ProjectedDerivative(integrator), 0.5)
 
 
@@ -63,7 +66,9 @@ def at_rest_rates(system, t, q):
 
 
 class TestFormulas:
-    """One step on a system with every kind of term, rheonomic and nonholonomic rows and a full mass matrix, against NumPy."""
+    """One step on a system with every kind of term, rheonomic and nonholonomic rows and a full mass matrix,
+    against NumPy.
+    """
 
     def test_sequential_is_a_step_and_a_root(self):
         system, at = everything(), consistent()
@@ -86,7 +91,9 @@ class TestFormulas:
         t, q, v = at.t + point * DT, at.q + point * xi, at.v + point * dv
         jacobian, weight = np.asarray(system.constraint_jacobian(t, q, v)), weighted(system, q, metric)
         xi = xi + correction(jacobian, weight, jacobian @ xi + DT * at_rest_rates(system, t, q))
-        dv = dv + correction(jacobian, weight, jacobian @ dv + DT * np.asarray(system.constraint_bias(t, q, v)))
+        dv = dv + correction(
+            jacobian, weight, jacobian @ dv + DT * np.asarray(system.constraint_bias(t, q, v))
+        )
         np.testing.assert_allclose(new.q, at.q + xi, **ROUND_OFF)
         np.testing.assert_allclose(new.v, at.v + dv, **ROUND_OFF)
         np.testing.assert_allclose(info.lam, inner.lam, **ROUND_OFF)
@@ -94,15 +101,23 @@ class TestFormulas:
     @each_metric
     @pytest.mark.filterwarnings("ignore::jaxdae.StateWarning")
     def test_projected_derivative(self, metric):
-        system, at = everything(), dataclasses.replace(consistent(), v=consistent().v + jnp.array([0.1, -0.2, 0.3, 0.1]))
+        system, at = (
+            everything(),
+            dataclasses.replace(consistent(), v=consistent().v + jnp.array([0.1, -0.2, 0.3, 0.1])),
+        )
         new, _, info = step(jd.textbook.ProjectedDerivative(jd.ExplicitEuler(), metric), system, at)
         a, lam = jd.forward_dynamics(system, at)
-        jacobian, weight = np.asarray(system.constraint_jacobian(at.t, at.q, at.v)), weighted(system, at.q, metric)
+        jacobian, weight = (
+            np.asarray(system.constraint_jacobian(at.t, at.q, at.v)),
+            weighted(system, at.q, metric),
+        )
         feasible = at.v + correction(jacobian, weight, jacobian @ at.v + at_rest_rates(system, at.t, at.q))
         np.testing.assert_allclose(new.q, at.q + DT * feasible, **ROUND_OFF)
         np.testing.assert_allclose(new.v, at.v + DT * a, **ROUND_OFF)
         np.testing.assert_allclose(info.lam, lam, **ROUND_OFF)
-        np.testing.assert_allclose(velocity_residual(system, dataclasses.replace(at, v=feasible)), 0.0, rtol=0, atol=1e-14)
+        np.testing.assert_allclose(
+            velocity_residual(system, dataclasses.replace(at, v=feasible)), 0.0, rtol=0, atol=1e-14
+        )
 
     def test_positions_move_by_retraction(self):
         results = [
@@ -117,7 +132,11 @@ class TestFormulas:
         system, at, other = everything(), consistent(), jd.LeastSquares()
         expected, _, _ = step(both(jd.ExplicitEuler()), system, at)
         new, _, _ = step(
-            jd.textbook.ProjectedStep(jd.textbook.ProjectedDerivative(jd.ExplicitEuler(), solver=other), 0.5, solver=other), system, at
+            jd.textbook.ProjectedStep(
+                jd.textbook.ProjectedDerivative(jd.ExplicitEuler(), solver=other), 0.5, solver=other
+            ),
+            system,
+            at,
         )
         np.testing.assert_allclose(new.q, expected.q, **ROUND_OFF)
         np.testing.assert_allclose(new.v, expected.v, **ROUND_OFF)
@@ -130,12 +149,14 @@ class TestFormulas:
         np.testing.assert_allclose(new.v, plain.v, **ROUND_OFF)
 
 
-# Orders. As in `test_accuracy_orders`: errors at a fixed time for several steps, all from one compiled program.
+# Orders. As in `test_accuracy_orders`: errors at a fixed time for several steps, all from one compiled
+# program.
 
 COUNTS = (64, 128, 256)
 RK4 = jd.RungeKutta.rk4()
 PROBLEMS = ("double_pendulum", "bead_rotating_wire")
-# The projected step bends everything down to first order, and to second in the middle of the step: see its module.
+# The projected step bends everything down to first order, and to second in the middle of the step: see its
+# module.
 ORDERS = {
     "sequential": (jd.textbook.Sequential(RK4), 4),
     "projected_derivative": (jd.textbook.ProjectedDerivative(RK4, EUCLIDEAN), 4),
@@ -158,7 +179,9 @@ def runs(problem, route):
         trajectory = jd.rollout(system, method, start, dt=0.5 / count, steps=COUNTS[-1])
         state, info = jax.tree.map(lambda x, n=count: np.asarray(x)[:n], (trajectory.state, trajectory.info))
         assert np.all(info.status == jd.Status.OK)
-        error = max(np.max(np.abs(state.q[-1] - reference.q[k])), np.max(np.abs(state.v[-1] - reference.v[k])))
+        error = max(
+            np.max(np.abs(state.q[-1] - reference.q[k])), np.max(np.abs(state.v[-1] - reference.v[k]))
+        )
         found.append((error, np.max(info.violation), np.max(info.velocity_violation)))
     return np.array(found)
 
@@ -176,14 +199,18 @@ class TestOrders:
         fine = jd.rollout(system, RK4, at, dt=0.5 / 1024, steps=1024, save_every=1024).state
         errors = []
         for count in COUNTS[:2]:
-            trajectory = jd.rollout(system, ORDERS["projected_derivative"][0], at, dt=0.5 / count, steps=COUNTS[1])
+            trajectory = jd.rollout(
+                system, ORDERS["projected_derivative"][0], at, dt=0.5 / count, steps=COUNTS[1]
+            )
             errors.append(np.max(np.abs(trajectory.state.q[count - 1] - fine.q[-1])))
         assert abs(np.log2(errors[0] / errors[1]) - 4.0) <= 0.2
 
 
 class TestDrift:
     """Largest violations until 0.5 s, against those of RK4 alone. Measured on the double pendulum with 256 steps: |g| of 5e-11 alone, at
-    round-off after root-finding, 3e-11 with the projected derivative, 2e-3 with projected steps (3e-9 in the middle)."""
+    round-off after root-finding, 3e-11 with the projected derivative, 2e-3 with projected steps (3e-9 in the
+    middle).
+    """
 
     def test_root_finding_leaves_round_off(self):
         for problem in PROBLEMS:
@@ -217,11 +244,15 @@ class TestDrift:
 class TestTransformations:
     @pytest.mark.long
     def test_derivatives(self):
-        """Forward = reverse = central difference of a step, with respect to system, start, feedback gains, point and step size."""
+        """Forward = reverse = central difference of a step, with respect to system, start, feedback gains,
+        point and step size.
+        """
         start = consistent()
 
         def loss(x):
-            system = dataclasses.replace(everything(), mass=x["mass"], radius=x["radius"], stiffness=x["stiffness"])
+            system = dataclasses.replace(
+                everything(), mass=x["mass"], radius=x["radius"], stiffness=x["stiffness"]
+            )
             method = both(jd.ExplicitEuler(stabilization=jd.Baumgarte(*x["gains"])))
             method = dataclasses.replace(method, point=x["point"])
             at = dataclasses.replace(start, q=start.q + x["shift"], v=start.v - x["shift"])
@@ -229,14 +260,30 @@ class TestTransformations:
             return jnp.array([1.0, 2.0, -3.0, 4.0]) @ end.q + jnp.array([0.5, -1.0, 2.0, 1.0]) @ end.v
 
         rng, system = np.random.default_rng(0), everything()
-        at = {"mass": system.mass, "radius": system.radius, "stiffness": system.stiffness, "gains": jnp.array([2.0, 3.0])}
-        at |= {"shift": 1e-2 * jnp.asarray(rng.normal(size=4)), "dt": jnp.asarray(0.05), "point": jnp.asarray(0.5)}
+        at = {
+            "mass": system.mass,
+            "radius": system.radius,
+            "stiffness": system.stiffness,
+            "gains": jnp.array([2.0, 3.0]),
+        }
+        at |= {
+            "shift": 1e-2 * jnp.asarray(rng.normal(size=4)),
+            "dt": jnp.asarray(0.05),
+            "point": jnp.asarray(0.5),
+        }
         tangent = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape)), at)
         along = jax.jit(lambda x: jax.jvp(loss, (x,), (tangent,)))
         gradient = jax.jit(jax.grad(loss))(at)
         forward = float(along(at)[1])
-        reverse = float(sum(jnp.vdot(x, y) for x, y in zip(jax.tree.leaves(gradient), jax.tree.leaves(tangent), strict=True)))
-        difference = float(central(lambda s: along(jax.tree.map(lambda x, dx: x + s * dx, at, tangent))[0], 0.0, 1e-5))
+        reverse = float(
+            sum(
+                jnp.vdot(x, y)
+                for x, y in zip(jax.tree.leaves(gradient), jax.tree.leaves(tangent), strict=True)
+            )
+        )
+        difference = float(
+            central(lambda s: along(jax.tree.map(lambda x, dx: x + s * dx, at, tangent))[0], 0.0, 1e-5)
+        )
         np.testing.assert_allclose(reverse, forward, rtol=1e-12)
         np.testing.assert_allclose(forward, difference, rtol=1e-7)
 
@@ -254,8 +301,13 @@ class TestTransformations:
         system, start = SYSTEMS["double_pendulum"]()
         methods = jd.textbook.ProjectedStep(RK4, jnp.array([0.0, 0.5]))
         axes = (None, jd.tree.batch_axes(methods, "point"), None, None)
-        batch = jd.batch_rollout(system, methods, start, dt=0.5 / 128, steps=128, save_every=128, in_axes=axes)
-        known = [runs("double_pendulum", route)[1, 1] for route in ("projected_step", "projected_step_in_the_middle")]
+        batch = jd.batch_rollout(
+            system, methods, start, dt=0.5 / 128, steps=128, save_every=128, in_axes=axes
+        )
+        known = [
+            runs("double_pendulum", route)[1, 1]
+            for route in ("projected_step", "projected_step_in_the_middle")
+        ]
         np.testing.assert_allclose(batch.info.violation[:, 0], known, rtol=1e-4)
 
     @each_route
@@ -278,7 +330,8 @@ class TestTransformations:
 class TestNesting:
     @pytest.mark.long
     def test_a_projected_step_around_a_projected_method_hands_on_a_matrix_of_its_own_end(self):
-        # `Projected` remembers the linearization at the end of its step; the start of the next one is elsewhere.
+        # `Projected` remembers the linearization at the end of its step; the start of the next one is
+        # elsewhere.
         system, at = SYSTEMS["double_pendulum"]()
         method = jd.textbook.ProjectedStep(jd.Projected(jd.ExplicitEuler(), jd.Projection(None)))
         advance = jax.jit(lambda *x: method.advance(*x, (), None, DT))
@@ -290,7 +343,10 @@ class TestNesting:
 
     def test_the_projected_derivative_needs_stages(self):
         for wrong in (jd.textbook.Taylor(), jd.Projected(RK4)):
-            with without_typechecker(), pytest.raises(TypeError, match=f"whose stages it makes, got {type(wrong).__name__}"):
+            with (
+                without_typechecker(),
+                pytest.raises(TypeError, match=f"whose stages it makes, got {type(wrong).__name__}"),
+            ):
                 step(jd.textbook.ProjectedDerivative(wrong), everything(), consistent())
 
     def test_sequential_says_when_it_has_not_converged(self):

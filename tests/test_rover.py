@@ -1,4 +1,6 @@
-"""Vehicles that stand on terrain, and the rover: poses, velocities and slip of published problems, closed forms, and messages."""
+"""Vehicles that stand on terrain, and the rover: poses, velocities and slip of published problems, closed
+forms, and messages.
+"""
 
 import functools
 
@@ -19,7 +21,9 @@ JOINTS = ("left_rocker", "left_bogie", "right_rocker", "right_bogie")
 @functools.cache
 def hills():
     given = file("rover_pose_hills")["model"]["terrain"]
-    return jv.Hills(*(jnp.array([float(x) for x in given[key]]) for key in ("amplitudes", "kx", "ky", "phase")))
+    return jv.Hills(
+        *(jnp.array([float(x) for x in given[key]]) for key in ("amplitudes", "kx", "ky", "phase"))
+    )
 
 
 @functools.cache
@@ -37,7 +41,9 @@ def seen(mechanism, q):
     frame = jax.tree.map(lambda x: x[0], mechanism.frames(q))
     turned = jnp.arctan2(frame.r21, frame.r11), jnp.arcsin(-frame.r31), jnp.arctan2(frame.r32, frame.r33)
     names = mechanism.names.coordinates
-    return jnp.stack([frame.x, frame.y, frame.z, *turned, *(q[names.index(f"{name}.angle")] for name in JOINTS)])
+    return jnp.stack(
+        [frame.x, frame.y, frame.z, *turned, *(q[names.index(f"{name}.angle")] for name in JOINTS)]
+    )
 
 
 def placed(mechanism, q, at, yaw):
@@ -64,7 +70,11 @@ def test_poses_in_closed_form(number):
     if ground["type"] == "plane":
         terrain = jv.Plane(tuple(float(np.squeeze(x)) for x in ground["normal"]))
     else:
-        terrain = jv.Cylinder(ground["radius"], (0.0, 1.0) if ground["axis"] == "y" else (1.0, 0.0), (0.0, 0.0, -ground["radius"]))
+        terrain = jv.Cylinder(
+            ground["radius"],
+            (0.0, 1.0) if ground["axis"] == "y" else (1.0, 0.0),
+            (0.0, 0.0, -ground["radius"]),
+        )
     mechanism, q = on(terrain)
     x, report = placed(mechanism, q, expected[:2], expected[3])
     np.testing.assert_allclose(seen(mechanism, x), expected, rtol=0, atol=1e-13)
@@ -85,7 +95,10 @@ def test_drive_over_hills_with_least_slip():
     v, slip = moved(jnp.zeros(()), q, u)
     np.testing.assert_allclose(np.array(slip)[order], given["reference"]["slip_at_start"], rtol=0, atol=1e-14)
     np.testing.assert_allclose(jnp.linalg.norm(slip), given["reference"]["slip_norm"], rtol=0, atol=1e-15)
-    assert [system.slip_names[k] for k in order[:2]] == ["front_left_contact.rolling", "front_left_contact.lateral"]
+    assert [system.slip_names[k] for k in order[:2]] == [
+        "front_left_contact.rolling",
+        "front_left_contact.lateral",
+    ]
     # RK4 in the tangent space of the start of each step, by the method of Munthe-Kaas to this order.
     step = jax.jit(lambda s, state: jd.Kinematic.rk4().step(s, state, (), u, 0.05)[0])
     state = jd.State(jnp.zeros(()), q, v)
@@ -98,7 +111,9 @@ def test_drive_over_hills_with_least_slip():
 def car(terrain, places, height=0.5):
     """Returns a body with points to stand on below it."""
     wheels = [
-        js.SlidingSphere(f"point_{k}", "ground", "base_link", point_b=(*place, -height), radius=1e-12, terrain=terrain)
+        js.SlidingSphere(
+            f"point_{k}", "ground", "base_link", point_b=(*place, -height), radius=1e-12, terrain=terrain
+        )
         for k, place in enumerate(places)
     ]
     return jm.spatial_mechanism([js.Body("base_link", 1.0, (1.0, 1.0, 1.0))], wheels, coordinates=jm.Joints())
@@ -130,7 +145,9 @@ FOUR = [(1.0, 0.6), (1.0, -0.6), (-1.0, 0.6), (-1.0, -0.6)]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("places", [FOUR[:3], pytest.param(FOUR, marks=[pytest.mark.long])], ids=["three", "four"])
+@pytest.mark.parametrize(
+    "places", [FOUR[:3], pytest.param(FOUR, marks=[pytest.mark.long])], ids=["three", "four"]
+)
 def test_points_on_a_plane_stand_as_the_plane_lies(places):
     normal = np.array([-0.2, 0.1, 1.0])
     mechanism, q = car(jv.Plane(tuple(normal), 0.3 / np.linalg.norm(normal)), places)
@@ -167,7 +184,9 @@ def test_placement_is_differentiable_where_gaps_are_left():
     value = jax.jit(found)
     along = jax.jit(lambda k, x, d: jax.jvp(found, (k, x), d)[1])
     for d in ((jnp.ones(()), jnp.zeros(())), (jnp.zeros(()), jnp.ones(()))):
-        difference = (value(k + step * d[0], x + step * d[1]) - value(k - step * d[0], x - step * d[1])) / (2 * step)
+        difference = (value(k + step * d[0], x + step * d[1]) - value(k - step * d[0], x - step * d[1])) / (
+            2 * step
+        )
         np.testing.assert_allclose(along(k, x, d), difference, rtol=0, atol=1e-8)
     # Second derivatives, of worlds with gaps, one without and one that is not a number.
     worlds = jnp.array([[0.15, 0.2], [0.0, 0.3], [np.nan, 0.2], [-0.1, 0.4]])
@@ -176,25 +195,52 @@ def test_placement_is_differentiable_where_gaps_are_left():
     bent = jax.jit(jax.vmap(jax.hessian(lambda p: found(*p))))(worlds)
     curved = np.array([0, 3])
     np.testing.assert_allclose(bent[curved], differences[curved], rtol=0, atol=1e-8)
-    np.testing.assert_allclose(slope(worlds)[0], [along(k, x, d) for d in ((1.0, 0.0), (0.0, 1.0))], rtol=0, atol=1e-14)
+    np.testing.assert_allclose(
+        slope(worlds)[0], [along(k, x, d) for d in ((1.0, 0.0), (0.0, 1.0))], rtol=0, atol=1e-14
+    )
     assert np.all(np.isfinite(slope(worlds)[1]))
     assert np.all(np.isnan(slope(worlds)[2]))
 
 
 @pytest.mark.long
 def test_standing_and_moving_on_hills_are_differentiable_at_right_angles_and_at_rest():
-    """A tricycle with a steered front wheel: pose and least slip by height of hills, place, heading, steering and spins."""
-    wheels = {"left": ("base_link", (-0.4, 0.5)), "right": ("base_link", (-0.4, -0.5)), "front": ("fork", (0.6, 0.0))}
+    """A tricycle with a steered front wheel: pose and least slip by height of hills, place, heading, steering
+    and spins.
+    """
+    wheels = {
+        "left": ("base_link", (-0.4, 0.5)),
+        "right": ("base_link", (-0.4, -0.5)),
+        "front": ("fork", (0.6, 0.0)),
+    }
     up, axle = (0.0, 0.0, 1.0), (0.0, 1.0, 0.0)
 
     def loss(p):
-        terrain = jv.Hills(jnp.stack([p[0], 0.5 * p[0]]), jnp.array([1.1, -0.7]), jnp.array([0.6, 1.9]), jnp.array([0.3, 1.0]))
+        terrain = jv.Hills(
+            jnp.stack([p[0], 0.5 * p[0]]),
+            jnp.array([1.1, -0.7]),
+            jnp.array([0.6, 1.9]),
+            jnp.array([0.3, 1.0]),
+        )
         bodies = [js.Body(name, 1.0, (0.1, 0.1, 0.1)) for name in ("base_link", "fork", *wheels)]
-        joints = [js.Revolute("kingpin", "base_link", "fork", up, point_a=(0.6, 0.0, 0.0), point_b=(0.0, 0.0, 0.0))]
+        joints = [
+            js.Revolute("kingpin", "base_link", "fork", up, point_a=(0.6, 0.0, 0.0), point_b=(0.0, 0.0, 0.0))
+        ]
         for name, (carrier, place) in wheels.items():
             at = (0.0, 0.0, -0.1) if carrier == "fork" else (*place, -0.1)
-            joints.append(js.Revolute(f"{name}_hub", carrier, name, axle, point_a=at, point_b=(0.0, 0.0, 0.0)))
-            joints.append(js.RollingDisc(f"{name}_contact", "ground", name, axle, point_b=(0.0, 0.0, 0.0), radius=0.2, terrain=terrain))
+            joints.append(
+                js.Revolute(f"{name}_hub", carrier, name, axle, point_a=at, point_b=(0.0, 0.0, 0.0))
+            )
+            joints.append(
+                js.RollingDisc(
+                    f"{name}_contact",
+                    "ground",
+                    name,
+                    axle,
+                    point_b=(0.0, 0.0, 0.0),
+                    radius=0.2,
+                    terrain=terrain,
+                )
+            )
         mechanism, q = jm.spatial_mechanism(bodies, joints, coordinates=jm.Joints())
         q = q.at[mechanism.names.coordinates.index("kingpin.angle")].set(p[4])
         q, _ = jv.place_on_terrain(mechanism, q, p[1:3], p[3])
@@ -204,7 +250,11 @@ def test_standing_and_moving_on_hills_are_differentiable_at_right_angles_and_at_
         return np.sin(1.0 + np.arange(seen.size)) @ seen
 
     found = jax.jit(jax.value_and_grad(loss))
-    for angle, rates in ((0.5 * np.pi, (0.0, 0.0, 0.0)), (0.5 * np.pi, (0.3, 2.0, -1.0)), (0.0, (0.0, 3.0, 3.0))):
+    for angle, rates in (
+        (0.5 * np.pi, (0.0, 0.0, 0.0)),
+        (0.5 * np.pi, (0.3, 2.0, -1.0)),
+        (0.0, (0.0, 3.0, 3.0)),
+    ):
         p = jnp.array([0.1, 0.3, -0.4, 0.5, angle, *rates])
         differences = [(found(p + d)[0] - found(p - d)[0]) / 2e-5 for d in 1e-5 * np.eye(p.size)]
         np.testing.assert_allclose(found(p)[1], differences, rtol=1e-7, atol=1e-7)
@@ -225,9 +275,18 @@ def test_what_cannot_be_placed_is_named():
     assert list(report.inside) == [False, False, True, True]
     cases = [
         (lambda: jv.place_on_terrain(mechanism, q, jnp.zeros(3), 0.0), "place must have shape (2,)"),
-        (lambda: jv.place_on_terrain(mechanism, q, jnp.zeros(2), 0.0, body="base"), "did you mean 'base_link'?"),
-        (lambda: jv.place_on_terrain(mechanism, q, jnp.zeros(2), 0.0, suspension=("arm",)), "joints with one coordinate each, got 'arm'"),
-        (lambda: jv.terrain_report(jm.spatial_mechanism([js.Body("b", 1.0, (1, 1, 1))], [])[0], q), "no wheels on terrain"),
+        (
+            lambda: jv.place_on_terrain(mechanism, q, jnp.zeros(2), 0.0, body="base"),
+            "did you mean 'base_link'?",
+        ),
+        (
+            lambda: jv.place_on_terrain(mechanism, q, jnp.zeros(2), 0.0, suspension=("arm",)),
+            "joints with one coordinate each, got 'arm'",
+        ),
+        (
+            lambda: jv.terrain_report(jm.spatial_mechanism([js.Body("b", 1.0, (1, 1, 1))], [])[0], q),
+            "no wheels on terrain",
+        ),
         (lambda: jv.rocker_bogie(jv.Cylinder(0.0)), "terrain radius must be a number that is not zero"),
     ]
     for call, message in cases:
@@ -241,8 +300,12 @@ def test_what_cannot_be_placed_is_named():
     three = car(jv.Plane(), FOUR[:3])[0]
     free = ("base_link.vx", "base_link.vy", "base_link.omega_z")
     for driven, expected in ((free[:1], jd.Status.SINGULAR), (free, jd.Status.OK)):
-        assert int(jv.LeastSlip(three, driven).rate_status(jnp.zeros(()), q, jnp.ones(len(driven)))) == expected
-    assert int(jv.LeastSlip(three, free).rate_status(jnp.zeros(()), q * jnp.nan, jnp.ones(3))) == jd.Status.OK  # NaN speaks for itself.
+        assert (
+            int(jv.LeastSlip(three, driven).rate_status(jnp.zeros(()), q, jnp.ones(len(driven)))) == expected
+        )
+    assert (
+        int(jv.LeastSlip(three, free).rate_status(jnp.zeros(()), q * jnp.nan, jnp.ones(3))) == jd.Status.OK
+    )  # NaN speaks for itself.
     # Heights of four wheels on a rigid body depend on each other, for which there are other solvers.
     four = car(jv.Plane(), FOUR)[0]
     for solver, expected in ((jd.SchurComplement(), jd.Status.SINGULAR), (jd.LeastSquares(), jd.Status.OK)):

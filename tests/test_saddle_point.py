@@ -1,7 +1,8 @@
 """The contract of saddle-point solvers at full rank: a new solver is one more row of `saddle_points.SOLVERS`.
 
-The reference is rational arithmetic (`exact`): values, first and second derivatives of (a, lam) along lines through all arguments are known
-to the last bit, and every solver must return them, compiled, in batches, forward, reverse, and forward over reverse.
+The reference is rational arithmetic (`exact`): values, first and second derivatives of (a, lam) along lines
+through all arguments are known to the last bit, and every solver must return them, compiled, in batches,
+forward, reverse, and forward over reverse.
 """
 
 import dataclasses
@@ -44,7 +45,11 @@ each_solver = all_cases("solver", SOLVERS.values(), ids=SOLVERS)
 # In batches, and in derivatives, they go the same ways; two that factorize and one that iterates are quick.
 QUICK = ("dense_kkt", "schur_complement", "proximal")
 batched_solvers = pytest.mark.parametrize(
-    "solver", [pytest.param(solver, id=name, marks=() if name in QUICK else pytest.mark.long) for name, solver in SOLVERS.items()]
+    "solver",
+    [
+        pytest.param(solver, id=name, marks=() if name in QUICK else pytest.mark.long)
+        for name, solver in SOLVERS.items()
+    ],
 )
 
 
@@ -68,7 +73,12 @@ def reference(mass, jacobian, f, r, compliance=0.0):
     """Returns (a, lam) by NumPy."""
     rows = len(r)
     corner = np.diag(np.broadcast_to(compliance, (rows,)))
-    matrix = np.block([[np.asarray(as_mass_operator(mass).as_dense()), -np.asarray(jacobian).T], [np.asarray(jacobian), corner]])
+    matrix = np.block(
+        [
+            [np.asarray(as_mass_operator(mass).as_dense()), -np.asarray(jacobian).T],
+            [np.asarray(jacobian), corner],
+        ]
+    )
     return np.linalg.solve(matrix, np.concatenate([f, r]))
 
 
@@ -86,7 +96,9 @@ def check(results, moving):
 def without(moving, *fields):
     """Returns the problem with some of its parts at rest."""
     still = {name: getattr(moving, name) for name in fields if getattr(moving, name) is not None}
-    return dataclasses.replace(moving, **{name: (part[0], *jax.tree.map(jnp.zeros_like, part[1:])) for name, part in still.items()})
+    return dataclasses.replace(
+        moving, **{name: (part[0], *jax.tree.map(jnp.zeros_like, part[1:])) for name, part in still.items()}
+    )
 
 
 @batched_solvers
@@ -124,7 +136,9 @@ class TestBatches:
     @all_cases("part", ["mass", "jacobian", "f", "r"])
     def test_a_world_that_is_not_a_number_is_alone(self, solver, part):
         worlds = stacked([problem("diagonal", seed) for seed in (1, 3, 4)])
-        spoiled = dataclasses.replace(worlds, **{part: jax.tree.map(lambda x: x.at[..., 1].set(jnp.nan), getattr(worlds, part))})
+        spoiled = dataclasses.replace(
+            worlds, **{part: jax.tree.map(lambda x: x.at[..., 1].set(jnp.nan), getattr(worlds, part))}
+        )
         results = [batch_report(solver, x, WEIGHTS) for x in (worlds, spoiled)]
         for good, result in zip(*results, strict=True):
             np.testing.assert_array_equal(result[..., ::2], good[..., ::2])
@@ -133,12 +147,18 @@ class TestBatches:
     def test_batch_of_one_and_shared_arguments(self, solver):
         # Only the mass differs from world to world: in one batch of one.
         mass, jacobian, f, r, _ = problem("full", 1).at(0.0)
-        result = jax.jit(jax.vmap(lambda m: jnp.concatenate(jd.solve_saddle_point(solver, m, jacobian, f, r))))(mass[None])
+        result = jax.jit(
+            jax.vmap(lambda m: jnp.concatenate(jd.solve_saddle_point(solver, m, jacobian, f, r)))
+        )(mass[None])
         close(result[0], reference(mass, jacobian, f, r))
 
 
 @batched_solvers
-@pytest.mark.parametrize("compliance", [([0.0, 0.0, 0.0], [0.5, 0.25, 0.75]), ([0.0, 0.5, 0.0], [0.25, 0.0, 0.5])], ids=["none", "one"])
+@pytest.mark.parametrize(
+    "compliance",
+    [([0.0, 0.0, 0.0], [0.5, 0.25, 0.75]), ([0.0, 0.5, 0.0], [0.25, 0.0, 0.5])],
+    ids=["none", "one"],
+)
 def test_rows_that_begin_to_give_way(solver, compliance):
     # sqrt(C) has no derivative at zero, the solution has.
     moving = problem("full", 2, compliance)
@@ -224,14 +244,17 @@ class TestShapes:
 
 @batched_solvers
 def test_derivative_of_a_compiled_batch(solver):
-    # JAX fixes the world axes of the results when it compiles the batch, before it is differentiated; here only f differs between worlds.
+    # JAX fixes the world axes of the results when it compiles the batch, before it is differentiated; here
+    # only f differs between worlds.
     moving = without(problem("diagonal", 1), "f")
     factors = (1.0, -2.0, 0.5, 3.0)
 
     @jax.jit
     def batch(s):
         mass, jacobian, f, r, _ = moving.at(s)
-        return jax.vmap(lambda k: jnp.concatenate(jd.solve_saddle_point(solver, mass, jacobian, k * f, r)))(jnp.array(factors))
+        return jax.vmap(lambda k: jnp.concatenate(jd.solve_saddle_point(solver, mass, jacobian, k * f, r)))(
+            jnp.array(factors)
+        )
 
     x, dx = jax.jvp(batch, (0.0,), (1.0,))
     assert x.shape == dx.shape == (4, SIZE + ROWS)
@@ -261,7 +284,12 @@ class TestRequirements:
 
     @all_cases("name", SOLVERS)
     def test_massless_coordinate_held_by_a_constraint(self, name):
-        arguments = (jnp.diag(jnp.array([1.0, 0.0])), jnp.array([[1.0, 1.0]]), jnp.array([3.0, -1.0]), jnp.zeros(1))
+        arguments = (
+            jnp.diag(jnp.array([1.0, 0.0])),
+            jnp.array([[1.0, 1.0]]),
+            jnp.array([3.0, -1.0]),
+            jnp.zeros(1),
+        )
         a, lam = jax.jit(jd.solve_saddle_point)(SOLVERS[name], *arguments)
         if name in MASSLESS:
             close(jnp.concatenate([a, lam]), [4.0, -4.0, 1.0])
@@ -272,7 +300,12 @@ class TestRequirements:
     @all_cases("name", SOLVERS)
     def test_negative_mass_is_not_hidden(self, name):
         # No mechanical system; solvers that take roots must not return numbers.
-        arguments = (jd.operators.DiagonalMatrix(jnp.array([1.0, -1.0])), jnp.array([[1.0, 0.0]]), jnp.ones(2), jnp.zeros(1))
+        arguments = (
+            jd.operators.DiagonalMatrix(jnp.array([1.0, -1.0])),
+            jnp.array([[1.0, 0.0]]),
+            jnp.ones(2),
+            jnp.zeros(1),
+        )
         result = jnp.concatenate(jax.jit(jd.solve_saddle_point)(SOLVERS[name], *arguments))
         if name == "dense_kkt":
             close(result, [0.0, -1.0, -1.0])
@@ -281,7 +314,8 @@ class TestRequirements:
 
     @all_cases("name", [name for name in SOLVERS if name not in (*ANY_RANK, "biconjugate_gradient")])
     def test_dependent_rows_are_never_hidden(self, name):
-        # Rounding decides whether the last pivot is zero or some eps; either way there must be no multipliers that look usable.
+        # Rounding decides whether the last pivot is zero or some eps; either way there must be no multipliers
+        # that look usable.
         solver, rng = SOLVERS[name], np.random.default_rng(0)
         half, jacobians = rng.standard_normal((60, SIZE, SIZE)), rng.standard_normal((60, ROWS, SIZE))
         mass = half @ np.swapaxes(half, -1, -2) + np.eye(SIZE)
@@ -289,7 +323,9 @@ class TestRequirements:
         jacobians[15:30, 2] = 3.0 * jacobians[15:30, 1]
         jacobians[30:45, 2] = jacobians[30:45, 0] - jacobians[30:45, 1]
         jacobians[45:, 2] = 0.0
-        batch = jax.jit(jax.vmap(lambda m, j: jd.solve_saddle_point(solver, m, j, jnp.ones(SIZE), jnp.zeros(ROWS))[1]))(mass, jacobians)
+        batch = jax.jit(
+            jax.vmap(lambda m, j: jd.solve_saddle_point(solver, m, j, jnp.ones(SIZE), jnp.zeros(ROWS))[1])
+        )(mass, jacobians)
         assert not np.any(np.isfinite(batch))
         single = jax.jit(lambda m, j: jd.solve_saddle_point(solver, m, j, jnp.ones(SIZE), jnp.zeros(ROWS))[1])
         for m, j in zip(mass, jacobians, strict=True):
@@ -297,7 +333,10 @@ class TestRequirements:
 
     def test_householder_needs_no_more_rows_than_columns(self):
         arguments = sized(3, 2)
-        with pytest.raises(ValueError, match="HouseholderQR needs full row rank, but J has 3 rows and 2 columns; use SingularValues"):
+        with pytest.raises(
+            ValueError,
+            match="HouseholderQR needs full row rank, but J has 3 rows and 2 columns; use SingularValues",
+        ):
             jd.solve_saddle_point(SOLVERS["null_space_qr"], *arguments)
         # Soft rows bring columns of their own.
         result = jnp.concatenate(jax.jit(jd.solve_saddle_point)(SOLVERS["null_space_qr"], *arguments, 0.5))
@@ -313,7 +352,10 @@ class TestMassMatrix:
     def test_operators(self):
         b = jnp.asarray(numbers(np.random.default_rng(0), SIZE))
         dense, diagonal = masses("full")[0], masses("diagonal")[0]
-        for mass, array in ((as_mass_operator(dense), np.asarray(dense)), (diagonal, np.diag(diagonal.diagonal))):
+        for mass, array in (
+            (as_mass_operator(dense), np.asarray(dense)),
+            (diagonal, np.diag(diagonal.diagonal)),
+        ):
             np.testing.assert_array_equal(mass.as_dense(), array)
             close(mass.times(b), array @ b)
             close(mass.solve(b), np.linalg.solve(array, b))

@@ -1,8 +1,10 @@
-"""Dependent rows: the Moore-Penrose solution and its derivatives, whatever the rank, or NaN and a status; never a wrong number.
+"""Dependent rows: the Moore-Penrose solution and its derivatives, whatever the rank, or NaN and a status;
+never a wrong number.
 
-Families J(s) = T(s) B(s) have constant rank; with T at rest the dependencies stay what they are, with T moving they change. The exact
-solution is K^+ b in (a, -lam), K symmetric: a is unique, lam the shortest of all multipliers with the same force, and where r is not
-consistent its part that no accelerations can produce is ignored.
+Families J(s) = T(s) B(s) have constant rank; with T at rest the dependencies stay what they are, with T
+moving they change. The exact solution is K^+ b in (a, -lam), K symmetric: a is unique, lam the shortest of
+all multipliers with the same force, and where r is not consistent its part that no accelerations can produce
+is ignored.
 """
 
 import dataclasses
@@ -17,19 +19,34 @@ from agreement import close
 from all_cases import all_cases
 from catalogue import quick
 from problems import Pendulum, cast, state
-from saddle_points import ANY_RANK, ROWS, SIZE, SOLVERS, batch_reports, exact_line, force, line, random_factors, report
+from saddle_points import (
+    ANY_RANK,
+    ROWS,
+    SIZE,
+    SOLVERS,
+    batch_reports,
+    exact_line,
+    force,
+    line,
+    random_factors,
+    report,
+)
 
 import jaxdae as jd
 
 EPS = float(jnp.finfo(float).eps)
 
-# Nonzero eigenvalues of the matrices lie within a factor of 1e4, second derivatives see that twice over a sum of some ten terms.
+# Nonzero eigenvalues of the matrices lie within a factor of 1e4, second derivatives see that twice over a sum
+# of some ten terms.
 ROUND_OFF = 5e4 * EPS
-# Proximal: what rounding leaves along dependent rows is (iterations) eps / mu, with mu = eps^(1/2), times the condition number above mu.
+# Proximal: what rounding leaves along dependent rows is (iterations) eps / mu, with mu = eps^(1/2), times the
+# condition number above mu.
 PROXIMAL = 100.0 * EPS**0.5
-# All masses near 1e-6 or 1e6: accelerations or multipliers are 1e6 times the right-hand sides, and so are their rounding errors.
+# All masses near 1e-6 or 1e6: accelerations or multipliers are 1e6 times the right-hand sides, and so are
+# their rounding errors.
 OTHER_UNITS = 1e1 * 4.0**10 * EPS
-# Masses from 1e-6 to 1e6: free accelerations f / m of 1e6 and more, which the constraints cancel to order 1 to 40.
+# Masses from 1e-6 to 1e6: free accelerations f / m of 1e6 and more, which the constraints cancel to order 1
+# to 40.
 MIXED_MASSES = 1e2 * 4.0**10 * EPS
 # C = 1e-8: a load along dependent rows is 1e8 times larger as a multiplier than it is as an acceleration.
 NEARLY_HARD = 1e2 * 1e8 * EPS
@@ -53,7 +70,9 @@ class Case:
     accuracy: tuple[float, float] = (ROUND_OFF, ROUND_OFF)
     resting: bool = False
     unseen: bool = False
-    """Whether the compliance is so much smaller than what Proximal adds to the diagonal that it takes the rows for hard ones."""
+    """Whether the compliance is so much smaller than what Proximal adds to the diagonal that it takes the
+    rows for hard ones.
+    """
 
     @property
     def consistent(self) -> bool:
@@ -69,7 +88,9 @@ class Case:
     @functools.cached_property
     def hard(self) -> Any:
         """The problem with diagonal masses and without compliance, and its exact solution."""
-        problem = line("diagonal", self.factors, **{key: x for key, x in self.settings.items() if key != "compliance"})
+        problem = line(
+            "diagonal", self.factors, **{key: x for key, x in self.settings.items() if key != "compliance"}
+        )
         return problem, exact_line(problem)
 
 
@@ -88,17 +109,26 @@ CASES = {
     "no row but zeros": Case((REST, REST, B, DB), resting=True),
     "equal singular values": Case((TWICE, DT, PAIR, DB)),
     "equal singular values, twice as large": Case((2.0 * np.array(TWICE), DT, PAIR, DB)),
-    "orthonormal rows": Case((np.eye(ROWS), np.zeros((ROWS, ROWS)), np.eye(ROWS, SIZE), random_factors(3, 3)[3]), resting=True),
+    "orthonormal rows": Case(
+        (np.eye(ROWS), np.zeros((ROWS, ROWS)), np.eye(ROWS, SIZE), random_factors(3, 3)[3]), resting=True
+    ),
     # The sum of two rods that carry the same load: a rhombus with an extra rod along its axis of symmetry.
-    "symmetric": Case(([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], REST, [[1.0, 1, 0, 0, 0], [1, -1, 0, 0, 0]], DB), resting=True),
+    "symmetric": Case(
+        ([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], REST, [[1.0, 1, 0, 0, 0], [1, -1, 0, 0, 0]], DB), resting=True
+    ),
     "inconsistent": Case((MIXED, REST, B, DB), {"consistent": False}, resting=True),
     "inconsistent, moving": Case((MIXED, DT, B, DB), {"consistent": False}),
     "no row but zeros, inconsistent": Case((REST, REST, B, DB), {"consistent": False}, resting=True),
     "zero right-hand sides": Case((MIXED, DT, B, DB), {"forces": 0.0}),
     "one soft row": Case(random_factors(4, 1), {"compliance": ([0.0, 0.5, 0.0], [0.0, 0.25, 0.0])}),
-    "one soft row, inconsistent": Case(random_factors(4, 1), {"compliance": ([0.0, 0.5, 0.0], [0.0, 0.25, 0.0]), "consistent": False}),
+    "one soft row, inconsistent": Case(
+        random_factors(4, 1), {"compliance": ([0.0, 0.5, 0.0], [0.0, 0.25, 0.0]), "consistent": False}
+    ),
     "nearly hard rows": Case(
-        (MIXED, REST, B, DB), {"compliance": (np.full(3, 1e-8), np.full(3, 1e-8))}, (ROUND_OFF, NEARLY_HARD), resting=True
+        (MIXED, REST, B, DB),
+        {"compliance": (np.full(3, 1e-8), np.full(3, 1e-8))},
+        (ROUND_OFF, NEARLY_HARD),
+        resting=True,
     ),
     "nearly hard rows, inconsistent": Case(
         (MIXED, REST, B, DB),
@@ -110,13 +140,17 @@ CASES = {
     "light": Case((MIXED, DT, B, DB), {"scale": 4.0**-10}, (OTHER_UNITS, OTHER_UNITS)),
     "heavy": Case((MIXED, DT, B, DB), {"scale": 4.0**10}, (OTHER_UNITS, OTHER_UNITS)),
     "light and heavy": Case((MIXED, DT, B, DB), {"scale": UNITS}, (MIXED_MASSES, MIXED_MASSES)),
-    "light and heavy, inconsistent": Case((MIXED, DT, B, DB), {"scale": UNITS, "consistent": False}, (MIXED_MASSES, MIXED_MASSES)),
+    "light and heavy, inconsistent": Case(
+        (MIXED, DT, B, DB), {"scale": UNITS, "consistent": False}, (MIXED_MASSES, MIXED_MASSES)
+    ),
 }
 HARD = [case for case in CASES if "compliance" not in CASES[case].settings]
 
 
 def promised(name, case, order):
-    """Returns the accuracy of a and of lam in a derivative of some order; infinite where a solver makes no promise."""
+    """Returns the accuracy of a and of lam in a derivative of some order; infinite where a solver makes no
+    promise.
+    """
     a, lam = case.accuracy
     if name == "proximal" and case.unseen:
         return (max(a, PROXIMAL) if order == 0 else np.inf), np.inf
@@ -184,7 +218,9 @@ class TestShapes:
         jacobian = np.array([[1.0, 0.5], [-0.5, 1.0], [0.25, 1.5], [2.0, 0.0]])
         mass, f = np.array([[2.0, 0.5], [0.5, 1.0]]), np.array([1.0, -1.0])
         r = jacobian @ np.array([0.5, 1.5]) if consistent else np.array([1.0, 2.0, -1.0, 0.5])
-        a, lam = jax.jit(jd.solve_saddle_point)(SOLVERS[name], *(jnp.asarray(x) for x in (mass, jacobian, f, r)))
+        a, lam = jax.jit(jd.solve_saddle_point)(
+            SOLVERS[name], *(jnp.asarray(x) for x in (mass, jacobian, f, r))
+        )
         accuracy = PROXIMAL if name == "proximal" and not consistent else ROUND_OFF
         close(a, np.linalg.lstsq(jacobian, r)[0], accuracy)
         close(jacobian.T @ lam, mass @ np.asarray(a) - f, accuracy)
@@ -197,7 +233,8 @@ class TestShapes:
         assert a.dtype == lam.dtype == jnp.float32
         eps = float(jnp.finfo(jnp.float32).eps)
         close(a, exact[0][:SIZE], 1e2 * eps)
-        # The noise of Proximal as above; the tolerance on singular values is eps^(1/2), too, and nothing lies between here.
+        # The noise of Proximal as above; the tolerance on singular values is eps^(1/2), too, and nothing lies
+        # between here.
         close(lam, exact[0][SIZE:], 1e2 * eps)
 
 
@@ -206,7 +243,9 @@ class TestConvergence:
 
     problem = CASES["dependent"].hard[0]
 
-    @pytest.mark.parametrize("solver", [jd.ConjugateGradient(max_iterations=1), jd.BiconjugateGradient(max_iterations=1)])
+    @pytest.mark.parametrize(
+        "solver", [jd.ConjugateGradient(max_iterations=1), jd.BiconjugateGradient(max_iterations=1)]
+    )
     def test_no_wrong_number_after_too_few_iterations(self, solver):
         assert not np.any(np.isfinite(jax.jit(jd.solve_saddle_point)(solver, *self.problem.at(0.0)[:4])[1]))
 
@@ -217,7 +256,13 @@ class TestConvergence:
         errors = []
         for count in (5, 10, 20):
             solver = jd.Proximal(regularization=jnp.asarray(0.1), iterations=count)
-            errors.append(np.max(np.abs(jax.jit(jd.solve_saddle_point)(solver, *self.problem.at(0.0)[:4])[0] - exact[:SIZE])))
+            errors.append(
+                np.max(
+                    np.abs(
+                        jax.jit(jd.solve_saddle_point)(solver, *self.problem.at(0.0)[:4])[0] - exact[:SIZE]
+                    )
+                )
+            )
         assert errors[1] < 2.0**-5 * errors[0]
         assert errors[2] < 2.0**-10 * errors[1]
 
@@ -251,14 +296,20 @@ class TestRollouts:
         close(twice.state.q, once.state.q, ROUND_OFF)
         close(twice.state.v, once.state.v, ROUND_OFF)
         # Each rod carries one half.
-        close(twice.info.lam, 0.5 * np.repeat(once.info.lam, 2, axis=1), PROXIMAL if name == "proximal" else ROUND_OFF)
+        close(
+            twice.info.lam,
+            0.5 * np.repeat(once.info.lam, 2, axis=1),
+            PROXIMAL if name == "proximal" else ROUND_OFF,
+        )
 
     @pytest.mark.parametrize("name", ["dense_kkt", "schur_complement", "null_space_qr"])
     def test_other_solvers_say_so(self, name):
         found = jd.rollout(PendulumTwice(*NUMBERS, jnp.zeros(())), method(SOLVERS[name]), START, **STEPS)
         np.testing.assert_array_equal(found.info.status, np.full(4, jd.Status.NONFINITE))
         np.testing.assert_array_equal(found.state.q, np.broadcast_to(START.q, (4, 2)))
-        with pytest.raises(jd.SimulationError, match="redundant constraints with a solver that needs full rank"):
+        with pytest.raises(
+            jd.SimulationError, match="redundant constraints with a solver that needs full rank"
+        ):
             jd.raise_if_failed(found)
 
     def test_in_a_batch_only_the_world_that_has_them(self):

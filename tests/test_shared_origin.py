@@ -1,4 +1,6 @@
-"""Steps that begin at the estimate of the step before (`Origin.SHARED`): order, drift, energy, and derivatives."""
+"""Steps that begin at the estimate of the step before (`Origin.SHARED`): order, drift, energy, and
+derivatives.
+"""
 
 import dataclasses
 
@@ -21,13 +23,22 @@ def swinging():
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("method", "order", "steps"), [(jd.SemiImplicitEuler(), 1, 50), (jd.RungeKutta.rk4(), 4, 20)], ids=("euler", "rk4")
+    ("method", "order", "steps"),
+    [(jd.SemiImplicitEuler(), 1, 50), (jd.RungeKutta.rk4(), 4, 20)],
+    ids=("euler", "rk4"),
 )
 def test_the_order_is_that_of_the_method(method, order, steps):
     system, start, duration = double_pendulum(), swinging(), 0.2
 
     def end(projection, steps):
-        found = jd.rollout(system, jd.Projected(method, projection), start, dt=duration / steps, steps=steps, save_every=steps)
+        found = jd.rollout(
+            system,
+            jd.Projected(method, projection),
+            start,
+            dt=duration / steps,
+            steps=steps,
+            save_every=steps,
+        )
         jd.raise_if_failed(found)
         return np.asarray(found.state.q[-1])
 
@@ -42,7 +53,9 @@ def test_loops_stay_closed_and_the_energy_is_that_of_the_step_at_the_estimate():
     system, start = CrankRocker().build()
     energies = []
     for projection in (SHARED, AT_ESTIMATE):
-        found = jd.rollout(system, jd.Projected(jd.RungeKutta.rk4(), projection), start, dt=1e-3, steps=400, save_every=40)
+        found = jd.rollout(
+            system, jd.Projected(jd.RungeKutta.rk4(), projection), start, dt=1e-3, steps=400, save_every=40
+        )
         jd.raise_if_failed(found)
         # Newton's method at the estimate: 1e-9 of a step of order four, squared, is below round-off.
         assert found.info.violation.max() <= 1e-14
@@ -55,7 +68,9 @@ def test_loops_stay_closed_and_the_energy_is_that_of_the_step_at_the_estimate():
 
 @pytest.mark.long
 def test_derivatives_are_those_of_what_is_computed():
-    integrator = jd.Projected(jd.SemiImplicitEuler(), jd.Projection(jd.PositionProjection(origin=jd.Origin.SHARED, iterations=4)))
+    integrator = jd.Projected(
+        jd.SemiImplicitEuler(), jd.Projection(jd.PositionProjection(origin=jd.Origin.SHARED, iterations=4))
+    )
 
     def end(shift):
         at = dataclasses.replace(swinging(), v=swinging().v + shift)
@@ -75,7 +90,11 @@ def test_a_step_goes_on_from_corrected_positions_with_dynamics_at_the_estimate()
     system, method, h = double_pendulum(), jd.SemiImplicitEuler(), 1e-2
     integrator = of_points(jd.Projected(method, SHARED))
     point, _, _ = integrator.advance(system, integrator.begin(system, swinging()), (), None, h)
-    assert jnp.abs(system.constraint(point.t, point.estimate)).max() >= 1e-5 >= 1e5 * jnp.abs(system.constraint(point.t, point.q)).max()
+    assert (
+        jnp.abs(system.constraint(point.t, point.estimate)).max()
+        >= 1e-5
+        >= 1e5 * jnp.abs(system.constraint(point.t, point.q)).max()
+    )
     _, _, info = integrator.advance(system, point, (), None, h)
     a, _ = jd.forward_dynamics(system, point.origin)
     np.testing.assert_allclose(info.a, a, rtol=1e-12, atol=1e-12)

@@ -1,15 +1,19 @@
-"""Through singular configurations: where J loses rank for an instant, the motion goes on along the branch it came on.
+"""Through singular configurations: where J loses rank for an instant, the motion goes on along the branch it
+came on.
 
-*Double four-bar.* Where all links are in line the rank falls from 14 to 12, ten times in 10 s. The reference branch is the parallelogram,
-theta'' = w2 sin(theta). *Slider crank* with crank and rod of equal length: where the rod folds onto the crank the rank falls by one,
-and a second branch, the folded pair that turns as one, begins.
+*Double four-bar.* Where all links are in line the rank falls from 14 to 12, ten times in 10 s. The reference
+branch is the parallelogram, theta'' = w2 sin(theta). *Slider crank* with crank and rod of equal length: where
+the rod folds onto the crank the rank falls by one, and a second branch, the folded pair that turns as one,
+begins.
 
-What is to be expected. A step of h that comes no closer to the singular configuration than the solver's rank tolerance is as accurate as
-elsewhere. One that does is made with the accelerations of a mechanism of higher mobility. Their error is of the order of g and
-leaves the branch, to which the projections bring the step back: what stays is an error of about h^2 g, 6e-5 m for h = 2.5 ms. The
-tolerance must be so large that what lies above it is solved well (the stages violate the constraints by about h^2, and divide that by the
-singular value), and is better small, so that few steps meet it. Largest errors in m of the double four-bar after 10 s with
-h = 2.5 ms, over twelve step sizes near that and over eleven starts with a step at 0 to 1 ms from the singular configuration:
+What is to be expected. A step of h that comes no closer to the singular configuration than the solver's rank
+tolerance is as accurate as elsewhere. One that does is made with the accelerations of a mechanism of higher
+mobility. Their error is of the order of g and leaves the branch, to which the projections bring the step
+back: what stays is an error of about h^2 g, 6e-5 m for h = 2.5 ms. The tolerance must be so large that what
+lies above it is solved well (the stages violate the constraints by about h^2, and divide that by the singular
+value), and is better small, so that few steps meet it. Largest errors in m of the double four-bar after 10 s
+with h = 2.5 ms, over twelve step sizes near that and over eleven starts with a step at 0 to 1 ms from the
+singular configuration:
 
     tolerance                  1.5e-8    1e-6      1e-5      1e-4      1e-3      LU and Schur
     twelve step sizes          5e-3      5e-3      1e-5      2e-5      3e-5      5e-3
@@ -49,10 +53,14 @@ def follow(system, solver, start, dt, steps):
 
 
 def check(system, solver, start, exact, dt, steps):
-    """Asserts that the motion follows the branch: positions at the end, energy and loops at all times, and that no step failed."""
+    """Asserts that the motion follows the branch: positions at the end, energy and loops at all times, and
+    that no step failed.
+    """
     trajectory, energy = follow(system, solver, start, jnp.asarray(dt), steps)
     jd.raise_if_failed(trajectory)
-    difference = np.abs(np.asarray(trajectory.state.q[-1] - exact(float(start.t) + dt * steps).q[0])).reshape(-1, 3)
+    difference = np.abs(np.asarray(trajectory.state.q[-1] - exact(float(start.t) + dt * steps).q[0])).reshape(
+        -1, 3
+    )
     assert np.max(difference[:, :2]) <= CLOSE
     # Angles of links of 1 m; whole turns count, so a link that took another way round does not pass.
     assert np.max(difference[:, 2]) <= CLOSE
@@ -89,7 +97,13 @@ def test_closed_forms_are_the_references(name, exact):
 def test_ranks(double_four_bar, slider_crank):
     """Full on the way, less where the links are in line."""
     for system, exact, instant, singular, regular in (
-        (double_four_bar, redundant_problems.double_four_bar_at, redundant_problems.double_four_bar_in_line(), 12, 14),
+        (
+            double_four_bar,
+            redundant_problems.double_four_bar_at,
+            redundant_problems.double_four_bar_in_line(),
+            12,
+            14,
+        ),
         (slider_crank, redundant_problems.slider_crank_at, FOLDED, 7, 8),
     ):
         for t, rank in ((instant, singular), (0.5 * instant, regular)):
@@ -101,8 +115,12 @@ def test_ranks(double_four_bar, slider_crank):
 
 
 # Neighbouring step sizes, so that success is not luck; the quick one is in the middle.
-solvers = pytest.mark.parametrize("solver", ["null_space", pytest.param("least_squares", marks=pytest.mark.long)])
-shifts = pytest.mark.parametrize("shift", [0, *(pytest.param(shift, marks=pytest.mark.long) for shift in (-2, -1, 1, 2))])
+solvers = pytest.mark.parametrize(
+    "solver", ["null_space", pytest.param("least_squares", marks=pytest.mark.long)]
+)
+shifts = pytest.mark.parametrize(
+    "shift", [0, *(pytest.param(shift, marks=pytest.mark.long) for shift in (-2, -1, 1, 2))]
+)
 
 
 # A slider-crank tells the same at half the price.
@@ -111,7 +129,14 @@ shifts = pytest.mark.parametrize("shift", [0, *(pytest.param(shift, marks=pytest
 @pytest.mark.parametrize("shift", [-2, -1, 0, 1, 2])
 def test_double_four_bar(double_four_bar, solver, shift):
     start = start_at(redundant_problems.double_four_bar_at(0.0))
-    check(double_four_bar, SOLVERS[solver], start, redundant_problems.double_four_bar_at, DT * (1.0 + 1e-3 * shift), 4000)
+    check(
+        double_four_bar,
+        SOLVERS[solver],
+        start,
+        redundant_problems.double_four_bar_at,
+        DT * (1.0 + 1e-3 * shift),
+        4000,
+    )
 
 
 # From there to 10 s; the hundredth step ends so many seconds before the links are in line.
@@ -119,7 +144,11 @@ def test_double_four_bar(double_four_bar, solver, shift):
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("before", [0.0, 1e-9, 1e-6])
 def test_a_step_of_the_double_four_bar_ends_in_line(double_four_bar, solver, before):
-    start = start_at(redundant_problems.double_four_bar_at(redundant_problems.double_four_bar_in_line() - before - 100 * DT))
+    start = start_at(
+        redundant_problems.double_four_bar_at(
+            redundant_problems.double_four_bar_in_line() - before - 100 * DT
+        )
+    )
     check(double_four_bar, SOLVERS[solver], start, redundant_problems.double_four_bar_at, DT, 4000)
 
 
@@ -128,7 +157,14 @@ def test_a_step_of_the_double_four_bar_ends_in_line(double_four_bar, solver, bef
 @shifts
 def test_slider_crank(slider_crank, solver, shift):
     start = start_at(redundant_problems.slider_crank_at(0.0))
-    check(slider_crank, SOLVERS[solver], start, redundant_problems.slider_crank_at, DT * (1.0 + 1e-3 * shift), 2000)
+    check(
+        slider_crank,
+        SOLVERS[solver],
+        start,
+        redundant_problems.slider_crank_at,
+        DT * (1.0 + 1e-3 * shift),
+        2000,
+    )
 
 
 @solvers

@@ -1,4 +1,6 @@
-"""The pages that the site makes from the code hold everything that there is, and once. `make docs` builds it, with warnings as errors."""
+"""The pages that the site makes from the code hold everything that there is, and once. `make docs` builds it,
+with warnings as errors.
+"""
 
 import importlib
 import importlib.util
@@ -44,9 +46,13 @@ def test_contents_hold_every_page_once(pages, tmp_path):
 
 
 def test_links_become_pages_or_addresses(pages):
-    text = "[a](../configs/README.md#x) [b](../experiments/arc.py) [c](control.md#laws) [d](https://x.org/) [e](#here) [f](nowhere.md)"
+    text = (
+        "[a](../configs/README.md#x) [b](../experiments/arc.py) [c](control.md#laws) [d](https://x.org/) "
+        "[e](#here) [f](nowhere.md)"
+    )
     assert pages.links(text, DOCS, DOCS) == (
-        f"[a](generated/config_reference.md#x) [b]({pages.REPOSITORY}/blob/main/experiments/arc.py) [c](control.md#laws) [d](https://x.org/)"
+        f"[a](generated/config_reference.md#x) [b]({pages.REPOSITORY}/blob/main/experiments/arc.py) "
+        "[c](control.md#laws) [d](https://x.org/)"
         " [e](#here) [f](nowhere.md)"
     )
     assert pages.links("[a](docs/control.md)", ROOT, DOCS / "generated") == "[a](../control.md)"
@@ -69,22 +75,37 @@ def test_tables_have_a_row_for_everything_in_the_catalogue(pages):
 def test_the_api_holds_every_public_name_once_with_an_index(pages):
     found = pages.api()
     for full, text in found.items():
-        module = importlib.import_module(full) if full != "jaxdae.rotation" else importlib.import_module("jaxdae.geometry.rotation")
+        module = (
+            importlib.import_module(full)
+            if full != "jaxdae.rotation"
+            else importlib.import_module("jaxdae.geometry.rotation")
+        )
         named = set(re.findall(rf"^\.\. auto\w+:: {re.escape(full)}\.(\w+)$", text, re.MULTILINE))
         public = {
             n
             for n in getattr(module, "__all__", named)
             if n not in ("__version__", "spatial") and not isinstance(getattr(module, n), types.ModuleType)
         }
-        assert public - named <= {n for n in public if not callable(getattr(module, n)) and hasattr(getattr(module, n), "__path__")}
-    assert {"jaxdae", "jaxdae.control", "jaxdae.mechanisms", "jaxdae.robots", "jaxdae.rotation", "jaxdae.tuning", "jaxdae.vehicles"} <= set(
-        found
-    )
+        assert public - named <= {
+            n for n in public if not callable(getattr(module, n)) and hasattr(getattr(module, n), "__path__")
+        }
+    assert {
+        "jaxdae",
+        "jaxdae.control",
+        "jaxdae.mechanisms",
+        "jaxdae.robots",
+        "jaxdae.rotation",
+        "jaxdae.tuning",
+        "jaxdae.vehicles",
+    } <= set(found)
 
 
 def test_docstrings_become_what_they_mean(pages):
     rst = importlib.import_module("site_docstrings").rst
-    text = "Size |x|_W of `a_b`.\n\n    E = m c^2 |v|\n\n- point\n\n    more of it\n\nArgs:\n    x: a `y`.\n\nReferences:\n    A. B, *C*.\n"
+    text = (
+        "Size |x|_W of `a_b`.\n\n    E = m c^2 |v|\n\n- point\n\n    more of it\n\nArgs:\n    x: a "
+        "`y`.\n\nReferences:\n    A. B, *C*.\n"
+    )
     assert rst(text.splitlines()) == [
         "Size \\|x\\|_W of ``a_b``.",
         *("", "::", "", "    E = m c^2 |v|", "", "- point", "", "    more of it", ""),

@@ -36,7 +36,10 @@ class TestInverseCholesky:
     @all_cases("size", SIZES)
     def test_values(self, size):
         matrices = positive_definite(size)
-        for w, exact in ((np.asarray(batched(matrices)), expected(matrices)), (single(matrices[0]), expected(matrices[0]))):
+        for w, exact in (
+            (np.asarray(batched(matrices)), expected(matrices)),
+            (single(matrices[0]), expected(matrices[0])),
+        ):
             np.testing.assert_allclose(w, exact, **round_off())
             np.testing.assert_array_equal(w, np.tril(w))
 
@@ -69,7 +72,9 @@ def test_singular_matrices_are_not_finite(matrix):
 @pytest.mark.parametrize("axis", [1, -1])
 def test_world_axis_anywhere(axis):
     matrices = positive_definite(2)
-    moved = jax.vmap(inverse_cholesky, in_axes=axis, out_axes=axis)(jnp.asarray(np.moveaxis(matrices, 0, axis)))
+    moved = jax.vmap(inverse_cholesky, in_axes=axis, out_axes=axis)(
+        jnp.asarray(np.moveaxis(matrices, 0, axis))
+    )
     np.testing.assert_allclose(np.moveaxis(moved, axis, 0), expected(matrices), **round_off())
 
 
@@ -119,11 +124,15 @@ def test_matrices_without_rows():
 
 
 def test_rows_that_depend_on_others_are_told_beside_rows_that_nearly_do():
-    """Products with the inverse of a nearly singular block would leave errors as large as pivots, of which some are positive."""
+    """Products with the inverse of a nearly singular block would leave errors as large as pivots, of which
+    some are positive.
+    """
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((2000, 10, 14))
     scale = np.where(np.arange(14) < 3, 1.0, 1e-4)
-    rows[:, :5] = (rng.standard_normal((2000, 5, 14)) * scale) @ np.linalg.qr(rng.standard_normal((2000, 14, 14)))[0]
+    rows[:, :5] = (rng.standard_normal((2000, 5, 14)) * scale) @ np.linalg.qr(
+        rng.standard_normal((2000, 14, 14))
+    )[0]
     rows[:, 8] = 0.3 * rows[:, 0] + 2.0 * rows[:, 3] - rows[:, 6]
     x = jax.jit(jax.vmap(lambda j: cholesky(j @ j.T).solve(jnp.ones(10))))(rows)
     assert np.all(np.isnan(x))
@@ -149,15 +158,21 @@ class TestSolve:
         np.testing.assert_allclose(many, np.linalg.solve(matrices[0], sides.T).T, **round_off())
         shared = jax.vmap(lambda factor: factor.solve(sides[0]))(together)
         np.testing.assert_allclose(
-            shared, np.linalg.solve(matrices, np.broadcast_to(sides[0], sides.shape)[..., None])[..., 0], **round_off()
+            shared,
+            np.linalg.solve(matrices, np.broadcast_to(sides[0], sides.shape)[..., None])[..., 0],
+            **round_off(),
         )
         columns = jax.vmap(lambda factor: jax.vmap(factor.solve)(jnp.eye(size)))(together)
         np.testing.assert_allclose(columns, np.linalg.inv(matrices), **round_off())
         first = jax.tree.map(lambda x: x[0], together)
-        np.testing.assert_allclose(first.solve(sides[0]), np.linalg.solve(matrices[0], sides[0]), **round_off())
+        np.testing.assert_allclose(
+            first.solve(sides[0]), np.linalg.solve(matrices[0], sides[0]), **round_off()
+        )
         stacked = jax.tree.map(lambda *x: jnp.stack(x), *(cholesky(matrix) for matrix in matrices))
         exact = np.linalg.solve(matrices, sides[..., None])[..., 0]
-        np.testing.assert_allclose(jax.vmap(lambda factor, b: factor.solve(b))(stacked, sides), exact, **round_off())
+        np.testing.assert_allclose(
+            jax.vmap(lambda factor, b: factor.solve(b))(stacked, sides), exact, **round_off()
+        )
         np.testing.assert_allclose(together.inverse, stacked.inverse, **round_off())
         second = jax.tree.map(lambda x: x[1], together)
         for lower in (np.linalg.inv(second.inverse), *([lower_of(second.blocks)] if second.blocks else [])):
@@ -166,6 +181,8 @@ class TestSolve:
     def test_an_indefinite_world_is_not_finite_and_alone(self, size):
         matrices, sides = jnp.asarray(positive_definite(size)), jnp.asarray(self.sides(size))
         spoiled = matrices.at[1, -1, -1].set(-1.0)
-        good, x = (np.asarray(jax.vmap(lambda a, b: cholesky(a).solve(b))(m, sides)) for m in (matrices, spoiled))
+        good, x = (
+            np.asarray(jax.vmap(lambda a, b: cholesky(a).solve(b))(m, sides)) for m in (matrices, spoiled)
+        )
         np.testing.assert_array_equal(x[::2], good[::2])
         assert np.all(np.isnan(x[1]))

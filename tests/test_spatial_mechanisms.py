@@ -1,4 +1,6 @@
-"""Mechanisms in space: every joint and force against differences, the motions that joints leave, and the errors of descriptions."""
+"""Mechanisms in space: every joint and force against differences, the motions that joints leave, and the
+errors of descriptions.
+"""
 
 import dataclasses
 import functools
@@ -41,35 +43,52 @@ EPS = np.finfo(float).eps
 
 def test_every_type_has_a_row():
     joints, forces = TYPES["space"]
-    # Relations and tendons are between joints: see test_joint_elements. Wheels stand on a terrain: see test_wheels_in_space. Spheres roll
+    # Relations and tendons are between joints: see test_joint_elements. Wheels stand on a terrain: see
+    # test_wheels_in_space. Spheres roll
     # on surfaces in test_sphere_on_surface. Free joints have no rows.
     wheels = {"rolling_disc", "rolling_sphere", "sliding_disc", "sliding_sphere", "sphere_on_surface"}
     elsewhere = {"free", "relation", "tendon_relation", *wheels}
-    assert {kind.type_key() for kind in joints} == {kind("j", "left", "right").type_key() for kind in KINDS.values()} | elsewhere
+    assert {kind.type_key() for kind in joints} == {
+        kind("j", "left", "right").type_key() for kind in KINDS.values()
+    } | elsewhere
     # Tires do so, too: see test_height_loads.
-    listed = {force.type_key() for elements in FORCES.values() for force in elements} | {"brush_tire", "magic_formula_tire", "tendon"}
+    listed = {force.type_key() for elements in FORCES.values() for force in elements} | {
+        "brush_tire",
+        "magic_formula_tire",
+        "tendon",
+    }
     assert {kind.type_key() for kind in forces} == listed
 
 
-# Compiling all types at once takes half a minute, a few of them seconds: one with two axes, one with a thread, one at velocity level.
+# Compiling all types at once takes half a minute, a few of them seconds: one with two axes, one with a
+# thread, one at velocity level.
 ALL, FEW = tuple(KINDS), ("universal", "screw", "gear")
 
 
 def among(keys):
     """Returns the decorator for tests of types in a mechanism of few, and of all."""
-    cases = [(FEW, key) for key in FEW if key in keys], [pytest.param(ALL, key, marks=pytest.mark.long) for key in keys]
-    return pytest.mark.parametrize(("all_keys", "key"), [*cases[0], *cases[1]], ids=lambda x: x if isinstance(x, str) else f"of_{len(x)}")
+    cases = (
+        [(FEW, key) for key in FEW if key in keys],
+        [pytest.param(ALL, key, marks=pytest.mark.long) for key in keys],
+    )
+    return pytest.mark.parametrize(
+        ("all_keys", "key"), [*cases[0], *cases[1]], ids=lambda x: x if isinstance(x, str) else f"of_{len(x)}"
+    )
 
 
 @functools.cache
 def everything(keys=ALL):
-    """Returns a mechanism with joints of many types at once, between two bodies and on one and the ground, and its start pose."""
+    """Returns a mechanism with joints of many types at once, between two bodies and on one and the ground,
+    and its start pose.
+    """
     pairs = ("left", "right"), ("ground", "right")
     return jm.spatial_mechanism(BODIES, [KINDS[key](f"{key} {a}", a, b) for key in keys for a, b in pairs])
 
 
 def rows_of(key, a=None, keys=ALL):
-    """Returns which rows are those of the joints of a type, at position level and at velocity level counted together."""
+    """Returns which rows are those of the joints of a type, at position level and at velocity level counted
+    together.
+    """
     names = [name.split(".")[0] for name in everything(keys)[0].names.rows]
     return np.array([name.split() == [key, a] if a else name.split()[0] == key for name in names])
 
@@ -91,19 +110,26 @@ def compiled(keys=ALL):
 
     @jax.jit
     def terms(t, q, v):
-        return mechanism.constraint_jacobian(t, q, v), mechanism.constraint_rate(t, q, v), mechanism.constraint_bias(t, q, v)
+        return (
+            mechanism.constraint_jacobian(t, q, v),
+            mechanism.constraint_rate(t, q, v),
+            mechanism.constraint_bias(t, q, v),
+        )
 
     return values, terms
 
 
-# Differences of fourth order at steps where truncation and round-off both are below 1e-9 of numbers of size 1 to 10; of second ones 1e-7.
+# Differences of fourth order at steps where truncation and round-off both are below 1e-9 of numbers of size 1
+# to 10; of second ones 1e-7.
 STEP, LONG_STEP = 5e-4, 2e-3
 NEAR, LESS_NEAR = {"rtol": 1e-9, "atol": 1e-9}, {"rtol": 1e-7, "atol": 1e-7}
 
 
 @functools.cache
 def derivatives(keys):
-    """Returns J, rates and biases, and what differences say of them: {what: (ours, differences, tolerance)}, with rows first."""
+    """Returns J, rates and biases, and what differences say of them: {what: (ours, differences, tolerance)},
+    with rows first.
+    """
     mechanism, start = everything(keys)
     at, values = wild(mechanism, start), compiled(keys)[0]
     retract = jax.jit(mechanism.retract)
@@ -124,7 +150,9 @@ def derivatives(keys):
     columns = [slope(e) for e in basis]
     # Affine in v.
     pushed = [values(at.t, at.q, at.v + e)[1] - values(at.t, at.q, at.v)[1] for e in basis]
-    expected = np.stack([np.concatenate([c[:holding], p]) for c, p in zip(columns, pushed, strict=True)], axis=1)
+    expected = np.stack(
+        [np.concatenate([c[:holding], p]) for c, p in zip(columns, pushed, strict=True)], axis=1
+    )
     return {
         "jacobian": (jacobian, expected, NEAR),
         "rate": (rate, drift[:holding], NEAR),
@@ -135,7 +163,12 @@ def derivatives(keys):
 def element_of(name):
     """Returns a joint of the mechanism of everything, and the numbers of its bodies."""
     groups = everything()[0].joints.values()
-    (found,) = [(jax.tree.map(lambda x, k=k: x[k], group), group, k) for group in groups for k, n in enumerate(group.names) if n == name]
+    (found,) = [
+        (jax.tree.map(lambda x, k=k: x[k], group), group, k)
+        for group in groups
+        for k, n in enumerate(group.names)
+        if n == name
+    ]
     joint, group, k = found
     return joint, group.a[k], group.b[k]
 
@@ -143,14 +176,23 @@ def element_of(name):
 def moved(key, numbers):
     """Returns q with "right" moved along the freedoms of its joint with "left"."""
     joint, _, _ = element_of(f"{key} left")
-    point, axes = (np.asarray(joint.point_a), np.eye(3)) if "point_a" in joint.kinds() else (np.zeros(3), np.eye(3))
+    point, axes = (
+        (np.asarray(joint.point_a), np.eye(3)) if "point_a" in joint.kinds() else (np.zeros(3), np.eye(3))
+    )
     behind = np.eye(3)
     if "axes_a" in joint.kinds():
-        axes, behind = np.asarray(joint.axes_a), np.eye(3) if joint.axes_b is None else np.asarray(joint.axes_b)
+        axes, behind = (
+            np.asarray(joint.axes_a),
+            np.eye(3) if joint.axes_b is None else np.asarray(joint.axes_b),
+        )
     turn, place = FREE[key].motion(*numbers)
     left = TURNS["left"].as_matrix()
     right = left @ axes @ turn.as_matrix() @ behind.T
-    center = np.asarray(PLACES["left"]) + left @ (point + axes @ np.asarray(place, float)) - right @ np.asarray(joint.point_b)
+    center = (
+        np.asarray(PLACES["left"])
+        + left @ (point + axes @ np.asarray(place, float))
+        - right @ np.asarray(joint.point_b)
+    )
     pose = np.concatenate([center, wxyz(Rotation.from_matrix(right))])
     return jnp.concatenate([everything()[1][:7], jnp.asarray(pose)])
 
@@ -176,8 +218,12 @@ def test_derived_terms_of_joints_are_differences(key, all_keys):
 class TestFreedoms:
     @among(FREE)
     def test_rows_hold_at_the_start_pose_and_leave_so_many_freedoms(self, key, all_keys):
-        (positions, _), (jacobian, _, _) = (f(jnp.zeros(()), everything(all_keys)[1], jnp.zeros(12)) for f in compiled(all_keys))
-        np.testing.assert_allclose(np.asarray(positions)[rows_of(key, keys=all_keys)[: len(positions)]], 0.0, rtol=0, atol=20 * EPS)
+        (positions, _), (jacobian, _, _) = (
+            f(jnp.zeros(()), everything(all_keys)[1], jnp.zeros(12)) for f in compiled(all_keys)
+        )
+        np.testing.assert_allclose(
+            np.asarray(positions)[rows_of(key, keys=all_keys)[: len(positions)]], 0.0, rtol=0, atol=20 * EPS
+        )
         between = rows_of(key, "left", all_keys)
         assert np.sum(between) == 6 - FREE[key].freedoms
         # Moving b alone, and moving a alone, takes as many rows; both together as one body takes none.
@@ -216,8 +262,13 @@ def test_prescribed_coordinates_count_from_the_start_pose():
         angle = 0.4 * np.sin(2.0 * np.pi * 0.3 * 0.7 + 0.2)
         q = moved("cylindrical", (way, angle + 2.0 * np.pi * turns))
         positions = np.asarray(compiled()[0](t, q, jnp.zeros(12))[0])
-        for key, expected in (("prescribed_motion", 0.0), ("prescribed_slide", way - (0.1 + 0.4 * 0.7 + 0.3 * 0.49))):
-            np.testing.assert_allclose(positions[rows_of(key, "left")[: len(positions)]], expected, rtol=0, atol=1e-14)
+        for key, expected in (
+            ("prescribed_motion", 0.0),
+            ("prescribed_slide", way - (0.1 + 0.4 * 0.7 + 0.3 * 0.49)),
+        ):
+            np.testing.assert_allclose(
+                positions[rows_of(key, "left")[: len(positions)]], expected, rtol=0, atol=1e-14
+            )
     units = dict(zip(everything()[0].names.rows, everything()[0].names.row_units, strict=True))
     assert (units["prescribed_motion left.angle"], units["prescribed_slide left.slide"]) == ("rad", "m")
 
@@ -231,7 +282,9 @@ def test_wheels_turn_at_their_ratio(key):
     carrier = np.zeros(3) if key == "gear" else np.array([0.4, -1.2, 0.7])
     spins = [spin * TURNS["left"].apply(axis_a), ratio * spin * TURNS["right"].apply(axis_b)]
     # A gear looks along its axes only: spins of the bodies about others do not matter.
-    omega = [TURNS[body].inv().apply(carrier + spin) for body, spin in zip(("left", "right"), spins, strict=True)]
+    omega = [
+        TURNS[body].inv().apply(carrier + spin) for body, spin in zip(("left", "right"), spins, strict=True)
+    ]
     v = jnp.asarray(np.concatenate([[1.0, 2.0, 3.0], omega[0], [3.0, 1.0, 2.0], omega[1]]))
     velocities = np.asarray(compiled()[0](jnp.zeros(()), q, v)[1])
     rows = rows_of(key, "left")[-len(velocities) :]
@@ -273,7 +326,9 @@ def test_blocks_are_the_matrix():
     blocks, at = Blocks(**given), wild(mechanism, q)
     operator = jax.jit(lambda t, q, v: blocks.jacobian_operator(t, q, v))(at.t, at.q, at.v)
     assert isinstance(operator, BlockRows)
-    np.testing.assert_allclose(operator.as_dense(), compiled(FEW)[1](at.t, at.q, at.v)[0], rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(
+        operator.as_dense(), compiled(FEW)[1](at.t, at.q, at.v)[0], rtol=1e-13, atol=1e-13
+    )
 
 
 @jd.tree.pytree(kw_only=True)
@@ -287,7 +342,9 @@ class Blocks(jm.Mechanism):
 
 
 def wrenches(forces, *, v=True, joints=(), u=None):
-    """Returns a wild state of two bodies in it, and the wrenches of forces alone (bodies, 6) there: in the world, about the origin."""
+    """Returns a wild state of two bodies in it, and the wrenches of forces alone (bodies, 6) there: in the
+    world, about the origin.
+    """
     mechanism, q = jm.spatial_mechanism(BODIES, joints, forces, gravity=(0.0, 0.0, 0.0))
     free, _ = jm.spatial_mechanism(BODIES, [], gravity=(0.0, 0.0, 0.0))
     at = wild(mechanism, q)
@@ -313,7 +370,10 @@ def motion_of(at):
 @pytest.mark.long
 @pytest.mark.parametrize(
     "keys",
-    [("linear_spring",), pytest.param([key for key in CONSERVATIVE if key != "linear_spring"], marks=pytest.mark.long)],
+    [
+        ("linear_spring",),
+        pytest.param([key for key in CONSERVATIVE if key != "linear_spring"], marks=pytest.mark.long),
+    ],
     ids=["spring", "others"],
 )
 def test_conservative_forces_are_minus_the_gradient_of_their_energy(keys):
@@ -345,10 +405,20 @@ def test_forces_between_bodies_balance():
 
 def test_forces_and_torques_have_their_directions():
     forces = [
-        js.Force("wind", "left", point=(0.1, 0.2, -0.3), force=(1.0, -2.0, 0.5), input=1, direction=(0.5, 0.0, 2.0)),
+        js.Force(
+            "wind", "left", point=(0.1, 0.2, -0.3), force=(1.0, -2.0, 0.5), input=1, direction=(0.5, 0.0, 2.0)
+        ),
         js.Force("thrust", "right", point=(0.1, 0.2, -0.3), force=(0.3, 0.4, -1.0), input=0, body_frame=True),
         js.Torque("wheel", "left", "right", (1.0, -2.0, 0.5), input=1, direction=(0.0, 1.0, 2.0)),
-        js.Torque("turning wheel", "ground", "left", (1.0, -2.0, 0.5), input=2, direction=(0.0, 1.0, 2.0), body_frame=True),
+        js.Torque(
+            "turning wheel",
+            "ground",
+            "left",
+            (1.0, -2.0, 0.5),
+            input=2,
+            direction=(0.0, 1.0, 2.0),
+            body_frame=True,
+        ),
     ]
     u = np.array([0.3, -0.7, 0.9])
     mechanism, at, f = wrenches(forces, u=jnp.asarray(u))
@@ -376,23 +446,35 @@ def test_dampers_take_the_power_that_they_should():
     forces = {
         "oil": (FORCES["rotational_damper"], -0.7 * spin @ spin),
         "air": (FORCES["drag"], -(0.3 + 0.7 * speed) * speed**2),
-        "shock absorber": ([js.LinearSpring("s", "left", "right", point_a=(0, 0, 0.1), point_b=(0.2, 0, 0), damping=0.6)], None),
+        "shock absorber": (
+            [js.LinearSpring("s", "left", "right", point_a=(0, 0, 0.1), point_b=(0.2, 0, 0), damping=0.6)],
+            None,
+        ),
     }
     for name, (elements, power) in forces.items():
         _, at, f = wrenches(elements)
         if power is None:
             ends = place[0] + turns[0].apply([0, 0, 0.1]), place[1] + turns[1].apply([0.2, 0, 0])
-            rates = velocity[0] + np.cross(omega[0], ends[0] - place[0]), velocity[1] + np.cross(omega[1], ends[1] - place[1])
+            rates = (
+                velocity[0] + np.cross(omega[0], ends[0] - place[0]),
+                velocity[1] + np.cross(omega[1], ends[1] - place[1]),
+            )
             along = (ends[1] - ends[0]) / np.linalg.norm(ends[1] - ends[0])
             power = -0.6 * ((rates[1] - rates[0]) @ along) ** 2
         np.testing.assert_allclose(np.asarray(at.v) @ f.reshape(-1), power, rtol=1e-12, err_msg=name)
 
 
-@pytest.mark.parametrize("key", quick(["bushing", *(key for key in FREE if FREE[key].measured)], "bushing", "cylindrical"))
+@pytest.mark.parametrize(
+    "key", quick(["bushing", *(key for key in FREE if FREE[key].measured)], "bushing", "cylindrical")
+)
 def test_bushings_and_joints_are_damped_along_their_coordinates(key):
     """The power is -c times the squares of the rates of the coordinates, which differences give."""
     damping, turning = np.array([0.1, 0.2, 0.3]), np.array([0.4, 0.5, 0.6])
-    forces = [js.Bushing("rubber", "left", "right", AT, damping=damping, rotational_damping=turning)] if key == "bushing" else []
+    forces = (
+        [js.Bushing("rubber", "left", "right", AT, damping=damping, rotational_damping=turning)]
+        if key == "bushing"
+        else []
+    )
     mechanism, at, f = wrenches(forces, joints=[] if forces else [KINDS[key](key, "left", "right")])
     (group,) = (mechanism.forces if forces else mechanism.joints).values()
     element = jax.tree.map(lambda x: x[0], group)
@@ -407,7 +489,9 @@ def test_bushings_and_joints_are_damped_along_their_coordinates(key):
         return jax.jvp(coordinate, (s,), (jnp.ones_like(s),))[1]
 
     c = np.concatenate([damping, turning]) if forces else np.asarray(group.damping)[0]
-    np.testing.assert_allclose(np.asarray(at.v) @ f.reshape(-1), -np.sum(c * np.asarray(rate(jnp.zeros(()))) ** 2), rtol=1e-11)
+    np.testing.assert_allclose(
+        np.asarray(at.v) @ f.reshape(-1), -np.sum(c * np.asarray(rate(jnp.zeros(()))) ** 2), rtol=1e-11
+    )
 
 
 def test_a_driven_joint_takes_the_power_of_its_motor():
@@ -438,9 +522,20 @@ def hanging(bodies):
         js.Universal("cross", "left", "right", AXIS, SECOND, AT),
     ]
     forces = [
-        js.LinearSpring("spring", "ground", "right", (1.0, 0.0, 0.0), (0.1, 0.2, 0.3), stiffness=3.0, damping=0.3, rest_length=0.4),
+        js.LinearSpring(
+            "spring",
+            "ground",
+            "right",
+            (1.0, 0.0, 0.0),
+            (0.1, 0.2, 0.3),
+            stiffness=3.0,
+            damping=0.3,
+            rest_length=0.4,
+        ),
         js.Force("thrust", "left", AT, force=(0.3, 0.4, -1.0)),
-        js.Bushing("rubber", "left", "right", AT, stiffness=(1.0, 2.0, 3.0), rotational_stiffness=(0.4, 0.5, 0.6)),
+        js.Bushing(
+            "rubber", "left", "right", AT, stiffness=(1.0, 2.0, 3.0), rotational_stiffness=(0.4, 0.5, 0.6)
+        ),
     ]
     return jm.spatial_mechanism(bodies, joints, forces)
 
@@ -463,7 +558,10 @@ def test_moments_and_matrices_of_inertia_are_the_same():
     forms = [
         [left, plain],
         [left, dataclasses.replace(plain, inertia=np.diag([0.30, 0.41, 0.52]))],
-        [dataclasses.replace(left, inertia=np.diag([0.2, 0.3, 0.4])), dataclasses.replace(plain, inertia=np.diag([0.30, 0.41, 0.52]))],
+        [
+            dataclasses.replace(left, inertia=np.diag([0.2, 0.3, 0.4])),
+            dataclasses.replace(plain, inertia=np.diag([0.30, 0.41, 0.52])),
+        ],
     ]
     found = []
     for bodies in forms:
@@ -478,13 +576,19 @@ def test_moments_and_matrices_of_inertia_are_the_same():
 
 @pytest.mark.long
 def test_axes_of_the_description_do_not_matter():
-    """The same bodies in other frames of theirs: other quaternions, inertias and angular velocities, the same motion."""
+    """The same bodies in other frames of theirs: other quaternions, inertias and angular velocities, the same
+    motion.
+    """
     turn = ROD.as_matrix()
     left, right = BODIES
     turned = [
-        dataclasses.replace(left, quaternion=wxyz(TURNS["left"] * ROD), inertia=turn.T @ np.diag([0.2, 0.3, 0.4]) @ turn),
+        dataclasses.replace(
+            left, quaternion=wxyz(TURNS["left"] * ROD), inertia=turn.T @ np.diag([0.2, 0.3, 0.4]) @ turn
+        ),
         # A quaternion of the other sign.
-        dataclasses.replace(right, quaternion=-wxyz(TURNS["right"] * ROD), inertia=turn.T @ np.array(INERTIA) @ turn),
+        dataclasses.replace(
+            right, quaternion=-wxyz(TURNS["right"] * ROD), inertia=turn.T @ np.array(INERTIA) @ turn
+        ),
     ]
     both = jax.scipy.linalg.block_diag(np.eye(3), turn, np.eye(3), turn)
     (ours, q), (theirs, p) = hanging(BODIES), hanging(turned)
@@ -496,19 +600,44 @@ def test_axes_of_the_description_do_not_matter():
     np.testing.assert_allclose([same_kinetic, same_potential], [kinetic, potential], rtol=1e-13)
 
 
-@all_cases("key", [key for key in FREE if "point_a" in {f.name for f in dataclasses.fields(FREE[key].joint("j", "left", "right"))}])
+@all_cases(
+    "key",
+    [
+        key
+        for key in FREE
+        if "point_a" in {f.name for f in dataclasses.fields(FREE[key].joint("j", "left", "right"))}
+    ],
+)
 def test_places_in_the_world_and_in_the_bodies_are_the_same(key):
     """Where a description has places and axes in the bodies, nothing is taken from the start pose."""
     joint, _, _ = element_of(f"{key} left")
-    names = {field.name for field in dataclasses.fields(joint)} & {"point_a", "point_b", "axes_a", "axes_b", "length", "offset"}
-    unset = dict.fromkeys({"at", "at_a", "at_b", "axis", "second", "pinion_axis"} & {field.name for field in dataclasses.fields(joint)})
+    names = {field.name for field in dataclasses.fields(joint)} & {
+        "point_a",
+        "point_b",
+        "axes_a",
+        "axes_b",
+        "length",
+        "offset",
+    }
+    unset = dict.fromkeys(
+        {"at", "at_a", "at_b", "axis", "second", "pinion_axis"}
+        & {field.name for field in dataclasses.fields(joint)}
+    )
     # Points on lines and planes have no axes in b, which matter in a tree only.
-    given = {name: np.eye(3) if getattr(joint, name) is None else np.asarray(getattr(joint, name)) for name in names}
+    given = {
+        name: np.eye(3) if getattr(joint, name) is None else np.asarray(getattr(joint, name))
+        for name in names
+    }
     told = dataclasses.replace(KINDS[key](f"{key} left", "left", "right"), **unset, **given)
-    elsewhere = [BODIES[0], dataclasses.replace(BODIES[1], place=(0.0, 0.0, 0.0), quaternion=(0.1, 0.5, 0.5, 0.7))]
+    elsewhere = [
+        BODIES[0],
+        dataclasses.replace(BODIES[1], place=(0.0, 0.0, 0.0), quaternion=(0.1, 0.5, 0.5, 0.7)),
+    ]
     mechanism, _ = jm.spatial_mechanism(elsewhere, [told])
     (group,) = mechanism.joints.values()
-    for x, y in zip(jax.tree.leaves(jax.tree.map(lambda x: x[0], group)), jax.tree.leaves(joint), strict=True):
+    for x, y in zip(
+        jax.tree.leaves(jax.tree.map(lambda x: x[0], group)), jax.tree.leaves(joint), strict=True
+    ):
         np.testing.assert_allclose(x, y, rtol=1e-13, atol=1e-14)
 
 
@@ -516,9 +645,13 @@ def test_axes_are_quaternions_or_matrices():
     turn = Rotation.from_rotvec([0.3, 0.8, -0.5])
     forms = [wxyz(turn), -2.0 * wxyz(turn), turn.as_matrix()]
     for form in forms:
-        joint = js.Revolute("j", "left", "right", point_a=(0, 0, 0), point_b=(0, 0, 0), axes_a=form, axes_b=np.eye(3))
+        joint = js.Revolute(
+            "j", "left", "right", point_a=(0, 0, 0), point_b=(0, 0, 0), axes_a=form, axes_b=np.eye(3)
+        )
         mechanism, _ = jm.spatial_mechanism(BODIES, [joint])
-        np.testing.assert_allclose(mechanism.joints["revolute"].axes_a[0], turn.as_matrix(), rtol=1e-14, atol=1e-15)
+        np.testing.assert_allclose(
+            mechanism.joints["revolute"].axes_a[0], turn.as_matrix(), rtol=1e-14, atol=1e-15
+        )
 
 
 # Where formulas of rotations divide by zero.
@@ -560,13 +693,27 @@ ONE, MORE = ("ball",), ("revolute", "prismatic", "screw", "universal", "rod", "c
 @pytest.mark.parametrize("keys", [ONE, pytest.param(MORE, marks=pytest.mark.long)], ids=["one", "more"])
 @pytest.mark.parametrize("turn", [0.0, np.pi], ids=["identity", "half_turn"])
 def test_gradients_are_finite_at_identity_and_at_half_turns(turn, keys):
-    """At rest with all ends of springs in one point, unturned or with one body at half a turn about the axis of the hinge."""
+    """At rest with all ends of springs in one point, unturned or with one body at half a turn about the axis
+    of the hinge.
+    """
     bodies = [js.Body("left", 1.0, (0.2, 0.3, 0.4)), js.Body("right", 1.0, INERTIA, (0.0, 0.0, 0.0))]
-    forces = [js.LinearSpring("spring", "left", "right", **ORIGIN, stiffness=3.0, damping=0.3, rest_length=0.4)]
+    forces = [
+        js.LinearSpring("spring", "left", "right", **ORIGIN, stiffness=3.0, damping=0.3, rest_length=0.4)
+    ]
     if keys != ONE:
         forces.append(js.JointForce("motor", "revolute", 0.1, stiffness=2.0))
         forces.append(js.Drag("air", "right", point=(0.0, 0.0, 0.1), linear=0.1, quadratic=0.2))
-        forces.append(js.Bushing("rubber", "left", "right", **ORIGIN, **UNTURNED, stiffness=(1, 2, 3), rotational_damping=(1, 2, 3)))
+        forces.append(
+            js.Bushing(
+                "rubber",
+                "left",
+                "right",
+                **ORIGIN,
+                **UNTURNED,
+                stiffness=(1, 2, 3),
+                rotational_damping=(1, 2, 3),
+            )
+        )
     mechanism, q = jm.spatial_mechanism(bodies, [at_the_origin(key) for key in keys], forces)
     # The quaternion of a half turn has w = 0.
     q = q.at[10:].set(jnp.array([np.cos(turn / 2), 0.0, 0.0, np.sin(turn / 2)]).round(15))
@@ -594,7 +741,9 @@ def test_single_precision_stays_single(keys, hinges, kinds):
             (system.retract, (at.q, at.v)),
             (system.difference, (at.q, at.q)),
         ):
-            assert {x.dtype for x in jax.tree.leaves(jax.eval_shape(function, *arguments))} == {jnp.dtype(jnp.float32)}
+            assert {x.dtype for x in jax.tree.leaves(jax.eval_shape(function, *arguments))} == {
+                jnp.dtype(jnp.float32)
+            }
 
 
 # Descriptions that are wrong.
@@ -618,7 +767,9 @@ WRONG_BODIES = {
     "with principal moments": {"inertia": [[1.0, 2.0, 0.0], [2.0, 1.0, 0.0], [0.0, 0.0, 1.0]]},
     "three principal moments or a matrix (3, 3)": {"inertia": 1.0},
     "mass must be a positive number": {"mass": 0.0},
-    "quaternion must have a length that can be divided by, got (1e-200, 0, 0, 0)": {"quaternion": (1e-200, 0, 0, 0)},
+    "quaternion must have a length that can be divided by, got (1e-200, 0, 0, 0)": {
+        "quaternion": (1e-200, 0, 0, 0)
+    },
     "place must be three finite numbers (x, y, z)": {"place": (0.0, 0.0)},
 }
 
@@ -647,24 +798,40 @@ WRONG_JOINTS = {
     "axes_a must be a quaternion of four numbers or a rotation matrix": hinge(axes_a=(0.0, 0.0, 0.0, 0.0)),
     "needs two directions: give axis and second": hinge(js.Universal, axis=AXIS),
     "axis and second must not be parallel": hinge(js.Universal, axis=AXIS, second=(-2.0, 4.0, -1.0)),
-    "axis and second must be at a right angle at the start pose": hinge(js.Universal, axis=(0.0, 0.0, 1.0), second=(0.0, 1.0, 1.0)),
-    "axis and pinion_axis must not be parallel": hinge(js.RackAndPinion, axis=AXIS, pinion_axis=AXIS, radius=0.1),
+    "axis and second must be at a right angle at the start pose": hinge(
+        js.Universal, axis=(0.0, 0.0, 1.0), second=(0.0, 1.0, 1.0)
+    ),
+    "axis and pinion_axis must not be parallel": hinge(
+        js.RackAndPinion, axis=AXIS, pinion_axis=AXIS, radius=0.1
+    ),
     "is 'lift', which is no body (did you mean 'left'?)": js.Ball("j", "lift", "right", AT),
-    "a is None, which is no body: write 'ground', jaxdae.mechanisms.GROUND, for": js.Ball("j", None, "right", AT),
+    "a is None, which is no body: write 'ground', jaxdae.mechanisms.GROUND, for": js.Ball(
+        "j", None, "right", AT
+    ),
     "b is a SpatialBody, which is no body (give its name, 'left')": js.Ball("j", "right", BODIES[0], AT),
     "connects 'left' with itself": js.Ball("j", "left", "left", AT),
     "its points coincide": js.Rod("j", "left", "right", AT, AT),
-    "axis_a and axis_b must meet at an angle": js.BevelGear("j", "ground", "right", TURNS["right"].apply(AXIS), AXIS, 2.0),
-    "curve must be a function of a number s that returns a place (3,)": js.PointOnCurve("j", "left", "right", 3.0, AT),
+    "axis_a and axis_b must meet at an angle": js.BevelGear(
+        "j", "ground", "right", TURNS["right"].apply(AXIS), AXIS, 2.0
+    ),
+    "curve must be a function of a number s that returns a place (3,)": js.PointOnCurve(
+        "j", "left", "right", 3.0, AT
+    ),
     "returns shape () instead of (3,)": js.PointOnCurve("j", "left", "right", lambda s: s, AT),
-    "which returns a list instead of (3,) (jnp.stack": js.PointOnCurve("j", "left", "right", lambda s: [s, s, s], AT),
+    "which returns a list instead of (3,) (jnp.stack": js.PointOnCurve(
+        "j", "left", "right", lambda s: [s, s, s], AT
+    ),
     "use jax.numpy in place of numpy": js.PrescribedMotion("j", "other", lambda t: np.sin(t)),
     "curve must return finite places for s = -1.0 to 1.0": js.PointOnCurve(
         "j", "left", "right", lambda s: jnp.sqrt(s) * jnp.ones(3), AT, first=-1.0
     ),
-    "surface must have a gradient at the start, got one of length 0": js.PointOnSurface("j", "ground", "right", lambda p: 0 * p[0], AT),
+    "surface must have a gradient at the start, got one of length 0": js.PointOnSurface(
+        "j", "ground", "right", lambda p: 0 * p[0], AT
+    ),
     "curve must not stay at one place": js.PointOnCurve("j", "left", "right", lambda s: jnp.ones(3), AT),
-    "first and last must differ": js.PointOnCurve("j", "left", "right", lambda s: s * jnp.ones(3), AT, first=1.0),
+    "first and last must differ": js.PointOnCurve(
+        "j", "left", "right", lambda s: s * jnp.ones(3), AT, first=1.0
+    ),
     "returns shape (3,) instead of one number": js.PointOnSurface("j", "left", "right", lambda p: p, AT),
     "joint is 'k', which is no revolute or": js.PrescribedMotion("j", "k", jm.Polynomial((0.0,))),
     "motion must be a function of time": js.PrescribedMotion("j", "other", 3.0),
@@ -681,7 +848,9 @@ def test_wrong_joints(message):
 
 
 WRONG_FORCES = {
-    "along is 'angel', which is no coordinate of 'other' (did you mean 'angle'?)": js.JointForce("f", "other", along="angel"),
+    "along is 'angel', which is no coordinate of 'other' (did you mean 'angle'?)": js.JointForce(
+        "f", "other", along="angel"
+    ),
     "(there is: slide, angle)": js.JointForce("f", "other", along="u"),
     "joint is 'another', which is no": js.JointForce("f", "another", along="u"),
     "torque must be three finite numbers": js.Torque("f", "left", "right", (1.0, 2.0)),
@@ -697,7 +866,12 @@ def test_wrong_forces(message):
 
 def test_all_mistakes_come_at_once():
     wrong = body(mass=-1.0, quaternion=(0.0, 0.0, 0.0, 0.0), inertia=(1.0, 0.0, 1.0))
-    text = messages(wrong, [hinge(), js.Ball("j", "left", "rigth", AT)], [js.JointForce("f", "nothing")], gravity=(0.0, -9.81))
+    text = messages(
+        wrong,
+        [hinge(), js.Ball("j", "left", "rigth", AT)],
+        [js.JointForce("f", "nothing")],
+        gravity=(0.0, -9.81),
+    )
     for part in (
         "mass must",
         "quaternion must",
@@ -720,7 +894,9 @@ def test_inertia_that_is_symmetric_to_round_off_is_accepted():
 
 
 def test_planar_elements_are_refused():
-    with pytest.raises(TypeError, match=r"joints\[0\] is a Revolute of the plane; expected Revolute, Prismatic"):
+    with pytest.raises(
+        TypeError, match=r"joints\[0\] is a Revolute of the plane; expected Revolute, Prismatic"
+    ):
         jm.spatial_mechanism(BODIES, [jm.Revolute("j", "left", "right", (0.0, 0.0))])
 
 
@@ -739,8 +915,13 @@ def tables():
     lines = ["## Joints", "", "| joint | rows | coordinates | what it is |", "|---|---|---|---|"]
     for kind in joints:
         rows = {**kind.rows, **kind.velocity_rows}
-        rows, coordinates = (", ".join(f"{name} ({unit})" for name, unit in x.items()) for x in (rows, kind.coordinates))
-        lines.append(f"| `{kind.__name__}` | {rows or ('none' if kind.in_tree else 'one')} | {coordinates} | {summary(kind)} |")
+        rows, coordinates = (
+            ", ".join(f"{name} ({unit})" for name, unit in x.items()) for x in (rows, kind.coordinates)
+        )
+        lines.append(
+            f"| `{kind.__name__}` | {rows or ('none' if kind.in_tree else 'one')} | {coordinates} | "
+            f"{summary(kind)} |"
+        )
     lines += ["", "## Forces", "", "| force | what it is |", "|---|---|"]
     lines += [f"| `{kind.__name__}` | {summary(kind)} |" for kind in forces]
     return "\n".join(lines) + "\n"

@@ -1,12 +1,15 @@
-"""A sphere that rolls on a surface of any shape: in an upright pipe by its closed form, and on a plane as on terrain.
+"""A sphere that rolls on a surface of any shape: in an upright pipe by its closed form, and on a plane as on
+terrain.
 
-With the radii R of the pipe and r of the sphere, rho = R - r, the inertia k m r^2, e_rho outward and phi the angle about the axis of the
-pipe, no slip says rho phi' + r omega_z = 0 and z' = r omega_phi. Then phi' is constant, omega_rho' = phi' z' / r, and
+With the radii R of the pipe and r of the sphere, rho = R - r, the inertia k m r^2, e_rho outward and phi the
+angle about the axis of the pipe, no slip says rho phi' + r omega_z = 0 and z' = r omega_phi. Then phi' is
+constant, omega_rho' = phi' z' / r, and
 
     (1 + k) z'' = -g - k r phi' omega_rho,        a harmonic motion of the frequency phi' sqrt(k / (1 + k)): the ball climbs again.
 
 References:
-    J. I. Neimark, N. A. Fufaev, "Dynamics of Nonholonomic Systems", AMS, 1972, chapter III (sphere in an upright cylinder).
+    J. I. Neimark, N. A. Fufaev, "Dynamics of Nonholonomic Systems", AMS, 1972, chapter III (sphere in an
+    upright cylinder).
 """
 
 import functools
@@ -50,26 +53,36 @@ def start(q):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "coordinates", [pytest.param(jm.Absolute(), id="absolute", marks=pytest.mark.long), pytest.param(jm.Joints(), id="joints")]
+    "coordinates",
+    [
+        pytest.param(jm.Absolute(), id="absolute", marks=pytest.mark.long),
+        pytest.param(jm.Joints(), id="joints"),
+    ],
 )
 def test_a_ball_in_an_upright_pipe_is_pushed_as_its_closed_form_says(coordinates):
     mechanism, q = rolling(coordinates)
     state = start(q)
     a, lam = jd.forward_dynamics(mechanism, state)
     climbing = -(G + K * BALL * SPEED * RADIAL) / (1.0 + K)
-    spin = jnp.array([SPEED * RISE / BALL, climbing / BALL, 0.0]) + jnp.array([-SPEED * RISE / BALL, SPEED * RADIAL, 0.0])
+    spin = jnp.array([SPEED * RISE / BALL, climbing / BALL, 0.0]) + jnp.array(
+        [-SPEED * RISE / BALL, SPEED * RADIAL, 0.0]
+    )
     # omega' in the world: the rates of its components about e_rho, e_phi and e_z, and the turn of these axes.
     expected = jnp.concatenate([jnp.array([-RHO * SPEED**2, 0.0, climbing]), spin])
     np.testing.assert_allclose(a, expected, rtol=1e-12, atol=1e-11)
     force, _ = jm.reactions(mechanism, state, lam).of("wall")
-    np.testing.assert_allclose(force, MASS * (np.asarray(a[:3]) + np.array([0.0, 0.0, G])), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        force, MASS * (np.asarray(a[:3]) + np.array([0.0, 0.0, G])), rtol=1e-12, atol=1e-12
+    )
     np.testing.assert_allclose(lam[0], MASS * RHO * SPEED**2, rtol=1e-12)
 
 
 @pytest.mark.long
 def test_a_ball_climbs_in_an_upright_pipe():
     mechanism, q = rolling(jm.Absolute())
-    trajectory = jd.rollout(mechanism, jd.Projected(jd.RungeKutta.rk4()), start(q), dt=5e-4, steps=2000, save_every=100)
+    trajectory = jd.rollout(
+        mechanism, jd.Projected(jd.RungeKutta.rk4()), start(q), dt=5e-4, steps=2000, save_every=100
+    )
     jd.raise_if_failed(trajectory)
     t, at = np.asarray(trajectory.state.t), np.asarray(trajectory.state.q)
     frequency = SPEED * np.sqrt(K / (1.0 + K))
@@ -77,7 +90,9 @@ def test_a_ball_climbs_in_an_upright_pipe():
     z = 0.2 - fall * (1.0 - np.cos(frequency * t)) + RISE / frequency * np.sin(frequency * t)
     # Errors of order four: 8.0e-6, 5.0e-7 and 3.1e-8 m after 1 s with steps of 2, 1 and 0.5 ms.
     np.testing.assert_allclose(at[:, 2], z, rtol=0, atol=5e-8)
-    np.testing.assert_allclose(at[:, :2], RHO * np.stack([np.cos(SPEED * t), np.sin(SPEED * t)], axis=1), rtol=0, atol=5e-8)
+    np.testing.assert_allclose(
+        at[:, :2], RHO * np.stack([np.cos(SPEED * t), np.sin(SPEED * t)], axis=1), rtol=0, atol=5e-8
+    )
 
 
 @pytest.mark.long
@@ -89,7 +104,9 @@ def test_on_a_plane_it_is_a_rolling_sphere():
     mechanism, q = rolling(jm.Absolute(), lambda p: jnp.sum(jnp.asarray(unit) * p) - unit[2] * offset, at)
     ball = js.Body("ball", MASS, (K * MASS * BALL**2,) * 3, at)
     ground = jv.Plane(normal=slope, offset=offset)
-    other, _ = jm.spatial_mechanism([ball], [js.RollingSphere("wall", "ground", "ball", point_b=(0, 0, 0), radius=BALL, terrain=ground)])
+    other, _ = jm.spatial_mechanism(
+        [ball], [js.RollingSphere("wall", "ground", "ball", point_b=(0, 0, 0), radius=BALL, terrain=ground)]
+    )
     state, info = jd.initialize(other, q, jnp.array([0.4, -0.3, 0.0, 1.0, 2.0, 0.5]))
     assert int(info.status) == jd.Status.OK
     (a, lam), (b, mu) = (jd.forward_dynamics(one, state) for one in (mechanism, other))
@@ -100,7 +117,9 @@ def test_on_a_plane_it_is_a_rolling_sphere():
     for system, multipliers in ((mechanism, lam), (other, mu)):
         found = jm.reactions(system, state, multipliers)
         assert found.names == ("wall",)
-        np.testing.assert_allclose(found.of("wall")[0], MASS * (np.asarray(a[:3]) + np.array([0.0, 0.0, G])), rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(
+            found.of("wall")[0], MASS * (np.asarray(a[:3]) + np.array([0.0, 0.0, G])), rtol=1e-12, atol=1e-12
+        )
     assert float(jnp.max(jnp.abs(jax.jit(mechanism.velocity_constraint)(state.t, state.q, state.v)))) < 1e-14
 
 

@@ -1,4 +1,6 @@
-"""Projections against the formulas of the lecture, written with a null-space basis from an SVD; and against their own definition."""
+"""Projections against the formulas of the lecture, written with a null-space basis from an SVD; and against
+their own definition.
+"""
 
 import catalogue
 import jax
@@ -6,7 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from problems import cast, double_pendulum, state
-from small_systems import central, consistent, everything, everywhere, oscillating, oscillator, wheels, wheels_states
+from small_systems import (
+    central,
+    consistent,
+    everything,
+    everywhere,
+    oscillating,
+    oscillator,
+    wheels,
+    wheels_states,
+)
 
 import jaxdae as jd
 from jaxdae import Metric, Origin
@@ -24,7 +35,9 @@ origins = pytest.mark.parametrize("origin", ORIGINS)
 def near():
     """A consistent state of `Everything`, and one some millimetres away from it."""
     previous = consistent()
-    return previous, jd.State(previous.t + 0.01, previous.q + 0.01 * jnp.cos(jnp.arange(4.0)), previous.v + 0.02)
+    return previous, jd.State(
+        previous.t + 0.01, previous.q + 0.01 * jnp.cos(jnp.arange(4.0)), previous.v + 0.02
+    )
 
 
 def basis(jacobian):
@@ -45,7 +58,9 @@ class TestLecture:
     @pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS)
     def test_linear_position_projection(self, origin, solver):
         system, (previous, estimate) = everything(), near()
-        projected = jd.textbook.LinearPositionProjection(Metric.EUCLIDEAN, origin, solver).project(system, estimate, previous)
+        projected = jd.textbook.LinearPositionProjection(Metric.EUCLIDEAN, origin, solver).project(
+            system, estimate, previous
+        )
         q0 = estimate.q if origin is Origin.ESTIMATE else previous.q
         g0, jacobian = position_rows(system, estimate.t, q0)
         n = basis(jacobian)
@@ -69,7 +84,9 @@ class TestLecture:
         left = []
         for scale in (0.1, 0.01):
             q = previous.q + scale * (estimate.q - previous.q)
-            projected = jd.textbook.LinearPositionProjection().project(system, jd.State(previous.t, q, previous.v))
+            projected = jd.textbook.LinearPositionProjection().project(
+                system, jd.State(previous.t, q, previous.v)
+            )
             left.append(float(jnp.max(jnp.abs(system.constraint(projected.t, projected.q)))))
         assert 80.0 < left[0] / left[1] < 120.0
 
@@ -77,10 +94,13 @@ class TestLecture:
 class TestMetric:
     @metrics
     def test_velocities_change_by_constraint_impulses_only(self, metric):
-        # The definition of the projection: [g'; w] = 0, and W (v - v_e) is orthogonal to every feasible velocity.
+        # The definition of the projection: [g'; w] = 0, and W (v - v_e) is orthogonal to every feasible
+        # velocity.
         system, (_, estimate) = everything(), near()
         projected = jd.VelocityProjection(metric).project(system, estimate)
-        weight = np.asarray(system.mass_operator(estimate.q).as_dense()) if metric is Metric.MASS else np.eye(4)
+        weight = (
+            np.asarray(system.mass_operator(estimate.q).as_dense()) if metric is Metric.MASS else np.eye(4)
+        )
         n = basis(jd.operators.constraint_terms(system, estimate).jacobian)
         np.testing.assert_allclose(velocity_residual(system, projected), np.zeros(3), rtol=0, atol=1e-14)
         np.testing.assert_allclose(n.T @ weight @ (projected.v - estimate.v), 0.0, rtol=0, atol=1e-14)
@@ -92,13 +112,22 @@ class TestMetric:
         system, (previous, estimate) = everything(), near()
         projected = kind(metric, origin).project(system, estimate, previous)
         origin_state = estimate if origin is Origin.ESTIMATE else previous
-        weight = np.asarray(system.mass_operator(origin_state.q).as_dense()) if metric is Metric.MASS else np.eye(4)
+        weight = (
+            np.asarray(system.mass_operator(origin_state.q).as_dense())
+            if metric is Metric.MASS
+            else np.eye(4)
+        )
         _, jacobian = position_rows(system, estimate.t, origin_state.q)
-        np.testing.assert_allclose(basis(jacobian).T @ weight @ (projected.q - estimate.q), 0.0, rtol=0, atol=1e-14)
+        np.testing.assert_allclose(
+            basis(jacobian).T @ weight @ (projected.q - estimate.q), 0.0, rtol=0, atol=1e-14
+        )
 
     def test_the_metrics_differ(self):
         system, (_, estimate) = everything(), near()
-        results = [jd.Projection(jd.PositionProjection(m), jd.VelocityProjection(m)).project(system, estimate) for m in METRICS]
+        results = [
+            jd.Projection(jd.PositionProjection(m), jd.VelocityProjection(m)).project(system, estimate)
+            for m in METRICS
+        ]
         assert np.max(np.abs(results[0].q - results[1].q)) > 1e-4
         assert np.max(np.abs(results[0].v - results[1].v)) > 1e-4
 
@@ -122,7 +151,9 @@ class TestIteratedProjection:
     def test_one_correction_is_the_linear_projection(self):
         system, (_previous, estimate) = everything(), near()
         once = jd.PositionProjection(iterations=1).project(system, estimate)
-        np.testing.assert_allclose(once.q, jd.textbook.LinearPositionProjection().project(system, estimate).q, **ROUND_OFF)
+        np.testing.assert_allclose(
+            once.q, jd.textbook.LinearPositionProjection().project(system, estimate).q, **ROUND_OFF
+        )
 
     def test_does_not_move_a_consistent_state(self):
         system = everything()
@@ -198,7 +229,9 @@ class TestProjection:
 
 @pytest.mark.parametrize("kind", [jd.PositionProjection, jd.textbook.LinearPositionProjection])
 def test_previous_state_is_missing(kind):
-    with pytest.raises(ValueError, match=r"no previous state was given: pass previous=..., or use Origin.ESTIMATE"):
+    with pytest.raises(
+        ValueError, match=r"no previous state was given: pass previous=..., or use Origin.ESTIMATE"
+    ):
         kind(origin=Origin.PREVIOUS).project(everything(), everywhere())
 
 
@@ -209,9 +242,12 @@ def test_iterations_must_be_positive(iterations):
 
 
 DIFFERENTIATED = {
-    "iterated": jd.Projection(jd.PositionProjection(Metric.MASS, Origin.PREVIOUS, iterations=6), jd.VelocityProjection(Metric.MASS)),
+    "iterated": jd.Projection(
+        jd.PositionProjection(Metric.MASS, Origin.PREVIOUS, iterations=6), jd.VelocityProjection(Metric.MASS)
+    ),
     "linear": jd.Projection(
-        jd.textbook.LinearPositionProjection(Metric.EUCLIDEAN, Origin.ESTIMATE), jd.VelocityProjection(Metric.EUCLIDEAN, jd.DenseKKT())
+        jd.textbook.LinearPositionProjection(Metric.EUCLIDEAN, Origin.ESTIMATE),
+        jd.VelocityProjection(Metric.EUCLIDEAN, jd.DenseKKT()),
     ),
 }
 WEIGHTS = jnp.sin(1.0 + jnp.arange(8.0))
@@ -227,7 +263,9 @@ def derivatives(projection, arguments, direction, s):
     """Returns the derivatives along a line: forward, reverse, second."""
 
     def along(tree):
-        return sum(jnp.sum(x * y) for x, y in zip(jax.tree.leaves(tree), jax.tree.leaves(direction), strict=True))
+        return sum(
+            jnp.sum(x * y) for x, y in zip(jax.tree.leaves(tree), jax.tree.leaves(direction), strict=True)
+        )
 
     moved = jax.tree.map(lambda x, dx: x + s * dx, arguments, direction)
     value, forward = jax.jvp(lambda x: objective(projection, x), (moved,), (direction,))
@@ -238,11 +276,15 @@ def derivatives(projection, arguments, direction, s):
 @pytest.mark.parametrize("name", catalogue.quick(DIFFERENTIATED, "linear"))
 @pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
 def test_derivatives(name, closed):
-    """A line through system and both states; also where the estimate is exactly closed and nothing has to be corrected."""
+    """A line through system and both states; also where the estimate is exactly closed and nothing has to be
+    corrected.
+    """
     projection = DIFFERENTIATED[name]
     previous, estimate = near()
     arguments = (everything(), previous if closed else estimate, previous)
-    direction = jax.tree.map(lambda x: jnp.cos(1.0 + jnp.arange(x.size, dtype=float)).reshape(x.shape), arguments)
+    direction = jax.tree.map(
+        lambda x: jnp.cos(1.0 + jnp.arange(x.size, dtype=float)).reshape(x.shape), arguments
+    )
     _, forward, reverse, second = derivatives(projection, arguments, direction, 0.0)
     differences = central(lambda s: derivatives(projection, arguments, direction, s), 0.0)
     np.testing.assert_allclose(reverse, forward, rtol=1e-11)
@@ -252,7 +294,9 @@ def test_derivatives(name, closed):
 
 
 def test_what_rounding_of_far_coordinates_leaves_is_no_failure():
-    """300 m away, single precision knows places to 3e-5 m. The same opening at home, or in double precision, is one."""
+    """300 m away, single precision knows places to 3e-5 m. The same opening at home, or in double precision,
+    is one.
+    """
     for dtype, place, expected in (
         (jnp.float32, 300.0, jd.Status.OK),
         (jnp.float32, 1.0, jd.Status.NOT_CONVERGED),
@@ -260,6 +304,11 @@ def test_what_rounding_of_far_coordinates_leaves_is_no_failure():
     ):
         at = cast(state([place, 0.0]), dtype)
         info = jd.interfaces.StepInfo(
-            at.v, at.v[:1], jnp.asarray(6e-5, dtype), jnp.zeros((), dtype), jnp.zeros((), int), jnp.zeros((), int)
+            at.v,
+            at.v[:1],
+            jnp.asarray(6e-5, dtype),
+            jnp.zeros((), dtype),
+            jnp.zeros((), int),
+            jnp.zeros((), int),
         )
         assert projection_status(oscillator(), jd.Projection(), info, at) == expected

@@ -1,4 +1,6 @@
-"""States off the constraint manifold: followers move with their drivers, and functions of one state report violated constraints."""
+"""States off the constraint manifold: followers move with their drivers, and functions of one state report
+violated constraints.
+"""
 
 import dataclasses
 import warnings
@@ -15,7 +17,10 @@ from jaxdae.control import output_motion
 from jaxdae.systems.state_checks import report_coordinates
 
 INERTIA = '<inertia ixx=".01" iyy=".02" izz=".03" ixy="0" ixz="0" iyz="0"/>'
-REVOLUTE = '<joint name="{}" type="revolute"><parent link="base"/><child link="{}"/><axis xyz="{}"/>{}<limit lower="-3" upper="3"/></joint>'
+REVOLUTE = (
+    '<joint name="{}" type="revolute"><parent link="base"/><child link="{}"/><axis '
+    'xyz="{}"/>{}<limit lower="-3" upper="3"/></joint>'
+)
 MIMIC = '<mimic joint="{}" multiplier="{}" offset="{}"/>'
 URDF = f"""<robot name="g"><link name="base"/>
 <link name="d"><inertial><origin xyz="0.1 0 0.3"/><mass value="2"/>{INERTIA}</inertial></link>
@@ -54,7 +59,12 @@ def test_followers_move_with_their_driver(gears):
     cases = [
         (start | {"driver": 0.3}, {"driver": 1.0}, follow, [1.0, -2.5, -5.0]),
         ({"driver": 0.3}, None, follow, [0.0, 0.0, 0.0]),
-        (dict(start) | {"driver": 0.3}, dict.fromkeys(start, 0.0) | {"driver": 1.0}, follow, [1.0, -2.5, -5.0]),
+        (
+            dict(start) | {"driver": 0.3},
+            dict.fromkeys(start, 0.0) | {"driver": 1.0},
+            follow,
+            [1.0, -2.5, -5.0],
+        ),
         (start, None, [0.0, 0.4, 0.9], [0.0, 0.0, 0.0]),
         ({}, None, [0.0, 0.4, 0.9], [0.0, 0.0, 0.0]),
         # Followers alone move their drivers.
@@ -62,7 +72,12 @@ def test_followers_move_with_their_driver(gears):
         (start | {"last": -0.6}, {"last": -5.0}, follow, [1.0, -2.5, -5.0]),
         ({"last": -0.6}, None, follow, [0.0, 0.0, 0.0]),
         # Numbers that the user chose stay.
-        (start | {"driver": 0.3, "follower": 0.1}, {"driver": 1.0, "follower": 2.0}, [0.3, 0.1, 0.3], [1.0, 2.0, 4.0]),
+        (
+            start | {"driver": 0.3, "follower": 0.1},
+            {"driver": 1.0, "follower": 2.0},
+            [0.3, 0.1, 0.3],
+            [1.0, 2.0, 4.0],
+        ),
         ({"driver": 0.0, "follower": 0.1}, None, [0.0, 0.1, 0.3], [0.0, 0.0, 0.0]),
     ]
     for positions, rates, at, moving in cases:
@@ -82,7 +97,9 @@ def test_followers_move_with_their_driver(gears):
 
 
 def test_the_documented_state_of_a_mimic_joint(gears):
-    """Energy of the one freedom by hand: the inertias and the torques of gravity at angles of 0.3 and -0.35 rad."""
+    """Energy of the one freedom by hand: the inertias and the torques of gravity at angles of 0.3 and -0.35
+    rad.
+    """
     robot, mechanism, q = gears
     state = robots.joint_state(mechanism, q, robot.start | {"driver": 0.3})
     a, _ = jd.forward_dynamics(mechanism, state)
@@ -92,13 +109,19 @@ def test_the_documented_state_of_a_mimic_joint(gears):
     torque_x = 1.5 * 9.81 * (0.25 * np.sin(other) - 0.2 * np.cos(other))
     expected = (torque_y - 2.5 * torque_x) / (about_y + 2.5**2 * about_x)
     np.testing.assert_allclose(expected, 11.0008, rtol=0, atol=5e-5)
-    np.testing.assert_allclose(a[of(mechanism, "driver")[0]], expected, rtol=1e-6)  # The last link weighs 1e-9 kg.
+    np.testing.assert_allclose(
+        a[of(mechanism, "driver")[0]], expected, rtol=1e-6
+    )  # The last link weighs 1e-9 kg.
 
 
 def relations(coefficients):
-    """A slider with a second one that follows by a polynomial, counted from the start, and a cylinder-like pair of coordinates."""
+    """A slider with a second one that follows by a polynomial, counted from the start, and a cylinder-like
+    pair of coordinates.
+    """
     bodies = [jm.Body(name, 1.0, 0.1, (0.0, 0.0, 0.0)) for name in ("a", "b")]
-    joints = [jm.Prismatic(name.upper(), jm.GROUND, name, axis=(1.0, 0.0), at=(0.0, 0.0)) for name in ("a", "b")]
+    joints = [
+        jm.Prismatic(name.upper(), jm.GROUND, name, axis=(1.0, 0.0), at=(0.0, 0.0)) for name in ("a", "b")
+    ]
     joints.append(jm.Relation("R", "B", "A", coefficients, 0.0, 0.5))
     return jm.mechanism(jm.Description(bodies=bodies, joints=joints), jm.Joints())
 
@@ -109,7 +132,10 @@ def test_polynomials():
     np.testing.assert_allclose(state.q, [1.5, 0.1 + 2.0 - 1.0 + 3.0], rtol=1e-15)
     np.testing.assert_allclose(state.v, [2.0, 2.0 * (2.0 - 2.0 + 9.0)], rtol=1e-15)
     np.testing.assert_allclose(mechanism.constraint(state.t, state.q), 0.0, rtol=0, atol=1e-14)
-    message = r"positions of 'B' cannot move its driver 'A', because .* not affine with a nonzero slope; name 'A' instead"
+    message = (
+        r"positions of 'B' cannot move its driver 'A', because .* not affine with a nonzero slope; "
+        r"name 'A' instead"
+    )
     with pytest.raises(ValueError, match=message):
         robots.joint_state(mechanism, q, {"B": 1.0})
     with pytest.raises(ValueError, match="rates of 'B' cannot move"):
@@ -186,12 +212,17 @@ def test_the_status_of_states(moved):
 
 def pendulum(*more, coordinates=None):
     joints = [jm.Revolute("A", jm.GROUND, "rod", at=(0.0, 0.0)), *more]
-    return jm.mechanism(jm.Description(bodies=[jm.Body("rod", 1.0, 0.1, (0.5, 0.0, 0.0))], joints=joints), coordinates or jm.Absolute())
+    return jm.mechanism(
+        jm.Description(bodies=[jm.Body("rod", 1.0, 0.1, (0.5, 0.0, 0.0))], joints=joints),
+        coordinates or jm.Absolute(),
+    )
 
 
 def test_rows_that_depend_on_time_are_not_checked_without_a_time():
     """A driven link, whose prescribed angle is known at a time only."""
-    mechanism, _ = pendulum(jm.PrescribedMotion("drive", "A", jm.Polynomial(jnp.array([0.0, 1.0]))), coordinates=jm.Absolute())
+    mechanism, _ = pendulum(
+        jm.PrescribedMotion("drive", "A", jm.Polynomial(jnp.array([0.0, 1.0]))), coordinates=jm.Absolute()
+    )
     x, y = 0.5 * np.cos(0.3), 0.5 * np.sin(0.3)
     turned = jd.State(0.3, jnp.array([x, y, 0.3]), jnp.array([-y, x, 1.0]))
     with warnings.catch_warnings():
@@ -208,12 +239,19 @@ def test_causes_of_results_that_are_not_finite():
     mechanism, q = pendulum(jm.Revolute("B", jm.GROUND, "rod", at=(0.0, 0.0)))
     at, single = jd.State(0.0, q, jnp.zeros(3)), pendulum()[0]
     reasons = {
-        r"the rows A.x, A.y, B.x and 1 more depend on each other \(rank 2 of 4 rows\), and SchurComplement needs full rank": lambda: (
+        r"the rows A.x, A.y, B.x and 1 more depend on each other \(rank 2 of 4 rows\), and SchurComplement "
+        r"needs full rank": lambda: (
             mechanism,
             at,
         ),
-        r"the coordinates are not finite \(rod.theta\)": lambda: (single, jd.State(0.0, q.at[2].set(jnp.nan), at.v)),
-        r"the velocities are not finite \(rod.omega\)": lambda: (single, jd.State(0.0, q, at.v.at[2].set(jnp.nan))),
+        r"the coordinates are not finite \(rod.theta\)": lambda: (
+            single,
+            jd.State(0.0, q.at[2].set(jnp.nan), at.v),
+        ),
+        r"the velocities are not finite \(rod.omega\)": lambda: (
+            single,
+            jd.State(0.0, q, at.v.at[2].set(jnp.nan)),
+        ),
     }
     for reason, arguments in reasons.items():
         with pytest.warns(jd.StateWarning, match=f"forward_dynamics: the result is not finite: {reason}"):
@@ -246,8 +284,13 @@ def test_causes_in_systems_of_ones_own():
     ):
         with pytest.warns(jd.StateWarning, match=reason):
             jd.forward_dynamics(Bead(jnp.asarray(mass, float)), at, u)
-    with pytest.warns(jd.StateWarning, match=r"rate of row 0 = 0.2, row 0 = 0.1\. Close them with initialize\(system, state.q, state.v\)$"):
-        jd.forward_dynamics(Bead(jnp.asarray(1.0)), jd.State(0.0, jnp.array([0.0, 0.1]), jnp.array([0.0, 0.2])))
+    with pytest.warns(
+        jd.StateWarning,
+        match=r"rate of row 0 = 0.2, row 0 = 0.1\. Close them with initialize\(system, state.q, state.v\)$",
+    ):
+        jd.forward_dynamics(
+            Bead(jnp.asarray(1.0)), jd.State(0.0, jnp.array([0.0, 0.1]), jnp.array([0.0, 0.2]))
+        )
 
 
 def test_to_joints_reports_states_that_violate_the_tree():
@@ -257,7 +300,9 @@ def test_to_joints_reports_states_that_violate_the_tree():
     state = jm.to_absolute(mechanism, jd.State(0.0, jnp.array([7.0, 0.3]), jnp.array([1.0, 2.0])))
     jm.to_joints(mechanism, state)
     moved = dataclasses.replace(state, q=state.q.at[3].add(0.01))
-    with pytest.warns(jd.StateWarning, match=r"to_joints: .* joints of the tree: tip moves by 0.01 m\. Close"):
+    with pytest.warns(
+        jd.StateWarning, match=r"to_joints: .* joints of the tree: tip moves by 0.01 m\. Close"
+    ):
         jm.to_joints(mechanism, moved)
     spinning = dataclasses.replace(state, v=state.v.at[4].add(0.5))
     with pytest.warns(jd.StateWarning, match=r"tip.vy changes by -0.5 m/s"):
@@ -266,12 +311,17 @@ def test_to_joints_reports_states_that_violate_the_tree():
 
 
 def test_constraint_impulse_reports_open_rows():
-    bodies, joints = [jm.Body("arm", 1.0, 0.1, (0.5, 0.0, 0.0))], [jm.Revolute("A", "ground", "arm", (0.0, 0.0))]
+    bodies, joints = (
+        [jm.Body("arm", 1.0, 0.1, (0.5, 0.0, 0.0))],
+        [jm.Revolute("A", "ground", "arm", (0.0, 0.0))],
+    )
     mechanism, q = jm.planar_mechanism(bodies, joints)
     falling = jnp.array([0.3, -1.0, 0.0])
     v, _ = jd.constraint_impulse(mechanism, jd.State(0.0, q, falling))
     np.testing.assert_allclose(v[1], 0.5 * v[2], rtol=1e-14)
     opened = jd.State(0.0, q + jnp.array([0.1, 0.0, 0.0]), falling)
-    with pytest.warns(jd.StateWarning, match=r"constraint_impulse: the state violates the constraints: A.x = 0.1 m\."):
+    with pytest.warns(
+        jd.StateWarning, match=r"constraint_impulse: the state violates the constraints: A.x = 0.1 m\."
+    ):
         jd.constraint_impulse(mechanism, opened)
     jd.constraint_impulse(mechanism, opened, jnp.array([False, True]))

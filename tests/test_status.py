@@ -62,14 +62,17 @@ def test_earliest_entry_of_all_worlds_comes_first():
     status[1, 4:] = Status.SINGULAR
     status[2, 1:] = Status.NONFINITE
     status[3, 2:] = Status.NOT_CONVERGED
-    assert message(status).startswith("NONFINITE at entry 1 of world 2; 3 of 4 worlds failed: the step produced NaN")
+    assert message(status).startswith(
+        "NONFINITE at entry 1 of world 2; 3 of 4 worlds failed: the step produced NaN"
+    )
 
 
 def test_only_the_last_entry_of_the_last_world():
     status = np.zeros((2, 3), int)
     status[1, 2] = Status.INCONSISTENT_START
     assert message(status).startswith(
-        "INCONSISTENT_START at entry 2 of world 1; 1 of 2 worlds failed: the start breaks the constraints; usual causes: a guess that"
+        "INCONSISTENT_START at entry 2 of world 1; 1 of 2 worlds failed: the start breaks the constraints; "
+        "usual causes: a guess that"
         " initialize(system, q) has not closed yet"
     )
 
@@ -90,7 +93,9 @@ def test_inside_a_transformation(transform):
 
 
 def test_the_docs_say_of_every_code_what_to_do():
-    """A row of the table for each: status, cause, remedy. The page of questions has each of them in a question."""
+    """A row of the table for each: status, cause, remedy. The page of questions has each of them in a
+    question.
+    """
     docs = pathlib.Path(__file__).parent.parent / "docs"
     rows = [line for line in (docs / "statuses.md").read_text().splitlines() if line.startswith("| `")]
     questions = re.findall(r"^\*\*(.*?)\*\*", (docs / "faq.md").read_text(), re.MULTILINE)

@@ -16,7 +16,10 @@ LOAD, INERTIA, SPEED = 9.81 * 0.3, 0.011 + 0.3**2, 0.01
 def arm(coordinates=jm.Joints(), forces=(), **numbers):
     body = jm.Body("arm", 1.0, 0.011, pose=(0.3, 0.0, 0.0))
     mechanism, q = jm.planar_mechanism(
-        [body], [jm.Revolute("hinge", "ground", "arm", at=(0.0, 0.0), **numbers)], forces, coordinates=coordinates
+        [body],
+        [jm.Revolute("hinge", "ground", "arm", at=(0.0, 0.0), **numbers)],
+        forces,
+        coordinates=coordinates,
     )
     return mechanism, jd.State(0.0, q, jnp.zeros(len(mechanism.names.velocities)))
 
@@ -29,10 +32,17 @@ EXPLICIT = {
 }
 
 
-@pytest.mark.parametrize("method", [*(["rk4"]), *(pytest.param(name, marks=pytest.mark.long) for name in EXPLICIT if name != "rk4")])
+@pytest.mark.parametrize(
+    "method",
+    [*(["rk4"]), *(pytest.param(name, marks=pytest.mark.long) for name in EXPLICIT if name != "rk4")],
+)
 def test_friction_that_holds_is_correct_or_unstable(method):
     integrator, limit = EXPLICIT[method]
-    correct = {5.0: -0.006753, 20.0: -0.001482, 200.0: -0.000147}  # Radau at 1e-10 on I q'' = -m g r cos q - f tanh(q' / 0.01).
+    correct = {
+        5.0: -0.006753,
+        20.0: -0.001482,
+        200.0: -0.000147,
+    }  # Radau at 1e-10 on I q'' = -m g r cos q - f tanh(q' / 0.01).
     run = jax.jit(lambda m, s, dt: jd.rollout(m, integrator, s, dt=dt, steps=200, save_every=200))
     for friction in correct:
         mechanism, state = arm(friction=friction)
@@ -48,17 +58,28 @@ def test_friction_that_holds_is_correct_or_unstable(method):
 def test_friction_is_found_where_a_joint_comes_to_rest():
     mechanism, state = arm(friction=20.0)
     state = jd.State(0.0, jnp.tile(state.q, (3, 1)), jnp.array([[0.0], [5.0], [-3.0]]))
-    found = jd.batch_rollout(mechanism, jd.Projected(jd.RungeKutta.rk4()), state, dt=1e-3, steps=1000, save_every=50).info.status
+    found = jd.batch_rollout(
+        mechanism, jd.Projected(jd.RungeKutta.rk4()), state, dt=1e-3, steps=1000, save_every=50
+    ).info.status
     assert found[0, 0] == jd.Status.UNSTABLE
     assert list(found[1:, 0]) == [jd.Status.OK] * 2  # They slide.
     assert list(found[:, -1]) == [jd.Status.UNSTABLE] * 3
 
 
-@pytest.mark.parametrize("save_every", [1, 20, *(pytest.param(every, marks=pytest.mark.long) for every in (50, 100))])
+@pytest.mark.parametrize(
+    "save_every", [1, 20, *(pytest.param(every, marks=pytest.mark.long) for every in (50, 100))]
+)
 def test_resolved_motions_are_not_called_unstable(save_every):
     # A load above the friction slides through its largest slope, at steps of 2.5 times the limit there.
     mechanism, state = arm(friction=2.9)
-    moved = jd.rollout(mechanism, jd.RungeKutta.rk4(), jd.State(0.0, state.q, state.v + 2.0), dt=2e-3, steps=100, save_every=save_every)
+    moved = jd.rollout(
+        mechanism,
+        jd.RungeKutta.rk4(),
+        jd.State(0.0, state.q, state.v + 2.0),
+        dt=2e-3,
+        steps=100,
+        save_every=save_every,
+    )
     assert not np.any(moved.info.status)
 
 
@@ -71,13 +92,17 @@ def test_feedback_beyond_the_limit_is_unstable_from_the_start():
         return jd.rollout(mechanism, method, state, dt=1e-3, steps=5).info.status[0]
 
     cases = [
-        # lambda = -alpha twice: R(-h alpha) of RK4 has magnitude 1 at 2.785, that of Euler's methods at 2 and 0.828.
+        # lambda = -alpha twice: R(-h alpha) of RK4 has magnitude 1 at 2.785, that of Euler's methods at 2 and
+        # 0.828.
         (lambda gains: jd.RungeKutta.rk4(stabilization=gains), 2750.0, 2820.0),
         (lambda gains: jd.ExplicitEuler(stabilization=gains), 1980.0, 2020.0),
         (lambda gains: jd.SemiImplicitEuler(stabilization=gains), 820.0, 840.0),
     ]
     for method, stable, unstable in cases:
-        found = [int(status(method(jd.Baumgarte(jnp.asarray(gain), jnp.asarray(gain))))) for gain in (stable, unstable)]
+        found = [
+            int(status(method(jd.Baumgarte(jnp.asarray(gain), jnp.asarray(gain)))))
+            for gain in (stable, unstable)
+        ]
         assert found == [jd.Status.OK, jd.Status.UNSTABLE]
     implicit = jd.BackwardEuler()
     assert status(implicit) == jd.Status.OK
@@ -90,9 +115,13 @@ def test_stable_step_matches_closed_forms():
         mechanism, state = arm(coordinates, friction=20.0)
         # Modes may grow by 10 % a step: |R(-2.83)| = 1.1 for RK4, |1 - 2.1| for Euler.
         np.testing.assert_allclose(jd.stable_step(mechanism, state, rk4) * rate, 2.83, rtol=0.01)
-        np.testing.assert_allclose(jd.stable_step(mechanism, state, jd.SemiImplicitEuler()) * rate, 2.1, rtol=0.01)
+        np.testing.assert_allclose(
+            jd.stable_step(mechanism, state, jd.SemiImplicitEuler()) * rate, 2.1, rtol=0.01
+        )
     mechanism, state = arm(forces=[jm.TorsionalSpring("coil", "ground", "arm", stiffness=1e4)])
-    np.testing.assert_allclose(jd.stable_step(mechanism, state, jd.SemiImplicitEuler()) * (1e4 / INERTIA) ** 0.5, 2.0, rtol=0.01)
+    np.testing.assert_allclose(
+        jd.stable_step(mechanism, state, jd.SemiImplicitEuler()) * (1e4 / INERTIA) ** 0.5, 2.0, rtol=0.01
+    )
     mechanism, state = arm()
     assert jd.stable_step(mechanism, state, rk4, longest=0.3) == 0.3
 
@@ -106,20 +135,35 @@ def test_stable_step_refuses_what_it_cannot_judge():
 
 
 def slider(coordinates=jm.Joints()):
-    body, rail = jm.Body("mass", 1.0, 0.1), jm.Prismatic("rail", "ground", "mass", axis=(1.0, 0.0), at=(0.0, 0.0))
-    mechanism, q = jm.planar_mechanism([body], [rail], [jm.Motor("drive", "rail", input=0)], gravity=(0.0, 0.0), coordinates=coordinates)
+    body, rail = (
+        jm.Body("mass", 1.0, 0.1),
+        jm.Prismatic("rail", "ground", "mass", axis=(1.0, 0.0), at=(0.0, 0.0)),
+    )
+    mechanism, q = jm.planar_mechanism(
+        [body], [rail], [jm.Motor("drive", "rail", input=0)], gravity=(0.0, 0.0), coordinates=coordinates
+    )
     return mechanism, jd.State(0.0, q, jnp.zeros_like(q))
 
 
 def drive(mechanism, kp, kd, **others):
-    gains = {"model": mechanism, "output": jc.Coordinates((0,)), "reference": jnp.array([0.1]), "kp": kp, "kd": kd}
+    gains = {
+        "model": mechanism,
+        "output": jc.Coordinates((0,)),
+        "reference": jnp.array([0.1]),
+        "kp": kp,
+        "kd": kd,
+    }
     return (jc.PID if others else jc.PD)(**gains, **others)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("method", ["rk4", pytest.param("euler", marks=pytest.mark.long), pytest.param("radau", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "method",
+    ["rk4", pytest.param("euler", marks=pytest.mark.long), pytest.param("radau", marks=pytest.mark.long)],
+)
 def test_held_feedback_is_stable_up_to_its_closed_form_limit(method):
-    # Of x'' = -kp x - kd x' held over T: kd T + (s - 1/2) kp T^2 < 2 and (1 - s) kp T^2 < kd T, s = 1/2 or, for Euler's method, 1.
+    # Of x'' = -kp x - kd x' held over T: kd T + (s - 1/2) kp T^2 < 2 and (1 - s) kp T^2 < kd T, s = 1/2 or,
+    # for Euler's method, 1.
     integrator, share = {
         "rk4": (jd.RungeKutta.rk4(), 0.5),
         "euler": (jd.SemiImplicitEuler(), 1.0),
@@ -134,9 +178,22 @@ def test_held_feedback_is_stable_up_to_its_closed_form_limit(method):
             law = jc.Sampled(integrator, drive(mechanism, kp, kd), every)
             return jd.rollout(mechanism, law, state, dt=1e-3, steps=5).info.status[-1]
 
-        for p, c in ((1e-4, 1.98), (1e-4, 2.02), (1e-4, 5.0), (1.0, 1.4), (1.0, 0.3), (1.0, 0.7), (3.0, 1.0), (3.0, 1.9)):
+        for p, c in (
+            (1e-4, 1.98),
+            (1e-4, 2.02),
+            (1e-4, 5.0),
+            (1.0, 1.4),
+            (1.0, 0.3),
+            (1.0, 0.7),
+            (3.0, 1.0),
+            (3.0, 1.9),
+        ):
             unstable = c + (part - 0.5) * p > 2.0 or (1.0 - part) * p - c > 0.1
-            assert final(p / period**2, c / period) == (jd.Status.UNSTABLE if unstable else jd.Status.OK), (every, p, c)
+            assert final(p / period**2, c / period) == (jd.Status.UNSTABLE if unstable else jd.Status.OK), (
+                every,
+                p,
+                c,
+            )
 
 
 @pytest.mark.long
@@ -145,7 +202,10 @@ def test_all_sampled_laws_are_examined():
     table = jc.HeldInputs(1e-3 * jnp.arange(500.0), jnp.where(jnp.arange(500)[:, None] % 2 == 0, 50.0, -50.0))
     cases = [
         (jc.Sum((drive(mechanism, 100.0, 1500.0), drive(mechanism, 1.0, 600.0, ki=10.0))), [7, 7]),
-        (jc.Saturated(drive(mechanism, 0.0, 5000.0), -50.0, 50.0), [0, 7]),  # Saturated at first, then alternating between its limits.
+        (
+            jc.Saturated(drive(mechanism, 0.0, 5000.0), -50.0, 50.0),
+            [0, 7],
+        ),  # Saturated at first, then alternating between its limits.
         (table, [0, 0]),
     ]
     for law, expected in cases:
@@ -160,7 +220,10 @@ def test_a_sampled_law_does_not_hide_steep_forces():
     body, motor = jm.Body("arm", 1.0, 0.011, pose=(0.3, 0.0, 0.0)), jm.Motor("drive", "hinge", input=0)
     mechanism, q = jm.planar_mechanism([body], friction, [motor], coordinates=jm.Joints())
     law = jc.Sampled(jd.RungeKutta.rk4(), drive(mechanism, 1.0, 0.1))
-    assert jd.rollout(mechanism, law, jd.State(0.0, q, 0.0 * q), dt=1e-3, steps=5).info.status[-1] == jd.Status.UNSTABLE
+    assert (
+        jd.rollout(mechanism, law, jd.State(0.0, q, 0.0 * q), dt=1e-3, steps=5).info.status[-1]
+        == jd.Status.UNSTABLE
+    )
 
 
 @pytest.mark.long

@@ -14,7 +14,9 @@ from jaxdae import control as jc
 
 @pytest.mark.long
 def test_a_method_keeps_its_memory_where_nothing_switches():
-    """Begun anew in every step, generalized-alpha is of first order: 16 times as far off after these steps as it is by itself."""
+    """Begun anew in every step, generalized-alpha is of first order: 16 times as far off after these steps as
+    it is by itself.
+    """
     string = jd.Masked(String(*(jnp.asarray(x) for x in (MASS, LENGTH, GRAVITY))), jnp.ones(1, bool))
     start = state(LENGTH * np.array([0.6, -0.8]), [0.24, 0.18])
     alone = jd.GeneralizedAlpha(0.0)
@@ -42,11 +44,17 @@ class Foot(jd.System):
 
 
 def test_a_foot_lets_go_where_a_goal_lifts_it():
-    """The goal pulls by its limit of 50 N, against a weight of 20 N, until it has its speed: 30 N / 2 kg for 1/15 s, then 1 m/s."""
+    """The goal pulls by its limit of 50 N, against a weight of 20 N, until it has its speed: 30 N / 2 kg for
+    1/15 s, then 1 m/s.
+    """
     speed = jc.Goal(jc.Coordinates((0,)), rate=1.0)
     lift = jc.GoalGroup(goals=(speed,), coupling=jc.Coupling.AFTER, limit=50.0)
-    method = jd.switching.Switching(jc.VelocityStepping(groups=(lift,)), jd.switching.Unilateral(jnp.ones(1)), events=0)
-    found = jd.rollout(jd.Masked(Foot(jnp.asarray(20.0)), jnp.ones(1, bool)), method, state([0.0]), dt=0.01, steps=20)
+    method = jd.switching.Switching(
+        jc.VelocityStepping(groups=(lift,)), jd.switching.Unilateral(jnp.ones(1)), events=0
+    )
+    found = jd.rollout(
+        jd.Masked(Foot(jnp.asarray(20.0)), jnp.ones(1, bool)), method, state([0.0]), dt=0.01, steps=20
+    )
     assert np.all(found.info.status == jd.Status.OK)
     assert not np.any(found.info.active[2:])
     np.testing.assert_allclose(found.state.v[-1], 1.0, rtol=1e-12)

@@ -1,4 +1,6 @@
-"""The terms that follow from what a user writes, against difference quotients, hand-written formulas and other coordinates."""
+"""The terms that follow from what a user writes, against difference quotients, hand-written formulas and
+other coordinates.
+"""
 
 from typing import Any, ClassVar
 
@@ -37,15 +39,21 @@ class TestDerivedTerms:
         of_g = jax.jit(lambda xi: system.constraint(at.t, at.q + xi))
         of_w = jax.jit(lambda dv: system.velocity_constraint(at.t, at.q, at.v + dv))
         for k, direction in enumerate(np.eye(4)):
-            np.testing.assert_allclose(terms.jacobian[:2, k], central(lambda s, d=direction: of_g(s * d), 0.0), **DIFFERENCE)
-            np.testing.assert_allclose(terms.jacobian[2:, k], central(lambda s, d=direction: of_w(s * d), 0.0), **DIFFERENCE)
+            np.testing.assert_allclose(
+                terms.jacobian[:2, k], central(lambda s, d=direction: of_g(s * d), 0.0), **DIFFERENCE
+            )
+            np.testing.assert_allclose(
+                terms.jacobian[2:, k], central(lambda s, d=direction: of_w(s * d), 0.0), **DIFFERENCE
+            )
 
     def test_rate_is_the_derivative_along_the_motion(self):
         system, at = everything(), everywhere()
         terms = terms_of(system, at)
         along = jax.jit(lambda s: system.constraint(at.t + s, at.q + s * at.v))
         np.testing.assert_allclose(terms.velocity[:2], central(along, 0.0), **DIFFERENCE)
-        np.testing.assert_allclose(terms.velocity[2:], system.velocity_constraint(at.t, at.q, at.v), **ROUND_OFF)
+        np.testing.assert_allclose(
+            terms.velocity[2:], system.velocity_constraint(at.t, at.q, at.v), **ROUND_OFF
+        )
         np.testing.assert_allclose(terms.position, system.constraint(at.t, at.q), **ROUND_OFF)
 
     def test_rows_twice_differentiated_are_jacobian_times_acceleration_plus_bias(self):
@@ -64,7 +72,8 @@ class TestDerivedTerms:
         np.testing.assert_allclose(terms.jacobian @ a + terms.bias, exact, **ROUND_OFF)
 
     def test_explicit_time_dependence_is_in_the_bias(self):
-        # At rest, what is left of gamma are the explicit time derivatives: of the radius 0.1 sin(w t), and of the sine in the second row.
+        # At rest, what is left of gamma are the explicit time derivatives: of the radius 0.1 sin(w t), and of
+        # the sine in the second row.
         system = everything()
         at = state([0.6, 0.8, 0.2, -0.4], t=0.3)
         w, t, r = 1.7, 0.3, 1.1
@@ -81,27 +90,38 @@ class TestDerivedTerms:
 
     def test_no_rows(self):
         terms = jd.operators.constraint_terms(oscillator(), oscillating())
-        assert [x.shape for x in (terms.position, terms.velocity, terms.jacobian, terms.bias)] == [(0,), (0,), (0, 2), (0,)]
+        assert [x.shape for x in (terms.position, terms.velocity, terms.jacobian, terms.bias)] == [
+            (0,),
+            (0,),
+            (0, 2),
+            (0,),
+        ]
 
     def test_time_may_be_a_plain_number(self):
         (system, _), (at, _) = wheels(), wheels_states((0.4, -0.9), (1.3, 0.6), 2.0)
         exact = terms_of(system, at)
         for t in (2, 2.0, np.int64(2), np.float32(2.0)):
-            np.testing.assert_allclose(terms_of(system, jd.State(t, at.q, at.v)).bias, exact.bias, **ROUND_OFF)
+            np.testing.assert_allclose(
+                terms_of(system, jd.State(t, at.q, at.v)).bias, exact.bias, **ROUND_OFF
+            )
 
 
 class TestRetraction:
     """Flywheels in cosines and sines (nq = 4, nv = 2) against the same in angles."""
 
     @pytest.mark.filterwarnings("ignore::jaxdae.StateWarning")
-    @pytest.mark.parametrize(("angles", "rates"), [((0.4, -0.9), (1.3, 0.6)), ((0.4, -0.9), (0.0, 0.0)), ((0.0, 0.0), (0.5, 0.2))])
+    @pytest.mark.parametrize(
+        ("angles", "rates"), [((0.4, -0.9), (1.3, 0.6)), ((0.4, -0.9), (0.0, 0.0)), ((0.0, 0.0), (0.5, 0.2))]
+    )
     def test_terms_and_dynamics_agree(self, angles, rates):
         systems, states = wheels(), wheels_states(angles, rates, 0.7)
         in_angles, on_circles = (terms_of(s, x) for s, x in zip(systems, states, strict=True))
         assert on_circles.jacobian.shape == (1, 2)
         for x, y in zip(jax.tree.leaves(on_circles), jax.tree.leaves(in_angles), strict=True):
             np.testing.assert_allclose(x, y, **ROUND_OFF)
-        (a, lam), (a_angles, lam_angles) = (jd.forward_dynamics(x, y) for x, y in zip(systems[::-1], states[::-1], strict=True))
+        (a, lam), (a_angles, lam_angles) = (
+            jd.forward_dynamics(x, y) for x, y in zip(systems[::-1], states[::-1], strict=True)
+        )
         np.testing.assert_allclose(a, a_angles, **ROUND_OFF)
         np.testing.assert_allclose(lam, lam_angles, **ROUND_OFF)
 
@@ -134,7 +154,11 @@ class AngleDoublePendulum(jd.LagrangianSystem):
 
 
 class TestLagrangianSystem:
-    numbers: ClassVar = {"mass": jnp.array([1.2, 0.7]), "length": jnp.array([0.9, 1.4]), "gravity": jnp.asarray(9.81, float)}
+    numbers: ClassVar = {
+        "mass": jnp.array([1.2, 0.7]),
+        "length": jnp.array([0.9, 1.4]),
+        "gravity": jnp.asarray(9.81, float),
+    }
 
     def by_hand(self, q, v):
         (m1, m2), (l1, l2), g = (np.asarray(self.numbers[name]) for name in ("mass", "length", "gravity"))
@@ -171,7 +195,9 @@ class TestLagrangianSystem:
 class TestDefaults:
     def test_energies(self):
         system, at = oscillator(), oscillating()
-        np.testing.assert_allclose(system.kinetic_energy(at.q, at.v), 0.5 * (1.0 * 0.1**2 + 2.0 * 0.4**2), rtol=1e-15)
+        np.testing.assert_allclose(
+            system.kinetic_energy(at.q, at.v), 0.5 * (1.0 * 0.1**2 + 2.0 * 0.4**2), rtol=1e-15
+        )
         np.testing.assert_allclose(jd.energy(system, at), 0.165 + 1.5 * (0.7**2 + 0.2**2), rtol=1e-15)
         everything_free = everything()
         assert jd.System.potential_energy(everything_free, at.t, at.q) == 0.0
@@ -192,7 +218,9 @@ class TestDefaults:
 
 def broken(**methods):
     """Returns an oscillator with methods replaced."""
-    return jd.tree.pytree(type("Broken", (Oscillator,), methods))(jnp.array([1.0, 2.0]), jnp.asarray(3.0, float))
+    return jd.tree.pytree(type("Broken", (Oscillator,), methods))(
+        jnp.array([1.0, 2.0]), jnp.asarray(3.0, float)
+    )
 
 
 MISTAKES = {
@@ -228,18 +256,23 @@ MISTAKES = {
         {"force": lambda self, t, q, v, u: -q[:, None]},
         "system.force(t, q, v, u) must return an array of shape (2,), got (2, 1)",
     ),
-    "force as a list": ({"force": lambda self, t, q, v, u: [0.0, 0.0]}, "system.force(t, q, v, u) must return an array, got list"),
+    "force as a list": (
+        {"force": lambda self, t, q, v, u: [0.0, 0.0]},
+        "system.force(t, q, v, u) must return an array, got list",
+    ),
     "integer force": (
         {"force": lambda self, t, q, v, u: jnp.zeros(2, int)},
         "system.force(t, q, v, u) returned int64, but the state is float64",
     ),
     "mass as a vector": (
         {"mass_matrix": lambda self, q: jnp.ones(2)},
-        "system.mass_matrix(q) must return an array of shape (2, 2) for q of shape (2,) and v of shape (2,), got (2,)",
+        "system.mass_matrix(q) must return an array of shape (2, 2) for q of shape (2,) and v of shape "
+        "(2,), got (2,)",
     ),
     "mass of another size": (
         {"mass_matrix": lambda self, q: jnp.eye(3)},
-        "system.mass_matrix(q) must return an array of shape (2, 2) for q of shape (2,) and v of shape (2,), got (3, 3)",
+        "system.mass_matrix(q) must return an array of shape (2, 2) for q of shape (2,) and v of shape "
+        "(2,), got (3, 3)",
     ),
     "mass that does not fit q": (
         {"mass_matrix": lambda self, q: jnp.eye(2) * (q + jnp.ones(3))},
@@ -247,7 +280,8 @@ MISTAKES = {
     ),
     "retract that changes the shape": (
         {"retract": lambda self, q, xi: jnp.append(q, xi)},
-        "system.retract(q, v) must return an array of shape (2,) for q of shape (2,) and v of shape (2,), got (4,)",
+        "system.retract(q, v) must return an array of shape (2,) for q of shape (2,) and v of shape (2,), "
+        "got (4,)",
     ),
 }
 
@@ -260,16 +294,31 @@ def test_mistakes_in_a_system(methods, message):
 
 
 STATES = {
-    "initialize's pair": ((jd.State(0.0, jnp.zeros(2), jnp.zeros(2)), None), "got tuple: initialize returns (state, info)"),
+    "initialize's pair": (
+        (jd.State(0.0, jnp.zeros(2), jnp.zeros(2)), None),
+        "got tuple: initialize returns (state, info)",
+    ),
     "an array": (np.zeros(4), "state must be a State(t, q, v), got ndarray"),
-    "integers": (jd.State(0.0, jnp.arange(2), jnp.zeros(2)), "state.q must be floating point, got int64; write 0.0 instead of 0"),
+    "integers": (
+        jd.State(0.0, jnp.arange(2), jnp.zeros(2)),
+        "state.q must be floating point, got int64; write 0.0 instead of 0",
+    ),
     "two precisions": (
         jd.State(0.0, jnp.zeros(2), jnp.zeros(2, jnp.float32)),
         "state.q and state.v must have one dtype, got float64 and float32",
     ),
-    "many worlds": (jd.State(0.0, jnp.zeros((3, 2)), jnp.zeros((3, 2))), "state.q must have one axis, got shape (3, 2); for many"),
-    "many times": (jd.State(jnp.zeros(3), jnp.zeros(2), jnp.zeros(2)), "state.t must be a single number, got shape (3,)"),
-    "another length": (jd.State(0.0, jnp.zeros(3), jnp.zeros(2)), "fails for q of shape (3,) and v of shape (2,)"),
+    "many worlds": (
+        jd.State(0.0, jnp.zeros((3, 2)), jnp.zeros((3, 2))),
+        "state.q must have one axis, got shape (3, 2); for many",
+    ),
+    "many times": (
+        jd.State(jnp.zeros(3), jnp.zeros(2), jnp.zeros(2)),
+        "state.t must be a single number, got shape (3,)",
+    ),
+    "another length": (
+        jd.State(0.0, jnp.zeros(3), jnp.zeros(2)),
+        "fails for q of shape (3,) and v of shape (2,)",
+    ),
 }
 
 
@@ -289,5 +338,7 @@ def test_mistakes_instead_of_a_system(use):
         with pytest.raises(TypeError, match=r"an instance of a jaxdae\.System, got the class Oscillator"):
             use(Oscillator, oscillating())
         undecorated = type("Undecorated", (Oscillator,), {})(jnp.ones(2), 1.0)
-        with pytest.raises(TypeError, match=r"the class Undecorated is unknown to JAX; decorate it with @jaxdae.tree.pytree"):
+        with pytest.raises(
+            TypeError, match=r"the class Undecorated is unknown to JAX; decorate it with @jaxdae.tree.pytree"
+        ):
             use(undecorated, oscillating())

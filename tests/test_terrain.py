@@ -19,7 +19,9 @@ from jaxdae.mechanisms import spatial as js
 EPS = np.finfo(float).eps
 HEIGHTS = np.random.default_rng(0).normal(size=(7, 6)) * 0.1
 MAP = jv.HeightMap.through(jnp.asarray(HEIGHTS), 0.5, (-1.0, 2.0))
-WAVES = jv.Hills(*(jnp.asarray(x) for x in ([0.10, 0.06, 0.04], [1.1, -0.7, 2.3], [0.6, 1.9, -0.4], [0.3, 1.0, -0.5])))
+WAVES = jv.Hills(
+    *(jnp.asarray(x) for x in ([0.10, 0.06, 0.04], [1.1, -0.7, 2.3], [0.6, 1.9, -0.4], [0.3, 1.0, -0.5]))
+)
 TERRAINS = {
     "plane": (jv.Plane((0.2, -0.1, 2.0), 0.3), (0.4, 2.9)),
     "hills": (WAVES, (0.4, 2.9)),
@@ -60,10 +62,16 @@ def test_heights_of_a_subclass_of_hills_have_their_own_derivatives():
     hills = ([0.2, 0.1], [1.1, -0.7], [0.6, 1.9], [0.3, 1.0])
     plain, other = jv.Hills(*hills), Ramp(*hills)
     np.testing.assert_allclose(
-        np.subtract(other.height_and_slope(x, y), plain.height_and_slope(x, y)), [0.045, 0.3, 0.0], rtol=0, atol=10 * EPS
+        np.subtract(other.height_and_slope(x, y), plain.height_and_slope(x, y)),
+        [0.045, 0.3, 0.0],
+        rtol=0,
+        atol=10 * EPS,
     )
     np.testing.assert_allclose(
-        np.subtract(other.second_derivatives(x, y), plain.second_derivatives(x, y)), [1.0, 0.0, 0.0], rtol=0, atol=10 * EPS
+        np.subtract(other.second_derivatives(x, y), plain.second_derivatives(x, y)),
+        [1.0, 0.0, 0.0],
+        rtol=0,
+        atol=10 * EPS,
     )
 
 
@@ -71,15 +79,26 @@ def test_heights_of_a_subclass_of_hills_have_their_own_derivatives():
 def test_a_map_goes_through_its_heights_and_through_planes():
     at = np.array([[MAP.height(-1.0 + 0.5 * i, 2.0 + 0.5 * j) for j in range(6)] for i in range(7)])
     np.testing.assert_allclose(at, HEIGHTS, rtol=0, atol=10 * EPS)
-    sloped = jv.HeightMap(jnp.asarray([[0.3 * i - 0.2 * j + 1.0 for j in range(5)] for i in range(2)]), (1.0, 2.0), (0.5, 0.0))
+    sloped = jv.HeightMap(
+        jnp.asarray([[0.3 * i - 0.2 * j + 1.0 for j in range(5)] for i in range(2)]), (1.0, 2.0), (0.5, 0.0)
+    )
     for x, y in ((0.5, 0.0), (1.5, 8.0), (0.7, 3.3)):
-        np.testing.assert_allclose(sloped.height(x, y), 0.3 * (x - 0.5) - 0.1 * y + 1.0, rtol=0, atol=10 * EPS)
+        np.testing.assert_allclose(
+            sloped.height(x, y), 0.3 * (x - 0.5) - 0.1 * y + 1.0, rtol=0, atol=10 * EPS
+        )
         # On the border as well, which belongs to the map.
-        np.testing.assert_allclose(sloped.height_and_slope(jnp.asarray(x), jnp.asarray(y))[1:], [0.3, -0.1], rtol=0, atol=10 * EPS)
-    whole, real = (jv.HeightMap.through(np.arange(9).reshape(3, 3).astype(kind) ** 2, 1.0) for kind in (int, float))
+        np.testing.assert_allclose(
+            sloped.height_and_slope(jnp.asarray(x), jnp.asarray(y))[1:], [0.3, -0.1], rtol=0, atol=10 * EPS
+        )
+    whole, real = (
+        jv.HeightMap.through(np.arange(9).reshape(3, 3).astype(kind) ** 2, 1.0) for kind in (int, float)
+    )
     np.testing.assert_array_equal(whole.z, real.z)
     # A hole would be everywhere in z; here it is told where it is.
-    with pytest.raises(ValueError, match=r"HeightMap.through: .* 1 of 42 heights that are no finite numbers, the first at \[2, 3\]"):
+    with pytest.raises(
+        ValueError,
+        match=r"HeightMap.through: .* 1 of 42 heights that are no finite numbers, the first at \[2, 3\]",
+    ):
         jv.HeightMap.through(jnp.asarray(HEIGHTS).at[2, 3].set(jnp.nan), 0.5)
 
 
@@ -96,17 +115,25 @@ def test_a_map_has_no_jumps_in_second_derivatives_at_its_knots(along):
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 def test_the_far_edge_of_a_map_belongs_to_it_however_it_is_rounded(dtype):
-    """Over maps of many sizes: there the slope is that of the plane that the map is, and a hundredth of a cell farther is outside."""
+    """Over maps of many sizes: there the slope is that of the plane that the map is, and a hundredth of a
+    cell farther is outside.
+    """
 
     def at_the_edge(spacing, origin):
         ground = jv.HeightMap(
-            jnp.stack([2.0 * spacing * jnp.arange(11.0, dtype=dtype)] * 2, axis=1), spacing, jnp.stack([origin, 0.0 * origin])
+            jnp.stack([2.0 * spacing * jnp.arange(11.0, dtype=dtype)] * 2, axis=1),
+            spacing,
+            jnp.stack([origin, 0.0 * origin]),
         )
         x, y = origin + 10.0 * spacing, 0.5 * spacing
         return ground.inside(x, y), ground.inside(x + 0.01 * spacing, y), jax.grad(ground.height)(x, y)
 
-    spacing, origin = (x.ravel() for x in np.meshgrid([0.1, 0.3, 0.7, 0.05, 0.01], [0.3, -3.1, 123.4, 0.0, -20.3, 0.1]))
-    inside, beyond, slope = jax.jit(jax.vmap(at_the_edge))(jnp.asarray(spacing, dtype), jnp.asarray(origin, dtype))
+    spacing, origin = (
+        x.ravel() for x in np.meshgrid([0.1, 0.3, 0.7, 0.05, 0.01], [0.3, -3.1, 123.4, 0.0, -20.3, 0.1])
+    )
+    inside, beyond, slope = jax.jit(jax.vmap(at_the_edge))(
+        jnp.asarray(spacing, dtype), jnp.asarray(origin, dtype)
+    )
     assert np.all(inside)
     assert not np.any(beyond)
     # Of the cells of 1 cm at 123 m single precision leaves a thousandth.
@@ -114,7 +141,10 @@ def test_the_far_edge_of_a_map_belongs_to_it_however_it_is_rounded(dtype):
 
 
 def test_a_map_ends_where_its_grid_ends_and_is_differentiable_in_its_numbers():
-    inside = [bool(MAP.inside(x, y)) for x, y in ((-1.0, 2.0), (2.0, 4.5), (-1.001, 2.5), (0.0, 4.51), (jnp.nan, 2.5))]
+    inside = [
+        bool(MAP.inside(x, y))
+        for x, y in ((-1.0, 2.0), (2.0, 4.5), (-1.001, 2.5), (0.0, 4.51), (jnp.nan, 2.5))
+    ]
     assert inside == [True, True, False, False, False]
     assert MAP.height(-5.0, 3.1) == MAP.height(-1.0, 3.1)
     assert np.isnan(MAP.height(jnp.nan, 3.1))
@@ -128,7 +158,9 @@ def test_a_map_ends_where_its_grid_ends_and_is_differentiable_in_its_numbers():
     assert np.count_nonzero(weights) == 16
     np.testing.assert_allclose(jnp.sum(weights), 1.0, rtol=0, atol=10 * EPS)
     # So is it in the heights that it goes through, all of which count.
-    weights = jax.grad(lambda heights: jv.HeightMap.through(heights, 0.5, (-1.0, 2.0)).height(0.37, 3.21))(jnp.asarray(HEIGHTS))
+    weights = jax.grad(lambda heights: jv.HeightMap.through(heights, 0.5, (-1.0, 2.0)).height(0.37, 3.21))(
+        jnp.asarray(HEIGHTS)
+    )
     np.testing.assert_allclose(jnp.sum(weights * HEIGHTS), MAP.height(0.37, 3.21), rtol=0, atol=10 * EPS)
     np.testing.assert_allclose(jnp.sum(weights), 1.0, rtol=0, atol=10 * EPS)
     single = jv.HeightMap(MAP.z.astype(jnp.float32), jnp.float32(0.5), jnp.asarray([-1.0, 2.0], jnp.float32))
@@ -143,14 +175,20 @@ def test_a_wheel_in_a_trough_touches_along_its_radius(wheel, angle):
     trough, length, r = jv.Cylinder(-1.1), 0.9, 0.2
     at = np.array([np.sin(angle), 0.0, -np.cos(angle)])
     center = vector(length * at + np.array([0.0, 0.3, 0.0]))
-    found = rim_contact(trough, center, vector((0.0, 1.0, 0.0)), r) if wheel == "disc" else ball_contact(trough, center, r)
+    found = (
+        rim_contact(trough, center, vector((0.0, 1.0, 0.0)), r)
+        if wheel == "disc"
+        else ball_contact(trough, center, r)
+    )
     np.testing.assert_allclose(found.place.array(), 1.1 * at + np.array([0.0, 0.3, 0.0]), rtol=0, atol=1e-14)
     np.testing.assert_allclose(found.normal.array(), -at, rtol=0, atol=1e-13)  # The slope at 1.5 rad is 14.
     np.testing.assert_allclose([found.clearance, found.margin], [0.0, 1.0 - 0.2 / 1.1], rtol=0, atol=1e-13)
 
 
 def seen(q, kind):
-    """Returns place, clearance and normal of the contact of a leaning wheel on hills, of all their numbers (7,)."""
+    """Returns place, clearance and normal of the contact of a leaning wheel on hills, of all their numbers
+    (7,).
+    """
     hills = jv.Hills(q[6:9], WAVES.kx, WAVES.ky, WAVES.phase)
     axle = jnp.stack([q[3], jnp.ones(()), q[4]])
     axle, center = vector(axle / jnp.linalg.norm(axle)), vector(q[:3])
@@ -177,7 +215,9 @@ def test_contacts_on_the_ground_have_exact_derivatives(kind):
         return (f(q + step * d) - f(q - step * d)) / (2 * step)
 
     assert abs(seen(q, kind)[3]) < 1e-15
-    np.testing.assert_allclose(first(q) @ d, differences(jax.jit(lambda q: seen(q, kind)), d), rtol=0, atol=1e-7)
+    np.testing.assert_allclose(
+        first(q) @ d, differences(jax.jit(lambda q: seen(q, kind)), d), rtol=0, atol=1e-7
+    )
     # Along a motion on the ground, of the second derivatives.
     d = d.at[2].add(-(first(q) @ d)[3] / first(q)[3, 2])
     second = jax.jvp(first, (q,), (d,))[1]
@@ -186,19 +226,28 @@ def test_contacts_on_the_ground_have_exact_derivatives(kind):
 
 
 ACCURATE = {"disc": 1e-2, "sphere": 5e-2}
-"""Of margins near zero after eight corrections, from 0.1 rad away: those of a disc leave 0.3 of it each, of a sphere 0.85."""
+"""Of margins near zero after eight corrections, from 0.1 rad away: those of a disc leave 0.3 of it each, of a
+sphere 0.85.
+"""
 
 
 @pytest.mark.parametrize("kind", ["disc", "sphere"])
 def test_a_hollow_that_is_narrower_than_the_wheel_leaves_no_margin(kind):
     def margin(amplitude, aside=0.0):
-        hollow = jv.Hills(jnp.array([amplitude]), jnp.array([10.0]), jnp.array([0.0]), jnp.array([-np.pi / 2]))
+        hollow = jv.Hills(
+            jnp.array([amplitude]), jnp.array([10.0]), jnp.array([0.0]), jnp.array([-np.pi / 2])
+        )
         center = vector((aside, 0.0, 0.2 - amplitude))
-        return (rim_contact(hollow, center, vector((0.0, 1.0, 0.0)), 0.2) if kind == "disc" else ball_contact(hollow, center, 0.2)).margin
+        return (
+            rim_contact(hollow, center, vector((0.0, 1.0, 0.0)), 0.2)
+            if kind == "disc"
+            else ball_contact(hollow, center, 0.2)
+        ).margin
 
     # 1 - r h'' with h'' = 100 amplitude.
     np.testing.assert_allclose([margin(0.02), margin(0.06)], [0.6, -0.2], rtol=0, atol=1e-13)
-    # Beside the middle, at x - r h'/(1 + h'^2)^0.5 = 3 mm, a wheel that is hardly narrower is found, too: 1 - r h''/(1 + h'^2)^1.5.
+    # Beside the middle, at x - r h'/(1 + h'^2)^0.5 = 3 mm, a wheel that is hardly narrower is found, too: 1 -
+    # r h''/(1 + h'^2)^1.5.
     x, slope_there = 0.025891055117141976, 0.45 * np.sin(0.25891055117141976)
     assert abs(x - 0.2 * slope_there / np.hypot(1.0, slope_there) - 0.003) < 1e-12
     curved = 4.5 * np.cos(10.0 * x) / np.hypot(1.0, slope_there) ** 3
@@ -221,7 +270,12 @@ def test_a_step_ahead_leaves_no_margin(kind):
     def margins(x):
         at = dataclasses.replace(center, x=x)
         disc, ball = rim_contact(Step(), at, axle, 0.5), ball_contact(Step(), at, 0.5)
-        return disc.margin, rim_margin(Step(), at, axle, 0.5, disc), ball.margin, ball_margin(Step(), at, 0.5, ball)
+        return (
+            disc.margin,
+            rim_margin(Step(), at, axle, 0.5, disc),
+            ball.margin,
+            ball_margin(Step(), at, 0.5, ball),
+        )
 
     for x in (-0.6, -0.35, -0.2):
         # How deep the rim is in the step at its deepest: the ground below the wheel does not know of it.
@@ -239,7 +293,9 @@ def test_a_step_ahead_leaves_no_margin(kind):
 def test_a_disc_that_nearly_lies_flat_meets_a_step_at_its_other_side():
     center, axle = vector((-0.45, 0.0, 0.5 * np.sin(0.1))), vector((-np.sin(0.1), 0.0, np.cos(0.1)))
     contact = rim_contact(Step(), center, axle, 0.5)
-    np.testing.assert_allclose(contact.place.array(), [-0.45 - 0.5 * np.cos(0.1), 0.0, 0.0], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        contact.place.array(), [-0.45 - 0.5 * np.cos(0.1), 0.0, 0.0], rtol=0, atol=1e-12
+    )
     gap = 2.0 * 0.5 * np.sin(0.1) - 0.15 * (1.0 + np.tanh((-0.45 + 0.5 * np.cos(0.1)) / 0.05))
     assert gap / 0.5 <= rim_margin(Step(), center, axle, 0.5, contact) < 0.8 * gap / 0.5 < 0.0
 
@@ -249,7 +305,9 @@ WRONG = {
     "must be lists of one length": jv.Hills([0.1, 0.2], [1.0], [0.0], [0.0]),
     "radius must be a number that is not zero": jv.Cylinder(0.0),
     "axis must be two numbers (x, y) that are not both zero": jv.Cylinder(1.0, (0.0, 0.0)),
-    "must be a table (nx, ny) of at least 2 x 2 heights, got shape (4,)": jv.HeightMap([0.0, 1.0, 2.0, 3.0], 1.0),
+    "must be a table (nx, ny) of at least 2 x 2 heights, got shape (4,)": jv.HeightMap(
+        [0.0, 1.0, 2.0, 3.0], 1.0
+    ),
     "z has 2 of 9 heights that are no finite numbers, the first at [0, 1]": jv.HeightMap(
         [[0.0, np.nan, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, np.inf]], 1.0
     ),
@@ -268,14 +326,18 @@ def test_what_is_wrong_with_a_terrain_is_said_in_words(message):
     with pytest.raises(ValueError, match="terrain") as error:
         check_terrain("here", WRONG[message])
     assert message in str(error.value)
-    disc = js.RollingDisc("tire", "ground", "wheel", (0, 1, 0), point_b=(0, 0, 0), radius=0.3, terrain=WRONG[message])
+    disc = js.RollingDisc(
+        "tire", "ground", "wheel", (0, 1, 0), point_b=(0, 0, 0), radius=0.3, terrain=WRONG[message]
+    )
     with pytest.raises(ValueError, match="'tire': terrain") as error:
         jm.spatial_mechanism([js.Body("wheel", 1.0, (1.0, 1.0, 1.0))], [disc])
     assert message in str(error.value)
     assert "beside" not in str(error.value)  # Of a terrain that is none nobody knows where it ends.
 
 
-@pytest.mark.parametrize("terrain", [jv.Hills([0.1, 0.2], [1.0], [0.0], [0.0]), jv.HeightMap(np.zeros((3, 3)), (1.0, -0.5))])
+@pytest.mark.parametrize(
+    "terrain", [jv.Hills([0.1, 0.2], [1.0], [0.0], [0.0]), jv.HeightMap(np.zeros((3, 3)), (1.0, -0.5))]
+)
 def test_heights_are_refused_of_numbers_that_make_no_surface(terrain):
     with pytest.raises(ValueError, match=r"lists of one length|spacing must be a positive number"):
         terrain.height(0.1, 0.2)
@@ -298,12 +360,23 @@ def test_wheels_that_cannot_be_are_named():
 
 
 def test_a_disc_that_lies_flat_is_named_and_touches_all_around():
-    lying = js.RollingDisc("coin", "ground", "wheel", (0.2, -0.1, 1.0), point_b=(0, 0, 0), radius=0.3, terrain=jv.Plane((0.2, -0.1, 1.0)))
+    lying = js.RollingDisc(
+        "coin",
+        "ground",
+        "wheel",
+        (0.2, -0.1, 1.0),
+        point_b=(0, 0, 0),
+        radius=0.3,
+        terrain=jv.Plane((0.2, -0.1, 1.0)),
+    )
     with pytest.raises(ValueError, match="joint 'coin': lies flat on the terrain"):
         jm.spatial_mechanism([js.Body("wheel", 1.0, (1.0, 1.0, 1.0))], [lying])
-    with pytest.raises(ValueError, match=r"radius must be a finite number, got None.*terrain must be a terrain"):
+    with pytest.raises(
+        ValueError, match=r"radius must be a finite number, got None.*terrain must be a terrain"
+    ):
         jm.spatial_mechanism(
-            [js.Body("wheel", 1.0, (1.0, 1.0, 1.0))], [js.RollingDisc("coin", "ground", "wheel", (0, 1, 0), point_b=(0, 0, 0))]
+            [js.Body("wheel", 1.0, (1.0, 1.0, 1.0))],
+            [js.RollingDisc("coin", "ground", "wheel", (0, 1, 0), point_b=(0, 0, 0))],
         )
     # Where it comes to lie flat later the margin says so, as on hills.
     assert rim_contact(jv.Plane(), vector((0.0, 0.0, 0.0)), vector((0.0, 0.0, 1.0)), 0.3).margin < 0.0

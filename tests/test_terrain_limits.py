@@ -1,4 +1,6 @@
-"""What ends a motion on terrain: its edge, two contacts, NaN; in one world of many, in single precision, and with adaptive steps."""
+"""What ends a motion on terrain: its edge, two contacts, NaN; in one world of many, in single precision, and
+with adaptive steps.
+"""
 
 import functools
 
@@ -30,7 +32,9 @@ GROUND = Pit()
 @functools.cache
 def ball():
     joint = js.SlidingSphere("contact", "ground", "ball", point_b=(0, 0, 0), radius=0.3, terrain=GROUND)
-    return jm.spatial_mechanism([js.Body("ball", 1.0, (0.036,) * 3, (1.0, 0.0, 0.3))], [joint], gravity=(0.0, 0.0, -9.81))
+    return jm.spatial_mechanism(
+        [js.Body("ball", 1.0, (0.036,) * 3, (1.0, 0.0, 0.3))], [joint], gravity=(0.0, 0.0, -9.81)
+    )
 
 
 def start(x, vx):
@@ -38,7 +42,13 @@ def start(x, vx):
 
 
 WORLDS = [(0.0, 0.5), (1.5, 2.0), (0.0, -3.5), (0.0, np.nan), (2.5, 0.0)]
-EXPECTED = [jd.Status.OK, jd.Status.OFF_TERRAIN, jd.Status.TWO_CONTACTS, jd.Status.NONFINITE, jd.Status.OFF_TERRAIN]
+EXPECTED = [
+    jd.Status.OK,
+    jd.Status.OFF_TERRAIN,
+    jd.Status.TWO_CONTACTS,
+    jd.Status.NONFINITE,
+    jd.Status.OFF_TERRAIN,
+]
 METHOD = jd.SemiImplicitEuler(solver=jd.SchurComplement())
 
 
@@ -73,7 +83,9 @@ def test_adaptive_rollouts_end_there_too():
     method = jd.diffrax.Adaptive(rtol=1e-8, atol=1e-8)
     times = jnp.linspace(0.1, 0.5, 5)
     run = jax.jit(jax.vmap(lambda state: jd.diffrax.adaptive_rollout(ball()[0], method, state, times=times)))
-    trajectory = run(jax.tree.map(lambda *x: jnp.stack(x), start(0.0, 0.5), start(1.55, 2.0), start(1.95, 2.0)))
+    trajectory = run(
+        jax.tree.map(lambda *x: jnp.stack(x), start(0.0, 0.5), start(1.55, 2.0), start(1.95, 2.0))
+    )
     off, fine = jd.Status.OFF_TERRAIN, jd.Status.OK
     assert trajectory.info.status.tolist() == [[fine] * 5, [fine] * 2 + [off] * 3, [off] * 5]
     np.testing.assert_allclose(trajectory.state.q[1, :, 0], [1.75, 1.95, 1.95, 1.95, 1.95], rtol=0, atol=1e-7)
@@ -83,7 +95,9 @@ def test_adaptive_rollouts_end_there_too():
 @pytest.mark.long
 def test_a_start_beside_the_terrain_is_said_by_initialize():
     mechanism, q = ball()
-    with pytest.raises(jd.SimulationError, match="OFF_TERRAIN: the constraints are closed, but a wheel is at a place"):
+    with pytest.raises(
+        jd.SimulationError, match="OFF_TERRAIN: the constraints are closed, but a wheel is at a place"
+    ):
         jd.initialize(mechanism, q.at[0].set(2.5))
     assert jd.initialize(mechanism, q)[1].status == jd.Status.OK
     # In the pit with both faces near: closed, and touching twice.

@@ -1,4 +1,6 @@
-"""Tires and single-track models: published forces and paths, limits of stiffness and speed, signs, derivatives, mistakes."""
+"""Tires and single-track models: published forces and paths, limits of stiffness and speed, signs,
+derivatives, mistakes.
+"""
 
 import dataclasses
 
@@ -28,7 +30,11 @@ def test_magic_formula_and_brush_have_their_published_values():
         value, slope = jax.value_and_grad(jm.magic_formula)(slip, *numbers)
         within(digits["all"], value, case["mu"])
         within(digits["all"], slope, case["dmu_dslip"])
-    within(digits["all"], jm.magic_formula(reference["magic_peak"]["slip"], *numbers), reference["magic_peak"]["mu"])
+    within(
+        digits["all"],
+        jm.magic_formula(reference["magic_peak"]["slip"], *numbers),
+        reference["magic_peak"]["mu"],
+    )
 
     def fiala(tangent):
         return jm.brush_forces(jnp.zeros_like(tangent), tangent, b["C_alpha"], b["mu"], b["Fz"])[1]
@@ -51,7 +57,11 @@ def test_magic_formula_and_brush_have_their_published_values():
 @pytest.mark.long
 def test_viscous_wheels_steer_a_robot_as_published():
     p, reference, digits, _ = problem("skid_steer_viscous")
-    wheels = [(sx * 0.5 * p["l"] - p["x0"], sy * 0.5 * p["W"], p["u"][0 if sy > 0 else 1]) for sx in (1, -1) for sy in (1, -1)]
+    wheels = [
+        (sx * 0.5 * p["l"] - p["x0"], sy * 0.5 * p["W"], p["u"][0 if sy > 0 else 1])
+        for sx in (1, -1)
+        for sy in (1, -1)
+    ]
     tires = [
         jm.ViscousTire(
             name=f"tire_{k}",
@@ -75,7 +85,9 @@ def test_viscous_wheels_steer_a_robot_as_published():
 def straight(kind, **law):
     """Returns a body of 100 kg on one tire with a rotor, heading along x."""
     tire = kind(name="tire", body="body", axis=(1.0, 0.0), point=(0.0, 0.0), radius=0.3, spin="spin", **law)
-    return jm.planar_mechanism([jm.Body("body", 100.0, 10.0), jm.Rotor("spin", 1.0)], [], [tire], gravity=(0.0, 0.0))
+    return jm.planar_mechanism(
+        [jm.Body("body", 100.0, 10.0), jm.Rotor("spin", 1.0)], [], [tire], gravity=(0.0, 0.0)
+    )
 
 
 TIRES = {
@@ -138,7 +150,9 @@ def test_a_bicycle_on_linear_tires_has_its_published_path():
 
     def car(a, b):
         tires = [
-            jm.LinearTire(name="front", body="car", axis=(1.0, 0.0), point=(a, 0.0), lateral=p["Cf"], steer=p["delta"]),
+            jm.LinearTire(
+                name="front", body="car", axis=(1.0, 0.0), point=(a, 0.0), lateral=p["Cf"], steer=p["delta"]
+            ),
             jm.LinearTire(name="rear", body="car", axis=(1.0, 0.0), point=(-b, 0.0), lateral=p["Cr"]),
         ]
         return jm.planar_mechanism([jm.Body("car", p["m"], p["I"])], [], tires, gravity=(0.0, 0.0))
@@ -161,10 +175,13 @@ def test_a_bicycle_on_linear_tires_has_its_published_path():
     within(digits["q"], found, [s["qv"] for s in states])
     lam = jax.vmap(lambda s: jd.forward_dynamics(held, s)[1][0])(run.state)[np.asarray(at)]
     within(9, lam, [s["drive_force"][0] for s in states])
-    # Eigenvalues of side slip and yaw at constant speed, for cars that are neutral, and that are stable or not at speed.
+    # Eigenvalues of side slip and yaw at constant speed, for cars that are neutral, and that are stable or
+    # not at speed.
     for variant in reference["variants"]:
         system, _ = car(variant["a"], variant["b"])
-        force = jax.jacfwd(lambda v, s=system: s.force(jnp.zeros(()), jnp.zeros(3), v, None))(jnp.asarray([p["u"], 0.0, 0.0]))
+        force = jax.jacfwd(lambda v, s=system: s.force(jnp.zeros(()), jnp.zeros(3), v, None))(
+            jnp.asarray([p["u"], 0.0, 0.0])
+        )
         # In the turning frame there is the centripetal term u omega.
         a = np.asarray(force)[1:, 1:] / np.array([[p["m"]], [p["I"]]]) - np.array([[0.0, p["u"]], [0.0, 0.0]])
         values = np.sort_complex(np.linalg.eigvals(a))
@@ -181,7 +198,9 @@ def viscous(c):
 @pytest.mark.long
 def test_stiff_viscous_rows_are_hard_rows_and_steps_may_take_them_implicitly():
     hard, q = jm.planar_mechanism(
-        [jm.Body("body", 2.0, 0.5)], [jm.Wheel("blade", "body", (1.0, 0.0), point=(0.1, 0.0))], gravity=(0.3, -0.2)
+        [jm.Body("body", 2.0, 0.5)],
+        [jm.Wheel("blade", "body", (1.0, 0.0), point=(0.1, 0.0))],
+        gravity=(0.3, -0.2),
     )
     v = jnp.asarray([0.5, -0.1, 1.0])
     expected = states_at(hard, RK4, q, v, [0.5], 1e-3).state
@@ -192,27 +211,46 @@ def test_stiff_viscous_rows_are_hard_rows_and_steps_may_take_them_implicitly():
     # The slip speed is force over c.
     assert errors[0] < 2e-3
     np.testing.assert_allclose(errors[0] / errors[1], 10.0, rtol=0.05)
-    # Of an implicit method the force is taken as it is: at 5 ms, 1e7 times the step of an explicit one, the slip is still force over c.
+    # Of an implicit method the force is taken as it is: at 5 ms, 1e7 times the step of an explicit one, the
+    # slip is still force over c.
     method = jd.RadauIIA()
-    drive = jax.jit(lambda c: jd.rollout(viscous(c), method, jd.State(0.0, q, v), dt=5e-3, steps=100, save_every=100))
+    drive = jax.jit(
+        lambda c: jd.rollout(viscous(c), method, jd.State(0.0, q, v), dt=5e-3, steps=100, save_every=100)
+    )
     for c in (1e6, 1e9):
         run = drive(c)
         jd.raise_if_failed(run.info)
-        np.testing.assert_allclose(c * jnp.max(jnp.abs(run.state.q[-1] - expected.q[0])), 1e4 * errors[1], rtol=0.01)
+        np.testing.assert_allclose(
+            c * jnp.max(jnp.abs(run.state.q[-1] - expected.q[0])), 1e4 * errors[1], rtol=0.01
+        )
 
-    # Implicit: a soft row of an impulse, J dv + p / (h c) = -w, is lam = -c w at the end of the step. First order in h, at any c.
+    # Implicit: a soft row of an impulse, J dv + p / (h c) = -w, is lam = -c w at the end of the step. First
+    # order in h, at any c.
     reference = states_at(viscous(50.0), RK4, q, v, [0.5], 1e-3).state
     errors = []
     for h in (0.01, 0.005):
         soft = jd.Soft(hard, 1.0 / (50.0 * h))
-        run = jd.rollout(soft, control.VelocityStepping(), jd.State(0.0, q, v), dt=h, steps=round(0.5 / h), start_tolerance=jnp.inf)
+        run = jd.rollout(
+            soft,
+            control.VelocityStepping(),
+            jd.State(0.0, q, v),
+            dt=h,
+            steps=round(0.5 / h),
+            start_tolerance=jnp.inf,
+        )
         jd.raise_if_failed(run.info)
         errors.append(float(jnp.max(jnp.abs(run.state.q[-1] - reference.q[0]))))
         w = hard.velocity_constraint(jnp.zeros(()), run.state.q[-2], run.state.v[-1])
         np.testing.assert_allclose(run.info.lam[-1], -50.0 * w, rtol=1e-9)
     np.testing.assert_allclose(errors[0] / errors[1], 2.0, rtol=0.1)
     # So stiff that an explicit step of this size would explode, it is the hard row.
-    run = jd.rollout(jd.Soft(hard, 1.0 / (1e9 * 0.005)), control.VelocityStepping(), jd.State(0.0, q, v), dt=0.005, steps=100)
+    run = jd.rollout(
+        jd.Soft(hard, 1.0 / (1e9 * 0.005)),
+        control.VelocityStepping(),
+        jd.State(0.0, q, v),
+        dt=0.005,
+        steps=100,
+    )
     again = jd.rollout(hard, control.VelocityStepping(), jd.State(0.0, q, v), dt=0.005, steps=100)
     np.testing.assert_allclose(run.state.q[-1], again.state.q[-1], rtol=0, atol=1e-7)
 
@@ -224,7 +262,15 @@ def test_a_viscous_robot_goes_to_the_least_residual_of_its_weights():
     places = jnp.asarray([[x * 0.5 * p["l"], y * 0.5 * p["W"]] for x in (1, -1) for y in (1, -1)])
     rates = jnp.asarray([3.0, 6.0, 3.0, 6.0])
     tires = [
-        jm.ViscousTire(name=f"t{k}", body="base", axis=(1.0, 0.0), point=place, lateral=p["cy"], longitudinal=p["cx"], rim_speed=p["r"] * u)
+        jm.ViscousTire(
+            name=f"t{k}",
+            body="base",
+            axis=(1.0, 0.0),
+            point=place,
+            lateral=p["cy"],
+            longitudinal=p["cx"],
+            rim_speed=p["r"] * u,
+        )
         for k, (place, u) in enumerate(zip(places, rates, strict=True))
     ]
     mechanism, q = jm.planar_mechanism([jm.Body("base", 1.0, 1.0)], [], tires, gravity=(0.0, 0.0))
@@ -256,7 +302,9 @@ def test_single_track_models_have_their_published_paths():
     p, reference, digits, values, car = single_track()
     models = {
         "KS": jv.KinematicSingleTrack(p["a"] + p["b"]),
-        "KST": jv.KinematicSingleTrackTrailer(p["vehicle4"]["a"] + p["vehicle4"]["b"], p["vehicle4"]["trailer_l_wb"]),
+        "KST": jv.KinematicSingleTrackTrailer(
+            p["vehicle4"]["a"] + p["vehicle4"]["b"], p["vehicle4"]["trailer_l_wb"]
+        ),
         "ST": car,
     }
     for name, model in models.items():
@@ -306,8 +354,11 @@ def test_the_single_track_model_stands_still_and_is_the_bicycle_without_slip():
 
 def test_the_slow_single_track_model_moves_where_its_wheels_point():
     p, _, _, _, car = single_track()
-    # After braking with slip beta is not that of the wheels; CommonRoad's package takes that of the wheels as well.
-    rate = car.rate(jnp.zeros(()), jnp.asarray([0.0, 0.0, 0.4, 0.05, 0.3, 0.2, -0.1]), jnp.asarray([0.2, 0.3]))
+    # After braking with slip beta is not that of the wheels; CommonRoad's package takes that of the wheels as
+    # well.
+    rate = car.rate(
+        jnp.zeros(()), jnp.asarray([0.0, 0.0, 0.4, 0.05, 0.3, 0.2, -0.1]), jnp.asarray([0.2, 0.3])
+    )
     beta = np.arctan(np.tan(0.4) * p["b"] / (p["a"] + p["b"]))
     np.testing.assert_allclose(rate[:2], [0.05 * np.cos(0.3 + beta), 0.05 * np.sin(0.3 + beta)], rtol=1e-14)
     # The velocity of the rear axle is along the car.
@@ -315,13 +366,17 @@ def test_the_slow_single_track_model_moves_where_its_wheels_point():
 
 
 def test_a_steered_linear_tire_and_the_single_track_model_backward():
-    tire = jm.LinearTire(name="tire", body="car", axis=(1.0, 0.0), point=(0.0, 0.0), lateral=1000.0, steer=0.02)
+    tire = jm.LinearTire(
+        name="tire", body="car", axis=(1.0, 0.0), point=(0.0, 0.0), lateral=1000.0, steer=0.02
+    )
     mechanism, q = jm.planar_mechanism([jm.Body("car", 1.0, 1.0)], [], [tire], gravity=(0.0, 0.0))
-    # A small angle turns the wheel as its axis would: it pushes forward to the left, backward to the right, at rest not at all.
+    # A small angle turns the wheel as its axis would: it pushes forward to the left, backward to the right,
+    # at rest not at all.
     for speed, force in ((5.0, 20.0), (0.0, 0.0), (-5.0, -20.0)):
         found = mechanism.force(jnp.zeros(()), q, jnp.asarray([speed, 0.0, 0.0]), None)
         np.testing.assert_allclose(found, [0.0, force, 0.0], rtol=0, atol=1e-12)
-    # ST: the force of an axle is against the velocity at which it slides to the side, over the speed, in both directions.
+    # ST: the force of an axle is against the velocity at which it slides to the side, over the speed, in both
+    # directions.
     p, _, _, _, car = single_track()
     delta, turn, beta = 0.03, 0.1, -0.02
     for v in (5.0, -5.0):
@@ -329,7 +384,9 @@ def test_a_steered_linear_tire_and_the_single_track_model_backward():
         a, b, grip = p["a"], p["b"], car.front_stiffness * p["p_dy1"] * p["m"] * 9.81 / (p["a"] + p["b"])
         front = -grip * b * (v * (beta - delta) + a * turn) / abs(v)
         rear = -grip * a * (v * beta - b * turn) / abs(v)
-        np.testing.assert_allclose(rate[5:], [(a * front - b * rear) / p["I_z"], (front + rear) / (p["m"] * v) - turn], rtol=1e-12)
+        np.testing.assert_allclose(
+            rate[5:], [(a * front - b * rear) / p["I_z"], (front + rear) / (p["m"] * v) - turn], rtol=1e-12
+        )
     # A wheel that is pulled at, or carries nothing, has no force.
     for load in (0.0, -100.0):
         np.testing.assert_array_equal(jm.brush_forces(0.1, 0.05, 1e4, 1.0, load), 0.0)
@@ -337,9 +394,21 @@ def test_a_steered_linear_tire_and_the_single_track_model_backward():
 
 @pytest.mark.long
 def test_a_car_that_is_held_on_a_slope_carries_more_at_its_lower_wheels():
-    angle, places = np.deg2rad(20.0), {"fl": (1.0, 0.7), "fr": (1.0, -0.7), "rl": (-1.0, 0.7), "rr": (-1.0, -0.7)}
+    angle, places = (
+        np.deg2rad(20.0),
+        {"fl": (1.0, 0.7), "fr": (1.0, -0.7), "rl": (-1.0, 0.7), "rr": (-1.0, -0.7)},
+    )
     tires = [
-        jm.BrushTire(name=name, body="car", axis=(1.0, 0.0), point=place, rim_speed=0.0, stiffness=1e5, friction=1.0, load=1.0)
+        jm.BrushTire(
+            name=name,
+            body="car",
+            axis=(1.0, 0.0),
+            point=place,
+            rim_speed=0.0,
+            stiffness=1e5,
+            friction=1.0,
+            load=1.0,
+        )
         for name, place in places.items()
     ]
     gravity = (-9.81 * np.sin(angle), 0.0)
@@ -372,10 +441,19 @@ def test_single_tracks_of_no_length_are_named():
         with pytest.raises(ValueError, match=message):
             jd.rollout(car, jd.Kinematic.rk4(), start, jnp.zeros((1, 2)), dt=0.01)
     start = jd.State(jnp.zeros(()), jnp.zeros(7).at[3].set(5.0), jnp.zeros(7))
-    wrong = {r"front \+ rear, the wheelbase, must be positive": (1.0, -1.0, 1.0, 1.0), "mass must be positive": (1.0, 1.0, 0.0, 1.0)}
+    wrong = {
+        r"front \+ rear, the wheelbase, must be positive": (1.0, -1.0, 1.0, 1.0),
+        "mass must be positive": (1.0, 1.0, 0.0, 1.0),
+    }
     for message, numbers in wrong.items():
         with pytest.raises(ValueError, match=message):
-            jd.rollout(jv.DynamicSingleTrack(*numbers, 0.5, 1.0, 20.0, 20.0), jd.Kinematic.rk4(), start, jnp.zeros((1, 2)), dt=0.01)
+            jd.rollout(
+                jv.DynamicSingleTrack(*numbers, 0.5, 1.0, 20.0, 20.0),
+                jd.Kinematic.rk4(),
+                start,
+                jnp.zeros((1, 2)),
+                dt=0.01,
+            )
 
 
 def test_a_state_that_is_too_short_is_told_what_it_lacks():
@@ -387,22 +465,37 @@ def test_a_state_that_is_too_short_is_told_what_it_lacks():
 def test_loads_of_axles_and_wheels():
     loads = jv.axle_loads(1000.0, 1.2, 1.3, 0.5, 2.0)
     np.testing.assert_allclose(jnp.sum(loads), 9810.0, rtol=1e-15)
-    np.testing.assert_allclose(loads[1] - jv.axle_loads(1000.0, 1.2, 1.3)[1], 1000.0 * 2.0 * 0.5 / 2.5, rtol=1e-12)
+    np.testing.assert_allclose(
+        loads[1] - jv.axle_loads(1000.0, 1.2, 1.3)[1], 1000.0 * 2.0 * 0.5 / 2.5, rtol=1e-12
+    )
     places = jnp.asarray([[1.2, 0.7], [1.2, -0.7], [-1.3, 0.7], [-1.3, -0.7]])
     wheels = jv.wheel_loads(1000.0, places, 0.5, (2.0, 3.0))
     np.testing.assert_allclose([wheels[:2].sum(), wheels[2:].sum()], loads, rtol=1e-12)
     # To the left it accelerates: the right wheels carry.
-    np.testing.assert_allclose(wheels[1] + wheels[3] - wheels[0] - wheels[2], 2 * 1000.0 * 3.0 * 0.5 / 1.4, rtol=1e-12)
+    np.testing.assert_allclose(
+        wheels[1] + wheels[3] - wheels[0] - wheels[2], 2 * 1000.0 * 3.0 * 0.5 / 1.4, rtol=1e-12
+    )
 
 
 @pytest.mark.long
 def test_loads_follow_from_the_accelerations_that_they_make():
     places = {"fl": (1.2, 0.7), "fr": (1.2, -0.7), "rl": (-1.3, 0.7), "rr": (-1.3, -0.7)}
     tires = [
-        jm.BrushTire(name=name, body="car", axis=(1.0, 0.0), point=point, rim_speed=19.0, stiffness=4e4, friction=0.9, load=1.0)
+        jm.BrushTire(
+            name=name,
+            body="car",
+            axis=(1.0, 0.0),
+            point=point,
+            rim_speed=19.0,
+            stiffness=4e4,
+            friction=0.9,
+            load=1.0,
+        )
         for name, point in places.items()
     ]
-    mechanism, q = jm.planar_mechanism([jm.Body("car", 1000.0, 1500.0, pose=(3.0, -2.0, 0.4))], [], tires, gravity=(0.0, 0.0))
+    mechanism, q = jm.planar_mechanism(
+        [jm.Body("car", 1000.0, 1500.0, pose=(3.0, -2.0, 0.4))], [], tires, gravity=(0.0, 0.0)
+    )
     turn = np.array([[np.cos(0.4), -np.sin(0.4)], [np.sin(0.4), np.cos(0.4)]])
     # It brakes, drifts to the left and turns.
     state = jd.State(jnp.zeros(()), q, jnp.asarray([*(turn @ [20.0, 1.0]), 0.3]))
@@ -416,7 +509,8 @@ def test_loads_follow_from_the_accelerations_that_they_make():
     static = jv.wheel_loads(1000.0, jnp.asarray(list(places.values())))
     np.testing.assert_allclose(at(0.0)[0], static, rtol=1e-14)
     loads = at(0.5)[0]
-    # The equations themselves, in the axes of the car; of a high one as well, whose inner rear wheel nearly lifts off.
+    # The equations themselves, in the axes of the car; of a high one as well, whose inner rear wheel nearly
+    # lifts off.
     for height in (0.5, 1.0):
         found, moving = at(height)
         expected = jv.wheel_loads(1000.0, jnp.asarray(list(places.values())), height, turn.T @ moving[:2])
@@ -429,18 +523,26 @@ def test_loads_follow_from_the_accelerations_that_they_make():
     np.testing.assert_allclose(slope, central(lambda h: at(h)[0], 0.5, 1e-5), rtol=1e-6, atol=1e-3)
     # With the center so high that inner wheels would pull they carry nothing.
     assert float(jnp.min(at(2.0)[0])) == 0.0
-    # Where two wheels of a high car hang in the air more load brings the load that asks for it, and Newton's method does not end in time:
+    # Where two wheels of a high car hang in the air more load brings the load that asks for it, and Newton's
+    # method does not end in time:
     # its rollout says so.
     tipping = dataclasses.replace(state, v=jnp.asarray([22.92, -1.9416, 0.95315]))
-    drive = jax.jit(lambda h: jd.rollout(jv.LoadTransfer(mechanism, h), jd.SemiImplicitEuler(), tipping, dt=1e-3, steps=2).info)
+    drive = jax.jit(
+        lambda h: (
+            jd.rollout(jv.LoadTransfer(mechanism, h), jd.SemiImplicitEuler(), tipping, dt=1e-3, steps=2).info
+        )
+    )
     assert drive(0.5).status.tolist() == [jd.Status.OK] * 2
     assert drive(1.4986).status.tolist() == [jd.Status.NONFINITE] * 2
     # Without weight, and a center on the ground, nothing is carried, which is found at once.
     light = jv.LoadTransfer(mechanism, 0.0, gravity=0.0)
     assert not light.loads(state).any()
     assert jnp.all(jnp.isfinite(light.force(state.t, state.q, state.v, None)))
-    # In single precision as well: loads change by the rounding of slip speeds, 20 m/s times eps, over the 1 m/s between wheel and ground.
-    single, there = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), (jv.LoadTransfer(mechanism, 0.5), state))
+    # In single precision as well: loads change by the rounding of slip speeds, 20 m/s times eps, over the 1
+    # m/s between wheel and ground.
+    single, there = jax.tree.map(
+        lambda x: jnp.asarray(x, jnp.float32), (jv.LoadTransfer(mechanism, 0.5), state)
+    )
     found = single.loads(there)
     assert found.dtype == jnp.float32
     np.testing.assert_allclose(found, loads, rtol=100 * np.finfo(np.float32).eps)
@@ -460,7 +562,15 @@ def test_loads_follow_from_the_accelerations_that_they_make():
     ],
 )
 def test_mistakes_of_tires_are_named(tire, message):
-    given = {"name": "t", "body": "body", "axis": (1, 0), "point": (0, 0), "stiffness": 1.0, "friction": 1.0, "load": 1.0} | tire
+    given = {
+        "name": "t",
+        "body": "body",
+        "axis": (1, 0),
+        "point": (0, 0),
+        "stiffness": 1.0,
+        "friction": 1.0,
+        "load": 1.0,
+    } | tire
     with pytest.raises(ValueError, match=message):
         jm.planar_mechanism([jm.Body("body", 1.0, 1.0), jm.Rotor("spin", 1.0)], [], [jm.BrushTire(**given)])
 
@@ -498,7 +608,9 @@ def test_a_pendulum_on_two_wheels_has_its_published_motion():
     assert round(float(jnp.trace(free))) == 3
 
     def pitching(alpha):
-        return jd.forward_dynamics(robot, jd.State(0.0, jnp.zeros(6).at[3].set(alpha), jnp.zeros(6)), jnp.zeros(2))[0][3]
+        return jd.forward_dynamics(
+            robot, jd.State(0.0, jnp.zeros(6).at[3].set(alpha), jnp.zeros(6)), jnp.zeros(2)
+        )[0][3]
 
     within(9, jnp.sqrt(jax.grad(pitching)(0.0)), reference["upright_pole"])
 
@@ -517,7 +629,9 @@ def test_a_pendulum_on_two_wheels_is_the_mechanism_of_three_bodies():
         "wheel_separation": p["W"],
     }
     robot = jv.Segway(**numbers, gravity=p["g"])
-    motors = [js.JointForce(f"{side}_motor", f"{side}_hub", 0.0, k) for k, side in enumerate(("left", "right"))]
+    motors = [
+        js.JointForce(f"{side}_motor", f"{side}_hub", 0.0, k) for k, side in enumerate(("left", "right"))
+    ]
     description = dataclasses.replace(jv.segway(**numbers, gravity=p["g"], place=(0.3, -0.2)), forces=motors)
     mechanism, q = jm.mechanism(description, jm.Joints())
     # Pitch 0.4 at a yaw rate of 0.7, a pitch rate of -0.5 and 0.9 m/s.
@@ -526,7 +640,19 @@ def test_a_pendulum_on_two_wheels_is_the_mechanism_of_three_bodies():
     plain = jd.State(0.0, jnp.zeros(6).at[3].set(pitch), jnp.asarray([speed, 0.0, yaw, tilting, *spins]))
     expected = jd.forward_dynamics(robot, plain, u)[0]
     names, sin, cos = mechanism.names.velocities, np.sin(pitch), np.cos(pitch)
-    q = q.at[:7].add(jnp.asarray([p["d"] * sin, 0.0, p["d"] * (cos - 1.0), np.cos(0.5 * pitch) - 1.0, 0.0, np.sin(0.5 * pitch), 0.0]))
+    q = q.at[:7].add(
+        jnp.asarray(
+            [
+                p["d"] * sin,
+                0.0,
+                p["d"] * (cos - 1.0),
+                np.cos(0.5 * pitch) - 1.0,
+                0.0,
+                np.sin(0.5 * pitch),
+                0.0,
+            ]
+        )
+    )
     v = {"vx": speed + p["d"] * cos * tilting, "vy": p["d"] * sin * yaw, "vz": -p["d"] * sin * tilting}
     v |= {"omega_x": -sin * yaw, "omega_y": tilting, "omega_z": cos * yaw}
     v = {f"base_link.{name}": x for name, x in v.items()} | {
@@ -536,5 +662,8 @@ def test_a_pendulum_on_two_wheels_is_the_mechanism_of_three_bodies():
     assert jd.diagnose(mechanism, state).velocity_violation < 1e-15
     a = dict(zip(names, jd.forward_dynamics(mechanism, state, u, solver=jd.LeastSquares())[0], strict=True))
     # omega_y' in the axes of the body is the acceleration of the pitch.
-    found = [a["base_link.omega_y"], *(a[f"{side}_hub.angle_rate"] + a["base_link.omega_y"] for side in ("left", "right"))]
+    found = [
+        a["base_link.omega_y"],
+        *(a[f"{side}_hub.angle_rate"] + a["base_link.omega_y"] for side in ("left", "right")),
+    ]
     np.testing.assert_allclose(found, expected[3:], rtol=1e-11)

@@ -1,4 +1,6 @@
-"""Rollouts: what they return, how worlds fail, what they cost to call again, and what they say about mistakes."""
+"""Rollouts: what they return, how worlds fail, what they cost to call again, and what they say about
+mistakes.
+"""
 
 import contextlib
 import functools
@@ -113,7 +115,9 @@ class TestOneWorld:
         def last(mass, rate):
             system = jd.tree.set_leaf(swing(), "mass", mass)
             at = jd.State(start().t, start().q, rate * start().v)
-            trajectory = jd.rollout(system, STABLE, at, Damper(2.0), dt=DT, steps=6, save_every=save_every, segment=segment)
+            trajectory = jd.rollout(
+                system, STABLE, at, Damper(2.0), dt=DT, steps=6, save_every=save_every, segment=segment
+            )
             return jnp.sum(jnp.array([1.0, 2.0]) * trajectory.state.q[-1])
 
         of_mass, of_rate = jax.grad(last, argnums=(0, 1))(1.3, 1.0)
@@ -130,7 +134,10 @@ class TestOneWorld:
     def test_plain_numbers_and_lists_will_do(self):
         exact = jd.rollout(oscillator(), EULER, state([0.5, 0.1], [0.0, 1.0], 1.0), dt=1.0, steps=2)
         with without_typechecker():
-            for at in (jd.State(1, np.array([0.5, 0.1]), np.array([0.0, 1.0])), jd.State(1.0, [0.5, 0.1], [0.0, 1.0])):
+            for at in (
+                jd.State(1, np.array([0.5, 0.1]), np.array([0.0, 1.0])),
+                jd.State(1.0, [0.5, 0.1], [0.0, 1.0]),
+            ):
                 assert_close(jd.rollout(oscillator(), EULER, at, dt=1, steps=np.int64(2)), exact)
 
 
@@ -140,7 +147,9 @@ class TestControls:
         controls = jnp.cos(jnp.arange(10.0)).reshape(5, 2)
         held = jd.rollout(system, EULER, at, controls, dt=DT)
         # The same inputs as a law of time.
-        looked_up = jax.tree_util.Partial(lambda table, t, _: table[jnp.int32(jnp.round((t - 0.2) / DT))], controls)
+        looked_up = jax.tree_util.Partial(
+            lambda table, t, _: table[jnp.int32(jnp.round((t - 0.2) / DT))], controls
+        )
         assert_close(jd.rollout(system, EULER, at, looked_up, dt=DT, steps=5), held)
         assert_close(jd.rollout(system, EULER, at, np.asarray(controls), dt=DT, steps=5), held)
 
@@ -159,7 +168,9 @@ class TestControls:
             return jnp.sum(jd.rollout(swing(), EULER, start(), law, dt=DT, steps=5).state.q[-1])
 
         captured = derivative(lambda gain: end(gain, lambda t, at: -gain * at.v * jnp.cos(t)))(0.7)
-        np.testing.assert_allclose(captured, central(lambda gain: end(gain, Damper(gain)), 0.7, 1e-4), rtol=1e-6)
+        np.testing.assert_allclose(
+            captured, central(lambda gain: end(gain, Damper(gain)), 0.7, 1e-4), rtol=1e-6
+        )
 
 
 class TestManyWorlds:
@@ -182,7 +193,9 @@ class TestManyWorlds:
     def test_taylor(self):
         # Its derivative of the dynamics goes through the batched factorization.
         batch = jd.batch_rollout(swing(), jd.textbook.Taylor(), stack(self.states), dt=DT, steps=3)
-        self.check(batch, [jd.rollout(swing(), jd.textbook.Taylor(), at, dt=DT, steps=3) for at in self.states])
+        self.check(
+            batch, [jd.rollout(swing(), jd.textbook.Taylor(), at, dt=DT, steps=3) for at in self.states]
+        )
 
     def test_batch_of_one(self):
         batch = jd.batch_rollout(swing(), EULER, stack(self.states[:1]), dt=DT, steps=3)
@@ -193,7 +206,12 @@ class TestManyWorlds:
         laws = Damper(jnp.array([0.0, 0.5, 1.0]))
         system = jd.tree.set_leaf(swing(), "mass", masses)
         integrator = jd.tree.set_leaf(CLOSED, "integrator.stabilization.alpha", gains)
-        axes = (jd.tree.batch_axes(system, "mass"), jd.tree.batch_axes(integrator, "integrator.stabilization.alpha"), None, 0)
+        axes = (
+            jd.tree.batch_axes(system, "mass"),
+            jd.tree.batch_axes(integrator, "integrator.stabilization.alpha"),
+            None,
+            0,
+        )
         batch = jd.batch_rollout(system, integrator, start(), laws, dt=DT, steps=5, in_axes=axes)
         singles = [
             jd.rollout(
@@ -213,27 +231,45 @@ class TestManyWorlds:
         controls = jnp.cos(jnp.arange(3 * 4 * 2.0)).reshape(3, 4, 2)
         used = controls[0] if shared else controls
         batch = jd.batch_rollout(
-            swing(), EULER, stack(self.states), used, dt=DT, save_every=2, segment=2, in_axes=(None, None, 0, None if shared else 0)
+            swing(),
+            EULER,
+            stack(self.states),
+            used,
+            dt=DT,
+            save_every=2,
+            segment=2,
+            in_axes=(None, None, 0, None if shared else 0),
         )
-        singles = [jd.rollout(swing(), EULER, at, controls[0 if shared else k], dt=DT, save_every=2) for k, at in enumerate(self.states)]
+        singles = [
+            jd.rollout(swing(), EULER, at, controls[0 if shared else k], dt=DT, save_every=2)
+            for k, at in enumerate(self.states)
+        ]
         self.check(batch, singles)
 
     @pytest.mark.long
     def test_a_shared_plain_function(self):
         states = stack(self.states)
-        batch = jd.batch_rollout(swing(), EULER, states, lambda t, at: -0.7 * at.v * jnp.cos(t), dt=DT, steps=5)
+        batch = jd.batch_rollout(
+            swing(), EULER, states, lambda t, at: -0.7 * at.v * jnp.cos(t), dt=DT, steps=5
+        )
         assert_close(batch, jd.batch_rollout(swing(), EULER, states, Damper(0.7), dt=DT, steps=5))
 
         def end(gain, as_leaf):
             law = Damper(gain) if as_leaf else lambda t, at: -gain * at.v * jnp.cos(t)
             return jnp.sum(jd.batch_rollout(swing(), EULER, states, law, dt=DT, steps=5).state.q[:, -1])
 
-        np.testing.assert_allclose(jax.jvp(lambda k: end(k, False), (0.7,), (1.0,))[1], central(lambda k: end(k, True), 0.7), rtol=1e-8)
+        np.testing.assert_allclose(
+            jax.jvp(lambda k: end(k, False), (0.7,), (1.0,))[1],
+            central(lambda k: end(k, True), 0.7),
+            rtol=1e-8,
+        )
 
     def test_world_axis_elsewhere(self):
         states = stack(self.states)
         moved = jd.State(states.t, states.q.T, states.v.T)
-        batch = jd.batch_rollout(swing(), EULER, moved, dt=DT, steps=3, in_axes=(None, None, jd.State(0, 1, 1), None))
+        batch = jd.batch_rollout(
+            swing(), EULER, moved, dt=DT, steps=3, in_axes=(None, None, jd.State(0, 1, 1), None)
+        )
         assert_close(batch, jd.batch_rollout(swing(), EULER, states, dt=DT, steps=3))
 
     def test_vmap_of_a_rollout(self):
@@ -252,14 +288,21 @@ class TestManyWorlds:
         integrator = jd.Projected(EULER)
         axes = (jd.tree.batch_axes(system, "mass"), None, None, None)
         batch = jd.batch_rollout(system, integrator, oscillating(), dt=DT, steps=3, in_axes=axes)
-        singles = [jd.rollout(jd.tree.set_leaf(oscillator(), "mass", m), integrator, oscillating(), dt=DT, steps=3) for m in masses]
+        singles = [
+            jd.rollout(jd.tree.set_leaf(oscillator(), "mass", m), integrator, oscillating(), dt=DT, steps=3)
+            for m in masses
+        ]
         self.check(batch, singles)
 
 
 @pytest.mark.parametrize(
     "run",
     [
-        pytest.param(jax.vmap(lambda s: jd.rollout(swing(), CLOSED, s, dt=DT, steps=3)), id="vmap", marks=pytest.mark.long),
+        pytest.param(
+            jax.vmap(lambda s: jd.rollout(swing(), CLOSED, s, dt=DT, steps=3)),
+            id="vmap",
+            marks=pytest.mark.long,
+        ),
         pytest.param(None, id="batch_rollout"),
     ],
 )
@@ -268,7 +311,9 @@ def test_derivative_of_a_compiled_batch(run):
     run = run or (lambda s: jd.batch_rollout(swing(), CLOSED, s, dt=DT, steps=3))
     states, change = stack([start(0.3), start(0.9, -0.2)]), stack([start(0.1, 0.7), start(-0.4, 0.2)])
     compiled = jax.jit(lambda x: run(x).state)
-    single = jax.jit(lambda x, dx: jax.jvp(lambda s: jd.rollout(swing(), CLOSED, s, dt=DT, steps=3).state, (x,), (dx,)))
+    single = jax.jit(
+        lambda x, dx: jax.jvp(lambda s: jd.rollout(swing(), CLOSED, s, dt=DT, steps=3).state, (x,), (dx,))
+    )
     x, dx = jax.jvp(compiled, (states,), (change,))
     for k in range(2):
         alone = single(world(states, k), world(change, k))
@@ -276,13 +321,18 @@ def test_derivative_of_a_compiled_batch(run):
         assert_close(world(dx, k), alone[1])
     weights = jax.tree.map(jnp.sin, x)
     pulled = jax.vjp(compiled, states)[1](weights)[0]
-    inner = [sum(jnp.vdot(a, b) for a, b in zip(*map(jax.tree.leaves, pair), strict=True)) for pair in ((weights, dx), (pulled, change))]
+    inner = [
+        sum(jnp.vdot(a, b) for a, b in zip(*map(jax.tree.leaves, pair), strict=True))
+        for pair in ((weights, dx), (pulled, change))
+    ]
     np.testing.assert_allclose(*inner, **ROUND_OFF)
 
 
 @jd.tree.pytree
 class AdamsBashforth:
-    """A two-step method: v+ = v + h (3 a - b) / 2 with b from the step before, kept in a memory of an array, a count and a flag."""
+    """A two-step method: v+ = v + h (3 a - b) / 2 with b from the step before, kept in a memory of an array,
+    a count and a flag.
+    """
 
     damping: Any
 
@@ -306,7 +356,9 @@ class TestMemory:
 
     def run(self, damping=0.3, controls=None):
         controls = jnp.zeros((4, 2)) if controls is None else controls
-        trajectory = jd.rollout(oscillator(), AdamsBashforth(damping), oscillating(), controls, dt=0.1, segment=2)
+        trajectory = jd.rollout(
+            oscillator(), AdamsBashforth(damping), oscillating(), controls, dt=0.1, segment=2
+        )
         return trajectory, jnp.sum(jnp.array([1.0, 2.0]) * trajectory.state.q[-1])
 
     def test_is_passed_on(self):
@@ -323,13 +375,20 @@ class TestMemory:
     @pytest.mark.parametrize("worlds", [None, 2])
     def test_goes_on_from_another_rollout(self, worlds):
         at = oscillating() if worlds is None else stack([oscillating()] * worlds)
-        run = functools.partial(jd.rollout if worlds is None else jd.batch_rollout, oscillator(), self.integrator, dt=0.1)
+        run = functools.partial(
+            jd.rollout if worlds is None else jd.batch_rollout, oscillator(), self.integrator, dt=0.1
+        )
         whole = run(at, steps=4)
         first = run(at, steps=2)
-        last = jax.tree.map(lambda x: x[..., -1, :] if x.ndim > whole.state.t.ndim else x[..., -1], first.state)
+        last = jax.tree.map(
+            lambda x: x[..., -1, :] if x.ndim > whole.state.t.ndim else x[..., -1], first.state
+        )
         second = run(last, steps=2, memory=first.memory)
         entries = (whole.state, whole.info)
-        half = jd.Trajectory(*jax.tree.map(lambda x: jnp.take(x, jnp.arange(2, 4), axis=whole.state.t.ndim - 1), entries), whole.memory)
+        half = jd.Trajectory(
+            *jax.tree.map(lambda x: jnp.take(x, jnp.arange(2, 4), axis=whole.state.t.ndim - 1), entries),
+            whole.memory,
+        )
         assert_close(second, half)
         np.testing.assert_array_equal(second.memory["count"], 4 if worlds is None else [4] * worlds)
         assert_close(second.memory["a"], whole.info.a[..., -1, :])
@@ -343,7 +402,12 @@ class TestMemory:
         controls = np.zeros((3, 4, 2))
         controls[1, 2] = np.nan
         worlds = jd.batch_rollout(
-            oscillator(), self.integrator, oscillating(), jnp.asarray(controls), dt=0.1, in_axes=(None, None, None, 0)
+            oscillator(),
+            self.integrator,
+            oscillating(),
+            jnp.asarray(controls),
+            dt=0.1,
+            in_axes=(None, None, None, 0),
         )
         healthy, _ = self.run()
         for k in (0, 2):
@@ -369,7 +433,9 @@ class TestFailedWorlds:
 
     def run(self, spoiled=True, **options):
         axes = (None, None, 0, 0)
-        return jd.batch_rollout(swing(), STABLE, self.states(spoiled), self.controls(spoiled), dt=DT, in_axes=axes, **options)
+        return jd.batch_rollout(
+            swing(), STABLE, self.states(spoiled), self.controls(spoiled), dt=DT, in_axes=axes, **options
+        )
 
     def test_the_others_go_on_bit_for_bit(self):
         spoiled, healthy = self.run(), self.run(spoiled=False)
@@ -381,7 +447,10 @@ class TestFailedWorlds:
         np.testing.assert_array_equal(spoiled.info.status[2], [0, 0, *[Status.NONFINITE] * 3])
         assert_same_bits(jax.tree.map(lambda x: x[2, :2], spoiled), jax.tree.map(lambda x: x[2, :2], healthy))
         for k in range(2, self.steps):
-            assert_same_bits(jax.tree.map(lambda x, k=k: x[2, k], spoiled.state), jax.tree.map(lambda x: x[2, 1], spoiled.state))
+            assert_same_bits(
+                jax.tree.map(lambda x, k=k: x[2, k], spoiled.state),
+                jax.tree.map(lambda x: x[2, 1], spoiled.state),
+            )
         for name in ("a", "lam", "violation", "velocity_violation", "iterations"):
             np.testing.assert_array_equal(getattr(spoiled.info, name)[2, 2:], 0)
 
@@ -404,13 +473,17 @@ class TestFailedWorlds:
 
     def test_a_start_time_that_is_not_finite(self):
         at = jd.State(jnp.asarray(jnp.nan), start().q, start().v)
-        np.testing.assert_array_equal(jd.rollout(swing(), EULER, at, dt=DT, steps=2).info.status, Status.NONFINITE)
+        np.testing.assert_array_equal(
+            jd.rollout(swing(), EULER, at, dt=DT, steps=2).info.status, Status.NONFINITE
+        )
 
     @pytest.mark.parametrize("method", [EULER, jd.RungeKutta.rk4()])
     def test_rows_that_are_not_finite(self, method):
         """A constant has no derivative, so that accelerations do not show the NaN."""
         system = Displaced(*(jnp.asarray(x) for x in (1.3, 1.0, 9.81, jnp.nan)))
-        np.testing.assert_array_equal(jd.rollout(system, method, start(), dt=DT, steps=2).info.status, Status.NONFINITE)
+        np.testing.assert_array_equal(
+            jd.rollout(system, method, start(), dt=DT, steps=2).info.status, Status.NONFINITE
+        )
 
     def test_the_status_of_the_integrator_counts(self):
         # The tolerance of each world is a leaf: the second cannot meet its own.
@@ -420,12 +493,18 @@ class TestFailedWorlds:
         trajectory = jd.batch_rollout(swing(), integrator, start(), dt=DT, steps=3, in_axes=axes)
         np.testing.assert_array_equal(trajectory.info.status, [[0, 0, 0], [Status.NOT_CONVERGED] * 3])
         np.testing.assert_array_equal(trajectory.state.q[1], np.broadcast_to(start().q, (3, 2)))
-        with pytest.raises(jd.SimulationError, match="NOT_CONVERGED at entry 0 of world 1; 1 of 2 worlds failed: an iteration"):
+        with pytest.raises(
+            jd.SimulationError,
+            match="NOT_CONVERGED at entry 0 of world 1; 1 of 2 worlds failed: an iteration",
+        ):
             jd.raise_if_failed(trajectory)
 
     def test_raise_if_failed(self):
         jd.raise_if_failed(self.run(spoiled=False))
-        with pytest.raises(jd.SimulationError, match="NONFINITE at entry 0 of world 3; 2 of 4 worlds failed: the step produced NaN"):
+        with pytest.raises(
+            jd.SimulationError,
+            match="NONFINITE at entry 0 of world 3; 2 of 4 worlds failed: the step produced NaN",
+        ):
             jd.raise_if_failed(self.run())
 
     @pytest.mark.long
@@ -443,7 +522,8 @@ class TestFailedWorlds:
         good = [1.0, 1.0, 0.0, 0.0]
         np.testing.assert_allclose(gradient(good), gradient(good, spoiled=False), rtol=1e-12)
 
-        # World 2 stands still after two steps, so that its last state counts four times; world 3 does not depend on anything.
+        # World 2 stands still after two steps, so that its last state counts four times; world 3 does not
+        # depend on anything.
         def first_two(mass):
             system = jd.tree.set_leaf(swing(), "mass", mass)
             q = jd.rollout(system, STABLE, start(-0.7), self.controls()[2, :2], dt=DT).state.q
@@ -484,7 +564,14 @@ class TestRecompilation:
         run()
         run_many()
         with counted_compilations() as events:
-            for change in ({"mass": 2.0}, {"gain": 5.0}, {"tolerance": 1e-3}, {"angle": 1.0}, {"control": 0.5}, {"dt": 0.02}):
+            for change in (
+                {"mass": 2.0},
+                {"gain": 5.0},
+                {"tolerance": 1e-3},
+                {"angle": 1.0},
+                {"control": 0.5},
+                {"dt": 0.02},
+            ):
                 run(**change)
                 assert not events, change
             for change in ({"mass": 2.0}, {"angle": 0.7}, {"dt": 0.02}):
@@ -542,7 +629,11 @@ MISTAKES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "boolean steps": ({"steps": True}, TypeError, "steps must be an integer, got True"),
     "zero save_every": ({"save_every": 0}, ValueError, "save_every must be at least 1, got 0"),
     "save_every": ({"save_every": 3}, ValueError, "save_every = 3 must divide steps = 4"),
-    "segment": ({"segment": 3}, ValueError, "segment = 3 must divide steps = 4, and divide or be divided by save_every = 1"),
+    "segment": (
+        {"segment": 3},
+        ValueError,
+        "segment = 3 must divide steps = 4, and divide or be divided by save_every = 1",
+    ),
     "segment and save_every": (
         {"steps": 12, "save_every": 4, "segment": 6},
         ValueError,
@@ -560,28 +651,69 @@ MISTAKES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         ValueError,
         "steps is 4, but controls hold 3 steps; leave steps out or make them agree",
     ),
-    "controls with one axis": ({"controls": jnp.zeros(4)}, ValueError, "controls must have shape (steps, nu), got (4,)"),
-    "no controls": ({"controls": jnp.zeros((0, 2)), "steps": None}, ValueError, "steps must be at least 1, got 0"),
+    "controls with one axis": (
+        {"controls": jnp.zeros(4)},
+        ValueError,
+        "controls must have shape (steps, nu), got (4,)",
+    ),
+    "no controls": (
+        {"controls": jnp.zeros((0, 2)), "steps": None},
+        ValueError,
+        "steps must be at least 1, got 0",
+    ),
     "list of controls": (
         {"controls": [[0.0, 0.0]] * 4},
         TypeError,
         "controls must be an array (steps, nu), a feedback law with __call__(t, state), or None; got list",
     ),
-    "a class as integrator": ({"integrator": jd.SemiImplicitEuler}, TypeError, "integrator must have a method step"),
-    "a function as integrator": ({"integrator": jd.RungeKutta.rk4}, TypeError, "call it: RungeKutta.rk4(), not RungeKutta.rk4"),
-    "a solver as integrator": ({"integrator": jd.DenseKKT()}, TypeError, "integrator must have a method step"),
+    "a class as integrator": (
+        {"integrator": jd.SemiImplicitEuler},
+        TypeError,
+        "integrator must have a method step",
+    ),
+    "a function as integrator": (
+        {"integrator": jd.RungeKutta.rk4},
+        TypeError,
+        "call it: RungeKutta.rk4(), not RungeKutta.rk4",
+    ),
+    "a solver as integrator": (
+        {"integrator": jd.DenseKKT()},
+        TypeError,
+        "integrator must have a method step",
+    ),
 }
 
 SINGLE = {
-    "many worlds": ({"state": TWO}, ValueError, "state.q must have one axis, got shape (2, 2); for many worlds use batch_rollout"),
-    "another length": ({"system": oscillator(), "state": state([0.0, 0.0, 0.0])}, ValueError, "for q of shape (3,) and v of shape (3,)"),
-    "v of another length": ({"state": jd.State(0.0, jnp.zeros(2), jnp.zeros(3))}, ValueError, "for q of shape (2,) and v of shape (3,)"),
-    "initialize's pair": ({"state": (start(), None)}, TypeError, "state must be a State(t, q, v), got tuple: initialize returns"),
-    "planar_mechanism's pair": ({"system": (swing(), None)}, TypeError, "got tuple: planar_mechanism returns (mechanism, q)"),
+    "many worlds": (
+        {"state": TWO},
+        ValueError,
+        "state.q must have one axis, got shape (2, 2); for many worlds use batch_rollout",
+    ),
+    "another length": (
+        {"system": oscillator(), "state": state([0.0, 0.0, 0.0])},
+        ValueError,
+        "for q of shape (3,) and v of shape (3,)",
+    ),
+    "v of another length": (
+        {"state": jd.State(0.0, jnp.zeros(2), jnp.zeros(3))},
+        ValueError,
+        "for q of shape (2,) and v of shape (3,)",
+    ),
+    "initialize's pair": (
+        {"state": (start(), None)},
+        TypeError,
+        "state must be a State(t, q, v), got tuple: initialize returns",
+    ),
+    "planar_mechanism's pair": (
+        {"system": (swing(), None)},
+        TypeError,
+        "got tuple: planar_mechanism returns (mechanism, q)",
+    ),
     "another precision": (
         {"state": cast(start(), jnp.float32)},
         TypeError,
-        "returned float64, but the state is float32: give the numbers of the system and of the state one precision",
+        "returned float64, but the state is float32: give the numbers of the system and of the state one "
+        "precision",
     ),
 }
 
@@ -591,8 +723,16 @@ MANY = {
         ValueError,
         "state.q must have a leading world axis, shape (worlds, nq), got (2,); equal starts are",
     ),
-    "nothing stacked": ({"state": start(), "in_axes": (None,) * 4}, ValueError, "no leaf has a world axis; stack the start states"),
-    "no worlds": ({"state": jax.tree.map(lambda x: x[:0], TWO)}, ValueError, "one positive number of worlds, got [0]"),
+    "nothing stacked": (
+        {"state": start(), "in_axes": (None,) * 4},
+        ValueError,
+        "no leaf has a world axis; stack the start states",
+    ),
+    "no worlds": (
+        {"state": jax.tree.map(lambda x: x[:0], TWO)},
+        ValueError,
+        "one positive number of worlds, got [0]",
+    ),
     "two numbers of worlds": (
         {"system": STACKED_MASS, "in_axes": (jd.tree.batch_axes(STACKED_MASS, "mass"), None, 0, None)},
         ValueError,
@@ -603,9 +743,21 @@ MANY = {
         ValueError,
         "in_axes names axis 0 of a leaf of shape (): it has no world axis",
     ),
-    "too few axes": ({"in_axes": (None, None, 0)}, ValueError, "in_axes must have four entries, for system, integrator, state and"),
-    "negative axis": ({"in_axes": (None, None, -1, None)}, ValueError, "in_axes must hold axis numbers 0, 1, ... or None, got -1"),
-    "axis as text": ({"in_axes": (None, None, "0", None)}, ValueError, "in_axes must hold axis numbers 0, 1, ... or None, got '0'"),
+    "too few axes": (
+        {"in_axes": (None, None, 0)},
+        ValueError,
+        "in_axes must have four entries, for system, integrator, state and",
+    ),
+    "negative axis": (
+        {"in_axes": (None, None, -1, None)},
+        ValueError,
+        "in_axes must hold axis numbers 0, 1, ... or None, got -1",
+    ),
+    "axis as text": (
+        {"in_axes": (None, None, "0", None)},
+        ValueError,
+        "in_axes must hold axis numbers 0, 1, ... or None, got '0'",
+    ),
     "axes of another object": (
         {"in_axes": (jd.tree.batch_axes(oscillator(), "mass"), None, 0, None)},
         ValueError,
@@ -624,14 +776,27 @@ MANY = {
     "stacked leaf without axis": (
         {"system": Oscillator(jnp.ones((3, 2)), 1.0), "state": stack([oscillating()] * 3)},
         ValueError,
-        "system.mass_matrix(q) must return an array of shape (2, 2) for q of shape (2,) and v of shape (2,), got",
+        "system.mass_matrix(q) must return an array of shape (2, 2) for q of shape (2,) and v of shape "
+        "(2,), got",
     ),
-    "initialize's pair": ({"state": (TWO, None)}, TypeError, "state must be a State(t, q, v), got tuple: initialize returns"),
+    "initialize's pair": (
+        {"state": (TWO, None)},
+        TypeError,
+        "state must be a State(t, q, v), got tuple: initialize returns",
+    ),
 }
 
 
 def provoke(function, defaults, changes, error, message):
-    arguments = {"system": swing(), "integrator": EULER, "controls": None, "dt": DT, "steps": 4, **defaults, **changes}
+    arguments = {
+        "system": swing(),
+        "integrator": EULER,
+        "controls": None,
+        "dt": DT,
+        "steps": 4,
+        **defaults,
+        **changes,
+    }
     positional = [arguments.pop(name) for name in ("system", "integrator", "state", "controls")]
     with without_typechecker(), jax.numpy_dtype_promotion("standard"), pytest.raises(error) as caught:
         function(*positional, **arguments)

@@ -21,7 +21,10 @@ def test_values(precision, exact, largest):
         assert result.dtype == precision
         # Half an ulp for rounding, one for the reduced angle and one for the sum.
         np.testing.assert_allclose(
-            np.asarray(result).astype(exact), function(angles.astype(exact)), rtol=0.0, atol=1.25 * np.finfo(precision).eps
+            np.asarray(result).astype(exact),
+            function(angles.astype(exact)),
+            rtol=0.0,
+            atol=1.25 * np.finfo(precision).eps,
         )
 
 
@@ -44,6 +47,8 @@ def test_derivatives():
     def along(function):
         return jax.vmap(jax.jacfwd(function))(angles)
 
-    np.testing.assert_allclose(along(both), np.stack([-np.sin(angles), np.cos(angles)], axis=1), rtol=0, atol=4e-16)
+    np.testing.assert_allclose(
+        along(both), np.stack([-np.sin(angles), np.cos(angles)], axis=1), rtol=0, atol=4e-16
+    )
     np.testing.assert_allclose(jax.vmap(jax.jacrev(both))(angles), along(both), rtol=0, atol=0.0)
     np.testing.assert_allclose(along(jax.jacrev(both)), -both(angles).T, rtol=0, atol=4e-16)

@@ -1,4 +1,5 @@
-"""Inside of `jax.shard_map`, where JAX asks of loops and derivative rules that they say over which devices their numbers differ.
+"""Inside of `jax.shard_map`, where JAX asks of loops and derivative rules that they say over which devices
+their numbers differ.
 
 One device is enough: what differs is known from the mesh, not from how many devices it has.
 """
@@ -26,14 +27,21 @@ def sharded(function, x):
 def square_roots(a):
     """Returns the roots of many numbers at once, which are corrected in a loop."""
     values, _ = simplified_newton(
-        lambda x, a: x - (x**2 - a) / 2.0, lambda x, a: x**2 - a, lambda rest, a: rest / 2.0, 8, jnp.ones(70), a * jnp.ones(70)
+        lambda x, a: x - (x**2 - a) / 2.0,
+        lambda x, a: x**2 - a,
+        lambda rest, a: rest / 2.0,
+        8,
+        jnp.ones(70),
+        a * jnp.ones(70),
     )
     return values
 
 
 def halved(x):
     """Returns numbers, halved until they are below 1, and how often."""
-    return repeated_by_worlds(lambda x: (x, 0), lambda at: at[0] > 1.0, lambda at, x: (0.5 * at[0], at[1] + 1))(x)[0]
+    return repeated_by_worlds(
+        lambda x: (x, 0), lambda at: at[0] > 1.0, lambda at, x: (0.5 * at[0], at[1] + 1)
+    )(x)[0]
 
 
 def assembled(x):
@@ -51,7 +59,9 @@ def slope(x):
     return jax.grad(end)(x)
 
 
-@pytest.mark.parametrize("function", [square_roots, halved, assembled, pytest.param(slope, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "function", [square_roots, halved, assembled, pytest.param(slope, marks=pytest.mark.long)]
+)
 def test_functions_are_what_they_are_outside(function):
     x = jnp.array([1.1, 1.3]) if function is not assembled else jnp.array([0.01, 0.02])
     np.testing.assert_array_equal(sharded(function, x), jax.jit(jax.vmap(function))(x))

@@ -30,21 +30,28 @@ def test_solids_are_closed_and_look_outward():
     polygon = 0.5 * len(circle) * np.sin(2.0 * np.pi / len(circle))
     found = {
         "prism": (meshes.prism(circle, -1.0, 2.0), 3.0 * polygon),
-        "cylinder": (meshes.cylinder(np.array([1.0, 0, 0]), np.array([1.0, 2.0, 0]), 0.5), 2.0 * 0.25 * polygon),
+        "cylinder": (
+            meshes.cylinder(np.array([1.0, 0, 0]), np.array([1.0, 2.0, 0]), 0.5),
+            2.0 * 0.25 * polygon,
+        ),
         "cuboid": (meshes.cuboid(np.array([1.0, 2.0, 3.0]), turned, np.array([5.0, 0, 0])), 48.0),
         "wheel": (meshes.wheel(np.zeros(3), np.array([0, 2.0, 0]), 0.3, 0.1), 0.1 * 0.09 * polygon),
     }
     for name, (mesh, expected) in found.items():
         np.testing.assert_allclose(volume(mesh), expected, rtol=1e-12, err_msg=name)
         # Each edge of a closed surface is there once in each direction, by the places of its ends.
-        corners = np.unique(np.round(mesh.vertices, 9), axis=0, return_inverse=True)[1].reshape(-1)[mesh.faces]
+        corners = np.unique(np.round(mesh.vertices, 9), axis=0, return_inverse=True)[1].reshape(-1)[
+            mesh.faces
+        ]
         edges = {(a, b) for face in corners for a, b in zip(face, np.roll(face, -1), strict=True)}
         assert edges == {(b, a) for a, b in edges}, name
     # A sphere of so few faces lacks some of its volume, and an arrow is thin.
     assert 0.85 < volume(meshes.ball(np.ones(3), 1.0)) / (4.0 / 3.0 * np.pi) < 1.0
     assert volume(meshes.arrow()) > 0.0
     ground = meshes.surface(lambda x, y: 2.0 * x - y, np.array([-1.0, 0.0]), np.array([3.0, 1.0]), count=8)
-    np.testing.assert_allclose(ground.vertices[:, 2], 2.0 * ground.vertices[:, 0] - ground.vertices[:, 1], rtol=0, atol=1e-14)
+    np.testing.assert_allclose(
+        ground.vertices[:, 2], 2.0 * ground.vertices[:, 0] - ground.vertices[:, 1], rtol=0, atol=1e-14
+    )
     a, b, c = np.moveaxis(ground.vertices[ground.faces], 1, 0)
     assert np.all(np.cross(b - a, c - a)[:, 2] > 0.0)
 
@@ -54,7 +61,9 @@ def test_arrows_and_lines_turn_to_their_directions():
     turns = turned_to(vectors).astype(float)
     np.testing.assert_allclose(np.linalg.norm(turns, axis=1), 1.0, rtol=0, atol=1e-6)
     seen = placed(np.concatenate([np.zeros((6, 3)), turns], axis=1), np.array([0.0, 0.0, 1.0]))
-    np.testing.assert_allclose(seen[:5], vectors[:5] / np.linalg.norm(vectors[:5], axis=1, keepdims=True), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(
+        seen[:5], vectors[:5] / np.linalg.norm(vectors[:5], axis=1, keepdims=True), rtol=0, atol=1e-6
+    )
 
 
 def test_color_tells_how_open_loops_are():
@@ -80,7 +89,9 @@ def four_bar():
     forces = [jm.LinearSpring("spring", jm.GROUND, "plate", at_a=(0.0, 2.0), at_b=(1.5, 1.5), stiffness=10.0)]
     mechanism, q = jm.planar_mechanism(bodies, joints, forces, gravity=GRAVITY)
     worlds = jnp.stack([q, q + 0.1])
-    states = jaxdae.State(jnp.array([0.0, 0.5, 1.0]), jnp.stack([worlds] * 3, axis=1), jnp.zeros((2, 3, q.size)))
+    states = jaxdae.State(
+        jnp.array([0.0, 0.5, 1.0]), jnp.stack([worlds] * 3, axis=1), jnp.zeros((2, 3, q.size))
+    )
     return mechanism, q, states
 
 
@@ -90,7 +101,9 @@ def test_a_planar_scene(four_bar):
     assert (scene.worlds, scene.bodies, scene.up, scene.title) == (2, ("crank", "plate"), "+y", "here")
     np.testing.assert_allclose(scene.times, [0.0, 0.5, 1.0])
     half = np.sqrt(0.5)
-    np.testing.assert_allclose(scene.poses[0, 2], [[0.5, 0, 0, 1, 0, 0, 0], [1.5, 0.5, 0, half, 0, 0, half]], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(
+        scene.poses[0, 2], [[0.5, 0, 0, 1, 0, 0, 0], [1.5, 0.5, 0, half, 0, 0, half]], rtol=0, atol=1e-6
+    )
     parts = {part.name: part for part in scene.parts}
     assert set(parts) == {"crank", "plate", "crank/joints", "plate/joints", "ground"}
     # The crank reaches from joint to joint, and half its width beyond: as far along as across.
@@ -103,7 +116,8 @@ def test_a_planar_scene(four_bar):
     links = {link.name.split("/")[0]: link for link in scene.links}
     assert {name: (link.a, link.b) for name, link in links.items()} == {"rod": (-1, 1), "spring": (-1, 1)}
     np.testing.assert_allclose(links["rod"].point_a, [3, 0, 0], rtol=0, atol=1e-12)
-    # One meter right of the plate's center and half a meter up, which are -y and x of the plate after its quarter turn.
+    # One meter right of the plate's center and half a meter up, which are -y and x of the plate after its
+    # quarter turn.
     np.testing.assert_allclose(links["rod"].point_b, [0.5, -0.5, 0], rtol=0, atol=1e-12)
     # Worlds stand beside each other, farther than they are large.
     assert np.linalg.norm(np.diff(scene.offsets(True), axis=0)) > scene.size
@@ -151,24 +165,43 @@ def test_a_spatial_scene_on_terrain_in_joint_coordinates():
     ]
     joints = [
         js.Revolute("axle", "frame", "wheel", axis=(0, 1, 0), at=(0.0, 0.3, 0.5)),
-        js.RollingDisc("contact", jm.GROUND, "wheel", axis=(0, 1, 0), at=(0.0, 0.3, 0.5), radius=0.4, terrain=hills),
+        js.RollingDisc(
+            "contact", jm.GROUND, "wheel", axis=(0, 1, 0), at=(0.0, 0.3, 0.5), radius=0.4, terrain=hills
+        ),
         # With two wheels the numbers of their ground are there twice.
         js.Revolute("other axle", "frame", "other", axis=(0, 1, 0), at=(0.0, -0.3, 0.5)),
-        js.RollingDisc("other contact", jm.GROUND, "other", axis=(0, 1, 0), at=(0.0, -0.3, 0.5), radius=0.4, terrain=hills),
+        js.RollingDisc(
+            "other contact",
+            jm.GROUND,
+            "other",
+            axis=(0, 1, 0),
+            at=(0.0, -0.3, 0.5),
+            radius=0.4,
+            terrain=hills,
+        ),
     ]
     description = jm.Description(space=jm.SPACE, bodies=bodies, joints=joints, gravity=(0, 0, -9.81))
     mechanism, q = jm.mechanism(description, jm.Joints())
     states = jaxdae.State(jnp.zeros(2), jnp.stack([q, q]), jnp.zeros((2, len(mechanism.names.velocities))))
     scene = viewer.scene(mechanism, states)
     assert scene.up == "+z"
-    np.testing.assert_allclose(scene.poses[0, 0], [[0, y, 0.5, 1, 0, 0, 0] for y in (0.0, 0.3, -0.3)], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(
+        scene.poses[0, 0], [[0, y, 0.5, 1, 0, 0, 0] for y in (0.0, 0.3, -0.3)], rtol=0, atol=1e-6
+    )
     parts = {part.name: part for part in scene.parts}
     low, high = parts["wheel"].mesh.vertices.min(axis=0), parts["wheel"].mesh.vertices.max(axis=0)
-    np.testing.assert_allclose([high[0], high[2], low[2]], [0.4, 0.4, -0.4], rtol=0, atol=0.01)  # The rim has 20 corners.
+    np.testing.assert_allclose(
+        [high[0], high[2], low[2]], [0.4, 0.4, -0.4], rtol=0, atol=0.01
+    )  # The rim has 20 corners.
     assert high[1] - low[1] < 0.2
     ground = parts["terrain/0/0"].mesh.vertices
-    np.testing.assert_allclose(ground[:, 2], jax.vmap(hills.height)(ground[:, 0], ground[:, 1]), rtol=0, atol=1e-12)
-    fields = [mesh.vertices[mesh.faces].mean(axis=1) for mesh in (parts[f"terrain/0/{color}"].mesh for color in (0, 1))]
+    np.testing.assert_allclose(
+        ground[:, 2], jax.vmap(hills.height)(ground[:, 0], ground[:, 1]), rtol=0, atol=1e-12
+    )
+    fields = [
+        mesh.vertices[mesh.faces].mean(axis=1)
+        for mesh in (parts[f"terrain/0/{color}"].mesh for color in (0, 1))
+    ]
     # A chess board: no triangle is in both colors, and either has about half of them.
     assert not {*map(tuple, fields[0])} & {*map(tuple, fields[1])}
     assert 0.8 < len(fields[0]) / len(fields[1]) < 1.25
@@ -189,19 +222,25 @@ def test_a_body_without_joints_is_the_box_of_its_inertia():
 
 
 def test_wheels_of_vehicles_in_the_plane_are_upright_discs():
-    description = vehicles.differential_drive(wheel_separation=0.5, wheel_radius=0.1, mass=10.0, inertia=1.0, wheel_inertia=0.01)
+    description = vehicles.differential_drive(
+        wheel_separation=0.5, wheel_radius=0.1, mass=10.0, inertia=1.0, wheel_inertia=0.01
+    )
     mechanism, q = jm.mechanism(description)
     scene = viewer.scene(mechanism, jaxdae.State(jnp.zeros(1), q[None], jnp.zeros_like(q)[None]))
     assert (scene.up, scene.bodies) == ("+z", ("base_link",))  # Rotors have no place.
     body = next(part for part in scene.parts if part.name == "base_link")
-    np.testing.assert_allclose([body.mesh.vertices[:, 2].min(), body.mesh.vertices[:, 2].max()], [-0.1, 0.1], rtol=0, atol=0.003)
+    np.testing.assert_allclose(
+        [body.mesh.vertices[:, 2].min(), body.mesh.vertices[:, 2].max()], [-0.1, 0.1], rtol=0, atol=0.003
+    )
 
 
 def test_instants_on_the_screen(four_bar):
     mechanism, q, _ = four_bar
 
     def scene(times):
-        states = jaxdae.State(jnp.asarray(times), jnp.tile(q, (len(times), 1)), jnp.zeros((len(times), q.size)))
+        states = jaxdae.State(
+            jnp.asarray(times), jnp.tile(q, (len(times), 1)), jnp.zeros((len(times), q.size))
+        )
         return viewer.scene(mechanism, states)
 
     fine = scene(np.linspace(0.0, 2.0, 2001))
@@ -219,7 +258,9 @@ def test_instants_on_the_screen(four_bar):
 
 def test_messages(four_bar, tmp_path):
     mechanism, q, states = four_bar
-    with pytest.raises(ValueError, match=r"states must be stacked along \(time,\) or \(world, time\).*got q of shape \(6,\)"):
+    with pytest.raises(
+        ValueError, match=r"states must be stacked along \(time,\) or \(world, time\).*got q of shape \(6,\)"
+    ):
         viewer.scene(mechanism, jaxdae.State(0.0, q, 0 * q))
     with pytest.raises(ValueError, match="at least one entry; got q of shape"):
         viewer.scene(mechanism, jaxdae.State(jnp.zeros(0), jnp.zeros((0, 6)), jnp.zeros((0, 6))))

@@ -1,4 +1,6 @@
-"""Pages and live views in a browser without a display: `make test-viewer`, which needs Chromium and the extra `viewer`."""
+"""Pages and live views in a browser without a display: `make test-viewer`, which needs Chromium and the extra
+`viewer`.
+"""
 
 import base64
 import contextlib
@@ -74,16 +76,24 @@ def browser(profile):
 
 @contextlib.contextmanager
 def watching(url, profile):
-    """Gives a function that returns the picture of a live page as it is at that moment, by the protocol of the browser's debugger.
+    """Gives a function that returns the picture of a live page as it is at that moment, by the protocol of
+    the browser's debugger.
 
     A clock of its own, as for pages, does not go with a server: the browser would wait for it for ever.
     """
     from websockets.sync.client import connect
 
-    process = subprocess.Popen([*browser(profile), "--remote-debugging-port=0", url], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [*browser(profile), "--remote-debugging-port=0", url],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     try:
         port = patiently(lambda: (profile / "DevToolsActivePort").read_text().split()[0], OSError, IndexError)
-        pages = patiently(lambda: json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=20)), OSError)
+        pages = patiently(
+            lambda: json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=20)),
+            OSError,
+        )
         address = next(each["webSocketDebuggerUrl"] for each in pages if each["type"] == "page")
         with connect(address, max_size=None, open_timeout=60) as debugger:
 
@@ -152,7 +162,8 @@ def test_a_page_moves_the_right_body_and_asks_for_nothing(turning, tmp_path):
     assert not {url for url in asked | asked_late if "google" not in url and "gvt1" not in url}
     hand, post = ([pixels(picture, colors.rgb(k)) for picture in (early, late)] for k in (0, 1))
     assert min(len(found) for found in (*hand, *post)) > 300
-    # The hand turns to the left over the top; the post stays where it is. When a page begins to play depends on the machine.
+    # The hand turns to the left over the top; the post stays where it is. When a page begins to play depends
+    # on the machine.
     assert hand[0][:, 0].mean() - hand[1][:, 0].mean() > 25
     np.testing.assert_allclose(post[0].mean(axis=0), post[1].mean(axis=0), rtol=0, atol=1.0)
     assert post[0][:, 0].mean() > hand[0][:, 0].max()
@@ -163,7 +174,9 @@ def test_a_dark_page_of_many_worlds(turning, tmp_path):
     many = jaxdae.State(states.t, jnp.tile(states.q, (100, 1, 1)), jnp.tile(states.v, (100, 1, 1)))
     violation = np.tile(np.linspace(0.0, 1e-1, 100)[:, None], (1, 121))
     scene = viewer.scene(mechanism, many, violation=violation)
-    path = viewer.write_html(scene, tmp_path / "scene.html", look=viewer.Look(dark=True, violation=True), rate=5.0)
+    path = viewer.write_html(
+        scene, tmp_path / "scene.html", look=viewer.Look(dark=True, violation=True), rate=5.0
+    )
     picture, _ = look_at(path.as_uri(), tmp_path, "dark", 1500)
     assert np.median(picture) < 60
     # All worlds but the first are open by more than a hundredth: red, each at a place of its own.

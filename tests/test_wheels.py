@@ -1,4 +1,6 @@
-"""Wheels of planar mechanisms: published motions, closed forms, slip as it is told, forms of coordinates, mistakes."""
+"""Wheels of planar mechanisms: published motions, closed forms, slip as it is told, forms of coordinates,
+mistakes.
+"""
 
 import dataclasses
 import re
@@ -52,7 +54,9 @@ def test_a_knife_edge_on_an_incline_has_its_published_motion():
     edge = jm.Wheel("edge", "blade", (1.0, 0.0), point=(0.0, 0.0))
     start = values["initial_conditions"]
     gravity = (p["g"] * np.sin(p["alpha"]), 0.0)
-    mechanism, q = jm.planar_mechanism([jm.Body("blade", p["m"], p["I"], start["q"])], [edge], gravity=gravity)
+    mechanism, q = jm.planar_mechanism(
+        [jm.Body("blade", p["m"], p["I"], start["q"])], [edge], gravity=gravity
+    )
     states = reference["states"][1:]
     run = states_at(mechanism, METHOD, q, jnp.asarray(start["v"]), [s["t"] for s in states], 4e-3)
     within(digits["q"], jnp.concatenate([run.state.q, run.state.v], axis=1), [s["qv"] for s in states])
@@ -61,13 +65,20 @@ def test_a_knife_edge_on_an_incline_has_its_published_motion():
 
 
 def differential_drive(coordinates=jm.Absolute(), gravity=(0.0, 0.0)):
-    """Returns the robot of vehicles.md V2: m = 20, Iz = 1, Iw = 0.02, r = 0.1, track 0.5, torques 1 and 0.4 N m."""
+    """Returns the robot of vehicles.md V2: m = 20, Iz = 1, Iw = 0.02, r = 0.1, track 0.5, torques 1 and 0.4 N
+    m.
+    """
     bodies = [jm.Body("chassis", 20.0, 1.0), jm.Rotor("left", 0.02), jm.Rotor("right", 0.02)]
     joints = [
         jm.Wheel("left_wheel", "chassis", (1.0, 0.0), point=(0.0, 0.25), radius=0.1, spin="left"),
-        jm.Wheel("right_wheel", "chassis", (1.0, 0.0), point=(0.0, -0.25), radius=0.1, spin="right", lateral=False),
+        jm.Wheel(
+            "right_wheel", "chassis", (1.0, 0.0), point=(0.0, -0.25), radius=0.1, spin="right", lateral=False
+        ),
     ]
-    forces = [jm.Torque("left_motor", "ground", "left", 0.4), jm.Torque("right_motor", "ground", "right", 1.0)]
+    forces = [
+        jm.Torque("left_motor", "ground", "left", 0.4),
+        jm.Torque("right_motor", "ground", "right", 1.0),
+    ]
     return jm.planar_mechanism(bodies, joints, forces, gravity=gravity, coordinates=coordinates)
 
 
@@ -82,8 +93,12 @@ def test_torques_on_wheels_accelerate_a_differential_drive_as_the_closed_form_sa
     np.testing.assert_allclose(a, [forward, 0.0, yaw, *spins], rtol=0, atol=1e-13)
     # The force of the ground on each wheel is what its torque leaves after its spin.
     forces = dict(zip(mechanism.names.rows, lam, strict=True))
-    np.testing.assert_allclose(forces["left_wheel.rolling"], (0.4 - 0.02 * spins[0]) / 0.1, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(forces["right_wheel.rolling"], (1.0 - 0.02 * spins[1]) / 0.1, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        forces["left_wheel.rolling"], (0.4 - 0.02 * spins[0]) / 0.1, rtol=0, atol=1e-12
+    )
+    np.testing.assert_allclose(
+        forces["right_wheel.rolling"], (1.0 - 0.02 * spins[1]) / 0.1, rtol=0, atol=1e-12
+    )
     np.testing.assert_allclose(forces["left_wheel.lateral"], 0.0, rtol=0, atol=1e-12)
 
 
@@ -93,7 +108,8 @@ def test_four_discs_roll_down_a_slope():
     places = ((0.5, 0.4), (0.5, -0.4), (-0.5, 0.4), (-0.5, -0.4))
     bodies = [jm.Body("cart", 120.0, 20.0), *(jm.Rotor(name, 0.5 * 5.0 * 0.3**2) for name in names)]
     joints = [
-        jm.Wheel(f"{name}_wheel", "cart", (1.0, 0.0), point=place, radius=0.3, spin=name) for name, place in zip(names, places, strict=True)
+        jm.Wheel(f"{name}_wheel", "cart", (1.0, 0.0), point=place, radius=0.3, spin=name)
+        for name, place in zip(names, places, strict=True)
     ]
     mechanism, q = jm.planar_mechanism(bodies, joints, gravity=(9.81 * np.sin(np.deg2rad(10.0)), 0.0))
     state = jd.State(0.0, q, jnp.zeros(7))
@@ -109,7 +125,9 @@ def test_four_discs_roll_down_a_slope():
 
 
 def notes_car(steering, angle=0.0):
-    """Returns the car of the notes (vehicles.md A3): welded rear wheels, a front wheel on a rotary joint that is steered."""
+    """Returns the car of the notes (vehicles.md A3): welded rear wheels, a front wheel on a rotary joint that
+    is steered.
+    """
     bodies = [
         jm.Body("chassis", 1200.0, 1500.0, (1.1, 0.0, 0.0)),
         jm.Body("left", 20.0, 1.2, (0.0, 0.75, 0.0)),
@@ -121,7 +139,10 @@ def notes_car(steering, angle=0.0):
         jm.Weld("right_hub", "chassis", "right", at=(0.0, -0.75)),
         jm.Revolute("kingpin", "chassis", "front", at=(2.5, 0.0)),
         jm.PrescribedMotion("steering", "kingpin", steering),
-        *(jm.Wheel(f"{name}_wheel", name, (1.0, 0.0), point=(0.0, 0.0)) for name in ("left", "right", "front")),
+        *(
+            jm.Wheel(f"{name}_wheel", name, (1.0, 0.0), point=(0.0, 0.0))
+            for name in ("left", "right", "front")
+        ),
     ]
     push = jm.Force("push", "chassis", point=(-1.1, 0.0), force=(800.0, 0.0), body_frame=True)
     return jm.planar_mechanism(bodies, joints, [push], gravity=(0.0, 0.0))
@@ -134,7 +155,20 @@ def rear_axle(q):
 def started(mechanism, q, speed, turning):
     """Returns the start of the notes' car at a speed of the rear axle, with the rate of its steering."""
     yaw = speed * float(np.tan(q[11] - q[2])) / 2.5
-    v = [speed, 1.1 * yaw, yaw, speed - 0.75 * yaw, 0.0, yaw, speed + 0.75 * yaw, 0.0, yaw, speed, 2.5 * yaw, yaw + turning]
+    v = [
+        speed,
+        1.1 * yaw,
+        yaw,
+        speed - 0.75 * yaw,
+        0.0,
+        yaw,
+        speed + 0.75 * yaw,
+        0.0,
+        yaw,
+        speed,
+        2.5 * yaw,
+        yaw + turning,
+    ]
     return jnp.asarray(v)
 
 
@@ -154,7 +188,9 @@ def test_the_car_of_the_notes_with_fixed_steering():
     np.testing.assert_allclose(a[3] + 0.75 * a[5], forward, rtol=1e-11)
     lateral = {name: lam[k] for k, name in enumerate(mechanism.names.rows) if name.endswith("lateral")}
     np.testing.assert_allclose(lateral["front_wheel.lateral"], 737.15295, rtol=0, atol=5e-6)
-    np.testing.assert_allclose(lateral["left_wheel.lateral"] + lateral["right_wheel.lateral"], 802.63871, rtol=0, atol=5e-6)
+    np.testing.assert_allclose(
+        lateral["left_wheel.lateral"] + lateral["right_wheel.lateral"], 802.63871, rtol=0, atol=5e-6
+    )
     run = states_at(mechanism, REDUNDANT, q, v, [1.0, 2.0, 4.0], 5e-3)
     # On a circle of radius L / tan(delta) about (0, R), as the car of first order.
     places = jax.vmap(rear_axle)(run.state.q)
@@ -199,7 +235,16 @@ def test_wheels_slip_as_they_are_told():
     bodies = [jm.Body("chassis", 1.0, 1.0), jm.Rotor("left", 1.0), jm.Rotor("right", 1.0)]
     joints = [
         jm.Wheel("left_wheel", "chassis", (1.0, 0.0), point=(0.0, 0.25), radius=0.1, spin="left"),
-        jm.Wheel("right_wheel", "chassis", (1.0, 0.0), point=(0.0, -0.25), radius=0.1, spin="right", lateral=False, slip_ratio=0.1),
+        jm.Wheel(
+            "right_wheel",
+            "chassis",
+            (1.0, 0.0),
+            point=(0.0, -0.25),
+            radius=0.1,
+            spin="right",
+            lateral=False,
+            slip_ratio=0.1,
+        ),
     ]
     mechanism, q = jm.planar_mechanism(bodies, joints, gravity=(0.0, 0.0))
     rows = mechanism.constraint_jacobian(jnp.zeros(()), q, jnp.zeros(5))
@@ -209,18 +254,29 @@ def test_wheels_slip_as_they_are_told():
 
 @pytest.mark.long
 def test_slip_is_a_function_of_time_or_an_input():
-    """A wheel that slides by alpha(t) = 0.1 sin(2 t), and slips of a robot as inputs, against the numbers at an instant."""
+    """A wheel that slides by alpha(t) = 0.1 sin(2 t), and slips of a robot as inputs, against the numbers at
+    an instant.
+    """
     wave = jm.Sinusoid(amplitude=0.1, frequency=1.0 / np.pi)
     (moving, q), (plain, _) = (bicycle(front, 0.0, 0.3) for front in (wave, 0.1 * np.sin(0.8)))
     t, v = jnp.asarray(0.4), jnp.asarray([1.0, 0.2, 0.3])
-    np.testing.assert_allclose(moving.constraint_jacobian(t, q, v), plain.constraint_jacobian(t, q, v), rtol=1e-15)
+    np.testing.assert_allclose(
+        moving.constraint_jacobian(t, q, v), plain.constraint_jacobian(t, q, v), rtol=1e-15
+    )
     # The row moves by itself: gamma has alpha' e . v / cos^2(alpha) beside what turning makes.
     of_time = moving.constraint_bias(t, q, v) - plain.constraint_bias(t, q, v)
     along = np.cos(0.3) * 1.0 + np.sin(0.3) * (0.2 + 2.5 * 0.3)
-    np.testing.assert_allclose(of_time, [0.0, 0.2 * np.cos(0.8) * along / np.cos(0.1 * np.sin(0.8)) ** 2], rtol=0, atol=1e-15)
+    np.testing.assert_allclose(
+        of_time, [0.0, 0.2 * np.cos(0.8) * along / np.cos(0.1 * np.sin(0.8)) ** 2], rtol=0, atol=1e-15
+    )
 
     description = jv.differential_drive(0.5, 0.1)
-    drives = [description.drives[0], jm.SlipRatio("slip", "right"), description.drives[1], jm.SlipAngle("drift", "left")]
+    drives = [
+        description.drives[0],
+        jm.SlipRatio("slip", "right"),
+        description.drives[1],
+        jm.SlipAngle("drift", "left"),
+    ]
     robot, q = jm.kinematic_mechanism(dataclasses.replace(description, drives=drives), jm.Joints())
     assert robot.names.inputs == ("left_motor", "slip", "right_motor", "drift")
     assert robot.names.input_units == ("rad/s", "", "rad/s", "rad")
@@ -228,9 +284,12 @@ def test_slip_is_a_function_of_time_or_an_input():
     u = jnp.asarray([4.0, 0.1, 6.0, 0.0])
     twist = jd.kinematic_velocity(robot, state, u)[0]
     np.testing.assert_allclose(twist[:3], [0.47, 0.0, 0.28], rtol=0, atol=1e-15)
-    np.testing.assert_allclose(robot.inputs_of(jd.State(jnp.zeros(()), q, twist)), [4.0, 0.0, 6.0, 0.0], rtol=0, atol=1e-14)
+    np.testing.assert_allclose(
+        robot.inputs_of(jd.State(jnp.zeros(()), q, twist)), [4.0, 0.0, 6.0, 0.0], rtol=0, atol=1e-14
+    )
     slope = jax.jacobian(lambda u: jd.kinematic_velocity(robot, state, u)[0])(u.at[1].set(0.0))
-    # v = (4 + (1 - s) 6) r / 2, omega = ((1 - s) 6 - 4) r / W, v_y = -tan(drift) e . v of the left wheel, which is 0.4 m/s.
+    # v = (4 + (1 - s) 6) r / 2, omega = ((1 - s) 6 - 4) r / W, v_y = -tan(drift) e . v of the left wheel,
+    # which is 0.4 m/s.
     np.testing.assert_allclose(slope[:3, 1], [-0.3, 0.0, -1.2], rtol=0, atol=1e-14)
     np.testing.assert_allclose(slope[:3, 3], [0.0, -0.4, 0.0], rtol=0, atol=1e-14)
     with pytest.raises(ValueError, match=r"drive 'drift': 'right' has no slip_angle .*a lateral row"):
@@ -253,7 +312,8 @@ def test_derivatives_in_slip_and_steering_at_zero_and_at_a_right_angle():
 
         np.testing.assert_allclose(slopes[k], central(along, 0.0), rtol=1e-7)
 
-    # At a right angle the rows leave the turn about the rear wheel, and stay differentiable: the front row is along -x.
+    # At a right angle the rows leave the turn about the rear wheel, and stay differentiable: the front row is
+    # along -x.
     def front_row(steer):
         mechanism, q = bicycle(steer=steer)
         return mechanism.constraint_jacobian(jnp.zeros(()), q, jnp.zeros(3))[1]
@@ -275,8 +335,12 @@ def test_no_slip_is_the_mechanism_of_a_skate_to_the_last_bit():
     )
     t = jnp.zeros(())
     np.testing.assert_array_equal(wheel.constraint_jacobian(t, q, v), skate.constraint_jacobian(t, q, v))
-    np.testing.assert_allclose(wheel.velocity_constraint(t, q, v), skate.velocity_constraint(t, q, v), rtol=0, atol=4.5e-16)
-    for got, expected in zip(*(jd.forward_dynamics(m, jd.State(0.0, q, v)) for m in (wheel, skate)), strict=True):
+    np.testing.assert_allclose(
+        wheel.velocity_constraint(t, q, v), skate.velocity_constraint(t, q, v), rtol=0, atol=4.5e-16
+    )
+    for got, expected in zip(
+        *(jd.forward_dynamics(m, jd.State(0.0, q, v)) for m in (wheel, skate)), strict=True
+    ):
         # Two last bits of the forces that meet in it, m omega v = 1.5 N.
         np.testing.assert_allclose(got, expected, rtol=0, atol=2 * np.finfo(float).eps * 1.5)
 
@@ -288,7 +352,11 @@ def test_rollers_hold_the_velocity_along_their_axles():
         return np.asarray(mechanism.constraint_jacobian(jnp.zeros(()), q, jnp.zeros(4))[0])
 
     e, n = np.array([np.cos(0.4), np.sin(0.4)]), np.array([-np.sin(0.4), np.cos(0.4)])
-    mecanum = row(jm.MecanumWheel("wheel", "base", (1.0, 0.0), point=(0.2, 0.15), spin="spin", radius=0.05, roller_angle=-np.pi / 4))
+    mecanum = row(
+        jm.MecanumWheel(
+            "wheel", "base", (1.0, 0.0), point=(0.2, 0.15), spin="spin", radius=0.05, roller_angle=-np.pi / 4
+        )
+    )
     c = (e - n) / np.sqrt(2.0)
     np.testing.assert_allclose(mecanum, [*c, -0.35 / np.sqrt(2.0), -0.05 / np.sqrt(2.0)], rtol=0, atol=1e-15)
     omni = row(jm.OmniWheel("wheel", "base", (0.0, 1.0), point=(0.2, 0.15), spin="spin", radius=0.05))
@@ -299,7 +367,13 @@ def test_rollers_hold_the_velocity_along_their_axles():
 def test_rotors_in_both_forms_of_coordinates():
     absolute, q = differential_drive()
     joints, theta = differential_drive(jm.Joints())
-    assert absolute.names.coordinates == ("chassis.x", "chassis.y", "chassis.theta", "left.theta", "right.theta")
+    assert absolute.names.coordinates == (
+        "chassis.x",
+        "chassis.y",
+        "chassis.theta",
+        "left.theta",
+        "right.theta",
+    )
     assert joints.names.coordinates == absolute.names.coordinates
     state = jd.State(jnp.zeros(()), theta + jnp.arange(5.0) / 7.0, jnp.arange(5.0) / 3.0)
     there = jm.to_absolute(joints, state)
@@ -307,13 +381,23 @@ def test_rotors_in_both_forms_of_coordinates():
     back = jm.to_joints(joints, there)
     np.testing.assert_allclose(back.q, state.q, rtol=0, atol=1e-14)
     np.testing.assert_allclose(back.v, state.v, rtol=0, atol=1e-14)
-    for function in (jd.energy, lambda m, s: m.force(s.t, s.q, s.v, None), lambda m, s: m.constraint_bias(s.t, s.q, s.v)):
+    for function in (
+        jd.energy,
+        lambda m, s: m.force(s.t, s.q, s.v, None),
+        lambda m, s: m.constraint_bias(s.t, s.q, s.v),
+    ):
         np.testing.assert_allclose(function(absolute, there), function(joints, state), rtol=0, atol=1e-13)
     # Blocks of bodies are a matrix where there are rotors, the same one.
-    blocks = absolute.evaluate_joints(state.t, state.q, state.v).rows_by(absolute.coordinates.block_rows).as_dense()
+    blocks = (
+        absolute.evaluate_joints(state.t, state.q, state.v)
+        .rows_by(absolute.coordinates.block_rows)
+        .as_dense()
+    )
     np.testing.assert_array_equal(blocks, absolute.constraint_jacobian(state.t, state.q, state.v))
     frames = absolute.frames(state.q)
-    np.testing.assert_allclose([frames.x[1], frames.y[1], frames.angle[1]], [0.0, 0.0, state.q[3]], rtol=0, atol=0)
+    np.testing.assert_allclose(
+        [frames.x[1], frames.y[1], frames.angle[1]], [0.0, 0.0, state.q[3]], rtol=0, atol=0
+    )
     assert q.shape == (5,)
 
 
@@ -351,24 +435,60 @@ CHASSIS = [jm.Body("chassis", 1.0, 1.0), jm.Rotor("spin", 1.0)]
     [
         (CHASSIS, [jm.Wheel("w", "chassis", (1, 0), point=(0, 0), radius=0.1)], "radius and no spin"),
         (CHASSIS, [jm.Wheel("w", "chassis", (1, 0), point=(0, 0), spin="spin")], "'spin' and no radius"),
-        (CHASSIS, [jm.Wheel("w", "chassis", (0, 0), point=(0, 0))], "axis must be two numbers that are not both zero"),
+        (
+            CHASSIS,
+            [jm.Wheel("w", "chassis", (0, 0), point=(0, 0))],
+            "axis must be two numbers that are not both zero",
+        ),
         (CHASSIS, [jm.Wheel("w", "chassis", None, point=(0, 0))], "axis must be two numbers"),
         (
             CHASSIS,
             [jm.Wheel("w", "chassis", point=(0, 0))],
             "axis must be two numbers that are not both zero, the heading of the wheel, got",
         ),
-        (CHASSIS, [jm.OmniWheel("w", "chassis", (1, 0), point=(0, 0), spin="spin")], "radius must be a finite number, got None"),
-        (CHASSIS, [jm.Wheel("w", "chassis", (1, 0), point=(0, 0), slip_angle=[0.1, 0.2])], "slip_angle must be a finite number"),
+        (
+            CHASSIS,
+            [jm.OmniWheel("w", "chassis", (1, 0), point=(0, 0), spin="spin")],
+            "radius must be a finite number, got None",
+        ),
+        (
+            CHASSIS,
+            [jm.Wheel("w", "chassis", (1, 0), point=(0, 0), slip_angle=[0.1, 0.2])],
+            "slip_angle must be a finite number",
+        ),
         (CHASSIS, [jm.Wheel("w", "chassis", (1, 0), point=(0, 0), lateral=False)], "holds nothing"),
-        (CHASSIS, [jm.Wheel("w", "chassis", (1, 0), (0, 0), None, 0.1, "spin", False, 0.1)], "slip_angle and lateral=False"),
+        (
+            CHASSIS,
+            [jm.Wheel("w", "chassis", (1, 0), (0, 0), None, 0.1, "spin", False, 0.1)],
+            "slip_angle and lateral=False",
+        ),
         (CHASSIS, [jm.Wheel("w", "chassis", (1, 0), point=(0, 0), slip_ratio=0.1)], "slip_ratio and no spin"),
-        (CHASSIS, [jm.Wheel("w", "chassis", (1, 0), point=(0, 0), radius=0.1, spin="chassis")], "'chassis', which is a body with a place"),
-        (CHASSIS, [jm.Wheel("w", "chassis", (1, 0), point=(0, 0), radius=0.1, spin="spn")], "did you mean 'spin'"),
-        (CHASSIS[:1], [jm.OmniWheel("w", "chassis", (1, 0), point=(0, 0), spin="spin", radius=0.1)], "no rotor (there is none)"),
-        (CHASSIS, [jm.Wheel("w", "spin", (1, 0), point=(0, 0))], "'spin' is a rotor, which has an angle and no place"),
+        (
+            CHASSIS,
+            [jm.Wheel("w", "chassis", (1, 0), point=(0, 0), radius=0.1, spin="chassis")],
+            "'chassis', which is a body with a place",
+        ),
+        (
+            CHASSIS,
+            [jm.Wheel("w", "chassis", (1, 0), point=(0, 0), radius=0.1, spin="spn")],
+            "did you mean 'spin'",
+        ),
+        (
+            CHASSIS[:1],
+            [jm.OmniWheel("w", "chassis", (1, 0), point=(0, 0), spin="spin", radius=0.1)],
+            "no rotor (there is none)",
+        ),
+        (
+            CHASSIS,
+            [jm.Wheel("w", "spin", (1, 0), point=(0, 0))],
+            "'spin' is a rotor, which has an angle and no place",
+        ),
         (CHASSIS, [jm.Revolute("pin", "chassis", "spin", at=(0, 0))], "'spin' is a rotor"),
-        (CHASSIS, [jm.MecanumWheel("w", "chassis", (1, 0), point=(0, 0), spin=None, radius=0.1, roller_angle=0.8)], "needs a spin"),
+        (
+            CHASSIS,
+            [jm.MecanumWheel("w", "chassis", (1, 0), point=(0, 0), spin=None, radius=0.1, roller_angle=0.8)],
+            "needs a spin",
+        ),
         ([*CHASSIS[:1], jm.Rotor("spin", 0.0)], [], "inertia must be a positive number"),
         ([*CHASSIS[:1], jm.Rotor("spin", 1.0, np.nan)], [], "angle must be a finite number"),
     ],
@@ -383,7 +503,10 @@ def test_mistakes_are_named(bodies, joints, message):
 def test_derivatives_with_respect_to_radius_and_inertia():
     def forward(radius, inertia):
         mechanism, q = differential_drive()
-        wheels = {key: dataclasses.replace(group, radius=radius * jnp.ones_like(group.radius)) for key, group in mechanism.joints.items()}
+        wheels = {
+            key: dataclasses.replace(group, radius=radius * jnp.ones_like(group.radius))
+            for key, group in mechanism.joints.items()
+        }
         mass = mechanism.inertia.at[1:].set(inertia)
         changed = dataclasses.replace(mechanism, joints=wheels, inertia=mass)
         return jd.forward_dynamics(changed, jd.State(0.0, q, jnp.zeros(5)))[0][0]

@@ -1,4 +1,6 @@
-"""Wheels on terrain as joints: published problems to their digits, planes, gradients, and what ends a rollout."""
+"""Wheels on terrain as joints: published problems to their digits, planes, gradients, and what ends a
+rollout.
+"""
 
 import dataclasses
 import functools
@@ -58,7 +60,8 @@ def test_problems_to_their_digits(name):
 def test_rows_of_contacts_are_the_derivatives_of_what_they_measure(kind):
     hills = jv.Hills([0.10, 0.06], [1.1, -0.7], [0.6, 1.9], [0.3, 1.0])
     bodies = [
-        js.Body(name, 1.0, (1.0, 1.0, 1.0), (x, 0.0, z)) for name, x, z in (("table", 0.0, 0.0), ("one", 0.0, 0.4), ("two", 1.0, 0.3))
+        js.Body(name, 1.0, (1.0, 1.0, 1.0), (x, 0.0, z))
+        for name, x, z in (("table", 0.0, 0.0), ("one", 0.0, 0.4), ("two", 1.0, 0.3))
     ]
     axle = {"axis": (0.1, 1.0, 0.2)} if kind is js.RollingDisc else {}
     joints = [
@@ -67,10 +70,15 @@ def test_rows_of_contacts_are_the_derivatives_of_what_they_measure(kind):
     ]
     mechanism, q = jm.spatial_mechanism(bodies, joints)
     random = np.random.default_rng(0)
-    q, v = mechanism.retract(q, jnp.asarray(0.3 * random.normal(size=18))), jnp.asarray(random.normal(size=18))
+    q, v = (
+        mechanism.retract(q, jnp.asarray(0.3 * random.normal(size=18))),
+        jnp.asarray(random.normal(size=18)),
+    )
     motion = mechanism.coordinates.kinematics(q, v)
     # As in joint coordinates, where bodies accelerate while coordinates do not.
-    motion = motion._replace(bias=jax.tree.map(lambda x: jnp.asarray(random.normal(size=x.shape)), motion.velocity))
+    motion = motion._replace(
+        bias=jax.tree.map(lambda x: jnp.asarray(random.normal(size=x.shape)), motion.velocity)
+    )
     (group,) = mechanism.joints.values()
     pair = Pairs(group.a, group.b, 3)
 
@@ -93,7 +101,9 @@ def test_rows_of_contacts_are_the_derivatives_of_what_they_measure(kind):
 @pytest.mark.long
 def test_gradients_on_hills_are_central_differences():
     hills = jv.Hills(*(jnp.asarray(x) for x in ([0.10, 0.06], [1.1, -0.7], [0.6, 1.9], [0.3, 1.0])))
-    contact = js.RollingDisc("contact", "ground", "wheel", (0, 1, 0), point_b=(0.0, 0.0, 0.0), radius=0.3, terrain=hills)
+    contact = js.RollingDisc(
+        "contact", "ground", "wheel", (0, 1, 0), point_b=(0.0, 0.0, 0.0), radius=0.3, terrain=hills
+    )
     body = js.Body("wheel", 2.0, (0.045, 0.09, 0.045), (0.0, 0.0, 0.4))
     mechanism, q = jm.spatial_mechanism([body], [contact], gravity=(0.0, 0.0, -9.81))
     method = jd.RungeKutta.rk4(solver=KKT)
@@ -102,13 +112,19 @@ def test_gradients_on_hills_are_central_differences():
 
     @jax.jit
     def loss(p):
-        """Returns a mix of what is reached in a step, and of multipliers: of height, amplitudes, place, lean and velocities (6,)."""
+        """Returns a mix of what is reached in a step, and of multipliers: of height, amplitudes, place, lean
+        and velocities (6,).
+        """
         (group,) = mechanism.joints.values()
         terrain = dataclasses.replace(group.terrain, amplitudes=p[None, :2])
-        system = dataclasses.replace(mechanism, joints={"contact": dataclasses.replace(group, terrain=terrain, radius=p[2:3])})
+        system = dataclasses.replace(
+            mechanism, joints={"contact": dataclasses.replace(group, terrain=terrain, radius=p[2:3])}
+        )
         guess = system.retract(q, jnp.zeros(6).at[0].set(p[3]).at[3].set(p[4]))
         # Only the height follows the ground: which of all poses is the nearest depends on the way there.
-        start, _ = jd.initialize(system, guess, p[5] * jnp.array([1.5, 0.0, 0.0, 0.2, 5.0, 0.3]), fixed=np.arange(6) != 2)
+        start, _ = jd.initialize(
+            system, guess, p[5] * jnp.array([1.5, 0.0, 0.0, 0.2, 5.0, 0.3]), fixed=np.arange(6) != 2
+        )
         end = method.step(system, start, (), None, 0.02)[0]
         _, lam = jd.forward_dynamics(system, end, solver=KKT)
         return sum(w @ x for w, x in zip(weights, (end.q, end.v, 0.1 * lam), strict=True))

@@ -27,10 +27,14 @@ def assert_published(equations):
     given = file("whipple_linear")["reference"]
     for entry in given["eigenvalues"]:
         expected = np.sort_complex([complex(*value) for value in entry["values"]])
-        np.testing.assert_allclose(np.sort_complex(equations.eigenvalues(float(entry["v"]))), expected, rtol=0, atol=1e-11)
+        np.testing.assert_allclose(
+            np.sort_complex(equations.eigenvalues(float(entry["v"]))), expected, rtol=0, atol=1e-11
+        )
     speeds = equations.critical_speeds()
     assert set(speeds) == set(given["speeds"])
-    np.testing.assert_allclose([speeds[name] for name in speeds], [given["speeds"][name] for name in speeds], rtol=0, atol=1e-10)
+    np.testing.assert_allclose(
+        [speeds[name] for name in speeds], [given["speeds"][name] for name in speeds], rtol=0, atol=1e-10
+    )
 
 
 @pytest.mark.long
@@ -55,9 +59,18 @@ def running(given):
     mechanism, q = bicycle()
     names = mechanism.names.velocities
     frame = given["initial_conditions"]["bodies_v"][6:12]
-    wanted = dict(zip(("vx", "vy", "vz", "omega_x", "omega_y", "omega_z"), [*frame[:1], -frame[1], -frame[2], *frame[3:]], strict=True))
+    wanted = dict(
+        zip(
+            ("vx", "vy", "vz", "omega_x", "omega_y", "omega_z"),
+            [*frame[:1], -frame[1], -frame[2], *frame[3:]],
+            strict=True,
+        )
+    )
     v = {f"frame.{name}": value for name, value in wanted.items()}
-    v |= {"rear_hub.angle_rate": -given["initial_conditions"]["v"][7], "front_hub.angle_rate": -given["initial_conditions"]["v"][8]}
+    v |= {
+        "rear_hub.angle_rate": -given["initial_conditions"]["v"][7],
+        "front_hub.angle_rate": -given["initial_conditions"]["v"][8],
+    }
     return jd.State(jnp.zeros(()), q, jnp.array([v.get(name, 0.0) for name in names]))
 
 
@@ -67,7 +80,9 @@ def test_the_bicycle_stands_on_two_wheels_and_rolls_at_the_published_start():
     state = running(file("whipple_trajectory"))
     np.testing.assert_allclose(mechanism.constraint(state.t, state.q), 0.0, rtol=0, atol=1e-15)
     np.testing.assert_allclose(mechanism.constraint_rate(state.t, state.q, state.v), 0.0, rtol=0, atol=1e-14)
-    np.testing.assert_allclose(mechanism.velocity_constraint(state.t, state.q, state.v), 0.0, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(
+        mechanism.velocity_constraint(state.t, state.q, state.v), 0.0, rtol=0, atol=1e-14
+    )
 
 
 @pytest.mark.long
@@ -91,6 +106,10 @@ def test_a_published_run_to_its_digits():
         # The first and the last axis of the bodies.
         first = np.stack([1.0 - 2.0 * (y * y + z * z), 2.0 * (x * y + w * z), 2.0 * (x * z - w * y)])
         last = np.stack([2.0 * (x * z + w * y), 2.0 * (y * z - w * x), 1.0 - 2.0 * (x * x + y * y)])
-        np.testing.assert_allclose(np.stack([frames.r11, frames.r21, frames.r31])[:, order], first, rtol=0, atol=1e-11)
-        np.testing.assert_allclose(np.stack([frames.r13, frames.r23, frames.r33])[:, order], last, rtol=0, atol=1e-11)
+        np.testing.assert_allclose(
+            np.stack([frames.r11, frames.r21, frames.r31])[:, order], first, rtol=0, atol=1e-11
+        )
+        np.testing.assert_allclose(
+            np.stack([frames.r13, frames.r23, frames.r33])[:, order], last, rtol=0, atol=1e-11
+        )
         np.testing.assert_allclose(np.stack(twists[:3], axis=1)[order], velocities, rtol=0, atol=1e-11)

@@ -24,18 +24,33 @@ def test_a_batch_that_is_compiled_first_is_differentiated_afterwards():
     assert np.array_equal(batch(x), (x**2).T ** 2)
     assert np.allclose(jax.grad(lambda x: jnp.sum(batch(x)))(x), 4.0 * x**3, rtol=1e-14)
     shared = jax.jit(jax.vmap(lambda x: concatenated([y, x])))
-    assert np.array_equal(jax.jvp(shared, (x.T,), (x.T,))[1], jnp.concatenate([jnp.zeros_like(x.T), x.T], axis=1))
+    assert np.array_equal(
+        jax.jvp(shared, (x.T,), (x.T,))[1], jnp.concatenate([jnp.zeros_like(x.T), x.T], axis=1)
+    )
 
 
 def branched(*loops, count=17):
-    """Returns a tree of 24 velocities or less: a free body with two limbs of hinges, a ball joint and a slider."""
+    """Returns a tree of 24 velocities or less: a free body with two limbs of hinges, a ball joint and a
+    slider.
+    """
     bodies = [
-        jm.SpatialBody(f"link {k}", mass=1.0 + 0.1 * k, inertia=(0.1, 0.2, 0.15 + 0.005 * k), place=(0.3 * (k % 2), 0.1, 0.2 * k))
+        jm.SpatialBody(
+            f"link {k}",
+            mass=1.0 + 0.1 * k,
+            inertia=(0.1, 0.2, 0.15 + 0.005 * k),
+            place=(0.3 * (k % 2), 0.1, 0.2 * k),
+        )
         for k in range(count)
     ]
     point, axis = (0.1, 0.2, 0.3), (0.0, 0.6, 0.8)
-    joints = [js.Ball("ball", "link 0", "link 1", point), js.Prismatic("slider", "link 0", "link 2", axis, point)]
-    joints += [js.Revolute(f"hinge {k}", f"link {k - 2}", f"link {k}", np.roll(axis, k), (0.1, 0.2, 0.2 * k)) for k in range(3, count)]
+    joints = [
+        js.Ball("ball", "link 0", "link 1", point),
+        js.Prismatic("slider", "link 0", "link 2", axis, point),
+    ]
+    joints += [
+        js.Revolute(f"hinge {k}", f"link {k - 2}", f"link {k}", np.roll(axis, k), (0.1, 0.2, 0.2 * k))
+        for k in range(3, count)
+    ]
     return jm.mechanism(jm.Description(space=jm.SPACE, bodies=bodies, joints=[*joints, *loops]), jm.Joints())
 
 
@@ -63,14 +78,18 @@ def test_worlds_may_have_lengths_of_their_own_and_share_directions(owned, count)
     found = jax.jit(jax.vmap(seen))(scales)
     alone = jax.jit(seen)
     for k, scale in enumerate(scales):
-        jax.tree.map(lambda x, y, k=k: np.testing.assert_allclose(x[k], y, rtol=0.0, atol=1e-13), found, alone(scale))
+        jax.tree.map(
+            lambda x, y, k=k: np.testing.assert_allclose(x[k], y, rtol=0.0, atol=1e-13), found, alone(scale)
+        )
 
 
 PIN = js.Ball("pin", "link 15", "link 16", (0.2, 0.1, 3.1))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("loops", [pytest.param((), id="tree", marks=pytest.mark.long), pytest.param((PIN,), id="loop")])
+@pytest.mark.parametrize(
+    "loops", [pytest.param((), id="tree", marks=pytest.mark.long), pytest.param((PIN,), id="loop")]
+)
 def test_worlds_of_a_larger_tree_are_as_each_alone(loops):
     mechanism, q = branched(*loops)
     nv = len(mechanism.names.velocities)
@@ -126,7 +145,9 @@ def test_a_rollout_of_a_batch_is_differentiated_as_that_of_each_world():
 
 
 def test_worlds_that_are_taken_in_parts_are_as_each_alone():
-    halved = repeated_by_worlds(lambda x: (x, 0), lambda at: at[0] > 1.0, lambda at, x: (0.5 * at[0], at[1] + 1))
+    halved = repeated_by_worlds(
+        lambda x: (x, 0), lambda at: at[0] > 1.0, lambda at, x: (0.5 * at[0], at[1] + 1)
+    )
     x = RNG.uniform(0.1, 500.0, 130)  # two parts, and a third that is filled up
     times = np.maximum(np.ceil(np.log2(x)), 0.0)
     found = jax.jit(jax.vmap(halved))(x)
@@ -136,7 +157,9 @@ def test_worlds_that_are_taken_in_parts_are_as_each_alone():
 
 
 def test_a_repeated_step_is_that_of_each_world():
-    start, weights, shift = (jnp.asarray(RNG.normal(size=size)) for size in ((WORLDS, 3), (WORLDS, 3, 3), (3,)))
+    start, weights, shift = (
+        jnp.asarray(RNG.normal(size=size)) for size in ((WORLDS, 3), (WORLDS, 3, 3), (3,))
+    )
     step = repeated_so_often(lambda at, weights, shift: (0.1 * weights @ at[0] + shift, at[1] + 1), 5)
     for axes in ((0, 0, None), (None, 0, None), (0, None, None)):
         given = start if axes[0] == 0 else start[0], weights if axes[1] == 0 else weights[0], shift

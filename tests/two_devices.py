@@ -1,5 +1,5 @@
-"""Programs in a process of their own, optimized as users have them, in which the CPU counts as two devices or more: that is decided before
-JAX starts."""
+"""Programs in a process of their own, optimized as users have them, in which the CPU counts as two devices or
+more: that is decided before JAX starts."""
 
 import os
 import pathlib
@@ -8,7 +8,9 @@ import sys
 
 
 def run(program, count=2, flags=""):
-    """Returns the process after it has run a program that may import the library and the modules of the tests; `flags` are those of XLA."""
+    """Returns the process after it has run a program that may import the library and the modules of the
+    tests; `flags` are those of XLA.
+    """
     root = pathlib.Path(__file__).resolve().parent
     environment = {
         **os.environ,
@@ -16,4 +18,11 @@ def run(program, count=2, flags=""):
         "JAX_PLATFORMS": "cpu",
         "PYTHONPATH": os.pathsep.join([str(root), str(root.parent)]),
     }
-    return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=600, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )

@@ -29,7 +29,9 @@ def states_at(system, method, q, v, times, dt, controls=None):
     """Returns states and infos at times (s) that are multiples of the first one."""
     every = round(float(times[0]) / dt)
     steps = round(float(times[-1]) / dt)
-    run = jaxdae.rollout(system, method, jaxdae.State(0.0, q, v), controls, dt=dt, steps=steps, save_every=every)
+    run = jaxdae.rollout(
+        system, method, jaxdae.State(0.0, q, v), controls, dt=dt, steps=steps, save_every=every
+    )
     jaxdae.raise_if_failed(run.info)
     at = [round(float(t) / dt) // every - 1 for t in times]
     return jax.tree.map(lambda x: x[np.asarray(at)], run)

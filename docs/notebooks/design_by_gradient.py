@@ -13,7 +13,8 @@
 # %% [markdown]
 # # Notebook: a length by gradient
 #
-# How long must the coupler of a crank-slider be for the slider to be at a given place after half a second? The whole simulation, loops
+# How long must the coupler of a crank-slider be for the slider to be at a given place after half a second?
+# The whole simulation, loops
 # closed, is a function of the length, and so is its derivative.
 
 # %%
@@ -36,7 +37,9 @@ def place(length):
         jm.Rod("coupler", "crank", "slider", at_a=(1.0, 0.0), at_b=(1.0 + length, 0.0)),
         jm.Prismatic("guide", jm.GROUND, "slider", axis=(1.0, 0.0), at=(1.0 + length, 0.0)),
     ]
-    mechanism, q = jm.planar_mechanism([crank, slider], joints, [jm.Torque("motor", jm.GROUND, "crank", torque=2.0)])
+    mechanism, q = jm.planar_mechanism(
+        [crank, slider], joints, [jm.Torque("motor", jm.GROUND, "crank", torque=2.0)]
+    )
     start = jaxdae.State(t=0.0, q=q, v=0 * q)
     method = jaxdae.Projected(jaxdae.RungeKutta.rk4())
     return jaxdae.rollout(mechanism, method, start, dt=5e-3, steps=100, save_every=100).state.q[-1, 3]

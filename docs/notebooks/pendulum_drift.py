@@ -13,7 +13,8 @@
 # %% [markdown]
 # # Notebook: drift, and what stops it
 #
-# A point mass on a rod, by the same method with and without a projection. Executed in every build of the site.
+# A point mass on a rod, by the same method with and without a projection. Executed in every build of the
+# site.
 
 # %%
 import jax
@@ -46,7 +47,8 @@ pendulum = Pendulum(jnp.array(1.0))
 start, _ = jaxdae.initialize(pendulum, jnp.array([1.0, 0.0]))
 
 # %% [markdown]
-# The equations know only the second derivative of the constraint, so that an explicit method lets it drift. Feedback answers to what is
+# The equations know only the second derivative of the constraint, so that an explicit method lets it drift.
+# Feedback answers to what is
 # open, a projection takes it away.
 
 # %%

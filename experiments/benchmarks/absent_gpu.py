@@ -1,11 +1,12 @@
 """How many kernels does a step begin on a GPU? Counted without one: XLA compiles for a GPU that is only described.
 
     pip install 'jax[cuda12]==0.9.2' .     # the release of jax that is installed; `.` is the clone
-    python experiments/benchmarks/absent_gpu.py [--worlds N] [--models pendulum four-bar Andrews] [--precisions float32 float64] [--for-cpu]
+    python experiments/benchmarks/absent_gpu.py [--worlds N] [--models pendulum four-bar Andrews]
+    [--precisions float32 float64] [--for-cpu]
 
-Prints seconds of CPU to trace and to compile and the kernels a step, of the models of `gpu.py`, of G1 and Cassie
-where they are installed, and of two pendulums. What is left out is what only the device can tell: time, and the
-choices that XLA makes by trying kernels.
+Prints seconds of CPU to trace and to compile and the kernels a step, of the models of `gpu.py`, of G1 and
+Cassie where they are installed, and of two pendulums. What is left out is what only the device can tell:
+time, and the choices that XLA makes by trying kernels.
 """
 
 import argparse
@@ -59,7 +60,9 @@ def described() -> SingleDeviceSharding:
     """Return an H200 that programs can be compiled for, and make the library write programs for a GPU."""
     # The library asks what it writes programs for, and would hear of the CPU that runs this script.
     jax.default_backend = lambda: "gpu"
-    return SingleDeviceSharding(topologies.get_topology_desc("", platform="cuda", target_config=H200, topology="1x1x1").devices[0])
+    return SingleDeviceSharding(
+        topologies.get_topology_desc("", platform="cuda", target_config=H200, topology="1x1x1").devices[0]
+    )
 
 
 def compiled(model: Model, worlds: int, device: SingleDeviceSharding) -> tuple[float, float, str]:
@@ -68,7 +71,9 @@ def compiled(model: Model, worlds: int, device: SingleDeviceSharding) -> tuple[f
     def end(state: jaxdae.State) -> jaxdae.Trajectory:
         return jaxdae.rollout(model.system, model.method, state, dt=model.dt, steps=STEPS, save_every=STEPS)
 
-    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct((worlds, *jnp.shape(x)), x.dtype, sharding=device), model.start)
+    shapes = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct((worlds, *jnp.shape(x)), x.dtype, sharding=device), model.start
+    )
     begin = time.process_time()
     lowered = jax.jit(jax.vmap(end), in_shardings=device, out_shardings=device).lower(shapes)
     traced = time.process_time()
@@ -78,11 +83,19 @@ def compiled(model: Model, worlds: int, device: SingleDeviceSharding) -> tuple[f
 
 def main() -> None:
     """Counts and prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--worlds", type=int, default=100_000)
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=list(MODELS))
-    parser.add_argument("--precisions", nargs="*", default=["float32", "float64"], choices=["float32", "float64"])
-    parser.add_argument("--for-cpu", action="store_true", help="the program that the library writes for a CPU, compiled for the GPU")
+    parser.add_argument(
+        "--precisions", nargs="*", default=["float32", "float64"], choices=["float32", "float64"]
+    )
+    parser.add_argument(
+        "--for-cpu",
+        action="store_true",
+        help="the program that the library writes for a CPU, compiled for the GPU",
+    )
     asked = parser.parse_args()
     device = described()
     if asked.for_cpu:
@@ -97,7 +110,9 @@ def main() -> None:
                 print(f"{name}: {error}")
                 break
             tracing, compiling, text = compiled(model, asked.worlds, device)
-            rows.append([f"{name}, {precision}", f"{tracing:.1f}", f"{compiling:.1f}", str(per_step(text, STEPS))])
+            rows.append(
+                [f"{name}, {precision}", f"{tracing:.1f}", f"{compiling:.1f}", str(per_step(text, STEPS))]
+            )
             print(*rows[-1], flush=True)
     print(markdown(rows))
 

@@ -1,7 +1,7 @@
 """Models of `absent_gpu.py`, `limits.py` and `two_cores.py`: pendulums, the models of `gpu.py`, the humanoid G1 and Cassie.
 
-Each model has the default precision of JAX at the time of the call. G1 needs the package example-robot-data, and
-Cassie needs MuJoCo, which reads MJCF.
+Each model has the default precision of JAX at the time of the call. G1 needs the package example-robot-data,
+and Cassie needs MuJoCo, which reads MJCF.
 """
 
 import dataclasses
@@ -30,7 +30,10 @@ class Missing(Exception):
 
 
 def _g1() -> Model:
-    """Semi-implicit Euler in joint coordinates, on a free base without limits, friction and damping; no loops."""
+    """Semi-implicit Euler in joint coordinates, on a free base without limits, friction and damping.
+
+    No loops.
+    """
     file = next((path for folder in site.getsitepackages() if (path := Path(folder) / G1).exists()), None)
     if file is None:
         raise Missing("the package example-robot-data is not installed")
@@ -42,7 +45,10 @@ def _g1() -> Model:
 
 
 def _cassie() -> Model:
-    """Semi-implicit Euler in joint coordinates without damping, one correction of positions a step; 12 rows of rank 10."""
+    """Semi-implicit Euler in joint coordinates without damping, one correction of positions a step.
+
+    12 rows of rank 10.
+    """
     dt = 5e-4
     try:
         robot = robots.load(CASSIE)
@@ -50,10 +56,14 @@ def _cassie() -> Model:
         raise Missing(str(error)) from None
     joints = [_without(joint, "damping") for joint in robot.description.joints]
     forces = [one for one in robot.description.forces if not isinstance(one, js.RotationalDamper)]
-    mechanism, q = jm.mechanism(dataclasses.replace(robot.description, joints=joints, forces=forces), jm.Joints())
+    mechanism, q = jm.mechanism(
+        dataclasses.replace(robot.description, joints=joints, forces=forces), jm.Joints()
+    )
     start = jaxdae.initialize(mechanism, robots.joint_state(mechanism, q, robot.start).q)[0]
     once = jaxdae.Projection(jaxdae.PositionProjection(iterations=1, origin=jaxdae.Origin.STAGE), None)
-    method = jaxdae.SemiImplicitEuler(solver=jaxdae.SchurComplement(), stabilization=jaxdae.Baumgarte(0.5 / dt, 0.0))
+    method = jaxdae.SemiImplicitEuler(
+        solver=jaxdae.SchurComplement(), stabilization=jaxdae.Baumgarte(0.5 / dt, 0.0)
+    )
     return Model(mechanism, jaxdae.Projected(method, once), start, dt)
 
 

@@ -1,9 +1,11 @@
 """Exudyn in a process of its own, for `work_precision_peers.py`.
 
-Where Newton's iteration fails Exudyn throws a C++ exception, which ends a process that has JAX in it. So this script imports neither JAX
-nor jaxdae. It reads JSON, one line a message, from stdin and answers on stdout: first the model, then runs.
+Where Newton's iteration fails Exudyn throws a C++ exception, which ends a process that has JAX in it. So this
+script imports neither JAX nor jaxdae. It reads JSON, one line a message, from stdin and answers on stdout:
+first the model, then runs.
 
-    {"end": s, "gravity": m/s^2, "bodies": [{"name", "mass", "inertia", "center", "speed", "rate", "torque"}], "hinges": [[a, b, point]],
+    {"end": s, "gravity": m/s^2, "bodies": [{"name", "mass", "inertia", "center", "speed", "rate", "torque"}],
+    "hinges": [[a, b, point]],
      "spring": null or {"anchor", "body", "point", "stiffness", "rest"}}                                    -> {"ready": true}
     {"solver": "GeneralizedAlpha", "steps": 1000}                        -> {"coordinates": [x, y, turn, ...]} or {"failed": message}
 
@@ -33,9 +35,14 @@ def build(model: dict):
         return mbs
     bodies = {"ground": (ground, (0.0, 0.0))}
     for body in model["bodies"]:
-        start = {"referenceCoordinates": [*body["center"], 0.0], "initialVelocities": [*body["speed"], body["rate"]]}
+        start = {
+            "referenceCoordinates": [*body["center"], 0.0],
+            "initialVelocities": [*body["speed"], body["rate"]],
+        }
         node = mbs.AddNode(items.NodeRigidBody2D(**start))
-        number = mbs.AddObject(items.ObjectRigidBody2D(nodeNumber=node, physicsMass=body["mass"], physicsInertia=body["inertia"]))
+        number = mbs.AddObject(
+            items.ObjectRigidBody2D(nodeNumber=node, physicsMass=body["mass"], physicsInertia=body["inertia"])
+        )
         bodies[body["name"]] = (number, body["center"])
         marker = mbs.AddMarker(items.MarkerBodyRigid(bodyNumber=number, localPosition=[0, 0, 0]))
         if model["gravity"]:
@@ -72,7 +79,12 @@ def simulate(mbs, end: float, solver: str, steps: int) -> dict:
     settings.solutionSettings.writeSolutionToFile = False
     settings.solutionSettings.sensorsWritePeriod = end
     try:
-        mbs.SolveDynamic(settings, solverType=getattr(exu.DynamicSolverType, solver), showHints=False, showCausingItems=False)
+        mbs.SolveDynamic(
+            settings,
+            solverType=getattr(exu.DynamicSolverType, solver),
+            showHints=False,
+            showCausingItems=False,
+        )
     except exu.SolverError as error:  # at singular configurations
         return {"failed": str(error)[:200]}
     return {"coordinates": [float(x) for x in mbs.systemData.GetODE2Coordinates()]}
@@ -88,7 +100,11 @@ def main() -> None:
     print(json.dumps({"ready": True}), file=answers, flush=True)
     for line in sys.stdin:
         request = json.loads(line)
-        print(json.dumps(simulate(mbs, model["end"], request["solver"], request["steps"])), file=answers, flush=True)
+        print(
+            json.dumps(simulate(mbs, model["end"], request["solver"], request["steps"])),
+            file=answers,
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """The crank-rocker four-bar of all benchmarks: one closed loop, one degree of freedom, no damping.
 
-Ground 2 m, crank 1 m, coupler 2.5 m, rocker 2 m, in the x-y plane with gravity along -y. Uniform rods: mass = length
-in kg, inertia = mass length^2 / 12. It starts from rest with the crank at 1 rad from the ground line A-D; the coupler
-joint C lies left of the ray from the crank tip B to the rocker foot D.
+Ground 2 m, crank 1 m, coupler 2.5 m, rocker 2 m, in the x-y plane with gravity along -y. Uniform rods: mass =
+length in kg, inertia = mass length^2 / 12. It starts from rest with the crank at 1 rad from the ground line
+A-D; the coupler joint C lies left of the ray from the crank tip B to the rocker foot D.
 """
 
 from typing import Any
@@ -58,7 +58,9 @@ def loop_opening(q):
     """Returns the largest distance (m) between the two points of any of the four joints, poses q of shape (..., 9)."""
     q = np.asarray(q, float).reshape(-1, 3, 3)
     center = q[..., :2]
-    arm = 0.5 * np.array([[CRANK], [COUPLER], [ROCKER]]) * np.stack([np.cos(q[..., 2]), np.sin(q[..., 2])], -1)
+    arm = (
+        0.5 * np.array([[CRANK], [COUPLER], [ROCKER]]) * np.stack([np.cos(q[..., 2]), np.sin(q[..., 2])], -1)
+    )
     tail, tip = center - arm, center + arm
     ground = np.array([GROUND_LINK, 0.0])
     gaps = [tail[:, 0], tip[:, 0] - tail[:, 1], tip[:, 1] - tip[:, 2], tail[:, 2] - ground]

@@ -1,7 +1,8 @@
 """Table of the configs that run by fused kernels, with the reason if a config does not.
 
-For each config, the script lowers the rollout of one world and counts the scalar operations of a step. With `--run`, it
-also compiles the kernels of small programs and compares 8 worlds over 200 steps with XLA in float64.
+For each config, the script lowers the rollout of one world and counts the scalar operations of a step. With
+`--run`, it also compiles the kernels of small programs and compares 8 worlds over 200 steps with XLA in
+float64.
 
     python experiments/benchmarks/fused_configs.py                              # a table in Markdown, without a compiler
     python experiments/benchmarks/fused_configs.py --run --most 8000 crank_rocker arm
@@ -25,15 +26,26 @@ from jaxdae.fused.graph import Unsupported
 
 CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
 STEPS, WORLDS = 200, 8
-HEAD = ["config", "operations per step", "with energy account", "program", "largest relative difference from XLA", "status equal"]
+HEAD = [
+    "config",
+    "operations per step",
+    "with energy account",
+    "program",
+    "largest relative difference from XLA",
+    "status equal",
+]
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", help="configs by name; all by default")
     parser.add_argument("--run", action="store_true", help="compile small kernels and compare them with XLA")
-    parser.add_argument("--most", type=int, default=6000, help="operations of the largest kernel to compile, default 6000")
+    parser.add_argument(
+        "--most", type=int, default=6000, help="operations of the largest kernel to compile, default 6000"
+    )
     given = parser.parse_args()
     names = given.names or sorted(file.stem for file in CONFIGS.glob("*.yaml"))
     head = HEAD if given.run else HEAD[:4]
@@ -82,7 +94,9 @@ def _compared(system: Any, integrator: Any, state: Any, dt: float) -> list[str]:
         jaxdae.batch_rollout(system, integrator, starts, dt=dt, steps=STEPS, layout=layout)
         for layout in (jaxdae.Layout(kernel=None), jaxdae.Layout(kernel=Fused()))
     )
-    differences = [_difference(getattr(by_kernel.state, name), getattr(by_xla.state, name)) for name in ("q", "v")]
+    differences = [
+        _difference(getattr(by_kernel.state, name), getattr(by_xla.state, name)) for name in ("q", "v")
+    ]
     equal = bool(jnp.all(by_xla.info.status == by_kernel.info.status))
     return [f"{max(differences):.1e}", "yes" if equal else "no"]
 

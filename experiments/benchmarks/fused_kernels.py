@@ -1,10 +1,11 @@
 """Compare fused kernels with batches by XLA: speed on one core and on all cores, agreement and compile time.
 
-    python experiments/benchmarks/fused_kernels.py [--models four-bar Andrews] [--worlds 1024] [--out FUSED_KERNELS.md]
+    python experiments/benchmarks/fused_kernels.py [--models four-bar Andrews] [--worlds 1024] [--out
+    FUSED_KERNELS.md]
 
-Each case runs in a process of its own. Both programs run in that process, interleaved, and the table shows the best of
-the repetitions. Only Linux can confine threads to a core. The batches start at 64 different states of one trajectory.
-The columns:
+Each case runs in a process of its own. Both programs run in that process, interleaved, and the table shows
+the best of the repetitions. Only Linux can confine threads to a core. The batches start at 64 different
+states of one trajectory. The columns:
 
 - operations: scalar operations in the code of the kernel, in and before the loop over time;
 - kernel, XLA: world-steps per second on one core;
@@ -33,7 +34,17 @@ from typing import Any
 
 from side_by_side import markdown
 
-HEAD = ["model", "dtype", "worlds", "operations", "kernel, 1/s", "XLA, 1/s", "ratio", "all cores", "difference"]
+HEAD = [
+    "model",
+    "dtype",
+    "worlds",
+    "operations",
+    "kernel, 1/s",
+    "XLA, 1/s",
+    "ratio",
+    "all cores",
+    "difference",
+]
 HEAD += ["compile, s", "XLA, s"]
 MODELS = ["four-bar", "four-bar in joint coordinates", "Andrews", "G1", "Cassie"]
 GRADIENTS = ["four-bar", "Andrews"]
@@ -71,13 +82,19 @@ def measure(name: str, dtype: str, worlds: int, gradient: bool, repeats: int) ->
         model = BUILDERS[name]()
     except Missing as reason:
         return str(reason)
-    every = jaxdae.rollout(model.system, model.method, model.start, dt=model.dt, steps=4 * STATES, save_every=4)
+    every = jaxdae.rollout(
+        model.system, model.method, model.start, dt=model.dt, steps=4 * STATES, save_every=4
+    )
     jaxdae.raise_if_failed(every.info)
     chosen = np.arange(worlds) % STATES
-    start = jaxdae.State(jnp.zeros((worlds,), every.state.q.dtype), every.state.q[chosen], every.state.v[chosen])
+    start = jaxdae.State(
+        jnp.zeros((worlds,), every.state.q.dtype), every.state.q[chosen], every.state.v[chosen]
+    )
 
     def forward(state: Any, layout: Any) -> Any:
-        return jaxdae.batch_rollout(model.system, model.method, state, dt=model.dt, steps=STEPS, save_every=STEPS, layout=layout)
+        return jaxdae.batch_rollout(
+            model.system, model.method, state, dt=model.dt, steps=STEPS, save_every=STEPS, layout=layout
+        )
 
     def program(layout: Any) -> Callable[[Any], Any]:
         def ends(state: Any) -> Any:
@@ -98,7 +115,10 @@ def measure(name: str, dtype: str, worlds: int, gradient: bool, repeats: int) ->
     logger.addHandler(counted)
     logger.setLevel(logging.INFO)
     compiled, seconds = {}, {}
-    for key, layout in (("kernel", jaxdae.Layout(kernel=jaxdae.Fused())), ("XLA", jaxdae.Layout(kernel=None))):
+    for key, layout in (
+        ("kernel", jaxdae.Layout(kernel=jaxdae.Fused())),
+        ("XLA", jaxdae.Layout(kernel=None)),
+    ):
         jax.clear_caches()
         begin = cpu_seconds()
         compiled[key] = program(layout).lower(start).compile()
@@ -116,12 +136,23 @@ def measure(name: str, dtype: str, worlds: int, gradient: bool, repeats: int) ->
     (found, status), (expected, expected_status) = results["kernel"], results["XLA"]
     if not np.array_equal(status, expected_status):
         raise RuntimeError(f"{name}: statuses differ")
-    difference = np.linalg.norm(found - expected) / np.linalg.norm(expected) if gradient else np.max(np.abs(found - expected))
+    difference = (
+        np.linalg.norm(found - expected) / np.linalg.norm(expected)
+        if gradient
+        else np.max(np.abs(found - expected))
+    )
     ratio, gain = (
-        statistics.median(a / b for a, b in zip(times[x], times[y], strict=True)) for x, y in (("XLA", "kernel"), ("kernel", "all"))
+        statistics.median(a / b for a, b in zip(times[x], times[y], strict=True))
+        for x, y in (("XLA", "kernel"), ("kernel", "all"))
     )
     rates = [f"{worlds * STEPS / min(times[key]):.2g}" for key in ("kernel", "XLA")]
-    last = [f"{ratio:.1f}", f"{gain:.2f}", f"{difference:.0e}", f"{seconds['kernel']:.0f}", f"{seconds['XLA']:.0f}"]
+    last = [
+        f"{ratio:.1f}",
+        f"{gain:.2f}",
+        f"{difference:.0e}",
+        f"{seconds['kernel']:.0f}",
+        f"{seconds['XLA']:.0f}",
+    ]
     return [name + ", gradient" * gradient, dtype, str(worlds), str(max(counted.found)), *rates, *last]
 
 
@@ -140,7 +171,9 @@ class Operations(logging.Handler):
 
 def main() -> None:
     """Read the command line, measure in processes and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--models", nargs="+", default=MODELS)
     parser.add_argument("--precisions", nargs="+", default=["float32", "float64"])
     parser.add_argument("--worlds", type=int, default=1024)
@@ -156,10 +189,14 @@ def main() -> None:
         for dtype in options.precisions:
             for gradient in (False, True) if name in GRADIENTS else (False,):
                 case = json.dumps([name, dtype, options.worlds, gradient, options.repeats])
-                with tempfile.TemporaryDirectory() as folder:  # an empty cache of kernels, to time the compiler
+                with (
+                    tempfile.TemporaryDirectory() as folder
+                ):  # an empty cache of kernels, to time the compiler
                     environment = os.environ | {"JAXDAE_KERNELS": folder}
                     command = [sys.executable, __file__, "--case", case]
-                    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+                    done = subprocess.run(
+                        command, env=environment, stdout=subprocess.PIPE, text=True, check=True
+                    )
                 row = json.loads(done.stdout.splitlines()[-1])
                 print(row if isinstance(row, str) else " | ".join(row), flush=True)
                 if not isinstance(row, str):

@@ -13,20 +13,20 @@ Each case runs in its own process with its own time limit, the most decisive cas
 every row when it is measured and rewrites the --out file after each case. It ends when the budget is used up,
 and lists all measurements that it skipped.
 
-Fused cases run each world through one kernel (`jaxdae.fused`), which needs nvcc on PATH or in CUDA_HOME; on a CPU they
-need g++. Without the compiler they fail and state the reason.
+Fused cases run each world through one kernel (`jaxdae.fused`), which needs nvcc on PATH or in CUDA_HOME; on a
+CPU they need g++. Without the compiler they fail and state the reason.
 
-The case MJX runs the four-bar in MuJoCo's MJX with its fastest settings, if mujoco-mjx is installed. Its violation is the
-largest opening of the loop at the last step, which is not checked. Profiled cases list occupancy and throughput of a
-fused kernel as Nsight Compute measures them, if `ncu` is on PATH.
+The case MJX runs the four-bar in MuJoCo's MJX with its fastest settings, if mujoco-mjx is installed. Its
+violation is the largest opening of the loop at the last step, which is not checked. Profiled cases list
+occupancy and throughput of a fused kernel as Nsight Compute measures them, if `ncu` is on PATH.
 
 Each row measures one compiled rollout. The step is 1 ms, and 20 us for Andrews' squeezing mechanism. The
 worlds start at different velocities. The columns:
 
 - world-steps/s: worlds times steps per second, the best of up to five runs;
 - compile, s: seconds of tracing and compilation;
-- difference: fused cases only, the largest difference between the final coordinates (or the gradient) and those of
-  XLA on the CPU, relative to the largest entry, over up to 64 worlds;
+- difference: fused cases only, the largest difference between the final coordinates (or the gradient) and
+  those of XLA on the CPU, relative to the largest entry, over up to 64 worlds;
 - MB: memory of arguments, results and temporaries, as the compiler states it;
 - kernels/step: kernels per step of the compiled loop, with the stability check of every 100th step;
 - violation, m: the largest |g| over all worlds and steps. A case fails if it exceeds rounding error and the
@@ -66,7 +66,11 @@ FUSED_WORLDS, COMPARED = (1, 1_000, 10_000, 100_000, 1_000_000), 64
 COPY, COPIED_BYTES = "copy bandwidth", 2**30
 MJX = "four-bar in MJX"
 NCU = ("ncu", "--kernel-name", "rollout", "--launch-count", "1")
-NCU += tuple(word for section in ("SpeedOfLight", "LaunchStats", "Occupancy", "MemoryWorkloadAnalysis") for word in ("--section", section))
+NCU += tuple(
+    word
+    for section in ("SpeedOfLight", "LaunchStats", "Occupancy", "MemoryWorkloadAnalysis")
+    for word in ("--section", section)
+)
 # `per_step` finds the loop over time by its length: use primes, so that no other loop has the same length.
 STEPS, STEPS_OF_LARGE_BATCH, QUICK_STEPS = 997, 97, 11
 REPEATS, ENOUGH_S = 5, 2.0
@@ -188,17 +192,24 @@ def measure(case: Case, quick: bool) -> Iterator[dict[str, Any]]:
     warnings.simplefilter("error", FallbackWarning)
     model, layout = MODELS[case.model](), jaxdae.Layout(kernel=Fused() if case.fused else None)
 
-    def rollout(layout: Any, system: Any, method: Any, v: jax.Array, dt: Any, steps: int) -> tuple[jax.Array, ...]:
+    def rollout(
+        layout: Any, system: Any, method: Any, v: jax.Array, dt: Any, steps: int
+    ) -> tuple[jax.Array, ...]:
         """Return the final coordinates, the largest violation and the largest status."""
         t, q = model.start.t, model.start.q
         if len(v) == 1 and not case.fused:
             roll, start = jaxdae.rollout, jaxdae.State(t, q, v[0])
         else:
-            roll, start = partial(jaxdae.batch_rollout, layout=layout), jaxdae.State(t, jnp.tile(q, (len(v), 1)), v)
+            roll, start = (
+                partial(jaxdae.batch_rollout, layout=layout),
+                jaxdae.State(t, jnp.tile(q, (len(v), 1)), v),
+            )
         end = roll(system, method, start, dt=dt, steps=steps, save_every=steps)
         return end.state.q, jnp.max(end.info.violation), jnp.max(end.info.status)
 
-    def gradient(layout: Any, system: Any, method: Any, v: jax.Array, dt: Any, steps: int) -> tuple[jax.Array, ...]:
+    def gradient(
+        layout: Any, system: Any, method: Any, v: jax.Array, dt: Any, steps: int
+    ) -> tuple[jax.Array, ...]:
         def loss(v: jax.Array) -> Any:
             q, *checks = rollout(layout, system, method, v, dt, steps)
             return jnp.sum(q), checks
@@ -207,12 +218,16 @@ def measure(case: Case, quick: bool) -> Iterator[dict[str, Any]]:
         return found, *checks
 
     function = gradient if case.gradient else rollout
-    program, by_xla = (jax.jit(partial(function, x), static_argnums=4) for x in (layout, jaxdae.Layout(kernel=None)))
+    program, by_xla = (
+        jax.jit(partial(function, x), static_argnums=4) for x in (layout, jaxdae.Layout(kernel=None))
+    )
 
     def difference(v: jax.Array, values: jax.Array, steps: int) -> float:
         """Return the largest difference between results and those of XLA on the CPU."""
         some = np.linspace(0, len(v) - 1, COMPARED).astype(int)
-        arguments = jax.device_put((model.system, model.method, v[some], jnp.asarray(model.dt, v.dtype)), jax.devices("cpu")[0])
+        arguments = jax.device_put(
+            (model.system, model.method, v[some], jnp.asarray(model.dt, v.dtype)), jax.devices("cpu")[0]
+        )
         expected, *_ = by_xla(*arguments, steps)
         return float(np.max(np.abs(np.asarray(values)[some] - expected)) / np.max(np.abs(expected)))
 
@@ -348,7 +363,16 @@ def cells(case: Case, row: dict[str, Any]) -> list[str]:
 def report(environment: str, rows: list[list[str]], notes: list[str], profiles: list[str]) -> str:
     """Return the table, the list of missing measurements and the reports of kernels as Markdown."""
     missing = ["", "Not measured:", "", *notes] if notes else []
-    lines = ["# Batched rollouts on one device", "", environment, "", markdown([HEAD, *rows]), *missing, *profiles, ""]
+    lines = [
+        "# Batched rollouts on one device",
+        "",
+        environment,
+        "",
+        markdown([HEAD, *rows]),
+        *missing,
+        *profiles,
+        "",
+    ]
     return "\n".join(lines)
 
 

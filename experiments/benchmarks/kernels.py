@@ -1,9 +1,9 @@
 """Counts the kernels of a compiled program: what a device is asked to begin, one after the other, in each step of a loop.
 
-Read from the optimized program (HLO) of XLA, whose top-level operations are launched one by one: fused loops, calls of libraries,
-products, copies, sorts. Names, tuples and views cost nothing and do not count. A loop inside of a step counts as often as it runs, where
-that is known. The bytes of a kernel include its results and its operands. If it only slices an operand, the bytes of the
-slices count.
+Read from the optimized program (HLO) of XLA, whose top-level operations are launched one by one: fused loops,
+calls of libraries, products, copies, sorts. Names, tuples and views cost nothing and do not count. A loop
+inside of a step counts as often as it runs, where that is known. The bytes of a kernel include its results
+and its operands. If it only slices an operand, the bytes of the slices count.
 """
 
 import math
@@ -11,7 +11,17 @@ import re
 from collections.abc import Callable
 from typing import TypeAlias
 
-_FREE = {"parameter", "constant", "get-tuple-element", "tuple", "bitcast", "after-all", "opt-barrier", "partition-id", "add-dependency"}
+_FREE = {
+    "parameter",
+    "constant",
+    "get-tuple-element",
+    "tuple",
+    "bitcast",
+    "after-all",
+    "opt-barrier",
+    "partition-id",
+    "add-dependency",
+}
 _HEAD = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) \(.*\{\s*$")
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (.*)$")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
@@ -77,7 +87,13 @@ def _read(inside: Computation, name: str) -> int:
         if name not in re.findall(r"%([\w.\-]+)", operands):
             continue
         views = operation in ("bitcast", "reshape", "copy")
-        total += _read(inside, reader) if views else _bytes(kind) if operation in ("slice", "dynamic-slice") else whole
+        total += (
+            _read(inside, reader)
+            if views
+            else _bytes(kind)
+            if operation in ("slice", "dynamic-slice")
+            else whole
+        )
     return min(total, whole)
 
 
@@ -87,7 +103,11 @@ def _moved(parts: dict[str, Computation], inside: Computation, name: str) -> int
     reads = [_bytes(_parts(inside[one])[0]) for one in re.findall(r"%([\w.\-]+)", operands)]
     if operation == "fusion":
         fused = parts[_called(inside[name], "calls") or ""]
-        numbers = {one: re.match(r"\((\d+)\)", _parts(text)[2]) for one, text in fused.items() if _operation(text) == "parameter"}
+        numbers = {
+            one: re.match(r"\((\d+)\)", _parts(text)[2])
+            for one, text in fused.items()
+            if _operation(text) == "parameter"
+        }
         needed = {int(number[1]): _read(fused, one) for one, number in numbers.items() if number}
         reads = [min(whole, needed[k]) for k, whole in enumerate(reads)]
     return _bytes(kind) + sum(reads)
@@ -106,20 +126,29 @@ def _total(parts: dict[str, Computation], name: str, cost: Callable[[Computation
         elif operation == "conditional":
             branches = re.search(r"branch_computations=\{([^}]*)\}", instruction)
             names = re.findall(r"%?([\w.\-]+)", branches[1]) if branches else []
-            names += [one for key in ("true_computation", "false_computation") if (one := _called(instruction, key))]
+            names += [
+                one for key in ("true_computation", "false_computation") if (one := _called(instruction, key))
+            ]
             total += max((_total(parts, one, cost) for one in names), default=0)
         elif operation not in _FREE:
             total += cost(inside, result)
     return total
 
 
-def _of_steps(parts: dict[str, Computation], steps: int, cost: Callable[[Computation, str], int]) -> int | None:
-    """Return the sum of a cost over all loops that run `steps` times, forward and backward; None without such a loop."""
+def _of_steps(
+    parts: dict[str, Computation], steps: int, cost: Callable[[Computation, str], int]
+) -> int | None:
+    """Return the sum of a cost over all loops that run `steps` times, forward and backward.
+
+    None without such a loop.
+    """
     loops = [
         _called(instruction, "body") or ""
         for inside in parts.values()
         for instruction in inside.values()
-        if _operation(instruction) == "while" and (trips := _TRIPS.search(instruction)) and int(trips[1]) == steps
+        if _operation(instruction) == "while"
+        and (trips := _TRIPS.search(instruction))
+        and int(trips[1]) == steps
     ]
     return sum(_total(parts, body, cost) for body in loops) if loops else None
 
@@ -135,9 +164,12 @@ def per_step(text: str, steps: int) -> int | None:
 
 
 def bytes_per_step(text: str, steps: int) -> int | None:
-    """Return the bytes that the kernels of one step read and write, or None without a loop over time; arguments as for `per_step`.
+    """Return the bytes that the kernels of one step read and write, or None without a loop over time.
 
-    Updates of slices count as if they wrote the whole array: use it for rollouts that save their last state only.
+    Arguments as for `per_step`.
+
+    Updates of slices count as if they wrote the whole array: use it for rollouts that save their last state
+    only.
     """
     parts = computations(text)
     return _of_steps(parts, steps, lambda inside, name: _moved(parts, inside, name))

@@ -6,10 +6,12 @@ All numbers are for single precision and 1000 or more worlds. The columns:
 
 - operations: scalar operations of the fused kernel per step of one world; a multiply-add counts as two;
 - kernel, limit: `--peak` divided by the operations, in world-steps per second;
-- XLA, B: bytes per world and step that the kernels of the XLA program read and write, from the optimized program for
-  100,000 worlds. XLA compiles it for an H200 that need not be present, if `jax[cuda12]` or `jax[cuda13]` is installed;
+- XLA, B: bytes per world and step that the kernels of the XLA program read and write, from the optimized
+  program for 100,000 worlds. XLA compiles it for an H200 that need not be present, if `jax[cuda12]` or
+  `jax[cuda13]` is installed;
 - XLA, limit: `--bandwidth` divided by these bytes;
-- CPU: measured world-steps per second on one core of this machine, 1024 worlds, and the median ratio within a repetition;
+- CPU: measured world-steps per second on one core of this machine, 1024 worlds, and the median ratio within a
+  repetition;
 - GPU: the largest measured world-steps per second in the file of `--gpu`, which `gpu.py --out` writes.
 
 The defaults of `--peak` and `--bandwidth` are those of NVIDIA's data sheet of the H200 SXM.
@@ -51,7 +53,9 @@ def operations(name: str) -> dict[str, Any]:
         return jaxdae.rollout(*given, dt=model.dt, steps=97, save_every=97)
 
     program, _ = traced(rollout, model.system, model.method, model.start)
-    code, _ = program.code((False,) * (len(program.jaxpr.jaxpr.invars) - 3) + (True,) * 3)  # t, q and v of each world
+    code, _ = program.code(
+        (False,) * (len(program.jaxpr.jaxpr.invars) - 3) + (True,) * 3
+    )  # t, q and v of each world
     return {"operations": code.looped}
 
 
@@ -81,8 +85,14 @@ PARTS = {"operations": operations, "transferred": transferred, "measured": measu
 def in_process(part: str, name: str) -> dict[str, Any]:
     """Return what a part of the measurements of a model prints in a process of its own."""
     command = [sys.executable, __file__, "--part", part, "--models", name]
-    with tempfile.TemporaryDirectory() as folder:  # an empty cache of kernels, as `fused_kernels.measure` expects
-        environment = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1", "JAXDAE_KERNELS": folder}
+    with (
+        tempfile.TemporaryDirectory() as folder
+    ):  # an empty cache of kernels, as `fused_kernels.measure` expects
+        environment = os.environ | {
+            "JAX_PLATFORMS": "cpu",
+            "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
+            "JAXDAE_KERNELS": folder,
+        }
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -91,7 +101,9 @@ def of_gpu(file: Path | None) -> dict[str, float]:
     """Return the largest measured speeds of the cases in the table of `gpu.py`, in single precision."""
     speeds: dict[str, float] = {}
     lines = file.read_text().splitlines() if file is not None else []
-    for cells in ([cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")):
+    for cells in (
+        [cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")
+    ):
         if len(cells) > 4 and cells[1] == "float32":
             speeds[cells[0]] = max(speeds.get(cells[0], 0.0), float(cells[4]))
     return speeds
@@ -99,7 +111,9 @@ def of_gpu(file: Path | None) -> dict[str, float]:
 
 def main() -> None:
     """Read the command line, measure in processes and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--models", nargs="+", default=MODELS)
     parser.add_argument("--peak", type=float, default=67e12, help="operations per second, default 67e12")
     parser.add_argument("--bandwidth", type=float, default=4.8e12, help="bytes per second, default 4.8e12")
@@ -111,7 +125,9 @@ def main() -> None:
         print(json.dumps(PARTS[options.part](options.models[0])))
         return
     speeds, rows = of_gpu(options.gpu), []
-    has_compiler = importlib.util.find_spec("jax_plugins") is not None and any(map(importlib.util.find_spec, PLUGINS))
+    has_compiler = importlib.util.find_spec("jax_plugins") is not None and any(
+        map(importlib.util.find_spec, PLUGINS)
+    )
     if not has_compiler:
         print("no bytes of the XLA program: install jax[cuda12] of the version of jax")
     for name in options.models:

@@ -1,14 +1,16 @@
-"""Every saddle-point solver over sizes, batches and precisions, forward and with its gradient; and tiny matrices against LAPACK.
+"""Every saddle-point solver over sizes, batches and precisions, forward and with its gradient.
+
+And tiny matrices against LAPACK.
 
     python experiments/benchmarks/linear_solvers.py [--quick]
 
-The first tables solve random saddle points of full rank with n constraint rows and 3 n / 2 coordinates with a diagonal mass matrix, in us a
-solve; the gradient is that of a scalar of (a, lam) with respect to M, J, f and r. The last ones factorize and solve symmetric positive
-definite matrices as `SchurComplement` does inside of `batch_rollout`, worlds along the last axis, and beside it with vmapped LAPACK
-routines.
+The first tables solve random saddle points of full rank with n constraint rows and 3 n / 2 coordinates with a
+diagonal mass matrix, in us a solve; the gradient is that of a scalar of (a, lam) with respect to M, J, f and
+r. The last ones factorize and solve symmetric positive definite matrices as `SchurComplement` does inside of
+`batch_rollout`, worlds along the last axis, and beside it with vmapped LAPACK routines.
 
-Contenders of one table row run in turn in every repetition, the least time counts, and ratios are taken within a repetition. Cells that one
-call would take longer than --limit seconds for are left out.
+Contenders of one table row run in turn in every repetition, the least time counts, and ratios are taken
+within a repetition. Cells that one call would take longer than --limit seconds for are left out.
 """
 
 import argparse
@@ -29,14 +31,24 @@ TINY = (2, 4, 6, 8, 10, 12, 16, 20, 24, 32)
 
 def arguments() -> argparse.Namespace:
     """Returns the command line's options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=pathlib.Path, help="results folder (default: runs/benchmarks/linear-solvers-<date and time>)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--out",
+        type=pathlib.Path,
+        help="results folder (default: runs/benchmarks/linear-solvers-<date and time>)",
+    )
     parser.add_argument("--cores", type=int, default=1, help="CPU cores to use; 0: all (default: 1)")
     parser.add_argument("--repeats", type=int, default=5, help="interleaved repetitions (default: 5)")
-    parser.add_argument("--sizes", type=int, nargs="*", default=list(SIZES), help="numbers of constraint rows")
+    parser.add_argument(
+        "--sizes", type=int, nargs="*", default=list(SIZES), help="numbers of constraint rows"
+    )
     parser.add_argument("--worlds", type=int, nargs="*", default=list(WORLDS), help="batch sizes")
     parser.add_argument("--limit", type=float, default=1.0, help="longest call in s (default: 1)")
-    parser.add_argument("--quick", action="store_true", help="sizes 2, 8 and 16, batches of 1 and 1024, 3 repetitions")
+    parser.add_argument(
+        "--quick", action="store_true", help="sizes 2, 8 and 16, batches of 1 and 1024, 3 repetitions"
+    )
     options = parser.parse_args()
     if options.quick:
         options.sizes, options.worlds, options.repeats = [2, 8, 16], [1, 1024], 3
@@ -150,7 +162,9 @@ def solver_tables(options) -> dict[str, list[list[str]]]:
                                 per_world[name, size] = first / worlds
                         times = interleaved(calls, options.repeats)
                     best = {name: min(seconds) / worlds * 1e6 for name, seconds in times.items()}
-                    rows.append([str(size), *(f"{best[name]:.3g}" if name in best else "-" for name in contenders)])
+                    rows.append(
+                        [str(size), *(f"{best[name]:.3g}" if name in best else "-" for name in contenders)]
+                    )
                     note(f"{title}: n = {size}")
                 tables[title] = rows
     return tables
@@ -179,15 +193,28 @@ def tiny_tables(options) -> dict[str, list[list[str]]]:
                 rng = np.random.default_rng(size)
                 half = rng.standard_normal((size, size, worlds))
                 with jax.enable_x64(precision == "float64"):
-                    matrix = jnp.asarray(np.einsum("ikw,jkw->ijw", half, half) + size * np.eye(size)[:, :, None], precision)
+                    matrix = jnp.asarray(
+                        np.einsum("ikw,jkw->ijw", half, half) + size * np.eye(size)[:, :, None], precision
+                    )
                     b = jnp.asarray(rng.standard_normal((size, worlds)), precision)
-                    calls = {name: compiled(jax.vmap(way, in_axes=-1, out_axes=-1), matrix, b)[0] for name, way in ways.items()}
+                    calls = {
+                        name: compiled(jax.vmap(way, in_axes=-1, out_axes=-1), matrix, b)[0]
+                        for name, way in ways.items()
+                    }
                     times = interleaved(calls, 3 * options.repeats)
                 mine = times["small_matrix"]
                 ratios = [
-                    statistics.median(x / y for x, y in zip(times[name], mine, strict=True)) for name in ways if name != "small_matrix"
+                    statistics.median(x / y for x, y in zip(times[name], mine, strict=True))
+                    for name in ways
+                    if name != "small_matrix"
                 ]
-                rows.append([str(size), *(f"{min(times[name]) / worlds * 1e6:.3g}" for name in ways), *(f"{x:.2f}" for x in ratios)])
+                rows.append(
+                    [
+                        str(size),
+                        *(f"{min(times[name]) / worlds * 1e6:.3g}" for name in ways),
+                        *(f"{x:.2f}" for x in ratios),
+                    ]
+                )
             tables[f"tiny matrices, {precision}, {worlds} worlds, factor and solve"] = rows
             note(f"tiny matrices, {precision}, {worlds} worlds")
     return tables
@@ -202,9 +229,16 @@ def main() -> None:
 
     cpu = platform.processor() or platform.machine()
     if pathlib.Path("/proc/cpuinfo").exists():
-        names = [row.split(":", 1)[1] for row in pathlib.Path("/proc/cpuinfo").read_text().splitlines() if "model name" in row]
+        names = [
+            row.split(":", 1)[1]
+            for row in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+            if "model name" in row
+        ]
         cpu = names[0].strip() if names else cpu
-    head = f"{cpu}, {options.cores or 'all'} core(s), load {os.getloadavg()[0]:.1f}; jaxdae {version('jaxdae')}, jax {version('jax')}"
+    head = (
+        f"{cpu}, {options.cores or 'all'} core(s), load {os.getloadavg()[0]:.1f}; jaxdae "
+        f"{version('jaxdae')}, jax {version('jax')}"
+    )
     tables = tiny_tables(options) | solver_tables(options)
     options.out.mkdir(parents=True)
     (options.out / "results.json").write_text(json.dumps({"environment": head, "tables": tables}, indent=1))

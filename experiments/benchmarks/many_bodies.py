@@ -1,12 +1,14 @@
 """Mechanisms of many bodies, by absolute and by joint coordinates, beside MuJoCo (C), MJX, Pinocchio and frax: a part of `make bench`.
 
-Chains of hinges in the plane and in space, ladders of four-bars in the plane, trees and Bricard's six-bar in space, and the humanoid G1
-where the package example-robot-data is installed; float64, one core, microseconds a step of semi-implicit Euler at 1 ms, of one world and
-of each of 64, as many at a time as `jaxdae.batch_rollout` takes. Where there are loops jaxdae projects positions and velocities in every
-step. MuJoCo runs the same bodies by `mj_step` with Euler, its constraints off where there are no loops, and closes those of the ladders
-by `connect`, hinges in space by two of them. MJX runs the same up to 30 bodies, with one iteration of its solver. Where Pinocchio is
-installed its `aba` and `integrate` are called from Python for every step of a tree, and where frax is, trees of up to 64 bodies run in a
-scan of its `forward_dynamics` (pip install pin frax). All contenders of a size run in turn, and ratios are taken within a repetition.
+Chains of hinges in the plane and in space, ladders of four-bars in the plane, trees and Bricard's six-bar in
+space, and the humanoid G1 where the package example-robot-data is installed; float64, one core, microseconds
+a step of semi-implicit Euler at 1 ms, of one world and of each of 64, as many at a time as
+`jaxdae.batch_rollout` takes. Where there are loops jaxdae projects positions and velocities in every step.
+MuJoCo runs the same bodies by `mj_step` with Euler, its constraints off where there are no loops, and closes
+those of the ladders by `connect`, hinges in space by two of them. MJX runs the same up to 30 bodies, with one
+iteration of its solver. Where Pinocchio is installed its `aba` and `integrate` are called from Python for
+every step of a tree, and where frax is, trees of up to 64 bodies run in a scan of its `forward_dynamics` (pip
+install pin frax). All contenders of a size run in turn, and ratios are taken within a repetition.
 """
 
 import argparse
@@ -23,7 +25,8 @@ from typing import Any
 # A word that is no flag comes last: what stands behind it is not read.
 os.environ.setdefault(
     "XLA_FLAGS",
-    "--xla_cpu_multi_thread_eigen=false --xla_cpu_enable_concurrency_optimized_scheduler=false --xla_cpu_use_fusion_emitters=false"
+    "--xla_cpu_multi_thread_eigen=false --xla_cpu_enable_concurrency_optimized_scheduler=false "
+    "--xla_cpu_use_fusion_emitters=false"
     " intra_op_parallelism_threads=1",
 )
 
@@ -78,7 +81,9 @@ def of_mjx(model: mujoco.MjModel, worlds: int, steps: int) -> Contender:
     model.opt.iterations, model.opt.ls_iterations = 1, 1  # its fastest setting
     mx = mjx.put_model(model)
     data = mjx.make_data(mx)
-    start = jax.vmap(lambda q: data.replace(qpos=q))(jnp.broadcast_to(jnp.asarray(model.qpos0), (worlds, model.nq)))
+    start = jax.vmap(lambda q: data.replace(qpos=q))(
+        jnp.broadcast_to(jnp.asarray(model.qpos0), (worlds, model.nq))
+    )
 
     def rolled(batch: Any) -> Any:
         return jax.lax.fori_loop(0, steps, lambda _, at: jax.vmap(mjx.step, in_axes=(None, 0))(mx, at), batch)
@@ -87,7 +92,11 @@ def of_mjx(model: mujoco.MjModel, worlds: int, steps: int) -> Contender:
     compiled = jax.jit(rolled).lower(start).compile()
     spent = time.perf_counter() - begin
     return Contender(
-        f"MJX, each of {worlds}", lambda: jax.block_until_ready(compiled(start)), steps * worlds, Accuracy(np.nan, np.nan), spent
+        f"MJX, each of {worlds}",
+        lambda: jax.block_until_ready(compiled(start)),
+        steps * worlds,
+        Accuracy(np.nan, np.nan),
+        spent,
     )
 
 
@@ -130,7 +139,9 @@ def of_frax(description: str, worlds: int, steps: int) -> Contender:
     compiled = jax.jit(jax.vmap(rolled) if worlds > 1 else rolled).lower(start).compile()
     spent = time.perf_counter() - begin
     label = f"frax, {'one world' if worlds == 1 else f'each of {worlds}'}"
-    return Contender(label, lambda: jax.block_until_ready(compiled(start)), steps * worlds, Accuracy(np.nan, np.nan), spent)
+    return Contender(
+        label, lambda: jax.block_until_ready(compiled(start)), steps * worlds, Accuracy(np.nan, np.nan), spent
+    )
 
 
 def of_jaxdae(
@@ -157,7 +168,9 @@ def of_jaxdae(
         if guarded:
             end = jaxdae.rollout(mechanism, method, start, dt=DT, steps=steps, save_every=steps).state
             return jax.tree.map(lambda x: x[-1], end)
-        return jax.lax.scan(lambda state, _: (method.step(mechanism, state, (), None, DT)[0], None), start, None, length=steps)[0]
+        return jax.lax.scan(
+            lambda state, _: (method.step(mechanism, state, (), None, DT)[0], None), start, None, length=steps
+        )[0]
 
     def batch(starts: jaxdae.State) -> jaxdae.State:
         chunk = jaxdae.Layout().placement(worlds, rest.v.size, rest.v.dtype).chunk
@@ -172,10 +185,14 @@ def of_jaxdae(
     if not np.all(np.isfinite(end.q)):
         raise SystemExit(f"{name}: not finite")
     label = f"jaxdae {name}, {'one world' if worlds == 1 else f'each of {worlds}'}"
-    return Contender(label, lambda: jax.block_until_ready(compiled(at)), steps * worlds, Accuracy(opening, np.nan), spent)
+    return Contender(
+        label, lambda: jax.block_until_ready(compiled(at)), steps * worlds, Accuracy(opening, np.nan), spent
+    )
 
 
-def group(title: str, space: Any, shape: Callable[[int], Any], size: int, options: argparse.Namespace) -> Group:
+def group(
+    title: str, space: Any, shape: Callable[[int], Any], size: int, options: argparse.Namespace
+) -> Group:
     """Returns all contenders of a size."""
     places, joints = shape(size)
     description, redundant = links(space, places, joints), shape is bricard
@@ -187,34 +204,67 @@ def group(title: str, space: Any, shape: Callable[[int], Any], size: int, option
         found.append(of_mujoco(mujoco.MjModel.from_xml_string(model), steps))
     if pinocchio is not None and not loops and size <= PINOCCHIO_UP_TO:
         found.append(of_pinocchio(model, max(10, steps // 4)))
-    batched_steps = max(10, 8 * steps // WORLDS)  # A call costs some 0.1 ms: 12 steps of 64 four-bars, 0.5 ms, took a fifth longer by it.
+    batched_steps = max(
+        10, 8 * steps // WORLDS
+    )  # A call costs some 0.1 ms: 12 steps of 64 four-bars, 0.5 ms, took a fifth longer by it.
     batches = (1, WORLDS) if size <= options.batches_up_to and not redundant else (1,)
     if size <= MJX_UP_TO:
         found.append(of_mjx(mujoco.MjModel.from_xml_string(model), WORLDS, max(10, batched_steps // 8)))
     if frax is not None and not loops and size <= FRAX_UP_TO:
         # A batch of its chains of 64 takes more than 20 GB.
         several = batches if size < FRAX_UP_TO else (1,)
-        found += [of_frax(urdf(places, joints), worlds, steps if worlds == 1 else batched_steps) for worlds in several]
-    solver = jaxdae.NullSpace(jaxdae.operators.SingularValues(1e-5)) if redundant else jaxdae.SchurComplement()
+        found += [
+            of_frax(urdf(places, joints), worlds, steps if worlds == 1 else batched_steps)
+            for worlds in several
+        ]
+    solver = (
+        jaxdae.NullSpace(jaxdae.operators.SingularValues(1e-5)) if redundant else jaxdae.SchurComplement()
+    )
     for name, coordinates in (("joints", jm.Joints()), ("absolute", jm.Absolute())):
         for worlds in batches:
             project = loops or name == "absolute"
             count = steps if worlds == 1 else batched_steps
-            found.append(of_jaxdae(name, description, coordinates, worlds, count, project=project, solver=solver))
+            found.append(
+                of_jaxdae(name, description, coordinates, worlds, count, project=project, solver=solver)
+            )
         if redundant:
-            # Loops that are a million times as closed as MuJoCo's, with what a step has factorized anyway: J (v + h a) = -h gamma in place
+            # Loops that are a million times as closed as MuJoCo's, with what a step has factorized anyway: J
+            # (v + h a) = -h gamma in place
             # of a projection of velocities, and one or two corrections of positions.
             feedback = jaxdae.Baumgarte(0.5 / DT, 0.0)
             ways = [("", jaxdae.Proximal(), jaxdae.Projection(), jaxdae.NoStabilization())]
             for label, count in ((" once", 1), (" twice", 2)):
                 corrected = jaxdae.PositionProjection(iterations=count, origin=jaxdae.Origin.STAGE)
-                ways.append((label, jaxdae.Proximal(iterations=1), jaxdae.Projection(corrected, None), feedback))
+                ways.append(
+                    (label, jaxdae.Proximal(iterations=1), jaxdae.Projection(corrected, None), feedback)
+                )
             for label, proximal, projection, stabilization in ways:
                 options_of = {"solver": proximal, "projection": projection, "stabilization": stabilization}
-                found.append(of_jaxdae(f"{name}, Proximal{label}", description, coordinates, 1, steps, project=True, **options_of))
+                found.append(
+                    of_jaxdae(
+                        f"{name}, Proximal{label}",
+                        description,
+                        coordinates,
+                        1,
+                        steps,
+                        project=True,
+                        **options_of,
+                    )
+                )
                 if label == " twice" and name == "joints":
                     label = f"{name}, Proximal{label}, rollout"
-                    found.append(of_jaxdae(label, description, coordinates, 1, steps, project=True, guarded=True, **options_of))
+                    found.append(
+                        of_jaxdae(
+                            label,
+                            description,
+                            coordinates,
+                            1,
+                            steps,
+                            project=True,
+                            guarded=True,
+                            **options_of,
+                        )
+                    )
     return Group(title, found, [one.name for one in found[:1] if one.name == "MuJoCo C"])
 
 
@@ -222,17 +272,29 @@ def humanoid(file: Any) -> Group:
     """Returns all contenders of G1, a free base and 29 hinges."""
     description, model = g1(file), g1_of_mujoco(file, DT)
     found = [of_mujoco(model, 200), of_mjx(model, WORLDS, 10)]
-    found += [of_jaxdae("joints", description, jm.Joints(), worlds, 200 // worlds + 10, project=False) for worlds in (1, WORLDS)]
+    found += [
+        of_jaxdae("joints", description, jm.Joints(), worlds, 200 // worlds + 10, project=False)
+        for worlds in (1, WORLDS)
+    ]
     return Group("G1, 35 velocities", found, ["MuJoCo C"])
 
 
 def main() -> None:
     """Runs and prints everything."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repeats", type=int, default=5, help="interleaved repetitions (default: 5)")
     parser.add_argument("--quick", action="store_true", help=f"sizes up to {QUICK} only")
-    parser.add_argument("--batches-up-to", type=int, default=256, help="the largest size that is run in batches (default: 256)")
-    parser.add_argument("--only", nargs="+", default=[""], help="titles with these words, such as Bricard G1 (default: all)")
+    parser.add_argument(
+        "--batches-up-to",
+        type=int,
+        default=256,
+        help="the largest size that is run in batches (default: 256)",
+    )
+    parser.add_argument(
+        "--only", nargs="+", default=[""], help="titles with these words, such as Bricard G1 (default: all)"
+    )
     parser.add_argument("--out", type=Path, help="a Markdown file for the tables")
     options = parser.parse_args()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-1:])
@@ -246,7 +308,12 @@ def main() -> None:
     if file is None:
         print("G1 is left out: pip install --no-deps example-robot-data==6.0.0", flush=True)
     makers = [
-        (title.format(size), size, lambda *task: group(*task, options), (title.format(size), space, shape, size))
+        (
+            title.format(size),
+            size,
+            lambda *task: group(*task, options),
+            (title.format(size), space, shape, size),
+        )
         for title, space, shape, size in tasks
     ]
     makers += [] if file is None else [("G1", 35, humanoid, (file,))]

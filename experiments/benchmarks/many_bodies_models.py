@@ -33,7 +33,10 @@ def links(space: Any, places: Places, joints: Hinges) -> jm.Description:
 def chain(size: int) -> tuple[Places, Hinges]:
     """Returns a horizontal chain of links of 1 m."""
     places = {f"b{k}": (k + 0.5, 0.0, 0.0) for k in range(size)}
-    return places, [("ground" if k == 0 else f"b{k - 1}", f"b{k}", (0.0, 0.0, 1.0), (float(k), 0.0, 0.0)) for k in range(size)]
+    return places, [
+        ("ground" if k == 0 else f"b{k - 1}", f"b{k}", (0.0, 0.0, 1.0), (float(k), 0.0, 0.0))
+        for k in range(size)
+    ]
 
 
 def tree(size: int) -> tuple[Places, Hinges]:
@@ -84,14 +87,18 @@ def mjcf(places: Places, joints: Hinges, dt: float, *, hinged: bool = False) -> 
         places: of the mass centers.
         joints: the hinges.
         dt: the step in s.
-        hinged: whether two points hold the axes of hinges that close loops, one point otherwise, as the plane needs.
+        hinged: whether two points hold the axes of hinges that close loops, one point otherwise, as the plane
+            needs.
     """
     at = {"ground": np.zeros(3), **{name: np.asarray(place) for name, place in places.items()}}
     children: dict[str, list[tuple[str, Any, Any]]] = {name: [] for name in at}
     loops, hung = [], set()
     for a, b, axis, place in joints:
         if b in hung or b == "ground" or (a not in hung and a != "ground"):
-            loops += [(a, b, np.asarray(place) + offset * np.asarray(axis)) for offset in ((0.0, 0.2) if hinged else (0.0,))]
+            loops += [
+                (a, b, np.asarray(place) + offset * np.asarray(axis))
+                for offset in ((0.0, 0.2) if hinged else (0.0,))
+            ]
         else:
             children[a].append((b, axis, place))
             hung.add(b)
@@ -105,18 +112,21 @@ def mjcf(places: Places, joints: Hinges, dt: float, *, hinged: bool = False) -> 
             continue
         (name, axis, place), parent = item
         lines.append(
-            f'<body name="{name}" pos="{_text(at[name] - at[parent])}"><joint axis="{_text(axis)}" pos="{_text(place - at[name])}"/>'
+            f'<body name="{name}" pos="{_text(at[name] - at[parent])}"><joint axis="{_text(axis)}" '
+            f'pos="{_text(place - at[name])}"/>'
         )
         lines.append(f'<inertial pos="0 0 0" mass="1" diaginertia="{_text(INERTIA)}"/>')
         stack += ["end", *((child, name) for child in reversed(children[name]))]
     closed = "".join(
-        f'<connect body1="{b if b != "ground" else a}" {f"""body2="{a}" """ if "ground" not in (a, b) else ""}'
+        f'<connect body1="{b if b != "ground" else a}" '
+        f'{f"""body2="{a}" """ if "ground" not in (a, b) else ""}'
         f'anchor="{_text(np.asarray(place) - at[b if b != "ground" else a])}"/>'
         for a, b, place in loops
     )
     flags = "" if loops else '<flag constraint="disable"/>'
     return (
-        f'<mujoco><size memory="200M"/><option timestep="{dt}" gravity="0 -9.81 0" integrator="Euler">{flags}</option>'
+        f'<mujoco><size memory="200M"/><option timestep="{dt}" gravity="0 -9.81 0" '
+        f'integrator="Euler">{flags}</option>'
         f"<worldbody>{''.join(lines)}</worldbody><equality>{closed}</equality></mujoco>"
     )
 
@@ -131,16 +141,23 @@ def urdf(places: Places, joints: Hinges) -> str:
     inertia = " ".join(f'i{axis}{axis}="{value}"' for axis, value in zip("xyz", INERTIA, strict=True))
 
     def link(name: str, center: Any) -> str:
-        inertial = f'<origin xyz="{_text(center)}" rpy="0 0 0"/><mass value="1"/><inertia {inertia} ixy="0" ixz="0" iyz="0"/>'
+        inertial = (
+            f'<origin xyz="{_text(center)}" rpy="0 0 0"/><mass value="1"/><inertia {inertia} ixy="0" '
+            'ixz="0" iyz="0"/>'
+        )
         return f'<link name="{name}"><inertial>{inertial}</inertial></link>'
 
-    lines, hinges = [link("ground", np.zeros(3))], {"ground": np.zeros(3), **{b: np.asarray(at) for _, b, _, at in joints}}
+    lines, hinges = (
+        [link("ground", np.zeros(3))],
+        {"ground": np.zeros(3), **{b: np.asarray(at) for _, b, _, at in joints}},
+    )
     for k, (a, b, axis, at) in enumerate(joints):
         turned = ("0 0 0", f"{0.5 * np.pi!r} 0 0")[a == "ground"]
         x, y, z = np.asarray(at) - hinges[a]
         origin = (x, -z, y) if a == "ground" else (x, y, z)
         lines.append(
-            f'{link(b, np.asarray(places[b]) - at)}<joint name="j{k}" type="revolute"><parent link="{a}"/><child link="{b}"/>'
+            f'{link(b, np.asarray(places[b]) - at)}<joint name="j{k}" type="revolute"><parent '
+            f'link="{a}"/><child link="{b}"/>'
             f'<origin xyz="{_text(origin)}" rpy="{turned}"/><axis xyz="{_text(axis)}"/>'
             '<limit lower="-1000" upper="1000" effort="1" velocity="1"/></joint>'
         )
@@ -148,14 +165,20 @@ def urdf(places: Places, joints: Hinges) -> str:
 
 
 def g1_file() -> Path | None:
-    """Returns the URDF file of a humanoid with 29 joints; None where the package example-robot-data is not installed."""
+    """Returns the URDF file of a humanoid with 29 joints.
+
+    None where the package example-robot-data is not installed.
+    """
     return next((path for folder in site.getsitepackages() if (path := Path(folder) / G1).exists()), None)
 
 
 def g1(file: Path) -> jm.Description:
     """Returns the humanoid on a free base without limits, friction and damping."""
     found = robots.load(file, base="floating", gravity=(0.0, -9.81, 0.0)).description
-    joints = [type(j)(**{**vars(j), **dict.fromkeys({"damping", "friction"} & vars(j).keys(), 0.0)}) for j in found.joints]
+    joints = [
+        type(j)(**{**vars(j), **dict.fromkeys({"damping", "friction"} & vars(j).keys(), 0.0)})
+        for j in found.joints
+    ]
     return jm.Description(space=found.space, bodies=found.bodies, joints=joints, gravity=found.gravity)
 
 
@@ -173,7 +196,10 @@ def g1_of_mujoco(file: Path, dt: float) -> mujoco.MjModel:
     children = {joint.find("child").get("link") for joint in root.findall("joint")}
     base = next(link.get("name") for link in root.findall("link") if link.get("name") not in children)
     root.insert(0, xml.fromstring('<link name="world"/>'))
-    joint = f'<joint name="free" type="floating"><parent link="world"/><child link="{base}"/><origin xyz="0 0 0"/></joint>'
+    joint = (
+        f'<joint name="free" type="floating"><parent link="world"/><child link="{base}"/><origin xyz="0 '
+        '0 0"/></joint>'
+    )
     root.append(xml.fromstring(joint))
     model = mujoco.MjModel.from_xml_string(xml.tostring(root, encoding="unicode"))
     model.opt.timestep, model.opt.gravity[:] = dt, (0.0, -9.81, 0.0)

@@ -1,11 +1,13 @@
 """jaxdae, MuJoCo (C) and MJX side by side on one closed four-bar: `make bench`.
 
-One world against MuJoCo's Euler and RK4, batches against MJX; beside every speed stand the largest opening of the loop
-and the crank angle's error. Every repetition runs all engines in turn, so that a drifting clock hits all of them.
+One world against MuJoCo's Euler and RK4, batches against MJX; beside every speed stand the largest opening of
+the loop and the crank angle's error. Every repetition runs all engines in turn, so that a drifting clock hits
+all of them.
 
-The loop opening is the largest over 10 s at 1 ms with every step looked at, of 64 worlds that start between 1 and
-1.05 rad in the batches, over all four joints in jaxdae and at the one joint that is a constraint in MuJoCo and MJX.
-"MJX fastest" is iterations=1, ls_iterations=1 and no implicit damping, which changes none of the digits printed of it.
+The loop opening is the largest over 10 s at 1 ms with every step looked at, of 64 worlds that start between 1
+and 1.05 rad in the batches, over all four joints in jaxdae and at the one joint that is a constraint in
+MuJoCo and MJX. "MJX fastest" is iterations=1, ls_iterations=1 and no implicit damping, which changes none of
+the digits printed of it.
 """
 
 import argparse
@@ -27,11 +29,17 @@ JAXDAE_EULER, JAXDAE_RK4 = "jaxdae semi-implicit Euler + projection", "jaxdae RK
 
 def arguments() -> argparse.Namespace:
     """Returns the command line's options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="results folder (default: runs/benchmarks/peers-<date and time>)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--out", type=Path, help="results folder (default: runs/benchmarks/peers-<date and time>)"
+    )
     parser.add_argument("--cores", type=int, default=1, help="CPU cores to use; 0: all (default: 1)")
     parser.add_argument("--repeats", type=int, default=7, help="interleaved repetitions (default: 7)")
-    parser.add_argument("--worlds", type=int, nargs="*", default=list(STEPS), help="batch sizes, default 64 1024 4096")
+    parser.add_argument(
+        "--worlds", type=int, nargs="*", default=list(STEPS), help="batch sizes, default 64 1024 4096"
+    )
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES), help="default: all")
     parser.add_argument("--quick", action="store_true", help="3 repetitions, batches of 64 and 1024")
     options = parser.parse_args()
@@ -51,7 +59,11 @@ def environment() -> dict:
     """Returns what the times depend on."""
     cpu = platform.processor() or platform.machine()
     if Path("/proc/cpuinfo").exists():
-        names = [row.split(":", 1)[1] for row in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in row]
+        names = [
+            row.split(":", 1)[1]
+            for row in Path("/proc/cpuinfo").read_text().splitlines()
+            if "model name" in row
+        ]
         cpu = names[0].strip() if names else cpu
     versions = {"python": platform.python_version()}
     for package in ("jaxdae", "jax", "jaxlib", "mujoco", "mujoco-mjx", "numpy"):
@@ -88,12 +100,17 @@ def single_world(engines: list[str]) -> list:
             note(f"{name}, one world")
             members["Euler" if "Euler" in name else "RK4"].append(mujoco_single(name, DT, steps))
     return [
-        Group(f"One world, float64, {key}-type methods", contenders, [f"MuJoCo {key}"]) for key, contenders in members.items() if contenders
+        Group(f"One world, float64, {key}-type methods", contenders, [f"MuJoCo {key}"])
+        for key, contenders in members.items()
+        if contenders
     ]
 
 
 def batches(engines: list[str], sizes: list[int]) -> list:
-    """Returns one group a precision and batch size; an engine's accuracy is measured once a precision, on 64 worlds."""
+    """Returns one group a precision and batch size.
+
+    An engine's accuracy is measured once a precision, on 64 worlds.
+    """
     from side_by_side import Group
 
     groups = []
@@ -120,7 +137,9 @@ def batch_makers(engines: list[str]) -> dict:
     if "jaxdae" in engines:
         from peers_jaxdae import KERNEL, Batch
 
-        makers |= dict.fromkeys([name + kernel for name in (JAXDAE_EULER, JAXDAE_RK4) for kernel in ("", KERNEL)], Batch)
+        makers |= dict.fromkeys(
+            [name + kernel for name in (JAXDAE_EULER, JAXDAE_RK4) for kernel in ("", KERNEL)], Batch
+        )
     if "mjx" in engines:
         from peers_mujoco import MJX, MJXBatch
 
@@ -129,7 +148,10 @@ def batch_makers(engines: list[str]) -> dict:
 
 
 def comparison(groups: list) -> list[list[str]]:
-    """Returns what jaxdae must reach: 4 times MuJoCo's time; MJX's, a quarter of it from 1024 worlds on, at 1000 times less opening."""
+    """Returns what jaxdae must reach: 4 times MuJoCo's time.
+
+    MJX's, a quarter of it from 1024 worlds on, at 1000 times less opening.
+    """
     rows = [["jaxdae against", "time ratio", "to reach", "opening ratio", "to reach", ""]]
     for group in groups:
         many = not group.title.startswith(("One world", "64 worlds"))
@@ -166,7 +188,10 @@ def main() -> None:
         note(f"timing: {group.title}")
         measure(group, options.repeats)
     versions = ", ".join(f"{name} {number}" for name, number in where["versions"].items())
-    head = f"{where['cpu']}, {where['cores']} core(s), load {where['load']}; {versions}; {options.repeats} repetitions"
+    head = (
+        f"{where['cpu']}, {where['cores']} core(s), load {where['load']}; {versions}; {options.repeats} "
+        "repetitions"
+    )
     sections = [(group.title, table(group)) for group in groups]
     compared = comparison(groups)
     if len(compared) > 1:
@@ -174,7 +199,9 @@ def main() -> None:
 
     options.out.mkdir(parents=True)
     (options.out / "results.json").write_text(
-        json.dumps({"environment": where, "dt_s": DT, "groups": [record(group) for group in groups]}, indent=1)
+        json.dumps(
+            {"environment": where, "dt_s": DT, "groups": [record(group) for group in groups]}, indent=1
+        )
     )
     text = "\n\n".join(f"## {title}\n\n{markdown(rows)}" for title, rows in sections)
     (options.out / "results.md").write_text(f"# Four-bar, side by side\n\n{head}\n\n{__doc__}\n{text}\n")

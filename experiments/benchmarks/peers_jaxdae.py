@@ -11,10 +11,13 @@ from side_by_side import Accuracy, Contender
 
 import jaxdae
 
-# Three corrections, as by default, with the factorization of the last stage: one factorization a step of Euler, four of RK4.
+# Three corrections, as by default, with the factorization of the last stage: one factorization a step of
+# Euler, four of RK4.
 AT_THE_STAGE = jaxdae.Projection(jaxdae.PositionProjection(origin=jaxdae.Origin.STAGE))
 INTEGRATORS = {
-    "jaxdae semi-implicit Euler + projection": lambda: jaxdae.Projected(jaxdae.SemiImplicitEuler(), AT_THE_STAGE),
+    "jaxdae semi-implicit Euler + projection": lambda: jaxdae.Projected(
+        jaxdae.SemiImplicitEuler(), AT_THE_STAGE
+    ),
     "jaxdae RK4 + projection": lambda: jaxdae.Projected(jaxdae.RungeKutta.rk4(), AT_THE_STAGE),
 }
 
@@ -30,7 +33,10 @@ def compiled(function, *arguments):
 
 
 class Batch:
-    """A batch of worlds, or one world when `worlds` is None, at one precision; a name with `KERNEL` at its end selects a fused kernel."""
+    """A batch of worlds, or one world when `worlds` is None, at one precision.
+
+    A name with `KERNEL` at its end selects a fused kernel.
+    """
 
     def __init__(self, name: str, dt: float, precision: str, worlds: int | None):
         self.name, self.dt, self.worlds = name, dt, worlds

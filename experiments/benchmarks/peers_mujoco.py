@@ -9,7 +9,17 @@ import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
-from four_bar import COUPLER, CRANK, GRAVITY, GROUND_LINK, ROCKER, START_ANGLE, TURN_IN_1_S, link_angles, start_angles
+from four_bar import (
+    COUPLER,
+    CRANK,
+    GRAVITY,
+    GROUND_LINK,
+    ROCKER,
+    START_ANGLE,
+    TURN_IN_1_S,
+    link_angles,
+    start_angles,
+)
 from side_by_side import Accuracy, Contender
 
 with contextlib.redirect_stdout(io.StringIO()):  # it announces its optional packages
@@ -31,12 +41,16 @@ MUJOCO = {
     "MuJoCo RK4": Setting('integrator="RK4"'),
     "MuJoCo RK4 stiff": Setting('integrator="RK4"', connect='solref="0.002 1" solimp="0.9999 0.9999 0.001"'),
 }
-# One Newton iteration solves a problem of equalities only. Its line search needs one iteration, too, and without joint
-# damping its implicit treatment does nothing: dropping both changes no printed digit and makes the last the fastest.
+# One Newton iteration solves a problem of equalities only. Its line search needs one iteration, too, and
+# without joint
+# damping its implicit treatment does nothing: dropping both changes no printed digit and makes the last the
+# fastest.
 MJX = {
     "MJX default": Setting('integrator="Euler"'),
     "MJX iterations=1": Setting('integrator="Euler" iterations="1"'),
-    "MJX fastest": Setting('integrator="Euler" iterations="1" ls_iterations="1"', '<flag eulerdamp="disable"/>'),
+    "MJX fastest": Setting(
+        'integrator="Euler" iterations="1" ls_iterations="1"', '<flag eulerdamp="disable"/>'
+    ),
 }
 
 
@@ -49,7 +63,10 @@ def model(setting: Setting, dt: float) -> mujoco.MjModel:
 
     def rod(length):  # thin: only the last inertia counts in the plane
         across = length**3 / 12
-        return f'<inertial pos="{length / 2} 0 0" mass="{length}" diaginertia="{across / 100} {across} {across}"/>'
+        return (
+            f'<inertial pos="{length / 2} 0 0" mass="{length}" diaginertia="{across / 100} {across} '
+            f'{across}"/>'
+        )
 
     return mujoco.MjModel.from_xml_string(f"""
         <mujoco>

@@ -1,20 +1,22 @@
 """Robots with loops beside MuJoCo (C) and MJX, from the same files, and what a humanoid's program costs: a part of `make bench`.
 
-Cassie (12 rows of rank 10) and the gripper Robotiq 2F-85 (two four-bars and geared drivers, 7 rows of rank 5) move without damping:
-microseconds of CPU time a step, of one world and of each of 1024 (64 at a time in one program), and by how much loops are open at most at
-the end of the motion. jaxdae takes semi-implicit Euler in joint coordinates and projects positions and velocities in every step, with one
-factorization a step, that at its end, which serves the next one: corrections of positions (`Origin.PREVIOUS`) and of velocities, and
-accelerations. "once" has J (v + h a) = -h gamma in place of a projection of velocities, and factorizes at the estimate: one correction of
-positions there, and the dynamics of the next step (`Origin.SHARED`). MuJoCo is as it comes, but for limits and contacts; "fastest" is MJX
-with one iteration of Newton's method and of its line search, which suffice for equalities, and without its implicit treatment of damping.
-Programs return the state at the end alone, as rollouts do: what else a step finds need not be kept.
+Cassie (12 rows of rank 10) and the gripper Robotiq 2F-85 (two four-bars and geared drivers, 7 rows of rank 5)
+move without damping: microseconds of CPU time a step, of one world and of each of 1024 (64 at a time in one
+program), and by how much loops are open at most at the end of the motion. jaxdae takes semi-implicit Euler in
+joint coordinates and projects positions and velocities in every step, with one factorization a step, that at
+its end, which serves the next one: corrections of positions (`Origin.PREVIOUS`) and of velocities, and
+accelerations. "once" has J (v + h a) = -h gamma in place of a projection of velocities, and factorizes at the
+estimate: one correction of positions there, and the dynamics of the next step (`Origin.SHARED`). MuJoCo is as
+it comes, but for limits and contacts; "fastest" is MJX with one iteration of Newton's method and of its line
+search, which suffice for equalities, and without its implicit treatment of damping. Programs return the state
+at the end alone, as rollouts do: what else a step finds need not be kept.
 
-Another table has opening and energy over 5 s in which nothing is lost or driven, of a gripper of our own with two parallelograms that
-swings upside down (without its limits the Robotiq soon reaches configurations where it locks): MuJoCo as it comes, and as stiff as it may
-be (solref of two steps, solimp near 1, RK4).
+Another table has opening and energy over 5 s in which nothing is lost or driven, of a gripper of our own with
+two parallelograms that swings upside down (without its limits the Robotiq soon reaches configurations where
+it locks): MuJoCo as it comes, and as stiff as it may be (solref of two steps, solimp near 1, RK4).
 
-Of the humanoid (27 velocities, free base) the table has the CPU time that the programs of a step and of a gradient through 200 steps take
-to compile, and to run.
+Of the humanoid (27 velocities, free base) the table has the CPU time that the programs of a step and of a
+gradient through 200 steps take to compile, and to run.
 """
 
 import argparse
@@ -30,7 +32,8 @@ from typing import Any
 # A word that is no flag comes last: what stands behind it is not read.
 os.environ.setdefault(
     "XLA_FLAGS",
-    "--xla_cpu_multi_thread_eigen=false --xla_cpu_enable_concurrency_optimized_scheduler=false --xla_cpu_use_fusion_emitters=false"
+    "--xla_cpu_multi_thread_eigen=false --xla_cpu_enable_concurrency_optimized_scheduler=false "
+    "--xla_cpu_use_fusion_emitters=false"
     " intra_op_parallelism_threads=1",
 )
 
@@ -70,14 +73,17 @@ class Contender:
 
     Attributes:
         name: whose it is.
-        run: makes them, and returns by how much loops are open after them, in m or rad; more than 0.01 ends the program.
+        run: makes them, and returns by how much loops are open after them, in m or rad; more than 0.01 ends
+            the program.
         world_steps: how many.
         compile_s: CPU seconds of compiling.
         times: us a step of a world, one entry a repetition.
         opening: what `run` returned, m or rad.
     """
 
-    def __init__(self, name: str, run: Callable[[], float], world_steps: int, compile_s: float | None = None) -> None:
+    def __init__(
+        self, name: str, run: Callable[[], float], world_steps: int, compile_s: float | None = None
+    ) -> None:
         self.name, self.run, self.world_steps, self.compile_s = name, run, world_steps, compile_s
         self.times: list[float] = []
         self.opening = run()
@@ -97,12 +103,19 @@ class Subject:
     def __init__(self, name: str) -> None:
         self.path, self.dt = FILES[name], STEPS[name]
         robot = self.robot()
-        joints = [dataclasses.replace(x, damping=0.0) if hasattr(x, "damping") else x for x in robot.description.joints]
+        joints = [
+            dataclasses.replace(x, damping=0.0) if hasattr(x, "damping") else x
+            for x in robot.description.joints
+        ]
         forces = [one for one in robot.description.forces if not isinstance(one, js.RotationalDamper)]
-        self.mechanism, q = jm.mechanism(dataclasses.replace(robot.description, joints=joints, forces=forces), jm.Joints())
+        self.mechanism, q = jm.mechanism(
+            dataclasses.replace(robot.description, joints=joints, forces=forces), jm.Joints()
+        )
         given = robots.joint_state(self.mechanism, q, robot.start, RATES[name])
         self.start = jaxdae.initialize(self.mechanism, given.q, given.v)[0]
-        self.qpos, self.qvel = (np.asarray(x) for x in robots.to_mujoco(robot.report, self.mechanism, self.start))
+        self.qpos, self.qvel = (
+            np.asarray(x) for x in robots.to_mujoco(robot.report, self.mechanism, self.start)
+        )
 
     def robot(self) -> Any:
         """Returns the robot of the file."""
@@ -132,7 +145,10 @@ class Subject:
 
 
 class Hanging(Subject):
-    """A gripper whose fingers are couplers of parallelograms, upside down, so that it swings; its file cannot hold the loops."""
+    """A gripper whose fingers are couplers of parallelograms, upside down, so that it swings.
+
+    Its file cannot hold the loops.
+    """
 
     UP = (0.0, 0.0, 9.81)
 
@@ -140,7 +156,13 @@ class Hanging(Subject):
         """Returns the robot of the file, its loops closed by pins."""
         ends = (("left", 1.0), ("right", -1.0))
         pins = [
-            js.Ball(f"pin_{side}", f"lower_{side}", f"finger_{side}", point_a=(sign * 0.03, 0.0, 0.05), point_b=(sign * 0.025, 0.0, 0.0))
+            js.Ball(
+                f"pin_{side}",
+                f"lower_{side}",
+                f"finger_{side}",
+                point_a=(sign * 0.03, 0.0, 0.05),
+                point_b=(sign * 0.025, 0.0, 0.0),
+            )
             for side, sign in ends
         ]
         return robots.load(self.path, loops=pins, gravity=self.UP)
@@ -153,7 +175,11 @@ class Hanging(Subject):
             pin = spec.add_equality(type=mujoco.mjtEq.mjEQ_CONNECT, objtype=mujoco.mjtObj.mjOBJ_BODY)
             pin.name1, pin.name2, pin.data[:3] = f"lower_{side}", f"finger_{side}", (sign * 0.03, 0.0, 0.05)
         gears = spec.add_equality(type=mujoco.mjtEq.mjEQ_JOINT, objtype=mujoco.mjtObj.mjOBJ_JOINT)
-        gears.name1, gears.name2, gears.data[:5] = "crank_right_joint", "crank_left_joint", (0.0, -1.0, 0.0, 0.0, 0.0)
+        gears.name1, gears.name2, gears.data[:5] = (
+            "crank_right_joint",
+            "crank_left_joint",
+            (0.0, -1.0, 0.0, 0.0, 0.0),
+        )
         return spec
 
 
@@ -176,9 +202,17 @@ def of_mujoco(subject: Subject, steps: int) -> Contender:
 
 
 def rolled(
-    begin: Callable[[Any], Any], step: Callable[[Any], Any], end: Callable[[Any], Any], start: Any, worlds: int, steps: int
+    begin: Callable[[Any], Any],
+    step: Callable[[Any], Any],
+    end: Callable[[Any], Any],
+    start: Any,
+    worlds: int,
+    steps: int,
 ) -> tuple[Any, float]:
-    """Returns the compiled program of steps of worlds from one start, and the CPU seconds of compiling; it returns the end of the first."""
+    """Returns the compiled program of steps of worlds from one start, and the CPU seconds of compiling.
+
+    It returns the end of the first.
+    """
 
     def one(state: Any) -> Any:
         return end(jax.lax.fori_loop(0, steps, lambda _, at: step(at), begin(state)))
@@ -205,7 +239,9 @@ def of_mjx(subject: Subject, worlds: int, steps: int, *, fastest: bool) -> Conte
     model = subject.model(fastest=fastest)
     mx = mjx.put_model(model)
     start = mjx.make_data(mx).replace(qpos=jnp.asarray(subject.qpos), qvel=jnp.asarray(subject.qvel))
-    compiled, spent = rolled(lambda at: at, lambda at: mjx.step(mx, at), lambda at: (at.qpos, at.qvel), start, worlds, steps)
+    compiled, spent = rolled(
+        lambda at: at, lambda at: mjx.step(mx, at), lambda at: (at.qpos, at.qvel), start, worlds, steps
+    )
     data = mujoco.MjData(model)
 
     def run() -> float:
@@ -216,7 +252,10 @@ def of_mjx(subject: Subject, worlds: int, steps: int, *, fastest: bool) -> Conte
 
 
 def of_jaxdae(name: str, subject: Subject, worlds: int, steps: int, method: Any) -> Contender:
-    """Returns jaxdae with a batch of worlds; what a step has factorized at its end serves the next one, as in rollouts."""
+    """Returns jaxdae with a batch of worlds.
+
+    What a step has factorized at its end serves the next one, as in rollouts.
+    """
     system, start = subject.mechanism, subject.start
     compiled, spent = rolled(
         lambda at: method.begin(system, at),
@@ -271,7 +310,10 @@ def kept(duration: float = 5.0) -> list[list[str]]:
         model.opt.enableflags |= mujoco.mjtEnableBit.mjENBL_ENERGY
         if stiff:
             model.opt.integrator = mujoco.mjtIntegrator.mjINT_RK4
-            model.eq_solref[:], model.eq_solimp[:] = (2.0 * subject.dt, 1.0), (0.9999, 0.9999, 0.001, 0.5, 2.0)
+            model.eq_solref[:], model.eq_solimp[:] = (
+                (2.0 * subject.dt, 1.0),
+                (0.9999, 0.9999, 0.001, 0.5, 2.0),
+            )
         data = subject.data(model)
         first, worst, change = data.energy.sum(), 0.0, 0.0
         for _ in range(steps):
@@ -301,7 +343,9 @@ def humanoid(steps: int = 200) -> list[list[str]]:
 
     def height(speed: Any) -> Any:
         at = jaxdae.State(start.t, start.q, speed)
-        end = jax.lax.scan(lambda x, _: (method.step(mechanism, x, (), idle, 2e-3)[0], None), at, None, length=steps)[0]
+        end = jax.lax.scan(
+            lambda x, _: (method.step(mechanism, x, (), idle, 2e-3)[0], None), at, None, length=steps
+        )[0]
         return robots.center_of_mass(mechanism, end.q)[2]
 
     rows = [["humanoid", "compile, s", "run, s"]]
@@ -323,18 +367,25 @@ def humanoid(steps: int = 200) -> list[list[str]]:
 
 def main() -> None:
     """Runs and prints everything."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repeats", type=int, default=5, help="interleaved repetitions (default: 5)")
     parser.add_argument("--worlds", type=int, default=1024, help="worlds of a batch (default: 1024)")
     parser.add_argument("--quick", action="store_true", help="the humanoid alone")
-    parser.add_argument("--only", nargs="+", default=[""], help="titles with these words, such as Cassie (default: all)")
+    parser.add_argument(
+        "--only", nargs="+", default=[""], help="titles with these words, such as Cassie (default: all)"
+    )
     parser.add_argument("--out", type=Path, help="a Markdown file for the tables")
     options = parser.parse_args()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-1:])
     jax.config.update("jax_enable_x64", True)
     tasks: list[tuple[str, Callable[[], list[list[str]]]]] = [("Humanoid", humanoid)]
     if not options.quick:
-        tasks += [(name, lambda name=name: with_loops(name, options.worlds, options.repeats)) for name in ("Cassie", "Gripper")]
+        tasks += [
+            (name, lambda name=name: with_loops(name, options.worlds, options.repeats))
+            for name in ("Cassie", "Gripper")
+        ]
         tasks.append(("Hanging gripper over 5 s", kept))
     lines: list[str] = []
     for name, task in tasks:

@@ -1,7 +1,8 @@
 """Interleaved timing, and the tables made of it.
 
-Clocks of shared machines drift by tens of percent within minutes. Therefore every repetition runs all contenders of a
-group once, one after the other, and ratios are taken within a repetition before their median is.
+Clocks of shared machines drift by tens of percent within minutes. Therefore every repetition runs all
+contenders of a group once, one after the other, and ratios are taken within a repetition before their median
+is.
 """
 
 import statistics
@@ -80,7 +81,12 @@ def table(group: Group) -> list[list[str]]:
     header += ["loop opening, m", "crank error at 1 s, rad", "compile, s"]
     rows = []
     for contender in group.contenders:
-        row = [contender.name, f"{contender.best:.2f}", f"{contender.median:.2f}", f"{1e6 / contender.best:.2e}"]
+        row = [
+            contender.name,
+            f"{contender.best:.2f}",
+            f"{contender.median:.2f}",
+            f"{1e6 / contender.best:.2e}",
+        ]
         row += [f"{contender.ratio(group[name]):.2f}" for name in baselines]
         row += [f"{contender.accuracy.opening:.1e}", f"{contender.accuracy.crank_error:+.1e}"]
         row += ["-" if contender.compile_s is None else f"{contender.compile_s:.1f}"]
@@ -93,7 +99,10 @@ def plain(rows: list[list[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
-        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        cells = [
+            row[0].ljust(widths[0]),
+            *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
+        ]
         lines.append("  " + "  ".join(cells))
     return "\n".join(lines)
 

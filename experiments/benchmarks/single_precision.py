@@ -2,11 +2,12 @@
 
     python experiments/benchmarks/single_precision.py
 
-Each method runs 1 s from rest in float32 and in float64, with steps of 20 ms down to 0.625 ms, against the crank angle of the
-reference. Where the error in float64 is below a tenth of that in float32, rounding is all that is left of it: the largest
-error in float32 at such steps is the method's floor, and the longest of them the step below which there is nothing to gain.
-Beside it: the largest distance that opens between the points of a joint and the largest rate of that, at any step size. Links
-are 1 to 2.5 m long, speeds up to 10 m/s; the unit of rounding is 1.2e-7.
+Each method runs 1 s from rest in float32 and in float64, with steps of 20 ms down to 0.625 ms, against the
+crank angle of the reference. Where the error in float64 is below a tenth of that in float32, rounding is all
+that is left of it: the largest error in float32 at such steps is the method's floor, and the longest of them
+the step below which there is nothing to gain. Beside it: the largest distance that opens between the points
+of a joint and the largest rate of that, at any step size. Links are 1 to 2.5 m long, speeds up to 10 m/s; the
+unit of rounding is 1.2e-7.
 """
 
 import sys
@@ -61,11 +62,16 @@ def methods() -> dict:
 
 def cast(tree, dtype):
     """Returns a pytree with its floating-point leaves in a precision."""
-    return jax.tree.map(lambda x: jnp.asarray(x, dtype) if jnp.issubdtype(jnp.result_type(x), jnp.floating) else x, tree)
+    return jax.tree.map(
+        lambda x: jnp.asarray(x, dtype) if jnp.issubdtype(jnp.result_type(x), jnp.floating) else x, tree
+    )
 
 
 def measured(integrator, dtype) -> np.ndarray:
-    """Returns (error, opening, rate of opening), one row a step size; an infinite error where the run failed."""
+    """Returns (error, opening, rate of opening), one row a step size.
+
+    An infinite error where the run failed.
+    """
     system, start, turns = crank_rocker().forms()["turns"]
     out = []
     for steps in STEPS:
@@ -89,7 +95,11 @@ def main() -> None:
         step = f"{1e3 * END / STEPS[first]:g} ms" if rounding.any() else "-"
         opening, rate = np.max(single[:, 1:], axis=0)
         rows.append([name, floor, step, f"{opening:.1e}", f"{rate:.1e}", f"{np.min(single[:, 0]):.1e}"])
-        print(f"{name}: {', '.join(f'{a:.1e} ({b:.1e})' for a, b in zip(single[:, 0], double[:, 0], strict=True))}", flush=True)
+        print(
+            f"{name}: "
+            f"{', '.join(f'{a:.1e} ({b:.1e})' for a, b in zip(single[:, 0], double[:, 0], strict=True))}",
+            flush=True,
+        )
     text = __doc__.split("\n\n", 2)
     path = Path(__file__).with_name("SINGLE_PRECISION.md")
     path.write_text(f"# Single precision\n\n`{text[1].strip()}`\n\n{text[2].strip()}\n\n{markdown(rows)}\n")

@@ -2,8 +2,8 @@
 
     python experiments/benchmarks/thresholds.py [--only DENSE_UP_TO ...] [--repeats 7]
 
-Each row moves one threshold out of the way and compares the step with the step as it is, on one core, in double
-precision. Both programs run in processes of their own, one after the other in turns. The columns:
+Each row moves one threshold out of the way and compares the step with the step as it is, on one core, in
+double precision. Both programs run in processes of their own, one after the other in turns. The columns:
 
 - replaced by: the value of the threshold in the second program;
 - time: the time of the second program relative to the first one, best of the repetitions;
@@ -54,7 +54,9 @@ def model(name: str) -> Any:
     if name in batch_models.MODELS:
         return batch_models.MODELS[name]()
     shape, size = name.removesuffix(", absolute").split(" of ")
-    description = shapes.links(jm.PLANE if shape == "ladder" else jm.SPACE, *getattr(shapes, shape)(int(size)))
+    description = shapes.links(
+        jm.PLANE if shape == "ladder" else jm.SPACE, *getattr(shapes, shape)(int(size))
+    )
     mechanism, q = jm.mechanism(description, jm.Absolute() if name.endswith("absolute") else jm.Joints())
     method: Any = jaxdae.SemiImplicitEuler(solver=jaxdae.SchurComplement())
     if mechanism.sizes(q).nc:
@@ -73,7 +75,11 @@ def program(name: str, worlds: int) -> tuple[Callable[[], Any], float]:
     jax.config.update("jax_enable_x64", True)
     made = model(name)
     plan = {"dt": made.dt, "steps": STEPS, "save_every": STEPS}
-    start = made.start if worlds == 1 else jax.tree.map(lambda x: jnp.broadcast_to(x, (worlds, *x.shape)), made.start)
+    start = (
+        made.start
+        if worlds == 1
+        else jax.tree.map(lambda x: jnp.broadcast_to(x, (worlds, *x.shape)), made.start)
+    )
     rollout = jaxdae.rollout if worlds == 1 else jaxdae.batch_rollout
     begin = time.process_time()
     compiled = jax.jit(lambda start: rollout(made.system, made.method, start, **plan)).lower(start).compile()
@@ -82,7 +88,9 @@ def program(name: str, worlds: int) -> tuple[Callable[[], Any], float]:
 
 def work(threshold: str, value: int | None, name: str, worlds: int) -> None:
     """Compile a program with a threshold moved, and run it once per line of the standard input."""
-    spec = importlib.util.spec_from_file_location("jaxdae.compile.thresholds", ROOT / "jaxdae" / "compile" / "thresholds.py")
+    spec = importlib.util.spec_from_file_location(
+        "jaxdae.compile.thresholds", ROOT / "jaxdae" / "compile" / "thresholds.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -123,7 +131,9 @@ def compare(threshold: str, value: int, name: str, worlds: int, repeats: int) ->
 
 def main() -> None:
     """Print the table, and the thresholds that pay nowhere."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", nargs="+", choices=list(CASES), default=list(CASES))
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--work", nargs="+", help=argparse.SUPPRESS)
@@ -137,7 +147,16 @@ def main() -> None:
         value, cases = CASES[threshold]
         found = [compare(threshold, value, *case, options.repeats) for case in cases]
         for (name, worlds), (ran, compiled) in zip(cases, found, strict=True):
-            rows.append([threshold, "never" if value == NEVER else "always", name, str(worlds), f"{ran:.2f}", f"{compiled:.2f}"])
+            rows.append(
+                [
+                    threshold,
+                    "never" if value == NEVER else "always",
+                    name,
+                    str(worlds),
+                    f"{ran:.2f}",
+                    f"{compiled:.2f}",
+                ]
+            )
         if all(ran < PAYS for ran, _ in found):
             idle.append(threshold)
     print(markdown([["threshold", "replaced by", "model", "worlds", "time", "compile"], *rows]))

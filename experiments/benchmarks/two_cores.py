@@ -2,14 +2,16 @@
 
     chrt --rr 1 python experiments/benchmarks/two_cores.py [--models G1 Cassie] [--repeats 9] [--out FILE.md]
 
-- One core, to which all threads of the process are confined: the program of all worlds, or that of a share, share after share, whose arrays
-  are smaller.
-- One program on all cores, as the compiler shares its operations among them: `jaxdae run --devices 1`, and `batch_rollout` in a script.
+- One core, to which all threads of the process are confined: the program of all worlds, or that of a share,
+  share after share, whose arrays are smaller.
+- One program on all cores, as the compiler shares its operations among them: `jaxdae run --devices 1`, and
+  `batch_rollout` in a script.
 - A thread for each core, each with the program of its share: `jaxdae run`.
 
-Every repetition times all of them, one after the other. The gain is that of threads over the faster way of one core, the median of the
-quotients within a repetition; the columns of cores tell how many were at work on the average. Ends must agree to the last bit. Run it on
-a machine that does nothing else (`chrt`, for those who may, keeps others off); the load is printed. Linux alone can confine threads.
+Every repetition times all of them, one after the other. The gain is that of threads over the faster way of
+one core, the median of the quotients within a repetition; the columns of cores tell how many were at work on
+the average. Ends must agree to the last bit. Run it on a machine that does nothing else (`chrt`, for those
+who may, keeps others off); the load is printed. Linux alone can confine threads.
 """
 
 import argparse
@@ -43,7 +45,9 @@ def program(model: Model, worlds: int, steps: int) -> Any:
 
     def run(system: Any, method: Any, v: Any, dt: Any) -> Any:
         start = jax.tree.map(lambda x: jnp.broadcast_to(x, (worlds, *jnp.shape(x))), model.start)
-        ends = jaxdae.batch_rollout(system, method, jaxdae.State(start.t, start.q, v), dt=dt, steps=steps, save_every=steps)
+        ends = jaxdae.batch_rollout(
+            system, method, jaxdae.State(start.t, start.q, v), dt=dt, steps=steps, save_every=steps
+        )
         return ends.state.q, ends.info.status
 
     dt = jnp.asarray(model.dt, model.start.q.dtype)
@@ -95,7 +99,10 @@ def compare(name: str, worlds: int, threads: int, repeats: int) -> list[str]:
             return list(pool.map(share, parts))
 
         whole, pieces = at_once(), side_by_side()
-        if not all(np.array_equal(x, np.concatenate(y)) for x, y in zip(whole, zip(*pieces, strict=True), strict=True)):
+        if not all(
+            np.array_equal(x, np.concatenate(y))
+            for x, y in zip(whole, zip(*pieces, strict=True), strict=True)
+        ):
             raise SystemExit(f"{name}: threads change the results")
         if np.any(np.asarray(whole[1]) != jaxdae.Status.OK):
             raise SystemExit(f"{name}: {jaxdae.Status(int(np.max(whole[1]))).name}")
@@ -104,17 +111,30 @@ def compare(name: str, worlds: int, threads: int, repeats: int) -> list[str]:
             with confined():
                 alone = [timed(way) for way in (at_once, in_turn)]
             rounds.append([*alone, timed(at_once), timed(side_by_side)])
-    gain = statistics.median(min(at_once, in_turn) / threads for (at_once, _), (in_turn, _), _, (threads, _) in rounds)
+    gain = statistics.median(
+        min(at_once, in_turn) / threads for (at_once, _), (in_turn, _), _, (threads, _) in rounds
+    )
     us = [1e6 * min(wall for wall, _ in way) / (threads * each * steps) for way in zip(*rounds, strict=True)]
     busy = [statistics.median(cpu / wall for wall, cpu in way) for way in zip(*rounds, strict=True)]
-    shared = [cell for time, cores in zip(us[2:], busy[2:], strict=True) for cell in (f"{time:.3f}", f"{cores:.2f}")]
-    return [name, str(threads * each), str(steps), *(f"{time:.3f}" for time in us[:2]), *shared, f"{gain:.2f}"]
+    shared = [
+        cell for time, cores in zip(us[2:], busy[2:], strict=True) for cell in (f"{time:.3f}", f"{cores:.2f}")
+    ]
+    return [
+        name,
+        str(threads * each),
+        str(steps),
+        *(f"{time:.3f}" for time in us[:2]),
+        *shared,
+        f"{gain:.2f}",
+    ]
 
 
 def main() -> None:
     """Runs and prints everything."""
     cores = len(os.sched_getaffinity(0))
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--models", nargs="+", choices=list(STEPS), default=list(STEPS), help="default: all")
     parser.add_argument("--worlds", type=int, default=256, help="worlds of a batch (default: 256)")
     parser.add_argument("--threads", type=int, default=cores, help="default: as many as there are cores")
@@ -122,7 +142,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="a Markdown file for the table")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    head = ["", "worlds", "steps", "one core, us/step", "in shares", "one program", "cores", f"{options.threads} threads", "cores", "gain"]
+    head = [
+        "",
+        "worlds",
+        "steps",
+        "one core, us/step",
+        "in shares",
+        "one program",
+        "cores",
+        f"{options.threads} threads",
+        "cores",
+        "gain",
+    ]
     rows = [head]
     for name in options.models:
         load = os.getloadavg()[0]

@@ -1,17 +1,20 @@
 """How fast are vehicles, beside a loop that somebody writes by hand for one of them?
 
-CommonRoad's kinematic single track (KS) in single precision, Runge-Kutta of order 4, many cars at once: a loop over its right-hand side
-with `jax.vmap` and no checks; `KinematicSingleTrack` in `rollout`, which watches every step; with `--mechanisms` also `bicycle` as a
-mechanism of first order, rows and drives, and that embedded. Beside them a car of four wheels whose front wheels fight, `vehicle_twist`
-with least residual in such a loop, in one whose steps reverse mode makes again instead of keeping what they are made of, as `rollout`
-does, and as the rate of a system in a loop over `Kinematic.rk4().step`, which does so by itself. Each is timed in turn, best of several,
-in CPU seconds of the process; then gradients of the sum of
-squares of where it ends with respect to all inputs, over the time of the forward pass. Where CommonRoad's Python package `vehiclemodels` is
-installed (commonroad-vehicle-models) the right-hand sides of its models are timed too, from the kinematic one to that of many bodies.
+CommonRoad's kinematic single track (KS) in single precision, Runge-Kutta of order 4, many cars at once: a
+loop over its right-hand side with `jax.vmap` and no checks; `KinematicSingleTrack` in `rollout`, which
+watches every step; with `--mechanisms` also `bicycle` as a mechanism of first order, rows and drives, and
+that embedded. Beside them a car of four wheels whose front wheels fight, `vehicle_twist` with least residual
+in such a loop, in one whose steps reverse mode makes again instead of keeping what they are made of, as
+`rollout` does, and as the rate of a system in a loop over `Kinematic.rk4().step`, which does so by itself.
+Each is timed in turn, best of several, in CPU seconds of the process; then gradients of the sum of squares of
+where it ends with respect to all inputs, over the time of the forward pass. Where CommonRoad's Python package
+`vehiclemodels` is installed (commonroad-vehicle-models) the right-hand sides of its models are timed too,
+from the kinematic one to that of many bodies.
 
-With `--rover`: pose and velocity of a six-wheel rover on hills, double precision, each of 1024 worlds, and gradients with respect to place,
-heading and spins. With `--whipple`: the Whipple bicycle, four bodies in absolute coordinates in double precision, one world, steps of
-Runge-Kutta and `Projection()` in `rollout`, and what they take to trace and compile, with stages by themselves and in a loop.
+With `--rover`: pose and velocity of a six-wheel rover on hills, double precision, each of 1024 worlds, and
+gradients with respect to place, heading and spins. With `--whipple`: the Whipple bicycle, four bodies in
+absolute coordinates in double precision, one world, steps of Runge-Kutta and `Projection()` in `rollout`, and
+what they take to trace and compile, with stages by themselves and in a loop.
 
     python experiments/benchmarks/vehicles.py [--cars 10000] [--steps 50] [--mechanisms] [--rover] [--whipple]
 """
@@ -25,7 +28,9 @@ from collections.abc import Callable
 from typing import Any
 
 # One thread, so that ratios are those of the programs and not of what else runs here.
-os.environ["XLA_FLAGS"] = f"--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1 {os.environ.get('XLA_FLAGS', '')}"
+os.environ["XLA_FLAGS"] = (
+    f"--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1 {os.environ.get('XLA_FLAGS', '')}"
+)
 
 import jax
 import jax.numpy as jnp
@@ -40,7 +45,10 @@ Way = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 def runge_kutta(rate: Callable[[Any], Any], x: Any, steps: int, again: bool = False) -> Any:
-    """Returns x after steps of the method of order 4, by a loop that knows nothing but the rate; reverse mode may make steps again."""
+    """Returns x after steps of the method of order 4, by a loop that knows nothing but the rate.
+
+    Reverse mode may make steps again.
+    """
 
     def step(x: Any, _: Any) -> Any:
         k1 = rate(x)
@@ -56,7 +64,9 @@ def by_hand(x: Any, u: Any, steps: int) -> Any:
     """Returns the state of KS after steps with inputs (2,)."""
 
     def rate(x: Any) -> Any:
-        return jnp.stack([x[3] * jnp.cos(x[4]), x[3] * jnp.sin(x[4]), u[0], u[1], x[3] * jnp.tan(x[2]) / WHEELBASE])
+        return jnp.stack(
+            [x[3] * jnp.cos(x[4]), x[3] * jnp.sin(x[4]), u[0], u[1], x[3] * jnp.tan(x[2]) / WHEELBASE]
+        )
 
     return runge_kutta(rate, x, steps)
 
@@ -72,7 +82,9 @@ class FourWheels(jaxdae.KinematicSystem):
         half = 0.5 * TRACK
         places = jnp.asarray([[WHEELBASE, half], [WHEELBASE, -half], [0.0, half], [0.0, -half]], x.dtype)
         steering = jnp.concatenate([x[3:], jnp.zeros((2,), x.dtype)])
-        (ahead, left, turning), _ = vehicles.vehicle_twist(vehicles.wheels(places, steering=steering), speed=u[0])
+        (ahead, left, turning), _ = vehicles.vehicle_twist(
+            vehicles.wheels(places, steering=steering), speed=u[0]
+        )
         cos, sin = jnp.cos(x[2]), jnp.sin(x[2])
         return jnp.stack([cos * ahead - sin * left, sin * ahead + cos * left, turning, u[1], u[2]])
 
@@ -85,13 +97,17 @@ def four_wheels(x: Any, u: Any, steps: int, again: bool) -> Any:
 def by_steps(system: Any, x: Any, u: Any, steps: int) -> Any:
     """Returns the coordinates of a system of first order after steps with inputs (nu,), by a loop over the steps of the method."""
     start = jaxdae.State(jnp.zeros((), x.dtype), x, jnp.zeros_like(x))
-    return jax.lax.scan(lambda state, _: (METHOD.step(system, state, (), u, DT)[0], None), start, None, length=steps)[0].q
+    return jax.lax.scan(
+        lambda state, _: (METHOD.step(system, state, (), u, DT)[0], None), start, None, length=steps
+    )[0].q
 
 
 def by_rollout(system: Any, x: Any, u: Any, steps: int) -> Any:
     """Returns the coordinates of a system of first order after steps with inputs (nu,)."""
     start = jaxdae.State(jnp.zeros((), x.dtype), x, jnp.zeros_like(x))
-    run = jaxdae.rollout(system, METHOD, start, jnp.broadcast_to(u, (steps, *u.shape)), dt=DT, save_every=steps)
+    run = jaxdae.rollout(
+        system, METHOD, start, jnp.broadcast_to(u, (steps, *u.shape)), dt=DT, save_every=steps
+    )
     return run.state.q[-1]
 
 
@@ -112,9 +128,15 @@ def cars(count: int, steps: int, with_mechanisms: bool) -> dict[str, Way]:
         mechanism, _ = mechanisms.kinematic_mechanism(vehicles.bicycle(WHEELBASE), mechanisms.Joints())
         # Its coordinates are (x, y, heading, steering), its inputs speed and steering rate.
         placed, rates = x[:, jnp.array([0, 1, 4, 2])], jnp.stack([x[:, 3], u[:, 0]], axis=1)
-        for name, system in (("bicycle, a mechanism", mechanism), ("bicycle, embedded", mechanisms.Embedded(mechanism))):
+        for name, system in (
+            ("bicycle, a mechanism", mechanism),
+            ("bicycle, embedded", mechanisms.Embedded(mechanism)),
+        ):
             found[name] = (lambda x, u, system=system: by_rollout(system, x, u, steps), (placed, rates))
-            found[f"{name}, steps"] = (lambda x, u, system=system: by_steps(system, x, u, steps), (placed, rates))
+            found[f"{name}, steps"] = (
+                lambda x, u, system=system: by_steps(system, x, u, steps),
+                (placed, rates),
+            )
     angles = jnp.concatenate([zero, zero, zero, 0.1 * jax.random.normal(keys[3], (count, 2))], axis=1)
     fighting = (angles, jnp.concatenate([5.0 + 10.0 * speed, u], axis=1))
     for name, again in (("four wheels that fight", False), ("four wheels, made again", True)):
@@ -129,7 +151,10 @@ def rovers() -> dict[str, Way]:
     mechanism, flat = mechanisms.mechanism(vehicles.rocker_bogie(hills), mechanisms.Joints())
     rover = vehicles.LeastSlip(mechanism, tuple(f"{wheel}.angle_rate" for wheel in vehicles.ROVER_WHEELS))
     place = jax.random.uniform(jax.random.key(0), (ROVERS, 2), minval=-3.0, maxval=3.0)
-    yaw, spins = jnp.linspace(-3.0, 3.0, ROVERS), jnp.tile(jnp.array([3.0, 3.0, 3.0, 4.0, 4.0, 4.0]), (ROVERS, 1))
+    yaw, spins = (
+        jnp.linspace(-3.0, 3.0, ROVERS),
+        jnp.tile(jnp.array([3.0, 3.0, 3.0, 4.0, 4.0, 4.0]), (ROVERS, 1)),
+    )
 
     def pose(place: Any, yaw: Any) -> Any:
         return vehicles.place_on_terrain(mechanism, flat, place, yaw, suspension=vehicles.ROVER_SUSPENSION)[0]
@@ -141,7 +166,10 @@ def rovers() -> dict[str, Way]:
     return {
         "pose": (pose, (place, yaw)),
         "velocity": (velocity, (q, spins)),
-        "pose and velocity": (lambda place, yaw, spins: velocity(pose(place, yaw), spins), (place, yaw, spins)),
+        "pose and velocity": (
+            lambda place, yaw, spins: velocity(pose(place, yaw), spins),
+            (place, yaw, spins),
+        ),
     }
 
 
@@ -152,7 +180,9 @@ def spent(function: Callable[..., Any], arguments: tuple[Any, ...]) -> float:
     return time.process_time() - begun
 
 
-def compared(ways: dict[str, Way], differentiated: Callable[[tuple[Any, ...]], tuple[int, ...]]) -> dict[str, tuple[float, float]]:
+def compared(
+    ways: dict[str, Way], differentiated: Callable[[tuple[Any, ...]], tuple[int, ...]]
+) -> dict[str, tuple[float, float]]:
     """Returns the CPU seconds of each way for all worlds, and those of its gradient."""
     forward, backward, arguments = {}, {}, {}
     for name, (way, given) in ways.items():
@@ -174,10 +204,14 @@ def compared(ways: dict[str, Way], differentiated: Callable[[tuple[Any, ...]], t
 
 def main() -> int:
     """Prints the times; returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cars", type=int, default=10_000)
     parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--mechanisms", action="store_true", help="the mechanisms too, which take longer to compile")
+    parser.add_argument(
+        "--mechanisms", action="store_true", help="the mechanisms too, which take longer to compile"
+    )
     parser.add_argument("--rover", action="store_true", help="the rover on hills too")
     parser.add_argument("--whipple", action="store_true", help="the Whipple bicycle too")
     asked = parser.parse_args()
@@ -186,13 +220,19 @@ def main() -> int:
     reference = found["by hand"][0]
     for name, (one, back) in found.items():
         speed = asked.cars * asked.steps / one / 1e6
-        print(f"{name:27} {speed:7.2f} M car-steps/s   {reference / one:5.2f} of by hand   gradient {back / one:.1f} times forward")
+        print(
+            f"{name:27} {speed:7.2f} M car-steps/s   {reference / one:5.2f} of by hand   gradient "
+            f"{back / one:.1f} times forward"
+        )
     _commonroad()
     if asked.rover:
         with jax.enable_x64(True):
             for name, (one, back) in compared(rovers(), lambda given: tuple(range(len(given)))).items():
                 each = 1e6 / ROVERS
-                print(f"rover, {name:18} {each * one:6.1f} us, gradient {each * back:6.1f} us, {back / one:.1f} times forward")
+                print(
+                    f"rover, {name:18} {each * one:6.1f} us, gradient {each * back:6.1f} us, "
+                    f"{back / one:.1f} times forward"
+                )
     if asked.whipple:
         with jax.enable_x64(True):
             whipple()
@@ -207,13 +247,20 @@ def whipple(steps: int = 2000) -> None:
     start, _ = jaxdae.initialize(mechanism, q, v)
     for name, unroll in (("stages by themselves", True), ("stages in a loop", False)):
         method = jaxdae.Projected(jaxdae.RungeKutta.rk4(unroll=unroll), jaxdae.Projection())
-        run = jax.jit(lambda state, method=method: jaxdae.rollout(mechanism, method, state, dt=1e-3, steps=steps, save_every=steps))
+        run = jax.jit(
+            lambda state, method=method: jaxdae.rollout(
+                mechanism, method, state, dt=1e-3, steps=steps, save_every=steps
+            )
+        )
         wall, begun = time.perf_counter(), time.process_time()
         compiled = run.lower(start).compile()
         wall, seconds = time.perf_counter() - wall, time.process_time() - begun
         jaxdae.raise_if_failed(compiled(start).info)
         best = min(spent(compiled, (start,)) for _ in range(REPEATS))
-        print(f"Whipple bicycle, {name}: traced and compiled in {seconds:.1f} CPU s, {wall:.1f} s; a step {1e6 * best / steps:.1f} us")
+        print(
+            f"Whipple bicycle, {name}: traced and compiled in {seconds:.1f} CPU s, {wall:.1f} s; a step "
+            f"{1e6 * best / steps:.1f} us"
+        )
 
 
 def _commonroad() -> None:
@@ -222,7 +269,8 @@ def _commonroad() -> None:
     except ImportError:
         print("CommonRoad's right-hand sides: the package commonroad-vehicle-models is not installed")
         return
-    # Place, steering angle, speed, heading, yaw rate and side slip; the larger models make their states of it.
+    # Place, steering angle, speed, heading, yaw rate and side slip; the larger models make their states of
+    # it.
     core = [0.0, 0.0, 0.1, 5.0, 0.0, 0.1, 0.01]
     starts: dict[str, Callable[[], Any]] = {
         "ks": lambda: core[:5],
@@ -231,7 +279,9 @@ def _commonroad() -> None:
         "mb": lambda: importlib.import_module("vehiclemodels.init_mb").init_mb(core, parameters),
     }
     for model, start in starts.items():
-        dynamics = getattr(importlib.import_module(f"vehiclemodels.vehicle_dynamics_{model}"), f"vehicle_dynamics_{model}")
+        dynamics = getattr(
+            importlib.import_module(f"vehiclemodels.vehicle_dynamics_{model}"), f"vehicle_dynamics_{model}"
+        )
         x, count = start(), 5_000
         found = []
         for _ in range(REPEATS):

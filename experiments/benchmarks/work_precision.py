@@ -1,14 +1,15 @@
 """Error against wall time of every integrator here, and of SUNDIALS IDA, Exudyn and MuJoCo, on four problems.
 
-    python experiments/benchmarks/work_precision.py [--quick] [--problems andrews ...] [--engines jaxdae IDA ...]
+    python experiments/benchmarks/work_precision.py [--quick] [--problems andrews ...] [--engines jaxdae IDA
+    ...]
 
-Andrews' mechanism, the crank-rocker, the pendulum A01 and the double four-bar, one world each, in double precision.
-Every contender runs over a sweep of steps or tolerances; compared are the end positions with exact ones. Times are
-those of a whole run after compilation, the least of several; all settings of all contenders of a problem run in turn,
-so that a drifting clock hits all of them. Settings that take longer than --limit are timed once, and a contender's
-finer settings are left out after that. The time at a target error is read off between the two settings around it, on
-log scales. jaxdae runs in the coordinates that IDA has ("turns"; x and y of the pendulum), and its best methods again
-in poses of bodies.
+Andrews' mechanism, the crank-rocker, the pendulum A01 and the double four-bar, one world each, in double
+precision. Every contender runs over a sweep of steps or tolerances; compared are the end positions with exact
+ones. Times are those of a whole run after compilation, the least of several; all settings of all contenders
+of a problem run in turn, so that a drifting clock hits all of them. Settings that take longer than --limit
+are timed once, and a contender's finer settings are left out after that. The time at a target error is read
+off between the two settings around it, on log scales. jaxdae runs in the coordinates that IDA has ("turns"; x
+and y of the pendulum), and its best methods again in poses of bodies.
 """
 
 import argparse
@@ -32,15 +33,23 @@ FLAG = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
 
 def arguments() -> argparse.Namespace:
     """Returns the command line's options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="results folder (default: runs/benchmarks/work-precision-<date and time>)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--out", type=Path, help="results folder (default: runs/benchmarks/work-precision-<date and time>)"
+    )
     parser.add_argument("--problems", nargs="+", choices=NAMES, default=list(NAMES), help="default: all")
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES), help="default: all")
     parser.add_argument("--methods", nargs="+", help="only jaxdae methods whose names contain one of these")
     parser.add_argument("--cores", type=int, default=1, help="CPU cores to use; 0: all (default: 1)")
     parser.add_argument("--repeats", type=int, default=7, help="interleaved repetitions (default: 7)")
-    parser.add_argument("--limit", type=float, default=2.0, help="longest run in s that is repeated (default: 2)")
-    parser.add_argument("--sequential", action="store_true", help=f"run with XLA_FLAGS={FLAG}, which helps small programs")
+    parser.add_argument(
+        "--limit", type=float, default=2.0, help="longest run in s that is repeated (default: 2)"
+    )
+    parser.add_argument(
+        "--sequential", action="store_true", help=f"run with XLA_FLAGS={FLAG}, which helps small programs"
+    )
     parser.add_argument("--quick", action="store_true", help="two settings a contender, 3 repetitions")
     options = parser.parse_args()
     if options.quick:
@@ -61,7 +70,11 @@ def environment() -> dict:
     """Returns what the times depend on."""
     cpu = platform.processor() or platform.machine()
     if Path("/proc/cpuinfo").exists():
-        names = [row.split(":", 1)[1] for row in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in row]
+        names = [
+            row.split(":", 1)[1]
+            for row in Path("/proc/cpuinfo").read_text().splitlines()
+            if "model name" in row
+        ]
         cpu = names[0].strip() if names else cpu
     versions = {"python": platform.python_version()}
     for package in ("jaxdae", "jax", "jaxlib", "diffrax", "scikit-sundae", "exudyn", "mujoco", "numpy"):
@@ -70,7 +83,13 @@ def environment() -> dict:
         except PackageNotFoundError:
             versions[package] = "missing"
     cores, flags = len(os.sched_getaffinity(0)), os.environ.get("XLA_FLAGS", "").strip()
-    return {"cpu": cpu, "cores": cores, "load": round(os.getloadavg()[0], 1), "XLA_FLAGS": flags, "versions": versions}
+    return {
+        "cpu": cpu,
+        "cores": cores,
+        "load": round(os.getloadavg()[0], 1),
+        "XLA_FLAGS": flags,
+        "versions": versions,
+    }
 
 
 def note(text: str) -> None:
@@ -85,7 +104,8 @@ def methods(problem) -> dict:
     """Returns (integrator, steps of the coarsest run over those of the problem, whether it also runs in poses) by name."""
     import jaxdae as jd
 
-    # Parts of compositions are taken with large steps, some of them back in time, close to the singular configurations.
+    # Parts of compositions are taken with large steps, some of them back in time, close to the singular
+    # configurations.
     solver = jd.NullSpace() if problem.name == "double_four_bar" else jd.SchurComplement()
     rattle = jd.Rattle(solver)
 
@@ -129,7 +149,9 @@ def ours(problem, options) -> dict:
 
     def point(setting, call, turns):
         def read(end):
-            return turns(np.asarray(end.state.q[-1])) * (1.0 if np.all(np.asarray(end.info.status) == 0) else np.nan)
+            return turns(np.asarray(end.state.q[-1])) * (
+                1.0 if np.all(np.asarray(end.info.status) == 0) else np.nan
+            )
 
         jax.block_until_ready(call())  # compiles
         return Point(setting, lambda: jax.block_until_ready(call()), read)
@@ -143,7 +165,9 @@ def ours(problem, options) -> dict:
             for power in (0, 2) if options.quick else range(4):
                 steps = round(problem.steps * factor * 2**power)
                 dt = jnp.asarray(problem.end / steps)
-                call = functools.partial(jaxdae.rollout, system, integrator, start, dt=dt, steps=steps, save_every=steps)
+                call = functools.partial(
+                    jaxdae.rollout, system, integrator, start, dt=dt, steps=steps, save_every=steps
+                )
                 points.append(point(f"{steps} steps", call, turns))
             found[f"jaxdae {name} ({form})"] = points
             note(f"{problem.name}: compiled {name} ({form})")
@@ -155,7 +179,9 @@ def ours(problem, options) -> dict:
                 given = {"rtol": jnp.asarray(tolerance), "atol": jnp.asarray(tolerance)}
                 integrator = jaxdae.diffrax.Adaptive(**given, method=method)
                 times = jnp.array([problem.end])
-                call = functools.partial(jaxdae.diffrax.adaptive_rollout, system, integrator, start, times=times, max_steps=20_000)
+                call = functools.partial(
+                    jaxdae.diffrax.adaptive_rollout, system, integrator, start, times=times, max_steps=20_000
+                )
                 points.append(point(f"tolerance {tolerance:g}", call, turns))
             found[f"jaxdae adaptive {name} ({form})"] = points
             note(f"{problem.name}: compiled adaptive {name} ({form})")
@@ -174,11 +200,18 @@ def measure(problem, contenders: dict, options) -> dict[str, list[dict]]:
             end = point.run()
             seconds = time.perf_counter() - begin
             error = problem.error(point.read(end))
-            record = {"setting": point.setting, "error": error, "times_ms": [] if seconds < options.limit else [1e3 * seconds]}
+            record = {
+                "setting": point.setting,
+                "error": error,
+                "times_ms": [] if seconds < options.limit else [1e3 * seconds],
+            }
             kept.append((name, point, record, seconds))
             if seconds > options.limit and error < float("inf"):
                 break
-        note(f"{problem.name}: {name}: {len(points)} settings, best error {min(r['error'] for n, _, r, _ in kept if n == name):.1e}")
+        note(
+            f"{problem.name}: {name}: {len(points)} settings, best error "
+            f"{min(r['error'] for n, _, r, _ in kept if n == name):.1e}"
+        )
     for _ in range(options.repeats):
         for _, point, record, seconds in kept:
             if seconds < options.limit and sum(record["times_ms"]) < 1e3 * options.limit:
@@ -202,7 +235,10 @@ def front(points: list[dict]) -> list[dict]:
 
 
 def time_at(points: list[dict], target: float) -> float | None:
-    """Returns the time in ms at an error, between the points around it on log scales; None where it is not reached."""
+    """Returns the time in ms at an error, between the points around it on log scales.
+
+    None where it is not reached.
+    """
     import numpy as np
 
     points = front(points)
@@ -214,7 +250,11 @@ def time_at(points: list[dict], target: float) -> float | None:
         return after["time_ms"]
     before = points[reached[0] - 1]
     share = np.log(before["error"] / target) / np.log(before["error"] / max(after["error"], 1e-16))
-    return float(before["time_ms"] * (after["time_ms"] / before["time_ms"]) ** share) if np.isfinite(share) else after["time_ms"]
+    return (
+        float(before["time_ms"] * (after["time_ms"] / before["time_ms"]) ** share)
+        if np.isfinite(share)
+        else after["time_ms"]
+    )
 
 
 def table(found: dict[str, list[dict]]) -> list[list[str]]:
@@ -222,12 +262,16 @@ def table(found: dict[str, list[dict]]) -> list[list[str]]:
     times = {name: time_at(points, TARGET) for name, points in found.items()}
     mine = [x for name, x in times.items() if x is not None and name.startswith("jaxdae")]
     rows = []
-    for name in sorted(times, key=lambda x: (times[x] is None, times[x] or min(p["error"] for p in found[x]))):
+    for name in sorted(
+        times, key=lambda x: (times[x] is None, times[x] or min(p["error"] for p in found[x]))
+    ):
         best = min(found[name], key=lambda p: p["error"])
         reached = times[name] is not None
         ratio = f"{times[name] / min(mine):.2f}" if reached and mine else "-"
         cell = f"{times[name]:.3g}" if reached else "not reached"
-        rows.append([name, cell, ratio, f"{best['error']:.1e} in {best['time_ms']:.3g} ms ({best['setting']})"])
+        rows.append(
+            [name, cell, ratio, f"{best['error']:.1e} in {best['time_ms']:.3g} ms ({best['setting']})"]
+        )
     return [["contender", f"ms at {TARGET:g}", "over the fastest of jaxdae", "most accurate"], *rows]
 
 
@@ -243,7 +287,15 @@ def andrews_against_ida(found: dict[str, list[dict]]) -> list[list[str]]:
                 (f"{name}, to 1e-6 rad", time_at(points, 1e-6)),
             ):
                 if theirs:
-                    rows.append([what, f"{theirs:.3g}", f"{min(adaptive):.3g}", f"{min(adaptive) / theirs:.3f}", "<= 0.2"])
+                    rows.append(
+                        [
+                            what,
+                            f"{theirs:.3g}",
+                            f"{min(adaptive):.3g}",
+                            f"{min(adaptive) / theirs:.3f}",
+                            "<= 0.2",
+                        ]
+                    )
     return rows
 
 
@@ -258,7 +310,9 @@ def plot(problem, found: dict[str, list[dict]], path: Path) -> None:
     own = [name for name in found if name.startswith("jaxdae")]
     own_forms = list(dict.fromkeys(name.rsplit("(", 1)[1] for name in own))
     bases = list(dict.fromkeys(name.rsplit(" (", 1)[0] for name in own))
-    colors = dict(zip(bases, plt.cm.turbo([k / max(1, len(bases) - 1) for k in range(len(bases))]), strict=True))
+    colors = dict(
+        zip(bases, plt.cm.turbo([k / max(1, len(bases) - 1) for k in range(len(bases))]), strict=True)
+    )
     shades = {"IDA": "black", "Exudyn": "dimgray", "MuJoCo": "darkgray"}
     seen: dict[str, int] = {}
     for name, points in found.items():
@@ -267,14 +321,37 @@ def plot(problem, found: dict[str, list[dict]], path: Path) -> None:
         if name in own:
             base, form = name.rsplit(" (", 1)
             adaptive = "adaptive" in name
-            style = {"color": colors[base], "marker": "*" if adaptive else "o", "markersize": 9 if adaptive else 4}
-            axes.plot(*xy, linestyle="-" if form == own_forms[0] else ":", linewidth=2.0 if adaptive else 1.2, label=name, **style)
+            style = {
+                "color": colors[base],
+                "marker": "*" if adaptive else "o",
+                "markersize": 9 if adaptive else 4,
+            }
+            axes.plot(
+                *xy,
+                linestyle="-" if form == own_forms[0] else ":",
+                linewidth=2.0 if adaptive else 1.2,
+                label=name,
+                **style,
+            )
         else:
             engine = name.split()[0]
             seen[engine] = seen.get(engine, 0) + 1
-            axes.plot(*xy, color=shades[engine], linestyle="--", marker="sD^v"[seen[engine] - 1], markersize=5, linewidth=1.2, label=name)
+            axes.plot(
+                *xy,
+                color=shades[engine],
+                linestyle="--",
+                marker="sD^v"[seen[engine] - 1],
+                markersize=5,
+                linewidth=1.2,
+                label=name,
+            )
     axes.axhline(TARGET, color="red", linewidth=0.8, alpha=0.6)
-    axes.set(xscale="log", yscale="log", xlabel="wall time of the whole run, ms", ylabel="largest position error at the end, rad or m")
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="wall time of the whole run, ms",
+        ylabel="largest position error at the end, rad or m",
+    )
     axes.set_title(problem.title, loc="left")
     axes.set_ylim(top=3.0)
     axes.grid(alpha=0.25)
@@ -295,7 +372,10 @@ def main() -> None:
 
     where = environment()
     versions = ", ".join(f"{name} {number}" for name, number in where["versions"].items())
-    head = f"{where['cpu']}, {where['cores']} core(s), load {where['load']}, XLA_FLAGS={where['XLA_FLAGS'] or 'none'}; {versions}"
+    head = (
+        f"{where['cpu']}, {where['cores']} core(s), load {where['load']}, "
+        f"XLA_FLAGS={where['XLA_FLAGS'] or 'none'}; {versions}"
+    )
     options.out.mkdir(parents=True)
     sections, records = [], {}
     for name in options.problems:
@@ -317,7 +397,9 @@ def main() -> None:
         with contextlib.suppress(ImportError):
             plot(problem, found, options.out / f"{name}.png")
         # After every problem, so that a run that is cut short leaves what it has.
-        (options.out / "results.json").write_text(json.dumps({"environment": where, "problems": records}, indent=1))
+        (options.out / "results.json").write_text(
+            json.dumps({"environment": where, "problems": records}, indent=1)
+        )
         text = "\n\n".join(f"## {title}\n\n{markdown(rows)}" for title, rows in sections)
         (options.out / "results.md").write_text(
             f"# Work and precision\n\n{head}; at most {options.repeats} repetitions\n\n{__doc__}\n{text}\n"

@@ -1,22 +1,23 @@
 """The peers of `work_precision.py`: SUNDIALS IDA (scikit-sundae), Exudyn and MuJoCo on the same problems.
 
-Each function returns contenders: a name, and one point a setting, `Point(setting, run)`, where `run()` does a whole
-simulation from the start and returns its end coordinates as `Problem.error` takes them. What a setting does once
-(models, compilation) is not in `run`.
+Each function returns contenders: a name, and one point a setting, `Point(setting, run)`, where `run()` does a
+whole simulation from the start and returns its end coordinates as `Problem.error` takes them. What a setting
+does once (models, compilation) is not in `run`.
 
-IDA solves the equations in turns (see `work_precision_problems.py`), in two forms: of index 2 as stabilized by Gear,
-Gupta and Leimkuhler (M (q' - v) = J^T mu, M v' = f + J^T lam, g = 0, J v = 0), and of index 1 (q' = v, M v' = f + J^T
-lam, J v' + gamma = 0), which drifts. Residuals are written in NumPy as its users would, with IDA's own difference
-quotients for the Jacobian; and, because Python is most of that time, once more with a residual and an exact Jacobian
-compiled by JAX. Multipliers are left out of the error test by a large absolute tolerance.
+IDA solves the equations in turns (see `work_precision_problems.py`), in two forms: of index 2 as stabilized
+by Gear, Gupta and Leimkuhler (M (q' - v) = J^T mu, M v' = f + J^T lam, g = 0, J v = 0), and of index 1 (q' =
+v, M v' = f + J^T lam, J v' + gamma = 0), which drifts. Residuals are written in NumPy as its users would,
+with IDA's own difference quotients for the Jacobian; and, because Python is most of that time, once more with
+a residual and an exact Jacobian compiled by JAX. Multipliers are left out of the error test by a large
+absolute tolerance.
 
-Exudyn has its own rigid bodies, revolute joints and spring-dampers in the plane; generalized-alpha with constraints
-on positions (its default) and the trapezoidal rule with constraints on velocities, Newton's tolerance tightened from
-1e-8 to 1e-11. It runs in a process of its own, which adds 0.1 ms to a run.
+Exudyn has its own rigid bodies, revolute joints and spring-dampers in the plane; generalized-alpha with
+constraints on positions (its default) and the trapezoidal rule with constraints on velocities, Newton's
+tolerance tightened from 1e-8 to 1e-11. It runs in a process of its own, which adds 0.1 ms to a run.
 
-MuJoCo has the tree of hinges, and `connect` where a hinge closes a loop, with RK4 and the stiffest constraints that
-it takes (time constant of two steps, impedance 0.9999). Its pendulum comes twice: on a hinge, where there is no
-constraint, and as a point mass on a tendon of constant length.
+MuJoCo has the tree of hinges, and `connect` where a hinge closes a loop, with RK4 and the stiffest
+constraints that it takes (time constant of two steps, impedance 0.9999). Its pendulum comes twice: on a
+hinge, where there is no constraint, and as a point mass on a tendon of constant length.
 """
 
 import dataclasses
@@ -56,7 +57,9 @@ def numpy_terms(problem: Problem) -> tuple[Callable, np.ndarray, np.ndarray]:
 
         return pendulum, np.array([-1.0, 0.0]), np.zeros(2)
     numbers, spring = problem.linkage.numbers(), problem.linkage.spring
-    A, weight, loops, closed, torque = (numbers[name] for name in ("A", "weight", "loops", "closed", "torque"))
+    A, weight, loops, closed, torque = (
+        numbers[name] for name in ("A", "weight", "loops", "closed", "torque")
+    )
     split = loops.shape[0]
 
     def both(x):
@@ -74,7 +77,13 @@ def numpy_terms(problem: Problem) -> tuple[Callable, np.ndarray, np.ndarray]:
             along = numbers["spring_from"] + arm.sum()
             length = abs(along)
             f = f + ((1j * arm).conj() * (-spring.stiffness * (length - spring.rest) / length * along)).real
-        return turned.real, f, both(1j * turning), both(-(turning @ (v * v))), both(turning.sum(axis=1) - closed)
+        return (
+            turned.real,
+            f,
+            both(1j * turning),
+            both(-(turning @ (v * v))),
+            both(turning.sum(axis=1) - closed),
+        )
 
     n = A.shape[0]
     return terms, np.zeros(n), start_rates(problem)
@@ -90,7 +99,9 @@ def ida(problem: Problem, quick: bool) -> dict[str, list[Point]]:
     n = q0.size
     mass, f, pull, gamma, _ = terms(q0, v0)
     k = pull.shape[0]
-    accelerations = np.linalg.lstsq(np.block([[mass, -pull.T], [pull, np.zeros((k, k))]]), np.concatenate([f, -gamma]), rcond=None)[0]
+    accelerations = np.linalg.lstsq(
+        np.block([[mass, -pull.T], [pull, np.zeros((k, k))]]), np.concatenate([f, -gamma]), rcond=None
+    )[0]
     a0, lam0 = accelerations[:n], accelerations[n:]
     system = next(iter(problem.forms().values()))[0]
 
@@ -137,7 +148,9 @@ def ida(problem: Problem, quick: bool) -> dict[str, list[Point]]:
 
     def callbacks(function, y0, yp0):
         residual = jax.jit(function)
-        jacobian = jax.jit(lambda y, yp, cj: jax.jacfwd(function)(y, yp) + cj * jax.jacfwd(function, 1)(y, yp))
+        jacobian = jax.jit(
+            lambda y, yp, cj: jax.jacfwd(function)(y, yp) + cj * jax.jacfwd(function, 1)(y, yp)
+        )
         jax.block_until_ready((residual(y0, yp0), jacobian(y0, yp0, 1.0)))  # compiles
 
         @limited
@@ -154,12 +167,20 @@ def ida(problem: Problem, quick: bool) -> dict[str, list[Point]]:
     for form, (plain, function, rows) in forms.items():
         y0 = np.concatenate([q0, v0, lam0, np.zeros(rows - k)])
         yp0 = np.concatenate([v0, a0, np.zeros(rows)])
-        for name, given in {"NumPy": {"resfn": limited(plain)}, "compiled": callbacks(function, y0, yp0)}.items():
+        for name, given in {
+            "NumPy": {"resfn": limited(plain)},
+            "compiled": callbacks(function, y0, yp0),
+        }.items():
             points = []
             for tolerance in TOLERANCES[:: 3 if quick else 1]:
                 loose = 1e6 * (1.0 + np.abs(lam0).max())
                 absolute = np.concatenate([np.full(2 * n, tolerance), np.full(rows, loose)])
-                options = {"algebraic_idx": np.arange(2 * n, 2 * n + rows), "rtol": tolerance, "atol": absolute, "max_num_steps": 20_000}
+                options = {
+                    "algebraic_idx": np.arange(2 * n, 2 * n + rows),
+                    "rtol": tolerance,
+                    "atol": absolute,
+                    "max_num_steps": 20_000,
+                }
                 solver = IDA(**given, **options)
 
                 def run(solver=solver, y0=y0, yp0=yp0):
@@ -187,7 +208,9 @@ class ExudynWorker:
         script = Path(__file__).with_name("exudyn_worker.py")
         command = [sys.executable, str(script)]
         # Killed with this process, because it then reads the end of its input.
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
         if self.ask(self.model) != {"ready": True}:
             raise RuntimeError("Exudyn does not start")
 
@@ -236,7 +259,13 @@ def exudyn_model(problem: Problem) -> dict:
     spring = linkage.spring and dataclasses.asdict(linkage.spring)
     if spring:
         spring |= {"anchor": plane(spring["anchor"]), "point": plane(spring["point"])}
-    return {"end": problem.end, "gravity": linkage.gravity, "bodies": bodies, "hinges": hinges, "spring": spring}
+    return {
+        "end": problem.end,
+        "gravity": linkage.gravity,
+        "bodies": bodies,
+        "hinges": hinges,
+        "spring": spring,
+    }
 
 
 def exudyn(problem: Problem, quick: bool) -> dict[str, list[Point]]:
@@ -252,8 +281,14 @@ def exudyn(problem: Problem, quick: bool) -> dict[str, list[Point]]:
         return end + np.array([-1.0, 0.0]) if problem.linkage is None else end[2::3]
 
     counts = [problem.steps * 2**power for power in range(0, 8, 3 if quick else 1)]
-    kinds = {"Exudyn generalized-alpha": "GeneralizedAlpha", "Exudyn trapezoidal, index 2": "TrapezoidalIndex2"}
-    return {name: [Point(f"{n} steps", partial(run, kind, n), read) for n in counts] for name, kind in kinds.items()}
+    kinds = {
+        "Exudyn generalized-alpha": "GeneralizedAlpha",
+        "Exudyn trapezoidal, index 2": "TrapezoidalIndex2",
+    }
+    return {
+        name: [Point(f"{n} steps", partial(run, kind, n), read) for n in counts]
+        for name, kind in kinds.items()
+    }
 
 
 # MuJoCo.
@@ -262,18 +297,30 @@ def exudyn(problem: Problem, quick: bool) -> dict[str, list[Point]]:
 def mujoco_xml(problem: Problem, dt: float, tendon: bool) -> str:
     """Returns the model; the frames of all bodies lie along x and y at the start."""
     stiff = f'solref="{2 * dt!r} 1" solimp="0.9999 0.9999 0.001"'
-    option = f'<option timestep="{dt!r}" gravity="0 {-(problem.linkage.gravity if problem.linkage else GRAVITY)} 0" integrator="RK4"'
+    option = (
+        f'<option timestep="{dt!r}" gravity="0 '
+        f'{-(problem.linkage.gravity if problem.linkage else GRAVITY)} 0" integrator="RK4"'
+    )
     option += ' tolerance="1e-14"/>'
     if problem.linkage is None:
         inertia = 'mass="1" diaginertia="1e-13 1e-13 1e-13"'
         if not tendon:
             # The compound pendulum of the same motion: MuJoCo has no bodies without inertia.
-            world = '<body><joint name="bob" axis="0 0 1"/><inertial pos="-0.5 0 0" mass="1" diaginertia="0.125 0.25 0.25"/></body>'
+            world = (
+                '<body><joint name="bob" axis="0 0 1"/><inertial pos="-0.5 0 0" mass="1" '
+                'diaginertia="0.125 0.25 0.25"/></body>'
+            )
             return f"<mujoco>{option}<worldbody>{world}</worldbody></mujoco>"
         slides = '<joint name="x" type="slide" axis="1 0 0"/><joint name="y" type="slide" axis="0 1 0"/>'
-        world = f'<site name="pin"/><body pos="-1 0 0">{slides}<inertial pos="0 0 0" {inertia}/><site name="bob"/></body>'
+        world = (
+            f'<site name="pin"/><body pos="-1 0 0">{slides}<inertial pos="0 0 0" {inertia}/><site '
+            'name="bob"/></body>'
+        )
         rod = '<tendon><spatial name="rod"><site site="pin"/><site site="bob"/></spatial></tendon>'
-        return f'<mujoco>{option}<worldbody>{world}</worldbody>{rod}<equality><tendon tendon1="rod" {stiff}/></equality></mujoco>'
+        return (
+            f'<mujoco>{option}<worldbody>{world}</worldbody>{rod}<equality><tendon tendon1="rod" '
+            f"{stiff}/></equality></mujoco>"
+        )
     parents, loops = problem.linkage.tree()
     sites: dict[str, str] = {}
 
@@ -299,7 +346,10 @@ def mujoco_xml(problem: Problem, dt: float, tendon: bool) -> str:
             if parent != name:
                 continue
             place = hinge - (parents[name][1] if name != "ground" else 0)
-            center, inertia = body.center - hinge, f"{body.inertia / 2!r} {body.inertia!r} {body.inertia!r}"  # a thin rod
+            center, inertia = (
+                body.center - hinge,
+                f"{body.inertia / 2!r} {body.inertia!r} {body.inertia!r}",
+            )  # a thin rod
             inside += f'<body name="{body.name}" pos="{place.real!r} {place.imag!r} 0"><joint name="{body.name}" axis="0 0 1"/>'
             inside += f'<inertial pos="{center.real!r} {center.imag!r} 0" mass="{body.mass!r}" diaginertia="{inertia}"/>'
             inside += tree(body.name) + "</body>"
@@ -313,7 +363,11 @@ def mujoco(problem: Problem, quick: bool) -> dict[str, list[Point]]:
     """Returns MuJoCo's contenders."""
     import mujoco as mj
 
-    names = {"MuJoCo RK4, hinge": False, "MuJoCo RK4, stiff tendon": True} if problem.linkage is None else {"MuJoCo RK4, stiff": False}
+    names = (
+        {"MuJoCo RK4, hinge": False, "MuJoCo RK4, stiff tendon": True}
+        if problem.linkage is None
+        else {"MuJoCo RK4, stiff": False}
+    )
     found = {}
     for name, tendon in names.items():
         points = []
@@ -327,7 +381,11 @@ def mujoco(problem: Problem, quick: bool) -> dict[str, list[Point]]:
                 if problem.linkage is None:
                     mj.mj_step(model, data, nstep=count)
                     turn = data.qpos[0]
-                    return data.qpos + np.array([-1.0, 0.0]) if tendon else -np.array([np.cos(turn), np.sin(turn)])
+                    return (
+                        data.qpos + np.array([-1.0, 0.0])
+                        if tendon
+                        else -np.array([np.cos(turn), np.sin(turn)])
+                    )
                 addresses = [model.joint(body.name).qposadr[0] for body in problem.linkage.bodies]
                 names = [body.name for body in problem.linkage.bodies]
                 parents, _ = problem.linkage.tree()

@@ -1,22 +1,23 @@
 """The four problems of `work_precision.py`: bodies and joints from which every engine builds its own model, and exact end values.
 
-A `Linkage` is planar: bodies with mass centers and hinges at their places at the start. Its coordinates for jaxdae
-and IDA are the turns phi of its bodies since the start. With e_j = exp(i phi_j) every point of a body is p = p_0 +
-sum_j d_j e_j, complex numbers for the plane, d_j constant along the chain of hinges from the ground, so that with
-A_jk the sum over the bodies of m conj(d_j) d_k (and the moments of inertia on the diagonal)
+A `Linkage` is planar: bodies with mass centers and hinges at their places at the start. Its coordinates for
+jaxdae and IDA are the turns phi of its bodies since the start. With e_j = exp(i phi_j) every point of a body
+is p = p_0 + sum_j d_j e_j, complex numbers for the plane, d_j constant along the chain of hinges from the
+ground, so that with A_jk the sum over the bodies of m conj(d_j) d_k (and the moments of inertia on the
+diagonal)
 
     M_jk = Re(A_jk conj(e_j) e_k),    f_j = sum_k Im(A_jk conj(e_j) e_k) v_k^2 - g Re(sum m d_j e_j) + torque + spring,
 
-and a joint that closes a loop reads sum_j l_j e_j + constant = 0: the same equations for jaxdae and for IDA, with far
-fewer unknowns than the poses of all bodies, which are the second form here (jaxdae's own planar mechanism, and what
-Exudyn has).
+and a joint that closes a loop reads sum_j l_j e_j + constant = 0: the same equations for jaxdae and for IDA,
+with far fewer unknowns than the poses of all bodies, which are the second form here (jaxdae's own planar
+mechanism, and what Exudyn has).
 
 Sources of the numbers. Andrews' mechanism: Test Set for IVP Solvers (E. Hairer, G. Wanner, "Solving Ordinary
-Differential Equations II", section VII.7), its end state from a form with one degree of freedom in 80-bit floats
-(tests/reference/ivptest_andrews.json). Pendulum A01 and double four-bar A02: IFToMM library of computational
-benchmark problems, both with closed forms in 40 digits (tests/reference/iftomm_a01_pendulum.json,
-iftomm_a02_double_four_bar.json). Crank-rocker: the four-bar of `four_bar.py`; its end angle was computed for this
-benchmark in 80-bit floats.
+Differential Equations II", section VII.7), its end state from a form with one degree of freedom in 80-bit
+floats (tests/reference/ivptest_andrews.json). Pendulum A01 and double four-bar A02: IFToMM library of
+computational benchmark problems, both with closed forms in 40 digits
+(tests/reference/iftomm_a01_pendulum.json, iftomm_a02_double_four_bar.json). Crank-rocker: the four-bar of
+`four_bar.py`; its end angle was computed for this benchmark in 80-bit floats.
 """
 
 import dataclasses
@@ -115,7 +116,10 @@ class Linkage:
 
 @jaxdae.tree.pytree
 class Turns(jaxdae.System):
-    """A linkage in the turns of its bodies; every complex constant as the pair of its parts along the first axis."""
+    """A linkage in the turns of its bodies.
+
+    Every complex constant as the pair of its parts along the first axis.
+    """
 
     A: jaxdae.typing.Leaf
     weight: jaxdae.typing.Leaf
@@ -128,7 +132,11 @@ class Turns(jaxdae.System):
     def of(cls, linkage: Linkage) -> "Turns":
         """Returns the system of a linkage."""
         numbers = linkage.numbers()
-        parts = {name: jnp.stack([jnp.asarray(x.real), jnp.asarray(x.imag)]) for name, x in numbers.items() if np.iscomplexobj(x)}
+        parts = {
+            name: jnp.stack([jnp.asarray(x.real), jnp.asarray(x.imag)])
+            for name, x in numbers.items()
+            if np.iscomplexobj(x)
+        }
         spring = None
         if linkage.spring:
             spring = (
@@ -153,7 +161,11 @@ class Turns(jaxdae.System):
         """Returns f (n,)."""
         real, imaginary = self._turned(q)
         c, s = jnp.cos(q), jnp.sin(q)
-        f = jnp.sum((self.A[0] * imaginary + self.A[1] * real) * v**2, axis=1) - (self.weight[0] * c - self.weight[1] * s) + self.torque
+        f = (
+            jnp.sum((self.A[0] * imaginary + self.A[1] * real) * v**2, axis=1)
+            - (self.weight[0] * c - self.weight[1] * s)
+            + self.torque
+        )
         if self.spring is None:
             return f
         arm, start, stiffness, rest = self.spring
@@ -223,27 +235,53 @@ class Problem:
             return {"x, y": (Pendulum(jnp.ones(())), start, lambda q: q)}
         n = len(self.linkage.bodies)
         rates = start_rates(self)
-        turns = (Turns.of(self.linkage), jaxdae.State(jnp.zeros(()), jnp.zeros(n), jnp.asarray(rates)), lambda q: q)
+        turns = (
+            Turns.of(self.linkage),
+            jaxdae.State(jnp.zeros(()), jnp.zeros(n), jnp.asarray(rates)),
+            lambda q: q,
+        )
         mechanism, q, v = poses(self.linkage, rates)
         return {"turns": turns, "poses": (mechanism, jaxdae.State(jnp.zeros(()), q, v), lambda q: q[2::3])}
 
 
 def start_rates(problem: Problem) -> np.ndarray:
     """Returns the rates of the bodies at the start, rad/s."""
-    return np.array([-1.0, 0.0, -1.0, 0.0, -1.0]) if problem.name == "double_four_bar" else np.zeros(len(problem.linkage.bodies))
+    return (
+        np.array([-1.0, 0.0, -1.0, 0.0, -1.0])
+        if problem.name == "double_four_bar"
+        else np.zeros(len(problem.linkage.bodies))
+    )
 
 
 def poses(linkage: Linkage, rates: np.ndarray) -> tuple:
-    """Returns (mechanism, coordinates, velocities) of jaxdae's bodies and hinges; all frames lie along x and y at the start."""
-    bodies = [mechanisms.Body(b.name, mass=b.mass, inertia=b.inertia, pose=(b.center.real, b.center.imag, 0.0)) for b in linkage.bodies]
-    joints = [mechanisms.Revolute(f"hinge{k}", a, b, at=(x.real, x.imag)) for k, (a, b, x) in enumerate(linkage.hinges)]
+    """Returns (mechanism, coordinates, velocities) of jaxdae's bodies and hinges.
+
+    All frames lie along x and y at the start.
+    """
+    bodies = [
+        mechanisms.Body(b.name, mass=b.mass, inertia=b.inertia, pose=(b.center.real, b.center.imag, 0.0))
+        for b in linkage.bodies
+    ]
+    joints = [
+        mechanisms.Revolute(f"hinge{k}", a, b, at=(x.real, x.imag))
+        for k, (a, b, x) in enumerate(linkage.hinges)
+    ]
     forces = [
-        mechanisms.Torque(f"motor{k}", "ground", linkage.bodies[k].name, torque=value) for k, value in enumerate(linkage.torque) if value
+        mechanisms.Torque(f"motor{k}", "ground", linkage.bodies[k].name, torque=value)
+        for k, value in enumerate(linkage.torque)
+        if value
     ]
     if linkage.spring:
         s, body = linkage.spring, next(b for b in linkage.bodies if b.name == linkage.spring.body)
-        ends = {"point_a": (s.anchor.real, s.anchor.imag), "point_b": ((s.point - body.center).real, (s.point - body.center).imag)}
-        forces.append(mechanisms.LinearSpring("spring", "ground", s.body, stiffness=s.stiffness, rest_length=s.rest, **ends))
+        ends = {
+            "point_a": (s.anchor.real, s.anchor.imag),
+            "point_b": ((s.point - body.center).real, (s.point - body.center).imag),
+        }
+        forces.append(
+            mechanisms.LinearSpring(
+                "spring", "ground", s.body, stiffness=s.stiffness, rest_length=s.rest, **ends
+            )
+        )
     mechanism, q = mechanisms.planar_mechanism(bodies, joints, forces, gravity=(0.0, -linkage.gravity))
     moved = np.array([1j * linkage.arms(b.name, b.center) @ rates for b in linkage.bodies])
     return mechanism, q, jnp.asarray(np.stack([moved.real, moved.imag, rates], axis=1).reshape(-1))
@@ -299,7 +337,15 @@ def andrews() -> Problem:
         crank, fe, triangle, ge, ga, he, ha = q
         return np.array(start) + np.array([crank, fe - crank, triangle, ge - ga, ga, he - ha, ha])
 
-    return Problem("andrews", "Andrews' squeezing mechanism, 0.03 s", 0.03, linkage, positions, np.array(EXACT_ANDREWS), 200)
+    return Problem(
+        "andrews",
+        "Andrews' squeezing mechanism, 0.03 s",
+        0.03,
+        linkage,
+        positions,
+        np.array(EXACT_ANDREWS),
+        200,
+    )
 
 
 def crank_rocker() -> Problem:
@@ -310,8 +356,21 @@ def crank_rocker() -> Problem:
     knee = tip + ray / abs(ray) * (along + 1j * np.sqrt(2.5**2 - along**2))
     ends = {"crank": (0j, tip), "coupler": (tip, knee), "rocker": (foot, knee)}
     bodies = tuple(Body(name, abs(q - p), abs(q - p) ** 3 / 12, (p + q) / 2) for name, (p, q) in ends.items())
-    hinges = (("ground", "crank", 0j), ("crank", "coupler", tip), ("ground", "rocker", foot), ("coupler", "rocker", knee))
-    return Problem("crank_rocker", "Crank-rocker, 10 s", 10.0, Linkage(bodies, hinges), lambda q: q[:1], np.array([EXACT_CRANK]), 1000)
+    hinges = (
+        ("ground", "crank", 0j),
+        ("crank", "coupler", tip),
+        ("ground", "rocker", foot),
+        ("coupler", "rocker", knee),
+    )
+    return Problem(
+        "crank_rocker",
+        "Crank-rocker, 10 s",
+        10.0,
+        Linkage(bodies, hinges),
+        lambda q: q[:1],
+        np.array([EXACT_CRANK]),
+        1000,
+    )
 
 
 def pendulum() -> Problem:
@@ -321,7 +380,10 @@ def pendulum() -> Problem:
 
 
 def double_four_bar() -> Problem:
-    """Returns the double four-bar A02 over 10 s, through ten singular configurations; compared are the five angles, rad."""
+    """Returns the double four-bar A02 over 10 s, through ten singular configurations.
+
+    Compared are the five angles, rad.
+    """
     cranks = [Body(f"crank{k}", 1.0, 1 / 12, k + 0.5j) for k in range(3)]
     couplers = [Body(f"coupler{k}", 1.0, 1 / 12, k + 0.5 + 1j) for k in range(2)]
     bodies = (cranks[0], couplers[0], cranks[1], couplers[1], cranks[2])
@@ -331,7 +393,20 @@ def double_four_bar() -> Problem:
         *((f"crank{k + 1}", f"coupler{k}", k + 1 + 1j) for k in range(2)),
     )
     exact = -31.75059718698610181708 * np.array([1.0, 0.0, 1.0, 0.0, 1.0])
-    return Problem("double_four_bar", "Double four-bar A02, 10 s", 10.0, Linkage(bodies, hinges), lambda q: q, exact, 1000)
+    return Problem(
+        "double_four_bar",
+        "Double four-bar A02, 10 s",
+        10.0,
+        Linkage(bodies, hinges),
+        lambda q: q,
+        exact,
+        1000,
+    )
 
 
-PROBLEMS = {"andrews": andrews, "crank_rocker": crank_rocker, "pendulum": pendulum, "double_four_bar": double_four_bar}
+PROBLEMS = {
+    "andrews": andrews,
+    "crank_rocker": crank_rocker,
+    "pendulum": pendulum,
+    "double_four_bar": double_four_bar,
+}

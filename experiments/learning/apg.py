@@ -2,8 +2,9 @@
 
     gradient = d/d policy  mean over worlds of sum of rewards
 
-One reverse pass through policy, mechanics and projections gives the exact gradient of every episode of the batch; there is no value
-function, no exploration noise and no estimate of an advantage. What it needs is a simulator whose gradient is right.
+One reverse pass through policy, mechanics and projections gives the exact gradient of every episode of the
+batch; there is no value function, no exploration noise and no estimate of an advantage. What it needs is a
+simulator whose gradient is right.
 """
 
 from functools import partial
@@ -24,17 +25,31 @@ def episode_return(policy: Any, environment: Environment, key: Any, worlds: int)
     def one(carry: Any, _: Any) -> Any:
         state, observation, alive = carry
         found = jax.vmap(environment.step, in_axes=(None, 0, 0))(key, state, act(policy, observation))
-        return (found.state, found.observation, alive & ~found.terminated), jnp.where(alive, found.reward, 0.0)
+        return (found.state, found.observation, alive & ~found.terminated), jnp.where(
+            alive, found.reward, 0.0
+        )
 
-    _, rewards = jax.lax.scan(one, (state, observation, jnp.ones(worlds, bool)), None, length=environment.task.limit)
+    _, rewards = jax.lax.scan(
+        one, (state, observation, jnp.ones(worlds, bool)), None, length=environment.task.limit
+    )
     return jnp.mean(jnp.sum(rewards, axis=0))
 
 
-def train(environment: Environment, key: Any, updates: int, report: Any, worlds: int = 64, rate: float = 3e-3, width: int = 64) -> Any:
+def train(
+    environment: Environment,
+    key: Any,
+    updates: int,
+    report: Any,
+    worlds: int = 64,
+    rate: float = 3e-3,
+    width: int = 64,
+) -> Any:
     """Returns the policy; `report(update, actor, policy, environment steps)` is called after each update."""
     sizes = (environment.reset(key)[1].shape[0], width, width, environment.task.actions)
     policy = network(key, sizes, last=0.01)
-    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(optax.cosine_decay_schedule(rate, updates, 0.05)))
+    optimizer = optax.chain(
+        optax.clip_by_global_norm(1.0), optax.adam(optax.cosine_decay_schedule(rate, updates, 0.05))
+    )
     memory = optimizer.init(policy)
 
     @jax.jit

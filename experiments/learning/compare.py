@@ -2,8 +2,9 @@
 
     python experiments/learning/compare.py [--out DIR] [--seeds N] [--quick]
 
-All three have the same networks (two layers of 64) and the same task, in single precision. The clock counts training only: no compiling, no
-evaluation. Both times are given, of the wall and of all cores together. Needs matplotlib (extra `app`).
+All three have the same networks (two layers of 64) and the same task, in single precision. The clock counts
+training only: no compiling, no evaluation. Both times are given, of the wall and of all cores together. Needs
+matplotlib (extra `app`).
 """
 
 import argparse
@@ -69,7 +70,15 @@ class Clock:
             late = -100.0 * float(score.late_reward)  # rewards are in decimeters
             self.points.append(
                 Point(
-                    self._name, self._seed, update, self._steps, self._wall, self._cpu, float(score.episode_return), late, int(score.failed)
+                    self._name,
+                    self._seed,
+                    update,
+                    self._steps,
+                    self._wall,
+                    self._cpu,
+                    float(score.episode_return),
+                    late,
+                    int(score.failed),
                 )
             )
             print(self.points[-1], flush=True)
@@ -84,7 +93,9 @@ def judge(environment: Environment, method: str, policy: Any) -> Any:
     if method not in _JUDGES:
 
         def score(policy: Any) -> Any:
-            actor = (lambda x: apg.act(policy, x)) if method != "PPO" else (lambda x: ppo.apply(policy.mean, x))
+            actor = (
+                (lambda x: apg.act(policy, x)) if method != "PPO" else (lambda x: ppo.apply(policy.mean, x))
+            )
             return judged(environment, actor, jax.random.key(12345))
 
         _JUDGES[method] = jax.jit(score)
@@ -93,7 +104,9 @@ def judge(environment: Environment, method: str, policy: Any) -> Any:
 
 def main() -> int:
     """Trains, writes the table and the figure; returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/learning"))
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="a tenth of the updates")
@@ -128,7 +141,12 @@ def drawn(points: list[Point], path: pathlib.Path) -> None:
                 for seed in sorted({point.seed for point in points}):
                     own = [point for point in points if point.method == name and point.seed == seed]
                     times = np.array([getattr(point, clock) for point in own])
-                    upper.plot(times, [-point.episode_return for point in own], label=name if seed == 0 else None, **line_style(k))
+                    upper.plot(
+                        times,
+                        [-point.episode_return for point in own],
+                        label=name if seed == 0 else None,
+                        **line_style(k),
+                    )
                     lower.plot(times, [point.late_mm for point in own], **line_style(k))
             lower.set(xlabel=label)
         (left, right), (below, _) = grid

@@ -10,7 +10,10 @@ from jaxdae.envs import Environment, EnvState
 
 
 class Score(NamedTuple):
-    """How good a policy is: mean return of an episode, and its reward in the second half of it, an action; how many simulations failed."""
+    """How good a policy is: mean return of an episode, and its reward in the second half of it, an action.
+
+    How many simulations failed.
+    """
 
     episode_return: Any
     late_reward: Any
@@ -18,7 +21,10 @@ class Score(NamedTuple):
 
 
 def network(key: Any, sizes: tuple[int, ...], last: float = 1.0) -> list[tuple[Any, Any]]:
-    """Returns the layers of a network, (weights, offsets) each, for tanh between them; `last` scales those of the last."""
+    """Returns the layers of a network, (weights, offsets) each, for tanh between them.
+
+    `last` scales those of the last.
+    """
     keys = jax.random.split(key, len(sizes) - 1)
     init = jax.nn.initializers.orthogonal(2.0**0.5), jax.nn.initializers.orthogonal(last)
     return [
@@ -41,7 +47,8 @@ def act(policy: list[tuple[Any, Any]], observation: Any) -> Any:
 
 def improved(optimizer: Any, gradient: Any, memory: Any, network: Any) -> tuple[Any, Any]:
     """Returns a network and the memory of its optimizer after a step down a gradient."""
-    # Optax mixes integers with numbers of either precision; where promotion is strict, that is meant for the program of its user.
+    # Optax mixes integers with numbers of either precision; where promotion is strict, that is meant for the
+    # program of its user.
     with jax.numpy_dtype_promotion("standard"):
         changes, memory = optimizer.update(gradient, memory)
         return optax.apply_updates(network, changes), memory
@@ -60,7 +67,10 @@ def judged(environment: Environment, actor: Any, key: Any, worlds: int = 256) ->
     def one(carry: Any, _: Any) -> Any:
         state, observation, alive = carry
         found = jax.vmap(environment.step, in_axes=(None, 0, 0))(key, state, actor(observation))
-        return (found.state, found.observation, alive & ~found.terminated), (jnp.where(alive, found.reward, 0.0), found.status)
+        return (found.state, found.observation, alive & ~found.terminated), (
+            jnp.where(alive, found.reward, 0.0),
+            found.status,
+        )
 
     _, (rewards, status) = jax.lax.scan(one, (state, observation, jnp.ones(worlds, bool)), None, length=limit)
     return Score(jnp.mean(jnp.sum(rewards, 0)), jnp.mean(rewards[limit // 2 :]), jnp.sum(status[-1] != 0))

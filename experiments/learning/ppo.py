@@ -1,12 +1,12 @@
 """PPO, proximal policy optimization: the comparison without gradients of the simulation.
 
-Noise on the actions explores; the advantage of what it led to is estimated from rewards and a learned value (GAE), and the likelihood of
-good actions is raised, by no more than a clip from the policy that made them.
+Noise on the actions explores; the advantage of what it led to is estimated from rewards and a learned value
+(GAE), and the likelihood of good actions is raised, by no more than a clip from the policy that made them.
 
 References:
-    J. Schulman, F. Wolski, P. Dhariwal, A. Radford, O. Klimov, "Proximal Policy Optimization Algorithms", arXiv:1707.06347, 2017.
-    J. Schulman, P. Moritz, S. Levine, M. Jordan, P. Abbeel, "High-Dimensional Continuous Control Using Generalized Advantage Estimation",
-    ICLR 2016.
+    J. Schulman, F. Wolski, P. Dhariwal, A. Radford, O. Klimov, "Proximal Policy Optimization Algorithms",
+    arXiv:1707.06347, 2017. J. Schulman, P. Moritz, S. Levine, M. Jordan, P. Abbeel, "High-Dimensional
+    Continuous Control Using Generalized Advantage Estimation", ICLR 2016.
 """
 
 from typing import Any, NamedTuple
@@ -30,7 +30,10 @@ class Agent(NamedTuple):
 
 
 class Rollout(NamedTuple):
-    """What was seen (steps, worlds, ...); `after` is the value of what each step led to, zero where the episode was over."""
+    """What was seen (steps, worlds, ...).
+
+    `after` is the value of what each step led to, zero where the episode was over.
+    """
 
     observation: Any
     action: Any
@@ -45,7 +48,9 @@ def agent(key: Any, seen: int, actions: int, width: int) -> Agent:
     """Returns an agent that knows nothing."""
     first, second = jax.random.split(key)
     return Agent(
-        network(first, (seen, width, width, actions), last=0.01), -0.5 * jnp.ones((actions,)), network(second, (seen, width, width, 1))
+        network(first, (seen, width, width, actions), last=0.01),
+        -0.5 * jnp.ones((actions,)),
+        network(second, (seen, width, width, 1)),
     )
 
 
@@ -60,7 +65,9 @@ def value_of(one: Agent, observation: Any) -> Any:
     return apply(one.value, observation)[..., 0]
 
 
-def explore(one: Agent, environment: Any, state: Any, observation: Any, key: Any, steps: int) -> tuple[Any, Any, Rollout]:
+def explore(
+    one: Agent, environment: Any, state: Any, observation: Any, key: Any, steps: int
+) -> tuple[Any, Any, Rollout]:
     """Returns where the worlds end, and what was seen on the way."""
 
     def act(carry: Any, key: Any) -> Any:
@@ -71,7 +78,9 @@ def explore(one: Agent, environment: Any, state: Any, observation: Any, key: Any
         found = jax.vmap(environment.step)(jax.random.split(key_step, len(mean)), state, action)
         after = jnp.where(found.terminated, 0.0, value_of(one, found.final_observation))
         likely, value = log_likelihood(one, observation, action), value_of(one, observation)
-        return (found.state, found.observation), Rollout(observation, action, likely, value, found.reward, after, found.done)
+        return (found.state, found.observation), Rollout(
+            observation, action, likely, value, found.reward, after, found.done
+        )
 
     (state, observation), seen = jax.lax.scan(act, (state, observation), jax.random.split(key, steps))
     return state, observation, seen

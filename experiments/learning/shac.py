@@ -4,12 +4,12 @@ The actor maximizes, over windows of h steps that continue where the last ended,
 
     sum_{t < h} gamma^t r_t + gamma^h V(s_h)        (up to the end of an episode, with V of its last observation where it was truncated)
 
-by its derivative through the simulation; no gradient crosses from window to window. The critic V is fitted to the TD(lambda) returns of the
-same windows, and the actor sees a slow average of it.
+by its derivative through the simulation; no gradient crosses from window to window. The critic V is fitted to
+the TD(lambda) returns of the same windows, and the actor sees a slow average of it.
 
 References:
-    J. Xu, V. Makoviychuk, Y. Narang, F. Ramos, W. Matusik, A. Garg, M. Macklin, "Accelerated Policy Learning with Parallel Differentiable
-    Simulation", ICLR 2022.
+    J. Xu, V. Makoviychuk, Y. Narang, F. Ramos, W. Matusik, A. Garg, M. Macklin, "Accelerated Policy Learning
+    with Parallel Differentiable Simulation", ICLR 2022.
 """
 
 from functools import partial
@@ -25,7 +25,9 @@ from jaxdae.envs import AutoReset, Environment
 GAMMA, LAMBDA, SLOW = 0.97, 0.95, 0.8
 
 
-def window(policy: Any, slow: Any, environment: Any, state: Any, observation: Any, key: Any, horizon: int) -> Any:
+def window(
+    policy: Any, slow: Any, environment: Any, state: Any, observation: Any, key: Any, horizon: int
+) -> Any:
     """Returns (minus the mean gain of a window, (where it ends, what the critic learns from))."""
 
     def one(carry: Any, key: Any) -> Any:
@@ -40,13 +42,18 @@ def window(policy: Any, slow: Any, environment: Any, state: Any, observation: An
         return (found.state, found.observation, discount, gain), seen
 
     ones = jnp.ones(observation.shape[0])
-    (state, observation, discount, gain), seen = jax.lax.scan(one, (state, observation, ones, 0.0 * ones), jax.random.split(key, horizon))
+    (state, observation, discount, gain), seen = jax.lax.scan(
+        one, (state, observation, ones, 0.0 * ones), jax.random.split(key, horizon)
+    )
     gain = gain + jnp.where(seen[3][-1], 0.0, discount * apply(slow, observation)[:, 0])
     return -jnp.mean(gain) / horizon, (state, observation, seen)
 
 
 def returns(rewards: Any, after: Any, done: Any) -> Any:
-    """Returns the TD(lambda) returns (h, worlds) of a window; `after` is the value of what each step led to."""
+    """Returns the TD(lambda) returns (h, worlds) of a window.
+
+    `after` is the value of what each step led to.
+    """
 
     def one(later: Any, step: Any) -> Any:
         reward, value, done = step
@@ -77,9 +84,13 @@ def train(
     memories = optimizer.init(policy), optimizer.init(critic)
 
     @jax.jit
-    def update(policy: Any, critic: Any, slow: Any, memories: Any, state: Any, observation: Any, key: Any) -> Any:
+    def update(
+        policy: Any, critic: Any, slow: Any, memories: Any, state: Any, observation: Any, key: Any
+    ) -> Any:
         state, observation = jax.lax.stop_gradient((state, observation))
-        gradient, (state, observation, found) = jax.grad(window, has_aux=True)(policy, slow, environment, state, observation, key, horizon)
+        gradient, (state, observation, found) = jax.grad(window, has_aux=True)(
+            policy, slow, environment, state, observation, key, horizon
+        )
         policy, actor_memory = improved(optimizer, gradient, memories[0], policy)
         observations, rewards, after, done = jax.lax.stop_gradient(found)
         targets = returns(rewards, after, done)

@@ -1,7 +1,9 @@
-"""The command `jaxdae`: run, tune, optimize, check, plot and example. Heavy imports wait until a subcommand needs them.
+"""The command `jaxdae`: run, tune, optimize, check, plot and example.
 
-Exit codes: 0 all is well, 1 a simulation failed or its disk did, 2 the command line, the config or a run folder is wrong (nothing is
-written then), 130 Ctrl-C, 143 SIGTERM.
+Heavy imports wait until a subcommand needs them.
+
+Exit codes: 0 all is well, 1 a simulation failed or its disk did, 2 the command line, the config or a run
+folder is wrong (nothing is written then), 130 Ctrl-C, 143 SIGTERM.
 """
 
 import contextlib
@@ -18,7 +20,11 @@ from jaxdae.app.export.show import export, plot, view
 from jaxdae.app.runs.console import new_console, note, stop, warnings_as_notes
 from jaxdae.app.xla_flags import for_small_programs
 
-_SET = typer.Option("--set", metavar="PATH=VALUE", help="Override one value, for example --set forces.motor.torque=0.05. Repeatable.")
+_SET = typer.Option(
+    "--set",
+    metavar="PATH=VALUE",
+    help="Override one value, for example --set forces.motor.torque=0.05. Repeatable.",
+)
 _OUT = typer.Option("--out", metavar="DIR", help="Where the run folder is made.", show_default="runs")
 _RUNS = pathlib.Path("runs")
 
@@ -43,7 +49,10 @@ def _print_version(wanted: bool | None) -> None:
 
 @app.callback()
 def _common(
-    version: Annotated[bool | None, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")] = None,
+    version: Annotated[
+        bool | None,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+    ] = None,
 ) -> None:
     """Mechanics with hard constraints: simulate mechanisms described in YAML files."""
 
@@ -51,27 +60,40 @@ def _common(
 _OPTIONAL_CONFIG = typer.Argument(help="YAML file, see configs/; left out with --resume.", show_default=False)
 _MOVED = typer.Argument(
     metavar="[CONFIG]",
-    help="YAML file, see configs/, or a robot file (.urdf, .sdf, .xml), released at its start for 2 s; left out with --resume.",
+    help="YAML file, see configs/, or a robot file (.urdf, .sdf, .xml), released at its start for 2 s; left "
+    "out with --resume.",
     show_default=False,
 )
 _RESUME = typer.Option(
     "--resume",
     metavar="RUN",
-    help="Continue the run in this folder, bit for bit as if it had not stopped; with --set of more iterations, beyond its end.",
+    help="Continue the run in this folder, bit for bit as if it had not stopped; with --set of more "
+    "iterations, beyond its end.",
 )
 
 
-_RESUME_RUN = typer.Option("--resume", metavar="RUN", help="Continue the run in this folder, bit for bit as if it had not stopped.")
-_CHUNKS = typer.Option("--chunks", min=1, help="Share the worlds among this many jobs, of which this is one; jaxdae merge ends the run.")
+_RESUME_RUN = typer.Option(
+    "--resume", metavar="RUN", help="Continue the run in this folder, bit for bit as if it had not stopped."
+)
+_CHUNKS = typer.Option(
+    "--chunks",
+    min=1,
+    help="Share the worlds among this many jobs, of which this is one; jaxdae merge ends the run.",
+)
 _CHUNK = typer.Option("--chunk", min=0, help="Which of the jobs this is, from 0.")
 _DISTRIBUTED = typer.Option(
-    "--distributed", help="This is one of several processes, started by srun, mpirun or with the three options below."
+    "--distributed",
+    help="This is one of several processes, started by srun, mpirun or with the three options below.",
 )
-_COORDINATOR = typer.Option("--coordinator", metavar="HOST:PORT", help="With --distributed: the address of process 0.")
+_COORDINATOR = typer.Option(
+    "--coordinator", metavar="HOST:PORT", help="With --distributed: the address of process 0."
+)
 _PROCESSES = typer.Option("--processes", min=1, help="With --distributed: how many processes there are.")
 _PROCESS = typer.Option("--process", min=0, help="With --distributed: which of them this is, from 0.")
 _ANIMATE = typer.Option("--animate", help="Write the motion of the nominal world, too: plots/motion.gif.")
-_DEVICES = typer.Option("--devices", min=1, help="Among how many cores, or devices, the worlds are divided; left out: all.")
+_DEVICES = typer.Option(
+    "--devices", min=1, help="Among how many cores, or devices, the worlds are divided; left out: all."
+)
 
 
 @app.command()
@@ -95,16 +117,31 @@ def run(
     if (config is None) == (resume is None):
         stop(f"run: got {'both' if config else 'neither'}, expected a CONFIG or --resume RUN", code=2)
     if (chunks is None) != (chunk is None) or (chunk is not None and chunks is not None and chunk >= chunks):
-        stop(f"run: got --chunks {chunks} and --chunk {chunk}, expected both, --chunk from 0 to one less than --chunks", code=2)
+        stop(
+            f"run: got --chunks {chunks} and --chunk {chunk}, expected both, --chunk from 0 to one less "
+            "than --chunks",
+            code=2,
+        )
     if distributed and (chunks or resume):
-        stop("run --distributed: got --chunks or --resume, expected neither: the same command continues a run that was stopped", code=2)
+        stop(
+            "run --distributed: got --chunks or --resume, expected neither: the same command continues a "
+            "run that was stopped",
+            code=2,
+        )
     if animate and (chunks or distributed or resume):
-        stop("run --animate: got --chunks, --distributed or --resume with it, expected a run of this process", code=2)
+        stop(
+            "run --animate: got --chunks, --distributed or --resume with it, expected a run of this process",
+            code=2,
+        )
     given = coordinator, processes, process
     joined = _joined("run", distributed, given, lambda: _read_before(str(config), set_))
     if resume is not None:
         if set_ or chunks or out:
-            stop("run --resume: got --set, --chunks or --out, expected none of them: a run goes on where and as it began", code=2)
+            stop(
+                "run --resume: got --set, --chunks or --out, expected none of them: a run goes on where and "
+                "as it began",
+                code=2,
+            )
         _tell(launch.resume(resume, _load_again, new_console(), devices))
         return
     source, out = str(config), out or _RUNS
@@ -134,13 +171,22 @@ def run(
     _tell(done)
 
 
-def _joined(command: str, distributed: bool, given: tuple[str | None, int | None, int | None], check: Callable[[], Any]) -> Any:
+def _joined(
+    command: str,
+    distributed: bool,
+    given: tuple[str | None, int | None, int | None],
+    check: Callable[[], Any],
+) -> Any:
     """Connects this process with the others where that was asked for, after a check of what can be seen without them."""
     from jaxdae.app.jobs import hosts
 
     coordinator, processes, process = given
     if not distributed and (coordinator or processes or process is not None):
-        stop(f"{command}: got --coordinator, --processes or --process without --distributed, expected them with it", code=2)
+        stop(
+            f"{command}: got --coordinator, --processes or --process without --distributed, expected them "
+            "with it",
+            code=2,
+        )
     if not distributed:
         return None
     check()
@@ -148,14 +194,19 @@ def _joined(command: str, distributed: bool, given: tuple[str | None, int | None
 
 
 def _read_before(source: str, overrides: list[str] | None) -> Any:
-    """Returns a config as it is read without computing anything; ends the command with all of its mistakes where there are some."""
+    """Returns a config as it is read without computing anything.
+
+    Ends the command with all of its mistakes where there are some.
+    """
     from jaxdae.app.model.load_config import readable
 
     return readable(source, tuple(overrides or ())) or _load(source, overrides)[0]
 
 
 @app.command()
-def merge(folder: Annotated[pathlib.Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)]) -> None:
+def merge(
+    folder: Annotated[pathlib.Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)],
+) -> None:
     """Put together what the jobs of jaxdae run --chunks left in a run folder, and draw it."""
     from jaxdae.app.jobs import launch
 
@@ -163,7 +214,9 @@ def merge(folder: Annotated[pathlib.Path, typer.Argument(metavar="RUN", help="A 
 
 
 @app.command()
-def status(folder: Annotated[pathlib.Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)]) -> None:
+def status(
+    folder: Annotated[pathlib.Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)],
+) -> None:
     """Say how far a run or a fit is, who works on it, and how fast."""
     from jaxdae.app.jobs import watch
 
@@ -182,7 +235,10 @@ def tune(
     processes: Annotated[int | None, _PROCESSES] = None,
     process: Annotated[int | None, _PROCESS] = None,
 ) -> None:
-    """Find numbers of a config by gradient, as its section tune says; history, plots and tuned config go to a new folder."""
+    """Find numbers of a config by gradient, as its section tune says.
+
+    History, plots and tuned config go to a new folder.
+    """
     _learn("tune", config, set_, out, resume, distributed, (coordinator, processes, process))
 
 
@@ -197,12 +253,19 @@ def optimize(
     processes: Annotated[int | None, _PROCESSES] = None,
     process: Annotated[int | None, _PROCESS] = None,
 ) -> None:
-    """Find inputs over time by gradient, as the section optimize of a config says; history, plots and inputs go to a new folder."""
+    """Find inputs over time by gradient, as the section optimize of a config says.
+
+    History, plots and inputs go to a new folder.
+    """
     _learn("optimize", config, set_, out, resume, distributed, (coordinator, processes, process))
 
 
-_FILE = typer.Argument(metavar="CONFIG", help="YAML file, see configs/, or a robot file (.urdf, .sdf, .xml).", show_default=False)
-_GRADIENTS = typer.Option("--gradients", help="Print the certificate of the gradient of its loss: forward, reverse, differences.")
+_FILE = typer.Argument(
+    metavar="CONFIG", help="YAML file, see configs/, or a robot file (.urdf, .sdf, .xml).", show_default=False
+)
+_GRADIENTS = typer.Option(
+    "--gradients", help="Print the certificate of the gradient of its loss: forward, reverse, differences."
+)
 
 
 @app.command()
@@ -221,10 +284,14 @@ def check(
     _note_script(checked)
     console = new_console()
     mechanism, batch = checked.mechanism, checked.batch
-    acting = f"{len(mechanism.drives)} drives" if mechanism.order == "first" else f"{len(mechanism.forces)} forces"
+    acting = (
+        f"{len(mechanism.drives)} drives" if mechanism.order == "first" else f"{len(mechanism.forces)} forces"
+    )
     parts = f"{len(mechanism.bodies)} bodies, {len(mechanism.joints)} joints, {acting}"
     lines = [f"{config}: {checked.name}: {parts}; {batch.size} worlds, {checked.steps} steps"]
-    name, change = max(close_loops.moved(checked, worlds), key=lambda pair: abs(pair[1]), default=("none", 0.0))
+    name, change = max(
+        close_loops.moved(checked, worlds), key=lambda pair: abs(pair[1]), default=("none", 0.0)
+    )
     lines.append(f"loops close; closing them moved the coordinates by at most {abs(change):.3g} ({name})")
     lines += structure.lines(checked)
     found = close_loops.diagnosis(checked, worlds)
@@ -236,8 +303,12 @@ def check(
         raise typer.Exit(1)
 
 
-_NAME = typer.Argument(metavar="NAME", help="A name from the list; left out, the list is printed.", show_default=False)
-_COPY = typer.Option("--copy", metavar="DIR", help="Copy it, and the robot file that it reads, into this folder.")
+_NAME = typer.Argument(
+    metavar="NAME", help="A name from the list; left out, the list is printed.", show_default=False
+)
+_COPY = typer.Option(
+    "--copy", metavar="DIR", help="Copy it, and the robot file that it reads, into this folder."
+)
 
 
 @app.command()
@@ -275,7 +346,11 @@ def _learn(
     from jaxdae.app.runs import open_run, run_folder
 
     if (config is None) == (resume is None):
-        stop(f"{command}: got {'both' if config else 'neither'}, expected a CONFIG or --resume RUN, either with --set or not", code=2)
+        stop(
+            f"{command}: got {'both' if config else 'neither'}, expected a CONFIG or --resume RUN, either "
+            "with --set or not",
+            code=2,
+        )
     if resume is not None and out is not None:
         stop(f"{command} --resume: got --out {out}, expected none: a run goes on in its folder", code=2)
     given = tuple(overrides or ())
@@ -283,7 +358,11 @@ def _learn(
     def check() -> None:
         from jaxdae.app.learn.fit_run import check_divides
 
-        source = str(config) if resume is None else str(open_run.continuable_fit(resume, command, given).folder / run_folder.CONFIG)
+        source = (
+            str(config)
+            if resume is None
+            else str(open_run.continuable_fit(resume, command, given).folder / run_folder.CONFIG)
+        )
         read = _read_before(source, overrides)
         _check_section(read, command, source)
         check_divides(read, command)
@@ -303,11 +382,17 @@ def _learn(
 def _check_section(checked: Any, command: str, source: str) -> None:
     if getattr(checked, command) is None:
         if checked.mechanism.order == "first":
-            stop(f"{source}: got order first, expected order second for {command}: velocities are what drives say, no force moves", code=2)
+            stop(
+                f"{source}: got order first, expected order second for {command}: velocities are what "
+                "drives say, no force moves",
+                code=2,
+            )
         stop(f"{source}: got no section {command}, expected one; configs/README.md has an example", code=2)
 
 
-def _learn_checked(command: str, source: str, overrides: list[str] | None, out: pathlib.Path, found: Any, hosts: Any) -> None:
+def _learn_checked(
+    command: str, source: str, overrides: list[str] | None, out: pathlib.Path, found: Any, hosts: Any
+) -> None:
     """Runs a fit of a config in a new folder, or in the one that was found."""
     checked, worlds = _load(source, overrides)
     _check_section(checked, command, source)
@@ -315,7 +400,11 @@ def _learn_checked(command: str, source: str, overrides: list[str] | None, out: 
     from jaxdae.app.runs import disk_space
 
     console = new_console()
-    disk_space.check(found.folder if found else out, disk_space.fit_bytes(checked, getattr(checked, command)), "take fewer iterations")
+    disk_space.check(
+        found.folder if found else out,
+        disk_space.fit_bytes(checked, getattr(checked, command)),
+        "take fewer iterations",
+    )
     if found is None:
         _make(out)
     elif not found.has_checkpoint:
@@ -358,7 +447,11 @@ def _check_space(checked: Any, worlds: Any, out: pathlib.Path) -> None:
     from jaxdae.app.runs import disk_space, results
 
     entry = results.entry_bytes(worlds.one()[0], 8 if checked.precision == "float64" else 4)
-    disk_space.check(out, disk_space.results_bytes(checked, entry), "save less often (save_every), simulate fewer worlds or a shorter time")
+    disk_space.check(
+        out,
+        disk_space.results_bytes(checked, entry),
+        "save less often (save_every), simulate fewer worlds or a shorter time",
+    )
     told = disk_space.forecast(checked, entry, worlds)
     if told:
         note(told)
@@ -378,12 +471,16 @@ def _warn_of_rows(checked: Any, worlds: Any) -> None:
     found = close_loops.diagnosis(checked, worlds)
     if found.redundant and checked.solver.type in ("dense_kkt", "schur_complement"):
         note(
-            f"redundant constraints at the start: {', '.join(found.redundant)}; {checked.solver.type} needs full rank and may fail:"
+            f"redundant constraints at the start: {', '.join(found.redundant)}; {checked.solver.type} needs "
+            "full rank and may fail:"
             " least_squares, null_space and proximal do not, and auto chooses"
         )
     # A structure that stands is a result, too; wheels that fight should not look like one.
     if found.blocking_rows and not found.told:
-        note(f"nothing can move at the start, because of {', '.join(found.blocking_rows)}; jaxdae check says more")
+        note(
+            f"nothing can move at the start, because of {', '.join(found.blocking_rows)}; jaxdae check says "
+            "more"
+        )
 
 
 def _tell(done: Any) -> None:
@@ -413,7 +510,11 @@ def _certificate(checked: Any, worlds: Any, console: Any) -> bool:
         with precision(checked):
             found = objective(checked, worlds, section)
             if not found.parameters:
-                stop("check --gradients: got no number to differentiate; add mechanism.rates or a section tune", code=2)
+                stop(
+                    "check --gradients: got no number to differentiate; add mechanism.rates or a section "
+                    "tune",
+                    code=2,
+                )
             compiling(console, "the loss and its derivatives, forward and reverse")
             report = check_gradients(found.loss, found.parameters)
         console.print(str(report), highlight=False, markup=False, soft_wrap=True)

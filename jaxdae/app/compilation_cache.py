@@ -41,7 +41,10 @@ def use() -> None:
             return
         jax.config.update("jax_compilation_cache_dir", str(place))
     # Cache small programs too: a run compiles dozens of them, each in a tenth of a second.
-    for name, value in (("jax_persistent_cache_min_compile_time_secs", 0.0), ("jax_persistent_cache_min_entry_size_bytes", -1)):
+    for name, value in (
+        ("jax_persistent_cache_min_compile_time_secs", 0.0),
+        ("jax_persistent_cache_min_entry_size_bytes", -1),
+    ):
         if name.upper() not in given:
             jax.config.update(name, value)
 

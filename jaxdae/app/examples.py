@@ -27,13 +27,19 @@ def folder() -> pathlib.Path:
     for place in (_INSTALLED, _REPOSITORY):
         if place.is_dir():
             return place
-    raise Refused(f"this installation holds no example configs; expected them in {_INSTALLED}: install jaxdae again")
+    raise Refused(
+        f"this installation holds no example configs; expected them in {_INSTALLED}: install jaxdae again"
+    )
 
 
 def examples() -> dict[str, pathlib.Path]:
     """Return the configs by name; omit configs whose mechanism file is missing in this installation."""
     found = {path.stem: path for path in sorted(folder().glob("*.yaml"))}
-    return {name: path for name, path in found.items() if all((path.parent / file).is_file() for file in _files(path)[:1])}
+    return {
+        name: path
+        for name, path in found.items()
+        if all((path.parent / file).is_file() for file in _files(path)[:1])
+    }
 
 
 def example(name: str) -> pathlib.Path:
@@ -44,7 +50,10 @@ def example(name: str) -> pathlib.Path:
     """
     known = examples()
     if name not in known:
-        raise Refused(f"example: got {name!r}, expected one of the names that `jaxdae example` lists; {did_you_mean(name, known)}")
+        raise Refused(
+            f"example: got {name!r}, expected one of the names that `jaxdae example` lists; "
+            f"{did_you_mean(name, known)}"
+        )
     return known[name]
 
 
@@ -88,10 +97,16 @@ def copy(path: pathlib.Path, into: pathlib.Path) -> list[pathlib.Path]:
     Raises:
         Refused: one of the files already exists; nothing is written.
     """
-    names = [pathlib.Path(path.name), *(pathlib.Path(file) for file in _files(path)[:1] if ".." not in pathlib.Path(file).parts)]
+    names = [
+        pathlib.Path(path.name),
+        *(pathlib.Path(file) for file in _files(path)[:1] if ".." not in pathlib.Path(file).parts),
+    ]
     there = [str(into / name) for name in names if (into / name).exists()]
     if there:
-        raise Refused(f"example --copy: {', '.join(there)} exists, expected a folder without it; give another folder or remove the file")
+        raise Refused(
+            f"example --copy: {', '.join(there)} exists, expected a folder without it; give another folder "
+            "or remove the file"
+        )
     for name in names:
         (into / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path.parent / name, into / name)

@@ -58,6 +58,11 @@ def conclude(
     lines += table_lines(headings, rows)
     lines += ["", *(f"![{name}]({name}.png)" for name in figures), ""]
     safe_files.write_text(folder / REPORT, "\n".join(lines))
-    finish(folder, record, table=[dict(zip(headings, row, strict=True)) for row in rows], findings=list(sentences))
+    finish(
+        folder,
+        record,
+        table=[dict(zip(headings, row, strict=True)) for row in rows],
+        findings=list(sentences),
+    )
     console.print(f"run folder: {folder}", highlight=False, markup=False, soft_wrap=True)
     return folder

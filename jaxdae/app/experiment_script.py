@@ -47,8 +47,12 @@ def script(default: str, about: str) -> Script:
     """
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("config", metavar="CONFIG", nargs="?", default=default, help=f"default: {default}")
-    parser.add_argument("--set", metavar="PATH=VALUE", action="append", default=[], help="override one value; repeatable")
-    parser.add_argument("--out", metavar="DIR", type=pathlib.Path, default=pathlib.Path("runs"), help="default: runs")
+    parser.add_argument(
+        "--set", metavar="PATH=VALUE", action="append", default=[], help="override one value; repeatable"
+    )
+    parser.add_argument(
+        "--out", metavar="DIR", type=pathlib.Path, default=pathlib.Path("runs"), help="default: runs"
+    )
     asked = parser.parse_args()
     try:
         config, worlds = load(asked.config, tuple(asked.set))
@@ -69,5 +73,7 @@ def settings(asked: Script, model: type[Model]) -> Model | None:
     except pydantic.ValidationError as error:
         for details in error.errors():
             place = ".".join(["experiment", *map(str, details["loc"])])
-            asked.console.print(f"{asked.source}: {place}: {details['msg']}, got {details['input']!r}", markup=False)
+            asked.console.print(
+                f"{asked.source}: {place}: {details['msg']}, got {details['input']!r}", markup=False
+            )
         return None

@@ -57,7 +57,8 @@ def checked_function(function: Any, name: str) -> Any:
     if hidden is not None:
         kind = type(hidden).__name__
         raise TypeError(
-            f"{name} is of the class {kind}, which is unknown to JAX: what it holds would be fixed when the program is compiled, and later"
+            f"{name} is of the class {kind}, which is unknown to JAX: what it holds would be fixed when the "
+            "program is compiled, and later"
             f" changes of it ignored. Decorate {kind} with @jaxdae.tree.pytree, or pass a plain function"
         )
     if isinstance(function, types.MethodType) and not isinstance(function.__self__, type):
@@ -72,7 +73,9 @@ def _unknown_object(function: Any) -> Any:
     if isinstance(function, types.MethodType):
         owner = function.__self__
         return owner if not isinstance(owner, type) and jax.tree_util.all_leaves([owner]) else None
-    inner = function.func if isinstance(function, functools.partial) else getattr(function, "__wrapped__", None)
+    inner = (
+        function.func if isinstance(function, functools.partial) else getattr(function, "__wrapped__", None)
+    )
     if inner is not None:
         return _unknown_object(inner)
     # Functions of compiled extensions have no `__call__` written in Python.

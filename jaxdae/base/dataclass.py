@@ -91,7 +91,9 @@ def _check_choices_when_made(cls: Any) -> None:
     Only static fields can be checked there: other fields hold tracers, axis numbers and sentinels while JAX
     unflattens pytrees.
     """
-    declared = {name: field.metadata for name, field in vars(cls).items() if isinstance(field, dataclasses.Field)}
+    declared = {
+        name: field.metadata for name, field in vars(cls).items() if isinstance(field, dataclasses.Field)
+    }
     choices = {name: data["one_of"] for name, data in declared.items() if data.get("one_of") is not None}
     if not choices:
         return
@@ -127,7 +129,12 @@ def _take_functions_apart_when_made(cls: Any) -> None:
     @functools.wraps(make)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         placed = [seen(self, name, value) for name, value in zip(places, args, strict=False)]
-        make(self, *placed, *args[len(places) :], **{name: seen(self, name, value) for name, value in kwargs.items()})
+        make(
+            self,
+            *placed,
+            *args[len(places) :],
+            **{name: seen(self, name, value) for name, value in kwargs.items()},
+        )
 
     cls.__init__ = __init__
 

@@ -46,7 +46,9 @@ class _Unknown:
 
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _same  # pyright: ignore[reportAssignmentType]
     __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __invert__ = _same
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = _same
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = (
+        _same
+    )
     __neg__ = __abs__ = __getitem__ = _same
 
 
@@ -77,7 +79,9 @@ class _Known:
     def __getattr__(self, name: str) -> Any:
         value: Any = getattr(self._thing, name)
         # JAX promotes booleans to numbers, and `True >= 0` holds.
-        if (isinstance(value, bool) or getattr(value, "dtype", None) == np.bool_) and name in _fields(type(self._thing))[0]:
+        if (isinstance(value, bool) or getattr(value, "dtype", None) == np.bool_) and name in _fields(
+            type(self._thing)
+        )[0]:
             raise TypeError(f"{name} must be a number, got {value}")
         return _known(value)
 
@@ -127,7 +131,9 @@ def _once(check: Callable[[str, Any], None]) -> Callable[[str, Any], None]:
 
 
 def _cannot_change(leaf: Any) -> bool:
-    return isinstance(leaf, bool | int | float) or (isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer))
+    return isinstance(leaf, bool | int | float) or (
+        isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer)
+    )
 
 
 @_once
@@ -147,12 +153,19 @@ def check_requirements(name: str, tree: Any) -> None:
     for path, thing in _demanding(name, tree):
         try:
             for condition, text in type(thing).requirements(_Known(thing)):
-                if not (condition is True or condition is _UNKNOWN or isinstance(condition, Tracer) or np.all(condition)):
+                if not (
+                    condition is True
+                    or condition is _UNKNOWN
+                    or isinstance(condition, Tracer)
+                    or np.all(condition)
+                ):
                     raise _Unmet(_reason(path, thing, text, TypeError if condition is False else ValueError))
         except _Unmet as error:
             raise error.reason from None
         except TypeError as error:
-            raise TypeError(f"{path}: {type(thing).__name__} holds something that is no number: {error}") from error
+            raise TypeError(
+                f"{path}: {type(thing).__name__} holds something that is no number: {error}"
+            ) from error
 
 
 def requirements_met(tree: Any) -> jax.Array:
@@ -188,7 +201,8 @@ def check_arrays(name: str, tree: Any) -> None:
         if not (isinstance(leaf, numbers) or hasattr(leaf, "__jax_array__")):
             place = f"{name}{jax.tree_util.keystr(path)}"
             raise TypeError(
-                f"{place} must hold numbers or arrays, or an object of a class decorated with @jaxdae.tree.pytree, got {came(leaf)}"
+                f"{place} must hold numbers or arrays, or an object of a class decorated with "
+                f"@jaxdae.tree.pytree, got {came(leaf)}"
             )
 
 
@@ -253,7 +267,11 @@ def came(value: Any) -> str:
     if isinstance(value, str):
         return f"the text {brief(value)}"
     if isinstance(value, jax.Array | np.ndarray):
-        return np.array2string(np.asarray(value), precision=4, threshold=6) if not isinstance(value, Tracer) else f"{value}"
+        return (
+            np.array2string(np.asarray(value), precision=4, threshold=6)
+            if not isinstance(value, Tracer)
+            else f"{value}"
+        )
     if isinstance(value, Stacked):
         return came(value.value)
     plain = value is None or isinstance(value, bool | int | float | complex | np.generic | tuple | list)
@@ -276,7 +294,9 @@ class _Unmet(Exception):
 
 def _reason(path: str, thing: Any, text: str, error: type[Exception]) -> Exception:
     """Return the error of a requirement, with the values of the fields that its text names."""
-    values = {name: getattr(thing, name) for name in _fields(type(thing))[1] if re.search(rf"\b{name}\b", text)}
+    values = {
+        name: getattr(thing, name) for name in _fields(type(thing))[1] if re.search(rf"\b{name}\b", text)
+    }
     values = {name: value for name, value in values.items() if not isinstance(value, dict)}
     shown = [came(x) if len(values) == 1 else f"{name} = {came(x)}" for name, x in values.items()]
     return error(f"{path}: {type(thing).__name__}.{text}" + (f", got {', '.join(shown)}" if shown else ""))

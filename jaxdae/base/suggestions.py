@@ -14,7 +14,9 @@ def meant(word: object, known: Iterable[object]) -> str:
     """Suggest the closest known name, such as "did you mean 'wheel'?", or return "" if none is close."""
     if len(str(word)) > _COMPARED:  # The comparison takes quadratic time.
         return ""
-    near = difflib.get_close_matches(str(word), [text for name in known if len(text := str(name)) <= _COMPARED], n=1)
+    near = difflib.get_close_matches(
+        str(word), [text for name in known if len(text := str(name)) <= _COMPARED], n=1
+    )
     return f"did you mean {near[0]!r}?" if near else ""
 
 

@@ -38,7 +38,8 @@ def leaf_axes(in_axes: Any, arguments: Any) -> list[int | None]:
         spread = jax.tree.broadcast(marked, arguments)
     except ValueError as error:
         raise ValueError(
-            "in_axes must be a prefix of (system, integrator, state, controls), as in jax.vmap; batch_axes(system, 'mass')"
+            "in_axes must be a prefix of (system, integrator, state, controls), as in jax.vmap; "
+            "batch_axes(system, 'mass')"
             f" makes one: {error}"
         ) from error
     return [None if axis == -1 else axis for axis in jax.tree.leaves(spread)]
@@ -56,10 +57,18 @@ def count_worlds(leaves: list[Any], axes: list[int | None]) -> int:
         if axis is None:
             continue
         if jnp.ndim(x) <= axis:
-            raise ValueError(f"in_axes names axis {axis} of a leaf of shape {jnp.shape(x)}: it has no world axis")
+            raise ValueError(
+                f"in_axes names axis {axis} of a leaf of shape {jnp.shape(x)}: it has no world axis"
+            )
         sizes.append(jnp.shape(x)[axis])
     if not sizes:
-        raise ValueError("batch_rollout: no leaf has a world axis; stack the start states, or name stacked leaves in in_axes")
+        raise ValueError(
+            "batch_rollout: no leaf has a world axis; stack the start states, or name stacked leaves in "
+            "in_axes"
+        )
     if len(set(sizes)) > 1 or sizes[0] == 0:
-        raise ValueError(f"batch_rollout: the stacked leaves must have one positive number of worlds, got {sorted(set(sizes))}")
+        raise ValueError(
+            "batch_rollout: the stacked leaves must have one positive number of worlds, got "
+            f"{sorted(set(sizes))}"
+        )
     return sizes[0]

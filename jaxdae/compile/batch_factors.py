@@ -60,7 +60,9 @@ class Factors:
         """
 
         def unused(form: int) -> tuple[Any, ...]:
-            return tuple(jnp.full(shape, jnp.inf, arguments[0].dtype) for shape in (shapes[form] if is_small else ()))
+            return tuple(
+                jnp.full(shape, jnp.inf, arguments[0].dtype) for shape in (shapes[form] if is_small else ())
+            )
 
         @Ruled
         def made(*arguments: Any) -> tuple[Any, Any]:
@@ -70,11 +72,15 @@ class Factors:
         def worlds(size: int, batched: Any, *arguments: Any) -> tuple[Any, Any]:
             if not any(batched):
                 return made(*arguments), ((False,) * len(unused(0)), (False,) * len(shapes[1]))
-            # The last argument, the compliance, is often constant. The compiler would take a second to look up
+            # The last argument, the compliance, is often constant. The compiler would take a second to look
+            # up
             # each of its zeros if it were repeated for all worlds.
             last = worlds_last(size, batched[:-1], arguments[:-1])
             last += worlds_last(size if batched[-1] else 1, batched[-1:], arguments[-1:])
-            return (unused(0), worlds_back(recursive(*last))), ((False,) * len(unused(0)), (True,) * len(shapes[1]))
+            return (unused(0), worlds_back(recursive(*last))), (
+                (False,) * len(unused(0)),
+                (True,) * len(shapes[1]),
+            )
 
         return cls(is_small, *made(*arguments))
 
@@ -82,13 +88,13 @@ class Factors:
         """Return the solutions for right-hand sides (n, columns), a pytree of arrays (n, columns).
 
         Right-hand sides may be batched without the factors, which then have the form of one world. Each world
-        of a batch may also have several right-hand sides. Such right-hand sides are treated as columns, so only
-        batched factors select the recursive form.
+        of a batch may also have several right-hand sides. Such right-hand sides are treated as columns, so
+        only batched factors select the recursive form.
 
         Args:
             dense: function (arrays of the dense form, *sides) -> solutions, of one world.
-            recursive: function (arrays of the recursive form, *sides) -> solutions. In a batch, all arrays have
-                one more axis at the end.
+            recursive: function (arrays of the recursive form, *sides) -> solutions. In a batch, all arrays
+                have one more axis at the end.
             sides: the right-hand sides.
 
         Do not differentiate the solutions, and do not close over traced arrays.
@@ -109,7 +115,9 @@ class Factors:
                 results = worlds_back(recursive(last[:arrays], *last[arrays:]))
             elif any(of_sides):
                 wide = tuple(x.reshape(x.shape[0], -1) for x in worlds_last(size, of_sides, sides))
-                results = jax.tree.map(lambda x: worlds_back(x.reshape(x.shape[0], -1, size)), solved(factors, wide))
+                results = jax.tree.map(
+                    lambda x: worlds_back(x.reshape(x.shape[0], -1, size)), solved(factors, wide)
+                )
             else:
                 results = solved(factors, sides)
             return results, jax.tree.map(lambda _: any((*of_factors, *of_sides)), results)

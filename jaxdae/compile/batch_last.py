@@ -37,7 +37,10 @@ def worlds_last(size: int, batched: Sequence[bool], arguments: Sequence[Any]) ->
 
 def worlds_everywhere(size: int, batched: Sequence[bool], arguments: Sequence[Any]) -> tuple[Any, ...]:
     """Broadcast unbatched arguments, so that all arguments have the batch axis first."""
-    return tuple(x if of_worlds else jnp.broadcast_to(x, (size, *x.shape)) for x, of_worlds in zip(arguments, batched, strict=True))
+    return tuple(
+        x if of_worlds else jnp.broadcast_to(x, (size, *x.shape))
+        for x, of_worlds in zip(arguments, batched, strict=True)
+    )
 
 
 def worlds_back(results: Any) -> Any:
@@ -74,7 +77,9 @@ class Ruled:
         return rule
 
 
-def with_rule(function: Callable[..., Any], rule: Callable[[int, Sequence[bool], Sequence[Any]], Any]) -> Callable[..., Any]:
+def with_rule(
+    function: Callable[..., Any], rule: Callable[[int, Sequence[bool], Sequence[Any]], Any]
+) -> Callable[..., Any]:
     """Return a function of arrays that calls a rule instead if any argument is batched.
 
     Args:
@@ -112,7 +117,9 @@ def over_worlds(function: Callable[..., Any], many: Callable[..., Any] | None = 
     return with_rule(function, lambda *batch: worlds_back((many or function)(*worlds_last(*batch))))
 
 
-def faster_by_worlds(function: Callable[..., Any], rule: Callable[[int, Sequence[bool], Sequence[Any]], Any]) -> Callable[..., Any]:
+def faster_by_worlds(
+    function: Callable[..., Any], rule: Callable[[int, Sequence[bool], Sequence[Any]], Any]
+) -> Callable[..., Any]:
     """Return a function of arrays with a batching rule for undifferentiated batches; see `with_rule`.
 
     Args:
@@ -134,7 +141,9 @@ def faster_by_worlds(function: Callable[..., Any], rule: Callable[[int, Sequence
 
 def concatenated(parts: Sequence[Any]) -> Any:
     """Concatenate arrays (k,); a batch copies them with the batch axis last. Differentiable."""
-    return faster_by_worlds(lambda *parts: jnp.concatenate(parts), lambda *batch: worlds_back(joined(*worlds_last(*batch))))(*parts)
+    return faster_by_worlds(
+        lambda *parts: jnp.concatenate(parts), lambda *batch: worlds_back(joined(*worlds_last(*batch)))
+    )(*parts)
 
 
 def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -215,14 +224,18 @@ def repeated_so_often(body: Callable[..., Any], count: int) -> Callable[..., Any
 
     @Ruled
     def one(carried: Any, arguments: Any) -> Any:
-        return jax.lax.fori_loop(0, count, lambda _, at: body(at, *arguments), varying_with(carried, arguments))
+        return jax.lax.fori_loop(
+            0, count, lambda _, at: body(at, *arguments), varying_with(carried, arguments)
+        )
 
     @one.def_vmap
     def many(size: int, batched: Any, carried: Any, arguments: Any) -> tuple[Any, Any]:
         begun, structure = jax.tree.flatten(carried)
         begun = worlds_last(size, jax.tree.leaves(batched[0]), begun)
         axes = jax.tree.map(lambda of_worlds: -1 if of_worlds else None, batched[1])
-        moved = jax.tree.map(lambda x, of_worlds: jnp.moveaxis(x, 0, -1) if of_worlds else x, arguments, batched[1])
+        moved = jax.tree.map(
+            lambda x, of_worlds: jnp.moveaxis(x, 0, -1) if of_worlds else x, arguments, batched[1]
+        )
         step = jax.vmap(lambda at, rest: body(at, *rest), in_axes=(-1, axes), out_axes=-1, axis_size=size)
         begun = varying_with(jax.tree.unflatten(structure, begun), moved)
         found = worlds_back(jax.lax.fori_loop(0, count, lambda _, at: step(at, moved), begun))
@@ -234,7 +247,9 @@ def repeated_so_often(body: Callable[..., Any], count: int) -> Callable[..., Any
     return repeated
 
 
-def repeated_by_worlds(first: Callable[..., Any], goes_on: Callable[..., Any], body: Callable[..., Any]) -> Callable[..., Any]:
+def repeated_by_worlds(
+    first: Callable[..., Any], goes_on: Callable[..., Any], body: Callable[..., Any]
+) -> Callable[..., Any]:
     """Return a function that repeats a step while a condition holds; see `jax.lax.while_loop`.
 
     In a batch, the carry has the batch axis last, unlike in `jax.lax.while_loop`, and each world stops on its
@@ -252,14 +267,18 @@ def repeated_by_worlds(first: Callable[..., Any], goes_on: Callable[..., Any], b
 
     @Ruled
     def one(*arguments: Any) -> Any:
-        return jax.lax.while_loop(goes_on, lambda carried: body(carried, *arguments), varying_with(first(*arguments), arguments))
+        return jax.lax.while_loop(
+            goes_on, lambda carried: body(carried, *arguments), varying_with(first(*arguments), arguments)
+        )
 
     def at_once(size: int, structure: Any, axes: tuple[int | None, ...], leaves: Sequence[Any]) -> Any:
         """Return the results of `size` worlds; the batch axis is first there and in leaves with an axis."""
         moved = [x if axis is None else jnp.moveaxis(x, 0, -1) for x, axis in zip(leaves, axes, strict=True)]
         mapped = partial(jax.vmap, out_axes=-1, axis_size=size)
         begun = mapped(lambda *x: first(*jax.tree.unflatten(structure, x)), in_axes=axes)(*moved)
-        step = mapped(lambda carried, *x: body(carried, *jax.tree.unflatten(structure, x)), in_axes=(-1, *axes))
+        step = mapped(
+            lambda carried, *x: body(carried, *jax.tree.unflatten(structure, x)), in_axes=(-1, *axes)
+        )
 
         def some_go_on(carried: Any) -> Any:
             return jnp.any(carried[1])
@@ -277,11 +296,19 @@ def repeated_by_worlds(first: Callable[..., Any], goes_on: Callable[..., Any], b
         """Return the results of `at_once` in parts of `_PART` worlds, padded by copies of the last world."""
         parts = -(-size // _PART)
         numbers = np.minimum(np.arange(parts * _PART), size - 1)
-        many = [x if axis is None else x[numbers].reshape(parts, _PART, *x.shape[1:]) for x, axis in zip(leaves, axes, strict=True)]
+        many = [
+            x if axis is None else x[numbers].reshape(parts, _PART, *x.shape[1:])
+            for x, axis in zip(leaves, axes, strict=True)
+        ]
 
         def of_part(own: Any) -> Any:
             rest = iter(own)
-            return at_once(_PART, structure, axes, [x if axis is None else next(rest) for x, axis in zip(many, axes, strict=True)])
+            return at_once(
+                _PART,
+                structure,
+                axes,
+                [x if axis is None else next(rest) for x, axis in zip(many, axes, strict=True)],
+            )
 
         found = jax.lax.map(of_part, tuple(x for x, axis in zip(many, axes, strict=True) if axis is not None))
         return jax.tree.map(lambda x: x.reshape(parts * _PART, *x.shape[2:])[:size], found)

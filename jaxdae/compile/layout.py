@@ -119,7 +119,9 @@ class Layout:
         mesh = None if mesh is None else automatic(mesh)
         devices = 1 if mesh is None else mesh.size
         share = -(-worlds // devices)
-        on_cpu = (jax.default_backend() if mesh is None else mesh.devices.flat[0].platform) == "cpu" and not placed_by_caller
+        on_cpu = (
+            jax.default_backend() if mesh is None else mesh.devices.flat[0].platform
+        ) == "cpu" and not placed_by_caller
         most = self.chunk
         if most is None:
             room = _CACHE // (4 * max(nv, 1) ** 2 * np.dtype(dtype).itemsize)
@@ -128,7 +130,8 @@ class Layout:
         if self.remainder is Remainder.REFUSE:
             if worlds % devices or (self.chunk is not None and share % min(most, share)):
                 raise ValueError(
-                    f"layout: {worlds} worlds do not divide among {devices} devices and chunks of {min(most, share)};"
+                    f"layout: {worlds} worlds do not divide among {devices} devices and chunks of "
+                    f"{min(most, share)};"
                     " choose another number or chunk, or remainder=Remainder.PAD"
                 )
             chunks = next(n for n in range(-(-share // most), share + 1) if share % n == 0)
@@ -143,10 +146,16 @@ class Layout:
         return Placement(worlds, mesh, chunks, max(-(-share // (chunks * vector)) * vector, least))
 
     def _check(self) -> None:
-        for name, kind in (("mesh", jax.sharding.Mesh), ("chunk", int | np.integer), ("kernel", Fused | Automatic)):
+        for name, kind in (
+            ("mesh", jax.sharding.Mesh),
+            ("chunk", int | np.integer),
+            ("kernel", Fused | Automatic),
+        ):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
-                raise TypeError(f"layout: {name} must be of type {getattr(kind, '__name__', kind)}, got {value!r}")
+                raise TypeError(
+                    f"layout: {name} must be of type {getattr(kind, '__name__', kind)}, got {value!r}"
+                )
         if self.chunk is not None and self.chunk < 1:
             raise ValueError(f"layout: chunk must be at least 1, got {self.chunk}")
 
@@ -218,13 +227,20 @@ class Placement:
 
     def record(self) -> dict[str, int]:
         """Return the numbers of devices, worlds per chunk, chunks, and copies of the last world."""
-        return {"devices": self.devices, "chunk": self.chunk, "chunks": self.chunks, "added_worlds": self.added}
+        return {
+            "devices": self.devices,
+            "chunk": self.chunk,
+            "chunks": self.chunks,
+            "added_worlds": self.added,
+        }
 
     def spread(self, leaves: list[Any], axes: list[int | None]) -> list[Any]:
         """Pad the leaves with copies of the last world, and shard their batch axes over the devices."""
         return [self._placed(self._padded(x, axis), axis) for x, axis in zip(leaves, axes, strict=True)]
 
-    def over_devices(self, function: Callable[..., Any], stacked: tuple[Any, ...], shared: tuple[Any, ...]) -> Any:
+    def over_devices(
+        self, function: Callable[..., Any], stacked: tuple[Any, ...], shared: tuple[Any, ...]
+    ) -> Any:
         """Apply a function to the worlds of each device, and return the results of all worlds, (world, ...).
 
         Each device runs the whole program on its own worlds. If the compiler chose the partitioning, it would
@@ -239,9 +255,13 @@ class Placement:
         if self.mesh is None or self.devices == 1:
             return function(*stacked, *shared)
         names, nowhere = self.mesh.axis_names, jax.sharding.PartitionSpec()
-        divided = jax.tree.map(lambda x: jax.sharding.PartitionSpec(*[None] * (jnp.ndim(x) - 1), names), stacked)
+        divided = jax.tree.map(
+            lambda x: jax.sharding.PartitionSpec(*[None] * (jnp.ndim(x) - 1), names), stacked
+        )
         specs = (*divided, *jax.tree.map(lambda _: nowhere, shared))
-        return jax.shard_map(function, mesh=self.mesh, in_specs=specs, out_specs=jax.sharding.PartitionSpec(names))(*stacked, *shared)
+        return jax.shard_map(
+            function, mesh=self.mesh, in_specs=specs, out_specs=jax.sharding.PartitionSpec(names)
+        )(*stacked, *shared)
 
     def split(self, x: Any) -> Any:
         """Split an array (..., world) of a device into chunks (chunk, ..., world)."""

@@ -20,7 +20,9 @@ def _is_prepared(node: Any) -> bool:
 
 def prepared(tree: Any) -> Any:
     """Return a pytree in which every node with a method `prepared` is replaced by its result."""
-    return jax.tree.map(lambda node: node.prepared() if _is_prepared(node) else node, tree, is_leaf=_is_prepared)
+    return jax.tree.map(
+        lambda node: node.prepared() if _is_prepared(node) else node, tree, is_leaf=_is_prepared
+    )
 
 
 def prepared_over_worlds(tree: Any, axes: Any, vmap: Callable[..., Any]) -> tuple[Any, Any]:

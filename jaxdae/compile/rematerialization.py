@@ -37,7 +37,9 @@ class Keep(enum.Enum):
 
     def applied(self, step: Any) -> Any:
         """Return the function with a reverse mode that saves only these values."""
-        return jax.checkpoint(step, policy=_named_only(*((ROOT,) if self is Keep.STATES else (ROOT, FACTOR, SOLUTION))))
+        return jax.checkpoint(
+            step, policy=_named_only(*((ROOT,) if self is Keep.STATES else (ROOT, FACTOR, SOLUTION)))
+        )
 
 
 def _named_only(*names: str) -> Any:

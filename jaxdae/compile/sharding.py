@@ -13,7 +13,11 @@ import jax
 def _axes_of(x: Any) -> frozenset[str]:
     """Return the mesh axes over which an array or a shape varies. JAX before 0.12 names them differently."""
     of = jax.typeof(x)
-    return of.manual_axis_type.varying if hasattr(of, "manual_axis_type") else getattr(of, "vma", None) or frozenset()
+    return (
+        of.manual_axis_type.varying
+        if hasattr(of, "manual_axis_type")
+        else getattr(of, "vma", None) or frozenset()
+    )
 
 
 def device_axes(tree: Any) -> tuple[str, ...]:

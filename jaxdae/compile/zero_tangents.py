@@ -35,7 +35,9 @@ class Moving:
         """Find the leaves with a tangent among arguments, given the tangents."""
         leaves, structure = jax.tree.flatten(primals)
         dots = structure.flatten_up_to(tangents)
-        places = [k for k, (x, dx) in enumerate(zip(leaves, dots, strict=True)) if is_float(x) and not is_still(dx)]
+        places = [
+            k for k, (x, dx) in enumerate(zip(leaves, dots, strict=True)) if is_float(x) and not is_still(dx)
+        ]
         return cls(leaves, structure, places, dots)
 
     @property

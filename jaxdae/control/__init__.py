@@ -10,10 +10,22 @@ from jaxdae.control.linear_model import LinearModel, linearize_equilibrium
 from jaxdae.control.operational_space import OperationalSpace, TaskDynamics, task_dynamics
 from jaxdae.control.outputs import BodyPoint, Coordinates, OutputMotion, output_motion
 from jaxdae.control.pid import PD, PID
-from jaxdae.control.regulator import LinearFeedback, TrajectoryFeedback, linear_quadratic_regulator, trajectory_regulator
+from jaxdae.control.regulator import (
+    LinearFeedback,
+    TrajectoryFeedback,
+    linear_quadratic_regulator,
+    trajectory_regulator,
+)
 from jaxdae.control.replay import HeldInputs
 from jaxdae.control.sampled import Sampled
-from jaxdae.control.velocity_stepping import ConstraintOrder, Coupling, GoalGroup, SteppingInfo, VelocityStepping, spring_and_damper
+from jaxdae.control.velocity_stepping import (
+    ConstraintOrder,
+    Coupling,
+    GoalGroup,
+    SteppingInfo,
+    VelocityStepping,
+    spring_and_damper,
+)
 from jaxdae.control.virtual_work import VirtualWork, motor_efforts
 from jaxdae.control.with_goals import WithGoals
 

@@ -47,7 +47,9 @@ def commanded(reference: Any, kp: Any, kd: Any, t: Any, y: OutputMotion) -> Any:
     target, target_rate, target_second = reference_motion(reference, t, y.value)
     feedback = apply_gain("kp", kp, target - y.value) + apply_gain("kd", kd, target_rate - y.rate)
     if feedback.shape != y.value.shape:
-        raise ValueError(f"kp and kd must give one acceleration an output, {y.value.shape}; got {feedback.shape}")
+        raise ValueError(
+            f"kp and kd must give one acceleration an output, {y.value.shape}; got {feedback.shape}"
+        )
     return target_second + feedback
 
 
@@ -93,4 +95,6 @@ class ComputedTorque:
         response = input_response(self.model, at, self.inputs, solver=self.solver)
         y = output_motion(self.model, self.output, at)
         wanted = commanded(self.reference, self.kp, self.kd, t, y)
-        return solve_inputs(y.jacobian @ response.matrix, wanted - y.jacobian @ response.drift - y.bias, self.rank_tolerance)
+        return solve_inputs(
+            y.jacobian @ response.matrix, wanted - y.jacobian @ response.drift - y.bias, self.rank_tolerance
+        )

@@ -141,7 +141,9 @@ GOALS_TEXT = "goals must be a tuple of Goal(output, target) or FunctionGoal(resi
 
 def are_goals(goals: Any) -> TypeGuard[tuple[AnyGoal, ...]]:
     """Return whether an object is a tuple or a list of goals."""
-    return isinstance(goals, tuple | list) and all(offers(goal, "moving", "error", "error_rate") for goal in goals)
+    return isinstance(goals, tuple | list) and all(
+        offers(goal, "moving", "error", "error_rate") for goal in goals
+    )
 
 
 class GoalRows(NamedTuple):
@@ -171,7 +173,9 @@ def goal_rows(system: AnySystem, goals: tuple[Any, ...], state: State, u: Input 
         raise ValueError("goals must hold at least one goal")
     error = jnp.concatenate([goal.error(state.t, state.q, u) for goal in goals])
     rate = jnp.concatenate([goal.error_rate(system, state, u) for goal in goals])
-    jacobian = [output_jacobian(system, state, lambda q, goal=goal: goal.moving(state.t, q)) for goal in goals]
+    jacobian = [
+        output_jacobian(system, state, lambda q, goal=goal: goal.moving(state.t, q)) for goal in goals
+    ]
     return GoalRows(error, rate, jnp.concatenate(jacobian))
 
 
@@ -197,14 +201,18 @@ def _value(name: str, target: Any, t: Any, u: Input, y: Any) -> Any:
             raise ValueError(f"Goal.{name} is read from the inputs, but there is no input: pass controls")
         u = jnp.asarray(u, y.dtype)
         if u.ndim != 1:
-            raise ValueError(f"Goal.{name} is read from the inputs, which must be a vector (nu,), got shape {u.shape}")
+            raise ValueError(
+                f"Goal.{name} is read from the inputs, which must be a vector (nu,), got shape {u.shape}"
+            )
         for k in _indices(target):
             check_index("InputTarget.index", k, u.shape[0], "input of the goals")
         value = u[jnp.asarray(target.index)]
     else:
         value = jnp.asarray(target(t) if callable(target) else target, y.dtype)
     if value.shape not in ((), y.shape):
-        raise ValueError(f"Goal.{name} must be a number or have one entry a row, shape {y.shape}, got {value.shape}")
+        raise ValueError(
+            f"Goal.{name} must be a number or have one entry a row, shape {y.shape}, got {value.shape}"
+        )
     return jnp.broadcast_to(value, y.shape)
 
 

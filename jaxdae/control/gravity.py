@@ -31,7 +31,15 @@ from jaxdae.control.inputs import accelerations, count_inputs, input_matrix
 from jaxdae.saddle_point import NullSpace, SaddlePointSolver, SingularValues, pseudoinverse
 from jaxdae.saddle_point.saddle_point_solver import SOLVER_TEXT, check_solver, is_solver
 from jaxdae.systems.linearization import linearize_at
-from jaxdae.systems.system import MODEL_TEXT, AnySystem, State, check_fit, check_system, checked_state, is_system
+from jaxdae.systems.system import (
+    MODEL_TEXT,
+    AnySystem,
+    State,
+    check_fit,
+    check_system,
+    checked_state,
+    is_system,
+)
 from jaxdae.typing import Input, Leaf
 
 
@@ -79,7 +87,9 @@ def static_inputs(
 
 
 @partial(jax.jit, static_argnums=2)
-def _static_inputs(system: AnySystem, rest: State, inputs: int, solver: SaddlePointSolver, rank_tolerance: Any) -> Input:
+def _static_inputs(
+    system: AnySystem, rest: State, inputs: int, solver: SaddlePointSolver, rank_tolerance: Any
+) -> Input:
     effect = input_matrix(system, rest, inputs)
     terms = system.evaluate(rest.t, rest.q, rest.v)
     load, at = terms.force(jnp.zeros((effect.shape[1],), effect.dtype)), linearize_at(terms, solver)
@@ -117,4 +127,6 @@ class GravityCompensation:
     def __call__(self, t: Any, state: State) -> Input:
         """Return u (nu,)."""
         at = State(t, state.q, state.v)
-        return static_inputs(self.model, at, self.inputs, solver=self.solver, rank_tolerance=self.rank_tolerance)
+        return static_inputs(
+            self.model, at, self.inputs, solver=self.solver, rank_tolerance=self.rank_tolerance
+        )

@@ -39,7 +39,8 @@ def count_inputs(system: AnySystem, inputs: int | None = None) -> int:
     inputs = system.n_inputs if inputs is None else inputs
     if inputs is None:
         raise ValueError(
-            f"{type(system).__name__} does not say how many inputs it has: give inputs=..., or the system an attribute n_inputs"
+            f"{type(system).__name__} does not say how many inputs it has: give inputs=..., or the system "
+            "an attribute n_inputs"
         )
     if inputs < 1:
         raise ValueError(f"{type(system).__name__} has no inputs; forces with input=k read u[k]")
@@ -85,7 +86,9 @@ class InputResponse:
         return self.mass.root_times(self.matrix)
 
 
-def input_response(system: AnySystem, state: State, inputs: int | None = None, *, solver: SaddlePointSolver | None = None) -> InputResponse:
+def input_response(
+    system: AnySystem, state: State, inputs: int | None = None, *, solver: SaddlePointSolver | None = None
+) -> InputResponse:
     """Return the accelerations of a constrained system as an affine function of its inputs.
 
     Args:
@@ -112,4 +115,6 @@ def input_response(system: AnySystem, state: State, inputs: int | None = None, *
 def accelerations(at: Linearization, forces: Float[Array, "nv n"]) -> Float[Array, "nv n"]:
     """Return L11 F, the accelerations that the columns of F cause as generalized forces."""
     still = jnp.zeros((at.jacobian.shape[0],), forces.dtype)
-    return jax.vmap(lambda f: solve(at.factors, at.mass, at.jacobian, at.compliance, f, still)[0], in_axes=1, out_axes=1)(forces)
+    return jax.vmap(
+        lambda f: solve(at.factors, at.mass, at.jacobian, at.compliance, f, still)[0], in_axes=1, out_axes=1
+    )(forces)

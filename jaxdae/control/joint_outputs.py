@@ -61,7 +61,10 @@ class JointCoordinate:
         able = [n for group in groups if group.movable for n in group.names]
         if name not in able:
             kind = "has no coordinate" if name in mechanism.joint_names else "does not exist"
-            raise ValueError(f"JointCoordinate.named: joint {name!r} {kind}; those with one are: {', '.join(able) or 'none'}")
+            raise ValueError(
+                f"JointCoordinate.named: joint {name!r} {kind}; those with one are: "
+                f"{', '.join(able) or 'none'}"
+            )
         group = next(group for group in groups if name in group.names)
         k = group.names.index(name)
         # Drop the static fields, which are tuples over the group.
@@ -77,7 +80,9 @@ class JointCoordinate:
         Raises:
             ValueError: a body that does not exist.
         """
-        a, b = (_frame(f"JointCoordinate.{side}", q, getattr(self, side), self.coordinates) for side in ("a", "b"))
+        a, b = (
+            _frame(f"JointCoordinate.{side}", q, getattr(self, side), self.coordinates) for side in ("a", "b")
+        )
         return jnp.stack(type(self.joint).coordinate(self.joint, a, b, jnp.zeros((), q.dtype)))
 
 
@@ -126,7 +131,10 @@ class BodyFrame:
 
 def _refuse_space(what: str, mechanism: Any) -> None:
     if mechanism.space.dimension != 2:
-        raise ValueError(f"{what}.named: the mechanism is one in space; {what} is an output of planar ones, BodyPoint of both")
+        raise ValueError(
+            f"{what}.named: the mechanism is one in space; {what} is an output of planar ones, BodyPoint of "
+            "both"
+        )
 
 
 def _frame(what: str, q: Q, body: int | None, coordinates: Any) -> Frame:

@@ -68,7 +68,8 @@ def update_law(law: Any, t: Any, state: State, memory: Any, dt: Any) -> tuple[In
 def refuse_call(law: Any) -> NoReturn:
     """Raise TypeError for the call of a law with memory as a law without memory."""
     raise TypeError(
-        f"{type(law).__name__} has a memory, so it cannot be given as controls: wrap the integrator, Sampled(integrator, law), and leave"
+        f"{type(law).__name__} has a memory, so it cannot be given as controls: wrap the integrator, "
+        "Sampled(integrator, law), and leave"
         " controls out"
     )
 
@@ -86,7 +87,10 @@ class Sum:
     def requirements(self) -> Any:
         """Yield the conditions on the laws; see `jaxdae.base.requirements`."""
         laws = self.laws
-        yield isinstance(laws, tuple | list) and all(map(is_law, laws)), "laws must be a tuple of feedback laws, such as (PD(...), law)"
+        yield (
+            isinstance(laws, tuple | list) and all(map(is_law, laws)),
+            "laws must be a tuple of feedback laws, such as (PD(...), law)",
+        )
 
     @property
     def has_memory(self) -> bool:
@@ -170,7 +174,9 @@ def clip(u: Any, lower: Any, upper: Any) -> Any:
         if limit is None:
             continue
         if jnp.shape(limit) not in ((), u.shape):
-            raise ValueError(f"{name} must be a number or have the shape of the input {u.shape}, got {jnp.shape(limit)}")
+            raise ValueError(
+                f"{name} must be a number or have the shape of the input {u.shape}, got {jnp.shape(limit)}"
+            )
         limit = jnp.asarray(limit, u.dtype)
         u = jnp.maximum(u, limit) if name == "lower" else jnp.minimum(u, limit)
     return u

@@ -127,7 +127,13 @@ def _linearize_equilibrium(
 
     def rate(z: Array, u: Array) -> Array:
         xi, dv = jnp.split(basis @ z, 2)
-        a, _ = forward_dynamics(system, State(state.t, system.retract(state.q, xi), dv), u, solver=solver, stabilization=stabilization)
+        a, _ = forward_dynamics(
+            system,
+            State(state.t, system.retract(state.q, xi), dv),
+            u,
+            solver=solver,
+            stabilization=stabilization,
+        )
         return inverse @ jnp.concatenate([dv, a])
 
     a, b = jax.jacfwd(rate, argnums=(0, 1))(jnp.zeros((dimension,), u.dtype), u)
@@ -173,22 +179,33 @@ def count_dimension(system: AnySystem, state: State, dimension: int | None) -> i
         jacobian = _state_jacobian(system, state)
         if isinstance(jacobian, Tracer):
             if system.compliance(state.t, state.q) is not None:
-                raise ValueError("dimension must be given under transformations where rows may give way (Soft) or be switched off (Masked)")
+                raise ValueError(
+                    "dimension must be given under transformations where rows may give way (Soft) or be "
+                    "switched off (Masked)"
+                )
             count = size - jacobian.shape[0]
         elif not np.all(np.isfinite(np.asarray(jacobian))):
-            raise ValueError("states cannot be counted where the rows are not finite; check the numbers of the state and of the system")
+            raise ValueError(
+                "states cannot be counted where the rows are not finite; check the numbers of the state and "
+                "of the system"
+            )
         else:
-            values = np.linalg.svd(np.asarray(jacobian), compute_uv=False) if jacobian.shape[0] else np.zeros(0)
+            values = (
+                np.linalg.svd(np.asarray(jacobian), compute_uv=False) if jacobian.shape[0] else np.zeros(0)
+            )
             count = size - int(np.sum(values > RANK_TOLERANCE * values[:1]))
     if not 1 <= count <= size:
         raise ValueError(
-            f"dimension must be between 1 and 2 nv = {size}, got {count}; it is twice the mobility, and must be given under"
+            f"dimension must be between 1 and 2 nv = {size}, got {count}; it is twice the mobility, and "
+            "must be given under"
             " transformations where rows are dependent"
         )
     return count
 
 
-def tangent_basis(system: AnySystem, state: State, dimension: int) -> tuple[Float[Array, "nd n"], Float[Array, "n nd"]]:
+def tangent_basis(
+    system: AnySystem, state: State, dimension: int
+) -> tuple[Float[Array, "nd n"], Float[Array, "n nd"]]:
     """Return N (2 nv, n) and N^+ (n, 2 nv) at a state, with derivatives at constant rank.
 
     Args:

@@ -151,7 +151,13 @@ class OperationalSpace:
         if self.posture is not None and has_memory(self.posture):
             refuse_call(self.posture)
         at = State(t, state.q, state.v)
-        x = task_dynamics(self.model, self.task, at, self.inputs, solver=self.solver, rank_tolerance=self.rank_tolerance)
+        x = task_dynamics(
+            self.model, self.task, at, self.inputs, solver=self.solver, rank_tolerance=self.rank_tolerance
+        )
         wanted = commanded(self.reference, self.kp, self.kd, t, output_motion(self.model, self.task, at))
         u = x.inverse @ (wanted - x.drift)
-        return u if self.posture is None else u + x.projector @ checked_input(self.posture, self.posture(t, state))
+        return (
+            u
+            if self.posture is None
+            else u + x.projector @ checked_input(self.posture, self.posture(t, state))
+        )

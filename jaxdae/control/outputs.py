@@ -64,7 +64,10 @@ class Coordinates:
         for name in [name for pair in pairs for name in pair if name is not None]:
             if name not in known:
                 raise ValueError(f"Coordinates.named: no coordinate {name!r}; there is: {', '.join(known)}")
-        return cls(tuple(known.index(a) for a, _ in pairs), tuple(-1 if b is None else known.index(b) for _, b in pairs))
+        return cls(
+            tuple(known.index(a) for a, _ in pairs),
+            tuple(-1 if b is None else known.index(b) for _, b in pairs),
+        )
 
     def __call__(self, q: Q) -> Vector:
         """Return y (ny,).
@@ -78,7 +81,10 @@ class Coordinates:
         if not self.minus:
             return y
         if len(self.minus) != len(self.of):
-            raise ValueError(f"Coordinates.minus must have as many entries as Coordinates.of, {len(self.of)}, got {len(self.minus)}")
+            raise ValueError(
+                f"Coordinates.minus must have as many entries as Coordinates.of, {len(self.of)}, got "
+                f"{len(self.minus)}"
+            )
         for k in self.minus:
             check_index("Coordinates.minus", k, q.shape[0], "coordinate", none=-1)
         minus = jnp.asarray(self.minus)
@@ -163,7 +169,9 @@ def point_of_body(what: str, mechanism: Any, name: str, point: Any) -> tuple[int
         raise ValueError(f"{what}.named: no body {name!r}; there is: {', '.join(mechanism.body_names)}")
     place = jnp.asarray(point, mechanism.dtype)
     if place.shape != (mechanism.space.dimension,):
-        raise ValueError(f"{what}.named: point must have shape ({mechanism.space.dimension},), got {place.shape}")
+        raise ValueError(
+            f"{what}.named: point must have shape ({mechanism.space.dimension},), got {place.shape}"
+        )
     return mechanism.body_names.index(name), place, mechanism.coordinates
 
 
@@ -224,7 +232,9 @@ def output_motion(system: AnySystem, output: Callable[[Any], Any], state: State)
     seen = _of_time(output)
     place = uniform_motion(system, state.t, state.q, state.v)
     zero, one = jnp.zeros_like(state.t), jnp.ones_like(state.t)
-    (y, rate), (_, bias) = jax.jvp(lambda s: jax.jvp(lambda r: seen(*place(r)), (s,), (one,)), (zero,), (one,))
+    (y, rate), (_, bias) = jax.jvp(
+        lambda s: jax.jvp(lambda r: seen(*place(r)), (s,), (one,)), (zero,), (one,)
+    )
     report_state("output_motion", system, state, y)
     return OutputMotion(y, rate, output_jacobian(system, state, output), bias)
 
@@ -264,16 +274,23 @@ def checked_vector(what: str, value: Any) -> Any:
         ValueError: not a vector.
     """
     if not hasattr(value, "shape"):
-        raise TypeError(f"{what} must return an array, got {type(value).__name__}; jnp.stack([...]) makes one")
+        raise TypeError(
+            f"{what} must return an array, got {type(value).__name__}; jnp.stack([...]) makes one"
+        )
     if len(value.shape) != 1:
-        raise ValueError(f"{what} must return a vector, got shape {value.shape}; jnp.stack([...]) makes one of numbers")
+        raise ValueError(
+            f"{what} must return a vector, got shape {value.shape}; jnp.stack([...]) makes one of numbers"
+        )
     return value
 
 
 def _of_time(output: Callable[[Any], Any]) -> Callable[[Any, Any], Vector]:
     """Return an output as a function of (t, q) that checks its result."""
     if not callable(output):
-        raise TypeError(f"output must be a pytree with __call__(q), such as Coordinates((2,)); got {type(output).__name__}")
+        raise TypeError(
+            "output must be a pytree with __call__(q), such as Coordinates((2,)); got "
+            f"{type(output).__name__}"
+        )
     return lambda t, q: checked_vector("output(q)", output(q))
 
 
@@ -292,7 +309,10 @@ def reference_motion(reference: Any, t: Any, like: Vector) -> tuple[Vector, Vect
     def value(s: Any) -> Any:
         given = jnp.asarray(reference(s) if callable(reference) else reference, like.dtype)
         if given.shape not in ((), like.shape):
-            raise ValueError(f"reference must have the shape of the output {like.shape}, or be a number; got shape {given.shape}")
+            raise ValueError(
+                f"reference must have the shape of the output {like.shape}, or be a number; got shape "
+                f"{given.shape}"
+            )
         return jnp.broadcast_to(given, like.shape)
 
     t = jnp.asarray(t, like.dtype)

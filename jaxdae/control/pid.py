@@ -103,7 +103,10 @@ class PID:
         """Yield the conditions on the fields; see `jaxdae.base.requirements`."""
         yield is_system(self.model), MODEL_TEXT
         yield not_above(self.lower, self.upper), "lower must not be above upper"
-        yield self.feedforward is None or is_law(self.feedforward), "feedforward must be a feedback law, or None"
+        yield (
+            self.feedforward is None or is_law(self.feedforward),
+            "feedforward must be a feedback law, or None",
+        )
 
     def __call__(self, t: Any, state: State) -> NoReturn:
         """Raise TypeError: the law has a memory."""
@@ -115,7 +118,10 @@ class PID:
         rate = apply_gain("ki", self.ki, error)
         start = jnp.asarray(self.integral, rate.dtype)
         if start.shape not in ((), rate.shape):
-            raise ValueError(f"PID.integral must be a number or have the shape of the input {rate.shape}, got {start.shape}")
+            raise ValueError(
+                f"PID.integral must be a number or have the shape of the input {rate.shape}, got "
+                f"{start.shape}"
+            )
         return jnp.broadcast_to(start, rate.shape)
 
     def update(self, t: Any, state: State, memory: Any, dt: Any) -> tuple[Input, Any]:

@@ -35,7 +35,13 @@ from jax.core import Tracer
 
 from jaxdae.base.dataclass import pytree
 from jaxdae.control.gravity import at_rest, static_inputs
-from jaxdae.control.linear_model import LinearModel, check_input, count_dimension, linearize_equilibrium, tangent_basis
+from jaxdae.control.linear_model import (
+    LinearModel,
+    check_input,
+    count_dimension,
+    linearize_equilibrium,
+    tangent_basis,
+)
 from jaxdae.control.riccati import solve_riccati
 from jaxdae.dynamics.accelerations import forward_dynamics
 from jaxdae.dynamics.stabilization import Stabilization
@@ -118,7 +124,9 @@ def linear_quadratic_regulator(
     u = static_inputs(system, state, inputs, solver=solver) if u is None else jnp.asarray(u, state.q.dtype)
     check_input(system, u, inputs)
     _check_equilibrium(system, state, u, solver, stabilization)
-    model = linearize_equilibrium(system, state, u, dimension=dimension, solver=solver, stabilization=stabilization)
+    model = linearize_equilibrium(
+        system, state, u, dimension=dimension, solver=solver, stabilization=stabilization
+    )
     weights = _weights(state, u, position_weight, velocity_weight, input_weight)
     gain, cost = _gain(model, *weights)
     if not isinstance(gain, Tracer) and not np.all(np.isfinite(np.asarray(gain))):
@@ -136,14 +144,16 @@ def _why_none(system: AnySystem, state: State, model: LinearModel) -> str:
             lost = np.maximum(lost, np.max(np.abs(left) * (size < 1e-6 * size[0]), axis=1))
     if not np.any(lost):
         return (
-            "the weights do not see an undamped motion of the linear model, or the inputs hardly reach one; give position_weight and"
+            "the weights do not see an undamped motion of the linear model, or the inputs hardly reach one; "
+            "give position_weight and"
             " velocity_weight to all coordinates"
         )
     share = np.max(np.abs(np.asarray(model.inverse).T @ np.diag(lost)), axis=1).reshape(2, -1).max(axis=0)
     names = system.names.filled(system.sizes(state.q)).velocities
     moved = ", ".join(name for name, part in zip(names, share, strict=True) if part > 0.1 * share.max())
     return (
-        f"the inputs do not reach a motion of {moved} that does not die away by itself (with nonholonomic rows there always is one);"
+        f"the inputs do not reach a motion of {moved} that does not die away by itself (with nonholonomic "
+        "rows there always is one);"
         " drive it, damp it, or hold it by a joint"
     )
 
@@ -157,7 +167,8 @@ def _check_equilibrium(system: AnySystem, state: State, u: Input, solver: Any, s
     free, _ = forward_dynamics(system, state, jnp.zeros_like(u), solver=solver, stabilization=stabilization)
     if not violation <= limit * (1.0 + float(jnp.max(jnp.abs(free), initial=0.0))):
         raise ValueError(
-            f"state and u are no equilibrium: the largest acceleration is {violation:.3g}; the motors may be too few to hold it, or the"
+            f"state and u are no equilibrium: the largest acceleration is {violation:.3g}; the motors may "
+            "be too few to hold it, or the"
             " loops not be closed"
         )
 
@@ -176,7 +187,9 @@ def _weight(name: str, weight: Any, size: int, dtype: Any) -> Array:
     if weight.ndim < 2 and weight.shape in ((), (size,)):
         return jnp.diag(jnp.broadcast_to(weight, (size,)))
     if weight.shape != (size, size):
-        raise ValueError(f"{name} must be a number, or of shape ({size},) or ({size}, {size}), got {weight.shape}")
+        raise ValueError(
+            f"{name} must be a number, or of shape ({size},) or ({size}, {size}), got {weight.shape}"
+        )
     return 0.5 * (weight + weight.T)
 
 
@@ -227,7 +240,9 @@ class TrajectoryFeedback:
         way = self.system.difference(self.q[k], self.q[k + 1])
         q = self.system.retract(self.q[k], part * way)
         v = self.v[k] + part * (self.v[k + 1] - self.v[k])
-        return self.controls[k] - self.gains[k] @ jnp.concatenate([self.system.difference(q, state.q), state.v - v])
+        return self.controls[k] - self.gains[k] @ jnp.concatenate(
+            [self.system.difference(q, state.q), state.v - v]
+        )
 
 
 def trajectory_regulator(
@@ -291,13 +306,33 @@ def trajectory_regulator(
         input_weight,
     )
     states = jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest]), state, trajectory.state)
-    gains = _trajectory_gains(system, integrator, states, controls, jnp.asarray(dt, state.q.dtype), on_state, on_end, on_input, dimension)
-    return TrajectoryFeedback(system, states.q, states.v, controls, gains, state.t, jnp.asarray(dt, state.q.dtype))
+    gains = _trajectory_gains(
+        system,
+        integrator,
+        states,
+        controls,
+        jnp.asarray(dt, state.q.dtype),
+        on_state,
+        on_end,
+        on_input,
+        dimension,
+    )
+    return TrajectoryFeedback(
+        system, states.q, states.v, controls, gains, state.t, jnp.asarray(dt, state.q.dtype)
+    )
 
 
 @partial(jax.jit, static_argnums=8)
 def _trajectory_gains(
-    system: Any, integrator: Any, states: State, controls: Array, dt: Array, on_state: Array, on_end: Array, on_input: Array, dimension: int
+    system: Any,
+    integrator: Any,
+    states: State,
+    controls: Array,
+    dt: Array,
+    on_state: Array,
+    on_end: Array,
+    on_input: Array,
+    dimension: int,
 ) -> Array:
     """Return K_k N_k^+ (steps, nu, 2 nv)."""
     # Loops instead of batches: XLA unrolls small matrices of a batch, which takes long to compile.

@@ -41,7 +41,10 @@ class HeldInputs:
         """Return u (nu,)."""
         times, values = (jnp.asarray(x, state.q.dtype) for x in (self.times, self.values))
         if times.ndim != 1 or values.ndim != 2 or values.shape[0] != times.shape[0] or times.shape[0] == 0:
-            raise ValueError(f"HeldInputs: times must have the shape (k,), values (k, nu), got {times.shape} and {values.shape}")
+            raise ValueError(
+                f"HeldInputs: times must have the shape (k,), values (k, nu), got {times.shape} and "
+                f"{values.shape}"
+            )
         rounding = float(jnp.finfo(times.dtype).eps) ** _ROUNDING * jnp.max(jnp.abs(times))
         # At most half of the shortest interval, so that no value is skipped.
         early = jnp.minimum(rounding, 0.5 * jnp.min(jnp.diff(times), initial=jnp.inf))

@@ -91,7 +91,11 @@ def _riccati(a: Matrix, g: Matrix, q: Matrix) -> Matrix:
 
     x = x + solve_lyapunov(a - g @ x, _residual(a, g, q, x))
     x = 0.5 * (x + x.T)
-    size = 2.0 * jnp.linalg.norm(a) * jnp.linalg.norm(x) + jnp.linalg.norm(q) + jnp.linalg.norm(g) * jnp.linalg.norm(x) ** 2
+    size = (
+        2.0 * jnp.linalg.norm(a) * jnp.linalg.norm(x)
+        + jnp.linalg.norm(q)
+        + jnp.linalg.norm(g) * jnp.linalg.norm(x) ** 2
+    )
     solved = jnp.linalg.norm(_residual(a, g, q, x)) <= float(jnp.finfo(a.dtype).eps) ** 0.5 * size
     # Only the stabilizing solution of the equation has a stable Ac. Ac is stable if and only if
     # Ac^T Y + Y Ac = -I has a solution Y > 0.

@@ -27,7 +27,8 @@ class Sampled(PointWrapping):
 
     Feedback that is held for T = every dt has its own stability limit, independent of the integrator: a
     velocity gain of c per unit of mass is stable up to c T = 2. Beyond the limit rollouts have the status
-    `UNSTABLE`, see `jaxdae.integrators.sampled_feedback`. This check evaluates the law at fixed time and memory.
+    `UNSTABLE`, see `jaxdae.integrators.sampled_feedback`. This check evaluates the law at fixed time and
+    memory.
 
     Attributes:
         integrator: any integrator.
@@ -51,7 +52,9 @@ class Sampled(PointWrapping):
         """Return the law at its memory, and `every`; None for a law with `examined = False`."""
         if not getattr(self.law, "examined", True):
             return None
-        return lambda t, state: checked_input(self.law, update_law(self.law, t, state, memory[1], self.every * dt)[0]), self.every
+        return lambda t, state: checked_input(
+            self.law, update_law(self.law, t, state, memory[1], self.every * dt)[0]
+        ), self.every
 
     def init(self, system: AnySystem, state: State) -> Any:
         """Return the memories of integrator and law; for `every` > 1 also the held input and a step count."""
@@ -61,9 +64,16 @@ class Sampled(PointWrapping):
             return inner, memory
         dt = jnp.ones((), state.q.dtype)
         held = jax.eval_shape(lambda: update_law(self.law, state.t, state, memory, dt)[0])
-        return inner, memory, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), held), jnp.zeros((), jnp.int32)
+        return (
+            inner,
+            memory,
+            jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), held),
+            jnp.zeros((), jnp.int32),
+        )
 
-    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(
+        self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any
+    ) -> tuple[Point, Any, StepInfo]:
         """Return the point after dt, the memory, and the report of the integrator."""
         state, (inner, remembered) = point.state, memory[:2]
         with jax.named_scope("feedback"):

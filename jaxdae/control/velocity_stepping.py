@@ -119,7 +119,10 @@ class GoalGroup:
         yield are_goals(self.goals), GOALS_TEXT
         yield (self.beta >= 0) & (self.beta <= 2), "beta must lie between 0 and 2"
         motors = self.motors
-        yield motors is None or offers(motors, "efforts", "levers"), "motors must be a VirtualWork((output, ...)) or None"
+        yield (
+            motors is None or offers(motors, "efforts", "levers"),
+            "motors must be a VirtualWork((output, ...)) or None",
+        )
         yield not_negative(self.limit), "limit must not be negative"
         yield not_negative(self.compliance), "compliance must not be negative"
 
@@ -175,7 +178,9 @@ class VelocityStepping(Method):
         fits = isinstance(groups, tuple | list) and all(isinstance(group, GoalGroup) for group in groups)
         yield fits, "groups must be a tuple of GoalGroup(goals=...)"
 
-    def step(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, SteppingInfo]:
+    def step(
+        self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any
+    ) -> tuple[State, Any, SteppingInfo]:
         """Return the state after dt, the memory, and the report.
 
         Raises:
@@ -183,7 +188,11 @@ class VelocityStepping(Method):
         """
         own_input, goal_input = self._inputs(input_at(u, state))
         terms = system.evaluate(state.t, state.q, state.v)
-        push, at, target = dt * terms.force(own_input), linearize_at(terms, self.solver), self._own_target(terms, dt)
+        push, at, target = (
+            dt * terms.force(own_input),
+            linearize_at(terms, self.solver),
+            self._own_target(terms, dt),
+        )
         with jax.named_scope("goals"):
             groups = [_assembled(group, system, state, goal_input, dt, at.mass) for group in self.groups]
         dv, p, impulses = self._together(at, push, target, groups)
@@ -192,13 +201,17 @@ class VelocityStepping(Method):
             applied = jnp.zeros_like(push)
             exchanged = any(group.motors is not None for group in self.groups)
             known = at.jacobian.as_dense() if exchanged and at.compliance is None else None
-            for k in sorted(range(len(groups)), key=lambda k: self.groups[k].coupling is not Coupling.TOGETHER):
+            for k in sorted(
+                range(len(groups)), key=lambda k: self.groups[k].coupling is not Coupling.TOGETHER
+            ):
                 group, rows = self.groups[k], groups[k]
                 if group.coupling is not Coupling.TOGETHER:
                     left = at.jacobian.transpose_times(p) + applied
                     given = push + left if group.coupling is Coupling.AFTER else push
                     alone = factorized(at.solver, at.mass, DenseRows(rows.jacobian), rows.compliance)
-                    impulses[k] = solve(alone.factors, alone.mass, alone.jacobian, alone.compliance, given, rows.target)[1]
+                    impulses[k] = solve(
+                        alone.factors, alone.mass, alone.jacobian, alone.compliance, given, rows.target
+                    )[1]
                 effort, force = _applied(group, system, state, rows.jacobian, impulses[k], known, dt)
                 efforts[k] = effort / dt
                 applied = applied + force
@@ -206,7 +219,11 @@ class VelocityStepping(Method):
             dv, p = self._last(at, push, applied, target)
         new = State(state.t + dt, system.retract(state.q, dt * (state.v + dv)), state.v + dv)
         info = step_info(system, new, dv / dt, p / dt)
-        return new, memory, SteppingInfo(**vars(info), goal_lam=tuple(x / dt for x in impulses), efforts=tuple(efforts))
+        return (
+            new,
+            memory,
+            SteppingInfo(**vars(info), goal_lam=tuple(x / dt for x in impulses), efforts=tuple(efforts)),
+        )
 
     def reported(self, system: AnySystem, state: State, u: Any, dt: Any) -> tuple[Velocity, Rows]:
         """Return the mean accelerations and multipliers of a step, including the effect of goals."""
@@ -220,7 +237,9 @@ class VelocityStepping(Method):
             return u, None
         u = jnp.asarray(u)
         if u.ndim != 1 or u.shape[0] < count:
-            raise ValueError(f"u must be a vector whose last {count} entries are the targets of goals, got shape {u.shape}")
+            raise ValueError(
+                f"u must be a vector whose last {count} entries are the targets of goals, got shape {u.shape}"
+            )
         own = u.shape[0] - count
         return (u[:own] if own else None), u[own:]
 
@@ -230,7 +249,9 @@ class VelocityStepping(Method):
         beta = _spread("VelocityStepping.beta", self.beta, g, "position-level row")
         return -rates - jnp.pad(beta / dt * g, (0, rates.shape[0] - g.shape[0]))
 
-    def _together(self, at: Linearization, push: Velocity, target: Rows, groups: list[_Group]) -> tuple[Velocity, Rows, list[Any]]:
+    def _together(
+        self, at: Linearization, push: Velocity, target: Rows, groups: list[_Group]
+    ) -> tuple[Velocity, Rows, list[Any]]:
         """Return dv, p and the impulses of the TOGETHER groups; None for the impulses of the other groups."""
         impulses: list[Any] = [None] * len(groups)
         joint = [k for k, group in enumerate(self.groups) if group.coupling is Coupling.TOGETHER]
@@ -242,7 +263,10 @@ class VelocityStepping(Method):
         lengths = [rows, *(groups[k].target.shape[0] for k in joint)]
         compliance = None
         if any(part is not None for part in parts):
-            filled = [jnp.zeros((n,), push.dtype) if part is None else part for part, n in zip(parts, lengths, strict=True)]
+            filled = [
+                jnp.zeros((n,), push.dtype) if part is None else part
+                for part, n in zip(parts, lengths, strict=True)
+            ]
             compliance = jnp.concatenate(filled)
         jacobian = at.jacobian.stacked(*(DenseRows(groups[k].jacobian) for k in joint))
         both = factorized(at.solver, at.mass, jacobian, compliance)
@@ -254,7 +278,9 @@ class VelocityStepping(Method):
             start += length
         return dv, all_p[:rows], impulses
 
-    def _last(self, at: Linearization, push: Velocity, applied: Velocity, target: Rows) -> tuple[Velocity, Rows]:
+    def _last(
+        self, at: Linearization, push: Velocity, applied: Velocity, target: Rows
+    ) -> tuple[Velocity, Rows]:
         """Return dv and p of the system's own rows for given impulses of the goals."""
         if self.constraints is ConstraintOrder.LAST:
             return solve(at.factors, at.mass, at.jacobian, at.compliance, push + applied, target)
@@ -283,24 +309,36 @@ def _assembled(group: GoalGroup, system: AnySystem, state: State, u: Input, dt: 
     rows: GoalRows = goal_rows(system, group.goals, state, u)
     beta = _spread("GoalGroup.beta", group.beta, rows.error)
     target = -rows.rate - beta / dt * rows.error
-    compliance = None if group.compliance is None else _spread("GoalGroup.compliance", group.compliance, target)
+    compliance = (
+        None if group.compliance is None else _spread("GoalGroup.compliance", group.compliance, target)
+    )
     if group.active is None:
         return _Group(rows.jacobian, target, compliance)
     given = group.active(state.t, state.q) if callable(group.active) else group.active
-    active = _spread("GoalGroup.active", jax.lax.stop_gradient(jnp.asarray(given)).astype(bool), target, dtype=bool)
+    active = _spread(
+        "GoalGroup.active", jax.lax.stop_gradient(jnp.asarray(given)).astype(bool), target, dtype=bool
+    )
     # As in `Masked`: close to the pivots of rows in meters.
     off = jax.lax.stop_gradient(1.0 / mass.diagonal_mean())
     on = jnp.zeros_like(target) if compliance is None else compliance
-    return _Group(jnp.where(active[:, None], rows.jacobian, 0.0), jnp.where(active, target, 0.0), jnp.where(active, on, off))
+    return _Group(
+        jnp.where(active[:, None], rows.jacobian, 0.0),
+        jnp.where(active, target, 0.0),
+        jnp.where(active, on, off),
+    )
 
 
-def _applied(group: GoalGroup, system: AnySystem, state: State, jacobian: Any, impulse: Any, own: Any, dt: Any) -> tuple[Any, Any]:
+def _applied(
+    group: GoalGroup, system: AnySystem, state: State, jacobian: Any, impulse: Any, own: Any, dt: Any
+) -> tuple[Any, Any]:
     """Return impulses of motors (of goals, without motors) and their generalized impulse (nv,)."""
     if group.motors is not None:
         impulse = group.motors.efforts(system, state, jacobian, impulse, own)
         jacobian = group.motors.levers(system, state)
     if group.limit is not None:
-        bound = dt * _spread("GoalGroup.limit", group.limit, impulse, "row" if group.motors is None else "motor")
+        bound = dt * _spread(
+            "GoalGroup.limit", group.limit, impulse, "row" if group.motors is None else "motor"
+        )
         impulse = jnp.clip(impulse, -bound, bound)
     return impulse, jacobian.T @ impulse
 
@@ -313,5 +351,7 @@ def _spread(name: str, value: Any, rows: Any, what: str = "row", dtype: Any = No
     """
     value = jnp.asarray(value, dtype or rows.dtype)
     if value.shape not in ((), rows.shape):
-        raise ValueError(f"{name} must be a number or have one entry a {what}, shape {rows.shape}, got {value.shape}")
+        raise ValueError(
+            f"{name} must be a number or have one entry a {what}, shape {rows.shape}, got {value.shape}"
+        )
     return jnp.broadcast_to(value, rows.shape)

@@ -128,13 +128,17 @@ def _checked(motor: Any, goal: Any, lam: Any, jacobian: Any, mass: Any) -> int:
     for name, x in matrices.items():
         if jnp.ndim(x) != 2 or jnp.shape(x)[1] != jnp.shape(motor)[-1]:
             raise ValueError(
-                f"{name} must have shape (rows, nv), nv the same for all, got { ({n: jnp.shape(m) for n, m in matrices.items()}) }"
+                f"{name} must have shape (rows, nv), nv the same for all, got "
+                f"{ ({n: jnp.shape(m) for n, m in matrices.items()}) }"
             )
     nv = motor.shape[1]
     if motor.shape[0] == 0:
         raise ValueError("motor_jacobian must have at least one row: one for every motor")
     if jnp.shape(lam) != (goal.shape[0],):
-        raise ValueError(f"goal_lam must have one entry a row of goal_jacobian, shape ({goal.shape[0]},), got {jnp.shape(lam)}")
+        raise ValueError(
+            f"goal_lam must have one entry a row of goal_jacobian, shape ({goal.shape[0]},), got "
+            f"{jnp.shape(lam)}"
+        )
     size = None if mass is None else mass.shape
     if size not in (None, (nv, nv)):
         raise ValueError(f"mass must have shape ({nv}, {nv}), got {size}")
@@ -170,7 +174,10 @@ class VirtualWork:
         """Yield the conditions on the fields; see `jaxdae.base.requirements`."""
         motors = self.motors
         outputs = isinstance(motors, tuple) and all(offers(motor, "__call__") for motor in motors)
-        yield outputs, "motors must be a tuple of outputs, such as (JointCoordinate.named(mechanism, 'elbow'),)"
+        yield (
+            outputs,
+            "motors must be a tuple of outputs, such as (JointCoordinate.named(mechanism, 'elbow'),)",
+        )
         yield fraction(self.rank_tolerance), "rank_tolerance must be at least 0 and below 1"
 
     def jacobian(self, system: AnySystem, state: State) -> Matrix:
@@ -181,7 +188,10 @@ class VirtualWork:
         """
         if not self.motors:
             raise ValueError("VirtualWork.motors must hold at least one output")
-        outputs = [lambda q, motor=motor: checked_vector("VirtualWork.motors: an output", motor(q)) for motor in self.motors]
+        outputs = [
+            lambda q, motor=motor: checked_vector("VirtualWork.motors: an output", motor(q))
+            for motor in self.motors
+        ]
         return jnp.concatenate([output_jacobian(system, state, output) for output in outputs])
 
     def levers(self, system: AnySystem, state: State) -> Matrix:
@@ -195,10 +205,19 @@ class VirtualWork:
             return jacobian
         lever = jnp.asarray(self.lever(state.t, state.q), jacobian.dtype)
         if lever.shape != jacobian.shape:
-            raise ValueError(f"VirtualWork.lever must return one row a motor, shape {jacobian.shape}, got {lever.shape}")
+            raise ValueError(
+                f"VirtualWork.lever must return one row a motor, shape {jacobian.shape}, got {lever.shape}"
+            )
         return lever
 
-    def efforts(self, system: AnySystem, state: State, goal_jacobian: Any, goal_lam: Any, constraint_jacobian: Any = None) -> Vector:
+    def efforts(
+        self,
+        system: AnySystem,
+        state: State,
+        goal_jacobian: Any,
+        goal_lam: Any,
+        constraint_jacobian: Any = None,
+    ) -> Vector:
         """Return the efforts tau (nm,) that replace J_e^T lam_e.
 
         Args:

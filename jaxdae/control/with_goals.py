@@ -42,7 +42,9 @@ class _GoalSystem(SameCoordinates, System):
         return _joined([goal.error(t, q, None) for goal in self.goals if not has_rate(goal)], q)
 
     def velocity_constraint(self, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
-        return _joined([goal.error_rate(self.system, State(t, q, v), None) for goal in self.goals if has_rate(goal)], q)
+        return _joined(
+            [goal.error_rate(self.system, State(t, q, v), None) for goal in self.goals if has_rate(goal)], q
+        )
 
 
 @pytree
@@ -85,7 +87,11 @@ class _GoalEvaluation(WrappedEvaluation):
     def compliance(self) -> Rows | None:
         """C (nc,) with zeros for the goals; None if all rows are hard."""
         own = self.inner.compliance
-        return None if own is None else self._merged(own, jnp.zeros((self.system.goal_rows.sizes(self.q).nc,), self.q.dtype))
+        return (
+            None
+            if own is None
+            else self._merged(own, jnp.zeros((self.system.goal_rows.sizes(self.q).nc,), self.q.dtype))
+        )
 
     def _merged(self, own: Any, goals: Any) -> Any:
         first, second = self._counts
@@ -93,7 +99,8 @@ class _GoalEvaluation(WrappedEvaluation):
 
     def _merged_rows(self, own: JacobianOperator, goals: JacobianOperator) -> JacobianOperator:
         (above, below), (goals_above, goals_below) = (
-            (rows.leading(count), rows.between(count, rows.shape[0])) for rows, count in zip((own, goals), self._counts, strict=True)
+            (rows.leading(count), rows.between(count, rows.shape[0]))
+            for rows, count in zip((own, goals), self._counts, strict=True)
         )
         return above.stacked(goals_above, below, goals_below)
 
@@ -146,9 +153,14 @@ class WithGoals(Wrapper):
         """The system with the rows of the goals alone."""
         for goal in self.goals:
             if has_both_targets(goal):
-                raise ValueError("WithGoals.goals: a goal with both a target and a rate needs the step h: use VelocityStepping")
+                raise ValueError(
+                    "WithGoals.goals: a goal with both a target and a rate needs the step h: use "
+                    "VelocityStepping"
+                )
         if input_count(self.goals):
-            raise ValueError("WithGoals.goals: a constraint sees no inputs: an InputTarget needs VelocityStepping")
+            raise ValueError(
+                "WithGoals.goals: a constraint sees no inputs: an InputTarget needs VelocityStepping"
+            )
         return _GoalSystem(self.system, self.goals)
 
 

@@ -83,10 +83,14 @@ def forward_dynamics(
     if isinstance(compliance, int | float) and compliance < 0:
         raise ValueError(f"forward_dynamics: compliance must not be negative, got {compliance}")
     used = solver or system.default_solver
-    found = _forward_dynamics(system, state, u, used, stabilization or NoStabilization(), compliance, linearization)
+    found = _forward_dynamics(
+        system, state, u, used, stabilization or NoStabilization(), compliance, linearization
+    )
     if stabilization is None:
         report_state("forward_dynamics", system, state, found)
-    report_nonfinite("forward_dynamics", system, state, u, linearization.solver if linearization else used, found)
+    report_nonfinite(
+        "forward_dynamics", system, state, u, linearization.solver if linearization else used, found
+    )
     return found
 
 
@@ -112,7 +116,9 @@ def _forward_dynamics(
         return solve(here.factors, here.mass, here.jacobian, here.compliance, f, target)
 
 
-def inverse_dynamics(system: AnySystem, state: State, a: Velocity, lam: Rows | None = None, u: Input = None) -> Velocity:
+def inverse_dynamics(
+    system: AnySystem, state: State, a: Velocity, lam: Rows | None = None, u: Input = None
+) -> Velocity:
     """Return the generalized force that must be added for the system to accelerate by `a`.
 
     This is the residual M a - f(t, q, v, u) - J^T lam (nv,). It is zero for the (a, lam) of

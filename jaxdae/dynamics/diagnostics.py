@@ -102,12 +102,20 @@ class Diagnosis:
         if self.driven:
             lines.insert(4, ("driven by inputs", f"{self.driven}"))
         if self.blocking_rows:
-            stopped = f"{', '.join(self.blocking_rows)} (singular value {self.blocking_value:.2g} of the largest)"
+            stopped = (
+                f"{', '.join(self.blocking_rows)} (singular value {self.blocking_value:.2g} of the largest)"
+            )
             if self.told:
                 lines.append(("moves as it is told by", ", ".join(self.told)))
             if self.stopped:
                 lines.append(("inputs that nothing follows", ", ".join(self.stopped)))
-            label = "because of" if self.stopped else "no other motion, because of" if self.told else "no motion, because of"
+            label = (
+                "because of"
+                if self.stopped
+                else "no other motion, because of"
+                if self.told
+                else "no motion, because of"
+            )
             lines.append((label, stopped))
         if self.open_joints:
             lines.append(("open joints", ", ".join(map(str, self.open_joints))))
@@ -132,7 +140,9 @@ def diagnose(system: AnySystem, state: State) -> Diagnosis:
     at = system.evaluate(state.t, state.q, state.v)
     velocity, jacobian, mass = (np.asarray(x) for x in (at.velocity, at.dense_jacobian, at.mass.as_dense()))
     if not (np.all(np.isfinite(jacobian)) and np.all(np.isfinite(mass))):
-        raise ValueError("diagnose: the Jacobian or the mass matrix is not finite at this state; check state and masses")
+        raise ValueError(
+            "diagnose: the Jacobian or the mass matrix is not finite at this state; check state and masses"
+        )
     count, size = jacobian.shape
     # The rows of drives are last.
     rows = count - system.driven_rows
@@ -310,7 +320,12 @@ def _stopped(held: np.ndarray, driven: np.ndarray, rank: int) -> list[int]:
     free = np.linalg.svd(held)[2][rank:]
     lengths = np.linalg.norm(driven, axis=1)
     left = np.linalg.norm(driven @ free.T, axis=1)
-    return [int(k) for k in np.flatnonzero((lengths > 0.0) & (left <= 1e3 * max(held.shape) * np.finfo(held.dtype).eps * lengths))]
+    return [
+        int(k)
+        for k in np.flatnonzero(
+            (lengths > 0.0) & (left <= 1e3 * max(held.shape) * np.finfo(held.dtype).eps * lengths)
+        )
+    ]
 
 
 def _resisting(held: np.ndarray, driven: np.ndarray, positions: int) -> tuple[list[int], float]:
@@ -333,7 +348,10 @@ def _resisting(held: np.ndarray, driven: np.ndarray, positions: int) -> tuple[li
     u, values, directions = np.linalg.svd(slipping, full_matrices=False)
     across = (driven @ free.T @ directions[:rank].T) / values[:rank]
     squares = np.sum(across**2, axis=1, keepdims=True)
-    slips, sizes = (across @ u[:, :rank].T) / squares, np.linalg.norm(across / values[:rank], axis=1) / squares[:, 0]
+    slips, sizes = (
+        (across @ u[:, :rank].T) / squares,
+        np.linalg.norm(across / values[:rank], axis=1) / squares[:, 0],
+    )
     least = int(np.argmin(np.linalg.norm(slips, axis=1) / sizes))
     named = [positions + k for k in _strongest(np.abs(slips[least]))]
     return named, float(np.linalg.norm(slips[least]) / (sizes[least] * values[0]))
@@ -353,7 +371,9 @@ def _tolerance(matrix: np.ndarray, values: np.ndarray) -> float:
     if not values.size:
         return 0.0
     eps = float(np.finfo(matrix.dtype).eps)
-    return max(float(values[0]) * max(matrix.shape) * eps * 1e3, min(10.0 * eps**0.6, 1e-5 * float(values[0])))
+    return max(
+        float(values[0]) * max(matrix.shape) * eps * 1e3, min(10.0 * eps**0.6, 1e-5 * float(values[0]))
+    )
 
 
 def _dependent_rows(jacobian: np.ndarray, tolerance: float) -> list[int]:

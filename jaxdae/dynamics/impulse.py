@@ -23,8 +23,8 @@ def constraint_impulse(
     """Return the velocities after the impulse that makes them consistent, and the impulse.
 
     M (v+ - v) = J^T p, J v+ + dg/dt = 0. The impact is plastic: nothing rebounds. Momentum along the manifold
-    is conserved. If no row moves by itself, the kinetic energy falls by (v - v+)^T M (v - v+) / 2. A moving row
-    does work.
+    is conserved. If no row moves by itself, the kinetic energy falls by (v - v+)^T M (v - v+) / 2. A moving
+    row does work.
 
     Args:
         system: the mechanical system; rows with compliance do not act.
@@ -33,7 +33,8 @@ def constraint_impulse(
         solver: a saddle-point solver; `SchurComplement()` by default.
 
     Returns:
-        v+ (nv,) and p (nc,), the time integral of lam: N s for a row in meters, N m s for one in radians; zero in rows that are off.
+        v+ (nv,) and p (nc,), the time integral of lam: N s for a row in meters, N m s for one in radians;
+        zero in rows that are off.
 
     Warns:
         StateWarning: the coordinates violate rows that are on, or a row still moves after the impulse. The
@@ -51,7 +52,9 @@ def constraint_impulse(
 
 
 @jax.jit
-def _constraint_impulse(system: AnySystem, state: State, active: Any, solver: SaddlePointSolver | None) -> tuple[Velocity, Rows]:
+def _constraint_impulse(
+    system: AnySystem, state: State, active: Any, solver: SaddlePointSolver | None
+) -> tuple[Velocity, Rows]:
     masked = system if active is None else Masked(system, active)
     rows = hard_rows(masked.evaluate(state.t, state.q, state.v))
     at = linearize_at(rows, solver)

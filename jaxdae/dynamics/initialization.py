@@ -134,7 +134,10 @@ def initialize(
     and its derivatives are NaN.
     """
     q, v, t = _checked_guess(system, q, v, t)
-    held, held_velocity = _checked_mask("fixed", fixed, v.shape), _checked_mask("fixed_velocity", fixed_velocity, v.shape)
+    held, held_velocity = (
+        _checked_mask("fixed", fixed, v.shape),
+        _checked_mask("fixed_velocity", fixed_velocity, v.shape),
+    )
     if isinstance(tolerance, int | float) and not tolerance > 0:
         raise ValueError(f"initialize: tolerance must be positive, got {tolerance}")
     limit = float(jnp.finfo(q.dtype).eps) ** 0.6 if tolerance is None else tolerance
@@ -155,10 +158,14 @@ def _checked_guess(system: Any, q: Any, v: Any, t: Any) -> tuple[jax.Array, jax.
     """
     for name, value in (("q", q), ("v", v), ("t", t)):
         if isinstance(value, str) or (value is None and name != "v"):
-            raise TypeError(f"initialize: {name} must be {'a number' if name == 't' else 'a vector'}, got {value!r}")
+            raise TypeError(
+                f"initialize: {name} must be {'a number' if name == 't' else 'a vector'}, got {value!r}"
+            )
     q, t = jnp.asarray(q), jnp.asarray(t)
     if q.ndim != 1 or not jnp.issubdtype(q.dtype, jnp.floating):
-        raise ValueError(f"initialize: q must be a floating-point vector, got shape {q.shape} and dtype {q.dtype}")
+        raise ValueError(
+            f"initialize: q must be a floating-point vector, got shape {q.shape} and dtype {q.dtype}"
+        )
     if t.ndim != 0:
         raise ValueError(f"initialize: t must be a single number, got shape {t.shape}")
     size = _velocities(system, q)
@@ -177,9 +184,13 @@ def _checked_mask(name: str, mask: Any, shape: tuple[int, ...]) -> Any:
     Raises:
         ValueError: wrong shape or dtype.
     """
-    mask = np.zeros(shape, bool) if mask is None else mask if isinstance(mask, jax.Array) else np.asarray(mask)
+    mask = (
+        np.zeros(shape, bool) if mask is None else mask if isinstance(mask, jax.Array) else np.asarray(mask)
+    )
     if mask.shape != shape or mask.dtype != bool:
-        raise ValueError(f"initialize: {name} must be a boolean mask of shape {shape}, got {mask.dtype}{mask.shape}")
+        raise ValueError(
+            f"initialize: {name} must be a boolean mask of shape {shape}, got {mask.dtype}{mask.shape}"
+        )
     return mask
 
 
@@ -189,11 +200,15 @@ def _velocities(system: Any, q: Any) -> int:
     try:
         mass = jax.eval_shape(system.mass_matrix, q)
     except (IndexError, TypeError, ValueError) as error:
-        raise ValueError(f"system.mass_matrix(q) fails for q of shape {q.shape}; check its length: {error}") from error
+        raise ValueError(
+            f"system.mass_matrix(q) fails for q of shape {q.shape}; check its length: {error}"
+        ) from error
     return checked("mass_matrix(q)", mass, (None, None), q.dtype).shape[0]
 
 
-def _message(system: Any, state: State, info: InitializeInfo, fixed: Any, fixed_velocity: Any, limit: Any) -> str:
+def _message(
+    system: Any, state: State, info: InitializeInfo, fixed: Any, fixed_velocity: Any, limit: Any
+) -> str:
     found = Status(int(info.status))
     if found != Status.INCONSISTENT_START:
         return f"{found.name}: the constraints are closed, but {found.meaning}. Start from a guess elsewhere."
@@ -217,7 +232,9 @@ def _message(system: Any, state: State, info: InitializeInfo, fixed: Any, fixed_
 
 
 @jax.jit
-def _initialize(system: Any, guess: Any, wanted: Any, t: Any, fixed: Any, fixed_velocity: Any, limit: Any) -> tuple[State, InitializeInfo]:
+def _initialize(
+    system: Any, guess: Any, wanted: Any, t: Any, fixed: Any, fixed_velocity: Any, limit: Any
+) -> tuple[State, InitializeInfo]:
     check_fit(system, State(t, guess, wanted))
     system = prepared(system)
     velocity_residual(system, State(t, guess, wanted))  # For its checks; the compiler drops it.
@@ -228,14 +245,22 @@ def _initialize(system: Any, guess: Any, wanted: Any, t: Any, fixed: Any, fixed_
     units, length = system.names, partial(scales, still(system), dtype=guess.dtype)
     rows = jax.eval_shape(system.constraint, t, guess).shape[0]
     sizes, columns = length(units.row_units, rows), length(units.velocity_units, wanted.shape[0])
-    closed, iterations = _levenberg_marquardt(still(system), still(guess), still(t), free, limit, sizes, columns)
+    closed, iterations = _levenberg_marquardt(
+        still(system), still(guess), still(t), free, limit, sizes, columns
+    )
     # Same value as `closed`, same derivative as the guess.
     q = closed + (guess - still(guess))
     if rows:
-        jacobian = system.constraint_jacobian(t, q, jnp.zeros_like(wanted))[:rows] * (free * columns) / sizes[:, None]
+        jacobian = (
+            system.constraint_jacobian(t, q, jnp.zeros_like(wanted))[:rows]
+            * (free * columns)
+            / sizes[:, None]
+        )
         inverse = still(_pseudoinverse(still(jacobian), _rank_tolerance(still(jacobian), limit)))
         # If the loops stay open, return the best point found unchanged: it does not lie on the manifold.
-        reached = jnp.max(jnp.abs(still(system).constraint(still(t), closed)) / sizes) <= jnp.sqrt(jnp.asarray(limit, q.dtype))
+        reached = jnp.max(jnp.abs(still(system).constraint(still(t), closed)) / sizes) <= jnp.sqrt(
+            jnp.asarray(limit, q.dtype)
+        )
         for _ in range(2):
             correction: Any = columns * jnp.where(reached, inverse @ (system.constraint(t, q) / sizes), 0.0)
             q = system.retract(q, -correction)
@@ -277,8 +302,9 @@ _inverted = one_by_one(lambda matrix, tolerance: jnp.linalg.pinv(matrix, rtol=to
 def _pseudoinverse(matrix: Any, tolerance: Any) -> Any:
     """Return A^+ of A, whose rows may be dependent.
 
-    Singular values below the fraction `tolerance` of the largest count as zero. `jaxdae.operators.pseudoinverse` solves
-    column by column. It gives the same numbers, but `initialize` takes up to five times as long with it.
+    Singular values below the fraction `tolerance` of the largest count as zero.
+    `jaxdae.operators.pseudoinverse` solves column by column. It gives the same numbers, but `initialize`
+    takes up to five times as long with it.
 
     At constant rank, with P = A^+ (G. H. Golub, V. Pereyra, "The differentiation of pseudo-inverses", SIAM J.
     Numer. Anal. 10, 1973):
@@ -296,7 +322,9 @@ def _pseudoinverse_jvp(primals: Any, tangents: Any) -> Any:
     return p, -p @ (change @ p) + p @ (p.T @ across) + (along @ p.T) @ p
 
 
-def _levenberg_marquardt(system: Any, guess: Any, t: Any, free: Any, limit: Any, sizes: Any, columns: Any) -> tuple[Any, Any]:
+def _levenberg_marquardt(
+    system: Any, guess: Any, t: Any, free: Any, limit: Any, sizes: Any, columns: Any
+) -> tuple[Any, Any]:
     """Return coordinates that minimize |g / sizes| near the guess, and the number of iterations.
 
     Steps are relative to `columns`.

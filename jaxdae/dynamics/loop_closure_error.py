@@ -24,12 +24,16 @@ class Opening(NamedTuple):
     def __str__(self) -> str:
         """Return the joint with its error in mm and degrees."""
         # Avoid exponents: print distances from 0.9995 m on in whole mm.
-        ways = [f"{1e3 * self.distance:.{'3g' if self.distance < 0.9995 else '0f'}} mm"] if self.distance else []
+        ways = (
+            [f"{1e3 * self.distance:.{'3g' if self.distance < 0.9995 else '0f'}} mm"] if self.distance else []
+        )
         turns = [f"{np.degrees(self.angle):.3g} degrees"] if self.angle else []
         return f"{self.joint} by {' and '.join([*ways, *turns])}"
 
 
-def openings(names: Sequence[str], units: Sequence[str], residual: Any, tolerance: float) -> tuple[Opening, ...]:
+def openings(
+    names: Sequence[str], units: Sequence[str], residual: Any, tolerance: float
+) -> tuple[Opening, ...]:
     """Return the joints with a loop-closure error above the tolerance, largest error first.
 
     Args:
@@ -44,5 +48,8 @@ def openings(names: Sequence[str], units: Sequence[str], residual: Any, toleranc
     for name, unit, value in zip(names, units, np.asarray(residual, float), strict=False):
         if unit in ("m", "rad") and not abs(value) <= tolerance:
             found.setdefault(name.rsplit(".", 1)[0], {"m": [], "rad": []})[unit].append(float(value))
-    joints = [Opening(joint, *(float(np.linalg.norm(rows[unit])) for unit in ("m", "rad"))) for joint, rows in found.items()]
+    joints = [
+        Opening(joint, *(float(np.linalg.norm(rows[unit])) for unit in ("m", "rad")))
+        for joint, rows in found.items()
+    ]
     return tuple(sorted(joints, key=lambda opening: -max(opening.distance, opening.angle)))

@@ -1,22 +1,24 @@
 """Where a configuration is singular: which rank J has beside it, along the motions that the rows allow.
 
-Dependent rows are either so wherever the loops are closed (two hinges on one axis, Bricard's linkage), or in this configuration alone: a
-parallelogram that lies flat can go on as a parallelogram or crossed, and J, which allows both, has lost a rank. The rank beside it tells
-the two apart.
+Dependent rows are either so wherever the loops are closed (two hinges on one axis, Bricard's linkage), or in
+this configuration alone: a parallelogram that lies flat can go on as a parallelogram or crossed, and J, which
+allows both, has lost a rank. The rank beside it tells the two apart.
 
 Let N span the null space of J, W that of J^T, and q(s) = q (+) (s N z + s^2 eta) a motion. Then
 
     g(q(s)) = s^2 (1/2 g_2(z) + J eta) + O(s^3),    g_2(z) = d^2/ds^2 g(q (+) s N z) at s = 0,
 
-so that loops stay closed to second order if and only if W^T g_2(z) = 0: quadratic equations, whose directions z of length one are the
-tangents of the branches. Where there is none, as for a straight truss of two bars, the loops close at q alone. From a step s along a
-tangent Newton's method closes them. It is O(s^2) beside a branch at first, where rows that are dependent all along it have a singular
-value of that order, which has to be left out, while one that was lost at q has come back to order s: s^(3/2) stands between the two. Once
-the loops are closed the first are round-off. s = eps^(1/4) is 1e-4 in double precision; in single precision the orders lie too close
-together.
+so that loops stay closed to second order if and only if W^T g_2(z) = 0: quadratic equations, whose directions
+z of length one are the tangents of the branches. Where there is none, as for a straight truss of two bars,
+the loops close at q alone. From a step s along a tangent Newton's method closes them. It is O(s^2) beside a
+branch at first, where rows that are dependent all along it have a singular value of that order, which has to
+be left out, while one that was lost at q has come back to order s: s^(3/2) stands between the two. Once the
+loops are closed the first are round-off. s = eps^(1/4) is 1e-4 in double precision; in single precision the
+orders lie too close together.
 
 References:
-    A. Mueller, "Higher derivatives of the kinematic mapping and some applications", Mech. Mach. Theory 76 (2014): kinematic tangent cones.
+    A. Mueller, "Higher derivatives of the kinematic mapping and some applications", Mech. Mach. Theory 76
+    (2014): kinematic tangent cones.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ def mobility_nearby(system: AnySystem, state: State, jacobian: np.ndarray, rank:
     tangents = _tangents(_second_order(system, state, free, left[:, rank:]))
     if not len(tangents):
         return 0
-    terms = jax.jit(lambda q: (system.constraint(state.t, q), system.constraint_jacobian(state.t, q, state.v)))
+    terms = jax.jit(
+        lambda q: (system.constraint(state.t, q), system.constraint_jacobian(state.t, q, state.v))
+    )
     ranks = [rank]
     for tangent in tangents:
         q = system.retract(state.q, jnp.asarray(step * tangent @ free))
@@ -83,6 +87,8 @@ def _tangents(forms: np.ndarray) -> list[np.ndarray]:
             slopes = forms @ z
             z = z - np.linalg.lstsq(np.vstack([2.0 * slopes, z]), np.append(slopes @ z, 0.0), rcond=1e-9)[0]
             z = z / np.linalg.norm(z)
-        if np.max(np.abs(forms @ z @ z)) <= 1e-9 * scale and all(abs(z @ other) < 1.0 - 1e-6 for other in found):
+        if np.max(np.abs(forms @ z @ z)) <= 1e-9 * scale and all(
+            abs(z @ other) < 1.0 - 1e-6 for other in found
+        ):
             found.append(z)
     return found

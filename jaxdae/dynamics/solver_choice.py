@@ -49,14 +49,25 @@ def choose_solver(system: AnySystem, state: State) -> SolverChoice:
     """
     found = diagnose(system, state)
     dependent, lost = found.rank < found.rows, float(np.finfo(state.q.dtype).eps) ** -0.25
-    rows = f"{found.rows - found.rank} of {found.rows} rows depend on others ({', '.join(found.redundant)})" if dependent else ""
+    rows = (
+        f"{found.rows - found.rank} of {found.rows} rows depend on others ({', '.join(found.redundant)})"
+        if dependent
+        else ""
+    )
     if not np.isfinite(found.scaled_condition):
         massless = "M is not positive definite"
-        return SolverChoice(NullSpace(), f"{massless}, and {rows}") if dependent else SolverChoice(DenseKKT(), massless)
+        return (
+            SolverChoice(NullSpace(), f"{massless}, and {rows}")
+            if dependent
+            else SolverChoice(DenseKKT(), massless)
+        )
     if dependent:
         return SolverChoice(LeastSquares(), rows)
     if found.scaled_condition > lost:
-        reason = f"the condition number of J M^-1/2 is {found.scaled_condition:.1e}, beyond {lost:.0e}, and the Delassus matrix squares it"
+        reason = (
+            f"the condition number of J M^-1/2 is {found.scaled_condition:.1e}, beyond {lost:.0e}, and "
+            "the Delassus matrix squares it"
+        )
         return SolverChoice(DenseKKT(), reason)
     state = checked_state(state)
     mass, rows = system.mass_operator(state.q), system.jacobian_operator(state.t, state.q, state.v)

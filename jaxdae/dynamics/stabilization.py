@@ -50,8 +50,8 @@ class Stabilization(Protocol):
         """Return r (nc,), in row units per second squared.
 
         Args:
-            at: the terms of the system at the state: `at.position` is g (ng,), `at.velocity` is [g'; w] (nc,),
-                and `at.bias` is gamma (nc,).
+            at: the terms of the system at the state: `at.position` is g (ng,), `at.velocity` is [g'; w]
+                (nc,), and `at.bias` is gamma (nc,).
             linearization: M and J at the state, as operators.
         """
         ...
@@ -86,7 +86,8 @@ class Baumgarte:
 
     Attributes:
         alpha: damping in 1/s; alpha = beta is critical.
-        beta: frequency in 1/s. With a fixed step h, gains beyond about 1/h make explicit integrators unstable.
+        beta: frequency in 1/s. With a fixed step h, gains beyond about 1/h make explicit integrators
+            unstable.
     """
 
     alpha: Leaf
@@ -167,7 +168,9 @@ class Origin(enum.Enum):
     `STAGE`. See `jaxdae.integrators.projected`."""
 
 
-def _projector(metric: Metric, solver: SaddlePointSolver | None, at: Evaluation, known: Linearization | None) -> Linearization:
+def _projector(
+    metric: Metric, solver: SaddlePointSolver | None, at: Evaluation, known: Linearization | None
+) -> Linearization:
     """Return the linearization with W in place of M.
 
     This is `known` itself in the mass metric. Otherwise it reuses the decomposition of J in `known`, if there
@@ -214,7 +217,9 @@ class VelocityProjection:
         """Yield the conditions on the parameters; see `jaxdae.base.requirements`."""
         yield is_solver(self.solver), SOLVER_TEXT
 
-    def project(self, system: AnySystem, state: State, previous: State | None = None, at: Linearization | None = None) -> State:
+    def project(
+        self, system: AnySystem, state: State, previous: State | None = None, at: Linearization | None = None
+    ) -> State:
         """Return the state with projected velocities.
 
         Args:
@@ -246,7 +251,8 @@ def _origin(origin: Origin, at: Evaluation, previous: State | None) -> Evaluatio
         return at
     if previous is None:
         raise ValueError(
-            "this position projection linearizes at the previous state (origin=Origin.PREVIOUS), but no previous state was given:"
+            "this position projection linearizes at the previous state (origin=Origin.PREVIOUS), but no "
+            "previous state was given:"
             " pass previous=..., or use Origin.ESTIMATE"
         )
     return at.system.evaluate(at.t, previous.q, at.v)
@@ -274,7 +280,9 @@ class LinearPositionProjection:
         """Yield the conditions on the parameters; see `jaxdae.base.requirements`."""
         yield is_solver(self.solver), SOLVER_TEXT
 
-    def project(self, system: AnySystem, state: State, previous: State | None = None, at: Linearization | None = None) -> State:
+    def project(
+        self, system: AnySystem, state: State, previous: State | None = None, at: Linearization | None = None
+    ) -> State:
         """Return the state with projected positions and unchanged velocities.
 
         Args:
@@ -293,7 +301,12 @@ class LinearPositionProjection:
         if self.origin is Origin.PREVIOUS:
             # J0 at the new time, even if the factorization belongs to the previous time.
             step, still = system.difference(start.q, at.q), jnp.zeros_like(at.v)
-            residual = residual + jax.jvp(lambda xi: system.constraint(at.t, system.retract(start.q, xi)), (still,), (step,))[1]
+            residual = (
+                residual
+                + jax.jvp(lambda xi: system.constraint(at.t, system.retract(start.q, xi)), (still,), (step,))[
+                    1
+                ]
+            )
         xi, _ = solve(here.factors, here.mass, here.jacobian, here.compliance, None, -residual)
         return at.system.evaluate(at.t, system.retract(at.q, xi), at.v)
 
@@ -334,7 +347,9 @@ class PositionProjection:
         yield self.iterations >= 1, "iterations must be at least 1"
         yield not_negative(self.tolerance), "tolerance must not be negative"
 
-    def project(self, system: AnySystem, state: State, previous: State | None = None, at: Linearization | None = None) -> State:
+    def project(
+        self, system: AnySystem, state: State, previous: State | None = None, at: Linearization | None = None
+    ) -> State:
         """Return the state with projected positions and unchanged velocities.
 
         Args:
@@ -361,7 +376,13 @@ class PositionProjection:
         xi, lam = factors.solve(None, -jax.lax.stop_gradient(residual))
         begun = (jax.lax.stop_gradient(xi), -jax.lax.stop_gradient(lam))
         (xi, _), _ = newton.simplified_newton(
-            _position_update, _position_residual, _position_correction, self.iterations, guess, args, begun=begun
+            _position_update,
+            _position_residual,
+            _position_correction,
+            self.iterations,
+            guess,
+            args,
+            begun=begun,
         )
         return at.system.evaluate(at.t, system.retract(at.q, xi), at.v)
 
@@ -408,10 +429,17 @@ class Projection:
     def requirements(self) -> Any:
         """Yield the conditions on the types of the parts; see `jaxdae.base.requirements`."""
         position, velocity = self.position, self.velocity
-        of_positions, of_velocities = (PositionProjection, LinearPositionProjection), (VelocityProjection, Projection)
-        fits = position is None or (offers(position, "project", "solver") and not isinstance(position, of_velocities))
+        of_positions, of_velocities = (
+            (PositionProjection, LinearPositionProjection),
+            (VelocityProjection, Projection),
+        )
+        fits = position is None or (
+            offers(position, "project", "solver") and not isinstance(position, of_velocities)
+        )
         yield fits, "position must be a PositionProjection(), a LinearPositionProjection() or None"
-        fits = velocity is None or (offers(velocity, "project", "solver") and not isinstance(velocity, (*of_positions, Projection)))
+        fits = velocity is None or (
+            offers(velocity, "project", "solver") and not isinstance(velocity, (*of_positions, Projection))
+        )
         yield fits, "velocity must be a VelocityProjection() or None"
 
     def project(self, system: AnySystem, state: State, previous: State | None = None) -> State:

@@ -10,7 +10,9 @@ from jaxdae.base.requirements import checked_count
 from jaxdae.envs.environment import Environment
 
 
-def to_gymnasium(environment: Any, worlds: int | None = None, *, seed: int = 0, params: Mapping[str, Any] | None = None) -> Any:
+def to_gymnasium(
+    environment: Any, worlds: int | None = None, *, seed: int = 0, params: Mapping[str, Any] | None = None
+) -> Any:
     """Return a `gymnasium.vector.VectorEnv` of many worlds in one compiled program, or a `gymnasium.Env`.
 
     The vector environment resets in the step that ends an episode (`AutoresetMode.SAME_STEP`).
@@ -31,7 +33,9 @@ def to_gymnasium(environment: Any, worlds: int | None = None, *, seed: int = 0, 
     module = _loaded("gymnasium", "pip install '.[envs]' in a clone of jaxdae")
     if worlds is None:
         return module.SingleEnvironment(_plain(environment), seed, params)
-    return module.ManyEnvironments(_plain(environment), checked_count("to_gymnasium: worlds", worlds), seed, params)
+    return module.ManyEnvironments(
+        _plain(environment), checked_count("to_gymnasium: worlds", worlds), seed, params
+    )
 
 
 def to_gymnax(environment: Any) -> Any:
@@ -69,7 +73,9 @@ def to_brax(environment: Any, params: Mapping[str, Any] | None = None) -> Any:
 def _plain(environment: Any) -> Any:
     """Return the environment, which must not reset itself."""
     if not isinstance(environment, Environment):
-        raise TypeError(f"expected a jaxdae.envs.Environment without AutoReset, got {type(environment).__name__}")
+        raise TypeError(
+            f"expected a jaxdae.envs.Environment without AutoReset, got {type(environment).__name__}"
+        )
     return environment
 
 

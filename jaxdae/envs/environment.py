@@ -11,8 +11,8 @@ gradients with respect to them exist, and no derived constants need a refresh.
 
 If the simulation of a world fails, the world stays at its last good state, and `status` gives the reason. Its
 episode is then *terminated* with the reward `Task.failure`. Observation and reward do not become NaN, and
-derivatives stay finite (`jaxdae.rollouts.guard`). Every leaf is strongly typed, so that a loop over steps compiles
-only once.
+derivatives stay finite (`jaxdae.rollouts.guard`). Every leaf is strongly typed, so that a loop over steps
+compiles only once.
 """
 
 from __future__ import annotations
@@ -120,11 +120,15 @@ class Environment:
         system = with_params(task.system, params)
         start = task.reset(key, system)
         if not isinstance(start, Start):
-            raise TypeError(f"Task.reset must return a jaxdae.envs.Start(state, goal), got {type(start).__name__}")
+            raise TypeError(
+                f"Task.reset must return a jaxdae.envs.Start(state, goal), got {type(start).__name__}"
+            )
         state = checked_state(start.state)
         dt = jnp.asarray(task.dt, state.q.dtype)
         tolerance = checked_tolerance(None, state.q.dtype)
-        begun = first_status(*jax.lax.stop_gradient((system, task.integrator, task.control, state, dt, tolerance)), False)
+        begun = first_status(
+            *jax.lax.stop_gradient((system, task.integrator, task.control, state, dt, tolerance)), False
+        )
         given = jnp.asarray(start.status, jnp.int32)
         memory = task.integrator.init(system, state)
         # The status of `initialize` is more specific about why a start violates its constraints.
@@ -150,7 +154,9 @@ class Environment:
         before = state.state
         action = jnp.asarray(action, before.q.dtype)
         if action.shape != (task.actions,):
-            raise ValueError(f"action must have shape ({task.actions},), got {action.shape}; jax.vmap steps many worlds")
+            raise ValueError(
+                f"action must have shape ({task.actions},), got {action.shape}; jax.vmap steps many worlds"
+            )
         new, memory, status = _simulated(task, system, state, action, self.kernel)
         failed = status != Status.OK
         # A NaN action fails the world. It must not affect the reward or its derivative.
@@ -180,7 +186,10 @@ class Environment:
     def _observed(self, system: Any, at: EnvState) -> Any:
         observation = jnp.asarray(self.task.observe(system, at.state, at.goal), at.state.q.dtype)
         if observation.ndim != 1:
-            raise ValueError(f"Task.observe must return a vector, got shape {observation.shape}; jnp.concatenate([...]) makes one")
+            raise ValueError(
+                f"Task.observe must return a vector, got shape {observation.shape}; jnp.concatenate([...]) "
+                "makes one"
+            )
         return strong(observation)
 
 
@@ -213,7 +222,9 @@ class AutoReset:
         key_step, key_reset = jax.random.split(key)
         found = self.environment.step(key_step, state, action, params)
         fresh = self.environment.reset(key_reset, params)
-        at, observation = jax.tree.map(lambda new, old: jnp.where(found.done, new, old), fresh, (found.state, found.observation))
+        at, observation = jax.tree.map(
+            lambda new, old: jnp.where(found.done, new, old), fresh, (found.state, found.observation)
+        )
         return dataclasses.replace(found, state=at, observation=observation)
 
 
@@ -237,7 +248,10 @@ def with_params(system: Any, params: Mapping[str, Any] | None) -> Any:
         if not jax.tree_util.all_leaves([old]):
             wrong.append(f"{path!r} is no leaf of the system; jaxdae.tree.leaf_paths(system) lists them")
         elif jnp.shape(value) != jnp.shape(old):
-            wrong.append(f"{path!r} must have shape {jnp.shape(old)}, got {jnp.shape(value)}; jax.vmap takes stacks of worlds apart")
+            wrong.append(
+                f"{path!r} must have shape {jnp.shape(old)}, got {jnp.shape(value)}; jax.vmap takes stacks "
+                "of worlds apart"
+            )
         else:
             system = set_leaf(system, path, _as_leaf(value, jnp.result_type(old), real))
     if wrong:
@@ -260,10 +274,14 @@ def real_type(system: Any) -> Any:
 
 def strong(tree: Any) -> Any:
     """Return the tree with strongly typed arrays: a weak type, as of 0.0, would recompile the next step."""
-    return jax.tree.map(lambda x: jnp.asarray(x, jnp.result_type(x) if not isinstance(x, np.generic) else x.dtype), tree)
+    return jax.tree.map(
+        lambda x: jnp.asarray(x, jnp.result_type(x) if not isinstance(x, np.generic) else x.dtype), tree
+    )
 
 
-def _simulated(task: Task, system: Any, at: EnvState, action: Any, kernel: Fused | None) -> tuple[State, Any, Any]:
+def _simulated(
+    task: Task, system: Any, at: EnvState, action: Any, kernel: Fused | None
+) -> tuple[State, Any, Any]:
     """Return state, memory and status at the end of an action."""
     before = at.state
     given = task.control(action)

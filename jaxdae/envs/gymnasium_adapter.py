@@ -36,7 +36,9 @@ class SingleEnvironment(gymnasium.Env):
         self._reset, self._step = jax.jit(environment.reset), jax.jit(environment.step)
         self._params, self._key, self._state = dict(params or {}), jax.random.key(seed), None
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         """Return the first observation and its status."""
         super().reset(seed=seed)
         if seed is not None:
@@ -70,7 +72,9 @@ class ManyEnvironments(VectorEnv):
         self._params, self._key, self._state = dict(params or {}), jax.random.key(seed), None
         wrong = {path: jnp.shape(x) for path, x in self._params.items() if jnp.shape(x)[:1] != (worlds,)}
         if wrong:
-            raise ValueError(f"to_gymnasium: params must be stacked over the {worlds} worlds, got shapes {wrong}")
+            raise ValueError(
+                f"to_gymnasium: params must be stacked over the {worlds} worlds, got shapes {wrong}"
+            )
         inside = AutoReset(environment)
 
         def reset(key: Any, params: Any) -> Any:
@@ -81,7 +85,9 @@ class ManyEnvironments(VectorEnv):
 
         self._reset, self._step = jax.jit(reset), jax.jit(step)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         """Return the first observations (worlds, no), and the status of every world."""
         super().reset(seed=seed)
         if seed is not None:
@@ -96,7 +102,9 @@ class ManyEnvironments(VectorEnv):
         if self._state is None:
             raise gymnasium.error.ResetNeeded("call reset() before step()")
         self._key, key = jax.random.split(self._key)
-        found = self._step(key, self._state, np.asarray(actions, self.single_action_space.dtype), self._params)
+        found = self._step(
+            key, self._state, np.asarray(actions, self.single_action_space.dtype), self._params
+        )
         self._state = found.state
         # Copies: JAX returns read-only arrays, but some trainers write to them.
         observation, reward, terminated, truncated = (

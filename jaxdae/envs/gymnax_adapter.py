@@ -42,7 +42,9 @@ class GymnaxEnvironment(gymnax_environment.Environment):
         state, observation = self._environment.reset(key, params)
         return observation, state
 
-    def step_env(self, key: Any, state: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step_env(
+        self, key: Any, state: Any, action: Any, params: Any
+    ) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Return observation, state, reward, whether the episode terminated, and the simulation status."""
         found = self._environment.step(key, state, action, params)
         observation, at = self._apply_transition_gradient_policy(found.observation, found.state)

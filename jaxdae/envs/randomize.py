@@ -76,10 +76,16 @@ def sample_params(key: Any, system: Any, by: Mapping[str | tuple[str, ...], Any]
     if twice:
         raise ValueError(f"sample_params: {', '.join(twice)} named twice; name each leaf once")
     for group, draw in zip(groups, by.values(), strict=True):
-        low, high = (concrete(getattr(draw, name)) if isinstance(draw, Factor | Range) else None for name in ("low", "high"))
+        low, high = (
+            concrete(getattr(draw, name)) if isinstance(draw, Factor | Range) else None
+            for name in ("low", "high")
+        )
         # With bounds in the wrong order, all numbers would equal the lower bound.
         if low is not None and high is not None and not np.all(low <= high):
-            raise ValueError(f"sample_params: low must not be above high for {', '.join(group)}, got {draw.low} and {draw.high}")
+            raise ValueError(
+                f"sample_params: low must not be above high for {', '.join(group)}, got {draw.low} and "
+                f"{draw.high}"
+            )
     with_params(system, {path: leaf for path in named if (leaf := _found(system, path)) is not None})
     params, dtype = {}, real_type(system)
     for number, (group, draw) in enumerate(zip(groups, by.values(), strict=True)):
@@ -107,7 +113,9 @@ class StartPool:
     def drawn(cls, task: Any, key: Any, count: int) -> StartPool:
         """Return a pool of starts: `dataclasses.replace(task, reset=StartPool.drawn(task, key, 256))`."""
         checked_count("StartPool.drawn: count", count)
-        return cls(jax.jit(jax.vmap(task.reset, in_axes=(0, None)))(jax.random.split(key, count), task.system))
+        return cls(
+            jax.jit(jax.vmap(task.reset, in_axes=(0, None)))(jax.random.split(key, count), task.system)
+        )
 
     def __call__(self, key: Any, system: Any) -> Start:
         """Return one of the starts at random."""
@@ -117,7 +125,11 @@ class StartPool:
 
 def _real(leaf: Any, dtype: Any) -> Any:
     """Return a leaf as an array, with a real dtype for Python integers such as a mass of 2."""
-    return jnp.asarray(leaf, dtype) if isinstance(leaf, int) and not isinstance(leaf, bool) else jnp.asarray(leaf)
+    return (
+        jnp.asarray(leaf, dtype)
+        if isinstance(leaf, int) and not isinstance(leaf, bool)
+        else jnp.asarray(leaf)
+    )
 
 
 def _found(system: Any, path: str) -> Any:

@@ -110,7 +110,9 @@ def check_task(task: Any) -> None:
         ValueError: counts or a step that are not positive.
     """
     if not isinstance(task, Task):
-        raise TypeError(f"expected a jaxdae.envs.Task, got {type(task).__name__}; cart_pole() and its like return one")
+        raise TypeError(
+            f"expected a jaxdae.envs.Task, got {type(task).__name__}; cart_pole() and its like return one"
+        )
     check_system(task.system)
     check_integrator(task.integrator)
     check_dt(task.dt)
@@ -120,9 +122,15 @@ def check_task(task: Any) -> None:
         if name == "limit" and value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            wrong.append(f"{name} must be a positive integer{' or None' if name == 'limit' else ''}, got {value!r}")
+            wrong.append(
+                f"{name} must be a positive integer{' or None' if name == 'limit' else ''}, got {value!r}"
+            )
     if wrong:
         raise ValueError(f"Task: {'; '.join(wrong)}")
-    missing = [name for name in ("reset", "observe", "reward", "terminated", "control") if not callable(getattr(task, name))]
+    missing = [
+        name
+        for name in ("reset", "observe", "reward", "terminated", "control")
+        if not callable(getattr(task, name))
+    ]
     if missing:
         raise TypeError(f"Task: {', '.join(missing)} must be functions, or pytrees with __call__")

@@ -61,12 +61,18 @@ def less(g: Graph, op: str, a: Any, b: Any, kind: str) -> Any:
     if kind != "F":
         return found
     last = g.binary("ne", b, b, kind)
-    return g.binary("or", found, last if op == "le" else g.binary("and", last, g.binary("eq", a, a, kind), "B"), "B")
+    return g.binary(
+        "or", found, last if op == "le" else g.binary("and", last, g.binary("eq", a, a, kind), "B"), "B"
+    )
 
 
 def _total_order(op: str) -> Rule:
     def rule(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
-        return [low.elementwise(lambda a, b: less(low.graph, op, a, b, kind_of_variable(equation.invars[0])), *inputs)]
+        return [
+            low.elementwise(
+                lambda a, b: less(low.graph, op, a, b, kind_of_variable(equation.invars[0])), *inputs
+            )
+        ]
 
     return rule
 
@@ -84,7 +90,9 @@ def _integer_pow(low: Lowering, equation: Any, inputs: list[Array]) -> list[Arra
 
     def power(x: Any, n: int) -> Any:
         if n < 0:
-            return g.binary("div", g.constant(np.asarray(1, equation.invars[0].aval.dtype)), power(x, -n), kind)
+            return g.binary(
+                "div", g.constant(np.asarray(1, equation.invars[0].aval.dtype)), power(x, -n), kind
+            )
         if n <= 1:
             return x if n else g.constant(np.asarray(1, equation.invars[0].aval.dtype))
         half = power(x, n // 2)
@@ -95,7 +103,11 @@ def _integer_pow(low: Lowering, equation: Any, inputs: list[Array]) -> list[Arra
 
 
 def _square(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
-    return [low.elementwise(lambda x: low.graph.binary("mul", x, x, kind_of_variable(equation.invars[0])), inputs[0])]
+    return [
+        low.elementwise(
+            lambda x: low.graph.binary("mul", x, x, kind_of_variable(equation.invars[0])), inputs[0]
+        )
+    ]
 
 
 def _select_n(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
@@ -125,7 +137,9 @@ def _convert(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
         found = g.convert(x, kind, new, target if kind == "F" else wide)
         if (kind, new) == ("F", "I") and np.dtype(target).itemsize < wide.itemsize:  # saturates
             limits = np.iinfo(target)
-            found = g.binary("min", g.binary("max", found, g.integer(limits.min), "I"), g.integer(limits.max), "I")
+            found = g.binary(
+                "min", g.binary("max", found, g.integer(limits.min), "I"), g.integer(limits.max), "I"
+            )
         return found
 
     return [low.elementwise(converted, inputs[0])]
@@ -151,7 +165,9 @@ def _round(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
         size = g.unary("abs", x, "F")
         down = g.unary("floor", size, "F")
         rest = g.binary("sub", size, down, "F")  # Exact; size + 1/2 is rounded.
-        up = g.select(g.binary("ge", rest, g.real(0.5), "F"), g.binary("add", down, g.real(1), "F"), down, "F")
+        up = g.select(
+            g.binary("ge", rest, g.real(0.5), "F"), g.binary("add", down, g.real(1), "F"), down, "F"
+        )
         return g.select(g.binary("lt", x, g.real(0), "F"), g.negative(up, "F"), up, "F")
 
     return [low.elementwise(away, inputs[0])]
@@ -162,13 +178,20 @@ def _round(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
 
 def _reduction(op: str, empty: Any) -> Rule:
     def rule(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
-        (x,), axes, kind, g = inputs, equation.params["axes"], kind_of_variable(equation.outvars[0]), low.graph
+        (x,), axes, kind, g = (
+            inputs,
+            equation.params["axes"],
+            kind_of_variable(equation.outvars[0]),
+            low.graph,
+        )
         kept = [k for k in range(x.ndim) if k not in axes]
         rows = np.transpose(x, [*kept, *axes]).reshape(*[x.shape[k] for k in kept], -1 if x.size else 0)
         start = g.constant(np.asarray(empty(equation.outvars[0].aval.dtype), equation.outvars[0].aval.dtype))
         out = np.empty(rows.shape[:-1], object)
         flat = rows.reshape(-1, rows.shape[-1]) if rows.size else [()] * out.size
-        out.reshape(-1)[:] = [reduce(lambda a, b: g.binary(op, a, b, kind), row) if len(row) else start for row in flat]
+        out.reshape(-1)[:] = [
+            reduce(lambda a, b: g.binary(op, a, b, kind), row) if len(row) else start for row in flat
+        ]
         return [out]
 
     return rule
@@ -185,7 +208,9 @@ def _argument(op: str) -> Rule:
             for k in range(1, len(row)):
                 better = g.binary(op, row[k], best, kind)
                 if kind == "F":  # The first NaN counts as the extreme.
-                    new = g.binary("and", g.binary("ne", row[k], row[k], kind), g.binary("eq", best, best, kind), "B")
+                    new = g.binary(
+                        "and", g.binary("ne", row[k], row[k], kind), g.binary("eq", best, best, kind), "B"
+                    )
                     better = g.binary("or", better, new, "B")
                 best, at = g.select(better, row[k], best, kind), g.select(better, g.integer(k), at, "I")
             return at
@@ -204,7 +229,9 @@ def _cumulative(op: str) -> Rule:
         last = None
         for k in order:
             if last is not None:
-                rows[k, ...] = low.elementwise(lambda a, b: g.binary(op, a, b, kind), np.asarray(rows[last]), np.asarray(rows[k]))
+                rows[k, ...] = low.elementwise(
+                    lambda a, b: g.binary(op, a, b, kind), np.asarray(rows[last]), np.asarray(rows[k])
+                )
             last = k
         return [np.moveaxis(rows, 0, axis)]
 
@@ -217,8 +244,12 @@ def _dot_general(low: Lowering, equation: Any, inputs: list[Array]) -> list[Arra
     left = [k for k in range(a.ndim) if k not in left_sum and k not in left_batch]
     right = [k for k in range(b.ndim) if k not in right_sum and k not in right_batch]
     batch, terms = math.prod(a.shape[k] for k in left_batch), math.prod(a.shape[k] for k in left_sum)
-    rows = np.transpose(a, [*left_batch, *left, *left_sum]).reshape(batch, -1 if terms and batch else 0, terms)
-    columns = np.transpose(b, [*right_batch, *right, *right_sum]).reshape(batch, -1 if terms and batch else 0, terms)
+    rows = np.transpose(a, [*left_batch, *left, *left_sum]).reshape(
+        batch, -1 if terms and batch else 0, terms
+    )
+    columns = np.transpose(b, [*right_batch, *right, *right_sum]).reshape(
+        batch, -1 if terms and batch else 0, terms
+    )
     g, kind, shape = low.graph, kind_of_variable(equation.outvars[0]), equation.outvars[0].aval.shape
     out = np.empty((math.prod(shape),), object)
     zero = g.constant(np.zeros((), equation.outvars[0].aval.dtype))
@@ -250,7 +281,8 @@ def _limits(sign: float) -> Callable[[Any], Any]:
 # ruff: noqa: SIM905
 _BINARY = "add sub mul div rem max min and or xor eq ne lt le gt ge atan2".split()
 _UNARY = (
-    "neg abs sqrt rsqrt cbrt floor ceil sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh exp exp2 expm1 log log1p erf not"
+    "neg abs sqrt rsqrt cbrt floor ceil sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh exp "
+    "exp2 expm1 log log1p erf not"
 ).split()
 ARITHMETIC: dict[str, Rule] = {
     **{op: _binary(op) for op in _BINARY},

@@ -1,13 +1,14 @@
 """A function of one world as a primitive of JAX that runs as one kernel.
 
-`fuse(f)` traces f once per structure and binds its jaxpr to the primitive `fused`. The rules of the primitive are:
+`fuse(f)` traces f once per structure and binds its jaxpr to the primitive `fused`. The rules of the primitive
+are:
 
 * Batching: the worlds are the leading axis of every batched argument. Nested batches are one batch.
 * Forward mode: the tangents of the outputs are another function of one world, f'(x) dx, and another kernel.
-* Reverse mode: the transpose of f'(x) dx is the kernel of the pullback, which runs forward and backward through the program and keeps
-  its residuals in the memory of the kernel.
-* Lowering: on a CPU or an NVIDIA GPU, the kernel, see `cpu.py` and `cuda.py`; elsewhere, or if the program cannot become a kernel,
-  `jax.vmap` of the jaxpr.
+* Reverse mode: the transpose of f'(x) dx is the kernel of the pullback, which runs forward and backward
+  through the program and keeps its residuals in the memory of the kernel.
+* Lowering: on a CPU or an NVIDIA GPU, the kernel, see `cpu.py` and `cuda.py`; elsewhere, or if the program
+  cannot become a kernel, `jax.vmap` of the jaxpr.
 """
 
 from __future__ import annotations
@@ -92,7 +93,9 @@ class Program:
                 entries = np.empty(shape, object)
                 entries.reshape(-1)[:] = [graph.load(memory, k) for k in range(memory.size)]
                 arguments.append(entries)
-            with jax.ensure_compile_time_eval():  # Rules apply primitives to places of entries, also while JAX traces.
+            with (
+                jax.ensure_compile_time_eval()
+            ):  # Rules apply primitives to places of entries, also while JAX traces.
                 code = emit(graph, Lowering(graph, "cpu").closed(self.jaxpr, arguments))
             total = sum(code.operations.values())
             if total > largest:
@@ -113,7 +116,9 @@ class Program:
         """
         if (batched, backend) not in self._kernels:
             code, real = self.code(batched, largest)
-            inputs = [_argument(v.aval, each) for v, each in zip(self.jaxpr.jaxpr.invars, batched, strict=True)]
+            inputs = [
+                _argument(v.aval, each) for v, each in zip(self.jaxpr.jaxpr.invars, batched, strict=True)
+            ]
             outputs = [_argument(aval, True) for aval in self.outputs]
             text = backend.source(code, inputs, outputs, real)
             target = backend.registered(backend.compiled(text, sum(code.operations.values())))
@@ -161,9 +166,10 @@ def fuse(function: Callable[..., Any]) -> Callable[..., Any]:
     Args:
         function: takes and returns pytrees of arrays; no callbacks and no random numbers inside.
 
-    A batch runs each world through the whole program, with intermediate values in registers. Differentiable, forward and reverse; the
-    derivatives are kernels, too. A program that cannot become a kernel runs by XLA, with a `FallbackWarning` that states the reason.
-    Zero times a number is zero where the zero is part of the structure of the program, even if the number is NaN.
+    A batch runs each world through the whole program, with intermediate values in registers. Differentiable,
+    forward and reverse; the derivatives are kernels, too. A program that cannot become a kernel runs by XLA,
+    with a `FallbackWarning` that states the reason. Zero times a number is zero where the zero is part of the
+    structure of the program, even if the number is NaN.
     """
     programs: dict[Any, Any] = {}
 
@@ -179,7 +185,9 @@ def fuse(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def fused_over_worlds(function: Callable[..., Any], arguments: Any, axes: list[int | None], largest: int = LARGEST) -> Callable[..., Any]:
+def fused_over_worlds(
+    function: Callable[..., Any], arguments: Any, axes: list[int | None], largest: int = LARGEST
+) -> Callable[..., Any]:
     """Return `jax.vmap(fuse(function))` for arguments of this structure, with a compiled kernel.
 
     Args:
@@ -195,7 +203,9 @@ def fused_over_worlds(function: Callable[..., Any], arguments: Any, axes: list[i
     leaves, structure = jax.tree.flatten(arguments)
     shapes = [
         jax.ShapeDtypeStruct(
-            jnp.shape(x) if axis is None else np.delete(jnp.shape(x), axis), jnp.result_type(x), weak_type=jax.typeof(x).weak_type
+            jnp.shape(x) if axis is None else np.delete(jnp.shape(x), axis),
+            jnp.result_type(x),
+            weak_type=jax.typeof(x).weak_type,
         )
         for x, axis in zip(leaves, axes, strict=True)
     ]
@@ -213,7 +223,9 @@ def _backend() -> Any:
     """Return the module of the kernels for the default platform."""
     found = {"cpu": cpu, "gpu": cuda}.get(jax.default_backend())
     if found is None:
-        raise Unsupported(f"fused kernels run on CPUs and NVIDIA GPUs, and the default platform is {jax.default_backend()}")
+        raise Unsupported(
+            f"fused kernels run on CPUs and NVIDIA GPUs, and the default platform is {jax.default_backend()}"
+        )
     return found
 
 
@@ -259,7 +271,8 @@ def bound(program: Program, leaves: list[Any]) -> list[Any]:
     return fused_p.bind(*leaves, program=program, batched=(False,) * len(leaves))
 
 
-# The primitive. Batched arguments and outputs have the axis of the worlds in front; without batched arguments no output has it.
+# The primitive. Batched arguments and outputs have the axis of the worlds in front; without batched arguments
+# no output has it.
 
 fused_p = core.Primitive("fused")
 fused_p.multiple_results = True
@@ -328,7 +341,10 @@ def _jvp(primals: Any, tangents: Any, *, program: Program, batched: tuple[bool, 
     each = (*batched, *[b for b, moves in zip(batched, moving, strict=True) if moves])
     pushed = iter(fused_p.bind(*primals, *dots, program=program.tangent(moving), batched=each))
     is_float = [jnp.issubdtype(aval.dtype, jnp.floating) for aval in program.outputs]
-    return found, [next(pushed) if moves else ad.Zero(jax.typeof(x).to_tangent_aval()) for x, moves in zip(found, is_float, strict=True)]
+    return found, [
+        next(pushed) if moves else ad.Zero(jax.typeof(x).to_tangent_aval())
+        for x, moves in zip(found, is_float, strict=True)
+    ]
 
 
 def _transpose(cotangents: Any, *arguments: Any, program: Program, batched: tuple[bool, ...]) -> Any:
@@ -336,7 +352,10 @@ def _transpose(cotangents: Any, *arguments: Any, program: Program, batched: tupl
     others = [x for x, is_linear in zip(arguments, linear, strict=True) if not is_linear]
     worlds = _worlds([x.aval if ad.is_undefined_primal(x) else x for x in arguments], batched)
     sides = [ad.instantiate_zeros(x) for x in cotangents]
-    each = (*[b for b, is_linear in zip(batched, linear, strict=True) if not is_linear], *[worlds is not None] * len(sides))
+    each = (
+        *[b for b, is_linear in zip(batched, linear, strict=True) if not is_linear],
+        *[worlds is not None] * len(sides),
+    )
     found = iter(fused_p.bind(*others, *sides, program=program.pullback(linear), batched=each))
     result: list[Any] = []
     for b, is_linear in zip(batched, linear, strict=True):
@@ -352,8 +371,12 @@ ad.primitive_jvps[fused_p] = _jvp
 ad.primitive_transposes[fused_p] = _transpose
 batching.primitive_batchers[fused_p] = _batching
 mlir.register_lowering(fused_p, mlir.lower_fun(_by_xla, multiple_results=True))
-mlir.register_lowering(fused_p, mlir.lower_fun(partial(_by_kernel, cpu), multiple_results=True), platform="cpu")
-mlir.register_lowering(fused_p, mlir.lower_fun(partial(_by_kernel, cuda), multiple_results=True), platform="cuda")
+mlir.register_lowering(
+    fused_p, mlir.lower_fun(partial(_by_kernel, cpu), multiple_results=True), platform="cpu"
+)
+mlir.register_lowering(
+    fused_p, mlir.lower_fun(partial(_by_kernel, cuda), multiple_results=True), platform="cuda"
+)
 
 
 # Details.
@@ -385,9 +408,16 @@ def _real(jaxpr: Any) -> Any:
     Raises:
         Unsupported: the program has several of them, or no number of such a type.
     """
-    floats = [v.aval for v in (*jaxpr.jaxpr.invars, *jaxpr.jaxpr.outvars) if jnp.issubdtype(v.aval.dtype, jnp.floating)]
+    floats = [
+        v.aval
+        for v in (*jaxpr.jaxpr.invars, *jaxpr.jaxpr.outvars)
+        if jnp.issubdtype(v.aval.dtype, jnp.floating)
+    ]
     found = {aval.dtype for aval in floats if not aval.weak_type} or {aval.dtype for aval in floats}
     names = {np.dtype(x).name for x in found}
     if len(names) != 1 or not names <= {"float32", "float64"}:
-        raise Unsupported(f"floating-point numbers of the types {', '.join(sorted(names)) or 'none'}; one of float32 and float64 is needed")
+        raise Unsupported(
+            f"floating-point numbers of the types {', '.join(sorted(names)) or 'none'}; one of float32 and "
+            "float64 is needed"
+        )
     return np.dtype(names.pop())

@@ -1,7 +1,8 @@
 """Kernels on CPUs: C++ with one vector lane per world, compiled by the system's compiler and called by XLA.
 
-Each thread takes a contiguous range of worlds and runs LANES of them at a time through the whole program. A lane sees the same operations
-wherever its world stands, so that results do not depend on the order or the number of worlds.
+Each thread takes a contiguous range of worlds and runs LANES of them at a time through the whole program. A
+lane sees the same operations wherever its world stands, so that results do not depend on the order or the
+number of worlds.
 """
 
 from __future__ import annotations
@@ -42,14 +43,18 @@ VECTOR_BYTES = 64
 def compiler() -> tuple[str, ...]:
     """Return the command of a C++ compiler: the environment variable CXX, or the first one found.
 
-    The package `ziglang` contains Clang. For the four-bar, it takes as long as g++ to compile, and its kernels are as fast.
+    The package `ziglang` contains Clang. For the four-bar, it takes as long as g++ to compile, and its
+    kernels are as fast.
 
     Raises:
         Unsupported: no compiler is found.
     """
     chosen = os.environ.get("CXX", "").split()
     if chosen and not shutil.which(chosen[0]):
-        raise Unsupported(f"the environment variable CXX names {chosen[0]}, which is not an executable; set CXX to g++ or clang++")
+        raise Unsupported(
+            f"the environment variable CXX names {chosen[0]}, which is not an executable; set CXX to g++ or "
+            "clang++"
+        )
     if chosen:
         return tuple(chosen)
     found = next((name for name in COMPILERS if shutil.which(name)), None)
@@ -57,7 +62,10 @@ def compiler() -> tuple[str, ...]:
         return (found,)
     if importlib.util.find_spec("ziglang") is not None:
         return (sys.executable, "-m", "ziglang", "c++")
-    raise Unsupported("no C++ compiler found; install g++, clang++ or `pip install ziglang`, or name one in the environment variable CXX")
+    raise Unsupported(
+        "no C++ compiler found; install g++, clang++ or `pip install ziglang`, or name one in the "
+        "environment variable CXX"
+    )
 
 
 @cache
@@ -73,7 +81,9 @@ def compiler_version() -> str:
         Unsupported: no compiler is found.
     """
     name, macro = compiler()[0], "#define __VERSION__ "
-    found = [line.removeprefix(macro) for line in _identity(compiler()).splitlines() if line.startswith(macro)]
+    found = [
+        line.removeprefix(macro) for line in _identity(compiler()).splitlines() if line.startswith(macro)
+    ]
     return f"{Path(name).name} {found[0].strip(chr(34))}" if found else Path(name).name
 
 
@@ -85,10 +95,14 @@ def source(code: Code, inputs: list[Argument], outputs: list[Argument], real: An
         f"#define LANES {lanes}",
         '#include "cpu.h"',
         *library.tables(code, "static const"),
-        f"enum {{ INPUTS = {len(inputs)}, OUTPUTS = {len(outputs)}, TEMPORARIES = {max(code.temporaries, 1)} }};",
-        "static void rollout(void* const* in, void* const* out, const long* world, long count, R* temporary) {",
+        f"enum {{ INPUTS = {len(inputs)}, OUTPUTS = {len(outputs)}, TEMPORARIES = "
+        f"{max(code.temporaries, 1)} }};",
+        "static void rollout(void* const* in, void* const* out, const long* world, long count, R* "
+        "temporary) {",
     ]
-    return "\n".join([*head, *library.arguments(inputs, outputs), *code.lines, "}", '#include "cpu_call.h"', ""])
+    return "\n".join(
+        [*head, *library.arguments(inputs, outputs), *code.lines, "}", '#include "cpu_call.h"', ""]
+    )
 
 
 def compiled(text: str, operations: int) -> Path:
@@ -98,7 +112,15 @@ def compiled(text: str, operations: int) -> Path:
         Unsupported: no compiler, or the compiler fails.
     """
     command = (*compiler(), "-O2" if operations <= OPTIMIZED else "-O1", *FLAGS)
-    return library.built(text, operations, ("call.h", "cpu.h", "cpu_call.h"), ".cpp", command, ("-lm", "-lpthread"), _identity(compiler()))
+    return library.built(
+        text,
+        operations,
+        ("call.h", "cpu.h", "cpu_call.h"),
+        ".cpp",
+        command,
+        ("-lm", "-lpthread"),
+        _identity(compiler()),
+    )
 
 
 def registered(file: Path) -> str:

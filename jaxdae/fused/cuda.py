@@ -1,10 +1,12 @@
 """Kernels on NVIDIA GPUs: CUDA with one thread per world, compiled by nvcc and called by XLA.
 
-No GPU has run these kernels yet. Tests compile the same source for the CPU and compare the results with the results of `cpu.py`.
+No GPU has run these kernels yet. Tests compile the same source for the CPU and compare the results with the
+results of `cpu.py`.
 
-The state of a world stays in the registers of its thread. Temporary memory is a result of the call, (entry, world), so that XLA allocates
-it. It holds the saved numbers of all worlds. Blocks have 128 threads, which fit into the registers of a multiprocessor for any
-number of registers per thread, and 32 in batches that do not fill the GPU.
+The state of a world stays in the registers of its thread. Temporary memory is a result of the call, (entry,
+world), so that XLA allocates it. It holds the saved numbers of all worlds. Blocks have 128 threads, which fit
+into the registers of a multiprocessor for any number of registers per thread, and 32 in batches that do not
+fill the GPU.
 """
 
 from __future__ import annotations
@@ -39,11 +41,18 @@ def compiler() -> Path:
     """
     home, on_path = os.environ.get("CUDA_HOME"), shutil.which("nvcc")
     packages = importlib.util.find_spec("nvidia")
-    folders = [] if packages is None else [Path(x) / "cu13" for x in packages.submodule_search_locations or ()]
+    folders = (
+        [] if packages is None else [Path(x) / "cu13" for x in packages.submodule_search_locations or ()]
+    )
     candidates = [*([Path(home) / "bin" / "nvcc"] if home else []), *([Path(on_path)] if on_path else [])]
-    found = [path for path in (*candidates, *(folder / "bin" / "nvcc" for folder in folders)) if path.is_file()]
+    found = [
+        path for path in (*candidates, *(folder / "bin" / "nvcc" for folder in folders)) if path.is_file()
+    ]
     if not found:
-        raise Unsupported("no nvcc found; install the CUDA toolkit, put nvcc on PATH, or set CUDA_HOME to the folder of the toolkit")
+        raise Unsupported(
+            "no nvcc found; install the CUDA toolkit, put nvcc on PATH, or set CUDA_HOME to the folder of "
+            "the toolkit"
+        )
     return found[0]
 
 
@@ -80,16 +89,20 @@ def source(code: Code, inputs: list[Argument], outputs: list[Argument], real: An
         *library.types(real),
         '#include "cuda.h"',
         *library.tables(code, "static __device__ const"),
-        f"enum {{ INPUTS = {len(inputs)}, OUTPUTS = {len(outputs)}, TEMPORARIES = {code.temporaries}, BLOCK = {BLOCK} }};",
+        f"enum {{ INPUTS = {len(inputs)}, OUTPUTS = {len(outputs)}, TEMPORARIES = {code.temporaries}, BLOCK "
+        f"= {BLOCK} }};",
         "struct Pointers { const void* in[INPUTS + 1]; void* out[OUTPUTS]; };",
-        "static __global__ void __launch_bounds__(BLOCK) rollout(const Pointers pointers, long worlds, R* memory) {",
+        "static __global__ void __launch_bounds__(BLOCK) rollout(const Pointers pointers, long worlds, R* "
+        "memory) {",
         " const long world = (long)blockIdx.x * blockDim.x + threadIdx.x;",
         " if (world >= worlds) return;",
         " const void* const* const in = pointers.in;",
         " void* const* const out = pointers.out;",
         " const Temporary temporary = {memory + world, worlds};",
     ]
-    return "\n".join([*head, *library.arguments(inputs, outputs), *code.lines, "}", '#include "cuda_call.h"', ""])
+    return "\n".join(
+        [*head, *library.arguments(inputs, outputs), *code.lines, "}", '#include "cuda_call.h"', ""]
+    )
 
 
 def compiled(text: str, operations: int) -> Path:
@@ -103,7 +116,9 @@ def compiled(text: str, operations: int) -> Path:
     command = (str(nvcc), *FLAGS, f"-arch={architecture()}", *level)
     # The linker of the toolkit of a Python package does not look into its own folder.
     link = (f"-L{nvcc.resolve().parents[1] / 'lib'}",)
-    return library.built(text, operations, ("call.h", "cuda.h", "cuda_call.h"), ".cu", command, link, _version(nvcc))
+    return library.built(
+        text, operations, ("call.h", "cuda.h", "cuda_call.h"), ".cu", command, link, _version(nvcc)
+    )
 
 
 def registered(file: Path) -> str:

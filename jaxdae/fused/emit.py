@@ -1,7 +1,8 @@
 """C code of a graph: one body for all backends.
 
-The body uses a few types and functions that a backend defines (see `cpu.py`): `R` and `Z` are a floating-point number and an integer that
-all worlds share, `F`, `I` and `B` are those of each world, `V` makes the latter from the former. Each node becomes one assignment.
+The body uses a few types and functions that a backend defines (see `cpu.py`): `R` and `Z` are a
+floating-point number and an integer that all worlds share, `F`, `I` and `B` are those of each world, `V`
+makes the latter from the former. Each node becomes one assignment.
 """
 
 from __future__ import annotations
@@ -17,7 +18,14 @@ from jaxdae.fused.graph import Block, Buffer, Graph, Node
 from jaxdae.fused.lower import Loop
 
 OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^"}
-TYPES = {("F", False): "F", ("I", False): "I", ("B", False): "B", ("F", True): "R", ("I", True): "Z", ("B", True): "Z"}
+TYPES = {
+    ("F", False): "F",
+    ("I", False): "I",
+    ("B", False): "B",
+    ("F", True): "R",
+    ("I", True): "Z",
+    ("B", True): "Z",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +37,8 @@ class Code:
         tables: the constants of each table, as (kind, values).
         temporaries: numbers per world in temporary memory.
         operations: scalar operations by name, each counted once, whether or not in a loop.
-        looped: scalar operations inside of loops, each counted once. In a rollout, these are the operations of a step.
+        looped: scalar operations inside of loops, each counted once. In a rollout, these are the operations
+            of a step.
     """
 
     lines: list[str]
@@ -87,7 +96,10 @@ class _Writer:
 
     def _stores_into(self, buffer: Buffer) -> list[Node]:
         """Return the stores into a buffer, also those into buffers of which it keeps all iterations."""
-        return [*self._stores.get(buffer, ()), *(node for b in self._inner.get(buffer, ()) for node in self._stores_into(b))]
+        return [
+            *self._stores.get(buffer, ()),
+            *(node for b in self._inner.get(buffer, ()) for node in self._stores_into(b)),
+        ]
 
     # Liveness.
 
@@ -160,12 +172,20 @@ class _Writer:
             return f"-{self.reference(args[0], u)}"
         if op == "load":
             buffer, base, offset = args
-            name = {"arg": f"ARG{buffer.index}", "table": f"T{buffer.index}", "temporary": "temporary"}[buffer.label]
+            name = {"arg": f"ARG{buffer.index}", "table": f"T{buffer.index}", "temporary": "temporary"}[
+                buffer.label
+            ]
             if base is not None and not base.uniform:
                 shared = "SHARED" if buffer.uniform else "EACH"
-                return f"GATHER_{shared}_{node.kind}({name}, {self.reference(base)}, {self.address(buffer, None, offset)})"
+                return (
+                    f"GATHER_{shared}_{node.kind}({name}, {self.reference(base)}, "
+                    f"{self.address(buffer, None, offset)})"
+                )
             get = "GET" if buffer.label == "temporary" else "READ"
-            return f"{get}_{'SHARED_' if buffer.uniform else ''}{node.kind}({name}, {self.address(buffer, base, offset)})"
+            return (
+                f"{get}_{'SHARED_' if buffer.uniform else ''}{node.kind}({name}, "
+                f"{self.address(buffer, base, offset)})"
+            )
         return f"{op.upper()}({', '.join(self.reference(x, u) for x in args)})"
 
     # Statements.
@@ -193,7 +213,9 @@ class _Writer:
             buffer, base, offset, value = node.args
             address = self.address(buffer, base, offset)
             shared = "SHARED_" if buffer.uniform else ""
-            self.line(depth, f"PUT_{shared}{buffer.kind}({address}, {self.reference(value, buffer.uniform)});")
+            self.line(
+                depth, f"PUT_{shared}{buffer.kind}({address}, {self.reference(value, buffer.uniform)});"
+            )
         elif op == "result":
             self.line(depth, f"const {kind} v{node.id} = v{node.args[0].id};")
         else:
@@ -206,7 +228,9 @@ class _Writer:
         for v, _, start in variables:
             self.line(depth, f"{TYPES[v.kind, v.uniform]} v{v.id} = {self.reference(start, v.uniform)};")
         head = (
-            "for (;;) {" if loop.count is None else f"for (Z v{loop.count.id} = 0; v{loop.count.id} < {loop.length}; ++v{loop.count.id}) {{"
+            "for (;;) {"
+            if loop.count is None
+            else f"for (Z v{loop.count.id} = 0; v{loop.count.id} < {loop.length}; ++v{loop.count.id}) {{"
         )
         self.line(depth, head)
         self._open_loops += 1
@@ -281,7 +305,12 @@ def _strided(entries: Any, places: list[int]) -> list[tuple[int, int, int, Any]]
                 end += 1
         if end - at > 2:
             runs.append(
-                (places[at], places[at] + (end - at) * (places[at + 1] - places[at]), places[at + 1] - places[at], entries[places[at]])
+                (
+                    places[at],
+                    places[at] + (end - at) * (places[at + 1] - places[at]),
+                    places[at + 1] - places[at],
+                    entries[places[at]],
+                )
             )
             at = end
         else:

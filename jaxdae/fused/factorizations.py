@@ -1,11 +1,12 @@
 """Factorizations and triangular solves of small matrices, entry by entry.
 
-Cholesky, LU and triangular solves work on constants and nodes directly, so that structural zeros and their fill-in cost nothing. QR and SVD
-are written in `jax.numpy` and lowered like any other function:
+Cholesky, LU and triangular solves work on constants and nodes directly, so that structural zeros and their
+fill-in cost nothing. QR and SVD are written in `jax.numpy` and lowered like any other function:
 
 * QR by Householder reflections.
-* SVD by one-sided Jacobi rotations: A is multiplied from the right by plane rotations until its columns are orthogonal. The rotations
-  accumulate to V, the lengths of the columns are the singular values, and the columns themselves, divided by their lengths, are U.
+* SVD by one-sided Jacobi rotations: A is multiplied from the right by plane rotations until its columns are
+  orthogonal. The rotations accumulate to V, the lengths of the columns are the singular values, and the
+  columns themselves, divided by their lengths, are U.
 
 References:
     G. H. Golub, C. F. Van Loan, "Matrix Computations", 4th edition, sections 3.2, 4.2, 5.2 and 8.6.3.
@@ -179,7 +180,9 @@ def svd(params: Any, a: Any) -> Any:
     if n > LARGEST_SVD:
         raise Unsupported(f"SVD with {n} columns; at most {LARGEST_SVD}")
     largest = jnp.max(jnp.abs(a), initial=0.0)
-    unit = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1.0)  # Squares neither overflow nor vanish.
+    unit = jnp.where(
+        (largest > 0) & jnp.isfinite(largest), largest, 1.0
+    )  # Squares neither overflow nor vanish.
     columns = [a[:, k] / unit for k in range(n)]
     basis = list(jnp.eye(n, dtype=a.dtype))
     eps = float(jnp.finfo(a.dtype).eps)
@@ -197,7 +200,9 @@ def svd(params: Any, a: Any) -> Any:
                 xx, yy, xy = jnp.sum(x * x), jnp.sum(y * y), jnp.sum(x * y)
                 size = jnp.sqrt(xx * yy)
                 moves = jnp.abs(xy) > eps * size
-                worst = jnp.where(moves, jnp.maximum(worst, jnp.abs(xy) / jnp.where(size > 0, size, 1.0)), worst)
+                worst = jnp.where(
+                    moves, jnp.maximum(worst, jnp.abs(xy) / jnp.where(size > 0, size, 1.0)), worst
+                )
                 zeta = (yy - xx) / (2.0 * jnp.where(moves, xy, 1.0))
                 t = jnp.where(zeta < 0, -1.0, 1.0) / (jnp.abs(zeta) + jnp.sqrt(1.0 + zeta * zeta))
                 c = 1.0 / jnp.sqrt(1.0 + t * t)
@@ -223,5 +228,7 @@ def svd(params: Any, a: Any) -> Any:
     if not params["compute_uv"]:
         return (unit * s,)
     positive = s > 0
-    u = jnp.where(positive[None, :], jnp.stack(columns[:rank], axis=1) / jnp.where(positive, s, 1.0)[None, :], 0.0)
+    u = jnp.where(
+        positive[None, :], jnp.stack(columns[:rank], axis=1) / jnp.where(positive, s, 1.0)[None, :], 0.0
+    )
     return unit * s, u, jnp.stack(basis)[: n if full else rank]

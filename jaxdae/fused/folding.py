@@ -1,7 +1,7 @@
 """Simplification of operations: with constants, negative numbers and equal arguments.
 
-A rule (graph, a, b, whether a and b are constants, kind) returns the simplified value, or None. Both arguments are not constant at once;
-operations on two constants are folded in the precision of the kernel.
+A rule (graph, a, b, whether a and b are constants, kind) returns the simplified value, or None. Both
+arguments are not constant at once; operations on two constants are folded in the precision of the kernel.
 """
 
 from __future__ import annotations
@@ -64,7 +64,12 @@ def _div(g: Graph, a: Any, b: Any, a_known: bool, b_known: bool, kind: str) -> A
         return a
     if a_known and a == 0 and kind == "F":
         return a
-    if b_known and kind == "F" and math.isfinite(1.0 / b if b else math.inf) and math.frexp(float(b))[0] in (0.5, -0.5):
+    if (
+        b_known
+        and kind == "F"
+        and math.isfinite(1.0 / b if b else math.inf)
+        and math.frexp(float(b))[0] in (0.5, -0.5)
+    ):
         return g.binary("mul", a, type(b)(1) / b, kind)
     return None
 
@@ -90,7 +95,11 @@ def _extreme(op: str) -> Any:
         if a is b:
             return a
         for x, y, known in ((a, b, a_known), (b, a, b_known)):
-            if known and kind == "F" and (x == neutral or (op == "max" and x <= 0 and y.op in ("abs", "sqrt"))):
+            if (
+                known
+                and kind == "F"
+                and (x == neutral or (op == "max" and x <= 0 and y.op in ("abs", "sqrt")))
+            ):
                 return y
         return None
 
@@ -125,7 +134,9 @@ def _divided(a: Any, b: Any) -> Any:
         return a / b
     if b == 0:
         return type(a)(-1)
-    return type(a)(0) - a if b == -1 else type(a)(abs(int(a)) // abs(int(b)) * (1 if (a < 0) == (b < 0) else -1))
+    return (
+        type(a)(0) - a if b == -1 else type(a)(abs(int(a)) // abs(int(b)) * (1 if (a < 0) == (b < 0) else -1))
+    )
 
 
 def _remainder(a: Any, b: Any) -> Any:
@@ -133,10 +144,22 @@ def _remainder(a: Any, b: Any) -> Any:
 
 
 def cast(x: Any, dtype: Any) -> Any:
-    """Return a constant of another type; from a number to an integer as XLA does, which saturates and takes NaN to 0."""
+    """Return a constant of another type.
+
+    From a number to an integer as XLA does, which saturates and takes NaN to 0.
+    """
     if isinstance(x, np.floating) and np.dtype(dtype).kind == "i":
         limits = np.iinfo(dtype)
-        return np.asarray(0 if np.isnan(x) else limits.min if x <= limits.min else limits.max if x >= limits.max else int(x), dtype)
+        return np.asarray(
+            0
+            if np.isnan(x)
+            else limits.min
+            if x <= limits.min
+            else limits.max
+            if x >= limits.max
+            else int(x),
+            dtype,
+        )
     return np.asarray(x).astype(dtype)
 
 

@@ -1,8 +1,9 @@
 """Scalar graph of a program: nodes with value numbering, constant folding, and blocks for loops and branches.
 
-Every array of a program becomes a NumPy array of objects. Each entry is a constant (a NumPy scalar) or a `Node`, one scalar operation.
-Slices, transposes and concatenations rearrange entries and cost nothing. A node is placed in the outermost block that has all of its
-arguments, so that quantities without a dependence on a loop leave that loop. Equal operations on equal arguments are one node.
+Every array of a program becomes a NumPy array of objects. Each entry is a constant (a NumPy scalar) or a
+`Node`, one scalar operation. Slices, transposes and concatenations rearrange entries and cost nothing. A node
+is placed in the outermost block that has all of its arguments, so that quantities without a dependence on a
+loop leave that loop. Equal operations on equal arguments are one node.
 
 Folding assumes that a structural zero times any number is zero, also if that number is NaN or infinite.
 """
@@ -53,8 +54,17 @@ class Node:
 
     __slots__ = ("args", "block", "id", "kind", "op", "uniform")
 
-    def __init__(self, op: str, args: tuple[Any, ...], kind: str, uniform: bool, block: Block, number: int) -> None:
-        self.op, self.args, self.kind, self.uniform, self.block, self.id = op, args, kind, uniform, block, number
+    def __init__(
+        self, op: str, args: tuple[Any, ...], kind: str, uniform: bool, block: Block, number: int
+    ) -> None:
+        self.op, self.args, self.kind, self.uniform, self.block, self.id = (
+            op,
+            args,
+            kind,
+            uniform,
+            block,
+            number,
+        )
 
 
 class Buffer:
@@ -68,13 +78,15 @@ class Buffer:
         uniform: whether all worlds share the entries.
         block: the block in which loads of it may run.
         values: the constants of a table.
-        outer: (buffer, iteration node) if an enclosing loop keeps the entries of all of its iterations: entry k of iteration t
-            is entry t * size + k of that buffer.
+        outer: (buffer, iteration node) if an enclosing loop keeps the entries of all of its iterations: entry
+            k of iteration t is entry t * size + k of that buffer.
     """
 
     __slots__ = ("block", "index", "kind", "label", "outer", "size", "uniform", "values")
 
-    def __init__(self, label: str, index: int, size: int, kind: str, uniform: bool, block: Block, values: Any = None) -> None:
+    def __init__(
+        self, label: str, index: int, size: int, kind: str, uniform: bool, block: Block, values: Any = None
+    ) -> None:
         self.label, self.index, self.size, self.kind, self.uniform = label, index, size, kind, uniform
         self.block, self.values = block, values
         self.outer: tuple[Buffer, Node] | None = None
@@ -105,7 +117,15 @@ class Graph:
 
     # Nodes and their places.
 
-    def node(self, op: str, args: tuple[Any, ...], kind: str, *, block: Block | None = None, uniform: bool | None = None) -> Node:
+    def node(
+        self,
+        op: str,
+        args: tuple[Any, ...],
+        kind: str,
+        *,
+        block: Block | None = None,
+        uniform: bool | None = None,
+    ) -> Node:
         """Return the node of a pure operation, new or known.
 
         Args:
@@ -134,7 +154,9 @@ class Graph:
         target.seen[key] = new
         return new
 
-    def effect(self, op: str, args: tuple[Any, ...], kind: str, block: Block | None = None, uniform: bool = False) -> Node:
+    def effect(
+        self, op: str, args: tuple[Any, ...], kind: str, block: Block | None = None, uniform: bool = False
+    ) -> Node:
         """Return a new node at the end of a block, by default the current one."""
         self._count += 1
         if self._count > self.limit:
@@ -222,9 +244,17 @@ class Graph:
             return yes
         if kind == "B":
             if not isinstance(yes, Node):
-                return self.binary("or", mask, no, "B") if yes else self.binary("and", self.unary("not", mask, "B"), no, "B")
+                return (
+                    self.binary("or", mask, no, "B")
+                    if yes
+                    else self.binary("and", self.unary("not", mask, "B"), no, "B")
+                )
             if not isinstance(no, Node):
-                return self.binary("or", self.unary("not", mask, "B"), yes, "B") if no else self.binary("and", mask, yes, "B")
+                return (
+                    self.binary("or", self.unary("not", mask, "B"), yes, "B")
+                    if no
+                    else self.binary("and", mask, yes, "B")
+                )
         return self.node("select", (mask, yes, no), kind)
 
     def convert(self, a: Any, source: str, kind: str, dtype: Any) -> Any:

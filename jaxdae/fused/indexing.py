@@ -1,6 +1,7 @@
 """Rules that rearrange the entries of arrays: slices, gathers, scatters and sorts.
 
-Constant indices are resolved while lowering and cost nothing. An entry at a traced index is selected, or read from memory.
+Constant indices are resolved while lowering and cost nothing. An entry at a traced index is selected, or read
+from memory.
 """
 
 from __future__ import annotations
@@ -77,7 +78,13 @@ def _iota(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
     p = equation.params
     shape = [1] * len(p["shape"])
     shape[p["dimension"]] = -1
-    return [low.graph.constants(np.broadcast_to(np.arange(p["shape"][p["dimension"]], dtype=p["dtype"]).reshape(shape), p["shape"]))]
+    return [
+        low.graph.constants(
+            np.broadcast_to(
+                np.arange(p["shape"][p["dimension"]], dtype=p["dtype"]).reshape(shape), p["shape"]
+            )
+        )
+    ]
 
 
 def _by_places(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
@@ -191,9 +198,14 @@ def _gather(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
         return _by_places(low, equation, inputs)
     g, (x, indices), p = low.graph, inputs, equation.params
     numbers, sizes, shape = p["dimension_numbers"], p["slice_sizes"], equation.outvars[0].aval.shape
-    kind, strides = kind_of_variable(equation.outvars[0]), [math.prod(x.shape[k + 1 :]) for k in range(x.ndim)]
+    kind, strides = (
+        kind_of_variable(equation.outvars[0]),
+        [math.prod(x.shape[k + 1 :]) for k in range(x.ndim)],
+    )
     fill = p["mode"] == jax.lax.GatherScatterMode.FILL_OR_DROP
-    kept = [k for k in range(x.ndim) if k not in (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)]
+    kept = [
+        k for k in range(x.ndim) if k not in (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
+    ]
     offsets = _offsets([sizes[k] for k in kept], [strides[k] for k in kept])
     missing = g.constant(_fill(equation))
     batch = [k for k in range(len(shape)) if k not in numbers.offset_dims]
@@ -220,9 +232,16 @@ def _scatter(op: str | None) -> Rule:
 
     def rule(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
         g, (x, indices, updates), kind = low.graph, inputs, kind_of_variable(equation.outvars[0])
-        numbers, clip = equation.params["dimension_numbers"], equation.params["mode"] == jax.lax.GatherScatterMode.CLIP
-        batching = dict(zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True))
-        window_axes = [k for k in range(x.ndim) if k not in numbers.inserted_window_dims and k not in batching]
+        numbers, clip = (
+            equation.params["dimension_numbers"],
+            equation.params["mode"] == jax.lax.GatherScatterMode.CLIP,
+        )
+        batching = dict(
+            zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True)
+        )
+        window_axes = [
+            k for k in range(x.ndim) if k not in numbers.inserted_window_dims and k not in batching
+        ]
         window = dict(zip(window_axes, (updates.shape[k] for k in numbers.update_window_dims), strict=True))
         others = [k for k in range(updates.ndim) if k not in numbers.update_window_dims]
         moved = np.transpose(updates, [*others, *numbers.update_window_dims])
@@ -235,7 +254,10 @@ def _scatter(op: str | None) -> Rule:
                 most = x.shape[axis] - window.get(axis, 1)
                 at = _clamped(low, index, most) if clip else index
                 known = None if isinstance(at, Node) else [int(at)] if 0 <= at <= most else []
-                starts[axis] = [(k, g.binary("eq", at, g.integer(k), "I")) for k in (range(most + 1) if known is None else known)]
+                starts[axis] = [
+                    (k, g.binary("eq", at, g.integer(k), "I"))
+                    for k in (range(most + 1) if known is None else known)
+                ]
             for start in itertools.product(*starts):
                 mask = reduce(lambda a, b: g.binary("and", a, b, "B"), [m for _, m in start], np.bool_(True))
                 for place in np.ndindex(*window.values()):
@@ -262,11 +284,16 @@ def _sort(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
     rows = [np.moveaxis(x, p["dimension"], 0).copy() for x in inputs]
     for last in range(size - 1, 0, -1):
         for k in range(last):
-            swap = low.elementwise(lambda a, b: less(g, "lt", a, b, kinds[0]), np.asarray(rows[0][k + 1]), np.asarray(rows[0][k]))
+            swap = low.elementwise(
+                lambda a, b: less(g, "lt", a, b, kinds[0]), np.asarray(rows[0][k + 1]), np.asarray(rows[0][k])
+            )
             for x, kind in zip(rows, kinds, strict=True):
                 pick = partial(_chosen, g, kind)
                 a, b = np.asarray(x[k], object), np.asarray(x[k + 1], object)
-                x[k, ...], x[k + 1, ...] = low.elementwise(pick, swap, b, a), low.elementwise(pick, swap, a, b)
+                x[k, ...], x[k + 1, ...] = (
+                    low.elementwise(pick, swap, b, a),
+                    low.elementwise(pick, swap, a, b),
+                )
     return [np.moveaxis(x, 0, p["dimension"]) for x in rows]
 
 

@@ -1,7 +1,7 @@
 """Shared libraries of kernels: their arguments and tables in C, the cache folder, and the call of a compiler.
 
-Compiled kernels are files in a cache folder, named by a hash of source, compiler and flags. A file appears there by an atomic rename, so
-that several processes may compile at the same time.
+Compiled kernels are files in a cache folder, named by a hash of source, compiler and flags. A file appears
+there by an atomic rename, so that several processes may compile at the same time.
 """
 
 from __future__ import annotations
@@ -51,13 +51,20 @@ class Argument:
 def types(real: Any) -> list[str]:
     """Return the definitions of the floating-point number and of the integer of the same size."""
     name = np.dtype(real).name
-    return ["#include <stdint.h>", f"#define REAL {C_TYPES[name]}", f"#define INTEGER {name.replace('float', 'int')}_t"]
+    return [
+        "#include <stdint.h>",
+        f"#define REAL {C_TYPES[name]}",
+        f"#define INTEGER {name.replace('float', 'int')}_t",
+    ]
 
 
 def tables(code: Code, declaration: str) -> list[str]:
     """Return the constants of a kernel as arrays."""
     c_type = {"F": "R", "I": "Z", "B": "Z"}
-    return [f"{declaration} {c_type[kind]} T{k}[] = {{{', '.join(map(literal, values))}}};" for k, (kind, values) in enumerate(code.tables)]
+    return [
+        f"{declaration} {c_type[kind]} T{k}[] = {{{', '.join(map(literal, values))}}};"
+        for k, (kind, values) in enumerate(code.tables)
+    ]
 
 
 def arguments(inputs: list[Argument], outputs: list[Argument]) -> list[str]:
@@ -69,7 +76,10 @@ def arguments(inputs: list[Argument], outputs: list[Argument]) -> list[str]:
             lines.append(f" SHARED_ARRAY({kind}, ARG{k}, in[{k}]);")
         else:
             lines.append(f" EACH_ARRAY({kind}, ARG{k}, in[{k}], {argument.size});")
-    return [*lines, *[f" EACH_ARRAY({C_TYPES[x.dtype]}, OUT{k}, out[{k}], {x.size});" for k, x in enumerate(outputs)]]
+    return [
+        *lines,
+        *[f" EACH_ARRAY({C_TYPES[x.dtype]}, OUT{k}, out[{k}], {x.size});" for k, x in enumerate(outputs)],
+    ]
 
 
 def cache_folder() -> Path:
@@ -134,7 +144,9 @@ def built(
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise Unsupported(f"the cache folder {folder} cannot be made ({error}); set JAXDAE_KERNELS to another folder") from None
+        raise Unsupported(
+            f"the cache folder {folder} cannot be made ({error}); set JAXDAE_KERNELS to another folder"
+        ) from None
     LOG.info("compiling a kernel of %s operations", f"{operations:,}")
     with tempfile.TemporaryDirectory(dir=folder) as work:
         file, made = Path(work) / f"kernel{suffix}", Path(work) / "kernel.so"

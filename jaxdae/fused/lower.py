@@ -1,13 +1,13 @@
 """Lowering of a closed jaxpr of one world to a scalar graph.
 
-Calls, such as `jit`, `custom_jvp` and `checkpoint`, are entered. A short `scan` is unrolled, so that its tables
-become constants. A long `scan` is a loop, which stores its stacked outputs in buffers, one number per iteration. A
-`while` runs until its condition fails in all worlds; finished worlds keep their values. A branch of `cond` runs if any
-world takes it.
+Calls, such as `jit`, `custom_jvp` and `checkpoint`, are entered. A short `scan` is unrolled, so that its
+tables become constants. A long `scan` is a loop, which stores its stacked outputs in buffers, one number per
+iteration. A `while` runs until its condition fails in all worlds; finished worlds keep their values. A branch
+of `cond` runs if any world takes it.
 
-A loop carries an entry as a constant if the entry starts as a constant and every iteration returns the same constant.
-All other entries are variables. The first trace of a body assumes constants wherever the start is constant. The body is
-traced again until the assumption holds.
+A loop carries an entry as a constant if the entry starts as a constant and every iteration returns the same
+constant. All other entries are variables. The first trace of a body assumes constants wherever the start is
+constant. The body is traced again until the assumption holds.
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ class Lowering:
         values: dict[Any, Array] = {}
 
         def read(atom: Any) -> Array:
-            return self.graph.constants(np.asarray(atom.val)) if isinstance(atom, core.Literal) else values[atom]
+            return (
+                self.graph.constants(np.asarray(atom.val)) if isinstance(atom, core.Literal) else values[atom]
+            )
 
         for variable, value in zip(jaxpr.constvars, consts, strict=True):
             known = isinstance(value, np.ndarray) and value.dtype == object
@@ -84,7 +86,9 @@ class Lowering:
             rule = RULES.get(equation.primitive.name)
             if rule is None:
                 raise Unsupported(f"primitive {equation.primitive.name}")
-            values.update(zip(equation.outvars, rule(self, equation, [read(x) for x in equation.invars]), strict=True))
+            values.update(
+                zip(equation.outvars, rule(self, equation, [read(x) for x in equation.invars]), strict=True)
+            )
         return [read(x) for x in jaxpr.outvars]
 
     def closed(self, jaxpr: Any, arguments: Sequence[Array]) -> list[Array]:
@@ -105,11 +109,15 @@ class Lowering:
         """Lower `scan`."""
         p = equation.params
         length, jaxpr = p["length"], p["jaxpr"]
-        # Shapes tell constants, carry and stacked arrays apart; the names of the parameters depend on the release of JAX.
+        # Shapes tell constants, carry and stacked arrays apart; the names of the parameters depend on the
+        # release of JAX.
         carried = len(equation.outvars) - _count_of_stacked(equation.outvars, jaxpr.jaxpr.outvars)
         fixed = len(inputs) - carried - _count_of_stacked(equation.invars, jaxpr.jaxpr.invars)
         consts, carry, xs = inputs[:fixed], inputs[fixed : fixed + carried], inputs[fixed + carried :]
-        tables = any(kind_of(v.aval.dtype) == "I" and _is_table(x) for v, x in zip(equation.invars[fixed + carried :], xs, strict=True))
+        tables = any(
+            kind_of(v.aval.dtype) == "I" and _is_table(x)
+            for v, x in zip(equation.invars[fixed + carried :], xs, strict=True)
+        )
         if length <= 1 or tables or p["unroll"] >= length or length * self.cost(jaxpr.jaxpr) <= UNROLLED:
             return self._unrolled(jaxpr, length, p["reverse"], consts, carry, xs)
         g = self.graph
@@ -138,7 +146,9 @@ class Lowering:
         ]
         return [*final, *kept]
 
-    def _unrolled(self, jaxpr: Any, length: int, reverse: bool, consts: Any, carry: Any, xs: Any) -> list[Array]:
+    def _unrolled(
+        self, jaxpr: Any, length: int, reverse: bool, consts: Any, carry: Any, xs: Any
+    ) -> list[Array]:
         ys: list[Any] = [None] * length
         for t in reversed(range(length)) if reverse else range(length):
             found = self.closed(jaxpr, [*consts, *carry, *[x[t, ...] for x in xs]])
@@ -152,7 +162,11 @@ class Lowering:
 
         def column(entries: Any) -> Callable[[Node], Any]:
             first = entries[0]
-            if all(y is first or (not isinstance(y, Node) and not isinstance(first, Node) and same_constant(y, first)) for y in entries):
+            if all(
+                y is first
+                or (not isinstance(y, Node) and not isinstance(first, Node) and same_constant(y, first))
+                for y in entries
+            ):
                 return lambda at: first
             if all(isinstance(y, Node) and y.op == "load" and y.args[:2] == first.args[:2] for y in entries):
                 found = affine([y.args[2] for y in entries])
@@ -194,23 +208,49 @@ class Lowering:
             g.effect("store", (buffer, None, k, x), kind)
         return buffer
 
-    def _stacked(self, y: Array, kind: str, length: int, body: Block, at: Any, count: Node, outer: Block, saved: dict[Any, Any]) -> Array:
-        """Return the stacked outputs (length, ...) of a loop that has ended; its iterations store what they change."""
+    def _stacked(
+        self,
+        y: Array,
+        kind: str,
+        length: int,
+        body: Block,
+        at: Any,
+        count: Node,
+        outer: Block,
+        saved: dict[Any, Any],
+    ) -> Array:
+        """Return the stacked outputs (length, ...) of a loop that has ended.
+
+        Its iterations store what they change.
+        """
         g = self.graph
         out = np.empty((length, y.size), object)
         for k, z in enumerate(y.reshape(-1)):
             if not isinstance(z, Node) or z.block.depth <= outer.depth:
                 out[:, k] = z
                 continue
-            buffer = z.args[0] if z.op == "load" and z.args[1] is None and z.args[0].label == "temporary" else None
-            if buffer is not None and buffer.block is body and (buffer.outer is None or buffer.outer[1] is at):
+            buffer = (
+                z.args[0] if z.op == "load" and z.args[1] is None and z.args[0].label == "temporary" else None
+            )
+            if (
+                buffer is not None
+                and buffer.block is body
+                and (buffer.outer is None or buffer.outer[1] is at)
+            ):
                 if buffer.outer is None:
-                    buffer.outer = (g.buffer("temporary", length * buffer.size, buffer.kind, buffer.uniform), at)
+                    buffer.outer = (
+                        g.buffer("temporary", length * buffer.size, buffer.kind, buffer.uniform),
+                        at,
+                    )
                 into, stride, first = buffer.outer[0], buffer.size, z.args[2]
             else:
                 if z not in saved:
                     saved[z] = g.buffer("temporary", length, kind, z.uniform)
-                    base, offset = (at.args[0], int(at.args[1])) if at.op == "add" and not isinstance(at.args[1], Node) else (at, 0)
+                    base, offset = (
+                        (at.args[0], int(at.args[1]))
+                        if at.op == "add" and not isinstance(at.args[1], Node)
+                        else (at, 0)
+                    )
                     g.effect("store", (saved[z], base, offset, z), kind, block=body)
                 into, stride, first = saved[z], 1, 0
             out[:, k] = [g.load(into, t * stride + first) for t in range(length)]
@@ -234,8 +274,14 @@ class Lowering:
         starts = [x for array in carry for x in array.reshape(-1)]
         entry_kinds = [kind for kind, array in zip(kinds, carry, strict=True) for _ in range(array.size)]
         _, before = self._carried.get(id(equation), (None, None))
-        found = ["constant" if not isinstance(x, Node) else "uniform" if x.uniform else "varying" for x in starts]
-        states = found if before is None else [max(a, b, key=_ORDER.index) for a, b in zip(found, before, strict=True)]
+        found = [
+            "constant" if not isinstance(x, Node) else "uniform" if x.uniform else "varying" for x in starts
+        ]
+        states = (
+            found
+            if before is None
+            else [max(a, b, key=_ORDER.index) for a, b in zip(found, before, strict=True)]
+        )
         while True:
             g.block = inner = Block(outer)
             variables = [
@@ -259,20 +305,37 @@ class Lowering:
             states = after
         self._carried[id(equation)] = equation, states  # A reference keeps the id from being used again.
         named = list(zip(variables, ends, starts, strict=True))
-        loop = Loop(inner, length, count(), [(v, e, x) for v, e, x in named if isinstance(v, Node) and v is not x], mask)
+        loop = Loop(
+            inner,
+            length,
+            count(),
+            [(v, e, x) for v, e, x in named if isinstance(v, Node) and v is not x],
+            mask,
+        )
         node = g.effect("loop", (loop,), "I")
         results = [
-            x if not isinstance(v, Node) or v is x else start if x is v else g.effect("result", (v, node), v.kind, uniform=v.uniform)
+            x
+            if not isinstance(v, Node) or v is x
+            else start
+            if x is v
+            else g.effect("result", (v, node), v.kind, uniform=v.uniform)
             for v, x, start in zip(variables, ends, starts, strict=True)
         ]
-        results = [start if state == "constant" else x for x, start, state in zip(results, starts, states, strict=True)]
+        results = [
+            start if state == "constant" else x
+            for x, start, state in zip(results, starts, states, strict=True)
+        ]
         return _shaped(results, carry), inner
 
     def while_loop(self, equation: Any, inputs: list[Array]) -> list[Array]:
         """Lower `while`; a condition that is known in advance unrolls it."""
         p = equation.params
         tests, bodies = p["cond_nconsts"], p["body_nconsts"]
-        test_consts, body_consts, carry = inputs[:tests], inputs[tests : tests + bodies], inputs[tests + bodies :]
+        test_consts, body_consts, carry = (
+            inputs[:tests],
+            inputs[tests : tests + bodies],
+            inputs[tests + bodies :],
+        )
 
         def condition(values: list[Array]) -> Any:
             return self.closed(p["cond_jaxpr"], [*test_consts, *values])[0].reshape(-1)[0]
@@ -282,7 +345,13 @@ class Lowering:
             return trips
         kinds = [kind_of(v.aval.dtype) for v in p["body_jaxpr"].jaxpr.invars[bodies:]]
         return self._loop(
-            equation, lambda values: self.closed(p["body_jaxpr"], [*body_consts, *values]), condition, carry, kinds, None, lambda: None
+            equation,
+            lambda values: self.closed(p["body_jaxpr"], [*body_consts, *values]),
+            condition,
+            carry,
+            kinds,
+            None,
+            lambda: None,
         )[0]
 
     def cond(self, equation: Any, inputs: list[Array]) -> list[Array]:
@@ -302,7 +371,9 @@ class Lowering:
             result = self._case(branches[k], operands, taken, result, small)
         return result or []
 
-    def _case(self, branch: Any, operands: list[Array], taken: Any, others: list[Array] | None, small: bool) -> list[Array]:
+    def _case(
+        self, branch: Any, operands: list[Array], taken: Any, others: list[Array] | None, small: bool
+    ) -> list[Array]:
         """Return the outputs of a branch where it is taken, else those of the other branches."""
         g = self.graph
         kinds = [kind_of(v.aval.dtype) for v in branch.jaxpr.outvars]
@@ -351,7 +422,8 @@ class Lowering:
 # ruff: noqa: SIM905
 _ORDER = ["constant", "uniform", "varying"]
 COUNTED = frozenset(
-    "add sub mul div max min neg abs sign sqrt rsqrt sin cos tan exp log pow integer_pow select_n dot_general reduce_sum reduce_max"
+    "add sub mul div max min neg abs sign sqrt rsqrt sin cos tan exp log pow integer_pow select_n "
+    "dot_general reduce_sum reduce_max"
     " reduce_min reduce_and reduce_or eq ne lt le gt ge and or not cholesky triangular_solve lu svd qr atan2 floor round add_any".split()
 )
 
@@ -407,7 +479,9 @@ def _state_after(state: str, start: Any, end: Any, variable: Any, varies: bool) 
     return state
 
 
-def _trip_count(lowering: Lowering, condition: Any, p: Any, carry: list[Array], consts: list[Array]) -> list[Array] | None:
+def _trip_count(
+    lowering: Lowering, condition: Any, p: Any, carry: list[Array], consts: list[Array]
+) -> list[Array] | None:
     """Return the carry after a loop whose condition does not depend on data, None if it does or if the loop is long."""
     first = condition(carry)
     if isinstance(first, Node):

@@ -1,6 +1,7 @@
 """Rules that lower the primitives of step programs: one small function per primitive.
 
-A rule takes the lowering, an equation of a jaxpr and its inputs as arrays of constants and nodes. It returns the outputs.
+A rule takes the lowering, an equation of a jaxpr and its inputs as arrays of constants and nodes. It returns
+the outputs.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def _cond(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
 
 # ruff: noqa: SIM905
 _CALLS = (
-    "jit pjit closed_call core_call custom_jvp_call custom_vjp_call custom_vjp_call_jaxpr custom_vmap_call remat2 checkpoint remat"
+    "jit pjit closed_call core_call custom_jvp_call custom_vjp_call custom_vjp_call_jaxpr custom_vmap_call "
+    "remat2 checkpoint remat"
     " custom_lin"
 ).split()
 
@@ -84,7 +86,9 @@ RULES: dict[str, Rule] = {
     **ARITHMETIC,
     **INDEXING,
     **dict.fromkeys(_CALLS, _call),
-    **dict.fromkeys("stop_gradient name copy copy_p optimization_barrier pvary pcast reduce_precision".split(), _same),
+    **dict.fromkeys(
+        "stop_gradient name copy copy_p optimization_barrier pvary pcast reduce_precision".split(), _same
+    ),
     "fused": _fused,
     "custom_linear_solve": _linear_solve,
     "platform_index": _platform_index,

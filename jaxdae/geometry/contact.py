@@ -114,7 +114,9 @@ def normal_at(terrain: Terrain, x: Any, y: Any) -> tuple[Any, Vector]:
 
 
 @jax.custom_jvp
-def rim_contact(terrain: Terrain, center: Vector, axle: Vector, radius: Any, guess: Vector | None = None) -> Contact:
+def rim_contact(
+    terrain: Terrain, center: Vector, axle: Vector, radius: Any, guess: Vector | None = None
+) -> Contact:
     """Return the contact of a thin disc with a terrain.
 
     Args:
@@ -131,7 +133,9 @@ def rim_contact(terrain: Terrain, center: Vector, axle: Vector, radius: Any, gue
 
 
 @jax.jit
-def _rim_contact(terrain: Terrain, center: Vector, axle: Vector, radius: Any, guess: Vector | None) -> Contact:
+def _rim_contact(
+    terrain: Terrain, center: Vector, axle: Vector, radius: Any, guess: Vector | None
+) -> Contact:
     start = rim_start(terrain, center, axle) if guess is None or terrain.flat else guess
     if terrain.flat:
         contact = _on_plane(terrain, center - start.times(radius))
@@ -147,7 +151,9 @@ def rim_start(terrain: Terrain, center: Vector, axle: Vector) -> Vector:
     return _unit(normal - axle.times(axle.dot(normal)))
 
 
-def rim_correction(terrain: Terrain, center: Vector, axle: Vector, radius: Any, direction: Vector) -> tuple[Vector, Contact]:
+def rim_correction(
+    terrain: Terrain, center: Vector, axle: Vector, radius: Any, direction: Vector
+) -> tuple[Vector, Contact]:
     """Return a better d of a disc by one Newton step, and the contact if the given d is correct.
 
     Args:
@@ -183,7 +189,9 @@ def _iterated(found: Any, start: Vector) -> Contact:
     # Use a loop: XLA computes its results once. It would recompute unrolled steps in every consumer.
     limit = float(jnp.finfo(start.x.dtype).eps) ** _ACCURACY
     first = start, jnp.full_like(start.x, jnp.inf), 0
-    direction, change, _ = jax.lax.while_loop(lambda carry: (carry[1] > limit) & (carry[2] < _ITERATIONS), corrected, first)
+    direction, change, _ = jax.lax.while_loop(
+        lambda carry: (carry[1] > limit) & (carry[2] < _ITERATIONS), corrected, first
+    )
     contact = found(direction)[1]
     # If the iteration does not converge, the ground is rough and its curvature somewhere exceeds the
     # curvature of the wheel.
@@ -226,15 +234,29 @@ def ball_margin(terrain: Terrain, center: Vector, radius: Any, contact: Contact)
     return _margin(terrain, center, radius, contact, down, _tangents(down), np.cos(_POLAR), sines)
 
 
-def _margin(terrain: Terrain, center: Vector, radius: Any, contact: Contact, down: Vector, axes: Any, cos: Any, sines: Any) -> Any:
+def _margin(
+    terrain: Terrain,
+    center: Vector,
+    radius: Any,
+    contact: Contact,
+    down: Vector,
+    axes: Any,
+    cos: Any,
+    sines: Any,
+) -> Any:
     """Return the margin from the points center + radius (cos down + sines axes)."""
     if terrain.flat:
         return contact.margin
-    terrain, center, radius, contact, down, axes = jax.tree.map(jax.lax.stop_gradient, (terrain, center, radius, contact, down, axes))
+    terrain, center, radius, contact, down, axes = jax.tree.map(
+        jax.lax.stop_gradient, (terrain, center, radius, contact, down, axes)
+    )
     dtype = down.x.dtype
 
     def around(axis: str) -> Any:
-        parts = [getattr(each, axis) * jnp.asarray(share, dtype) for each, share in zip((down, *axes), (cos, *sines), strict=True)]
+        parts = [
+            getattr(each, axis) * jnp.asarray(share, dtype)
+            for each, share in zip((down, *axes), (cos, *sines), strict=True)
+        ]
         return getattr(center, axis) + radius * sum(parts)
 
     deepest = jnp.min(around("z") - jax.vmap(terrain.height)(around("x"), around("y")))
@@ -259,7 +281,9 @@ def _rim_rule(primals: Any, tangents: Any) -> tuple[Contact, Contact]:
     if not terrain.flat:  # Avoid products with zero curvature.
         normal_dot = normal_dot + _turned(terrain, place, normal, sliding)
         divisor = divisor + radius * along.dot(across)
-    turning = (normal.dot(axle_dot.cross(direction)) + across.dot(normal_dot)) / jnp.where(divisor == 0.0, 1.0, divisor)
+    turning = (normal.dot(axle_dot.cross(direction)) + across.dot(normal_dot)) / jnp.where(
+        divisor == 0.0, 1.0, divisor
+    )
     normal_dot = normal_dot if terrain.flat else normal_dot - along.times(radius * turning)
     place_dot = sliding - across.times(radius * turning)
     return out, _changes(out, normal.dot(sliding), place_dot, height_dot, normal_dot)
@@ -294,7 +318,9 @@ def ball_start(terrain: Terrain, center: Vector) -> Vector:
     return normal_at(terrain, center.x, center.y)[1]
 
 
-def ball_correction(terrain: Terrain, center: Vector, radius: Any, direction: Vector) -> tuple[Vector, Contact]:
+def ball_correction(
+    terrain: Terrain, center: Vector, radius: Any, direction: Vector
+) -> tuple[Vector, Contact]:
     """Return a better d of a sphere by one Newton step, and the contact if the given d is correct.
 
     Args:
@@ -314,11 +340,21 @@ def ball_correction(terrain: Terrain, center: Vector, radius: Any, direction: Ve
     for axis, (one, other) in ((e1, (1.0, 0.0)), (e2, (0.0, 1.0))):
         change = _turned(terrain, place, normal, axis).times(radius)
         along = change.dot(direction)
-        columns.append((one + (change.dot(e1) + value[0] * along) / ahead, other + (change.dot(e2) + value[1] * along) / ahead))
+        columns.append(
+            (
+                one + (change.dot(e1) + value[0] * along) / ahead,
+                other + (change.dot(e2) + value[1] * along) / ahead,
+            )
+        )
     margin = _smallest_eigenvalue(columns[0], columns[1])
     # Close to a double contact, step to the normal itself.
-    u, v = (jnp.where(margin > _SLOWEST, x, y) for x, y in zip(_solved(columns[0], columns[1], value), value, strict=True))
-    return _unit(direction - e1.times(u) - e2.times(v)), Contact(place, normal, (place.z - height) * normal.z, margin)
+    u, v = (
+        jnp.where(margin > _SLOWEST, x, y)
+        for x, y in zip(_solved(columns[0], columns[1], value), value, strict=True)
+    )
+    return _unit(direction - e1.times(u) - e2.times(v)), Contact(
+        place, normal, (place.z - height) * normal.z, margin
+    )
 
 
 def _tangents(direction: Vector) -> tuple[Vector, Vector]:
@@ -353,7 +389,12 @@ def _changes(out: Contact, rising: Any, place_dot: Vector, height_dot: Any, norm
 def _rule(rule: Any) -> Any:
     def jvp(primals: Any, tangents: Any) -> Any:
         still = all(is_still(dx) for dx in jax.tree.leaves(tangents[0], is_leaf=is_still))
-        filled = jax.tree.map(lambda dx, x: jnp.zeros_like(x) if is_still(dx) else dx, tangents[1:], primals[1:], is_leaf=is_still)
+        filled = jax.tree.map(
+            lambda dx, x: jnp.zeros_like(x) if is_still(dx) else dx,
+            tangents[1:],
+            primals[1:],
+            is_leaf=is_still,
+        )
         # The terrain parameters are nearly always constant, and then their derivatives cost nothing.
         terrain_dot = None if still else jax.tree.map(_filled, tangents[0], primals[0], is_leaf=is_still)
         return rule(primals, (terrain_dot, *filled))
@@ -382,7 +423,9 @@ def _normal_change(normal: Vector, along_x: Any, along_y: Any) -> Vector:
     """Return the change of the normal from the changes of h_x and h_y."""
     # n_z^2 g . g' = -n_z (n_x g'_x + n_y g'_y)
     shrinking = normal.z * (normal.x * along_x + normal.y * along_y)
-    return Vector(-normal.z * along_x, -normal.z * along_y, jnp.zeros_like(shrinking)) + normal.times(shrinking)
+    return Vector(-normal.z * along_x, -normal.z * along_y, jnp.zeros_like(shrinking)) + normal.times(
+        shrinking
+    )
 
 
 def _turned(terrain: Terrain, place: Vector, normal: Vector, step: Vector) -> Vector:
@@ -399,7 +442,9 @@ def _own_change(terrain: Terrain, terrain_dot: Any, place: Vector, normal: Vecto
     if terrain_dot is None:
         zero = jnp.zeros_like(place.x)
         return zero, Vector(zero, zero, zero)
-    height, along_x, along_y = jax.jvp(lambda terrain: terrain.height_and_slope(place.x, place.y), (terrain,), (terrain_dot,))[1]
+    height, along_x, along_y = jax.jvp(
+        lambda terrain: terrain.height_and_slope(place.x, place.y), (terrain,), (terrain_dot,)
+    )[1]
     return height, _normal_change(normal, along_x, along_y)
 
 
@@ -413,7 +458,10 @@ def _curved(terrain: Terrain, place: Vector, normal: Vector, radius: Any) -> Any
     columns = []
     for along_x, along_y in ((one, zero), (zero, one)):
         part = normal.x * along_x + normal.y * along_y
-        u, v = (radius * normal.z * (s - component * part) for s, component in ((along_x, normal.x), (along_y, normal.y)))
+        u, v = (
+            radius * normal.z * (s - component * part)
+            for s, component in ((along_x, normal.x), (along_y, normal.y))
+        )
         columns.append((along_x - xx * u - xy * v, along_y - xy * u - yy * v))
     return tuple(columns)
 

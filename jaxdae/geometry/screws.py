@@ -59,25 +59,33 @@ class PlanarScrew(NamedTuple):
     def cross(self, other: PlanarScrew) -> PlanarScrew:
         """Return the rate of another motion that is fixed in a body with this motion."""
         return PlanarScrew(
-            -self.angle * other.y + self.y * other.angle, self.angle * other.x - self.x * other.angle, jnp.zeros_like(other.angle)
+            -self.angle * other.y + self.y * other.angle,
+            self.angle * other.x - self.x * other.angle,
+            jnp.zeros_like(other.angle),
         )
 
     def moving(self, frame: planar_frames.Frame) -> planar_frames.Frame:
         """Return the derivative of a frame with this motion."""
         velocity = self.at(frame)
-        return planar_frames.Frame(velocity.x, velocity.y, self.angle, -self.angle * frame.sin, self.angle * frame.cos)
+        return planar_frames.Frame(
+            velocity.x, velocity.y, self.angle, -self.angle * frame.sin, self.angle * frame.cos
+        )
 
     def at(self, frame: planar_frames.Frame) -> planar_frames.Twist:
         """Return the twist of a frame with this motion."""
         return planar_frames.Twist(self.x - self.angle * frame.y, self.y + self.angle * frame.x, self.angle)
 
-    def acceleration_at(self, frame: planar_frames.Frame, motion: PlanarScrew, twist: planar_frames.Twist) -> planar_frames.Twist:
+    def acceleration_at(
+        self, frame: planar_frames.Frame, motion: PlanarScrew, twist: planar_frames.Twist
+    ) -> planar_frames.Twist:
         """Return the rate of the twist of a frame with the motion `motion`, whose rate is this screw.
 
         The twist is `motion.at(frame)`.
         """
         rate = self.at(frame)
-        return planar_frames.Twist(rate.x - motion.angle * twist.y, rate.y + motion.angle * twist.x, rate.angle)
+        return planar_frames.Twist(
+            rate.x - motion.angle * twist.y, rate.y + motion.angle * twist.x, rate.angle
+        )
 
 
 class PlanarInertia(NamedTuple):
@@ -140,7 +148,9 @@ class SpatialScrew(NamedTuple):
         The joint rotates by turning (3,) about the origin of a frame, and translates by sliding (3,) along
         directions in it.
         """
-        axis, along = (frame.turned(spatial_frames.Vector(x[:, 0], x[:, 1], x[:, 2])) for x in (turning, sliding))
+        axis, along = (
+            frame.turned(spatial_frames.Vector(x[:, 0], x[:, 1], x[:, 2])) for x in (turning, sliding)
+        )
         return cls._of(along + frame.place.cross(axis), axis)
 
     @classmethod
@@ -177,7 +187,9 @@ class SpatialScrew(NamedTuple):
         velocity, omega = self.linear + self.angular.cross(frame.place), frame.turned_back(self.angular)
         return spatial_frames.Twist(velocity.x, velocity.y, velocity.z, omega.x, omega.y, omega.z)
 
-    def acceleration_at(self, frame: spatial_frames.Frame, motion: SpatialScrew, twist: spatial_frames.Twist) -> spatial_frames.Twist:
+    def acceleration_at(
+        self, frame: spatial_frames.Frame, motion: SpatialScrew, twist: spatial_frames.Twist
+    ) -> spatial_frames.Twist:
         """Return the rate of the twist of a frame with the motion `motion`, whose rate is this screw.
 
         The twist is `motion.at(frame)`.
@@ -208,7 +220,11 @@ class SpatialInertia(NamedTuple):
         The body inertia is (n, 3) or (n, 3, 3) in frame axes.
         """
         x, y, z = frame.x, frame.y, frame.z
-        rows = ((frame.r11, frame.r12, frame.r13), (frame.r21, frame.r22, frame.r23), (frame.r31, frame.r32, frame.r33))
+        rows = (
+            (frame.r11, frame.r12, frame.r13),
+            (frame.r21, frame.r22, frame.r23),
+            (frame.r31, frame.r32, frame.r33),
+        )
 
         def entry(i: int, j: int) -> Any:
             if inertia.ndim == 2:
@@ -236,7 +252,9 @@ class SpatialInertia(NamedTuple):
             self.xy * omega.x + self.yy * omega.y + self.yz * omega.z,
             self.xz * omega.x + self.yz * omega.y + self.zz * omega.z,
         )
-        return SpatialScrew._of(velocity.times(self.mass) + omega.cross(first), turning + first.cross(velocity))
+        return SpatialScrew._of(
+            velocity.times(self.mass) + omega.cross(first), turning + first.cross(velocity)
+        )
 
     def rows(self) -> list[list[Any]]:
         """Return the rows of the matrix that maps motions to momenta."""

@@ -183,14 +183,20 @@ class Frame(NamedTuple):
 
     def then(self, other: Frame) -> Frame:
         """Return `other`, which is given in this frame, as a frame in the world."""
-        return Frame.of_axes(self.place + self.turned(other.place), *(self.turned(axis) for axis in other.axes))
+        return Frame.of_axes(
+            self.place + self.turned(other.place), *(self.turned(axis) for axis in other.axes)
+        )
 
     def array(self) -> Array:
         """Return the matrix [R p] (3, 4, n) of stacked frames.
 
         One array costs less than twelve if frames are composed many times.
         """
-        rows = (self.r11, self.r12, self.r13, self.x), (self.r21, self.r22, self.r23, self.y), (self.r31, self.r32, self.r33, self.z)
+        rows = (
+            (self.r11, self.r12, self.r13, self.x),
+            (self.r21, self.r22, self.r23, self.y),
+            (self.r31, self.r32, self.r33, self.z),
+        )
         return jnp.stack([jnp.stack(row) for row in rows])
 
     @classmethod
@@ -207,7 +213,9 @@ class Frame(NamedTuple):
 
     def seen_from(self, other: Frame) -> Frame:
         """Return this frame relative to another frame."""
-        return Frame.of_axes(other.turned_back(self.place - other.place), *(other.turned_back(axis) for axis in self.axes))
+        return Frame.of_axes(
+            other.turned_back(self.place - other.place), *(other.turned_back(axis) for axis in self.axes)
+        )
 
     @property
     def place(self) -> Vector:
@@ -217,7 +225,11 @@ class Frame(NamedTuple):
     @property
     def axes(self) -> tuple[Vector, Vector, Vector]:
         """Return the body axes in the world, the columns of R."""
-        return Vector(self.r11, self.r21, self.r31), Vector(self.r12, self.r22, self.r32), Vector(self.r13, self.r23, self.r33)
+        return (
+            Vector(self.r11, self.r21, self.r31),
+            Vector(self.r12, self.r22, self.r32),
+            Vector(self.r13, self.r23, self.r33),
+        )
 
     def turned(self, vector: Vector) -> Vector:
         """Return R times a vector: the world components of a vector given in body components."""
@@ -278,7 +290,9 @@ class Frame(NamedTuple):
         if change is None:
             zero = jnp.zeros_like(self.x)
             return Frame.of_axes(Vector(zero, zero, zero), *twice)
-        turned = (first + second for first, second in zip(twice, _spun(self.axes, change.omega_body), strict=True))
+        turned = (
+            first + second for first, second in zip(twice, _spun(self.axes, change.omega_body), strict=True)
+        )
         return Frame.of_axes(change.velocity, *turned)
 
     def directions(self) -> tuple[dict[str, Any], ...]:
@@ -308,4 +322,8 @@ def _spun(axes: tuple[Vector, Vector, Vector], omega: Vector) -> tuple[Vector, V
 
 def _columns(**columns: Vector) -> dict[str, Any]:
     """Return the entries of the columns e1, e2, e3 of a rotation matrix by their names in `Frame`."""
-    return {f"r{row}{name[1]}": entry for name, c in columns.items() for row, entry in ((1, c.x), (2, c.y), (3, c.z))}
+    return {
+        f"r{row}{name[1]}": entry
+        for name, c in columns.items()
+        for row, entry in ((1, c.x), (2, c.y), (3, c.z))
+    }

@@ -75,7 +75,10 @@ class Terrain(abc.ABC):
         return ()
 
     def requirements(self) -> Iterable[tuple[Any, str]]:
-        """Yield the conditions on the parameters of one terrain or a group; see `jaxdae.base.requirements`."""
+        """Yield the conditions on the parameters of one terrain or a group.
+
+        See `jaxdae.base.requirements`.
+        """
         return ()
 
 
@@ -106,7 +109,10 @@ class Plane(Terrain):
     def mistakes(self) -> Iterable[str]:
         """Yield an error if the normal does not point up, or if the offset is not a scalar."""
         if (normal := _numbers(self.normal)) is not None and not (normal.shape == (3,) and normal[2] > 0.0):
-            yield f"normal must be three numbers (x, y, z) with z > 0, because the plane is z = height(x, y), got {self.normal}"
+            yield (
+                "normal must be three numbers (x, y, z) with z > 0, because the plane is z = height(x, "
+                f"y), got {self.normal}"
+            )
         if np.shape(self.offset) != ():
             yield f"offset must be one number, got {self.offset}"
 
@@ -152,11 +158,15 @@ class Hills(Terrain):
 
     def _waves(self, x: Any, y: Any) -> tuple[Any, Any, Any, Any]:
         """Return kx, ky, and the cosines and sines of all waves times their amplitudes (n,)."""
-        kx, ky, phase, amplitudes = (jnp.asarray(part) for part in (self.kx, self.ky, self.phase, self.amplitudes))
+        kx, ky, phase, amplitudes = (
+            jnp.asarray(part) for part in (self.kx, self.ky, self.phase, self.amplitudes)
+        )
         if not kx.shape == ky.shape == phase.shape == amplitudes.shape:
             # Otherwise, one wave would be broadcast to several.
             shapes = [part.shape for part in (amplitudes, kx, ky, phase)]
-            raise ValueError(f"Hills: amplitudes, kx, ky and phase must be lists of one length, got shapes {shapes}")
+            raise ValueError(
+                f"Hills: amplitudes, kx, ky and phase must be lists of one length, got shapes {shapes}"
+            )
         cos, sin = kept_cos_sin(kx * x + ky * y + phase)
         return kx, ky, amplitudes * cos, amplitudes * sin
 
@@ -164,7 +174,10 @@ class Hills(Terrain):
         """Yield an error if the lists have different lengths."""
         shapes = {name: np.shape(getattr(self, name)) for name in ("amplitudes", "kx", "ky", "phase")}
         if len(set(shapes.values())) > 1 or any(len(shape) != 1 for shape in shapes.values()):
-            yield f"amplitudes, kx, ky and phase must be lists of one length, got shapes {list(shapes.values())}"
+            yield (
+                "amplitudes, kx, ky and phase must be lists of one length, got shapes "
+                f"{list(shapes.values())}"
+            )
 
 
 @pytree
@@ -187,7 +200,9 @@ class Cylinder(Terrain):
     def height(self, x: Any, y: Any) -> Any:
         """Return the height z () in m."""
         rest = self._rest(x, y)
-        return self.center[2] + jnp.sign(self.radius) * jnp.sqrt(jnp.maximum(rest, _EDGE * self.radius * self.radius))
+        return self.center[2] + jnp.sign(self.radius) * jnp.sqrt(
+            jnp.maximum(rest, _EDGE * self.radius * self.radius)
+        )
 
     def inside(self, x: Any, y: Any) -> Any:
         """Return whether the cylinder is above or below a position."""
@@ -207,7 +222,10 @@ class Cylinder(Terrain):
     def mistakes(self) -> Iterable[str]:
         """Yield the errors of the radius, the axis and the center."""
         if (radius := _numbers(self.radius)) is not None and not (radius.shape == () and radius != 0.0):
-            yield f"radius must be a number that is not zero: positive for a ridge, negative for a trough, got {self.radius}"
+            yield (
+                "radius must be a number that is not zero: positive for a ridge, negative for a trough, "
+                f"got {self.radius}"
+            )
         if (axis := _numbers(self.axis)) is not None and not (axis.shape == (2,) and np.any(axis)):
             yield f"axis must be two numbers (x, y) that are not both zero, got {self.axis}"
         if np.shape(self.center) != (3,):
@@ -269,8 +287,13 @@ class HeightMap(Terrain):
         for mistake in self._spacing_mistakes():
             raise ValueError(f"HeightMap: {mistake}")
         z = jnp.asarray(self.z)
-        (i, along_x), (j, along_y) = (_weights(*scaled, count) for scaled, count in zip(self._scaled(x, y), z.shape, strict=True))
-        rows, columns = (jnp.clip(k - 1 + jnp.arange(4, dtype=k.dtype), 0, count - 1) for k, count in zip((i, j), z.shape, strict=True))
+        (i, along_x), (j, along_y) = (
+            _weights(*scaled, count) for scaled, count in zip(self._scaled(x, y), z.shape, strict=True)
+        )
+        rows, columns = (
+            jnp.clip(k - 1 + jnp.arange(4, dtype=k.dtype), 0, count - 1)
+            for k, count in zip((i, j), z.shape, strict=True)
+        )
         return along_x @ (z[rows[:, None], columns[None, :]] @ along_y)
 
     def inside(self, x: Any, y: Any) -> Any:
@@ -301,7 +324,8 @@ class HeightMap(Terrain):
         elif (z := _numbers(self.z)) is not None and not np.all(np.isfinite(z)):
             holes = np.argwhere(~np.isfinite(z))
             yield (
-                f"z has {len(holes)} of {z.size} heights that are no finite numbers, the first at {[int(k) for k in holes[0]]}: fill holes"
+                f"z has {len(holes)} of {z.size} heights that are no finite numbers, the first at "
+                f"{[int(k) for k in holes[0]]}: fill holes"
                 " of a map before"
             )
         yield from self._spacing_mistakes()
@@ -309,7 +333,9 @@ class HeightMap(Terrain):
             yield f"origin must be two numbers (x, y), got {self.origin}"
 
     def _spacing_mistakes(self) -> Iterable[str]:
-        if (spacing := _numbers(self.spacing)) is not None and not (spacing.shape in ((), (2,)) and np.all(spacing > 0.0)):
+        if (spacing := _numbers(self.spacing)) is not None and not (
+            spacing.shape in ((), (2,)) and np.all(spacing > 0.0)
+        ):
             yield f"spacing must be a positive number, or two of them, got {self.spacing}"
 
 
@@ -360,10 +386,17 @@ def terrain_mistakes(terrain: Any) -> list[str]:
     try:
         if found := list(terrain.mistakes()):
             return found
-        leaves = [(jax.tree_util.keystr(path), _numbers(leaf)) for path, leaf in jax.tree_util.tree_flatten_with_path(terrain)[0]]
+        leaves = [
+            (jax.tree_util.keystr(path), _numbers(leaf))
+            for path, leaf in jax.tree_util.tree_flatten_with_path(terrain)[0]
+        ]
     except (TypeError, ValueError) as error:
         return [f"holds something that is no number: {error}"]
-    return [f"{path.lstrip('.')} must be finite numbers, got {leaf}" for path, leaf in leaves if leaf is not None and not _finite(leaf)]
+    return [
+        f"{path.lstrip('.')} must be finite numbers, got {leaf}"
+        for path, leaf in leaves
+        if leaf is not None and not _finite(leaf)
+    ]
 
 
 def _finite(numbers: np.ndarray) -> bool:

@@ -113,7 +113,10 @@ def chord(angle: Array) -> tuple[Array, Array]:
     square = inside * inside
     along, across = jnp.ones_like(square), jnp.ones_like(square)
     for k in range(_TERMS, 0, -1):
-        along, across = 1.0 - along * square / (2 * k * (2 * k + 1)), 1.0 - across * square / ((2 * k + 1) * (2 * k + 2))
+        along, across = (
+            1.0 - along * square / (2 * k * (2 * k + 1)),
+            1.0 - across * square / ((2 * k + 1) * (2 * k + 2)),
+        )
     outside: Any = jnp.where(small, 1.0, angle)
     found: Any = jnp.where(small, along, jnp.sin(outside) / outside)
     aside: Any = jnp.where(small, 0.5 * inside * across, jnp.sin(0.5 * outside) ** 2 / (0.5 * outside))

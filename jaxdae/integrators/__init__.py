@@ -13,12 +13,23 @@ from jaxdae.integrators.ode import VectorField, projected_solver, vector_field
 from jaxdae.integrators.projected import Projected
 from jaxdae.integrators.radau import RadauIIA
 from jaxdae.integrators.runge_kutta import RungeKutta, Tableau
-from jaxdae.integrators.switching_structure import Scheduled, Switching, SwitchingInfo, SwitchingLaw, Unilateral
+from jaxdae.integrators.switching_structure import (
+    Scheduled,
+    Switching,
+    SwitchingInfo,
+    SwitchingLaw,
+    Unilateral,
+)
 from jaxdae.integrators.textbook.projected_derivative import ProjectedDerivative
 from jaxdae.integrators.textbook.projected_step import ProjectedStep
 from jaxdae.integrators.textbook.sequential import Sequential
 from jaxdae.integrators.textbook.taylor import Taylor
-from jaxdae.integrators.variational import DiscreteEulerLagrange, MidpointLagrangian, Rattle, TrapezoidalLagrangian
+from jaxdae.integrators.variational import (
+    DiscreteEulerLagrange,
+    MidpointLagrangian,
+    Rattle,
+    TrapezoidalLagrangian,
+)
 
 __all__ = [
     "Adaptive",

@@ -98,10 +98,14 @@ class Adaptive(Method):
     def init(self, system: AnySystem, state: State) -> Any:
         """Return (next step in s, state of the controller); a step of zero means unknown."""
         zero = jnp.zeros_like(state.t)
-        _, controller_state = self.controller(state.q.dtype, 1.0).init(None, zero, zero, (state.q, state.v), zero, None, None, 1)
+        _, controller_state = self.controller(state.q.dtype, 1.0).init(
+            None, zero, zero, (state.q, state.v), zero, None, None, 1
+        )
         return zero, jax.tree.map(jnp.asarray, controller_state)
 
-    def step(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
+    def step(
+        self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any
+    ) -> tuple[State, Any, StepInfo]:
         """Return the state after dt, using as many adaptive steps as needed.
 
         The status is STEP_BUDGET if dt is not reached, and NOT_CONVERGED if the projection does not reach the
@@ -115,12 +119,16 @@ class Adaptive(Method):
         self.check()
         start, a, lam, begun = motion(system, state, u, self.solver, self.stabilization)
         with jax.named_scope("adaptive_steps"):
-            (q, v), memory, count, reached = _advance((self, system, state, memory, u, jnp.asarray(dt, state.q.dtype)))
+            (q, v), memory, count, reached = _advance(
+                (self, system, state, memory, u, jnp.asarray(dt, state.q.dtype))
+            )
         new, ended = with_feasible_velocity(system, State(state.t + dt, q, v), u, self.solver)
         info = step_info(bound(system, new, u), new, (new.v - start) / dt if system.first_order else a, lam)
         # Steps from a state without finite accelerations are rejected until the budget is exhausted. Report
         # the cause, not STEP_BUDGET.
-        status = jnp.where(jnp.all(jnp.isfinite(a)), jnp.where(reached, Status.OK, Status.STEP_BUDGET), Status.NONFINITE)
+        status = jnp.where(
+            jnp.all(jnp.isfinite(a)), jnp.where(reached, Status.OK, Status.STEP_BUDGET), Status.NONFINITE
+        )
         status = first_failure(begun, status, ended, projection_status(system, self.projection, info, new))
         return new, memory, dataclasses.replace(info, iterations=count, status=status)
 
@@ -143,8 +151,12 @@ class Adaptive(Method):
             shortest: minimum step in s; a shorter proposed step ends the integration.
         """
         tolerances = {name: jnp.asarray(getattr(self, name), dtype) for name in ("rtol", "atol")}
-        coefficients = {name: jnp.asarray(getattr(self, name), dtype) for name in ("pcoeff", "icoeff", "dcoeff")}
-        return load_diffrax()[0].PIDController(**tolerances, **coefficients, dtmin=shortest, force_dtmin=False)
+        coefficients = {
+            name: jnp.asarray(getattr(self, name), dtype) for name in ("pcoeff", "icoeff", "dcoeff")
+        }
+        return load_diffrax()[0].PIDController(
+            **tolerances, **coefficients, dtmin=shortest, force_dtmin=False
+        )
 
 
 # One rollout step: adaptive steps from 0 to dt in local time, so that round-off does not depend on the
@@ -162,7 +174,9 @@ def _terms(arguments: Any) -> tuple[Any, Any]:
     field = VectorField(system, method.solver or system.default_solver, method.stabilization)
     term = diffrax.ODETerm(jax.tree_util.Partial(_field, field, state.t))
     clock = jax.tree_util.Partial(jnp.add, state.t)
-    return term, ours.ProjectedSolver(method.diffrax_method(), system, method.projection, method.solver, clock)
+    return term, ours.ProjectedSolver(
+        method.diffrax_method(), system, method.projection, method.solver, clock
+    )
 
 
 def _solve(arguments: Any, record: bool) -> tuple[Any, Any]:
@@ -225,13 +239,17 @@ def _again(arguments: Any, ends: Any) -> Any:
 
     def block(y: Any, edges: Any) -> Any:
         taken = _any_world(edges[1][-1] > edges[0][0])
-        return jax.lax.cond(taken, lambda y, edges: jax.lax.scan(body, y, edges)[0], lambda y, _: y, y, edges), None
+        return jax.lax.cond(
+            taken, lambda y, edges: jax.lax.scan(body, y, edges)[0], lambda y, _: y, y, edges
+        ), None
 
     # Use blocks to skip unused steps together rather than one by one.
     missing = -ends.shape[0] % BLOCK
     ends = jnp.concatenate([ends, jnp.ones((missing,), ends.dtype)])
     starts = jnp.concatenate([jnp.zeros_like(ends[:1]), ends[:-1]])
-    return jax.lax.scan(block, (state.q, state.v), jax.tree.map(lambda x: x.reshape(-1, BLOCK), (starts, ends)))[0]
+    return jax.lax.scan(
+        block, (state.q, state.v), jax.tree.map(lambda x: x.reshape(-1, BLOCK), (starts, ends))
+    )[0]
 
 
 @custom_vmap

@@ -40,9 +40,15 @@ _SUZUKI = 1.0 / (4.0 - 4.0 ** (1.0 / 3.0))
 
 YOSHIDA4 = _mirrored(_YOSHIDA, 1.0 - 2.0 * _YOSHIDA)
 SUZUKI4 = _mirrored(_SUZUKI, _SUZUKI, 1.0 - 4.0 * _SUZUKI)
-YOSHIDA6 = _mirrored(0.78451361047755726382, 0.23557321335935813368, -1.17767998417887100695, 1.31518632068391121889)
+YOSHIDA6 = _mirrored(
+    0.78451361047755726382, 0.23557321335935813368, -1.17767998417887100695, 1.31518632068391121889
+)
 KAHAN_LI6 = _mirrored(
-    0.39216144400731413928, 0.33259913678935943860, -0.70624617255763935981, 0.08221359629355080023, 0.79854399093482996340
+    0.39216144400731413928,
+    0.33259913678935943860,
+    -0.70624617255763935981,
+    0.08221359629355080023,
+    0.79854399093482996340,
 )
 KAHAN_LI8 = _mirrored(
     0.13020248308889008088,
@@ -81,7 +87,8 @@ class Composition(PointWrapping):
         """Yield the conditions on the integrator; see `jaxdae.base.requirements`."""
         yield (
             is_symmetric(self.integrator),
-            "integrator must be symmetric and of order two, as Rattle(), DiscreteEulerLagrange() and ImplicitMidpoint() are",
+            "integrator must be symmetric and of order two, as Rattle(), DiscreteEulerLagrange() and "
+            "ImplicitMidpoint() are",
         )
 
     @classmethod
@@ -125,7 +132,9 @@ class Composition(PointWrapping):
             raise ValueError(f"Composition.coefficients must be symmetric, got {gammas}")
         return self.integrator.init(system, state)
 
-    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(
+        self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any
+    ) -> tuple[Point, Any, StepInfo]:
         """Return the point after dt."""
         state, dt = point.state, jnp.asarray(dt, point.q.dtype)
 
@@ -137,8 +146,14 @@ class Composition(PointWrapping):
 
         # Use a loop so that the program size does not depend on the number of parts.
         start = (point, memory, jnp.asarray(Status.OK, jnp.int32), jnp.zeros((), jnp.int32))
-        (new, memory, status, iterations), infos = jax.lax.scan(part, start, jnp.asarray(self.coefficients, state.q.dtype))
+        (new, memory, status, iterations), infos = jax.lax.scan(
+            part, start, jnp.asarray(self.coefficients, state.q.dtype)
+        )
         first, last = (jax.tree.map(lambda x, k=k: x[k], infos) for k in (0, -1))
         info = dataclasses.replace(last, a=first.a, lam=first.lam, status=status, iterations=iterations)
         # Compute the time in one sum. Adding up the parts would change it by rounding.
-        return Point(State(state.t + dt, new.q, new.v), new.linearization, estimate=new.estimate), memory, info
+        return (
+            Point(State(state.t + dt, new.q, new.v), new.linearization, estimate=new.estimate),
+            memory,
+            info,
+        )

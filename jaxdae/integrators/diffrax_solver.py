@@ -37,7 +37,9 @@ from jaxdae.systems.linearization import linearize
 from jaxdae.systems.system import AnySystem, State
 
 
-def projected_state(system: AnySystem, projection: Projection | None, solver: Any, estimate: State, previous: State) -> State:
+def projected_state(
+    system: AnySystem, projection: Projection | None, solver: Any, estimate: State, previous: State
+) -> State:
     """Return the estimate projected onto the manifold.
 
     Normalize coordinates, project positions, then project velocities. If no row is soft and no projection has
@@ -54,7 +56,9 @@ def projected_state(system: AnySystem, projection: Projection | None, solver: An
     if estimate.q.shape != estimate.v.shape:
         # More coordinates than velocities: sums of stages leave the set of unit quaternions. Return to it
         # through the tangent step.
-        estimate = dataclasses.replace(estimate, q=system.retract(previous.q, system.difference(previous.q, estimate.q)))
+        estimate = dataclasses.replace(
+            estimate, q=system.retract(previous.q, system.difference(previous.q, estimate.q))
+        )
     if projection is None:
         return estimate
     position, velocity = projection.resolved(solver)
@@ -132,7 +136,9 @@ class ProjectedSolver(diffrax.AbstractWrappedSolver):
         """Return None because the projection invalidates the solver state of the previous step."""
         return None
 
-    def step(self, terms: Any, t0: Any, t1: Any, y0: Any, args: Any, solver_state: Any, made_jump: Any) -> Any:
+    def step(
+        self, terms: Any, t0: Any, t1: Any, y0: Any, args: Any, solver_state: Any, made_jump: Any
+    ) -> Any:
         """Return the projected step, with the error estimate and dense output before the projection."""
         fresh = self.solver.init(terms, t0, t1, y0, args)
         y1, error, dense_info, _, result = self.solver.step(terms, t0, t1, y0, args, fresh, made_jump)
@@ -181,12 +187,22 @@ class RememberedStep(diffrax.AbstractAdaptiveStepSizeController):
         """Return the controller for integration in a direction."""
         return dataclasses.replace(self, controller=self.controller.wrap(direction))
 
-    def init(self, terms: Any, t0: Any, t1: Any, y0: Any, dt0: Any, args: Any, func: Any, error_order: Any) -> Any:
+    def init(
+        self, terms: Any, t0: Any, t1: Any, y0: Any, dt0: Any, args: Any, func: Any, error_order: Any
+    ) -> Any:
         """Return the end of the first step and the stored state."""
         return t0 + self.first, self.memory
 
     def adapt_step_size(
-        self, t0: Any, t1: Any, y0: Any, y1_candidate: Any, args: Any, y_error: Any, error_order: Any, controller_state: Any
+        self,
+        t0: Any,
+        t1: Any,
+        y0: Any,
+        y1_candidate: Any,
+        args: Any,
+        y_error: Any,
+        error_order: Any,
+        controller_state: Any,
     ) -> Any:
         """Return the result of the inner controller; a shortened step does not shorten the next proposal."""
         before, inner = controller_state
@@ -212,4 +228,8 @@ def differentiable(solver: Any) -> Any:
     def is_method(x: Any) -> bool:
         return issubclass(type(x), diffrax.AbstractRungeKutta)
 
-    return jax.tree.map(lambda x: dataclasses.replace(x, scan_kind="bounded") if is_method(x) else x, solver, is_leaf=is_method)
+    return jax.tree.map(
+        lambda x: dataclasses.replace(x, scan_kind="bounded") if is_method(x) else x,
+        solver,
+        is_leaf=is_method,
+    )

@@ -17,7 +17,11 @@ from jaxdae.typing import Count, Rows, Velocity
 
 
 def motion(
-    system: AnySystem, state: State, u: Any, solver: SaddlePointSolver | None, stabilization: Stabilization | None
+    system: AnySystem,
+    state: State,
+    u: Any,
+    solver: SaddlePointSolver | None,
+    stabilization: Stabilization | None,
 ) -> tuple[Velocity, Velocity, Rows, Count]:
     """Return velocity (nv,), acceleration (nv,), multipliers (nc,) and status () at a state.
 
@@ -51,7 +55,9 @@ def bound(system: AnySystem, state: State, u: Any) -> AnySystem:
     return system.at_input(input_at(u, state, system)) if system.first_order else system
 
 
-def with_feasible_velocity(system: AnySystem, state: State, u: Any, solver: SaddlePointSolver | None) -> tuple[State, Count]:
+def with_feasible_velocity(
+    system: AnySystem, state: State, u: Any, solver: SaddlePointSolver | None
+) -> tuple[State, Count]:
     """Return the state and a status (); give a first-order system its feasible velocity at these coordinates.
 
     The state of any other system is returned unchanged.

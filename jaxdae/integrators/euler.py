@@ -42,7 +42,9 @@ class ExplicitEuler(PointMethod):
         """Return 1 + rate."""
         return jnp.eye(2, dtype=rate.dtype) + rate
 
-    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(
+        self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any
+    ) -> tuple[Point, Any, StepInfo]:
         """Return the point after dt; one evaluation of the dynamics."""
         state = point.state
         (a, lam), _ = stage_dynamics(self, system, point.origin, u, point.linearization, keep=False)
@@ -79,7 +81,9 @@ class SemiImplicitEuler(PointMethod):
         """Return the matrix (2, 2) of a step: positions move with the new velocities."""
         return jnp.eye(2, dtype=rate.dtype) + rate.at[0].add(rate[1])
 
-    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(
+        self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any
+    ) -> tuple[Point, Any, StepInfo]:
         """Return the point after dt; one evaluation of the dynamics."""
         state = point.state
         (a, lam), _ = stage_dynamics(self, system, point.origin, u, point.linearization, keep=False)

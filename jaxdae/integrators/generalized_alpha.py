@@ -68,7 +68,9 @@ def _factors(rho: Any) -> tuple[Any, Any]:
     return beta * share, gamma * share
 
 
-def _end(state: State, system: AnySystem, a: Any, memory: AlphaMemory, rho: Any, dt: Any) -> tuple[Any, State]:
+def _end(
+    state: State, system: AnySystem, a: Any, memory: AlphaMemory, rho: Any, dt: Any
+) -> tuple[Any, State]:
     """Return the auxiliary acceleration and the state at the end."""
     alpha_m, alpha_f, gamma, beta = _weights(rho)
     new = ((1.0 - alpha_f) * a + alpha_f * memory.a - alpha_m * memory.auxiliary) / (1.0 - alpha_m)
@@ -118,15 +120,22 @@ class GeneralizedAlpha(Method):
         The first step computes the accelerations, because they may need an input.
         """
         nothing = jnp.zeros_like(state.v)
-        return AlphaMemory(nothing, nothing, jnp.zeros_like(velocity_residual(system, state)), jnp.zeros((), bool))
+        return AlphaMemory(
+            nothing, nothing, jnp.zeros_like(velocity_residual(system, state)), jnp.zeros((), bool)
+        )
 
-    def step(self, system: AnySystem, state: State, memory: AlphaMemory, u: Any, dt: Any) -> tuple[State, AlphaMemory, StepInfo]:
+    def step(
+        self, system: AnySystem, state: State, memory: AlphaMemory, u: Any, dt: Any
+    ) -> tuple[State, AlphaMemory, StepInfo]:
         """Return the state after dt."""
         dt, rho = (jnp.asarray(x, state.q.dtype) for x in (dt, self.rho_inf))
         at = linearize(system, state, self.solver)
         a, lam = dynamics_at_start(self, system, state, at, u)
         before = AlphaMemory(
-            *(jnp.where(memory.started, kept, new) for kept, new in ((memory.auxiliary, a), (memory.a, a), (memory.lam, lam))),
+            *(
+                jnp.where(memory.started, kept, new)
+                for kept, new in ((memory.auxiliary, a), (memory.a, a), (memory.lam, lam))
+            ),
             started=jnp.ones((), bool),
         )
         args = (system, state, before, rho, u, dt)

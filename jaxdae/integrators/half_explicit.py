@@ -85,11 +85,14 @@ class HalfExplicitRungeKutta(PointMethod):
         below = [row[-1] for row in self.tableau.a[1:]] + [self.tableau.b[-1]]
         if 0.0 in below:
             raise ValueError(
-                f"HalfExplicitRungeKutta: the last entry of each row of a, and of b, must not be zero; got {below}. HEM4 is made for it"
+                "HalfExplicitRungeKutta: the last entry of each row of a, and of b, must not be zero; got "
+                f"{below}. HEM4 is made for it"
             )
         return ()
 
-    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(
+        self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any
+    ) -> tuple[Point, Any, StepInfo]:
         """Return the point after dt; one LU factorization per stage."""
         state = point.state
         dt = jnp.asarray(dt, state.q.dtype)

@@ -56,7 +56,11 @@ class Unknowns:
 def dynamic_rows(system: AnySystem, at: State, a: Velocity, lam: Rows, u: Any) -> Velocity:
     """Return M a - f - J^T lam (nv,) at a state."""
     terms = system.evaluate(at.t, at.q, at.v)
-    return terms.mass.times(a) - terms.force(input_at(u, at, system)) - AutodiffRows(system, at).transpose_times(lam)
+    return (
+        terms.mass.times(a)
+        - terms.force(input_at(u, at, system))
+        - AutodiffRows(system, at).transpose_times(lam)
+    )
 
 
 def hard_or_soft(system: AnySystem, at: State, a: Velocity, lam: Rows, rows: Rows) -> Rows:
@@ -115,7 +119,9 @@ def _midpoint(x: Unknowns, args: Any) -> Unknowns:
     return _residual(0.5, x, args)
 
 
-def _step(method: Any, share: float, residual: Any, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> Any:
+def _step(
+    method: Any, share: float, residual: Any, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any
+) -> Any:
     state, dt = point.state, jnp.asarray(dt, point.q.dtype)
     at = point.linearization or linearize(system, state, method.solver)
     a, lam = dynamics_at_start(method, system, state, at, u)
@@ -153,7 +159,9 @@ class BackwardEuler(PointMethod):
         """Yield the conditions on the fields; see `jaxdae.base.requirements`."""
         yield is_newton(self.newton)
 
-    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(
+        self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any
+    ) -> tuple[Point, Any, StepInfo]:
         """Return the point after dt."""
         return _step(self, 1.0, _backward_euler, system, point, memory, u, dt)
 
@@ -179,6 +187,8 @@ class ImplicitMidpoint(PointMethod):
         """Yield the conditions on the fields; see `jaxdae.base.requirements`."""
         yield is_newton(self.newton)
 
-    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(
+        self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any
+    ) -> tuple[Point, Any, StepInfo]:
         """Return the point after dt."""
         return _step(self, 0.5, _midpoint, system, point, memory, u, dt)

@@ -62,7 +62,9 @@ class Integrator(Protocol):
         """Return the memory that the method carries between steps: a pytree, () for one-step methods."""
         ...
 
-    def step(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
+    def step(
+        self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any
+    ) -> tuple[State, Any, StepInfo]:
         """Return the state after dt, the memory and the report of the step.
 
         `u` is a constant input or a feedback law of (t, state).
@@ -92,7 +94,9 @@ def check_roles(integrator: Any, name: str = "integrator") -> None:
         name: its name in the message.
     """
     if not offers(integrator, "step"):
-        raise TypeError(f"{name} must have a method step, like Projected(RungeKutta.rk4()), got {came(integrator)}")
+        raise TypeError(
+            f"{name} must have a method step, like Projected(RungeKutta.rk4()), got {came(integrator)}"
+        )
     if offers(integrator, "integrator"):
         # Check the inner integrator first: a wrapper takes its roles from there, and so would the error.
         check_roles(integrator.integrator, f"{name}.integrator")
@@ -128,7 +132,10 @@ def checked_input(law: Any, u: Any, system: Any = None) -> Input:
     expected = f"a vector of the {count} inputs, shape ({count},)" if count else "a vector of inputs (nu,)"
     got = f"shape {u.shape}" if isinstance(u, jax.Array | np.ndarray) else came(u)
     error = ValueError if isinstance(u, jax.Array | np.ndarray) else TypeError
-    raise error(f"the feedback law {name} must return {expected}, got {got}; jnp.stack([...]) makes a vector of numbers")
+    raise error(
+        f"the feedback law {name} must return {expected}, got {got}; jnp.stack([...]) makes a vector of "
+        "numbers"
+    )
 
 
 def stage_dynamics(
@@ -147,11 +154,15 @@ def stage_dynamics(
     if known is None and keep:
         known = linearize(system, at, method.solver)
     stage_input = input_at(u, at, system)
-    solution = forward_dynamics(system, at, stage_input, solver=method.solver, stabilization=method.stabilization, linearization=known)
+    solution = forward_dynamics(
+        system, at, stage_input, solver=method.solver, stabilization=method.stabilization, linearization=known
+    )
     return solution, known
 
 
-def dynamics_at_start(method: Any, system: AnySystem, state: State, known: Linearization | None, u: Any) -> tuple[Velocity, Rows]:
+def dynamics_at_start(
+    method: Any, system: AnySystem, state: State, known: Linearization | None, u: Any
+) -> tuple[Velocity, Rows]:
     """Return (a, lam) at the start of a step, for methods that use them only as initial guess and report."""
     given = input_at(u, state, system)
     return forward_dynamics(system, state, given, solver=method.solver, linearization=known)
@@ -198,7 +209,9 @@ def is_open(system: AnySystem, violation: Any, q: Any, tolerance: Any) -> Any:
     return violation > tolerance * shortest_scale(system, q.dtype) + rounding
 
 
-def step_info(system: AnySystem, state: State, a: Velocity, lam: Rows, iterations: int = 0, status: Any = None) -> StepInfo:
+def step_info(
+    system: AnySystem, state: State, a: Velocity, lam: Rows, iterations: int = 0, status: Any = None
+) -> StepInfo:
     """Return the report of a step that ended at `state`; exclude soft rows from the violations."""
     return step_info_at(system.evaluate(state.t, state.q, state.v), a, lam, iterations, status)
 
@@ -216,11 +229,15 @@ def step_info_at(at: Evaluation, a: Velocity, lam: Rows, iterations: int = 0, st
     )
 
 
-def closed_step_info(system: AnySystem, state: State, a: Velocity, lam: Rows, iterations: int, status: Any) -> StepInfo:
+def closed_step_info(
+    system: AnySystem, state: State, a: Velocity, lam: Rows, iterations: int, status: Any
+) -> StepInfo:
     """Return the report of a step that solves for the position-level rows.
 
     The status is NOT_CONVERGED if the step leaves these rows open; see `is_open`.
     """
     info = step_info(system, state, a, lam, iterations, status)
     left = is_open(system, info.violation, state.q, default_tolerance(state.q.dtype))
-    return dataclasses.replace(info, status=first_failure(status, jnp.where(left, Status.NOT_CONVERGED, Status.OK)))
+    return dataclasses.replace(
+        info, status=first_failure(status, jnp.where(left, Status.NOT_CONVERGED, Status.OK))
+    )

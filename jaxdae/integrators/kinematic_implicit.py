@@ -93,16 +93,26 @@ class KinematicImplicit(Method):
         check_kinematic(system)
         return ()
 
-    def step(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
+    def step(
+        self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any
+    ) -> tuple[State, Any, StepInfo]:
         """Return the state after dt."""
         check_kinematic(system)
         dt = jnp.asarray(dt, state.q.dtype)
         given = input_at(u, state, system)
         start, lam, status = feasible_velocity(system, state, given, self.solver)
         at = linearize(system, State(state.t, state.q, start), self.solver)
-        residual, guess, args = partial(_residual, self.share), Unknowns(dt * start, dt * lam), (system, state, u, dt)
+        residual, guess, args = (
+            partial(_residual, self.share),
+            Unknowns(dt * start, dt * lam),
+            (system, state, u, dt),
+        )
         x, change = self.newton.root(residual, guess, args, saddle_point_corrections(at))
         end = State(state.t + dt, system.retract(state.q, x.dv), state.v)
         new, ended = with_feasible_velocity(system, end, u, self.solver)
         status = first_failure(status, ended, convergence(change, self.newton.tolerance, state.q, 1.0))
-        return new, memory, step_info(bound(system, new, u), new, (new.v - start) / dt, lam, self.newton.iterations, status)
+        return (
+            new,
+            memory,
+            step_info(bound(system, new, u), new, (new.v - start) / dt, lam, self.newton.iterations, status),
+        )

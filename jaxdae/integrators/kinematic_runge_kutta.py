@@ -86,7 +86,9 @@ class Kinematic(PointMethod):
         check_kinematic(system)
         return ()
 
-    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(
+        self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any
+    ) -> tuple[Point, Any, StepInfo]:
         """Return the point after dt.
 
         The step evaluates the rate once per stage and once at the end. If the last stage is not at the end of
@@ -119,7 +121,11 @@ class Kinematic(PointMethod):
             unstable = largest(half - 0.5 * (slope + at_end)) < 0.25 * largest(at_end - slope)
         unstable &= is_unstable(self.tableau, state.q, dt, (slopes[0], slope, at_end), whole - xi)
         status = first_failure(status, ended, jnp.where(unstable, Status.UNSTABLE, Status.OK))
-        return Point(new), memory, step_info(bound(system, new, u), new, (new.v - start) / dt, lam, status=status)
+        return (
+            Point(new),
+            memory,
+            step_info(bound(system, new, u), new, (new.v - start) / dt, lam, status=status),
+        )
 
     def _slope(self, system: Any, at: State, u: Any) -> Velocity:
         stage_input = input_at(u, at, system)
@@ -128,7 +134,9 @@ class Kinematic(PointMethod):
         return unprojected_rate(system, at, stage_input, self.solver)
 
 
-def is_unstable(tableau: Tableau, q: Coordinates, dt: Any, slopes: tuple[Velocity, Velocity, Velocity], apart: Velocity) -> Any:
+def is_unstable(
+    tableau: Tableau, q: Coordinates, dt: Any, slopes: tuple[Velocity, Velocity, Velocity], apart: Velocity
+) -> Any:
     """Return whether a step of an explicit method amplifies a mode that it should damp.
 
     Two points at the end of the step, separated by xi, have slopes k and k+, so rho = h |k+ - k| / |xi|

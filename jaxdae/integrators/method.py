@@ -102,7 +102,9 @@ class Method(abc.ABC):
         return ()
 
     @abc.abstractmethod
-    def step(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
+    def step(
+        self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any
+    ) -> tuple[State, Any, StepInfo]:
         """Return the state after dt, the memory, and the report of the step; see `Integrator`."""
 
     def reported(self, system: AnySystem, state: State, u: Any, dt: Any) -> tuple[Velocity, Rows]:
@@ -132,7 +134,9 @@ class PointMethod(Method):
         return Point(state)
 
     @abc.abstractmethod
-    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(
+        self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any
+    ) -> tuple[Point, Any, StepInfo]:
         """Return the point after dt, the memory, and the report of the step.
 
         Args:
@@ -144,7 +148,9 @@ class PointMethod(Method):
             dt: the step in s.
         """
 
-    def step(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
+    def step(
+        self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any
+    ) -> tuple[State, Any, StepInfo]:
         """Return the state after dt, the memory, and the report of a single step.
 
         The step does not pass on a factorization. Reverse mode saves only `Keep.STATES`, so user-written
@@ -247,7 +253,9 @@ class _OfStates(Wrapping, PointMethod):
         """1/2, as for methods of order two."""
         return 0.5
 
-    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(
+        self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any
+    ) -> tuple[Point, Any, StepInfo]:
         """Return the result of `step`, with its state as a point."""
         state, memory, info = self.integrator.step(system, point.state, memory, u, dt)
         return Point(state), memory, info
@@ -263,12 +271,16 @@ def of_points(integrator: Any) -> PointMethod:
     return integrator if ours else _OfStates(integrator)
 
 
-def single_step(integrator: Any, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
+def single_step(
+    integrator: Any, system: AnySystem, state: State, memory: Any, u: Any, dt: Any
+) -> tuple[State, Any, StepInfo]:
     """Return the result of `step` of any integrator, for callers that set their own checkpoint policy."""
     return _begun_and_advanced(of_points(integrator), system, state, memory, u, dt)
 
 
-def _begun_and_advanced(method: PointMethod, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
+def _begun_and_advanced(
+    method: PointMethod, system: AnySystem, state: State, memory: Any, u: Any, dt: Any
+) -> tuple[State, Any, StepInfo]:
     point, memory, info = method.advance(system, method.begin(system, state), memory, u, dt)
     return point.state, memory, info
 
@@ -312,7 +324,9 @@ def _says(integrator: Any, attribute: str) -> bool:
     return offers(integrator, attribute) and getattr(integrator, attribute) is True
 
 
-NOT_SWITCHING = "integrator must not switch rows: write Switching(..., law) around projections, not inside of them"
+NOT_SWITCHING = (
+    "integrator must not switch rows: write Switching(..., law) around projections, not inside of them"
+)
 """Message of wrappers that read the constraint rows after a step; `Switching` activates others."""
 
 
@@ -328,7 +342,9 @@ def _roles_in_fields(integrator: Any) -> Roles:
     return Roles(solver, stabilization or NoStabilization())
 
 
-def reported_dynamics(integrator: Any, system: AnySystem, state: State, u: Any, dt: Any) -> tuple[Velocity, Rows]:
+def reported_dynamics(
+    integrator: Any, system: AnySystem, state: State, u: Any, dt: Any
+) -> tuple[Velocity, Rows]:
     """Return accelerations and multipliers at a state as any integrator reports them.
 
     This is the result of `Method.reported`, or of the dynamics if the integrator has no such method.

@@ -49,7 +49,9 @@ class VectorField:
         return rate, a
 
 
-def vector_field(system: AnySystem, *, solver: SaddlePointSolver | None = None, stabilization: Stabilization | None = None) -> VectorField:
+def vector_field(
+    system: AnySystem, *, solver: SaddlePointSolver | None = None, stabilization: Stabilization | None = None
+) -> VectorField:
     """Return the equations of motion as a vector field f(t, (q, v), args) -> (q', v').
 
     Use it with Diffrax or any other ODE library. q' = d/ds q (+) s v at s = 0, which equals v except for
@@ -90,13 +92,18 @@ def load_diffrax() -> tuple[Any, Any]:
         from jaxdae.integrators import diffrax_solver
     except ImportError as error:
         raise ImportError(
-            f"adaptive integration needs the extra adaptive: pip install '.[adaptive]' in a clone of jaxdae ({error})"
+            "adaptive integration needs the extra adaptive: pip install '.[adaptive]' in a clone of jaxdae "
+            f"({error})"
         ) from error
     return diffrax, diffrax_solver
 
 
 def projected_solver(
-    method: Any, system: AnySystem, projection: Projection | None = Projection(), *, solver: SaddlePointSolver | None = None
+    method: Any,
+    system: AnySystem,
+    projection: Projection | None = Projection(),
+    *,
+    solver: SaddlePointSolver | None = None,
 ) -> Any:
     """Return a Diffrax solver whose steps end on the constraint manifold, for y = (q, v) and `vector_field`.
 
@@ -131,7 +138,10 @@ def check_method(method: Any) -> None:
         hint = "; call it: Dopri8(), not Dopri8" if isinstance(method, type) else ""
         raise TypeError(f"method must be a Diffrax solver, like diffrax.Dopri8(); got {method!r}{hint}")
     if isinstance(method, diffrax.AbstractImplicitSolver):
-        raise TypeError(f"method must be an explicit Diffrax solver, like diffrax.Dopri8(); {type(method).__name__} is implicit")
+        raise TypeError(
+            f"method must be an explicit Diffrax solver, like diffrax.Dopri8(); {type(method).__name__} is "
+            "implicit"
+        )
 
 
 def check_projection(projection: Any) -> None:

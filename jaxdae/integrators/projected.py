@@ -31,7 +31,13 @@ import jax.numpy as jnp
 
 from jaxdae.base.dataclass import pytree
 from jaxdae.base.requirements import offers
-from jaxdae.dynamics.stabilization import LinearPositionProjection, Origin, PositionProjection, Projection, VelocityProjection
+from jaxdae.dynamics.stabilization import (
+    LinearPositionProjection,
+    Origin,
+    PositionProjection,
+    Projection,
+    VelocityProjection,
+)
 from jaxdae.integrators.equation_of_motion import bound
 from jaxdae.integrators.integrator import Integrator, StepInfo, is_open, largest, step_info_at
 from jaxdae.integrators.method import NOT_SWITCHING, PointWrapping, switches_rows
@@ -54,11 +60,15 @@ def _serves_both(system: AnySystem, state: State) -> bool:
     This requires that J does not depend on the velocities, which are projected after the linearization, and
     that no row is soft, because projections exclude soft rows.
     """
-    without_velocity_rows = jax.eval_shape(system.velocity_constraint, state.t, state.q, state.v).shape[0] == 0
+    without_velocity_rows = (
+        jax.eval_shape(system.velocity_constraint, state.t, state.q, state.v).shape[0] == 0
+    )
     return without_velocity_rows and system.compliance(state.t, state.q) is None
 
 
-def projection_status(system: AnySystem, projection: Projection | None, info: StepInfo, state: State) -> Count:
+def projection_status(
+    system: AnySystem, projection: Projection | None, info: StepInfo, state: State
+) -> Count:
     """Return the status () of a projection: NOT_CONVERGED if its residual is too large.
 
     An iterated position projection must not exceed its tolerance (see `is_open`). After a velocity
@@ -76,7 +86,9 @@ def projection_status(system: AnySystem, projection: Projection | None, info: St
     if projection is not None and isinstance(projection.position, PositionProjection):
         left |= is_open(system, info.violation, state.q, projection.position.tolerance)
     if projection is not None and projection.velocity is not None:
-        left |= info.velocity_violation > default_tolerance(state.v.dtype) * (shortest_scale(system, state.v.dtype) + largest(state.v))
+        left |= info.velocity_violation > default_tolerance(state.v.dtype) * (
+            shortest_scale(system, state.v.dtype) + largest(state.v)
+        )
     status: Any = jnp.where(left, Status.NOT_CONVERGED, Status.OK)
     return status.astype(jnp.int32)
 
@@ -103,24 +115,35 @@ class Projected(PointWrapping):
         yield not switches_rows(self.integrator), NOT_SWITCHING
         yield (
             not self._goes_on_at_estimate or self.inner.begins_at_estimate,
-            "Origin.SHARED needs an integrator that begins at the estimate: SemiImplicitEuler, ExplicitEuler or RungeKutta",
+            "Origin.SHARED needs an integrator that begins at the estimate: SemiImplicitEuler, "
+            "ExplicitEuler or RungeKutta",
         )
 
     @property
     def _goes_on_at_estimate(self) -> bool:
         """Whether steps start with the linearization of the position projection at the estimate."""
         position = self.projection.position
-        return isinstance(position, PositionProjection) and position.origin is Origin.SHARED and _follows(position)
+        return (
+            isinstance(position, PositionProjection)
+            and position.origin is Origin.SHARED
+            and _follows(position)
+        )
 
     def begin(self, system: AnySystem, state: State) -> Point:
         """Return the start, linearized if steps and projections share a linearization."""
         point = self.inner.begin(system, state)
-        if point.linearization is not None or not self.inner.takes_linearization or not _serves_both(system, state):
+        if (
+            point.linearization is not None
+            or not self.inner.takes_linearization
+            or not _serves_both(system, state)
+        ):
             return point
         estimate = state.q if self._goes_on_at_estimate else None
         return Point(state, linearize(system, state, self.roles.solver), estimate=estimate)
 
-    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(
+        self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any
+    ) -> tuple[Point, Any, StepInfo]:
         """Return the projected point after dt; status NOT_CONVERGED if a projection misses the manifold."""
         end, memory, inner = self.inner.advance(system, point, memory, u, dt)
         system = bound(system, end.state, u)
@@ -132,27 +155,45 @@ class Projected(PointWrapping):
         found = {name: getattr(after, name) for name in ("violation", "velocity_violation", "iterations")}
         info = dataclasses.replace(inner, **found)
         if isinstance(self.projection.position, PositionProjection):
-            info = dataclasses.replace(info, iterations=inner.iterations + self.projection.position.iterations)
+            info = dataclasses.replace(
+                info, iterations=inner.iterations + self.projection.position.iterations
+            )
         failed = projection_status(system, self.projection, info, new)
         info = dataclasses.replace(info, status=first_failure(inner.status, failed))
         return Point(new, here, estimate=end.q if shared else None), memory, info
 
-    def _projected(self, system: AnySystem, point: Point, end: Point) -> tuple[Evaluation, Linearization | None]:
+    def _projected(
+        self, system: AnySystem, point: Point, end: Point
+    ) -> tuple[Evaluation, Linearization | None]:
         """Return the terms at the projected end of a step, and its linearization if the start point has one."""
         at, solver = system.evaluate(end.t, end.q, end.v), self.roles.solver
         position, velocity = self.projection.resolved(solver)
         if position is not None:
             known = {Origin.PREVIOUS: point.linearization, Origin.STAGE: end.latest}.get(position.origin)
-            at = self._moved("position_projection", position, at, point, known if _follows(self.projection.position) else None)
+            at = self._moved(
+                "position_projection",
+                position,
+                at,
+                point,
+                known if _follows(self.projection.position) else None,
+            )
         here = None
         if point.linearization is not None:
             with jax.named_scope("linearize"):
                 here = linearize_at(at, solver)
         if velocity is not None:
-            at = self._moved("velocity_projection", velocity, at, point, here if _follows(self.projection.velocity) else None)
+            at = self._moved(
+                "velocity_projection",
+                velocity,
+                at,
+                point,
+                here if _follows(self.projection.velocity) else None,
+            )
         return at, here
 
-    def _projected_at_estimate(self, system: AnySystem, point: Point, end: Point) -> tuple[Evaluation, Linearization]:
+    def _projected_at_estimate(
+        self, system: AnySystem, point: Point, end: Point
+    ) -> tuple[Evaluation, Linearization]:
         """Return the terms at the end of a step, projected with the linearization at the end itself."""
         at, solver = system.evaluate(end.t, end.q, end.v), self.roles.solver
         position, velocity = self.projection.resolved(solver)
@@ -160,11 +201,19 @@ class Projected(PointWrapping):
             here = linearize_at(at, solver)
         at = self._moved("position_projection", position, at, point, here)
         if velocity is not None:
-            at = self._moved("velocity_projection", velocity, at, point, here if _follows(self.projection.velocity) else None)
+            at = self._moved(
+                "velocity_projection",
+                velocity,
+                at,
+                point,
+                here if _follows(self.projection.velocity) else None,
+            )
         return at, here
 
     @staticmethod
-    def _moved(name: str, projection: Any, at: Evaluation, point: Point, known: Linearization | None) -> Evaluation:
+    def _moved(
+        name: str, projection: Any, at: Evaluation, point: Point, known: Linearization | None
+    ) -> Evaluation:
         """Return the terms at the projected state; a user's projection has the method `project` alone."""
         with jax.named_scope(name):
             if type(projection) in (PositionProjection, LinearPositionProjection, VelocityProjection):

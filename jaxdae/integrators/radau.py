@@ -148,7 +148,9 @@ def _corrections(at: Linearization, rows: int) -> Corrections:
             return _StageFactors(at.factors, at.factors, jacobian, soft)
         # In soft rows, mu equals the residual, because soft rows impose no closure.
         hard = jacobian if soft is None else jacobian.masked(~soft[:rows])
-        positions = factorized(at.solver, at.mass, hard, None if soft is None else soft[:rows].astype(jacobian.dtype))
+        positions = factorized(
+            at.solver, at.mass, hard, None if soft is None else soft[:rows].astype(jacobian.dtype)
+        )
         return _StageFactors(at.factors, positions.factors, hard, soft)
 
     return Corrections(_velocities, factors, _correction, _transposed_correction)
@@ -205,7 +207,9 @@ class RadauIIA(PointMethod):
         """Yield the conditions on the fields; see `jaxdae.base.requirements`."""
         yield is_newton(self.newton)
 
-    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(
+        self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any
+    ) -> tuple[Point, Any, StepInfo]:
         """Return the point after dt."""
         state, dt = point.state, jnp.asarray(dt, point.q.dtype)
         at = point.linearization or linearize(system, state, self.solver)
@@ -214,7 +218,9 @@ class RadauIIA(PointMethod):
         jacobian = system.constraint_jacobian(state.t, state.q, state.v)[:rows]
         mass = system.mass_operator(state.q)
         drift = jax.vmap(mass.solve, out_axes=1)(jacobian) if rows else jacobian.T
-        guess = StageUnknowns(*(jnp.broadcast_to(y, (3, *y.shape)) for y in (dt * a, dt * lam, jnp.zeros((rows,), a.dtype))))
+        guess = StageUnknowns(
+            *(jnp.broadcast_to(y, (3, *y.shape)) for y in (dt * a, dt * lam, jnp.zeros((rows,), a.dtype)))
+        )
         args = (system, state, drift, u, dt)
         x, change = self.newton.root(_residual, guess, args, _corrections(at, rows))
         stages = _stages(x, system, state, drift, dt)

@@ -61,11 +61,14 @@ class Tableau:
         stages = len(self.b)
         if stages == 0 or len(self.a) != stages or len(self.c) != stages:
             raise ValueError(
-                f"Tableau: a, b and c need the same number of stages, at least 1; got {len(self.a)}, {stages} and {len(self.c)}"
+                f"Tableau: a, b and c need the same number of stages, at least 1; got {len(self.a)}, "
+                f"{stages} and {len(self.c)}"
             )
         for i, row in enumerate(self.a):
             if len(row) != i:
-                raise ValueError(f"Tableau: row {i} of a must have {i} entries (explicit method), got {len(row)}")
+                raise ValueError(
+                    f"Tableau: row {i} of a must have {i} entries (explicit method), got {len(row)}"
+                )
             if abs(sum(row) - self.c[i]) > 1e-12:
                 raise ValueError(f"Tableau: c[{i}] = {self.c[i]} is not the sum of a[{i}] = {sum(row)}")
         if abs(sum(self.b) - 1.0) > 1e-12:
@@ -76,7 +79,11 @@ EULER = Tableau(a=((),), b=(1.0,), c=(0.0,))
 MIDPOINT = Tableau(a=((), (1 / 2,)), b=(0.0, 1.0), c=(0.0, 1 / 2))
 HEUN = Tableau(a=((), (1.0,)), b=(1 / 2, 1 / 2), c=(0.0, 1.0))
 RALSTON3 = Tableau(a=((), (1 / 2,), (0.0, 3 / 4)), b=(2 / 9, 1 / 3, 4 / 9), c=(0.0, 1 / 2, 3 / 4))
-RK4 = Tableau(a=((), (1 / 2,), (0.0, 1 / 2), (0.0, 0.0, 1.0)), b=(1 / 6, 1 / 3, 1 / 3, 1 / 6), c=(0.0, 1 / 2, 1 / 2, 1.0))
+RK4 = Tableau(
+    a=((), (1 / 2,), (0.0, 1 / 2), (0.0, 0.0, 1.0)),
+    b=(1 / 6, 1 / 3, 1 / 3, 1 / 6),
+    c=(0.0, 1 / 2, 1 / 2, 1.0),
+)
 DORMAND_PRINCE5 = Tableau(
     a=(
         (),
@@ -185,7 +192,9 @@ class RungeKutta(PointMethod):
             total = coefficient + rate @ total
         return total
 
-    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(
+        self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any
+    ) -> tuple[Point, Any, StepInfo]:
         """Return the point after dt; one evaluation of the dynamics per stage."""
         state = point.state
         slopes, lam, last = (self._one_by_one if self.unroll else self._in_a_loop)(system, point, u, dt)

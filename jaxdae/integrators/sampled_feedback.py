@@ -56,7 +56,9 @@ _ALIGNED = 0.8
 """Minimum cosine between w and its response; below it, the power iteration has not converged to a mode."""
 
 
-def is_held_loop_unstable(system: AnySystem, state: State, law: Any, period: Any, solver: Any, share: Any) -> Any:
+def is_held_loop_unstable(
+    system: AnySystem, state: State, law: Any, period: Any, solver: Any, share: Any
+) -> Any:
     """Return whether feedback held over a period exceeds its stability limit at a state ().
 
     Args:
@@ -88,7 +90,11 @@ def is_held_loop_unstable(system: AnySystem, state: State, law: Any, period: Any
 
     still = jnp.zeros_like(v)
     start = acceleration(state, input_here)
-    generic = small * (1.0 + largest(q if system.first_order else v)) * jnp.asarray(np.cos(np.arange(v.shape[0])), v.dtype)
+    generic = (
+        small
+        * (1.0 + largest(q if system.first_order else v))
+        * jnp.asarray(np.cos(np.arange(v.shape[0])), v.dtype)
+    )
     size = jnp.sqrt(jnp.maximum(inner(generic, generic), (2.0 * period) ** 2 * inner(start, start)))
 
     def iterate(w: Any, _: Any) -> tuple[Any, Any]:
@@ -109,7 +115,9 @@ def is_held_loop_unstable(system: AnySystem, state: State, law: Any, period: Any
     w, dv, dq = (x[-1] for x in found)
     if not system.first_order:
         # Use the steepest part of the displacement.
-        parts = jax.lax.map(lambda part: response(still, part * w), jnp.arange(1, _PARTS + 1).astype(w.dtype) / _PARTS)
+        parts = jax.lax.map(
+            lambda part: response(still, part * w), jnp.arange(1, _PARTS + 1).astype(w.dtype) / _PARTS
+        )
         parts = _PARTS * jnp.diff(parts, axis=0, prepend=0.0 * parts[:1])
         dv = parts[jnp.argmin(jax.vmap(partial(inner, w))(parts))]
     square = inner(w, w)

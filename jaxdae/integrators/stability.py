@@ -1,4 +1,6 @@
-"""Stability limits of explicit methods; `jaxdae.integrators.sampled_feedback` covers sampled laws with any method.
+"""Stability limits of explicit methods.
+
+`jaxdae.integrators.sampled_feedback` covers sampled laws with any method.
 
 An explicit method multiplies a decaying mode v' = -mu v by R(-h mu) in a step of length h, where R is its
 stability function. Beyond the limit z* of the method, |R(-h mu)| > 1 for h mu > z*, and the mode grows
@@ -69,7 +71,9 @@ def spectral_radius(matrix: Any) -> Any:
     return jnp.where(discriminant >= 0.0, real, jnp.sqrt(jnp.maximum(determinant, 0.0)))
 
 
-def is_beyond_limit(system: AnySystem, state: State, before: Any, u: Any, dt: Any, solver: Any, limit: float) -> Any:
+def is_beyond_limit(
+    system: AnySystem, state: State, before: Any, u: Any, dt: Any, solver: Any, limit: float
+) -> Any:
     """Return whether a step exceeds the stability limit of an explicit method for the forces at a state ().
 
     Args:
@@ -103,7 +107,9 @@ def is_beyond_limit(system: AnySystem, state: State, before: Any, u: Any, dt: An
     return jnp.any((first * second < 0.0) & grows & matters)
 
 
-def stability_status(system: AnySystem, integrator: Any, state: State, before: Any, memory: Any, u: Any, dt: Any) -> Any:
+def stability_status(
+    system: AnySystem, integrator: Any, state: State, before: Any, memory: Any, u: Any, dt: Any
+) -> Any:
     """Return UNSTABLE if the step exceeds the limit for the forces or a sampled law, else OK (), int32.
 
     Args:
@@ -152,7 +158,11 @@ def steps_between_examinations(integrator: Any) -> int:
 
 
 def _has_steep_forces(system: AnySystem, integrator: Any, u: Any) -> bool:
-    return damping_limit(integrator) < float("inf") and not system.first_order and (callable(u) or system.resists)
+    return (
+        damping_limit(integrator) < float("inf")
+        and not system.first_order
+        and (callable(u) or system.resists)
+    )
 
 
 def feedback_status(system: AnySystem, integrator: Any, state: State, dt: Any) -> Any:

@@ -122,7 +122,9 @@ class Unilateral:
         """Return the rows that are to be active (nc,)."""
         s, gap = self._direction(active, lam), self._gap(system, state, active)
         closing = s * velocity_residual(system, state) < 0.0
-        return self._led(jnp.where(s == 0.0, active, jnp.where(active, s * lam >= 0.0, (s * gap <= 0.0) & closing)))
+        return self._led(
+            jnp.where(s == 0.0, active, jnp.where(active, s * lam >= 0.0, (s * gap <= 0.0) & closing))
+        )
 
     def margin(self, system: AnySystem, state: State, lam: Rows, active: Any) -> Rows:
         """Return s lam in active rows, s g in inactive rows (nc,)."""
@@ -136,7 +138,10 @@ class Unilateral:
     def _direction(self, active: Any, lam: Rows) -> Rows:
         direction = jnp.asarray(self.direction, lam.dtype)
         if direction.shape not in ((), active.shape):
-            raise ValueError(f"Unilateral.direction must have one entry a constraint row, shape {active.shape}, got {direction.shape}")
+            raise ValueError(
+                f"Unilateral.direction must have one entry a constraint row, shape {active.shape}, got "
+                f"{direction.shape}"
+            )
         return jnp.broadcast_to(direction, active.shape)
 
     def _gap(self, system: AnySystem, state: State, active: Any) -> Rows:
@@ -148,7 +153,9 @@ class Unilateral:
         if self.follows is None:
             return rows
         if len(self.follows) != rows.shape[0] or not all(0 <= k < rows.shape[0] for k in self.follows):
-            raise ValueError(f"Unilateral.follows must name a row for each of the {rows.shape[0]} rows, got {self.follows}")
+            raise ValueError(
+                f"Unilateral.follows must name a row for each of the {rows.shape[0]} rows, got {self.follows}"
+            )
         return rows[jnp.asarray(self.follows)]
 
 
@@ -250,8 +257,14 @@ class Switching(Wrapping):
 
     def requirements(self) -> Any:
         """Yield the conditions on the fields; see `jaxdae.base.requirements`."""
-        yield offers(self.law, "__call__"), "law must be a SwitchingLaw, such as Unilateral(...) or Scheduled(...)"
-        yield not samples_law(self.integrator), "integrator must not be Sampled inside: write Sampled(Switching(integrator, law), feedback)"
+        yield (
+            offers(self.law, "__call__"),
+            "law must be a SwitchingLaw, such as Unilateral(...) or Scheduled(...)",
+        )
+        yield (
+            not samples_law(self.integrator),
+            "integrator must not be Sampled inside: write Sampled(Switching(integrator, law), feedback)",
+        )
 
     def init(self, system: AnySystem, state: State) -> SwitchingMemory:
         """Return the memory with the active rows at the start.
@@ -261,7 +274,9 @@ class Switching(Wrapping):
             ValueError: a negative number of events.
         """
         if not isinstance(system, Masked):
-            raise TypeError(f"Switching needs a Masked system, got {type(system).__name__}; write Masked(system, active)")
+            raise TypeError(
+                f"Switching needs a Masked system, got {type(system).__name__}; write Masked(system, active)"
+            )
         if self.events < 0:
             raise ValueError(f"Switching.events must not be negative, got {self.events}")
         rows = velocity_residual(system.system, state)
@@ -269,7 +284,9 @@ class Switching(Wrapping):
         since = jnp.broadcast_to(jnp.asarray(state.t, rows.dtype), rows.shape)
         return SwitchingMemory(active, jnp.zeros_like(rows), since, self.integrator.init(system, state))
 
-    def step(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
+    def step(
+        self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any
+    ) -> tuple[State, Any, StepInfo]:
         """Return the state after dt, the memory with the active rows, and a `SwitchingInfo`."""
         inside = system.system if isinstance(system, Masked) else system
         dt = jnp.asarray(dt, state.q.dtype)
@@ -309,7 +326,9 @@ class Switching(Wrapping):
             # derivative.
             state, memory = _choose(cut, (state, memory), (new, moved))
             status, corrections = report
-            status = jnp.where(opened & (status == Status.OK), jnp.asarray(Status.INCONSISTENT_START, jnp.int32), status)
+            status = jnp.where(
+                opened & (status == Status.OK), jnp.asarray(Status.INCONSISTENT_START, jnp.int32), status
+            )
             report = (status, corrections)
             state, memory = _choose(is_part, (switched, later), (state, memory))
             remaining = _choose(is_part, left - ahead, _choose(cut, left, jnp.zeros_like(left)))
@@ -323,7 +342,9 @@ class Switching(Wrapping):
         (state, memory, report, *_), starts = jax.lax.scan(inner_step, carry, last)
         return (state, memory, jax.tree.map(lambda x: x[0], starts), *report)
 
-    def _trial(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any, whole: Any) -> tuple[State, Any, StepInfo, Any, Any]:
+    def _trial(
+        self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any, whole: Any
+    ) -> tuple[State, Any, StepInfo, Any, Any]:
         """Return the inner step, the switching rows, and their switching instants as fractions (nc,).
 
         The fraction is 1 for rows that do not switch.
@@ -354,7 +375,9 @@ class Switching(Wrapping):
             values += jax.jvp(margin, (jnp.zeros_like(dt),), (jnp.ones_like(dt),))
         return new, memory, info, flips, first_zero(flips, *values)
 
-    def _advance(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any, whole: Any) -> tuple[State, Any, StepInfo]:
+    def _advance(
+        self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any, whole: Any
+    ) -> tuple[State, Any, StepInfo]:
         """Return the state after dt, the memory, and the report of the integrator.
 
         A part of zero or nearly zero length, as for a switch at the start of a step, is an Euler step. Its
@@ -363,7 +386,9 @@ class Switching(Wrapping):
         """
         is_short = dt <= _near(dt) * whole
         length = jnp.where(is_short, whole, dt)
-        new, inner, info = single_step(self.integrator, Masked(system, memory.active), state, memory.inner, u, length)
+        new, inner, info = single_step(
+            self.integrator, Masked(system, memory.active), state, memory.inner, u, length
+        )
         # After the end of a step no time passes, and accelerations may be NaN.
         a = jnp.where(jnp.isfinite(info.a) | (dt > 0.0), info.a, 0.0)
         moved = State(state.t + dt, system.retract(state.q, dt * state.v), state.v + dt * a)
@@ -381,7 +406,9 @@ class Switching(Wrapping):
         """Return the state; for a first-order system, with the feasible velocity for these rows."""
         return with_feasible_velocity(Masked(system, active), state, u, self.roles.solver)[0]
 
-    def _switched(self, system: AnySystem, state: State, memory: Any, flips: Any, u: Any, dt: Any) -> tuple[State, Any]:
+    def _switched(
+        self, system: AnySystem, state: State, memory: Any, flips: Any, u: Any, dt: Any
+    ) -> tuple[State, Any]:
         """Return the state after the impulse and the new memory; dt is the length of the whole step."""
         solver = self.roles.solver
         active = memory.active ^ flips
@@ -396,12 +423,16 @@ class Switching(Wrapping):
             noise = _near(p) * jnp.max(jnp.abs(p), initial=0.0)
             carrying = self._admitted(jnp.where(jnp.abs(p) > noise, p, 0.0), active)
             v, p = constraint_impulse(system, closed, carrying, solver=solver)
-        new, p, active = _choose(impact, (State(state.t, closed.q, v), p, carrying), (state, jnp.zeros_like(p), active))
+        new, p, active = _choose(
+            impact, (State(state.t, closed.q, v), p, carrying), (state, jnp.zeros_like(p), active)
+        )
         if offers(self.law, "admissible"):
             remaining = self._admitted(self._dynamics(system, new, active, u, dt)[1], active)
             active = _choose(jnp.any(flips), remaining, active)
         new = self._with_rates(system, new, active, u)
-        switched = _choose(flips | (active != memory.active), jnp.broadcast_to(state.t, p.shape), memory.switched)
+        switched = _choose(
+            flips | (active != memory.active), jnp.broadcast_to(state.t, p.shape), memory.switched
+        )
         # The memory of the integrator belongs to a motion that has ended.
         inner = _choose(jnp.any(flips), self.integrator.init(Masked(system, active), new), memory.inner)
         return new, SwitchingMemory(active, memory.impulse + p, switched, inner)
@@ -418,7 +449,9 @@ def _comes_on_open(system: AnySystem, state: State, rows: Any, dt: Any) -> Any:
     """
     g = system.constraint(state.t, state.q)
     scale = system.jacobian_operator(state.t, state.q, state.v).row_sizes()[: g.shape[0]]
-    near = 2.0 * dt * jnp.max(jnp.abs(state.v), initial=0.0) + 1e-2 * (1.0 + jnp.max(jnp.abs(state.q), initial=0.0))
+    near = 2.0 * dt * jnp.max(jnp.abs(state.v), initial=0.0) + 1e-2 * (
+        1.0 + jnp.max(jnp.abs(state.q), initial=0.0)
+    )
     return jnp.any(rows[: g.shape[0]] & (jnp.abs(g) > near * scale))
 
 
@@ -426,7 +459,10 @@ def _answer(who: str, rows: Any, active: Any) -> Any:
     """Return the result of a law after a check of its shape and dtype."""
     rows = jnp.asarray(rows)
     if rows.shape != active.shape or rows.dtype != active.dtype:
-        raise ValueError(f"{who} must return one boolean a constraint row, shape {active.shape}, got {rows.dtype} of shape {rows.shape}")
+        raise ValueError(
+            f"{who} must return one boolean a constraint row, shape {active.shape}, got {rows.dtype} of "
+            f"shape {rows.shape}"
+        )
     return rows
 
 

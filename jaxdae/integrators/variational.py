@@ -95,7 +95,11 @@ def _moved(system: AnySystem, state: State, xi: Any, share: float, dt: Any) -> S
 
 def _lagrangian_force(system: AnySystem, at: State, u: Any) -> Any:
     """Return F = f + (dM/dt) v."""
-    along = jax.jvp(lambda s: _momentum(system, system.retract(at.q, s * at.v), at.v), (jnp.zeros_like(at.t),), (jnp.ones_like(at.t),))[1]
+    along = jax.jvp(
+        lambda s: _momentum(system, system.retract(at.q, s * at.v), at.v),
+        (jnp.zeros_like(at.t),),
+        (jnp.ones_like(at.t),),
+    )[1]
     return system.evaluate(at.t, at.q, at.v).force(input_at(u, at, system)) + along
 
 
@@ -136,7 +140,10 @@ class TrapezoidalLagrangian:
     def velocity_rows(self, system: AnySystem, state: State, xi: Velocity, dt: Any) -> Rows:
         """Return the mean of the velocity-level rows at both ends."""
         start, end = (_moved(system, state, xi, share, dt) for share in (0.0, 1.0))
-        return 0.5 * (system.velocity_constraint(start.t, start.q, start.v) + system.velocity_constraint(end.t, end.q, end.v))
+        return 0.5 * (
+            system.velocity_constraint(start.t, start.q, start.v)
+            + system.velocity_constraint(end.t, end.q, end.v)
+        )
 
     def _mean_momentum(self, system: AnySystem, state: State, xi: Velocity, dt: Any) -> Velocity:
         start, end = (_moved(system, state, xi, share, dt) for share in (0.0, 1.0))
@@ -181,7 +188,9 @@ def _update(x: Any, args: Any) -> tuple[Any, Any]:
     return xi - dxi, mu - dmu
 
 
-def _start(method: Any, system: AnySystem, point: Point, u: Any, dt: Any) -> tuple[Any, tuple[Velocity, Rows], Any, Any]:
+def _start(
+    method: Any, system: AnySystem, point: Point, u: Any, dt: Any
+) -> tuple[Any, tuple[Velocity, Rows], Any, Any]:
     """Return the linearization and (a, lam) at the start, arguments of `_residual`, and a Taylor guess."""
     state = point.state
     at = point.linearization or linearize(system, state, method.solver)
@@ -191,7 +200,9 @@ def _start(method: Any, system: AnySystem, point: Point, u: Any, dt: Any) -> tup
     return at, (a, lam), args, (dt * state.v + 0.5 * dt**2 * a, -0.5 * dt**2 * lam)
 
 
-def _finish(method: Any, system: AnySystem, state: State, u: Any, dt: Any, start: Any, x: Any, report: Any) -> tuple[Point, StepInfo]:
+def _finish(
+    method: Any, system: AnySystem, state: State, u: Any, dt: Any, start: Any, x: Any, report: Any
+) -> tuple[Point, StepInfo]:
     """Return the end of the step with consistent velocities.
 
     The SHAKE form returns the velocities without this correction.
@@ -257,7 +268,9 @@ class Rattle(PointMethod):
         """Return the start with its linearization."""
         return Point(state, linearize(system, state, self.solver))
 
-    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(
+        self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any
+    ) -> tuple[Point, Any, StepInfo]:
         """Return the point after dt.
 
         The step takes one factorization. If the force depends on velocities, it also takes one evaluation of
@@ -266,7 +279,9 @@ class Rattle(PointMethod):
         state, dt = point.state, jnp.asarray(dt, point.q.dtype)
         at, start, args, guess = _start(self, system, point, u, dt)
         args = (*args, jax.lax.stop_gradient(at.factors))
-        x, change = simplified_newton(_update, _residual, _of_start, self.iterations, guess, args, moving=_displacements)
+        x, change = simplified_newton(
+            _update, _residual, _of_start, self.iterations, guess, args, moving=_displacements
+        )
         report = self.iterations, convergence(change, self.tolerance, state.q, 1.0)
         new, info = _finish(self, system, state, u, dt, start, x, report)
         return new, memory, info
@@ -299,14 +314,19 @@ class DiscreteEulerLagrange(PointMethod):
 
     def requirements(self) -> Any:
         """Yield the conditions on the fields; see `jaxdae.base.requirements`."""
-        yield offers(self.lagrangian, "before", "after"), "lagrangian must be MidpointLagrangian() or TrapezoidalLagrangian()"
+        yield (
+            offers(self.lagrangian, "before", "after"),
+            "lagrangian must be MidpointLagrangian() or TrapezoidalLagrangian()",
+        )
         yield is_newton(self.newton)
 
     def begin(self, system: AnySystem, state: State) -> Point:
         """Return the start with its linearization."""
         return Point(state, linearize(system, state, self.solver))
 
-    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(
+        self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any
+    ) -> tuple[Point, Any, StepInfo]:
         """Return the point after dt."""
         state, dt = point.state, jnp.asarray(dt, point.q.dtype)
         at, start, args, guess = _start(self, system, point, u, dt)

@@ -24,7 +24,10 @@ def first_zero(wanted: Any, start: Rows, start_slope: Rows, end: Rows, end_slope
     """
     inside = wanted & (start > 0.0) & (end <= 0.0)
     # Replace the other rows by a line with its zero in the middle, so that nothing below divides by zero.
-    m0, r0, m1, r1 = (jnp.where(inside, x, y) for x, y in ((start, 1.0), (start_slope, -2.0), (end, -1.0), (end_slope, -2.0)))
+    m0, r0, m1, r1 = (
+        jnp.where(inside, x, y)
+        for x, y in ((start, 1.0), (start_slope, -2.0), (end, -1.0), (end_slope, -2.0))
+    )
     coefficients = (m0, r0, 3.0 * (m1 - m0) - 2.0 * r0 - r1, r0 + r1 - 2.0 * (m1 - m0))
 
     def newton(s: Rows, c: Any) -> tuple[Rows, Rows]:

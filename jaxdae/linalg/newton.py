@@ -134,7 +134,15 @@ def simplified_newton(
     """
     # Without a correction, the result would be the first guess with the derivative of a root.
     checked_count("iterations", iterations)
-    return _newton(update, residual, (correction, transposed or correction), moving or _all, iterations, (x0, begun), args)
+    return _newton(
+        update,
+        residual,
+        (correction, transposed or correction),
+        moving or _all,
+        iterations,
+        (x0, begun),
+        args,
+    )
 
 
 def _all(x: Any, args: Any) -> Any:
@@ -185,7 +193,9 @@ def _newton_jvp(
     tangents: Any,
 ) -> tuple[Any, Any]:
     start, args = primals
-    still, size = jax.lax.stop_gradient(_newton(update, residual, corrections, moving, iterations, start, args))
+    still, size = jax.lax.stop_gradient(
+        _newton(update, residual, corrections, moving, iterations, start, args)
+    )
     unflatten = ravel_pytree(still)[1]
 
     def refine(correction: Correction, looped: bool, multiply: Any, b: Any) -> Any:
@@ -229,7 +239,9 @@ def _newton_jvp(
     # derivative that does not depend on this rule. The step is a loop, which ends at once for a zero
     # residual.
     rest = jax.tree.map(lambda r: r - jax.lax.stop_gradient(r), residual(still, args))
-    x, size = named((worlds_first(jax.tree.map(operator.sub, still, solve(still, rest, looped=True))), size), ROOT)
+    x, size = named(
+        (worlds_first(jax.tree.map(operator.sub, still, solve(still, rest, looped=True))), size), ROOT
+    )
     _, change = jax.jvp(lambda a: residual(x, a), (args,), (tangents[1],))
     return (x, size), (jax.tree.map(operator.neg, solve(x, change)), jnp.zeros_like(size))
 
@@ -256,7 +268,12 @@ def _one_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
 
 
 def dense_newton(
-    residual: Residual, iterations: int, factorizations: int, x0: Any, args: Any, moving: Residual | None = None
+    residual: Residual,
+    iterations: int,
+    factorizations: int,
+    x0: Any,
+    args: Any,
+    moving: Residual | None = None,
 ) -> tuple[Any, Any]:
     """Return x with residual(x, args) = 0 by LU factors of dF/dx, and the size of the last correction.
 
@@ -285,7 +302,9 @@ def dense_newton(
 
     def iterated(x: Any, args: Any) -> tuple[Any, Any]:
         factors = _factorized(residual, x, still)
-        return simplified_newton(update, whole, forward, iterations, x, (args, factors), transposed=backward, moving=moving)
+        return simplified_newton(
+            update, whole, forward, iterations, x, (args, factors), transposed=backward, moving=moving
+        )
 
     for _ in range(factorizations - 1):
         x, _ = iterated(x, still)
@@ -408,10 +427,14 @@ class SaddlePointNewton:
         """Return the root and the size of the last correction."""
         x0, factors = jax.lax.stop_gradient((x0, corrections.factors()))
         whole = partial(_of_problem, residual)
-        forward, backward = (partial(_with_factors, part) for part in (corrections.forward, corrections.backward))
+        forward, backward = (
+            partial(_with_factors, part) for part in (corrections.forward, corrections.backward)
+        )
         moving = partial(_of_problem, corrections.moving)
         update = partial(_corrected, whole, forward)
-        return simplified_newton(update, whole, forward, self.iterations, x0, (args, factors), transposed=backward, moving=moving)
+        return simplified_newton(
+            update, whole, forward, self.iterations, x0, (args, factors), transposed=backward, moving=moving
+        )
 
 
 def _with_factors(correction: Correction, rhs: Any, args: Any) -> Any:

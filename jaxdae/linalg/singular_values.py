@@ -49,7 +49,9 @@ class ThinSVD:
     right: Leaf
 
     @classmethod
-    def of(cls, matrix: Array, tolerance: Any = None, all_right: bool = False) -> tuple[ThinSVD, Array, Array]:
+    def of(
+        cls, matrix: Array, tolerance: Any = None, all_right: bool = False
+    ) -> tuple[ThinSVD, Array, Array]:
         """Return the decomposition, the mask of retained singular values (k,), and V^T.
 
         Args:
@@ -61,7 +63,11 @@ class ThinSVD:
         if m == 0 or n == 0:
             none = jnp.zeros((0,), matrix.dtype)
             right = jnp.eye(n, dtype=matrix.dtype)
-            return cls(jnp.zeros((m, 0), matrix.dtype), none, right[:0]), none > 0, right if all_right else right[:0]
+            return (
+                cls(jnp.zeros((m, 0), matrix.dtype), none, right[:0]),
+                none > 0,
+                right if all_right else right[:0],
+            )
         u, s, vt = svd(matrix, all_right and m < n)
         limit = rank_tolerance(matrix.dtype) if tolerance is None else jnp.asarray(tolerance, matrix.dtype)
         kept = s > limit * s[0]

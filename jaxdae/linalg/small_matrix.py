@@ -58,7 +58,9 @@ from jaxdae.typing import Leaf
 def matvec(matrix: Float[Array, "m n"], x: Float[Array, " n"]) -> Float[Array, " m"]:
     """Return the product A x."""
     if _is_written(matrix.shape):
-        return _added(column * entry for column, entry in zip(jnp.unstack(matrix, axis=1), jnp.unstack(x), strict=True))
+        return _added(
+            column * entry for column, entry in zip(jnp.unstack(matrix, axis=1), jnp.unstack(x), strict=True)
+        )
     return matrix @ x
 
 
@@ -72,7 +74,9 @@ def rmatvec(matrix: Float[Array, "m n"], y: Float[Array, " m"]) -> Float[Array, 
 def product_transposed(left: Float[Array, "m n"], right: Float[Array, "k n"]) -> Float[Array, "m k"]:
     """Return the product A B^T."""
     if _is_written((*left.shape, right.shape[0])):
-        return _added(a[:, None] * b for a, b in zip(jnp.unstack(left, axis=1), jnp.unstack(right, axis=1), strict=True))
+        return _added(
+            a[:, None] * b for a, b in zip(jnp.unstack(left, axis=1), jnp.unstack(right, axis=1), strict=True)
+        )
     return left @ right.T
 
 
@@ -169,14 +173,20 @@ def _factorize_worlds(size: int, batched: Any, matrix: Array) -> tuple[Any, Any]
         factors = _factors(*_lapack(matrix))
     else:
         last = jnp.moveaxis(matrix, 0, -1)
-        factors = _factors(*worlds_back(_eliminate_halves(last))) if on_accelerator() else worlds_back(_eliminated(last))
+        factors = (
+            _factors(*worlds_back(_eliminate_halves(last)))
+            if on_accelerator()
+            else worlds_back(_eliminated(last))
+        )
     return factors, jax.tree.map(lambda _: batched[0], factors)
 
 
 def _factors(lower: Array, inverse: Array) -> tuple[tuple[Block, ...], Array]:
     """Return the blocks and W (..., n, n), from L and W (..., n, n)."""
     columns, blocks = jnp.swapaxes(lower, -1, -2), _blocks(lower.shape[-1])
-    return tuple((inverse[..., start:end, start:end], columns[..., start:end, end:]) for start, end in blocks), inverse
+    return tuple(
+        (inverse[..., start:end, start:end], columns[..., start:end, end:]) for start, end in blocks
+    ), inverse
 
 
 def _blocks(size: int) -> tuple[tuple[int, int], ...]:
@@ -196,7 +206,9 @@ def _solve(blocks: tuple[Block, ...], inverse: Array, b: Array) -> Array:
 
 
 @_solve.def_vmap
-def _solve_worlds(size: int, batched: Any, blocks: tuple[Block, ...], inverse: Array, b: Array) -> tuple[Array, bool]:
+def _solve_worlds(
+    size: int, batched: Any, blocks: tuple[Block, ...], inverse: Array, b: Array
+) -> tuple[Array, bool]:
     _, of_factor, of_side = batched
     if not (of_factor or of_side):  # Only tangents are batched.
         return rmatvec(inverse, matvec(inverse, b)), False
@@ -215,7 +227,9 @@ def _squared(inverse: Array) -> Array:
     return jnp.sum(inverse[:, :, None] * inverse[:, None], axis=0)
 
 
-_inverted = over_worlds(lambda matrix: _squared(_factorize(matrix)[1]), lambda matrix: _squared(_eliminate_halves(matrix)[1]))
+_inverted = over_worlds(
+    lambda matrix: _squared(_factorize(matrix)[1]), lambda matrix: _squared(_eliminate_halves(matrix)[1])
+)
 _multiplied = over_worlds(lambda matrix, b: jnp.sum(matrix * b, axis=1))
 
 
@@ -242,7 +256,9 @@ def solved_by_factor(lower: Float[Array, "n n"], b: Float[Array, " n"]) -> Float
 def _lapack_lower(matrix: Array) -> Array:
     lower = jax.lax.linalg.cholesky(matrix, symmetrize_input=False)
     pivots, entries = (diagonal(x) for x in (lower, matrix))
-    regular = jnp.all(pivots**2 > rounding(matrix.shape[-1], matrix.dtype) * entries, axis=-1)[..., None, None]
+    regular = jnp.all(pivots**2 > rounding(matrix.shape[-1], matrix.dtype) * entries, axis=-1)[
+        ..., None, None
+    ]
     return jnp.where(regular, lower, jnp.nan)
 
 
@@ -298,7 +314,9 @@ def _factorized(columns: Array, limits: Array) -> Block:
     for j, column in enumerate(columns):
         factors = [_cut(row, j) for row in rows]
         pivot = _cut(column, j)
-        row = jax.lax.select(_spread(places > j, shape), column, _spread((places == j).astype(column.dtype), shape))
+        row = jax.lax.select(
+            _spread(places > j, shape), column, _spread((places == j).astype(column.dtype), shape)
+        )
         for k, (before, factor) in enumerate(zip(rows, factors, strict=True)):
             pivot = jax.lax.sub(pivot, jax.lax.mul(factor, factor))
             product = jax.lax.mul(before, jax.lax.broadcast_in_dim(factor, shape, range(len(shape))))
@@ -342,7 +360,11 @@ def _eliminate_halves(matrix: Array, limits: Any = None) -> tuple[Array, Array]:
     matrix = matrix if size < BLOCK else jax.lax.optimization_barrier(matrix)
     if size <= ENTRIES_UP_TO:
         return _eliminate_entries(matrix, limits)
-    limits = rounding(size, matrix.dtype) * matrix.reshape(size * size, -1)[:: size + 1] if limits is None else limits
+    limits = (
+        rounding(size, matrix.dtype) * matrix.reshape(size * size, -1)[:: size + 1]
+        if limits is None
+        else limits
+    )
     half, below = size // 2, []
     first, inverse = _eliminate_halves(matrix[:half, :half], limits[:half])
     for k, row in enumerate(first):

@@ -66,7 +66,10 @@ class BlockRows(JacobianOperator):
     @property
     def connected(self) -> tuple[tuple[int, ...], ...]:
         """Return the bodies of each row."""
-        return tuple((*pair, *more) for *pair, more in zip(self.a, self.b, self.others or ((),) * len(self.a), strict=True))
+        return tuple(
+            (*pair, *more)
+            for *pair, more in zip(self.a, self.b, self.others or ((),) * len(self.a), strict=True)
+        )
 
     @property
     def sides(self) -> tuple[Any, ...]:
@@ -81,13 +84,16 @@ class BlockRows(JacobianOperator):
         Rows with fewer bodies have the index of the ground there.
         """
         return [
-            np.asarray([on[k] if k < len(on) else self.bodies for on in self.connected], int).reshape(-1) for k in range(len(self.sides))
+            np.asarray([on[k] if k < len(on) else self.bodies for on in self.connected], int).reshape(-1)
+            for k in range(len(self.sides))
         ]
 
     def _with(self, sides: Sequence[Any]) -> BlockRows:
         """Return rows on the same bodies with other entries."""
         first, second, *more = sides
-        return BlockRows(first, second, self.a, self.b, self.bodies, jnp.stack(more, axis=1) if more else None, self.others)
+        return BlockRows(
+            first, second, self.a, self.b, self.bodies, jnp.stack(more, axis=1) if more else None, self.others
+        )
 
     def _of_bodies(self, entries: Any, ground: float = 0.0) -> list[Any]:
         """Gather body data (bodies, ...) for the first, second, ... bodies of all rows, (nc, ...) each."""
@@ -100,7 +106,10 @@ class BlockRows(JacobianOperator):
 
     def times(self, x: Float[Array, " nv"]) -> Float[Array, " nc"]:
         """Return J x."""
-        first, *more = (side * of for side, of in zip(self.sides, self._of_bodies(x.reshape(self.bodies, -1)), strict=True))
+        first, *more = (
+            side * of
+            for side, of in zip(self.sides, self._of_bodies(x.reshape(self.bodies, -1)), strict=True)
+        )
         return jnp.sum(sum(more, first), axis=1)
 
     def transpose_times(self, y: Float[Array, " nc"]) -> Float[Array, " nv"]:
@@ -125,8 +134,20 @@ class BlockRows(JacobianOperator):
         """Return the rows start, ..., stop - 1."""
         of = slice(start, stop)
         others = self.others[of]
-        further = None if self.further is None or not any(others) else self.further[of, : max(len(each) for each in others)]
-        return BlockRows(self.first[of], self.second[of], self.a[of], self.b[of], self.bodies, further, others if any(others) else ())
+        further = (
+            None
+            if self.further is None or not any(others)
+            else self.further[of, : max(len(each) for each in others)]
+        )
+        return BlockRows(
+            self.first[of],
+            self.second[of],
+            self.a[of],
+            self.b[of],
+            self.bodies,
+            further,
+            others if any(others) else (),
+        )
 
     def over_columns(self, divisors: Float[Array, " nv"]) -> BlockRows:
         """Return J diag(d)^-1, computed by blocks."""
@@ -142,7 +163,10 @@ class BlockRows(JacobianOperator):
         each = self._of_bodies(blocks.reshape(self.bodies, parts, size, size))
         # Sums instead of matrix products, for which the compiler calls a library routine per row. `once`
         # prevents XLA from recomputing the entries of the rows for each column of the blocks.
-        sides = [jnp.sum(once(side).reshape(-1, parts, size, 1) * of, axis=2) for side, of in zip(self.sides, each, strict=True)]
+        sides = [
+            jnp.sum(once(side).reshape(-1, parts, size, 1) * of, axis=2)
+            for side, of in zip(self.sides, each, strict=True)
+        ]
         return self._with([side.reshape(self.first.shape) for side in sides])
 
     def gram(self) -> Float[Array, "nc nc"]:
@@ -197,11 +221,17 @@ def _sums(entries: Any, groups: Sequence[np.ndarray]) -> Any:
     if most > TERMS_UP_TO:
         cut = [[group[k : k + TERMS_UP_TO] for k in range(0, len(group), TERMS_UP_TO)] for group in groups]
         ends = np.cumsum([0, *(len(parts) for parts in cut)])
-        return _sums(_sums(entries, [part for parts in cut for part in parts]), [np.arange(a, b) for a, b in itertools.pairwise(ends)])
+        return _sums(
+            _sums(entries, [part for parts in cut for part in parts]),
+            [np.arange(a, b) for a, b in itertools.pairwise(ends)],
+        )
     table = np.full((most, len(groups)), entries.shape[0])
     for number, group in enumerate(groups):
         table[: len(group), number] = group
-    return sum((padded_take(entries, numbers) for numbers in table), jnp.zeros((len(groups), *entries.shape[1:]), entries.dtype))
+    return sum(
+        (padded_take(entries, numbers) for numbers in table),
+        jnp.zeros((len(groups), *entries.shape[1:]), entries.dtype),
+    )
 
 
 def lower_gram(connected: tuple[tuple[int, ...], ...], bodies: int, sides: Sequence[Any]) -> Any:
@@ -214,12 +244,17 @@ def lower_gram(connected: tuple[tuple[int, ...], ...], bodies: int, sides: Seque
     """
     where, count, terms = _shared(connected, bodies)
     blocks = jnp.concatenate([*sides, jnp.zeros_like(sides[0][:1])])
-    values = sum((jnp.sum(blocks[left] * blocks[right], axis=1) for left, right in terms), jnp.zeros((count,), blocks.dtype))
+    values = sum(
+        (jnp.sum(blocks[left] * blocks[right], axis=1) for left, right in terms),
+        jnp.zeros((count,), blocks.dtype),
+    )
     return jnp.concatenate([values, jnp.zeros((1,), blocks.dtype)])[where]
 
 
 @functools.lru_cache(maxsize=64)
-def _shared(connected: tuple[tuple[int, ...], ...], bodies: int) -> tuple[np.ndarray, int, list[tuple[np.ndarray, np.ndarray]]]:
+def _shared(
+    connected: tuple[tuple[int, ...], ...], bodies: int
+) -> tuple[np.ndarray, int, list[tuple[np.ndarray, np.ndarray]]]:
     """Return the sparsity pattern (where, count, terms) of the lower triangle of J J^T.
 
     `where` (nc, nc) is the index of each entry among the `count` structurally nonzero entries, and `count`
@@ -242,7 +277,10 @@ def _shared(connected: tuple[tuple[int, ...], ...], bodies: int) -> tuple[np.nda
     places = sorted(found)
     nothing = (rows * max((len(on) for on in connected), default=0),) * 2
     count = max((len(terms) for terms in found.values()), default=0)
-    columns = [np.asarray([(*found[p], *[nothing] * count)[k] for p in places], int).reshape(-1, 2) for k in range(count)]
+    columns = [
+        np.asarray([(*found[p], *[nothing] * count)[k] for p in places], int).reshape(-1, 2)
+        for k in range(count)
+    ]
     where = np.full((rows, rows), len(places), np.int32)
     for number, (i, j) in enumerate(places):
         where[i, j] = number

@@ -10,17 +10,17 @@ after its children, from the leaves to the roots (multifrontal method):
 with S = diag(+1, -1): the sign of each pivot is known, so that no pivoting is needed. A definite matrix has
 S = 1. Saddle-point matrices have one sign for motions and the other sign for rows.
 
-The *joint* unknowns z of a node are all unknowns that its children know: the border of a child is w = R^T z of
-its parent. They follow from the front of the node, z = D x + Q w. The parent receives R E' R^T, and adds
+The *joint* unknowns z of a node are all unknowns that its children know: the border of a child is w = R^T z
+of its parent. They follow from the front of the node, z = D x + Q w. The parent receives R E' R^T, and adds
 
     D^T G D,   Q^T G D,   Q^T G Q        to A, B and E,    with G the sum over its children.
 
-In absolute coordinates, z is the front itself, and R is a permutation of rows (`elimination_factors`). In joint
-coordinates, z is the motion of the body with the open rows, and D contains the motion subspace
+In absolute coordinates, z is the front itself, and R is a permutation of rows (`elimination_factors`). In
+joint coordinates, z is the motion of the body with the open rows, and D contains the motion subspace
 (`jaxdae.mechanisms.coordinates.loop_factors`). These two forms differ in their fronts, D, Q and R only.
 
-A right-hand side b is eliminated in the same way. Let g be the sum over the children of a node, and H = R B A^-1.
-From the leaves to the roots, and back,
+A right-hand side b is eliminated in the same way. Let g be the sum over the children of a node, and H = R B
+A^-1. From the leaves to the roots, and back,
 
     inward:     c = b + D^T g,    the parent receives R Q^T g - H c
                 y = A^-1 c
@@ -28,7 +28,8 @@ From the leaves to the roots, and back,
 
 All nodes are padded to one size, so that the size of the program does not depend on their number.
 
-Arrays have the axes (nodes in slots of `jaxdae.trees.tree_layout`, ..., lanes), with the worlds of a batch as lanes.
+Arrays have the axes (nodes in slots of `jaxdae.trees.tree_layout`, ..., lanes), with the worlds of a batch as
+lanes.
 
 References:
     I. S. Duff, J. K. Reid, "The multifrontal solution of indefinite sparse symmetric linear equations", ACM
@@ -56,8 +57,8 @@ def constant(values: Any, like: Array, lanes: int) -> Array:
 def eliminate(columns: Array, signs: Array, limits: Array) -> tuple[Array, Array]:
     """Return L^-T S (nodes, own, own, ...) and X (nodes, border, own, ...) of fronts.
 
-    An identity matrix below the columns turns into L^-T S, as B turns into X. The program does not unroll over
-    the border.
+    An identity matrix below the columns turns into L^-T S, as B turns into X. The program does not unroll
+    over the border.
 
     Args:
         columns: [A; B], (nodes, own + border, own, ...).
@@ -66,7 +67,9 @@ def eliminate(columns: Array, signs: Array, limits: Array) -> tuple[Array, Array
     """
     own, lanes = columns.shape[2], columns.ndim - 3
     eye = constant(np.eye(own), columns, lanes)
-    pending = jnp.concatenate([columns, jnp.broadcast_to(eye, (columns.shape[0], *eye.shape[:2], *columns.shape[3:]))], axis=1)
+    pending = jnp.concatenate(
+        [columns, jnp.broadcast_to(eye, (columns.shape[0], *eye.shape[:2], *columns.shape[3:]))], axis=1
+    )
 
     def one(pending: Any, at: Any) -> tuple[Any, Any]:
         j, sign, limit = at

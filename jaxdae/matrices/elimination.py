@@ -99,7 +99,9 @@ class Elimination:
                     waiting.extend(other for other in beside - ends if other not in part)
             hanging = {
                 body: [
-                    joint for joint, others in joints[body] if not others & ends and all(touched[part[other]] == {body} for other in others)
+                    joint
+                    for joint, others in joints[body]
+                    if not others & ends and all(touched[part[other]] == {body} for other in others)
                 ]
                 for body in sorted(crowded)
             }
@@ -119,7 +121,10 @@ class Elimination:
 
         Nodes are numbered joints first, then crowded bodies.
         """
-        count, crowded = len(self._joints), {body: len(self._joints) + k for k, body in enumerate(self._crowded)}
+        count, crowded = (
+            len(self._joints),
+            {body: len(self._joints) + k for k, body in enumerate(self._crowded)},
+        )
         of_body: dict[int, list[int]] = {}
         around: dict[int, set[int]] = {node: set() for node in range(count + len(crowded))}
         for joint, (on, _) in enumerate(self._joints):
@@ -133,7 +138,10 @@ class Elimination:
             for joint in joints:
                 around[joint].update(other for other in joints if other != joint)
         hanging = {joint for joints in self._hanging.values() for joint in joints}
-        late = {joint: {crowded[body] for body in on if body in crowded} for joint, (on, _) in enumerate(self._joints)}
+        late = {
+            joint: {crowded[body] for body in on if body in crowded}
+            for joint, (on, _) in enumerate(self._joints)
+        }
         late = {joint: bodies for joint, bodies in late.items() if joint not in hanging}
         order, heights = [], dict.fromkeys(around, 0)
         while around:
@@ -163,7 +171,9 @@ class Elimination:
         """
         nodes = [node for node, _ in reversed(self._order)]
         place = {node: k for k, node in enumerate(nodes)}
-        return nodes, [sorted((place[other] for other in border), reverse=True) for _, border in reversed(self._order)]
+        return nodes, [
+            sorted((place[other] for other in border), reverse=True) for _, border in reversed(self._order)
+        ]
 
     @functools.cached_property
     def tree(self) -> Tree:
@@ -179,7 +189,9 @@ class Elimination:
 
     def _laid(self, table: np.ndarray, nothing: int | float) -> np.ndarray:
         """Return a node table in slots, with `nothing` in empty slots: recursions then move no arrays."""
-        return np.concatenate([table, np.full_like(table, nothing, shape=(1, *table.shape[1:]))])[self.tree.slot_nodes]
+        return np.concatenate([table, np.full_like(table, nothing, shape=(1, *table.shape[1:]))])[
+            self.tree.slot_nodes
+        ]
 
     @functools.cached_property
     def signs(self) -> np.ndarray:

@@ -1,8 +1,8 @@
 """Numerical factors of J J^T + C by elimination, and solutions with them; see `jaxdae.matrices.elimination`.
 
-A front is the matrix of the unknowns of a node and of its border, with the node's own unknowns first. In terms
-of `jaxdae.matrices.cholesky_tree`, the joint unknowns of a node are its front. D and Q select its own unknowns
-and its border, and R contains the positions of the border in the front of the parent.
+A front is the matrix of the unknowns of a node and of its border, with the node's own unknowns first. In
+terms of `jaxdae.matrices.cholesky_tree`, the joint unknowns of a node are its front. D and Q select its own
+unknowns and its border, and R contains the positions of the border in the front of the parent.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class EliminationFactors:
 
     Attributes:
         order: the elimination order (static).
-        factors: the Cholesky factor L (nc, nc) of the dense matrix; or A^-1 (slots, own, own) and H (slots, own +
-            border, own) of all nodes, see `jaxdae.matrices.cholesky_tree`.
+        factors: the Cholesky factor L (nc, nc) of the dense matrix; or A^-1 (slots, own, own) and H (slots,
+            own + border, own) of all nodes, see `jaxdae.matrices.cholesky_tree`.
     """
 
     order: Elimination = static()
@@ -47,7 +47,9 @@ class EliminationFactors:
         return self.factors.solve(dense, recursive, b[:, None])[:, 0]
 
 
-def factorize(order: Elimination, sides: Sequence[Any], compliance: Any, gram: Callable[..., Any]) -> EliminationFactors:
+def factorize(
+    order: Elimination, sides: Sequence[Any], compliance: Any, gram: Callable[..., Any]
+) -> EliminationFactors:
     """Return the factors of J J^T + C; NaN if a pivot is within rounding error.
 
     Args:
@@ -67,7 +69,9 @@ def factorize(order: Elimination, sides: Sequence[Any], compliance: Any, gram: C
         return _factorized(order, *arguments)
 
     shapes = ((rows, rows),), ((slots, own, own), (slots, sum(order.sizes), own))
-    found = Factors.of(dense, recursive, (*sides, compliance), is_small=rows <= DENSE_ROWS_UP_TO, shapes=shapes)
+    found = Factors.of(
+        dense, recursive, (*sides, compliance), is_small=rows <= DENSE_ROWS_UP_TO, shapes=shapes
+    )
     return EliminationFactors(order, named(found, FACTOR))
 
 
@@ -123,7 +127,9 @@ def _factorized(order: Elimination, *arguments: Any) -> Any:
         if order.aligned:
             gives = jnp.pad(rest, [(0, 0), (0, own), (0, own), *[(0, 0)] * lanes])
         else:
-            gives = jnp.sum(jnp.sum(passed[:, :, :, None] * rest[:, None], axis=2)[:, :, None] * passed[:, None], axis=3)
+            gives = jnp.sum(
+                jnp.sum(passed[:, :, :, None] * rest[:, None], axis=2)[:, :, None] * passed[:, None], axis=3
+            )
         return gives, (inverse, below)
 
     # Pivots are compared with the diagonal before elimination.
@@ -163,7 +169,9 @@ def _solved(order: Elimination, factors: Any, b: Any) -> Any:
     lanes, sizes = b.ndim - 1, b.shape[1:]
     padded = jnp.concatenate([b, jnp.zeros((order.unknowns + 1 - b.shape[0], *sizes), b.dtype)])
     own = constant(order.passed, b, lanes)
-    x = solve(order.tree, _Joints(*order.sizes, order.aligned), own, factors[0], factors[1], padded[order.numbers])
+    x = solve(
+        order.tree, _Joints(*order.sizes, order.aligned), own, factors[0], factors[1], padded[order.numbers]
+    )
     where = np.zeros(order.unknowns + 1, int)  # The entry of the padding is not read.
     where[order.numbers.reshape(-1)] = np.arange(order.numbers.size)
     return x.reshape(-1, *sizes)[where[: b.shape[0]]]

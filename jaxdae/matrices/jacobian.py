@@ -127,7 +127,9 @@ class JacobianOperator(abc.ABC):
 
 def softened_cholesky(gram: Float[Array, "nc nc"], compliance: Float[Array, " nc"] | None) -> GramFactors:
     """Return the factors of J J^T + C from the lower triangle of J J^T; C diagonal, None for zero."""
-    return small_matrix.solving_factors(gram if compliance is None else small_matrix.add_diagonal(gram, compliance))
+    return small_matrix.solving_factors(
+        gram if compliance is None else small_matrix.add_diagonal(gram, compliance)
+    )
 
 
 @pytree
@@ -222,7 +224,9 @@ def _push(jacobian: AutodiffRows, x: Any) -> Any:
 @jax.jit
 def _pull(jacobian: AutodiffRows, y: Any) -> Any:
     v = jacobian.state.v
-    of_positions, of_velocities = jax.vjp(lambda xi, v: _rows(jacobian, xi, v), jnp.zeros_like(v), v)[1](varying_with(y, jacobian))
+    of_positions, of_velocities = jax.vjp(lambda xi, v: _rows(jacobian, xi, v), jnp.zeros_like(v), v)[1](
+        varying_with(y, jacobian)
+    )
     return of_positions + of_velocities
 
 
@@ -309,7 +313,9 @@ class StackedRows(JacobianOperator):
 
     def transpose_times(self, y: Float[Array, " nc"]) -> Float[Array, " nv"]:
         """Return J^T y."""
-        forces = [part.transpose_times(entries) for part, entries in zip(self.parts, self._split(y), strict=True)]
+        forces = [
+            part.transpose_times(entries) for part, entries in zip(self.parts, self._split(y), strict=True)
+        ]
         return functools.reduce(jnp.add, forces)
 
     def _above(self, *others: JacobianOperator) -> StackedRows:
@@ -321,13 +327,17 @@ class StackedRows(JacobianOperator):
 
     def masked(self, active: Bool[Array, " nc"]) -> StackedRows:
         """Return J with zeros in inactive rows."""
-        return StackedRows(tuple(part.masked(some) for part, some in zip(self.parts, self._split(active), strict=True)))
+        return StackedRows(
+            tuple(part.masked(some) for part, some in zip(self.parts, self._split(active), strict=True))
+        )
 
     def between(self, start: int, stop: int) -> JacobianOperator:
         """Return the rows start, ..., stop - 1."""
         offsets = zip(self.parts, self._ends()[:-1], strict=True)
         clipped = [(part, max(start - at, 0), min(stop - at, part.shape[0])) for part, at in offsets]
-        first, *rest = [part.between(low, max(low, high)) for part, low, high in clipped if low <= part.shape[0]]
+        first, *rest = [
+            part.between(low, max(low, high)) for part, low, high in clipped if low <= part.shape[0]
+        ]
         return first.stacked(*rest)
 
     def over_columns(self, divisors: Float[Array, " nv"]) -> StackedRows:

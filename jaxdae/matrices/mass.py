@@ -81,7 +81,9 @@ class MassOperator(abc.ABC):
     def solve(self, b: Float[Array, " n"]) -> Float[Array, " n"]:
         """Return M^-1 b, differentiable with respect to both."""
         factors = jax.lax.stop_gradient(self).factorize()
-        return jax.lax.custom_linear_solve(self.times, b, lambda _, y: factors.unscaled(factors.scaled(y)), symmetric=True)
+        return jax.lax.custom_linear_solve(
+            self.times, b, lambda _, y: factors.unscaled(factors.scaled(y)), symmetric=True
+        )
 
     def identity(self) -> DiagonalMatrix:
         """Return the identity of the same size and dtype: the Euclidean metric."""
@@ -265,7 +267,11 @@ class BlockDiagonalMatrix(MassOperator):
     def root_times(self, x: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
         """Return R^T x with R the Cholesky factors of the blocks."""
         upper = jnp.swapaxes(jnp.linalg.cholesky(self.blocks), 1, 2)
-        return _by_block(upper, x) if x.ndim == 1 else jax.vmap(lambda y: _by_block(upper, y), in_axes=1, out_axes=1)(x)
+        return (
+            _by_block(upper, x)
+            if x.ndim == 1
+            else jax.vmap(lambda y: _by_block(upper, y), in_axes=1, out_axes=1)(x)
+        )
 
 
 @pytree

@@ -12,12 +12,36 @@ from jaxdae.mechanisms.describe.plane_and_space import PLANE, SPACE
 from jaxdae.mechanisms.embedded import Embedded, EmbeddedMechanism
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.first_order import KinematicMechanism, kinematic_mechanism
-from jaxdae.mechanisms.forces.planar_forces import Drag, Force, JointForce, LinearSpring, Motor, Torque, TorsionalSpring
-from jaxdae.mechanisms.forces.planar_tires import BrushTire, LinearTire, MagicFormulaTire, ViscousTire, brush_forces, magic_formula
+from jaxdae.mechanisms.forces.planar_forces import (
+    Drag,
+    Force,
+    JointForce,
+    LinearSpring,
+    Motor,
+    Torque,
+    TorsionalSpring,
+)
+from jaxdae.mechanisms.forces.planar_tires import (
+    BrushTire,
+    LinearTire,
+    MagicFormulaTire,
+    ViscousTire,
+    brush_forces,
+    magic_formula,
+)
 from jaxdae.mechanisms.forces.tendon import Tendon
 from jaxdae.mechanisms.joint_reactions import Reactions, reactions
 from jaxdae.mechanisms.joints.drives import JointRate, SlipAngle, SlipRatio, Speed, SpinRate, YawRate
-from jaxdae.mechanisms.joints.planar_joints import Gear, PointOnLine, Prismatic, RackAndPinion, Revolute, Rod, Skate, Weld
+from jaxdae.mechanisms.joints.planar_joints import (
+    Gear,
+    PointOnLine,
+    Prismatic,
+    RackAndPinion,
+    Revolute,
+    Rod,
+    Skate,
+    Weld,
+)
 from jaxdae.mechanisms.joints.planar_prescribed import PrescribedMotion
 from jaxdae.mechanisms.joints.planar_wheels import MecanumWheel, OmniWheel, Wheel
 from jaxdae.mechanisms.joints.relation_elements import Relation, TendonRelation

@@ -173,18 +173,28 @@ def spatial_mechanism(
 
 def _frames(space: Plane | Space, bodies: Sequence[Any]) -> dict[str, Any]:
     """Return the frames of all bodies and the ground at the start, by name."""
-    return {body.name: body.frame() for body in bodies} | {GROUND: jax.tree.map(real, space.frame(*space.frame.GROUND))}
+    return {body.name: body.frame() for body in bodies} | {
+        GROUND: jax.tree.map(real, space.frame(*space.frame.GROUND))
+    }
 
 
 def check_is_description(caller: str, description: Any) -> None:
     """Raise TypeError unless the argument is a description with a valid space."""
     if not isinstance(description, Description):
-        raise TypeError(f"{caller}: description must be a Description(bodies=..., joints=...), got a {type(description).__name__}")
+        raise TypeError(
+            f"{caller}: description must be a Description(bodies=..., joints=...), got a "
+            f"{type(description).__name__}"
+        )
     if description.space not in (PLANE, SPACE):
-        raise TypeError(f"{caller}: Description.space must be jaxdae.mechanisms.PLANE or SPACE, got {brief(description.space)}")
+        raise TypeError(
+            f"{caller}: Description.space must be jaxdae.mechanisms.PLANE or SPACE, got "
+            f"{brief(description.space)}"
+        )
 
 
-def built(caller: str, description: Description, coordinates: Any, *, moved: bool = True) -> tuple[Mechanism, Any, dict[str, Any]]:
+def built(
+    caller: str, description: Description, coordinates: Any, *, moved: bool = True
+) -> tuple[Mechanism, Any, dict[str, Any]]:
     """Return the mechanism of a description, its start coordinates, and its drives as groups.
 
     Args:
@@ -198,7 +208,12 @@ def built(caller: str, description: Description, coordinates: Any, *, moved: boo
         ValueError: as in `mechanism`.
     """
     check_is_description(caller, description)
-    space, bodies, joints, forces = description.space, description.bodies, description.joints, description.forces
+    space, bodies, joints, forces = (
+        description.space,
+        description.bodies,
+        description.joints,
+        description.forces,
+    )
     gravity = (*(0.0,) * (space.dimension - 1), -9.81) if description.gravity is None else description.gravity
     if not offers(coordinates, "of"):
         raise TypeError(f"{caller}: coordinates must be Absolute() or Joints(), got {brief(coordinates)}")
@@ -209,11 +224,15 @@ def built(caller: str, description: Description, coordinates: Any, *, moved: boo
         "force": Elements(forces, force_types),
         "drive": Elements(drives, DRIVES[space.name]),
     }
-    check_description(caller, space, bodies, elements, gravity, coordinates=coordinates, loops=description.loops)
+    check_description(
+        caller, space, bodies, elements, gravity, coordinates=coordinates, loops=description.loops
+    )
     names = tuple(body.name for body in bodies)
     numbers = {name: k for k, name in enumerate(names)} | {GROUND: len(bodies)}
     frames = _frames(space, bodies)
-    joints = [functools.reduce(lambda driven, force: force.adds_to(driven), forces, joint) for joint in joints]
+    joints = [
+        functools.reduce(lambda driven, force: force.adds_to(driven), forces, joint) for joint in joints
+    ]
     by_name = {joint.name: joint for joint in joints}
     relations = [joint for joint in joints if isinstance(joint, Relation)]
     related = [joint for joint in joints if isinstance(joint, TendonRelation)]
@@ -221,13 +240,18 @@ def built(caller: str, description: Description, coordinates: Any, *, moved: boo
     tendons = [force for force in forces if isinstance(force, Tendon)]
     forces = [force.resolved(by_name) for force in forces if not isinstance(force, Tendon)]
     drives = [drive.resolved(by_name) for drive in drives if not drive.slips]
-    chosen = functools.partial(coordinates.of, space, bodies, joints, numbers=numbers, loops=tuple(description.loops))
+    chosen = functools.partial(
+        coordinates.of, space, bodies, joints, numbers=numbers, loops=tuple(description.loops)
+    )
     form, q, rows, carrying = chosen(frames=frames)
     in_tree = {joint.name for joint in carrying}
     joint_groups, carrying_groups, force_groups, drive_groups = (
         _groups(item.placed(frames, numbers) for item in items) for items in (rows, carrying, forces, drives)
     )
-    joint_groups = {key: dataclasses.replace(group, **dict.fromkeys(group.tree_fields)) for key, group in joint_groups.items()}
+    joint_groups = {
+        key: dataclasses.replace(group, **dict.fromkeys(group.tree_fields))
+        for key, group in joint_groups.items()
+    }
     if moved and coordinates.massless and not (rows or relations or related):
 
         def located() -> tuple[Any, Any, Any, Any]:
@@ -245,7 +269,9 @@ def built(caller: str, description: Description, coordinates: Any, *, moved: boo
 
     sides = Sides(by_name, own, frames, numbers)
     over_joints = sides.tendons(tendons)
-    read = [k for group in (*force_groups.values(), *([over_joints] if over_joints else [])) for k in group.inputs]
+    read = [
+        k for group in (*force_groups.values(), *([over_joints] if over_joints else [])) for k in group.inputs
+    ]
     measured = {item.name: _measured_joint(item) for item in (*description.joints, *description.forces)}
     made = Mechanism(
         body_names=names,
@@ -259,15 +285,22 @@ def built(caller: str, description: Description, coordinates: Any, *, moved: boo
         joints=joint_groups,
         carrying=carrying_groups,
         # Sorted in the key order of JAX.
-        relations=dict(sorted((groups_of(relations, by_name, own, frames, numbers) | sides.relations(related)).items())),
+        relations=dict(
+            sorted((groups_of(relations, by_name, own, frames, numbers) | sides.relations(related)).items())
+        ),
         forces=force_groups,
         tendons=over_joints,
         turns=_turns(forces, force_groups, own),
-        copies=copies_of({"joints": joint_groups, "carrying": carrying_groups, "forces": force_groups}, measured),
+        copies=copies_of(
+            {"joints": joint_groups, "carrying": carrying_groups, "forces": force_groups}, measured
+        ),
         redundant=overconstrained(
             joints,
             {body.name: _freedoms(body, space) for body in bodies} | {GROUND: 0},
-            [*((one.joint, one.other) for one in relations), *((*one.joints, *one.others) for one in related)],
+            [
+                *((one.joint, one.other) for one in relations),
+                *((*one.joints, *one.others) for one in related),
+            ],
         ),
     )
     return made, q, drive_groups
@@ -284,10 +317,15 @@ def _freedoms(body: Any, space: Plane | Space) -> int:
     return 1 if body.turns_only else 3 if space.dimension == 2 else 6
 
 
-def _turns(forces: Sequence[Any], groups: Mapping[str, Any], own: Callable[[str, int], Any]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def _turns(
+    forces: Sequence[Any], groups: Mapping[str, Any], own: Callable[[str, int], Any]
+) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """Return the force groups that measure entries of q, with the index in q per element, or -1."""
     places = {force.name: own(*force.measured_joint) for force in forces if force.measured_joint}
-    each = ((key, tuple(place[0] if (place := places.get(name)) else -1 for name in group.names)) for key, group in groups.items())
+    each = (
+        (key, tuple(place[0] if (place := places.get(name)) else -1 for name in group.names))
+        for key, group in groups.items()
+    )
     return tuple((key, places) for key, places in each if any(place >= 0 for place in places))
 
 
@@ -329,7 +367,11 @@ def _stack(elements: list[Element]) -> Any:
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(_plain(element) for element in elements))
     joined = {name: sum((getattr(e, name) for e in elements), ()) for name in _static(elements[0])}
     kinds = elements[0].kinds()
-    absent = [name for name, kind in kinds.items() if kind.sparse and not any(is_there(getattr(e, name)) for e in elements)]
+    absent = [
+        name
+        for name, kind in kinds.items()
+        if kind.sparse and not any(is_there(getattr(e, name)) for e in elements)
+    ]
     absent += [name for name, kind in kinds.items() if kind.needs in absent]
     if isinstance(elements[0], Driven) and all(k is None or k < 0 for k in joined["input"]):
         absent += elements[0].of_input

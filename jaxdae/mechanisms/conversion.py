@@ -67,7 +67,10 @@ def to_joints(mechanism: Mechanism, state: State) -> State:
     """
     tree = mechanism.coordinates
     if not isinstance(tree, TreeCoordinates):
-        raise TypeError("to_joints: mechanism must have joint coordinates, such as jm.mechanism(description, jm.Joints()) returns")
+        raise TypeError(
+            "to_joints: mechanism must have joint coordinates, such as jm.mechanism(description, "
+            "jm.Joints()) returns"
+        )
     motion = mechanism.absolute.kinematics(state.q, state.v)
     q = _coordinates(mechanism, tree, motion)
     found = State(state.t, q, _velocities(mechanism, tree, q, motion))
@@ -106,25 +109,39 @@ def _coordinates(mechanism: Mechanism, tree: TreeCoordinates, motion: Kinematics
         pair = measures.Pairs(group.a, group.b, len(mechanism.body_names))
         axes = np.asarray([starts[shape.of_joint(name, AXIS)] for name in group.names], int)
         if axes.size:
-            q = q.at[axes].set(measures.values(type(group).coordinate, group, pair, motion, jnp.zeros((), q.dtype)))
+            q = q.at[axes].set(
+                measures.values(type(group).coordinate, group, pair, motion, jnp.zeros((), q.dtype))
+            )
         balls = [link for name in group.names for link in shape.of_joint(name, BALL)]
         if balls:
             on_a, on_b = jax.vmap(type(group).joint_frames)(group)
-            a, b = (frame.then(own) for frame, own in zip(measures.ends(pair, motion), (on_a, on_b), strict=True))
+            a, b = (
+                frame.then(own) for frame, own in zip(measures.ends(pair, motion), (on_a, on_b), strict=True)
+            )
             backward = np.asarray([shape.backward[shape.joint_names.index(name)] for name in group.names])
-            turned = jnp.where(backward[:, None], frame_quaternions(a.seen_from(b)), frame_quaternions(b.seen_from(a)))
+            turned = jnp.where(
+                backward[:, None], frame_quaternions(a.seen_from(b)), frame_quaternions(b.seen_from(a))
+            )
             q = q.at[starts[balls][:, None] + np.arange(4)].set(turned)
         places = [link for name in group.names for link in shape.of_joint(name, PLACE)]
         if places:
             on_a, on_b = jax.vmap(type(group).joint_frames)(group)
-            a, b = (frame.then(own) for frame, own in zip(measures.ends(pair, motion), (on_a, on_b), strict=True))
+            a, b = (
+                frame.then(own) for frame, own in zip(measures.ends(pair, motion), (on_a, on_b), strict=True)
+            )
             q = q.at[starts[places][:, None] + np.arange(3)].set(b.seen_from(a).place.array().T)
-    free = [name for name in shape.joint_names if name in mechanism.body_names and name not in mechanism.joint_names]
+    free = [
+        name
+        for name in shape.joint_names
+        if name in mechanism.body_names and name not in mechanism.joint_names
+    ]
     for name in free:
         number = mechanism.body_names.index(name)
         frame = jax.tree.map(lambda entry, k=number: entry[k : k + 1], motion.frame)
         first = min(k for kind in (PLACE, BALL, AXIS) for k in shape.of_joint(name, kind))
-        pose = absolute_form(mechanism.space, (name,), (0,) if number in mechanism.rotors else ()).of_frames(frame)
+        pose = absolute_form(mechanism.space, (name,), (0,) if number in mechanism.rotors else ()).of_frames(
+            frame
+        )
         q = q.at[starts[first] + np.arange(pose.shape[0])].set(pose)
     return q
 

@@ -176,9 +176,14 @@ class EmbeddedMechanism(KinematicSystem):
         """Return the terms of the frame at rest at q and at the driven velocities z of x = (q, z)."""
         if self.frame.slips:
             given = ", ".join(slip.name for slip in self.frame.slips)
-            raise ValueError(f"EmbeddedMechanism: frame has inputs that are no velocities ({given}): give wheels their slips as numbers")
+            raise ValueError(
+                f"EmbeddedMechanism: frame has inputs that are no velocities ({given}): give wheels their "
+                "slips as numbers"
+            )
         q, z = x[: -self._freedoms], x[-self._freedoms :]
-        return self._frame.at_input(z).evaluate(t, q, jnp.zeros((len(self.mechanism.form.velocity_names),), q.dtype))
+        return self._frame.at_input(z).evaluate(
+            t, q, jnp.zeros((len(self.mechanism.form.velocity_names),), q.dtype)
+        )
 
     def _moving(self, still: Evaluation) -> tuple[Velocity, Any, Count]:
         """Return v, a solver for right-hand sides of the rows, and a `Status`.
@@ -194,7 +199,9 @@ class EmbeddedMechanism(KinematicSystem):
 
         v = solved(-still.velocity)
         left = still.with_velocities(v).velocity
-        holds = jnp.max(jnp.abs(left), initial=0.0) <= default_tolerance(q.dtype) * (1.0 + jnp.max(jnp.abs(v)))
+        holds = jnp.max(jnp.abs(left), initial=0.0) <= default_tolerance(q.dtype) * (
+            1.0 + jnp.max(jnp.abs(v))
+        )
         again = at.jacobian.times(solved(-left))
         reliable = jnp.max(jnp.abs(again), initial=0.0) <= 1e-3 * jnp.max(jnp.abs(left), initial=0.0)
         failed: Any = jnp.where(reliable, Status.CONFLICTING_ROWS, Status.SINGULAR)
@@ -234,7 +241,9 @@ class EmbeddedMechanism(KinematicSystem):
     def jumps(self, before: State, after: State) -> Any:
         """Return whether rows or efforts of the mechanism jump in a step."""
         k = self._freedoms
-        return self.mechanism.jumps(*(State(state.t, state.q[:-k], state.v[:-k]) for state in (before, after)))
+        return self.mechanism.jumps(
+            *(State(state.t, state.q[:-k], state.v[:-k]) for state in (before, after))
+        )
 
     def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
         """Return x (+) xi."""

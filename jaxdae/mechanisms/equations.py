@@ -37,7 +37,19 @@ from jaxdae.mechanisms.mechanism_evaluation import ExtendedEvaluation, Mechanism
 from jaxdae.saddle_point import LeastSquares, SaddlePointSolver
 from jaxdae.systems.evaluation import Evaluation
 from jaxdae.systems.system import State, System, default_tolerance
-from jaxdae.typing import Coordinates, Count, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
+from jaxdae.typing import (
+    Coordinates,
+    Count,
+    Input,
+    Jacobian,
+    Leaf,
+    Residual,
+    Rows,
+    Scalar,
+    Square,
+    Velocity,
+    VelocityResidual,
+)
 
 
 @pytree(kw_only=True)
@@ -105,13 +117,17 @@ class Mechanism(Labels, System):
         """The largest joint distance from a mass center in m, else the largest radius of gyration, else 1."""
         if self.length is not None:
             return self.length
-        groups, mass, inertia = jax.lax.stop_gradient(((*self.joints.values(), *self.carrying.values()), self.mass, self.inertia))
+        groups, mass, inertia = jax.lax.stop_gradient(
+            ((*self.joints.values(), *self.carrying.values()), self.mass, self.inertia)
+        )
         arms = [arm for group in groups for arm in joint_arms(group, len(self.body_names))]
         size = jnp.max(jnp.concatenate([jnp.zeros((1,), self.dtype), *arms]))
         if mass is not None:
             moments = jnp.max(jnp.abs(inertia).reshape(len(self.body_names), -1), axis=1)
             weight: Any = jnp.where(mass > 0.0, mass, 1.0)
-            size = jnp.where(size > 0.0, size, jnp.max(jnp.where(mass > 0.0, jnp.sqrt(moments / weight), 0.0)))
+            size = jnp.where(
+                size > 0.0, size, jnp.max(jnp.where(mass > 0.0, jnp.sqrt(moments / weight), 0.0))
+            )
         return jnp.where(size > 0.0, size, 1.0)
 
     @property
@@ -130,7 +146,9 @@ class Mechanism(Labels, System):
         if self.located is not None:
             return axes
         length = -1 if -1 in jax.tree.leaves((axes.joints, axes.carrying, axes.mass, axes.inertia)) else None
-        return dataclasses.replace(axes, located=self.form.axes_of_joints(self.carrying, axes.carrying), length=length)
+        return dataclasses.replace(
+            axes, located=self.form.axes_of_joints(self.carrying, axes.carrying), length=length
+        )
 
     @property
     def declares_positions(self) -> bool:
@@ -187,7 +205,10 @@ class Mechanism(Labels, System):
         return condition(self, t, q, forces=True)
 
     def jumps(self, before: State, after: State) -> Any:
-        """Return whether an angle of rows or efforts passed half a turn, or a motion jumped; None if neither can."""
+        """Return whether an angle of rows or efforts passed half a turn, or a motion jumped.
+
+        None if neither can.
+        """
         return jumps(self, before, after, forces=True)
 
     def row_condition(self, t: Scalar, q: Coordinates) -> Count | None:
@@ -218,13 +239,25 @@ class Mechanism(Labels, System):
     def kinetic_energy(self, q: Coordinates, v: Velocity) -> Scalar:
         """Return the kinetic energy in J."""
         bodies = self.coordinates.kinetic_energy(q, v, self.mass, self.inertia)
-        return sum((0.5 * jnp.sum(inertia * (joint @ v) ** 2) for joint, inertia in self.evaluate_joints(None, q).reflected()), bodies)
+        return sum(
+            (
+                0.5 * jnp.sum(inertia * (joint @ v) ** 2)
+                for joint, inertia in self.evaluate_joints(None, q).reflected()
+            ),
+            bodies,
+        )
 
     @property
     def resists(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Whether the mechanism has springs, dampers, friction, or forces that are not constant."""
-        joints = [number for group in (*self.joints.values(), *self.carrying.values()) for number in group.elements().items()]
-        acting = any(number is not None for name, number in joints if name in ("damping", "friction", "stiffness"))
+        joints = [
+            number
+            for group in (*self.joints.values(), *self.carrying.values())
+            for number in group.elements().items()
+        ]
+        acting = any(
+            number is not None for name, number in joints if name in ("damping", "friction", "stiffness")
+        )
         return acting or self.tendons is not None or any(group.resists for group in self.forces.values())
 
     def constraint(self, t: Scalar, q: Coordinates) -> Residual:
@@ -237,19 +270,35 @@ class Mechanism(Labels, System):
 
     def constraint_rate(self, t: Scalar, q: Coordinates, v: Velocity) -> Residual:
         """Return g' (ng,)."""
-        return super().constraint_rate(t, q, v) if self.declares_positions else self.evaluate_joints(t, q, v).constraint_rate
+        return (
+            super().constraint_rate(t, q, v)
+            if self.declares_positions
+            else self.evaluate_joints(t, q, v).constraint_rate
+        )
 
     def constraint_bias(self, t: Scalar, q: Coordinates, v: Velocity) -> Rows:
         """Return gamma (nc,)."""
-        return super().constraint_bias(t, q, v) if self.declares_positions else self.evaluate_joints(t, q, v).bias
+        return (
+            super().constraint_bias(t, q, v)
+            if self.declares_positions
+            else self.evaluate_joints(t, q, v).bias
+        )
 
     def constraint_jacobian(self, t: Scalar, q: Coordinates, v: Velocity) -> Jacobian:
         """Return J (nc, nv), assembled from the blocks of the two bodies of each joint."""
-        return super().constraint_jacobian(t, q, v) if self.declares_positions else self.evaluate_joints(t, q, v).dense_jacobian
+        return (
+            super().constraint_jacobian(t, q, v)
+            if self.declares_positions
+            else self.evaluate_joints(t, q, v).dense_jacobian
+        )
 
     def jacobian_operator(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
         """Return J, with joint rows as blocks of their two bodies; a matrix for few bodies."""
-        return super().jacobian_operator(t, q, v) if self._has_own_rows else self.evaluate_joints(t, q, v).jacobian
+        return (
+            super().jacobian_operator(t, q, v)
+            if self._has_own_rows
+            else self.evaluate_joints(t, q, v).jacobian
+        )
 
     def jacobian_products(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
         """Return J as blocks, or by autodiff for few bodies, without forming a matrix."""
@@ -258,7 +307,9 @@ class Mechanism(Labels, System):
     @property
     def has_blocks(self) -> bool:
         """Whether J is assembled from joint blocks, as a matrix or not."""
-        rows = sum(len(group.names) * (len(group.rows) + len(group.velocity_rows)) for group in self.joints.values())
+        rows = sum(
+            len(group.names) * (len(group.rows) + len(group.velocity_rows)) for group in self.joints.values()
+        )
         return (len(self.body_names) >= self.blocks_from or rows > UNROLLED_UP_TO) and not self._has_own_rows
 
     @property
@@ -272,7 +323,10 @@ class Mechanism(Labels, System):
 
     def virtual_work(self, block: Blocks, pair: Pairs, efforts: Any) -> Any:
         """Return the wrenches on all bodies of efforts (k, rows) on measures with the given derivatives."""
-        work = [[sum(row * efforts[:, r] for r, row in enumerate(direction)) for direction in side] for side in block]
+        work = [
+            [sum(row * efforts[:, r] for r, row in enumerate(direction)) for direction in side]
+            for side in block
+        ]
         return self.space.twist(*(fr.summed(pair, a, b) for a, b in zip(*work, strict=True)))
 
     def potential_energy(self, t: Scalar, q: Coordinates) -> Scalar:
@@ -301,13 +355,22 @@ class Mechanism(Labels, System):
         if self.n_inputs == 0:
             raise ValueError(f"u must be None, got shape {u.shape}: no force of this mechanism has an input")
         raise ValueError(
-            f"u must have shape {(self.n_inputs,)}, got {u.shape}: forces with input=k read u[k], and the largest k here is"
+            f"u must have shape {(self.n_inputs,)}, got {u.shape}: forces with input=k read u[k], and the "
+            "largest k here is"
             f" {self.n_inputs - 1}"
         )
 
 
 _TERMS = (
-    *("mass_matrix", "mass_operator", "force", "constraint", "velocity_constraint", "constraint_rate", "constraint_bias"),
+    *(
+        "mass_matrix",
+        "mass_operator",
+        "force",
+        "constraint",
+        "velocity_constraint",
+        "constraint_rate",
+        "constraint_bias",
+    ),
     *("constraint_jacobian", "jacobian_operator", "jacobian_products", "compliance"),
 )
 """The methods that a subclass may override, and that its evaluation then calls."""
@@ -317,4 +380,8 @@ def joint_arms(group: Any, ground: int) -> list[Any]:
     """Return the distances (k,) in m from the points of joints to the mass centers of moving bodies."""
     kinds = group.kinds()
     points = [(getattr(group, point), getattr(group, kinds[point].body)) for _, point in group.places()]
-    return [jnp.where(np.asarray(bodies) == ground, 0.0, jnp.linalg.norm(point, axis=-1)) for point, bodies in points if point is not None]
+    return [
+        jnp.where(np.asarray(bodies) == ground, 0.0, jnp.linalg.norm(point, axis=-1))
+        for point, bodies in points
+        if point is not None
+    ]

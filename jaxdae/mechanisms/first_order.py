@@ -42,7 +42,18 @@ from jaxdae.systems.kinematic_system import KinematicSystem
 from jaxdae.systems.names import Names
 from jaxdae.systems.system import State, default_tolerance
 from jaxdae.systems.wrapper import SameCoordinates
-from jaxdae.typing import Coordinates, Count, Input, Jacobian, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
+from jaxdae.typing import (
+    Coordinates,
+    Count,
+    Input,
+    Jacobian,
+    Residual,
+    Rows,
+    Scalar,
+    Square,
+    Velocity,
+    VelocityResidual,
+)
 
 
 class SlipInput(NamedTuple):
@@ -82,14 +93,21 @@ class _DrivenEvaluation(WrappedEvaluation):
     def dense_jacobian(self) -> Jacobian:
         motion, coordinates = self.inner.motion, self.inner.coordinates
         rows = [
-            coordinates.dense_rows(self.q, motion, fr.velocity_blocks(type(group).velocity_residual, group, pair, motion, self.t), pair)
+            coordinates.dense_rows(
+                self.q,
+                motion,
+                fr.velocity_blocks(type(group).velocity_residual, group, pair, motion, self.t),
+                pair,
+            )
             for group, pair in self.system.groups()
         ]
         return jnp.concatenate([self.inner.dense_jacobian, *rows])
 
     @property
     def bias(self) -> Rows:
-        return jnp.concatenate([self.inner.bias, self.system.stacked(fr.velocity_biases, self.t, self.inner.motion)])
+        return jnp.concatenate(
+            [self.inner.bias, self.system.stacked(fr.velocity_biases, self.t, self.inner.motion)]
+        )
 
     def force(self, u: Input = None) -> Velocity:
         """Raise TypeError: a first-order system has no forces."""
@@ -101,7 +119,8 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
     """A first-order mechanism; created by `kinematic_mechanism`.
 
     Attributes:
-        mechanism: its bodies and joints, a `MasslessMechanism`; None in the `frame` of an `EmbeddedMechanism`.
+        mechanism: its bodies and joints, a `MasslessMechanism`; None in the `frame` of an
+            `EmbeddedMechanism`.
         drives: groups of driven velocities by type; their rows follow the joint rows.
         order: the input index of each drive with a row, in row order (static).
         slips: the inputs that set wheel parameters (static).
@@ -152,7 +171,9 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
         """The names of bodies, coordinates, velocities, rows and inputs, with their units."""
         inner = self.mechanism.names
         rows = [(name, group.unit) for group in self.drives.values() for name in group.names]
-        by_number = dict(zip(self.order, rows, strict=True)) | {slip.number: (slip.name, slip.unit) for slip in self.slips}
+        by_number = dict(zip(self.order, rows, strict=True)) | {
+            slip.number: (slip.name, slip.unit) for slip in self.slips
+        }
         inputs = [by_number[k] for k in range(len(by_number))]
         return inner._replace(
             rows=(*inner.rows, *(f"{name}.rate" for name, _ in rows)),
@@ -182,16 +203,24 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
             return self
         inputs = self.names.inputs
         if u is None:
-            raise TypeError(f"this mechanism reads an input u, the velocities of its drives ({', '.join(inputs)}), but none was given")
+            raise TypeError(
+                f"this mechanism reads an input u, the velocities of its drives ({', '.join(inputs)}), but "
+                "none was given"
+            )
         u = jnp.asarray(u, self.mechanism.dtype)
         if u.shape != (self.n_inputs,):
-            raise ValueError(f"u must have shape ({self.n_inputs},), one velocity a drive ({', '.join(inputs)}), got {u.shape}")
+            raise ValueError(
+                f"u must have shape ({self.n_inputs},), one velocity a drive ({', '.join(inputs)}), got "
+                f"{u.shape}"
+            )
         joints = dict(self.mechanism.joints)
         for slip in self.slips:
             group = joints[slip.group]
             changed = getattr(group, slip.field).at[slip.element].set(u[slip.number])
             joints[slip.group] = dataclasses.replace(group, **{slip.field: changed})
-        return dataclasses.replace(self, given=u, mechanism=dataclasses.replace(self.mechanism, joints=joints))
+        return dataclasses.replace(
+            self, given=u, mechanism=dataclasses.replace(self.mechanism, joints=joints)
+        )
 
     def rate(self, t: Scalar, x: Coordinates, u: Input) -> Velocity:
         """Return zero (nv,), the velocity without rows and drives."""
@@ -244,7 +273,9 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
         """Return the inputs (nu,) that reproduce the motion at a state, with the current slip values."""
         slips = [getattr(self.mechanism.joints[slip.group], slip.field)[slip.element] for slip in self.slips]
         numbers = np.asarray([*self.order, *(slip.number for slip in self.slips)], int)
-        return jnp.concatenate([self.driven(state.t, state.q, state.v), jnp.stack(slips) if slips else state.q[:0]])[np.argsort(numbers)]
+        return jnp.concatenate(
+            [self.driven(state.t, state.q, state.v), jnp.stack(slips) if slips else state.q[:0]]
+        )[np.argsort(numbers)]
 
     def constraint_jacobian(self, t: Scalar, q: Coordinates, v: Velocity) -> Jacobian:
         """Return J (nc, nv)."""
@@ -270,11 +301,16 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
 
     def stacked(self, derivative: Any, t: Scalar, motion: Kinematics) -> Any:
         """Return the velocity-level rows of the drives, or one of their derivatives (nu,)."""
-        rows = [derivative(type(group).velocity_residual, group, pair, motion, t).reshape(-1) for group, pair in self.groups()]
+        rows = [
+            derivative(type(group).velocity_residual, group, pair, motion, t).reshape(-1)
+            for group, pair in self.groups()
+        ]
         return jnp.concatenate([jnp.zeros((0,), motion.frame[0].dtype), *rows])
 
 
-def kinematic_mechanism(description: Description, coordinates: Any = Absolute()) -> tuple[KinematicMechanism, Any]:
+def kinematic_mechanism(
+    description: Description, coordinates: Any = Absolute()
+) -> tuple[KinematicMechanism, Any]:
     """Return the first-order mechanism of a description, and its start coordinates q.
 
     The inputs are the velocities of `description.drives`, in their order. Masses, inertias and gravity may be
@@ -300,7 +336,11 @@ def kinematic_mechanism(description: Description, coordinates: Any = Absolute())
     mechanism = without_masses(massive)
     names = [drive.name for drive in description.drives]
     order = tuple(names.index(name) for group in drives.values() for name in group.names)
-    found = [_slip_input(mechanism, drive, number) for number, drive in enumerate(description.drives) if drive.slips]
+    found = [
+        _slip_input(mechanism, drive, number)
+        for number, drive in enumerate(description.drives)
+        if drive.slips
+    ]
     slips = tuple(slip for slip in found if isinstance(slip, SlipInput))
     told = [(slip.group, slip.field, slip.element) for slip in slips]
     mistakes = [mistake for mistake in found if isinstance(mistake, str)]
@@ -323,6 +363,7 @@ def _slip_input(mechanism: Mechanism, drive: Any, number: int) -> SlipInput | st
             return SlipInput(drive.name, drive.unit, number, key, drive.slips, group.names.index(drive.wheel))
     what = "lateral" if drive.slips == "slip_angle" else "rolling"
     return (
-        f"drive {drive.name!r}: {drive.wheel!r} has no {drive.slips} that an input could set: it needs a {what} row,"
+        f"drive {drive.name!r}: {drive.wheel!r} has no {drive.slips} that an input could set: it needs a "
+        f"{what} row,"
         f" and a {drive.slips} that is a number"
     )

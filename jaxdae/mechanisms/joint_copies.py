@@ -36,7 +36,10 @@ def copies_of(places: Mapping[str, Mapping[str, Any]], measured: Mapping[str, st
         measured: the joint along which an element measures, by the name of the element.
     """
     joints = {
-        name: (place, key, k) for place in ("joints", "carrying") for key, g in places[place].items() for k, name in enumerate(g.names)
+        name: (place, key, k)
+        for place in ("joints", "carrying")
+        for key, g in places[place].items()
+        for k, name in enumerate(g.names)
     }
     found: dict[tuple[str, str, str, str], list[tuple[int, int]]] = {}
     for place, groups in places.items():
@@ -61,19 +64,31 @@ def copy_requirements(mechanism: Any, copies: tuple[Copy, ...]) -> Iterator[tupl
         inner = getattr(group, "joint", None)
         copy, path = (group, f"{place}.{key}") if inner is None else (inner, f"{place}.{key}.joint")
         for name, kind in joints.kinds().items():
-            own, other = getattr(seen_from(mechanism, copy), name, None), getattr(seen_from(mechanism, joints), name)
+            own, other = (
+                getattr(seen_from(mechanism, copy), name, None),
+                getattr(seen_from(mechanism, joints), name),
+            )
             entries = _entries(kind, inner is not None)
             if own is None or other is None or not entries:
                 continue
             for k, at in pairs:
-                ours, theirs = ([leaf[(..., index, *entry)] for entry in entries] for leaf, index in ((own, k), (other, at)))
+                ours, theirs = (
+                    [leaf[(..., index, *entry)] for entry in entries]
+                    for leaf, index in ((own, k), (other, at))
+                )
                 size = sum(map(abs, ours)) + sum(map(abs, theirs))
                 for x, y in zip(ours, theirs, strict=True):
-                    yield abs(x - y) <= _TOLERANCE * size, f"{path}.{name} must equal {of_place}.{of_key}.{name}: change both"
+                    yield (
+                        abs(x - y) <= _TOLERANCE * size,
+                        f"{path}.{name} must equal {of_place}.{of_key}.{name}: change both",
+                    )
 
 
 def _entries(kind: Any, is_inner: bool) -> list[tuple[int, ...]]:
-    """Return the indices of the entries of a field of one element that describe geometry; empty for other fields."""
+    """Return the indices of the entries of a field of one element that describe geometry.
+
+    Empty for other fields.
+    """
     if isinstance(kind, JointAxes):
         return [(row, column) for row in range(3) for column in range(3)]
     if isinstance(kind, Direction | Point):

@@ -37,14 +37,21 @@ def condition(mechanism: Any, t: Scalar, q: Coordinates, *, forces: bool) -> Cou
         q: coordinates (nq,).
         forces: whether springs, servos and tendons act.
     """
-    limited, turning = [group for group in mechanism.joints.values() if group.limits], _turning(mechanism, forces)
+    limited, turning = (
+        [group for group in mechanism.joints.values() if group.limits],
+        _turning(mechanism, forces),
+    )
     if not limited and not turning:
         return None
     motion, found = mechanism.coordinates.at_rest(q), jnp.asarray(Status.OK, jnp.int32)
     for lost in turning:
-        found = jnp.where(jnp.any(lost(motion, q, t, near_half_turn)), jnp.asarray(Status.OUT_OF_RANGE, jnp.int32), found)
+        found = jnp.where(
+            jnp.any(lost(motion, q, t, near_half_turn)), jnp.asarray(Status.OUT_OF_RANGE, jnp.int32), found
+        )
     for group in limited:
-        room = fr.values(type(group).room, group, Pairs(group.a, group.b, len(mechanism.body_names)), motion, t)
+        room = fr.values(
+            type(group).room, group, Pairs(group.a, group.b, len(mechanism.body_names)), motion, t
+        )
         for k, status in enumerate(group.limits.values()):
             beyond = (found == Status.OK) & ~jnp.all(room[:, k] > 0.0)
             found = jnp.where(beyond, jnp.asarray(status, jnp.int32), found)
@@ -63,7 +70,11 @@ def jumps(mechanism: Any, before: State, after: State, *, forces: bool) -> Any:
         forces: whether springs, servos and tendons act.
     """
     turning = _turning(mechanism, forces)
-    jumping = [group for group in mechanism.joints.values() if group.prescribes and not isinstance(group.motion, Polynomial | Sinusoid)]
+    jumping = [
+        group
+        for group in mechanism.joints.values()
+        if group.prescribes and not isinstance(group.motion, Polynomial | Sinusoid)
+    ]
     found = [_opens(mechanism, group, before, after) for group in jumping] + (
         [_turns(mechanism, turning, before, after)] if turning else []
     )
@@ -83,7 +94,9 @@ def _opens(mechanism: Any, group: Any, before: State, after: State) -> Any:
     tolerance = default_tolerance(after.q.dtype) * (mechanism.characteristic_length if unit == "m" else 1.0)
     resolved = 2.0 * (after.t - before.t) * jnp.max(jnp.abs(rates), axis=1)
     residual = fr.values(type(group).residual, group, pair, end, after.t)[:, 0]
-    return jnp.any((jnp.abs(values[:, 2] - values[:, 0]) > resolved + tolerance) & (jnp.abs(residual) > tolerance))
+    return jnp.any(
+        (jnp.abs(values[:, 2] - values[:, 0]) > resolved + tolerance) & (jnp.abs(residual) > tolerance)
+    )
 
 
 def _turns(mechanism: Any, turning: list[Callable[..., Any]], before: State, after: State) -> Any:
@@ -108,7 +121,9 @@ def _turning(mechanism: Any, forces: bool) -> list[Callable[..., Any]]:
 
     Each function returns whether `ends(angle)` holds for an angle at which the row or effort would jump.
     """
-    related = [partial(group.lost, mechanism.coordinates) for group in mechanism.relations.values() if group.forgets]
+    related = [
+        partial(group.lost, mechanism.coordinates) for group in mechanism.relations.values() if group.forgets
+    ]
     return [*related, *_jumping(mechanism)] if forces else related
 
 

@@ -63,7 +63,9 @@ class Reactions:
         return self.force[k], self.torque[k]
 
 
-def reactions(mechanism: Mechanism, state: State, lam: Rows, u: Any = None, *, body_frame: bool = False) -> Reactions:
+def reactions(
+    mechanism: Mechanism, state: State, lam: Rows, u: Any = None, *, body_frame: bool = False
+) -> Reactions:
     """Return force and torque of every joint, in either form of coordinates.
 
     Args:
@@ -86,10 +88,16 @@ def reactions(mechanism: Mechanism, state: State, lam: Rows, u: Any = None, *, b
     """
     rows, lam = len(mechanism.names.rows), jnp.asarray(lam)
     if lam.shape != (rows,):
-        raise ValueError(f"reactions: lam must have shape ({rows},), one multiplier a row of the mechanism, got {lam.shape}")
+        raise ValueError(
+            f"reactions: lam must have shape ({rows},), one multiplier a row of the mechanism, got "
+            f"{lam.shape}"
+        )
     motion = mechanism.coordinates.kinematics(state.q, state.v)
     loops, related, along = _of_rows(mechanism, state, lam, u, motion)
-    found = [(group.names, pair.sides[1], *_at_points(mechanism, group, pair, motion, on_b)) for group, pair, on_b, _ in loops]
+    found = [
+        (group.names, pair.sides[1], *_at_points(mechanism, group, pair, motion, on_b))
+        for group, pair, on_b, _ in loops
+    ]
     if isinstance(mechanism.coordinates, TreeCoordinates):
         wrenches = [everywhere for *_, everywhere in loops] + related
         found.extend(_of_tree(mechanism, mechanism.coordinates, state, u, motion, wrenches, along))
@@ -98,7 +106,10 @@ def reactions(mechanism: Mechanism, state: State, lam: Rows, u: Any = None, *, b
     names, bodies, forces, torques = zip(nothing, *found, strict=True)
     force, torque = jnp.concatenate(forces), jnp.concatenate(torques)
     if body_frame:
-        frames, turned = fr.frames_of(np.concatenate(bodies), motion.frame), jax.vmap(lambda frame, vector: frame.components_of(vector))
+        frames, turned = (
+            fr.frames_of(np.concatenate(bodies), motion.frame),
+            jax.vmap(lambda frame, vector: frame.components_of(vector)),
+        )
         # In the plane, a torque is the same in all axes.
         force, torque = turned(frames, force), torque if torque.ndim == 1 else turned(frames, torque)
     report_state("reactions", mechanism, state, force, torque)
@@ -116,17 +127,24 @@ def _of_rows(
     """
     used, loads, along = 0, dict[str, Any](), jnp.zeros_like(state.v)
     pulls: list[tuple[Any, Any]] = []
-    for rows, measure, derivative in (("rows", "residual", "blocks"), ("velocity_rows", "velocity_residual", "velocity_blocks")):
+    for rows, measure, derivative in (
+        ("rows", "residual", "blocks"),
+        ("velocity_rows", "velocity_residual", "velocity_blocks"),
+    ):
         for key, group in mechanism.joints.items():
             count = len(getattr(group, rows))
             if count:
                 pair = Pairs(group.a, group.b, len(mechanism.body_names))
                 own = lam[used : used + count * len(group.names)].reshape(-1, count)
                 used += own.size
-                block = getattr(group.derivatives, derivative)(getattr(type(group), measure), group, pair, motion, state.t)
+                block = getattr(group.derivatives, derivative)(
+                    getattr(type(group), measure), group, pair, motion, state.t
+                )
                 load = (group, pair, _on_b(mechanism, block, own), mechanism.virtual_work(block, pair, own))
                 # A joint that rolls on a surface has rows of both levels, which belong to one reaction.
-                loads[key] = (group, pair, *jax.tree.map(jnp.add, loads[key][2:], load[2:])) if key in loads else load
+                loads[key] = (
+                    (group, pair, *jax.tree.map(jnp.add, loads[key][2:], load[2:])) if key in loads else load
+                )
         for group in mechanism.relations.values() if rows == "rows" else ():
             own = lam[used : used + len(group.names)]
             used += own.size
@@ -146,11 +164,19 @@ def _of_rows(
 
 def _on_b(mechanism: Mechanism, block: Blocks, efforts: Any) -> Any:
     """Return the wrenches (k,) on the bodies b of efforts (k, rows)."""
-    return mechanism.space.twist(*(sum(row * efforts[:, r] for r, row in enumerate(direction)) for direction in block[1]))
+    return mechanism.space.twist(
+        *(sum(row * efforts[:, r] for r, row in enumerate(direction)) for direction in block[1])
+    )
 
 
 def _of_tree(
-    mechanism: Mechanism, tree: TreeCoordinates, state: State, u: Any, motion: Kinematics, loops: list[Any], along: Any
+    mechanism: Mechanism,
+    tree: TreeCoordinates,
+    state: State,
+    u: Any,
+    motion: Kinematics,
+    loops: list[Any],
+    along: Any,
 ) -> list[tuple[tuple[str, ...], np.ndarray, Any, Any]]:
     """Return names, bodies b, forces and torques of the tree joints.
 
@@ -165,11 +191,15 @@ def _of_tree(
     a = mechanism.mass_operator(q).solve(tree.pull(q, motion, acting) + own)
     changes = tree.kinematics(q, a).velocity
     needed = mechanism.space.inertial(mechanism.mass, mechanism.inertia, changes)
-    for group, pair in ((group, Pairs(group.a, group.b, len(mechanism.body_names))) for group in mechanism.joints.values()):
+    for group, pair in (
+        (group, Pairs(group.a, group.b, len(mechanism.body_names))) for group in mechanism.joints.values()
+    ):
         if group.reflects:
             arguments = type(group).coordinate, group, pair, Kinematics(motion.frame, changes), t
             turning = group.each(group.armature) * fr.rates(*arguments)
-            needed = jax.tree.map(jnp.add, needed, mechanism.virtual_work(fr.blocks(*arguments), pair, turning))
+            needed = jax.tree.map(
+                jnp.add, needed, mechanism.virtual_work(fr.blocks(*arguments), pair, turning)
+            )
     own = own - tree.armature * a
     near = at.located
     missing = mechanism.space.screw.of_wrench(near.bodies, jax.tree.map(jnp.subtract, needed, acting))
@@ -183,7 +213,9 @@ def _of_tree(
         # Reaction on the child, which is body a if the joint points back to the parent.
         sign = np.where(np.asarray(tree.structure.backward)[numbers], -1.0, 1.0)
         on_child = jax.tree.map(lambda entry, k=numbers, s=sign: entry[k] * s, through)
-        force, torque = _moved(mechanism, on_child.wrench_at(fr.frames_of(children, near.bodies)), children, group, pair, motion)
+        force, torque = _moved(
+            mechanism, on_child.wrench_at(fr.frames_of(children, near.bodies)), children, group, pair, motion
+        )
         if group.coordinates and (group.acts or mechanism.relations or mechanism.tendons is not None):
             columns = np.asarray([tree.structure.axes_of_joint(name) for name in group.names], int)
             acting = _on_b(mechanism, fr.blocks(type(group).coordinate, group, pair, motion, t), own[columns])
@@ -193,12 +225,16 @@ def _of_tree(
     return found
 
 
-def _at_points(mechanism: Mechanism, group: Any, pair: Pairs, motion: Kinematics, wrench: Any) -> tuple[Any, Any]:
+def _at_points(
+    mechanism: Mechanism, group: Any, pair: Pairs, motion: Kinematics, wrench: Any
+) -> tuple[Any, Any]:
     """Return wrenches on the bodies b as forces and torques about the joint points, in world axes."""
     return _moved(mechanism, wrench, pair.sides[1], group, pair, motion)
 
 
-def _moved(mechanism: Mechanism, wrench: Any, bodies: np.ndarray, group: Any, pair: Pairs, motion: Kinematics) -> tuple[Any, Any]:
+def _moved(
+    mechanism: Mechanism, wrench: Any, bodies: np.ndarray, group: Any, pair: Pairs, motion: Kinematics
+) -> tuple[Any, Any]:
     """Return wrenches about mass centers as forces and torques about the joint points."""
     frame, (_, b) = fr.frames_of(bodies, motion.frame), fr.ends(pair, motion)
     place = b.point(group.point_b.T) if "point_b" in group.kinds() else b.place

@@ -63,7 +63,12 @@ class Labels:
     @property
     def joint_names(self) -> tuple[str, ...]:
         """The names of all joints, group by group; tree joints last."""
-        return tuple(name for groups in (self.joints, self.carrying) for group in groups.values() for name in group.names)
+        return tuple(
+            name
+            for groups in (self.joints, self.carrying)
+            for group in groups.values()
+            for name in group.names
+        )
 
     @property
     def row_names(self) -> tuple[str, ...]:
@@ -91,13 +96,28 @@ class Labels:
     def _joint_rows(self) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
         """Return names and units of the joint rows, at position level and at velocity level."""
         groups = self.joints.values()
-        positions = [(f"{name}.{row}", unit) for group in groups for name in group.names for row, unit in group.rows.items()]
-        positions += [(f"{name}.relation", group.unit) for group in self.relations.values() for name in group.names]
-        velocities = [(f"{name}.{row}", unit) for group in groups for name in group.names for row, unit in group.velocity_rows.items()]
+        positions = [
+            (f"{name}.{row}", unit)
+            for group in groups
+            for name in group.names
+            for row, unit in group.rows.items()
+        ]
+        positions += [
+            (f"{name}.relation", group.unit) for group in self.relations.values() for name in group.names
+        ]
+        velocities = [
+            (f"{name}.{row}", unit)
+            for group in groups
+            for name in group.names
+            for row, unit in group.velocity_rows.items()
+        ]
         return positions, velocities
 
     def requirements(self) -> Iterator[tuple[Any, str]]:
-        """Yield the conditions on masses, inertias and copies of joint geometry; joints and forces have their own."""
+        """Yield the conditions on masses, inertias and copies of joint geometry.
+
+        Joints and forces have their own.
+        """
         if self.mass is not None:
             yield from inertia_requirements(self.mass, self.inertia, len(self.body_names))
         yield from copy_requirements(self, self.copies)
@@ -115,7 +135,11 @@ class Labels:
             return None
         kind, name, field = names
         if kind == "bodies":
-            return (field, self.body_names.index(name)) if name in self.body_names and field in ("mass", "inertia") else None
+            return (
+                (field, self.body_names.index(name))
+                if name in self.body_names and field in ("mass", "inertia")
+                else None
+            )
         if name in getattr(self, kind):  # A group key takes precedence.
             return None
         places = ("joints", "carrying") if kind == "joints" else ("forces",)
@@ -123,7 +147,8 @@ class Labels:
             if name in group.names:
                 if getattr(group, field, None) is None or field not in group.kinds():
                     raise KeyError(
-                        f"{'.'.join(names)}: no such parameter, or zero for every {key} of the description; leaf_paths lists all"
+                        f"{'.'.join(names)}: no such parameter, or zero for every {key} of the description; "
+                        "leaf_paths lists all"
                     )
                 return f"{place}.{key}.{field}", group.names.index(name)
         return None

@@ -58,8 +58,10 @@ class MasslessMechanism(Mechanism):
         """
         if names[0] in _UNUSED or (names[0] == "bodies" and names[-1] in _UNUSED) or self._acts(names):
             raise KeyError(
-                f"{'.'.join(names)} does not exist in a mechanism of first order, whose motion does not depend"
-                " on it; leaf_paths lists all parameters, and jaxdae.mechanisms.mechanism(description) makes the"
+                f"{'.'.join(names)} does not exist in a mechanism of first order, whose motion does not "
+                "depend"
+                " on it; leaf_paths lists all parameters, and jaxdae.mechanisms.mechanism(description) "
+                "makes the"
                 " mechanism of second order"
             )
         return super().named_leaf(names)
@@ -80,7 +82,14 @@ def without_masses(mechanism: Mechanism) -> MasslessMechanism:
         {key: dataclasses.replace(group, **dict.fromkeys(group.elements())) for key, group in groups.items()}
         for groups in (mechanism.joints, mechanism.carrying)
     )
-    fields |= dict.fromkeys(_UNUSED) | {"joints": joints, "carrying": carrying, "forces": {}, "tendons": None, "turns": (), "n_inputs": 0}
+    fields |= dict.fromkeys(_UNUSED) | {
+        "joints": joints,
+        "carrying": carrying,
+        "forces": {},
+        "tendons": None,
+        "turns": (),
+        "n_inputs": 0,
+    }
     return MasslessMechanism(**fields)
 
 

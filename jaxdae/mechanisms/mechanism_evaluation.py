@@ -61,13 +61,17 @@ class MechanismEvaluation(Evaluation):
 
     def reflected(self) -> list[tuple[Jacobian, Any]]:
         """Return the derivatives S (k, nv) of row-joint coordinates with armature, and that armature (k,)."""
-        groups = list(self._groups({key: group for key, group in self.system.joints.items() if group.reflects}))
+        groups = list(
+            self._groups({key: group for key, group in self.system.joints.items() if group.reflects})
+        )
         if not groups:
             return []
         motion, t = self.rest, jnp.zeros((), self.q.dtype)
         return [
             (
-                self.coordinates.dense_rows(self.q, motion, fr.blocks(type(group).coordinate, group, pair, motion, t), pair),
+                self.coordinates.dense_rows(
+                    self.q, motion, fr.blocks(type(group).coordinate, group, pair, motion, t), pair
+                ),
                 group.each(group.armature).reshape(-1).astype(self.q.dtype),
             )
             for group, pair in groups
@@ -97,7 +101,10 @@ class MechanismEvaluation(Evaluation):
     def constraint_rate(self) -> Residual:
         """The rate g' (ng,)."""
         motion = self.motion
-        related = [group.rate(self.coordinates, motion, self.q, self.v, self.t) for group in self.system.relations.values()]
+        related = [
+            group.rate(self.coordinates, motion, self.q, self.v, self.t)
+            for group in self.system.relations.values()
+        ]
         return self._rows_of("rates", motion, related)
 
     @property
@@ -105,15 +112,22 @@ class MechanismEvaluation(Evaluation):
         """The bias gamma (nc,)."""
         motion, args = self.motion, (self.t, self.q, self.v)
         own = self.system.declares_velocities
-        moving = velocity_rows_bias(self.system, *args) if own else self._velocity_rows("velocity_biases", motion)
-        related = [group.bias(self.coordinates, motion, self.q, self.v, self.t) for group in self.system.relations.values()]
+        moving = (
+            velocity_rows_bias(self.system, *args) if own else self._velocity_rows("velocity_biases", motion)
+        )
+        related = [
+            group.bias(self.coordinates, motion, self.q, self.v, self.t)
+            for group in self.system.relations.values()
+        ]
         return jnp.concatenate([self._rows_of("biases", motion, related), moving])
 
     @property
     def jacobian(self) -> JacobianOperator:
         """J, with joint rows as blocks of their two bodies; a matrix for few bodies."""
         coordinates = self.coordinates
-        return self.rows_by(coordinates.block_rows if self.system.has_blocks else coordinates.dense_group_rows)
+        return self.rows_by(
+            coordinates.block_rows if self.system.has_blocks else coordinates.dense_group_rows
+        )
 
     @property
     def jacobian_products(self) -> JacobianOperator:
@@ -140,20 +154,29 @@ class MechanismEvaluation(Evaluation):
         found: list[Terms] = []
         for group, pair in self._holding():
             asked = type(group).residual, group, pair, motion, self.t
-            blocks, arrays = (partial(of, *asked) for of in (group.derivatives.blocks, group.derivatives.sides))
+            blocks, arrays = (
+                partial(of, *asked) for of in (group.derivatives.blocks, group.derivatives.sides)
+            )
             found.append(Terms((BodyTerm(blocks, pair, group.relative, arrays),)))
-        found += [group.terms(self.coordinates, motion, self.q, self.t) for group in self.system.relations.values()]
+        found += [
+            group.terms(self.coordinates, motion, self.q, self.t) for group in self.system.relations.values()
+        ]
         if self.system.declares_velocities:
             return found
         for group, pair in self._guiding():
-            blocks = partial(group.derivatives.velocity_blocks, type(group).velocity_residual, group, pair, motion, self.t)
+            blocks = partial(
+                group.derivatives.velocity_blocks, type(group).velocity_residual, group, pair, motion, self.t
+            )
             found.append(Terms((BodyTerm(blocks, pair, group.relative),)))
         return found
 
     def force(self, u: Input = None) -> Velocity:
         """Return gravity, springs, dampers, torques and forces, minus inertial terms at constant v (nv,)."""
         motion, tendons = self.motion, self.system.tendons
-        pulled, own = self.coordinates.pull(self.q, motion, self.applied(u)), self.coordinates.efforts(self.q, self.v)
+        pulled, own = (
+            self.coordinates.pull(self.q, motion, self.applied(u)),
+            self.coordinates.efforts(self.q, self.v),
+        )
         if tendons is not None:
             pulled = pulled + tendons.pull(self.coordinates, motion, (self.t, self.q, self.v), u)
         return pulled if own is None else pulled + own
@@ -161,7 +184,11 @@ class MechanismEvaluation(Evaluation):
     def applied(self, u: Input) -> Any:
         """Return a `Twist` of wrenches: weights, forces, row joints, gyroscopic terms, minus M_b T' v."""
         mechanism, motion, t, q = self.system, self.motion, self.t, self.q
-        space, mass, inertia = mechanism.space, mechanism.mass.astype(q.dtype), mechanism.inertia.astype(q.dtype)
+        space, mass, inertia = (
+            mechanism.space,
+            mechanism.mass.astype(q.dtype),
+            mechanism.inertia.astype(q.dtype),
+        )
         u = None if u is None else mechanism.checked_input(jnp.asarray(u, q.dtype))
         wrenches = [space.weight(mass, mechanism.gravity.astype(q.dtype))]
         gyroscopic = space.gyroscopic(inertia, motion.velocity)
@@ -179,7 +206,9 @@ class MechanismEvaluation(Evaluation):
         for group, pair in self._groups(mechanism.joints):
             if group.acts:
                 block = fr.blocks(type(group).coordinate, group, pair, motion, t)
-                wrenches.append(mechanism.virtual_work(block, pair, passive_elements.efforts(group, pair, motion, t)))
+                wrenches.append(
+                    mechanism.virtual_work(block, pair, passive_elements.efforts(group, pair, motion, t))
+                )
         total = wrenches[0]
         for wrench in wrenches[1:]:
             total = jax.tree.map(jnp.add, total, wrench)
@@ -201,7 +230,10 @@ class MechanismEvaluation(Evaluation):
 
     def _position(self, judged: bool) -> Rows:
         motion = self.rest
-        related = [group.residual(self.coordinates, motion, self.q, self.t) for group in self.system.relations.values()]
+        related = [
+            group.residual(self.coordinates, motion, self.q, self.t)
+            for group in self.system.relations.values()
+        ]
         return self._rows_of("values", motion, related, judged)
 
     def _rows_of(self, which: str, motion: Kinematics, related: list[Any], judged: bool = False) -> Rows:
@@ -216,7 +248,9 @@ class MechanismEvaluation(Evaluation):
     def _velocity_rows(self, which: str, motion: Kinematics) -> VelocityResidual:
         """Return the velocity-level rows or one of their `Derivatives` (nw,)."""
         rows = [
-            getattr(group.derivatives, which)(type(group).velocity_residual, group, pair, motion, self.t).reshape(-1)
+            getattr(group.derivatives, which)(
+                type(group).velocity_residual, group, pair, motion, self.t
+            ).reshape(-1)
             for group, pair in self._guiding()
         ]
         return jnp.concatenate(rows) if rows else jnp.zeros((0,), motion.frame.x.dtype)
@@ -256,4 +290,8 @@ def _measured(group: Any, pair: Pairs, motion: Kinematics, t: Any) -> tuple[Any,
         rate = derivatives.velocity_values(type(group).rate, *arguments)
         return jnp.zeros_like(rate), rate, derivatives.velocity_blocks(type(group).rate, *arguments)
     measure = type(group).coordinate
-    return derivatives.values(measure, *arguments), derivatives.rates(measure, *arguments), derivatives.blocks(measure, *arguments)
+    return (
+        derivatives.values(measure, *arguments),
+        derivatives.rates(measure, *arguments),
+        derivatives.blocks(measure, *arguments),
+    )

@@ -75,7 +75,9 @@ def final_merit(problem: Problem, multipliers: Multipliers, state: State) -> Arr
 def merit(problem: Problem, multipliers: Multipliers, states: State, controls: Array) -> Array:
     """Return the augmented Lagrangian () of states (stages + 1, ...) and inputs (stages, nu)."""
     inner, last = jax.tree.map(lambda x: x[:-1], states), jax.tree.map(lambda x: x[-1], states)
-    each = jax.vmap(lambda at, u, y: stage_merit(problem, y, multipliers.penalty, at, u))(inner, controls, multipliers.stages)
+    each = jax.vmap(lambda at, u, y: stage_merit(problem, y, multipliers.penalty, at, u))(
+        inner, controls, multipliers.stages
+    )
     return jnp.sum(each) + final_merit(problem, multipliers, last)
 
 
@@ -99,7 +101,9 @@ def violation(problem: Problem, states: State, controls: Array) -> Array:
     return jnp.max(jnp.stack(parts))
 
 
-def updated(problem: Problem, multipliers: Multipliers, states: State, controls: Array, penalty: Array) -> Multipliers:
+def updated(
+    problem: Problem, multipliers: Multipliers, states: State, controls: Array, penalty: Array
+) -> Multipliers:
     """Return the multipliers after the minimization of the augmented Lagrangian, with the next penalty."""
     r = multipliers.penalty
 

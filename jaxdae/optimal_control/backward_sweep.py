@@ -77,7 +77,9 @@ def sweep(at: Expansion, controls: Array, limits: tuple[Array, Array] | None, da
         if limits is None:
             k, w, fine = minimum(damped, qu)
         else:
-            k, _, w, fine = box_minimum(damped, qu, jnp.minimum(limits[0] - u, 0.0), jnp.maximum(limits[1] - u, 0.0))
+            k, _, w, fine = box_minimum(
+                damped, qu, jnp.minimum(limits[0] - u, 0.0), jnp.maximum(limits[1] - u, 0.0)
+            )
         gain = -(w.T @ (w @ quz))
         v = qz + gain.T @ (quu @ k + qu) + quz.T @ k
         big_v = qzz + gain.T @ quu @ gain + gain.T @ quz + quz.T @ gain

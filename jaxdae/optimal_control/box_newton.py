@@ -74,7 +74,9 @@ def box_minimum(h: Array, g: Array, lower: Array, upper: Array) -> tuple[Array, 
     size = g.shape[0]
     free = jnp.ones((size,), bool)
     start = (jnp.zeros_like(g), free, jnp.zeros_like(h), 0, jnp.zeros((), bool))
-    x, free, w, _, _ = jax.lax.while_loop(lambda at: (at[3] < size + _MORE_ITERATIONS) & ~at[4], improve, start)
+    x, free, w, _, _ = jax.lax.while_loop(
+        lambda at: (at[3] < size + _MORE_ITERATIONS) & ~at[4], improve, start
+    )
     good = jnp.all(jnp.isfinite(w))
     usable: Any = jnp.where(good, w, 0.0)
     return x, free, usable, good

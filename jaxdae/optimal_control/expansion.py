@@ -90,7 +90,14 @@ class Expansion:
         return self.slope[:, n:] + jnp.einsum("kzu,kz->ku", self.b, self.costate)
 
 
-def expand(problem: Problem, multipliers: Multipliers, states: State, controls: Array, curvature: Curvature, dimension: int) -> Expansion:
+def expand(
+    problem: Problem,
+    multipliers: Multipliers,
+    states: State,
+    controls: Array,
+    curvature: Curvature,
+    dimension: int,
+) -> Expansion:
     """Return the second-order expansion of a problem about a trajectory.
 
     Args:
@@ -105,14 +112,19 @@ def expand(problem: Problem, multipliers: Multipliers, states: State, controls: 
     # Loops over the stages instead of batches: XLA unrolls small matrices of a batch, which takes long to
     # compile.
     charts: Chart = jax.lax.map(lambda at: chart_at(system, at, n), states)
-    before, after = jax.tree.map(lambda x: x[:-1], (states, charts)), jax.tree.map(lambda x: x[1:], (states, charts))
+    before, after = (
+        jax.tree.map(lambda x: x[:-1], (states, charts)),
+        jax.tree.map(lambda x: x[1:], (states, charts)),
+    )
 
     def leads_to(w: Array, here: tuple[State, Chart], there: tuple[State, Chart], u: Array) -> Array:
         new, _ = advance(problem, placed(system, here[1], here[0], w[:n], exact), u + w[n:])
         return coordinates(system, there[1], there[0], new)
 
     def cost(w: Array, here: tuple[State, Chart], u: Array, of_rows: Any) -> Array:
-        return stage_merit(problem, of_rows, multipliers.penalty, placed(system, here[1], here[0], w[:n], exact), u + w[n:])
+        return stage_merit(
+            problem, of_rows, multipliers.penalty, placed(system, here[1], here[0], w[:n], exact), u + w[n:]
+        )
 
     def at_end(z: Array) -> Array:
         last_state, last_chart = jax.tree.map(lambda x: x[-1], (states, charts))
@@ -156,4 +168,6 @@ def expand(problem: Problem, multipliers: Multipliers, states: State, controls: 
 
     hessian = jax.lax.map(second, (stages, costate))
     hessian = 0.5 * (hessian + jnp.swapaxes(hessian, 1, 2))
-    return Expansion(a, b, gap, slope, hessian, final_slope, 0.5 * (final_hessian + final_hessian.T), costate, charts)
+    return Expansion(
+        a, b, gap, slope, hessian, final_slope, 0.5 * (final_hessian + final_hessian.T), costate, charts
+    )

@@ -34,7 +34,14 @@ from jax import Array
 
 from jaxdae.base.dataclass import pytree
 from jaxdae.control.regulator import TrajectoryFeedback
-from jaxdae.optimal_control.augmented_lagrangian import Multipliers, merit, no_multipliers, total_cost, updated, violation
+from jaxdae.optimal_control.augmented_lagrangian import (
+    Multipliers,
+    merit,
+    no_multipliers,
+    total_cost,
+    updated,
+    violation,
+)
 from jaxdae.optimal_control.backward_sweep import Sweep, sweep
 from jaxdae.optimal_control.expansion import Curvature, Expansion, expand
 from jaxdae.optimal_control.problem import Problem, begin_status, is_ok
@@ -139,7 +146,13 @@ class Solution:
         """
         states = self.states
         return TrajectoryFeedback(
-            problem.system, states.q, states.v, self.controls, -self.gains, jnp.asarray(problem.state.t), self.feedback_period
+            problem.system,
+            states.q,
+            states.v,
+            self.controls,
+            -self.gains,
+            jnp.asarray(problem.state.t),
+            self.feedback_period,
         )
 
 
@@ -243,7 +256,9 @@ def solve(
     )
 
 
-def _begin(problem: Problem, trial: Trial, options: Options, multipliers: Any, iterations: int, curvature: Curvature) -> _At:
+def _begin(
+    problem: Problem, trial: Trial, options: Options, multipliers: Any, iterations: int, curvature: Curvature
+) -> _At:
     controls = trial.controls
     zero = jnp.zeros((), controls.dtype)
     multipliers = no_multipliers(problem, controls, options.penalty) if multipliers is None else multipliers
@@ -296,7 +311,9 @@ def projected(limits: tuple[Array, Array] | None, controls: Array, gradient: Arr
     return jnp.max(jnp.abs(gradient))
 
 
-def _pass(problem: Problem, shooting: Shooting, limits: Any, options: Options, curvature: Curvature, at: _At) -> _At:
+def _pass(
+    problem: Problem, shooting: Shooting, limits: Any, options: Options, curvature: Curvature, at: _At
+) -> _At:
     states, controls = at.trial.states, at.trial.controls
 
     def anew() -> Expansion:
@@ -312,7 +329,13 @@ def _pass(problem: Problem, shooting: Shooting, limits: Any, options: Options, c
     resting = (gradient <= options.tolerance * scale) | (at.value <= options.enough)
     done = closed & resting & (opened <= options.feasibility)
     at = dataclasses.replace(
-        at, expansion=expansion, swept=swept, gradient=gradient, moved=jnp.zeros((), bool), damping=used, growth=growth
+        at,
+        expansion=expansion,
+        swept=swept,
+        gradient=gradient,
+        moved=jnp.zeros((), bool),
+        damping=used,
+        growth=growth,
     )
     step = jnp.zeros_like(at.value)
 
@@ -322,14 +345,18 @@ def _pass(problem: Problem, shooting: Shooting, limits: Any, options: Options, c
     if problem.constrained:
         rested = closed & (gradient <= at.target * scale)
         new, step = jax.lax.cond(
-            done, lambda: (at, step), lambda: jax.lax.cond(rested, lambda: (_raise(problem, options, at, opened), step), move)
+            done,
+            lambda: (at, step),
+            lambda: jax.lax.cond(rested, lambda: (_raise(problem, options, at, opened), step), move),
         )
     else:
         new, step = jax.lax.cond(done, lambda: (at, step), move)
     found = History(total_cost(problem, states, controls), gradient, opened, jnp.sum(gaps), step, used)
     history = jax.tree.map(lambda all_, one: all_.at[at.count].set(one), at.history, found)
     status: Any = jnp.where(done, Status.OK, new.status)
-    return dataclasses.replace(new, history=history, count=at.count + 1, done=new.done | done, status=status.astype(jnp.int32))
+    return dataclasses.replace(
+        new, history=history, count=at.count + 1, done=new.done | done, status=status.astype(jnp.int32)
+    )
 
 
 def _swept(expansion: Expansion, controls: Array, limits: Any, at: _At) -> tuple[Sweep, Array, Array]:
@@ -341,12 +368,20 @@ def _swept(expansion: Expansion, controls: Array, limits: Any, at: _At) -> tuple
     def again(carried: Any) -> Any:
         _, _, _, damping, growth = carried
         grown = jnp.maximum(2.0, 2.0 * growth)
-        return sweep(expansion, controls, limits, damping), damping, growth, jnp.maximum(damping * grown, _LEAST), grown
+        return (
+            sweep(expansion, controls, limits, damping),
+            damping,
+            growth,
+            jnp.maximum(damping * grown, _LEAST),
+            grown,
+        )
 
     failed = dataclasses.replace(at.swept, good=jnp.zeros((), bool))
     begin = (failed, at.damping, at.growth, at.damping, at.growth)
     with jax.named_scope("sweep"):
-        swept, damping, growth, _, _ = jax.lax.while_loop(lambda x: ~x[0].good & (x[3] <= _MOST), again, begin)
+        swept, damping, growth, _, _ = jax.lax.while_loop(
+            lambda x: ~x[0].good & (x[3] <= _MOST), again, begin
+        )
     return swept, damping, growth
 
 
@@ -359,7 +394,13 @@ def _raise(problem: Problem, options: Options, at: _At, opened: Array) -> _At:
     target = jnp.maximum(options.tolerance, 0.1 * at.target)
     hopeless = multipliers.penalty > _HIGHEST
     return dataclasses.replace(
-        at, multipliers=multipliers, value=value, target=target, open=opened, moved=jnp.ones((), bool), done=hopeless
+        at,
+        multipliers=multipliers,
+        value=value,
+        target=target,
+        open=opened,
+        moved=jnp.ones((), bool),
+        done=hopeless,
     )
 
 
@@ -385,8 +426,16 @@ def _move(problem: Problem, shooting: Shooting, limits: Any, at: _At, gaps: Arra
         return (0.5 * part, *trial(0.5 * part), halvings + 1)
 
     with jax.named_scope("trials"):
-        begin = (jnp.full_like(at.value, 2.0), at.trial, at.value, jnp.zeros((), bool), jnp.zeros((), jnp.int32))
-        part, tried, value, taken, _ = jax.lax.while_loop(lambda x: at.swept.good & ~x[3] & (x[4] <= _HALVINGS), again, begin)
+        begin = (
+            jnp.full_like(at.value, 2.0),
+            at.trial,
+            at.value,
+            jnp.zeros((), bool),
+            jnp.zeros((), jnp.int32),
+        )
+        part, tried, value, taken, _ = jax.lax.while_loop(
+            lambda x: at.swept.good & ~x[3] & (x[4] <= _HALVINGS), again, begin
+        )
     kept = jax.tree.map(partial(jnp.where, taken), tried, at.trial)
     # A full step shows that the model is good and needs less damping; a short step shows the opposite.
     less, more = taken & (part >= _LONG), ~taken | (part <= _SHORT)

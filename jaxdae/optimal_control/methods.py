@@ -54,7 +54,19 @@ def ilqr(
     have derivative zero. The derivative of the minimal cost with respect to a parameter is the derivative of
     the cost with the optimal inputs held constant.
     """
-    return _solved(problem, Single(), controls, None, curvature, iterations, tolerance, feasibility, damping, penalty, enough)
+    return _solved(
+        problem,
+        Single(),
+        controls,
+        None,
+        curvature,
+        iterations,
+        tolerance,
+        feasibility,
+        damping,
+        penalty,
+        enough,
+    )
 
 
 def multiple_shooting(
@@ -93,7 +105,19 @@ def multiple_shooting(
 
     Compiled; differentiable with the same restrictions as `ilqr`.
     """
-    return _solved(problem, Multiple(), controls, states, curvature, iterations, tolerance, feasibility, damping, penalty, enough)
+    return _solved(
+        problem,
+        Multiple(),
+        controls,
+        states,
+        curvature,
+        iterations,
+        tolerance,
+        feasibility,
+        damping,
+        penalty,
+        enough,
+    )
 
 
 def _solved(
@@ -119,7 +143,9 @@ def _solved(
     for name, value in given.items():
         if value is not None and not (value > 0.0 or (name == "damping" and value == 0.0)):
             raise ValueError(f"{name} must be positive, got {value!r}")
-    numbers = [least if x is None else x for x in given.values()] + [-float("inf") if enough is None else enough]
+    numbers = [least if x is None else x for x in given.values()] + [
+        -float("inf") if enough is None else enough
+    ]
     options = Options(*(_number(x, controls) for x in numbers))
     if states is not None:
         states = _checked_states(problem, states)

@@ -99,7 +99,9 @@ class ModelPredictive:
         checked_count("ModelPredictive.iterations", self.iterations)
         problem, controls = checked_problem(dataclasses.replace(self.problem, state=state), self.guess)
         none, zero = jnp.zeros((), jnp.int32), jnp.zeros((), controls.dtype)
-        return Plan(state.t, controls, no_multipliers(problem, controls, self.penalty), zero, zero, none, none)
+        return Plan(
+            state.t, controls, no_multipliers(problem, controls, self.penalty), zero, zero, none, none
+        )
 
     def update(self, t: Any, state: State, memory: Plan, dt: Any) -> tuple[Input, Plan]:
         """Return the first input (nu,) of the new plan, and the plan."""
@@ -108,7 +110,9 @@ class ModelPredictive:
         stages = (state.t - memory.t) / (problem.every * jnp.asarray(problem.dt, before.dtype))
         guess = shifted(before, stages)
         old = memory.multipliers
-        multipliers = Multipliers(jax.tree.map(lambda y: shifted(y, stages), old.stages), old.final, old.penalty)
+        multipliers = Multipliers(
+            jax.tree.map(lambda y: shifted(y, stages), old.stages), old.final, old.penalty
+        )
         eps = float(jnp.finfo(before.dtype).eps) ** 0.5
         given = (eps if self.tolerance is None else self.tolerance, eps, self.damping, self.penalty, -jnp.inf)
         options = Options(*(jnp.asarray(x, before.dtype) for x in given))
@@ -122,7 +126,10 @@ class ModelPredictive:
         stages_kept, final_kept = jax.tree.map(lambda x, y: jnp.where(made, x, y), new, fallback)
         kept = Multipliers(stages_kept, final_kept, old.penalty)
         status: Any = jnp.where((memory.status == Status.OK) & ~made, found.status, memory.status)
-        cost, violation = jnp.where(made, found.cost, memory.cost), jnp.where(made, found.violation, memory.violation)
+        cost, violation = (
+            jnp.where(made, found.cost, memory.cost),
+            jnp.where(made, found.violation, memory.violation),
+        )
         failures = memory.failures + (~made).astype(jnp.int32)
         return controls[0], Plan(state.t, controls, kept, cost, violation, status.astype(jnp.int32), failures)
 

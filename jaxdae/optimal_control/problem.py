@@ -104,7 +104,10 @@ class Problem:
     @property
     def constrained(self) -> bool:
         """Return whether the problem has constraints other than input limits."""
-        return any(f is not None for f in (self.equality, self.inequality, self.final_equality, self.final_inequality))
+        return any(
+            f is not None
+            for f in (self.equality, self.inequality, self.final_equality, self.final_inequality)
+        )
 
     def counted(self) -> Problem:
         """Return the problem with its dimension counted at the start.
@@ -122,7 +125,9 @@ class Problem:
         shape, dtype = controls.shape[-1:], controls.dtype
         lower = -jnp.inf if self.lower is None else self.lower
         upper = jnp.inf if self.upper is None else self.upper
-        return jnp.broadcast_to(jnp.asarray(lower, dtype), shape), jnp.broadcast_to(jnp.asarray(upper, dtype), shape)
+        return jnp.broadcast_to(jnp.asarray(lower, dtype), shape), jnp.broadcast_to(
+            jnp.asarray(upper, dtype), shape
+        )
 
 
 def running_cost(problem: Problem, state: State, u: Array) -> Array:
@@ -169,7 +174,9 @@ def advance(problem: Problem, state: State, u: Array, status: Any = None) -> tup
     return run(problem.system, problem.integrator, state, u, jnp.asarray(problem.dt, state.q.dtype), status)
 
 
-def _stage(every: int, system: Any, integrator: Any, state: State, u: Array, dt: Array, status: Any) -> tuple[State, Count]:
+def _stage(
+    every: int, system: Any, integrator: Any, state: State, u: Array, dt: Array, status: Any
+) -> tuple[State, Count]:
     """Return the state and the status () after the steps of a stage."""
     system, integrator = prepared((system, integrator))
     point, memory = begun_with(integrator, system, state, u, dt, status), integrator.init(system, state)
@@ -217,7 +224,8 @@ def checked_problem(problem: Any, controls: Any) -> tuple[Problem, Array]:
     check_fit(problem.system, state)
     if problem.system.first_order:
         raise TypeError(
-            f"{type(problem.system).__name__} is of first order, its velocities are no states: optimal control needs a system with masses"
+            f"{type(problem.system).__name__} is of first order, its velocities are no states: optimal "
+            "control needs a system with masses"
         )
     check_dt(problem.dt)
     check_arrays("problem", problem)
@@ -230,17 +238,32 @@ def checked_problem(problem: Any, controls: Any) -> tuple[Problem, Array]:
     count = problem.system.n_inputs
     if controls.ndim != 2 or controls.shape[0] != problem.stages or count not in (None, controls.shape[1]):
         expected = f"({problem.stages}, {'nu' if count is None else count})"
-        raise ValueError(f"controls must have the shape (stages, nu) = {expected}, got {controls.shape}; jax.vmap takes many starts")
+        raise ValueError(
+            f"controls must have the shape (stages, nu) = {expected}, got {controls.shape}; jax.vmap takes "
+            "many starts"
+        )
     if controls.shape[1] == 0:
-        raise ValueError(f"{type(problem.system).__name__} has no inputs, nothing can be chosen; motors of a mechanism have input=...")
+        raise ValueError(
+            f"{type(problem.system).__name__} has no inputs, nothing can be chosen; motors of a mechanism "
+            "have input=..."
+        )
     for name in ("lower", "upper"):
         limit = getattr(problem, name)
         if limit is not None and jnp.shape(limit) not in ((), controls.shape[1:]):
-            raise ValueError(f"Problem.{name} must be a number or have the shape of an input {controls.shape[1:]}, got {jnp.shape(limit)}")
+            raise ValueError(
+                f"Problem.{name} must be a number or have the shape of an input {controls.shape[1:]}, got "
+                f"{jnp.shape(limit)}"
+            )
     problem = dataclasses.replace(problem, state=state).counted()
     if problem.running is None and problem.final is None:
-        raise ValueError("Problem.running and Problem.final are both None: without a cost every input is as good as any other")
-    costs = {"running": lambda: running_cost(problem, state, controls[0]), "final": lambda: final_cost(problem, state)}
+        raise ValueError(
+            "Problem.running and Problem.final are both None: without a cost every input is as good as any "
+            "other"
+        )
+    costs = {
+        "running": lambda: running_cost(problem, state, controls[0]),
+        "final": lambda: final_cost(problem, state),
+    }
     for name, cost in costs.items():
         shape = jax.eval_shape(cost).shape
         if shape != ():

@@ -63,7 +63,13 @@ class ScipyProblem:
     @property
     def arguments(self) -> dict[str, Any]:
         """The arguments for all methods; add `hessp` or `hess` for methods that use them."""
-        return {"fun": self.fun, "x0": self.x0, "jac": self.jac, "bounds": self.bounds, "constraints": self.constraints}
+        return {
+            "fun": self.fun,
+            "x0": self.x0,
+            "jac": self.jac,
+            "bounds": self.bounds,
+            "constraints": self.constraints,
+        }
 
     def controls(self, x: Any) -> np.ndarray:
         """Return the inputs (stages, nu) from a vector."""
@@ -102,7 +108,9 @@ def as_scipy(problem: Problem, controls: Any) -> ScipyProblem:
     bounds = None
     if problem.limited:
         limits = (np.tile(np.asarray(limit), shape[0]) for limit in problem.limits(controls))
-        bounds = [tuple(float(x) if np.isfinite(x) else None for x in pair) for pair in zip(*limits, strict=True)]
+        bounds = [
+            tuple(float(x) if np.isfinite(x) else None for x in pair) for pair in zip(*limits, strict=True)
+        ]
     sizes = jax.eval_shape(lambda: _rows(problem, jnp.ravel(controls), shape))
     constraints = [_constraint(problem, shape, vector, k) for k in range(2) if sizes[k].shape[0]]
     return ScipyProblem(
@@ -117,7 +125,9 @@ def as_scipy(problem: Problem, controls: Any) -> ScipyProblem:
     )
 
 
-def _constraint(problem: Problem, shape: tuple[int, ...], vector: Callable[[Any], Array], which: int) -> dict[str, Any]:
+def _constraint(
+    problem: Problem, shape: tuple[int, ...], vector: Callable[[Any], Array], which: int
+) -> dict[str, Any]:
     sign = -1.0 if which else 1.0
     return {
         "type": "ineq" if which else "eq",

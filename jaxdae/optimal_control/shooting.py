@@ -80,7 +80,9 @@ class Trial:
 class Shooting(Protocol):
     """A method for trials; a pytree."""
 
-    def direction(self, at: Expansion, swept: Sweep, controls: Array, limits: Any, weight: Array) -> Direction:
+    def direction(
+        self, at: Expansion, swept: Sweep, controls: Array, limits: Any, weight: Array
+    ) -> Direction:
         """Return the predicted effect of a sweep; the weight of the gaps is at least the given weight."""
         ...
 
@@ -106,7 +108,9 @@ def within(limits: tuple[Array, Array] | None, u: Array) -> Array:
 class Single:
     """Trials are motions from the start."""
 
-    def direction(self, at: Expansion, swept: Sweep, controls: Array, limits: Any, weight: Array) -> Direction:
+    def direction(
+        self, at: Expansion, swept: Sweep, controls: Array, limits: Any, weight: Array
+    ) -> Direction:
         """Return the predicted effect of the sweep, with the given weight."""
         return Direction(swept.promised, weight)
 
@@ -119,7 +123,9 @@ class Single:
 class Multiple:
     """Trials close a fraction of the gaps."""
 
-    def direction(self, at: Expansion, swept: Sweep, controls: Array, limits: Any, weight: Array) -> Direction:
+    def direction(
+        self, at: Expansion, swept: Sweep, controls: Array, limits: Any, weight: Array
+    ) -> Direction:
         """Return the slope along the solution of the quadratic problem, with a weight for descent."""
 
         def stage(z: Array, given: Any) -> tuple[Array, tuple[Array, Array]]:
@@ -205,4 +211,6 @@ def motion(problem: Problem, controls: Array, status: Array) -> Trial:
         return (state, status), state
 
     (_, status), rest = jax.lax.scan(stage, (problem.state, status), controls)
-    return Trial(stacked_after(problem.state, rest), controls, jnp.zeros((controls.shape[0],), controls.dtype), status)
+    return Trial(
+        stacked_after(problem.state, rest), controls, jnp.zeros((controls.shape[0],), controls.dtype), status
+    )

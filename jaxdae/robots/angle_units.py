@@ -27,7 +27,9 @@ _OF_HALF_TURNS = 0.02
 
 def orientation_in_degrees(angles: Iterable[float]) -> bool:
     """Return whether angles in rad look like degrees: multiples of five from ten on, or over two turns."""
-    return any(abs(angle) <= _MOST and (looks_like_degrees(angle) or abs(angle) > _TWO_TURNS) for angle in angles)
+    return any(
+        abs(angle) <= _MOST and (looks_like_degrees(angle) or abs(angle) > _TWO_TURNS) for angle in angles
+    )
 
 
 def limits_in_degrees(limits: Iterable[float]) -> bool:
@@ -39,7 +41,9 @@ def _has_no_unit(limit: float) -> bool:
     """Return whether a limit in rad is a multiple of half a turn, or a power of ten for "no limit"."""
     half_turns = limit / math.pi
     is_rounded = (2.0 * limit).is_integer()
-    return math.log10(limit).is_integer() or (not is_rounded and abs(half_turns - round(half_turns)) <= _OF_HALF_TURNS)
+    return math.log10(limit).is_integer() or (
+        not is_rounded and abs(half_turns - round(half_turns)) <= _OF_HALF_TURNS
+    )
 
 
 def angles_in_radians(angles: Iterable[float]) -> bool:
@@ -58,7 +62,9 @@ def doubt(what: str, angles: Iterable[float], degrees: bool) -> str:
     values = list(angles)
     units = ("degrees", "radians") if degrees else ("rad", "degrees")
     other = " ".join(f"{math.degrees(x) if degrees else math.radians(x):.6g}" for x in values)
-    return f"{what} is {' '.join(f'{x:g}' for x in values)} {units[0]}; if these are {units[1]}, write {other}"
+    return (
+        f"{what} is {' '.join(f'{x:g}' for x in values)} {units[0]}; if these are {units[1]}, write {other}"
+    )
 
 
 class Hinge(NamedTuple):
@@ -92,7 +98,9 @@ def doubt_mjcf(source: Source, root: Node, hinges: Sequence[Hinge]) -> None:
         hinges: the joints whose angles are in the unit of the main file.
     """
     nodes = list(root.everything())
-    units = [node.attributes["angle"] for node in nodes if node.tag == "compiler" and "angle" in node.attributes]
+    units = [
+        node.attributes["angle"] for node in nodes if node.tag == "compiler" and "angle" in node.attributes
+    ]
     degrees = not units or units[-1] != "radian"
     wrong = angles_in_radians if degrees else orientation_in_degrees
     for node in nodes:
@@ -102,14 +110,20 @@ def doubt_mjcf(source: Source, root: Node, hinges: Sequence[Hinge]) -> None:
             if wrong(angles):
                 source.doubt(node.line, doubt(f"{key} of <{node.tag}>", angles, degrees))
     for hinge in hinges:
-        ends, references = ([math.degrees(x) if degrees else x for x in angles] for angles in (hinge.ends, (hinge.reference, hinge.spring)))
+        ends, references = (
+            [math.degrees(x) if degrees else x for x in angles]
+            for angles in (hinge.ends, (hinge.reference, hinge.spring))
+        )
         name = brief(hinge.name)
         if (angles_in_radians if degrees else limits_in_degrees)(ends):
             source.doubt(hinge.line, doubt(f"the range of joint {name}", ends, degrees))
         for key, angle in zip(("ref", "springref"), references, strict=True):
             if wrong([angle]):
                 source.doubt(hinge.line, doubt(f"{key} of joint {name}", [angle], degrees))
-        for what, angles in (("polycoef of the equality", hinge.offsets), ("qpos of a keyframe", hinge.postures)):
+        for what, angles in (
+            ("polycoef of the equality", hinge.offsets),
+            ("qpos of a keyframe", hinge.postures),
+        ):
             doubtful = [angle for angle in angles if orientation_in_degrees([angle])]
             if doubtful:
                 source.doubt(hinge.line, doubt(f"{what} of joint {name}", doubtful[:1], degrees=False))

@@ -58,7 +58,9 @@ class Options:
     cut: tuple[str, ...] = ()
 
 
-def assembled(source: Source, graph: Graph, options: Options, others: Sequence[Any] = (), by_names: bool = False) -> Robot:
+def assembled(
+    source: Source, graph: Graph, options: Options, others: Sequence[Any] = (), by_names: bool = False
+) -> Robot:
     """Return the robot of a graph.
 
     Args:
@@ -75,7 +77,11 @@ def assembled(source: Source, graph: Graph, options: Options, others: Sequence[A
     """
     joints = graph.joints
     if options.base == "floating":
-        joints = [one for one in joints if not (one.kind is js.Weld and GROUND in (one.parent, one.child) and not one.closes)]
+        joints = [
+            one
+            for one in joints
+            if not (one.kind is js.Weld and GROUND in (one.parent, one.child) and not one.closes)
+        ]
     tree = spanning(list(graph.links), joints, options.cut)
     if options.base == "fixed":
         tree = _standing(tree, graph)
@@ -88,16 +94,32 @@ def assembled(source: Source, graph: Graph, options: Options, others: Sequence[A
     source.end()
     for name, (link, pose) in graph.frames.items():
         own = frames[link]
-        frames.setdefault(name, LinkFrame(own.body, own.rotation @ pose.rotation, own.place + own.rotation @ pose.place))
+        frames.setdefault(
+            name, LinkFrame(own.body, own.rotation @ pose.rotation, own.place + own.rotation @ pose.place)
+        )
     moving = [branch.joint for branch in tree.branches if branch.joint.kind is not js.Weld]
     named = _free_names(tree, graph, others)
     made: list[Any] = [
-        js.Free(named[link], GROUND, link, frames[link].place, frames[link].rotation, **graph.floating.get(link, {})) for link in tree.free
+        js.Free(
+            named[link],
+            GROUND,
+            link,
+            frames[link].place,
+            frames[link].rotation,
+            **graph.floating.get(link, {}),
+        )
+        for link in tree.free
     ]
     made += [_element(joint, frames) for joint in (*moving, *loops)]
     further = [on_bodies(loop, frames) for loop in others]
     made += [*further, *(_relation(coupling) for coupling in graph.couplings), *graph.rows]
-    gravity = options.gravity if options.gravity is not None else graph.gravity if graph.gravity is not None else GRAVITY
+    gravity = (
+        options.gravity
+        if options.gravity is not None
+        else graph.gravity
+        if graph.gravity is not None
+        else GRAVITY
+    )
     forces, count, idle = _forces(graph, frames, gravity)
     notes += idle
     report = Report(
@@ -105,10 +127,15 @@ def assembled(source: Source, graph: Graph, options: Options, others: Sequence[A
         base="floating" if any(owner[link] != GROUND for link in tree.free) else "fixed",
         frames=frames,
         merged={link: body for link, body in owner.items() if link != GROUND and body not in (GROUND, link)},
-        grounded=tuple(link.name for link in graph.links.values() if owner[link.name] == GROUND and link.mass > 0.0),
+        grounded=tuple(
+            link.name for link in graph.links.values() if owner[link.name] == GROUND and link.mass > 0.0
+        ),
         limits={joint.name: joint.limits for joint in joints if joint.limits},
         ignored=graph.ignored,
-        loops=(*reports, *(Loop(one.name, one.type_key(), one.a, one.b, len(one.rows), len(one.rows)) for one in others)),
+        loops=(
+            *reports,
+            *(Loop(one.name, one.type_key(), one.a, one.b, len(one.rows), len(one.rows)) for one in others),
+        ),
         notes=(*graph.notes, *notes),
         tree=_carried(tree, graph, named, by_joints=by_names),
         by_names=by_names,
@@ -121,10 +148,18 @@ def assembled(source: Source, graph: Graph, options: Options, others: Sequence[A
         text = "base='floating' frees nothing: joints of the file hold what moves to the world"
         report = dataclasses.replace(report, notes=(*report.notes, text))
     if not bodies:
-        report = dataclasses.replace(report, notes=(*report.notes, "nothing moves: base='floating' makes the root a free body"))
-    start = Posture(report.keyframes["home"].positions if "home" in report.keyframes else _start(moving, graph))
+        report = dataclasses.replace(
+            report, notes=(*report.notes, "nothing moves: base='floating' makes the root a free body")
+        )
+    start = Posture(
+        report.keyframes["home"].positions if "home" in report.keyframes else _start(moving, graph)
+    )
     names = tuple(joint.name for joint in (*loops, *further))
-    return Robot(Description(space=SPACE, bodies=bodies, joints=made, forces=forces, gravity=gravity, loops=names), start, report)
+    return Robot(
+        Description(space=SPACE, bodies=bodies, joints=made, forces=forces, gravity=gravity, loops=names),
+        start,
+        report,
+    )
 
 
 def _forces(graph: Graph, frames: Mapping[str, LinkFrame], gravity: Any) -> tuple[list[Any], int, list[str]]:
@@ -139,13 +174,19 @@ def _forces(graph: Graph, frames: Mapping[str, LinkFrame], gravity: Any) -> tupl
     lifting = [_lift(link, frames[link.name], gravity) for link in graph.links.values() if link.lifted]
     forces = [*acting, *(force for force in lifting if force is not None)]
     # Actuators behind the last active actuator have no input.
-    return forces, 1 + max((force.input for force in forces if getattr(force, "input", None) is not None), default=-1), idle
+    return (
+        forces,
+        1 + max((force.input for force in forces if getattr(force, "input", None) is not None), default=-1),
+        idle,
+    )
 
 
 def _standing(tree: Tree, graph: Graph) -> Tree:
     """Return the tree with its free links welded to the ground, except links that are free in the file."""
     welded = [graph.links[link] for link in tree.free if link not in graph.afloat]
-    welds = [Joint(f"{link.name} weld", link.line, js.Weld, GROUND, link.name, link.pose, HERE) for link in welded]
+    welds = [
+        Joint(f"{link.name} weld", link.line, js.Weld, GROUND, link.name, link.pose, HERE) for link in welded
+    ]
     branches = (*(Branch(GROUND, weld.child, weld, reversed=False) for weld in welds), *tree.branches)
     return Tree(branches, tree.loops, tuple(link for link in tree.free if link in graph.afloat))
 
@@ -176,13 +217,17 @@ def together(members: Sequence[Link], at: Link | None = None) -> tuple[float, np
     mass = sum(link.mass for link in members)
     centers = [link.pose.then(Pose(np.eye(3), link.center)).place for link in members]
     if mass > 0.0:
-        center = sum((link.mass * place for link, place in zip(members, centers, strict=True)), np.zeros(3)) / mass
+        center = (
+            sum((link.mass * place for link, place in zip(members, centers, strict=True)), np.zeros(3)) / mass
+        )
     else:
         center = (at or members[0]).pose.place
     inertia = np.zeros((3, 3))
     for link, place in zip(members, centers, strict=True):
         rotation, arm = link.pose.rotation, place - center
-        inertia += rotation @ link.inertia @ rotation.T + link.mass * (arm @ arm * np.eye(3) - np.outer(arm, arm))
+        inertia += rotation @ link.inertia @ rotation.T + link.mass * (
+            arm @ arm * np.eye(3) - np.outer(arm, arm)
+        )
     return mass, center, 0.5 * (inertia + inertia.T)
 
 
@@ -206,14 +251,16 @@ def _bodies(graph: Graph, owner: Mapping[str, str]) -> tuple[list[js.Body], dict
     return bodies, frames, notes
 
 
-def _check_inertia(source: Source, tree: Tree, owner: Mapping[str, str], graph: Graph, made: Sequence[js.Body]) -> None:
+def _check_inertia(
+    source: Source, tree: Tree, owner: Mapping[str, str], graph: Graph, made: Sequence[js.Body]
+) -> None:
     """Report joints that move no inertia, and bodies with inertia that no coordinate moves."""
     number = {GROUND: -1}
     names, carriers, own, armature, children = [], [], [], [], []
     origin = graph.links[tree.branches[0].child].pose.place if tree.branches else np.zeros(3)
-    near = {name: Pose(link.pose.rotation, link.pose.place - origin) for name, link in graph.links.items()} | {
-        GROUND: Pose(np.eye(3), -origin)
-    }
+    near = {
+        name: Pose(link.pose.rotation, link.pose.place - origin) for name, link in graph.links.items()
+    } | {GROUND: Pose(np.eye(3), -origin)}
 
     def add(body: str, carrier: int, name: str, motions: np.ndarray, inertia: float) -> None:
         number[body] = len(names)
@@ -248,16 +295,21 @@ def _check_inertia(source: Source, tree: Tree, owner: Mapping[str, str], graph: 
         mass, _, inertia = together(_members(graph.links, owner)[link.name], link)
         by = f"by the joint {brief(names[k])} " if names[k] else "freely "
         what = (
-            "and has no mass" if mass == 0.0 else f"and has {mass:g} kg with the principal moments of inertia {np.linalg.eigvalsh(inertia)}"
+            "and has no mass"
+            if mass == 0.0
+            else f"and has {mass:g} kg with the principal moments of inertia {np.linalg.eigvalsh(inertia)}"
         )
         source.wrong(
             link.line,
-            f"link {brief(link.name)} moves {by}{what}, and what it carries does not resist either: the mass matrix is singular;"
+            f"link {brief(link.name)} moves {by}{what}, and what it carries does not resist either: the "
+            "mass matrix is singular;"
             " give it an inertial",
         )
     for body in made:
         for mistake in body.mistakes(massless=True) if body.name not in told else ():
-            source.wrong(graph.links[body.name].line, f"link {brief(body.name)}, with what is welded to it: {mistake}")
+            source.wrong(
+                graph.links[body.name].line, f"link {brief(body.name)}, with what is welded to it: {mistake}"
+            )
 
 
 def _check_numbers(source: Source, joints: Sequence[Joint]) -> None:
@@ -275,14 +327,17 @@ def _stepped(joint: Joint) -> tuple[Any, ...]:
     return joint.kind(joint.name, "a", "b", **given).steps()
 
 
-def _loops(source: Source, tree: Tree, owner: Mapping[str, str], graph: Graph) -> tuple[list[Joint], tuple[Loop, ...], list[str]]:
+def _loops(
+    source: Source, tree: Tree, owner: Mapping[str, str], graph: Graph
+) -> tuple[list[Joint], tuple[Loop, ...], list[str]]:
     """Return the loop joints, reduced to the plane if possible, their report entries, and notes."""
     made, reports, notes = [], [], []
     for joint in tree.loops:
         a, b = owner[joint.parent], owner[joint.child]
         if a == b:
             notes.append(
-                f"joint {brief(joint.name)} in line {joint.line} joins {brief(joint.parent)} and {brief(joint.child)},"
+                f"joint {brief(joint.name)} in line {joint.line} joins {brief(joint.parent)} and "
+                f"{brief(joint.child)},"
                 " which are one body: left out"
             )
             continue
@@ -295,7 +350,10 @@ def _loops(source: Source, tree: Tree, owner: Mapping[str, str], graph: Graph) -
             continue
         made.extend(flat.joints)
         if flat.sine > EXACT:
-            notes.append(f"loop {joint.name}: hinges that are parallel to {flat.sine:.1g} rad were taken for parallel ones")
+            notes.append(
+                f"loop {joint.name}: hinges that are parallel to {flat.sine:.1g} rad were taken for "
+                "parallel ones"
+            )
         if abs(flat.gap) > 1e-6:
             source.wrong(
                 joint.line,
@@ -305,7 +363,8 @@ def _loops(source: Source, tree: Tree, owner: Mapping[str, str], graph: Graph) -
             )
         elif abs(flat.gap) > _OPEN:
             notes.append(
-                f"loop {joint.name}: {1e3 * flat.gap:.3g} mm along the axes of its parallel hinges, which no motion changes, were left out"
+                f"loop {joint.name}: {1e3 * flat.gap:.3g} mm along the axes of its parallel hinges, which "
+                "no motion changes, were left out"
             )
     return made, tuple(reports), notes
 
@@ -337,7 +396,11 @@ def _equation(coupling: Coupling) -> str:
 
     powers = ("", " {x}", *(f" {{x}}^{k}" for k in range(2, 5)))
     other = less(coupling.other, coupling.other_reference)
-    terms = [f"{c:.6g}{power.format(x=other)}" for c, power in zip(coupling.coefficients, powers, strict=False) if c]
+    terms = [
+        f"{c:.6g}{power.format(x=other)}"
+        for c, power in zip(coupling.coefficients, powers, strict=False)
+        if c
+    ]
     return f"{less(coupling.joint, coupling.reference)} = {' + '.join(terms) or '0'}"
 
 
@@ -346,7 +409,12 @@ def _lift(link: Link, frame: LinkFrame, gravity: Any) -> Any:
     if frame.body == GROUND:
         return None
     point = frame.place + frame.rotation @ link.center
-    return js.Force(f"{link.name} lifted", frame.body, point=point, force=-link.lifted * link.mass * np.asarray(gravity, float))
+    return js.Force(
+        f"{link.name} lifted",
+        frame.body,
+        point=point,
+        force=-link.lifted * link.mass * np.asarray(gravity, float),
+    )
 
 
 def _acting(forces: Sequence[Any]) -> tuple[list[Any], list[str]]:
@@ -371,7 +439,10 @@ def _carried(tree: Tree, graph: Graph, free: Mapping[str, str], by_joints: bool)
     # MuJoCo attaches the links of a URDF in the order of the joints.
     links, order = graph.links, [joint.child for joint in graph.joints] if by_joints else list(graph.links)
     number = {link: order.index(link) if link in order else -1 for link in graph.links}
-    found = [Carried(GROUND, link, free[link], "free", False, False, links[link].pose.rotation, number[link]) for link in tree.free]
+    found = [
+        Carried(GROUND, link, free[link], "free", False, False, links[link].pose.rotation, number[link])
+        for link in tree.free
+    ]
     for branch in tree.branches:
         kind = "fixed" if branch.joint.kind is js.Weld else "ball" if branch.joint.kind is js.Ball else "axes"
         above = np.eye(3) if branch.parent == GROUND else links[branch.parent].pose.rotation
@@ -381,7 +452,9 @@ def _carried(tree: Tree, graph: Graph, free: Mapping[str, str], by_joints: bool)
     return tuple(found)
 
 
-def _keyframes(graph: Graph, frames: Mapping[str, LinkFrame], free: Mapping[str, str], inputs: int) -> dict[str, Keyframe]:
+def _keyframes(
+    graph: Graph, frames: Mapping[str, LinkFrame], free: Mapping[str, str], inputs: int
+) -> dict[str, Keyframe]:
     """Return the named states in MuJoCo coordinates (qpos, qvel) by joint, each with `inputs` controls."""
     carried = {joint.child: joint for joint in graph.joints if not joint.closes}
     found = {}
@@ -400,8 +473,13 @@ def _keyframes(graph: Graph, frames: Mapping[str, LinkFrame], free: Mapping[str,
             elif joint.kind is js.Ball:
                 turned = graph.links[link].pose.rotation
                 over = np.eye(3) if joint.parent == GROUND else graph.links[joint.parent].pose.rotation
-                rotation = frames[joint.parent].rotation @ over.T @ turned @ quaternion_matrix(qpos[at_q : at_q + 4])
-                positions[joint.name], rates[joint.name] = tuple(matrix_quaternion(rotation)), tuple(qvel[at_v : at_v + 3])
+                rotation = (
+                    frames[joint.parent].rotation @ over.T @ turned @ quaternion_matrix(qpos[at_q : at_q + 4])
+                )
+                positions[joint.name], rates[joint.name] = (
+                    tuple(matrix_quaternion(rotation)),
+                    tuple(qvel[at_v : at_v + 3]),
+                )
                 at_q, at_v = at_q + 4, at_v + 3
             elif joint.kind is not js.Weld:
                 positions[joint.name], rates[joint.name] = float(qpos[at_q]), float(qvel[at_v])

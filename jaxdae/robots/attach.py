@@ -26,7 +26,9 @@ def on_bodies(element: Any, frames: Mapping[str, LinkFrame]) -> Any:
     return dataclasses.replace(element, **changes(element.kinds(SPACE), vars(element), frames))
 
 
-def changes(kinds: Mapping[str, Kind], given: Mapping[str, Any], frames: Mapping[str, LinkFrame]) -> dict[str, Any]:
+def changes(
+    kinds: Mapping[str, Kind], given: Mapping[str, Any], frames: Mapping[str, LinkFrame]
+) -> dict[str, Any]:
     """Return the changed fields of an element that names bodies in place of links.
 
     Args:

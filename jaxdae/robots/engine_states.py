@@ -132,29 +132,41 @@ def ordered(report: Report, engine: Engine) -> list[Carried]:
     while waiting:
         link = waiting.pop()
         found += [one for one in report.tree if one.child == link]
-        children = sorted(below.get(link, []), key=lambda one: (one.kind != "free", one.joint) if names else one.number)
+        children = sorted(
+            below.get(link, []), key=lambda one: (one.kind != "free", one.joint) if names else one.number
+        )
         waiting.extend(one.child for one in reversed(children))
     return found
 
 
 def _entries(report: Report, mechanism: Mechanism, engine: Engine) -> list[_Entry]:
     if not isinstance(report, Report):
-        raise TypeError(f"{engine.name}: report must be the report of a robot, robot.report, got {type(report).__name__}")
+        raise TypeError(
+            f"{engine.name}: report must be the report of a robot, robot.report, got {type(report).__name__}"
+        )
     if not hasattr(mechanism, "names"):
         got = type(mechanism).__name__
-        raise TypeError(f"{engine.name}: mechanism must be jm.mechanism(robot.description, jm.Joints())[0], got {got}")
+        raise TypeError(
+            f"{engine.name}: mechanism must be jm.mechanism(robot.description, jm.Joints())[0], got {got}"
+        )
     names = mechanism.names
-    of_q, of_v = ([name.rsplit(".", 1)[0] for name in group] for group in (names.coordinates, names.velocities))
+    of_q, of_v = (
+        [name.rsplit(".", 1)[0] for name in group] for group in (names.coordinates, names.velocities)
+    )
     found = []
     for one in ordered(report, engine):
         if one.kind == "fixed":
             continue
         in_q, in_v = (np.flatnonzero([name == one.joint for name in group]) for group in (of_q, of_v))
         if not in_q.size:
-            raise TypeError(f"the mechanism has no joint coordinate of {brief(one.joint)}: build it of this robot with jm.Joints()")
+            raise TypeError(
+                f"the mechanism has no joint coordinate of {brief(one.joint)}: build it of this robot with "
+                "jm.Joints()"
+            )
         if one.reversed or (one.kind == "axes" and in_q.size != 1):
             raise ValueError(
-                f"{engine.name} has no joint such as {brief(one.joint)}, which has several coordinates or leads to its carrier"
+                f"{engine.name} has no joint such as {brief(one.joint)}, which has several coordinates or "
+                "leads to its carrier"
             )
         arm, turned = np.zeros(3), np.asarray([1.0, 0.0, 0.0, 0.0])
         if one.kind == "free":
@@ -182,13 +194,21 @@ def _outward(report: Report, mechanism: Mechanism, state: State, engine: Engine)
         q, v = state.q[one.in_q], state.v[one.in_v]
         if one.kind == "free":
             arm, turned = (jnp.asarray(x, q.dtype) for x in (one.arm, one.turned))
-            place, velocity = q[:3] + quat_rotate(q[3:], arm), v[:3] + quat_rotate(q[3:], jnp.cross(v[3:], arm))
+            place, velocity = (
+                q[:3] + quat_rotate(q[3:], arm),
+                v[:3] + quat_rotate(q[3:], jnp.cross(v[3:], arm)),
+            )
             quaternion = quat_multiply(q[3:], turned)
             positions += [place, _written(quaternion, engine)]
             back = quat_conjugate(quaternion)
-            rates += [quat_rotate(back, velocity) if engine.body_velocity else velocity, quat_rotate(quat_conjugate(turned), v[3:])]
+            rates += [
+                quat_rotate(back, velocity) if engine.body_velocity else velocity,
+                quat_rotate(quat_conjugate(turned), v[3:]),
+            ]
         elif one.kind == "ball":
-            positions.append(_written(quat_multiply(quat_conjugate(jnp.asarray(one.turned, q.dtype)), q), engine))
+            positions.append(
+                _written(quat_multiply(quat_conjugate(jnp.asarray(one.turned, q.dtype)), q), engine)
+            )
             rates.append(v)
         else:
             positions.append(jnp.concatenate([jnp.cos(q), jnp.sin(q)]) if one.wraps else q)
@@ -205,13 +225,20 @@ def _inward(report: Report, mechanism: Mechanism, positions: Any, rates: Any, en
     for what, array, size in (("positions", given, sum(sizes[0])), ("velocities", moving, sum(sizes[1]))):
         if array.shape != (size,):
             raise ValueError(f"{engine.name}: {what} must have the shape {(size,)}, got {array.shape}")
-    q, v = jnp.zeros((len(mechanism.names.coordinates),), dtype), jnp.zeros((len(mechanism.names.velocities),), dtype)
+    q, v = (
+        jnp.zeros((len(mechanism.names.coordinates),), dtype),
+        jnp.zeros((len(mechanism.names.velocities),), dtype),
+    )
     at_q = at_v = 0
     for one, size_q, size_v in zip(entries, *sizes, strict=True):
         x, w = given[at_q : at_q + size_q], moving[at_v : at_v + size_v]
         at_q, at_v = at_q + size_q, at_v + size_v
         if one.kind == "free":
-            arm, turned, of_link = jnp.asarray(one.arm, dtype), jnp.asarray(one.turned, dtype), _read(x[3:], engine)
+            arm, turned, of_link = (
+                jnp.asarray(one.arm, dtype),
+                jnp.asarray(one.turned, dtype),
+                _read(x[3:], engine),
+            )
             quaternion, omega = quat_multiply(of_link, quat_conjugate(turned)), quat_rotate(turned, w[3:])
             velocity = quat_rotate(of_link, w[:3]) if engine.body_velocity else w[:3]
             x = jnp.concatenate([x[:3] - quat_rotate(quaternion, arm), quaternion])

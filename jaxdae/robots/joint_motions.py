@@ -50,7 +50,10 @@ def columns(steps: Sequence[Any], at: Pose, values: Any) -> tuple[np.ndarray, Po
 
 
 def mass_matrix(
-    carriers: Sequence[int], own: Sequence[np.ndarray], bodies: Mapping[int, np.ndarray], armature: Sequence[float]
+    carriers: Sequence[int],
+    own: Sequence[np.ndarray],
+    bodies: Mapping[int, np.ndarray],
+    armature: Sequence[float],
 ) -> np.ndarray:
     """Return the mass matrix (nv, nv) of a tree, in the order of its joints.
 

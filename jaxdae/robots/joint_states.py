@@ -19,7 +19,9 @@ from jaxdae.systems.system import State
 from jaxdae.typing import Coordinates
 
 
-def joint_state(mechanism: Mechanism, q: Coordinates, positions: Mapping[str, Any], rates: Mapping[str, Any] | None = None) -> State:
+def joint_state(
+    mechanism: Mechanism, q: Coordinates, positions: Mapping[str, Any], rates: Mapping[str, Any] | None = None
+) -> State:
     """Return a state at t = 0 in joint coordinates, by joint name; followers move with their drivers.
 
     Args:
@@ -67,7 +69,8 @@ def joint_state(mechanism: Mechanism, q: Coordinates, positions: Mapping[str, An
                 if not link.invertible:
                     one, other = (brief(names.coordinates[k].rsplit(".", 1)[0]) for k in link.in_q)
                     raise ValueError(
-                        f"joint_state: {numbers.what} of {one} cannot move its driver {other}, because their relation is not affine with a"
+                        f"joint_state: {numbers.what} of {one} cannot move its driver {other}, because "
+                        "their relation is not affine with a"
                         f" nonzero slope; name {other} instead"
                     )
                 numbers.values[driver] = invert(numbers.values[follower])
@@ -98,7 +101,9 @@ class _Numbers(NamedTuple):
     kept: set[int]
 
 
-def _given(what: str, given: Mapping[str, Any], of: Sequence[str], values: list[Any], originals: list[Any] | None) -> _Numbers:
+def _given(
+    what: str, given: Mapping[str, Any], of: Sequence[str], values: list[Any], originals: list[Any] | None
+) -> _Numbers:
     """Return the numbers of all coordinates.
 
     Args:
@@ -118,12 +123,22 @@ def _given(what: str, given: Mapping[str, Any], of: Sequence[str], values: list[
     dtype, stored = values[0].dtype if values else None, given.stored if isinstance(given, Posture) else {}
     for name, numbers in given.items():
         if name not in places:
-            raise ValueError(f"joint_state: {what} of {brief(name)}, which is no joint with coordinates{hint(name, list(places))}")
+            raise ValueError(
+                f"joint_state: {what} of {brief(name)}, which is no joint with "
+                f"coordinates{hint(name, list(places))}"
+            )
         count, given_numbers = len(places[name]), _known(numbers, dtype)
         if given_numbers.shape not in (((), (1,)) if count == 1 else ((count,),)):
             named = ", ".join(of[k].rsplit(".", 1)[1] for k in places[name])
-            raise ValueError(f"joint_state: {what} of {brief(name)} must be {count} numbers ({named}), got {brief(numbers)}")
-        known = np.reshape(stored[name], -1) if name in stored else [originals[k] if originals else 0.0 for k in places[name]]
+            raise ValueError(
+                f"joint_state: {what} of {brief(name)} must be {count} numbers ({named}), got "
+                f"{brief(numbers)}"
+            )
+        known = (
+            np.reshape(stored[name], -1)
+            if name in stored
+            else [originals[k] if originals else 0.0 for k in places[name]]
+        )
         for k, number, original in zip(places[name], _values(given_numbers.reshape(-1)), known, strict=True):
             values[k] = number
             chosen = not _equal(number, original)
@@ -181,7 +196,9 @@ class _Link(NamedTuple):
 
     def inverse(self, follower: Any) -> Any:
         """Return the position of the driver in an affine relation."""
-        return self.other_reference + (follower - self.reference - self.coefficients[0]) / self.coefficients[1]
+        return (
+            self.other_reference + (follower - self.reference - self.coefficients[0]) / self.coefficients[1]
+        )
 
     def inverse_rate(self, follower: Any) -> Any:
         """Return the rate of the driver in an affine relation."""
@@ -195,10 +212,14 @@ def _links(mechanism: Mechanism) -> list[_Link]:
         first, second = group.first, group.second
         if not (isinstance(first, Own) and isinstance(second, Own)):
             continue
-        coefficients, reference, other = (_known(x, dtype) for x in (group.coefficients, group.reference, group.other_reference))
+        coefficients, reference, other = (
+            _known(x, dtype) for x in (group.coefficients, group.reference, group.other_reference)
+        )
         rows = zip(first.in_q, second.in_q, first.in_v, second.in_v, strict=True)
         for k, (follower, driver, of_follower, of_driver) in enumerate(rows):
-            link = _Link((follower, driver), (of_follower, of_driver), _values(coefficients[k]), reference[k], other[k])
+            link = _Link(
+                (follower, driver), (of_follower, of_driver), _values(coefficients[k]), reference[k], other[k]
+            )
             links.setdefault(follower, link)
     ordered: dict[int, _Link] = {}
     for follower in links:
@@ -219,7 +240,11 @@ def _known(numbers: Any, dtype: Any) -> Any:
 
 def _values(numbers: Any) -> list[Any]:
     """Return the entries of an array as NumPy scalars or traced scalars."""
-    return [numbers[k] for k in range(numbers.shape[0])] if isinstance(numbers, Tracer) else list(np.asarray(numbers))
+    return (
+        [numbers[k] for k in range(numbers.shape[0])]
+        if isinstance(numbers, Tracer)
+        else list(np.asarray(numbers))
+    )
 
 
 def _array(values: list[Any], dtype: Any) -> Any:

@@ -40,7 +40,9 @@ class LinkPlace:
     point: Leaf
 
     @classmethod
-    def named(cls, report: Report, mechanism: Mechanism, name: str, point: Any = (0.0, 0.0, 0.0)) -> LinkPlace:
+    def named(
+        cls, report: Report, mechanism: Mechanism, name: str, point: Any = (0.0, 0.0, 0.0)
+    ) -> LinkPlace:
         """Return the output for the name of a link, a frame or a site.
 
         Args:

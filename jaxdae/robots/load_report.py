@@ -118,7 +118,9 @@ class Report:
     def __str__(self) -> str:
         links = {one.child for one in self.tree}
         bodies = {frame.body for frame in self.frames.values()} - {GROUND}
-        lines = [f"{self.robot}: {len(links)} links, {len(bodies)} bodies, {self.base} base, {self.mass:.6g} kg"]
+        lines = [
+            f"{self.robot}: {len(links)} links, {len(bodies)} bodies, {self.base} base, {self.mass:.6g} kg"
+        ]
         if self.grounded:
             lines.append(f"welded to the ground, without effect: {join_first(self.grounded)}")
         lines += _first(
@@ -134,7 +136,10 @@ class Report:
         if self.keyframes:
             lines.append(f"states: {join_first(self.keyframes)}")
         lines += _first(self.notes)
-        lines += _first(f"not used: <{shorten(one.what)}>, {one.count} times, first in line {one.line}" for one in self.ignored)
+        lines += _first(
+            f"not used: <{shorten(one.what)}>, {one.count} times, first in line {one.line}"
+            for one in self.ignored
+        )
         return "\n".join(shorten(line, _LONGEST) for line in lines)
 
 

@@ -73,24 +73,37 @@ def load(
         raise ValueError(f"load: {brief(path.name)} must be a robot file that ends in {' or '.join(ENDINGS)}")
     if base not in _BASES:
         raise ValueError(f"load: base must be 'fixed' or 'floating', got {brief(base)}")
-    folders = Folders(path.absolute().parent, {name: pathlib.Path(folder) for name, folder in (packages or {}).items()})
+    folders = Folders(
+        path.absolute().parent, {name: pathlib.Path(folder) for name, folder in (packages or {}).items()}
+    )
     source, graph = _READERS[path.suffix](path, folders)
     source.at_most(MOST_LINKS, len(graph.links), "links")
     source.at_most(MOST_LINKS, len(graph.joints), "joints")
-    source.at_most(MOST_LOOPS, len(graph.joints) - len(graph.links), "joints beyond one per link, which close loops")
+    source.at_most(
+        MOST_LOOPS, len(graph.joints) - len(graph.links), "joints beyond one per link, which close loops"
+    )
     unused = [one for one in graph.ignored if one.what not in PICTURES]
     if strict and unused:
         raise RobotFileError(
-            [f"{path}:{one.line}: <{one.what}> is not used ({one.count} times); strict=False reads the rest" for one in unused]
+            [
+                f"{path}:{one.line}: <{one.what}> is not used ({one.count} times); strict=False reads the "
+                "rest"
+                for one in unused
+            ]
         )
     known = [joint.name for joint in graph.joints]
     cut = tuple(loop for loop in loops if isinstance(loop, str))
     unknown = [name for name in cut if name not in known]
     if unknown:
-        raise ValueError(f"load: loops names {brief(unknown[0])}, which is no joint of {path.name}{hint(unknown[0], known)}")
+        raise ValueError(
+            f"load: loops names {brief(unknown[0])}, which is no joint of "
+            f"{path.name}{hint(unknown[0], known)}"
+        )
     by_names = path.suffix == ".urdf"
     graph, others = in_graph(graph, [loop for loop in loops if not isinstance(loop, str)])
-    found = assembled(source, graph, Options(base or ("fixed" if by_names else None), gravity, cut), others, by_names)
+    found = assembled(
+        source, graph, Options(base or ("fixed" if by_names else None), gravity, cut), others, by_names
+    )
     elsewhere = bool(graph.couplings or graph.rows or "home" in found.report.keyframes)
     lines = {joint.name: joint.line for joint in (*graph.joints, *graph.couplings)}
     start, notes = closed_start(source, found.description, found.start, lines, elsewhere)
@@ -102,7 +115,9 @@ def load(
     beyond = [name for name, limits in found.report.limits.items() if _is_beyond(start.get(name), limits)]
     if beyond:
         notes = (*notes, f"the start is beyond the limits of: {join_first(beyond)}")
-    return found._replace(start=Posture(start), report=dataclasses.replace(found.report, notes=(*found.report.notes, *notes)))
+    return found._replace(
+        start=Posture(start), report=dataclasses.replace(found.report, notes=(*found.report.notes, *notes))
+    )
 
 
 def _is_beyond(value: Any, limits: Mapping[str, float]) -> bool:

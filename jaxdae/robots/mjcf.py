@@ -33,14 +33,64 @@ from jaxdae.robots.mjcf_compiler import compiled
 from jaxdae.robots.mjcf_files import prepared
 from jaxdae.robots.mjcf_tendons import fixed_tendons, passive, relation
 from jaxdae.robots.referenced_files import Folders
-from jaxdae.robots.robot_graph import HERE, Coupling, Graph, Ignored, Joint, Link, Pose, axes_with_z, quaternion_matrix, turn
+from jaxdae.robots.robot_graph import (
+    HERE,
+    Coupling,
+    Graph,
+    Ignored,
+    Joint,
+    Link,
+    Pose,
+    axes_with_z,
+    quaternion_matrix,
+    turn,
+)
 from jaxdae.robots.robot_source import Source
 
-_LISTED = ("geoms", "cameras", "lights", "materials", "meshes", "textures", "hfields", "flexes", "pairs", "excludes")
+_LISTED = (
+    "geoms",
+    "cameras",
+    "lights",
+    "materials",
+    "meshes",
+    "textures",
+    "hfields",
+    "flexes",
+    "pairs",
+    "excludes",
+)
 _NUMBERS = (
-    *("body_pos", "body_quat", "body_mass", "body_ipos", "body_iquat", "body_inertia", "body_gravcomp", "jnt_pos", "jnt_axis", "jnt_range"),
-    *("jnt_stiffness", "dof_damping", "dof_armature", "dof_frictionloss", "qpos0", "qpos_spring", "eq_data", "site_pos", "site_quat"),
-    *("tendon_stiffness", "tendon_damping", "tendon_frictionloss", "tendon_lengthspring", "tendon_length0", "wrap_prm"),
+    *(
+        "body_pos",
+        "body_quat",
+        "body_mass",
+        "body_ipos",
+        "body_iquat",
+        "body_inertia",
+        "body_gravcomp",
+        "jnt_pos",
+        "jnt_axis",
+        "jnt_range",
+    ),
+    *(
+        "jnt_stiffness",
+        "dof_damping",
+        "dof_armature",
+        "dof_frictionloss",
+        "qpos0",
+        "qpos_spring",
+        "eq_data",
+        "site_pos",
+        "site_quat",
+    ),
+    *(
+        "tendon_stiffness",
+        "tendon_damping",
+        "tendon_frictionloss",
+        "tendon_lengthspring",
+        "tendon_length0",
+        "wrap_prm",
+    ),
     *(
         "actuator_gainprm",
         "actuator_biasprm",
@@ -66,7 +116,9 @@ def read_mjcf(path: pathlib.Path, folders: Folders) -> tuple[Source, Graph]:
     try:
         mujoco: Any = importlib.import_module("mujoco")
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("MJCF is read by MuJoCo's compiler: pip install '.[robots]' in a clone of jaxdae") from error
+        raise ModuleNotFoundError(
+            "MJCF is read by MuJoCo's compiler: pip install '.[robots]' in a clone of jaxdae"
+        ) from error
     source = Source(path)
     files = prepared(path, folders, source.library)
     spec, model, notes = compiled(mujoco, path, files)
@@ -79,7 +131,9 @@ def read_mjcf(path: pathlib.Path, folders: Folders) -> tuple[Source, Graph]:
     reading = _Reading(mujoco, spec, model, source, first, files.removed)
     graph = reading.graph(path, list(files.missing.values()), told)
     # Attached models have units of their own.
-    doubt_mjcf(source, files.root, [] if any(name.endswith(".xml") for name in files.parsed) else reading.hinges())
+    doubt_mjcf(
+        source, files.root, [] if any(name.endswith(".xml") for name in files.parsed) else reading.hinges()
+    )
     return source, graph
 
 
@@ -87,7 +141,11 @@ def _check_numbers(source: Source, model: Any) -> None:
     """Raise if a compiled model contains non-finite numbers, which the compiler accepts."""
     for name in _NUMBERS:
         if not np.all(np.isfinite(getattr(model, name))):
-            source.wrong(0, f"the compiled model has numbers in {name} that are not finite: look for nan and inf in the file")
+            source.wrong(
+                0,
+                f"the compiled model has numbers in {name} that are not finite: look for nan and inf in the "
+                "file",
+            )
     source.end()
 
 
@@ -115,7 +173,13 @@ class _Reading:
     """Conversion of a compiled model to a graph; `first` maps a tag to the line of its first element."""
 
     def __init__(
-        self, mujoco: Any, spec: Any, model: Any, source: Source, first: Mapping[str, int], removed: Mapping[str, list[int]]
+        self,
+        mujoco: Any,
+        spec: Any,
+        model: Any,
+        source: Source,
+        first: Mapping[str, int],
+        removed: Mapping[str, list[int]],
     ) -> None:
         self.mujoco, self.spec, self.model, self.source, self.first = mujoco, spec, model, source, first
         self.removed = removed
@@ -124,7 +188,9 @@ class _Reading:
         self.equalities = self._names("equality", model.neq, self.joints)
         self.tendons = fixed_tendons(mujoco, model, self.joints)
         listed = ("bodies", "joints", "equalities", "actuators", "tendons")
-        self.lines = {name: [self._line(item, ("flexcomp",)) for item in getattr(spec, name)] for name in listed}
+        self.lines = {
+            name: [self._line(item, ("flexcomp",)) for item in getattr(spec, name)] for name in listed
+        }
         self.links: dict[str, Link] = {}
         self.poses: list[Pose] = [HERE]
         self.made: list[Joint] = []
@@ -181,7 +247,10 @@ class _Reading:
             self._body(body)
         couplings, rows = self._equalities()
         count = len(model.actuator_trntype)
-        names = [self.mujoco.mj_id2name(model, self.mujoco.mjtObj.mjOBJ_ACTUATOR, k) or f"actuator{k}" for k in range(count)]
+        names = [
+            self.mujoco.mj_id2name(model, self.mujoco.mjtObj.mjOBJ_ACTUATOR, k) or f"actuator{k}"
+            for k in range(count)
+        ]
         pulled = passive(model, self._names("tendon", model.ntendon, names), self.tendons)
         driven = actuators(self.mujoco, model, names, self.joints, self.bodies, self._chain, self.tendons)
         for kind, (found, left_out) in (("tendons", pulled), ("actuators", driven)):
@@ -191,7 +260,10 @@ class _Reading:
         for k in range(model.nsite):
             name = self.mujoco.mj_id2name(model, self.mujoco.mjtObj.mjOBJ_SITE, k)
             if name:
-                sites[name] = (self.bodies[model.site_bodyid[k]], Pose(quaternion_matrix(model.site_quat[k]), np.array(model.site_pos[k])))
+                sites[name] = (
+                    self.bodies[model.site_bodyid[k]],
+                    Pose(quaternion_matrix(model.site_quat[k]), np.array(model.site_pos[k])),
+                )
         keys: dict[str, Any] = {
             self.mujoco.mj_id2name(model, self.mujoco.mjtObj.mjOBJ_KEY, k) or f"key{k}": tuple(
                 np.array(table[k], float) for table in (model.key_qpos, model.key_qvel, model.key_ctrl)
@@ -199,7 +271,14 @@ class _Reading:
             for k in range(model.nkey)
         }
         off = model.opt.disableflags & self.mujoco.mjtDisableBit.mjDSBL_GRAVITY
-        notes = [*doubts, *([f"files that are missing, which dynamics does not need: {join_first(missing)}"] if missing else [])]
+        notes = [
+            *doubts,
+            *(
+                [f"files that are missing, which dynamics does not need: {join_first(missing)}"]
+                if missing
+                else []
+            ),
+        ]
         between = [link for link in self.links if link not in self.bodies]
         if between:
             notes.append(f"links without mass between several joints of one body: {join_first(between)}")
@@ -207,7 +286,8 @@ class _Reading:
         if shaped:
             line, name = shaped[0]
             notes.append(
-                f"mass and inertia of {len(shaped)} bodies are those of their geoms, the first of them {brief(name)} in line {line}"
+                f"mass and inertia of {len(shaped)} bodies are those of their geoms, the first of them "
+                f"{brief(name)} in line {line}"
             )
         if model.neq:
             notes.append("equalities hold to round-off: solref and solimp are not used")
@@ -231,13 +311,17 @@ class _Reading:
         """Add a body with its joints."""
         model, name = self.model, self.bodies[k]
         parent = int(model.body_parentid[k])
-        pose = self.poses[parent].then(Pose(quaternion_matrix(model.body_quat[k]), np.array(model.body_pos[k])))
+        pose = self.poses[parent].then(
+            Pose(quaternion_matrix(model.body_quat[k]), np.array(model.body_pos[k]))
+        )
         self.poses.append(pose)
         line = self._at("bodies", k)
         axes = quaternion_matrix(model.body_iquat[k])
         inertia = axes @ np.diag(model.body_inertia[k]) @ axes.T
         carried = float(model.body_gravcomp[k]) if model.ngravcomp else 0.0
-        link = Link(name, line, pose, float(model.body_mass[k]), np.array(model.body_ipos[k]), inertia, carried)
+        link = Link(
+            name, line, pose, float(model.body_mass[k]), np.array(model.body_ipos[k]), inertia, carried
+        )
         first, count = int(model.body_jntadr[k]), int(model.body_jntnum[k])
         above = self.bodies[parent]
         if model.body_gravcomp[k] and not model.ngravcomp:
@@ -298,12 +382,18 @@ class _Reading:
         if model.jnt_actfrclimited[k]:
             self.unused.append(("actuatorfrcrange", line))
         if model.jnt_actgravcomp[k] and not len(model.actuator_trntype):
-            self.unused.append(("actuatorgravcomp without actuators, with which MuJoCo carries nothing", line))
+            self.unused.append(
+                ("actuatorgravcomp without actuators, with which MuJoCo carries nothing", line)
+            )
 
     def _resistance(self, k: int) -> dict[str, float]:
         """Return the damping, friction and armature of a joint."""
         model, dof = self.model, int(self.model.jnt_dofadr[k])
-        tables = {"damping": model.dof_damping, "friction": model.dof_frictionloss, "armature": model.dof_armature}
+        tables = {
+            "damping": model.dof_damping,
+            "friction": model.dof_frictionloss,
+            "armature": model.dof_armature,
+        }
         return {name: float(table[dof]) for name, table in tables.items()}
 
     def _free(self, k: int, child: str) -> None:
@@ -326,7 +416,9 @@ class _Reading:
         if stiffness:
             # The force is zero in the pose of the file, for any start.
             axes = pose.seen_from(parent_pose).rotation, np.eye(3)
-            self.forces.append(js.RotationalSpring(f"{name} stiffness", parent, child, *axes, stiffness=stiffness))
+            self.forces.append(
+                js.RotationalSpring(f"{name} stiffness", parent, child, *axes, stiffness=stiffness)
+            )
         at = pose.then(Pose(np.eye(3), np.array(self.model.jnt_pos[k])))
         acting = {key: value for key, value in resistance.items() if value}
         ends = parent, child, at.seen_from(parent_pose), at.seen_from(pose)
@@ -334,7 +426,11 @@ class _Reading:
 
     def _single(self, k: int, parent: str, child: str, parent_pose: Pose, pose: Pose) -> None:
         """Add a hinge or a slide."""
-        model, turns, address = self.model, int(self.model.jnt_type[k]) == self.mujoco.mjtJoint.mjJNT_HINGE, int(self.model.jnt_qposadr[k])
+        model, turns, address = (
+            self.model,
+            int(self.model.jnt_type[k]) == self.mujoco.mjtJoint.mjJNT_HINGE,
+            int(self.model.jnt_qposadr[k]),
+        )
         reference, z = float(model.qpos0[address]), np.eye(3)[2]
         in_a = pose.then(Pose(axes_with_z(np.array(model.jnt_axis[k])), np.array(model.jnt_pos[k])))
         in_b = in_a.then(Pose(turn(z, reference), np.zeros(3)) if turns else Pose(np.eye(3), reference * z))
@@ -344,8 +440,13 @@ class _Reading:
             numbers |= {"stiffness": stiffness, "rest": float(model.qpos_spring[address])}
         lower, upper = map(float, model.jnt_range[k])
         limits = {"lower": lower, "upper": upper} if model.jnt_limited[k] else {}
-        kind, ends = js.Revolute if turns else js.Prismatic, (parent, child, in_a.seen_from(parent_pose), in_b.seen_from(pose))
-        self.made.append(Joint(self.joints[k], self._at("joints", k), kind, *ends, numbers, limits, (reference,)))
+        kind, ends = (
+            js.Revolute if turns else js.Prismatic,
+            (parent, child, in_a.seen_from(parent_pose), in_b.seen_from(pose)),
+        )
+        self.made.append(
+            Joint(self.joints[k], self._at("joints", k), kind, *ends, numbers, limits, (reference,))
+        )
 
     def _equalities(self) -> tuple[list[Coupling], list[Any]]:
         """Return relations between joints and fixed joint coordinates, and add the loop joints."""
@@ -366,23 +467,38 @@ class _Reading:
             elif kind == kinds.mjEQ_JOINT:
                 reference = float(model.qpos0[model.jnt_qposadr[first]])
                 if second < 0:
-                    rows.append(js.PrescribedMotion(name, self.joints[first], Polynomial((float(data[0]),)), reference=reference))
+                    rows.append(
+                        js.PrescribedMotion(
+                            name, self.joints[first], Polynomial((float(data[0]),)), reference=reference
+                        )
+                    )
                     continue
                 coefficients = tuple(float(c) for c in np.trim_zeros(data[:5], "b")) or (0.0,)
                 other = float(model.qpos0[model.jnt_qposadr[second]])
-                couplings.append(Coupling(name, line, self.joints[first], self.joints[second], coefficients, reference, other))
-            elif kind == kinds.mjEQ_TENDON and (made := relation(model, name, first, second, data, self.tendons)):
+                couplings.append(
+                    Coupling(
+                        name, line, self.joints[first], self.joints[second], coefficients, reference, other
+                    )
+                )
+            elif kind == kinds.mjEQ_TENDON and (
+                made := relation(model, name, first, second, data, self.tendons)
+            ):
                 rows.append(made)
             else:
                 self.unused.append((f"equality {kinds(kind).name.removeprefix('mjEQ_').lower()}", line))
         return couplings, rows
 
-    def _equal_frames(self, k: int, first: int, second: int, data: np.ndarray, weld: bool) -> tuple[tuple[str, str], tuple[Pose, Pose]]:
+    def _equal_frames(
+        self, k: int, first: int, second: int, data: np.ndarray, weld: bool
+    ) -> tuple[tuple[str, str], tuple[Pose, Pose]]:
         """Return the links of an equality and the coinciding frames in them."""
         model = self.model
         if int(model.eq_objtype[k]) == self.mujoco.mjtObj.mjOBJ_SITE:
             ends = tuple(self.bodies[model.site_bodyid[site]] for site in (first, second))
-            frames = tuple(Pose(quaternion_matrix(model.site_quat[site]), np.array(model.site_pos[site])) for site in (first, second))
+            frames = tuple(
+                Pose(quaternion_matrix(model.site_quat[site]), np.array(model.site_pos[site]))
+                for site in (first, second)
+            )
             return (ends[0], ends[1]), (frames[0], frames[1])
         ends = self.bodies[first], self.bodies[second]
         if weld:
@@ -392,8 +508,14 @@ class _Reading:
     def _shaped(self) -> list[tuple[int, str]]:
         """Return the lines and names of bodies whose inertia comes from geoms."""
         always = int(self.spec.compiler.inertiafromgeom) == 1
-        bodies = [body for body in self.spec.bodies if body.id > 0 and len(body.geoms) and (always or not body.explicitinertial)]
-        return [(self._line(body), self.bodies[body.id]) for body in bodies if self.model.body_mass[body.id] > 0.0]
+        bodies = [
+            body
+            for body in self.spec.bodies
+            if body.id > 0 and len(body.geoms) and (always or not body.explicitinertial)
+        ]
+        return [
+            (self._line(body), self.bodies[body.id]) for body in bodies if self.model.body_mass[body.id] > 0.0
+        ]
 
     def _ignored(self) -> tuple[Ignored, ...]:
         found = {what: list(lines) for what, lines in self.removed.items()}
@@ -406,4 +528,9 @@ class _Reading:
             found.setdefault("option density or viscosity", []).append(self._line(None, ("option",)))
         for what, line in self.unused:
             found.setdefault(what, []).append(line)
-        return tuple(sorted((Ignored(what, min(lines), len(lines)) for what, lines in found.items()), key=lambda one: one.line))
+        return tuple(
+            sorted(
+                (Ignored(what, min(lines), len(lines)) for what, lines in found.items()),
+                key=lambda one: one.line,
+            )
+        )

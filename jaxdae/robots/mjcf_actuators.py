@@ -85,8 +85,12 @@ def _refusal(mujoco: Any, model: Any, k: int, inputs: Sequence[int]) -> str:
 def _law(mujoco: Any, model: Any, k: int, at_input: int) -> _Law:
     """Return the law of an actuator with constant gain and bias, or affine in length and rate."""
     is_affine = int(model.actuator_gaintype[k]) == mujoco.mjtGain.mjGAIN_AFFINE
-    gain = np.array(model.actuator_gainprm[k][:3], float) * ([1.0, 1.0, 1.0] if is_affine else [1.0, 0.0, 0.0])
-    bias = np.array(model.actuator_biasprm[k][:3], float) * float(int(model.actuator_biastype[k]) == mujoco.mjtBias.mjBIAS_AFFINE)
+    gain = np.array(model.actuator_gainprm[k][:3], float) * (
+        [1.0, 1.0, 1.0] if is_affine else [1.0, 0.0, 0.0]
+    )
+    bias = np.array(model.actuator_biasprm[k][:3], float) * float(
+        int(model.actuator_biastype[k]) == mujoco.mjtBias.mjBIAS_AFFINE
+    )
     return _Law(k, at_input, np.array(model.actuator_gear[k], float), gain, bias)
 
 
@@ -116,16 +120,28 @@ class _Reader:
         elif transmission == kinds.mjTRN_SITE and beside < 0:
             axes = quaternion_matrix(model.site_quat[at])
             body = int(model.site_bodyid[at])
-            self._wrench(law, (GROUND, self.bodies[body]), np.array(model.site_pos[at]), axes @ law.gear[:3], axes @ law.gear[3:])
+            self._wrench(
+                law,
+                (GROUND, self.bodies[body]),
+                np.array(model.site_pos[at]),
+                axes @ law.gear[:3],
+                axes @ law.gear[3:],
+            )
         elif transmission == kinds.mjTRN_TENDON:
             self._on_tendon(law, at)
         else:
-            self.unused.append((f"actuator on a {kinds(transmission).name.removeprefix('mjTRN_').lower()}", k))
+            self.unused.append(
+                (f"actuator on a {kinds(transmission).name.removeprefix('mjTRN_').lower()}", k)
+            )
 
     def _on_joint(self, law: _Law, at: int, *, in_parent: bool) -> None:
         kind, kinds = int(self.model.jnt_type[at]), self.mujoco.mjtJoint
         if kind in (kinds.mjJNT_HINGE, kinds.mjJNT_SLIDE):
-            self.made.append(js.Actuator(self.names[law.number], self.joints[at], ratio=float(law.gear[0]), **self._numbers(law)))
+            self.made.append(
+                js.Actuator(
+                    self.names[law.number], self.joints[at], ratio=float(law.gear[0]), **self._numbers(law)
+                )
+            )
         elif in_parent:
             self.unused.append(("actuator of a ball or a free joint in the axes of its parent", law.number))
         elif kind == kinds.mjJNT_FREE:
@@ -139,7 +155,9 @@ class _Reader:
             return
         # The passive forces of the tendon are a separate element.
         ratio = float(law.gear[0])
-        self.made.append(js.Tendon(self.names[law.number], *self.tendons[at], ratio=ratio, **self._numbers(law)))
+        self.made.append(
+            js.Tendon(self.names[law.number], *self.tendons[at], ratio=ratio, **self._numbers(law))
+        )
 
     def _numbers(self, law: _Law) -> dict[str, Any]:
         """Return input, gain, bias and bounds of an actuator by field name."""
@@ -153,7 +171,14 @@ class _Reader:
         return found
 
     def _wrench(
-        self, law: _Law, ends: tuple[str, str], place: np.ndarray, force: np.ndarray, torque: np.ndarray, *, force_in_world: bool = False
+        self,
+        law: _Law,
+        ends: tuple[str, str],
+        place: np.ndarray,
+        force: np.ndarray,
+        torque: np.ndarray,
+        *,
+        force_in_world: bool = False,
     ) -> None:
         """Add force and torque per unit input (without gain) at a point of the second body, in its axes."""
         model, name, (parent, child) = self.model, self.names[law.number], ends
@@ -161,18 +186,42 @@ class _Reader:
             self.unused.append(("actuator with feedback that is on no hinge or slide", law.number))
             return
         if model.actuator_ctrllimited[law.input] or model.actuator_forcelimited[law.number]:
-            self.unused.append(("ctrlrange or forcerange of an actuator that is on no hinge or slide", law.number))
+            self.unused.append(
+                ("ctrlrange or forcerange of an actuator that is on no hinge or slide", law.number)
+            )
         push, turn = law.gain[0] * force, law.gain[0] * torque
         if np.any(force):
-            self.made.append(js.Force(f"{name} force", child, point=place, input=law.input, direction=push, body_frame=not force_in_world))
+            self.made.append(
+                js.Force(
+                    f"{name} force",
+                    child,
+                    point=place,
+                    input=law.input,
+                    direction=push,
+                    body_frame=not force_in_world,
+                )
+            )
         if np.any(torque):
-            self.made.append(js.Torque(f"{name} torque", parent, child, np.zeros(3), input=law.input, direction=turn, body_frame=True))
+            self.made.append(
+                js.Torque(
+                    f"{name} torque",
+                    parent,
+                    child,
+                    np.zeros(3),
+                    input=law.input,
+                    direction=turn,
+                    body_frame=True,
+                )
+            )
 
 
 def _controls(model: Any) -> list[range]:
     """Return the control indices of each actuator; before MuJoCo 4 each actuator has one control."""
     count = len(model.actuator_trntype)
-    first, several = getattr(model, "actuator_ctrladr", range(count)), getattr(model, "actuator_ctrlnum", [1] * count)
+    first, several = (
+        getattr(model, "actuator_ctrladr", range(count)),
+        getattr(model, "actuator_ctrlnum", [1] * count),
+    )
     return [range(int(start), int(start) + int(size)) for start, size in zip(first, several, strict=True)]
 
 

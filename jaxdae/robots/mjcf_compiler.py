@@ -35,7 +35,9 @@ def compiled(mujoco: Any, path: pathlib.Path, files: Prepared) -> tuple[Any, Any
             _strip(spec)
             needed = [files.missing[mesh.file] for mesh in spec.meshes if mesh.file in files.missing]
             if needed:
-                raise RobotFileError([f"{path}: missing meshes that give bodies their inertia: {join_first(needed)}"])
+                raise RobotFileError(
+                    [f"{path}: missing meshes that give bodies their inertia: {join_first(needed)}"]
+                )
         with warnings.catch_warnings(record=True) as doubts:
             warnings.simplefilter("always")
             model = spec.compile()

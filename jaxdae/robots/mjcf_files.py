@@ -27,7 +27,13 @@ from jaxdae.robots.file_limits import DEEPEST, MOST_BYTES, MOST_EXPANDED, MOST_S
 from jaxdae.robots.referenced_files import Folders
 from jaxdae.robots.robot_source import Library, Node, RobotFileError
 
-_FOLDERS = {"mesh": "meshdir", "hfield": "assetdir", "skin": "assetdir", "texture": "texturedir", "flexcomp": ""}
+_FOLDERS = {
+    "mesh": "meshdir",
+    "hfield": "assetdir",
+    "skin": "assetdir",
+    "texture": "texturedir",
+    "flexcomp": "",
+}
 """The folder in which MuJoCo looks for a file first, before the folder of the included file."""
 
 _REMOVED = ("skin", "sensor", "custom", "size")
@@ -158,7 +164,9 @@ class _Model:
         """Return the document of the model."""
         read = self.reading.library.root(self.path, self.chain[:-1])
         if read.tag != "mujoco":
-            raise RobotFileError([f"{self.path}:{read.line}: the root element is <{brief(read.tag)[1:-1]}>, expected <mujoco>"])
+            raise RobotFileError(
+                [f"{self.path}:{read.line}: the root element is <{brief(read.tag)[1:-1]}>, expected <mujoco>"]
+            )
         (root,) = self._merged(read, _Origin(self.path, None), self.chain, None, 0)
         for node, origin, line in self.files:
             self._rename(node, origin, line)
@@ -169,10 +177,14 @@ class _Model:
             (self.keys * self.elements, MOST_STATES, "keyframes times elements"),
         ):
             if value > limit:
-                raise RobotFileError([f"{self.path}: the model has {_in_digits(value)} {what}; the limit is {limit}"])
+                raise RobotFileError(
+                    [f"{self.path}: the model has {_in_digits(value)} {what}; the limit is {limit}"]
+                )
         return root
 
-    def _merged(self, node: Node, origin: _Origin, chain: Sequence[pathlib.Path], line: int | None, depth: int) -> list[Node]:
+    def _merged(
+        self, node: Node, origin: _Origin, chain: Sequence[pathlib.Path], line: int | None, depth: int
+    ) -> list[Node]:
         """Return a copy of an element without includes, or the elements that replace an include.
 
         Args:
@@ -190,7 +202,9 @@ class _Model:
         if node.tag in _REMOVED:
             counted = {"skin": [node], "sensor": node.children}.get(node.tag, [])
             if counted:
-                self.reading.removed.setdefault(node.tag, []).extend(one.line if line is None else at for one in counted)
+                self.reading.removed.setdefault(node.tag, []).extend(
+                    one.line if line is None else at for one in counted
+                )
             if node.tag == "skin" and "file" in node.attributes:
                 self.files.append((Node(node.tag, dict(node.attributes), at), origin, node.line))
             return []
@@ -210,7 +224,9 @@ class _Model:
             return os.path.normpath(os.path.join(origin.included, name))
         return place
 
-    def _included(self, node: Node, origin: _Origin, chain: Sequence[pathlib.Path], line: int | None, depth: int) -> list[Node]:
+    def _included(
+        self, node: Node, origin: _Origin, chain: Sequence[pathlib.Path], line: int | None, depth: int
+    ) -> list[Node]:
         """Return the elements of an included file."""
         name = node.attributes.get("file", "")
         place = self._included_place(name, origin)
@@ -221,7 +237,9 @@ class _Model:
         root = self.reading.library.root(found, chain)
         inner = _Origin(found, os.path.dirname(place))
         at = node.line if line is None else line
-        return [copy for child in root.children for copy in self._merged(child, inner, (*chain, found), at, depth)]
+        return [
+            copy for child in root.children for copy in self._merged(child, inner, (*chain, found), at, depth)
+        ]
 
     def _found(self, name: str, place: str) -> pathlib.Path | str:
         """Return the checked path of a file, or the reason why it cannot be read."""
@@ -230,7 +248,11 @@ class _Model:
 
     def _settle(self, node: Node) -> None:
         """Take the settings of folders from a <compiler>."""
-        given = {key: node.attributes.pop(key) for key in ("assetdir", "meshdir", "texturedir", "strippath") if key in node.attributes}
+        given = {
+            key: node.attributes.pop(key)
+            for key in ("assetdir", "meshdir", "texturedir", "strippath")
+            if key in node.attributes
+        }
         self.settings |= given
         if "assetdir" in given:
             self.compiled = dict.fromkeys(self.compiled, given["assetdir"])
@@ -271,7 +293,9 @@ class _Model:
 
     def _place(self, tag: str, name: str, origin: _Origin) -> str:
         """Return the path of a file as MuJoCo resolves it."""
-        probed, compiled = (self._folder(key) for key in (_FOLDERS[tag], "texturedir" if tag == "texture" else "meshdir"))
+        probed, compiled = (
+            self._folder(key) for key in (_FOLDERS[tag], "texturedir" if tag == "texture" else "meshdir")
+        )
         if self.settings.get("strippath") == "true":
             name = re.split(r"[/\\]", name)[-1]
         elif origin.included is not None and not os.path.exists(os.path.join(self.home, probed, name)):
@@ -316,7 +340,9 @@ class _Model:
     def _source(self, node: Node) -> int:
         """Return the number of elements that an <attach> copies; all so far if its source is a copy."""
         if "model" not in node.attributes:
-            return self.named.get(node.attributes.get("body") or node.attributes.get("frame", ""), self.elements)
+            return self.named.get(
+                node.attributes.get("body") or node.attributes.get("frame", ""), self.elements
+            )
         elements, count = self.attached.get(node.attributes["model"], (self.elements, 0))
         self.bytes += count
         return elements
@@ -336,7 +362,11 @@ def _own_size(node: Node, path: pathlib.Path) -> int:
     given = node.attributes
     if node.tag in ("flexcomp", "composite", "flex"):
         grid = _POINTS if node.tag == "flexcomp" and not {"count", "file"} & given.keys() else 1
-        points = _product(node, "count", grid, path) + _product(node, "cellcount", 1, path) + _product(node, "subgrid", 1, path)
+        points = (
+            _product(node, "count", grid, path)
+            + _product(node, "cellcount", 1, path)
+            + _product(node, "subgrid", 1, path)
+        )
         return 1 + 3 * points + len(given.get("point", "")) // 2
     if node.tag == "mesh" and "builtin" in given:
         first, second, *_ = (*_whole_numbers(node, "params", path), 1, 1)
@@ -356,4 +386,6 @@ def _whole_numbers(node: Node, key: str, path: pathlib.Path) -> list[int]:
     try:
         return [max(0, int(float(word))) for word in text.split()]
     except (OverflowError, ValueError):
-        raise RobotFileError([f"{path}:{node.line}: {key} of <{node.tag}> must be finite numbers, got {brief(text)}"]) from None
+        raise RobotFileError(
+            [f"{path}:{node.line}: {key} of <{node.tag}> must be finite numbers, got {brief(text)}"]
+        ) from None

@@ -60,7 +60,8 @@ def passive(model: Any, names: list[str], tendons: Fixed) -> tuple[list[js.Tendo
             if np.any(getattr(model, table, np.zeros(model.ntendon))[k]):
                 unused.append((what, k))
         stiffness, damping, friction = (
-            float(table[k]) for table in (model.tendon_stiffness, model.tendon_damping, model.tendon_frictionloss)
+            float(table[k])
+            for table in (model.tendon_stiffness, model.tendon_damping, model.tendon_frictionloss)
         )
         if stiffness or damping or friction:
             slack_from, slack_to = map(float, model.tendon_lengthspring[k])
@@ -69,7 +70,9 @@ def passive(model: Any, names: list[str], tendons: Fixed) -> tuple[list[js.Tendo
     return made, unused
 
 
-def relation(model: Any, name: str, first: int, second: int, data: np.ndarray, tendons: Fixed) -> js.TendonRelation | None:
+def relation(
+    model: Any, name: str, first: int, second: int, data: np.ndarray, tendons: Fixed
+) -> js.TendonRelation | None:
     """Return an equality between tendons; None if one of them is not fixed.
 
     Args:

@@ -64,7 +64,9 @@ def _way(links: tuple[str, str], above: Mapping[str, Branch]) -> list[Branch]:
     return first + second
 
 
-def reduced(joint: Joint, branches: Sequence[Branch], free: Sequence[str], links: Mapping[str, Link]) -> Reduced | None:
+def reduced(
+    joint: Joint, branches: Sequence[Branch], free: Sequence[str], links: Mapping[str, Link]
+) -> Reduced | None:
     """Return the replacement of a loop joint in a loop of parallel hinges; None if not applicable or useful.
 
     Args:
@@ -94,9 +96,13 @@ def reduced(joint: Joint, branches: Sequence[Branch], free: Sequence[str], links
     for kind, axis in axes:
         if kind not in (js.Revolute, js.Planar, js.Prismatic):
             return None
-        sines.append(float(abs(axis @ n)) if kind is js.Prismatic else float(np.linalg.norm(np.cross(axis, n))))
+        sines.append(
+            float(abs(axis @ n)) if kind is js.Prismatic else float(np.linalg.norm(np.cross(axis, n)))
+        )
     a, b = world(joint.parent).then(joint.in_parent), world(joint.child).then(joint.in_child)
-    slides_along = joint.kind is js.Prismatic and bool(np.linalg.norm(np.cross(a.rotation[:, 2], n)) < PARALLEL)
+    slides_along = joint.kind is js.Prismatic and bool(
+        np.linalg.norm(np.cross(a.rotation[:, 2], n)) < PARALLEL
+    )
     if joint.kind in (js.Revolute, js.Cylindrical) or slides_along:
         sines.append(float(np.linalg.norm(np.cross(a.rotation[:, 2], n))))
     holds_angle = joint.kind in (js.Weld, js.Prismatic)

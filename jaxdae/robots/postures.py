@@ -23,7 +23,9 @@ class Posture(dict[str, Any]):
     def __init__(self, positions: Mapping[str, Any], stored: Mapping[str, Any] | None = None) -> None:
         """Store a copy of the positions; `stored` holds the original ones, the positions by default."""
         super().__init__(positions)
-        self.stored = {name: _plain(numbers) for name, numbers in (positions if stored is None else stored).items()}
+        self.stored = {
+            name: _plain(numbers) for name, numbers in (positions if stored is None else stored).items()
+        }
 
     def __or__(self, others: Any) -> Any:
         """Return the positions, updated with the positions in `others`."""

@@ -41,7 +41,9 @@ def found_frame(report: Report, name: str) -> LinkFrame:
         ValueError: an unknown name.
     """
     if name not in report.frames:
-        raise ValueError(f"{report.robot} has no link, frame or site {brief(name)}{hint(name, list(report.frames))}")
+        raise ValueError(
+            f"{report.robot} has no link, frame or site {brief(name)}{hint(name, list(report.frames))}"
+        )
     return report.frames[name]
 
 
@@ -49,7 +51,12 @@ def _bodies(mechanism: Mechanism, q: Coordinates, v: Velocity) -> tuple[Array, A
     """Return positions, rotations, velocities in the world, and angular velocities in body axes (n, ...)."""
     motion = mechanism.coordinates.kinematics(q, v)
     rotations = jnp.stack(motion.frame[3:], axis=-1).reshape(-1, 3, 3)
-    return jnp.stack(motion.frame[:3], axis=-1), rotations, jnp.stack(motion.velocity[:3], -1), jnp.stack(motion.velocity[3:], -1)
+    return (
+        jnp.stack(motion.frame[:3], axis=-1),
+        rotations,
+        jnp.stack(motion.velocity[:3], -1),
+        jnp.stack(motion.velocity[3:], -1),
+    )
 
 
 def _masses(mechanism: Mechanism) -> Array:
@@ -79,7 +86,10 @@ def link_frame(report: Report, mechanism: Mechanism, q: Coordinates, name: str) 
         return jnp.asarray(frame.place, q.dtype), jnp.asarray(frame.rotation, q.dtype)
     k = mechanism.body_names.index(frame.body)
     places, rotations, *_ = _bodies(mechanism, q, jnp.zeros((len(mechanism.names.velocities),), q.dtype))
-    place, rotation = places[k] + rotations[k] @ jnp.asarray(frame.place, q.dtype), rotations[k] @ jnp.asarray(frame.rotation, q.dtype)
+    place, rotation = (
+        places[k] + rotations[k] @ jnp.asarray(frame.place, q.dtype),
+        rotations[k] @ jnp.asarray(frame.rotation, q.dtype),
+    )
     report_coordinates("link_frame", mechanism, q, place)
     return place, rotation
 
@@ -105,7 +115,9 @@ def link_velocity(report: Report, mechanism: Mechanism, state: State, name: str)
     k = mechanism.body_names.index(frame.body)
     _, rotations, velocities, omegas = _bodies(mechanism, state.q, state.v)
     arm = jnp.asarray(frame.place, state.q.dtype)
-    found = jnp.concatenate([velocities[k] + rotations[k] @ jnp.cross(omegas[k], arm), rotations[k] @ omegas[k]])
+    found = jnp.concatenate(
+        [velocities[k] + rotations[k] @ jnp.cross(omegas[k], arm), rotations[k] @ omegas[k]]
+    )
     report_state("link_velocity", mechanism, state, found)
     return found
 

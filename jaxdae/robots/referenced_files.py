@@ -51,7 +51,10 @@ class Folders:
         found = self._inside(self.home / name / rest)
         if isinstance(found, pathlib.Path):
             return found
-        return f"the package or model {brief(name)} was not found: give its folder as packages={{{brief(name)}: ...}}"
+        return (
+            f"the package or model {brief(name)} was not found: give its folder as "
+            f"packages={{{brief(name)}: ...}}"
+        )
 
     def _inside(self, path: pathlib.Path) -> pathlib.Path | str:
         """Return the resolved path if it is in an allowed folder, else the reason in words."""
@@ -65,7 +68,10 @@ class Folders:
             return f"{shown} cannot be read: {getattr(error, 'strerror', None) or error}"
         allowed = [self.home, *self.packages.values()]
         if not any(real.is_relative_to(os.path.realpath(folder)) for folder in allowed):
-            return f"{shown} leads out of the folder of the robot: only files there and in packages={{...}} are read"
+            return (
+                f"{shown} leads out of the folder of the robot: only files there and in packages={{...}} "
+                "are read"
+            )
         if not exists:
             return f"{shown} does not exist"
         return real

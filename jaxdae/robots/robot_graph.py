@@ -138,7 +138,15 @@ class Joint:
     wraps: bool = False
 
 
-def joint_at(name: str, line: int, kind: Any, ends: tuple[str, str], links: Mapping[str, Link], frame: Pose, **options: Any) -> Joint:
+def joint_at(
+    name: str,
+    line: int,
+    kind: Any,
+    ends: tuple[str, str],
+    links: Mapping[str, Link],
+    frame: Pose,
+    **options: Any,
+) -> Joint:
     """Return a joint whose frames coincide with a world frame in the pose of the file."""
     in_parent, in_child = (frame.seen_from(HERE if end == GROUND else links[end].pose) for end in ends)
     joint = Joint(name, line, kind, *ends, in_parent, in_child, at_file=(0.0,) * len(kind.coordinates))

@@ -38,9 +38,16 @@ def check_loops(graph: Graph, loops: Sequence[Any]) -> None:
     known = [GROUND, *graph.links, *graph.frames]
     taken = {joint.name for joint in graph.joints} | {coupling.name for coupling in graph.couplings}
     for loop in loops:
-        ends = [] if not hasattr(loop, "kinds") else [name for name, kind in loop.kinds().items() if kind.names_body]
+        ends = (
+            []
+            if not hasattr(loop, "kinds")
+            else [name for name, kind in loop.kinds().items() if kind.names_body]
+        )
         if len(ends) != 2 or not loop.rows:
-            raise ValueError(f"load: loops must hold joints with rows between two links, or names of joints of the file, got {brief(loop)}")
+            raise ValueError(
+                "load: loops must hold joints with rows between two links, or names of joints of the file, "
+                f"got {brief(loop)}"
+            )
         if not isinstance(loop.name, str) or not loop.name:
             raise ValueError(f"load: loops: name must be text, got {brief(loop.name)}")
         if loop.name in taken:
@@ -49,8 +56,15 @@ def check_loops(graph: Graph, loops: Sequence[Any]) -> None:
         for end in ends:
             name = getattr(loop, end)
             if name not in known:
-                raise ValueError(f"load: loop {brief(loop.name)}: {end} is {brief(name)}, which is no link{hint(name, known)}")
-        missing = [f"{at} or {point}" for at, point in loop.places() if getattr(loop, at) is None and getattr(loop, point) is None]
+                raise ValueError(
+                    f"load: loop {brief(loop.name)}: {end} is {brief(name)}, which is no "
+                    f"link{hint(name, known)}"
+                )
+        missing = [
+            f"{at} or {point}"
+            for at, point in loop.places()
+            if getattr(loop, at) is None and getattr(loop, point) is None
+        ]
         if missing:
             raise ValueError(f"load: loop {brief(loop.name)} needs a place: give {' and '.join(missing)}")
         names = Known(known, (), "", {})
@@ -72,7 +86,11 @@ def in_graph(graph: Graph, loops: Sequence[Any]) -> tuple[Graph, list[Any]]:
         return graph, []
     frames = {name: _frame(link.pose) for name, link in graph.links.items()}
     poses = {name: link.pose for name, link in graph.links.items()} | {GROUND: HERE}
-    frames |= {name: _frame(poses[link].then(pose)) for name, (link, pose) in graph.frames.items() if name not in frames}
+    frames |= {
+        name: _frame(poses[link].then(pose))
+        for name, (link, pose) in graph.frames.items()
+        if name not in frames
+    }
     frames[GROUND] = Frame(*Frame.GROUND)
     numbers = {name: k for k, name in enumerate(frames)}
     made, rest = [], []
@@ -88,7 +106,11 @@ def in_graph(graph: Graph, loops: Sequence[Any]) -> tuple[Graph, list[Any]]:
 
 
 def _acting(loop: Any) -> dict[str, Any]:
-    return {name: value for name, value in loop.elements().items() if name in ("damping", "friction", "stiffness", "armature")}
+    return {
+        name: value
+        for name, value in loop.elements().items()
+        if name in ("damping", "friction", "stiffness", "armature")
+    }
 
 
 def _frame(pose: Pose) -> Frame:
@@ -102,7 +124,9 @@ def _pose(frame: Frame) -> Pose:
 
 def open_at_file(description: Description) -> dict[str, float]:
     """Return the largest residual in m and rad of each loop joint at the body start poses, by name."""
-    closing: list[Any] = [joint for joint in description.joints if joint.name in description.loops and joint.rows]
+    closing: list[Any] = [
+        joint for joint in description.joints if joint.name in description.loops and joint.rows
+    ]
     ends = {end for joint in closing for end in (joint.a, joint.b)}
     frames: dict[str, Any] = {body.name: body.frame() for body in description.bodies if body.name in ends}
     frames[GROUND] = Frame(*(real(x) for x in Frame.GROUND))
@@ -115,7 +139,11 @@ def open_at_file(description: Description) -> dict[str, float]:
 
 
 def closed_start(
-    source: Source, description: Description, start: Mapping[str, Any], lines: Mapping[str, int], elsewhere: bool
+    source: Source,
+    description: Description,
+    start: Mapping[str, Any],
+    lines: Mapping[str, int],
+    elsewhere: bool,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the start at which all loops are closed, and notes about it.
 
@@ -139,14 +167,21 @@ def closed_start(
         widest = max(apart, key=lambda name: apart[name])
         size = 1.0 + max(float(np.max(np.abs(np.asarray(body.place)))) for body in description.bodies)
         if not apart[widest] <= _REACH * size:
-            text = f"loop {brief(widest)} is open by {apart[widest]:.4g} m {where}, where bodies are within {size:.4g} m"
+            text = (
+                f"loop {brief(widest)} is open by {apart[widest]:.4g} m {where}, where bodies are within "
+                f"{size:.4g} m"
+            )
             source.wrong(lines.get(widest, 0), text)
             return dict(start), ()
     made, q = mechanism(description, Joints())
     begun = joint_state(made, q, start)
     if not apart:
         rows = np.abs(np.asarray(made.evaluate(begun.t, begun.q).opening, float))
-        apart = {name.rsplit(".", 1)[0]: float(row) for row, name in sorted(zip(rows, made.names.rows, strict=False)) if not row <= limit}
+        apart = {
+            name.rsplit(".", 1)[0]: float(row)
+            for row, name in sorted(zip(rows, made.names.rows, strict=False))
+            if not row <= limit
+        }
         if not apart:
             return dict(start), ()
         where, unit = "at the start", made.names.row_units[int(np.argmax(rows))]
@@ -155,7 +190,10 @@ def closed_start(
     try:
         state, _ = initialize(made, begun.q)
     except SimulationError as error:
-        source.wrong(lines.get(widest, 0), f"loop {brief(widest)} is open by {opening} {where}, and assembly fails: {error}")
+        source.wrong(
+            lines.get(widest, 0),
+            f"loop {brief(widest)} is open by {opening} {where}, and assembly fails: {error}",
+        )
         return dict(start), ()
     moved: dict[str, Any] = {}
     for name, value in zip(made.names.coordinates, np.asarray(state.q, float), strict=True):

@@ -18,7 +18,15 @@ from xml.parsers import expat
 import numpy as np
 
 from jaxdae.base.suggestions import brief, shorten
-from jaxdae.robots.file_limits import DEEPEST, DEEPEST_INCLUDE, LARGEST_XML, MOST_BYTES, MOST_ELEMENTS, MOST_FILES, MOST_PROBLEMS
+from jaxdae.robots.file_limits import (
+    DEEPEST,
+    DEEPEST_INCLUDE,
+    LARGEST_XML,
+    MOST_BYTES,
+    MOST_ELEMENTS,
+    MOST_FILES,
+    MOST_PROBLEMS,
+)
 
 _LONGEST = 2000
 """The longest problem in a message, in characters."""
@@ -115,12 +123,16 @@ class Library:
         except (OSError, ValueError) as error:
             if isinstance(error, RobotFileError):
                 raise
-            raise RobotFileError([f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}"]) from error
+            raise RobotFileError(
+                [f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}"]
+            ) from error
 
     def _count(self, path: pathlib.Path, what: str, more: int, most: int) -> None:
         self._totals[what] += more
         if self._totals[what] > most:
-            raise RobotFileError([f"{path}: the robot has at least {self._totals[what]} {what}; the limit is {most}"])
+            raise RobotFileError(
+                [f"{path}: the robot has at least {self._totals[what]} {what}; the limit is {most}"]
+            )
 
 
 class Source:
@@ -132,7 +144,9 @@ class Source:
         chain: the files that include it, outermost first, with links resolved.
     """
 
-    def __init__(self, path: pathlib.Path, library: Library | None = None, chain: Sequence[pathlib.Path] = ()) -> None:
+    def __init__(
+        self, path: pathlib.Path, library: Library | None = None, chain: Sequence[pathlib.Path] = ()
+    ) -> None:
         self.path = path
         self.chain = chain
         self.library = library or Library()
@@ -151,7 +165,9 @@ class Source:
         """
         self.problems.append(f"{self.path}:{line}: {shorten(text, _LONGEST)}")
         if len(self.problems) >= MOST_PROBLEMS:
-            raise RobotFileError([*self.problems, f"{self.path}: reading ended after {MOST_PROBLEMS} mistakes"])
+            raise RobotFileError(
+                [*self.problems, f"{self.path}: reading ended after {MOST_PROBLEMS} mistakes"]
+            )
 
     def end(self) -> None:
         """Raise RobotFileError if mistakes were noted."""
@@ -166,7 +182,9 @@ class Source:
         """
         root = self.library.root(self.path, self.chain)
         if root.tag != tag:
-            raise RobotFileError([f"{self.path}:{root.line}: the root element is <{shorten(root.tag)}>, expected <{tag}>"])
+            raise RobotFileError(
+                [f"{self.path}:{root.line}: the root element is <{shorten(root.tag)}>, expected <{tag}>"]
+            )
         return root
 
     def at_most(self, most: int, count: int, what: str) -> None:
@@ -181,7 +199,9 @@ class Source:
             self.wrong(node.line, f"<{node.tag}> has no {name}")
         return value
 
-    def numbers(self, node: Node | None, name: str, default: Sequence[float], *, endless: bool = False) -> np.ndarray:
+    def numbers(
+        self, node: Node | None, name: str, default: Sequence[float], *, endless: bool = False
+    ) -> np.ndarray:
         """Return an attribute with as many numbers as the default; infinite ones only if `endless`."""
         if node is None or name not in node.attributes:
             return np.asarray(default, float)
@@ -190,7 +210,11 @@ class Source:
             values = np.asarray([float(word) for word in text.split()])
         except ValueError:
             values = np.asarray([np.nan])
-        if values.shape != (len(default),) or np.any(np.isnan(values)) or not (endless or np.all(np.isfinite(values))):
+        if (
+            values.shape != (len(default),)
+            or np.any(np.isnan(values))
+            or not (endless or np.all(np.isfinite(values)))
+        ):
             kind = "" if endless else "finite "
             count = f"a {kind}number" if len(default) == 1 else f"{len(default)} {kind}numbers"
             self.wrong(node.line, f"{name} of <{node.tag}> must be {count}, got {brief(text)}")
@@ -205,7 +229,9 @@ class Source:
         """Return a required attribute of a child, one finite number."""
         node = inside.first(tag)
         if node is None or name not in node.attributes:
-            self.wrong(inside.line if node is None else node.line, f"<{inside.tag}> has no <{tag} {name}=...>")
+            self.wrong(
+                inside.line if node is None else node.line, f"<{inside.tag}> has no <{tag} {name}=...>"
+            )
         return self.number(node, name)
 
     def values(self, node: Node | None, default: Sequence[float], *, endless: bool = False) -> np.ndarray:
@@ -248,9 +274,13 @@ def _parsed(path: pathlib.Path, data: bytes, most: int) -> tuple[Node, int]:
         nonlocal count
         count += 1 + len(attributes) // 10
         if len(open_nodes) > DEEPEST:
-            raise RobotFileError([f"{path}:{parser.CurrentLineNumber}: elements are nested more than {DEEPEST} deep"])
+            raise RobotFileError(
+                [f"{path}:{parser.CurrentLineNumber}: elements are nested more than {DEEPEST} deep"]
+            )
         if count > most:
-            raise RobotFileError([f"{path}:{parser.CurrentLineNumber}: the file has more than {most} XML elements"])
+            raise RobotFileError(
+                [f"{path}:{parser.CurrentLineNumber}: the file has more than {most} XML elements"]
+            )
         node = Node(tag, attributes, parser.CurrentLineNumber)
         open_nodes[-1].children.append(node)
         open_nodes.append(node)
@@ -260,7 +290,9 @@ def _parsed(path: pathlib.Path, data: bytes, most: int) -> tuple[Node, int]:
         open_nodes.pop().content = "".join(texts.pop())
 
     def refuse(*_: object) -> None:
-        raise RobotFileError([f"{path}:{parser.CurrentLineNumber}: a document type or an entity; write the file without"])
+        raise RobotFileError(
+            [f"{path}:{parser.CurrentLineNumber}: a document type or an entity; write the file without"]
+        )
 
     parser.buffer_text = True
     parser.CharacterDataHandler = lambda data: texts[-1].append(data)

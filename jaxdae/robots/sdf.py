@@ -46,7 +46,17 @@ _KINDS: dict[str, Any] = {
     "gearbox": None,
 }
 _AXIS = {"xyz", "limit", "dynamics", "mimic", "use_parent_model_frame"}
-_JOINT = ("pose", "parent", "child", "axis", "axis2", "screw_thread_pitch", "thread_pitch", "gearbox_ratio", "gearbox_reference_body")
+_JOINT = (
+    "pose",
+    "parent",
+    "child",
+    "axis",
+    "axis2",
+    "screw_thread_pitch",
+    "thread_pitch",
+    "gearbox_ratio",
+    "gearbox_reference_body",
+)
 _READ = Format(
     elements={
         "sdf": {"model", "world"},
@@ -107,11 +117,21 @@ def read_sdf(path: pathlib.Path, folders: Folders) -> tuple[Source, Graph]:
         source.wrong(root.line, "the robot has no links")
     source.end()
     gravity = next(
-        (source.values(node, (0.0, 0.0, -9.81)) for scope in scopes for node in scope.node.all("gravity") if scope.is_world), None
+        (
+            source.values(node, (0.0, 0.0, -9.81))
+            for scope in scopes
+            for node in scope.node.all("gravity")
+            if scope.is_world
+        ),
+        None,
     )
     source.end()
     models = [scope.node.attributes.get("name", "") for scope in scopes if not scope.is_world]
-    named = {name: (link, frames.in_link(name, links)) for name in frames.extra() if (link := frames.link_of(name)) in links}
+    named = {
+        name: (link, frames.in_link(name, links))
+        for name in frames.extra()
+        if (link := frames.link_of(name)) in links
+    }
     return source, Graph(
         models[0] if models else path.stem,
         _first_canonical(links, scopes),
@@ -123,7 +143,9 @@ def read_sdf(path: pathlib.Path, folders: Folders) -> tuple[Source, Graph]:
     )
 
 
-def _joints(source: Source, scopes: Sequence[Scope], frames: Frames, links: dict[str, Link]) -> tuple[list[Joint], list[Coupling]]:
+def _joints(
+    source: Source, scopes: Sequence[Scope], frames: Frames, links: dict[str, Link]
+) -> tuple[list[Joint], list[Coupling]]:
     """Return the joints and couplings of all models; gears refer to joints and come last."""
     joints: list[Joint] = []
     gears: list[tuple[Scope, Node]] = []
@@ -134,7 +156,10 @@ def _joints(source: Source, scopes: Sequence[Scope], frames: Frames, links: dict
             kind = node.attributes.get("type", "")
             if kind not in _KINDS:
                 name, known = node.attributes.get("name"), list(_KINDS)
-                text = f"the joint {brief(name)} has the unknown type {brief(kind)}{hint(kind, known)}; there is: {join_first(known)}"
+                text = (
+                    f"the joint {brief(name)} has the unknown type {brief(kind)}{hint(kind, known)}; "
+                    f"there is: {join_first(known)}"
+                )
                 source.wrong(node.line, text)
             elif kind == "gearbox":
                 gears.append((scope, node))
@@ -142,7 +167,11 @@ def _joints(source: Source, scopes: Sequence[Scope], frames: Frames, links: dict
                 joints.append(made)
                 couplings += _mimics(source, scope, node)
     source.end()
-    couplings += [gear for scope, node in gears if (gear := _gear(source, scope, node, frames, joints, links)) is not None]
+    couplings += [
+        gear
+        for scope, node in gears
+        if (gear := _gear(source, scope, node, frames, joints, links)) is not None
+    ]
     _check_couplings(source, couplings, joints)
     return joints, couplings
 
@@ -156,7 +185,9 @@ def sdf_version(source: Source, root: Node) -> tuple[int, int]:
     text = root.attributes.get("version", "")
     parts = text.split(".")
     if len(parts) < 2 or parts[0] != "1" or not (parts[1].isdigit() and len(parts[1]) < 4):
-        raise RobotFileError([f"{source.path}:{root.line}: <sdf> has the version {brief(text)}; expected one such as 1.9"])
+        raise RobotFileError(
+            [f"{source.path}:{root.line}: <sdf> has the version {brief(text)}; expected one such as 1.9"]
+        )
     return int(parts[0]), int(parts[1])
 
 
@@ -171,7 +202,9 @@ def _standing(scope: Scope, links: dict[str, Link]) -> list[Joint]:
     if not scope.static:
         return []
     held = [links[scope.named(node)] for node in scope.all("link")]
-    return [Joint(f"{link.name} weld", link.line, js.Weld, GROUND, link.name, link.pose, HERE) for link in held]
+    return [
+        Joint(f"{link.name} weld", link.line, js.Weld, GROUND, link.name, link.pose, HERE) for link in held
+    ]
 
 
 def _link(source: Source, node: Node, name: str, frames: Frames) -> Link:
@@ -182,16 +215,24 @@ def _link(source: Source, node: Node, name: str, frames: Frames) -> Link:
         return Link(name, node.line, pose, 1.0, np.zeros(3), np.eye(3), lifted)
     if source.truth_of(inertial, "auto"):
         source.wrong(
-            inertial.line, f"the inertia of link {brief(name)} is to be that of its collisions, which are not read: write mass and inertia"
+            inertial.line,
+            f"the inertia of link {brief(name)} is to be that of its collisions, which are not read: write "
+            "mass and inertia",
         )
     own = inertial.first("pose")
     if own is not None and own.attributes.get("relative_to"):
-        source.wrong(own.line, f"the pose of the inertia of link {brief(name)} is that in the link: relative_to has no meaning there")
+        source.wrong(
+            own.line,
+            f"the pose of the inertia of link {brief(name)} is that in the link: relative_to has no meaning "
+            "there",
+        )
     at = frames.raw(source, own)
     mass = source.value(inertial.first("mass"), 1.0)
     tensor = inertial.first("inertia")
     defaults = {"ixx": 1.0, "iyy": 1.0, "izz": 1.0, "ixy": 0.0, "ixz": 0.0, "iyz": 0.0}
-    xx, yy, zz, xy, xz, yz = (source.value(None if tensor is None else tensor.first(key), value) for key, value in defaults.items())
+    xx, yy, zz, xy, xz, yz = (
+        source.value(None if tensor is None else tensor.first(key), value) for key, value in defaults.items()
+    )
     inertia = np.asarray([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
     if mass < 0.0:
         source.wrong(inertial.line, f"the mass of link {brief(name)} must not be negative, got {mass:g}")
@@ -206,7 +247,10 @@ def _ends(source: Source, scope: Scope, node: Node, frames: Frames) -> tuple[str
         given = "" if end is None else (end.content.strip() or end.attributes.get("link", ""))
         link = GROUND if given == "world" else frames.link_of(scope.full(given))
         if link is None:
-            line, said = (node if end is None else end).line, f"the {side} of joint {brief(node.attributes.get('name'))} is"
+            line, said = (
+                (node if end is None else end).line,
+                f"the {side} of joint {brief(node.attributes.get('name'))} is",
+            )
             known = [one.removeprefix(scope.prefix) for one in frames.entries if one.startswith(scope.prefix)]
             if given in known:
                 source.wrong(line, f"{said} the frame {brief(given)}, which is attached to no link")
@@ -216,7 +260,10 @@ def _ends(source: Source, scope: Scope, node: Node, frames: Frames) -> tuple[str
     if None in found:
         return None
     if found[0] == found[1]:
-        source.wrong(node.line, f"the joint {brief(node.attributes.get('name'))} connects {brief(found[0])} with itself")
+        source.wrong(
+            node.line,
+            f"the joint {brief(node.attributes.get('name'))} connects {brief(found[0])} with itself",
+        )
         return None
     return found[0], found[1]
 
@@ -247,31 +294,58 @@ def _joint(source: Source, scope: Scope, node: Node, frames: Frames, links: dict
         first, second = axes
         if abs(first @ second) > 1e-9:
             source.wrong(
-                node.line, f"the axes of joint {brief(name)} must be at right angles; write it as two revolute joints with a link between"
+                node.line,
+                f"the axes of joint {brief(name)} must be at right angles; write it as two revolute joints "
+                "with a link between",
             )
             return None
         rotation = np.stack([first, second, np.cross(first, second)], axis=1)
     frame = at.then(Pose(rotation, np.zeros(3)))
-    return joint_at(name, node.line, kind, ends, links, frame, numbers=numbers, limits=limits, wraps=written == "continuous")
+    return joint_at(
+        name,
+        node.line,
+        kind,
+        ends,
+        links,
+        frame,
+        numbers=numbers,
+        limits=limits,
+        wraps=written == "continuous",
+    )
 
 
-def _axis(source: Source, scope: Scope, joint: Node, node: Node | None, frames: Frames, at: Pose | None, default: np.ndarray) -> np.ndarray:
+def _axis(
+    source: Source,
+    scope: Scope,
+    joint: Node,
+    node: Node | None,
+    frames: Frames,
+    at: Pose | None,
+    default: np.ndarray,
+) -> np.ndarray:
     """Return the unit axis of a joint in its own frame."""
     xyz = None if node is None else node.first("xyz")
     axis = default if xyz is None else source.values(xyz, tuple(default))
     length = np.linalg.norm(axis)
     if not length > 0.0:
         source.wrong(
-            (xyz or joint).line, f"the axis of joint {brief(joint.attributes.get('name'))} is zero: give a direction, such as 0 0 1"
+            (xyz or joint).line,
+            f"the axis of joint {brief(joint.attributes.get('name'))} is zero: give a direction, such as 0 "
+            "0 1",
         )
         return default
     expressed = "" if xyz is None else xyz.attributes.get("expressed_in", "")
-    of_model = node is not None and (source.truth(node.first("use_parent_model_frame"), False) or scope.version < (1, 5))
+    of_model = node is not None and (
+        source.truth(node.first("use_parent_model_frame"), False) or scope.version < (1, 5)
+    )
     if at is None or not (expressed or of_model):
         return axis / length
     name = scope.full(expressed) if expressed else scope.model_frame
     if expressed and not frames.has(name):
-        text = f"the axis of joint {brief(joint.attributes.get('name'))} is expressed in the unknown frame {brief(expressed)}"
+        text = (
+            f"the axis of joint {brief(joint.attributes.get('name'))} is expressed in the unknown frame "
+            f"{brief(expressed)}"
+        )
         source.wrong((xyz or joint).line, f"{text}{hint(expressed, list(frames.entries))}")
         return default
     return at.rotation.T @ frames.pose(name).rotation @ axis / length
@@ -280,7 +354,12 @@ def _axis(source: Source, scope: Scope, joint: Node, node: Node | None, frames: 
 def _acting(source: Source, nodes: Sequence[Node | None]) -> dict[str, Any]:
     """Return the forces along the coordinates of a joint."""
     found: dict[str, Any] = {}
-    names = (("damping", "damping"), ("friction", "friction"), ("spring_stiffness", "stiffness"), ("spring_reference", "rest"))
+    names = (
+        ("damping", "damping"),
+        ("friction", "friction"),
+        ("spring_stiffness", "stiffness"),
+        ("spring_reference", "rest"),
+    )
     for given, field in names:
         values = []
         for node in nodes:
@@ -311,12 +390,16 @@ def _limits(source: Source, joint: Node, nodes: Sequence[Node | None]) -> dict[s
         if values.get("lower", -np.inf) > values.get("upper", np.inf):
             name = joint.attributes.get("name")
             source.wrong(
-                joint.line, f"the joint {brief(name)} has the lower limit {values['lower']:g} above the upper one {values['upper']:g}"
+                joint.line,
+                f"the joint {brief(name)} has the lower limit {values['lower']:g} above the upper one "
+                f"{values['upper']:g}",
             )
     return found
 
 
-def _doubt_angles(source: Source, node: Node, name: str, numbers: dict[str, Any], limits: dict[str, float]) -> None:
+def _doubt_angles(
+    source: Source, node: Node, name: str, numbers: dict[str, Any], limits: dict[str, float]
+) -> None:
     """Note joint angles that are probably in degrees."""
     for suffix in ("", "2"):
         ends = [limits[side + suffix] for side in ("lower", "upper") if side + suffix in limits]
@@ -337,7 +420,8 @@ def _lead(source: Source, node: Node) -> float:
         lead = -1.0 / pitch if pitch else 0.0
     if not lead:
         source.wrong(
-            (turn or old or node).line, "a screw needs a <screw_thread_pitch> that is not zero, in m a turn; positive is right-handed"
+            (turn or old or node).line,
+            "a screw needs a <screw_thread_pitch> that is not zero, in m a turn; positive is right-handed",
         )
     return lead
 
@@ -350,23 +434,35 @@ def _mimics(source: Source, scope: Scope, node: Node) -> list[Coupling]:
         if mimic is None:
             continue
         if key == "axis2" or mimic.attributes.get("axis", "axis") != "axis":
-            source.wrong(mimic.line, "mimic of a second axis is not supported: write the joint as two revolute joints")
+            source.wrong(
+                mimic.line, "mimic of a second axis is not supported: write the joint as two revolute joints"
+            )
             continue
         multiplier, offset, reference = (
-            source.value(mimic.first(name), value) for name, value in (("multiplier", 1.0), ("offset", 0.0), ("reference", 0.0))
+            source.value(mimic.first(name), value)
+            for name, value in (("multiplier", 1.0), ("offset", 0.0), ("reference", 0.0))
         )
         name = scope.named(node)
         angles = [offset, reference]
         if node.attributes["type"] == "revolute" and orientation_in_degrees(angles):
-            source.doubt(mimic.line, doubt(f"<mimic> of joint {brief(name)}: offset and reference", angles, degrees=False))
+            source.doubt(
+                mimic.line,
+                doubt(f"<mimic> of joint {brief(name)}: offset and reference", angles, degrees=False),
+            )
         other = scope.full(source.text(mimic, "joint"))
         found.append(Coupling(f"{name}_mimic", mimic.line, name, other, (offset, multiplier), 0.0, reference))
     return found
 
 
-def _gear(source: Source, scope: Scope, node: Node, frames: Frames, joints: Sequence[Joint], links: dict[str, Link]) -> Coupling | None:
+def _gear(
+    source: Source, scope: Scope, node: Node, frames: Frames, joints: Sequence[Joint], links: dict[str, Link]
+) -> Coupling | None:
     """Return the coupling of a gearbox."""
-    ends, name, at = _ends(source, scope, node, frames), scope.named(node), frames.joint_pose(scope.named(node))
+    ends, name, at = (
+        _ends(source, scope, node, frames),
+        scope.named(node),
+        frames.joint_pose(scope.named(node)),
+    )
     reference = node.first("gearbox_reference_body")
     carrier = frames.link_of(scope.full("" if reference is None else reference.content.strip()))
     ratio = source.value(node.first("gearbox_ratio"), 1.0)
@@ -374,18 +470,29 @@ def _gear(source: Source, scope: Scope, node: Node, frames: Frames, joints: Sequ
         return None
     if carrier is None or not ratio:
         source.wrong(
-            node.line, f"the gearbox {brief(name)} needs a <gearbox_reference_body> that is a link, and a <gearbox_ratio> that is not zero"
+            node.line,
+            f"the gearbox {brief(name)} needs a <gearbox_reference_body> that is a link, and a "
+            "<gearbox_ratio> that is not zero",
         )
         return None
     angles = []
     for end, key in zip(ends, ("axis", "axis2"), strict=True):
         axis = at.rotation @ _axis(source, scope, node, node.first(key), frames, at, np.eye(3)[2])
-        hinge = next((one for one in joints if one.kind is js.Revolute and {one.parent, one.child} == {carrier, end}), None)
-        frame = None if hinge is None else (HERE if hinge.parent == GROUND else links[hinge.parent].pose).then(hinge.in_parent)
+        hinge = next(
+            (one for one in joints if one.kind is js.Revolute and {one.parent, one.child} == {carrier, end}),
+            None,
+        )
+        frame = (
+            None
+            if hinge is None
+            else (HERE if hinge.parent == GROUND else links[hinge.parent].pose).then(hinge.in_parent)
+        )
         along = 0.0 if frame is None else float(frame.rotation[:, 2] @ axis)
         if hinge is None or not abs(abs(along) - 1.0) < 1e-6:
             source.wrong(
-                node.line, f"the gearbox {brief(name)} needs a revolute joint between {brief(carrier)} and {brief(end)} about its <{key}>"
+                node.line,
+                f"the gearbox {brief(name)} needs a revolute joint between {brief(carrier)} and "
+                f"{brief(end)} about its <{key}>",
             )
             return None
         angles.append((hinge.name, np.sign(along) * (1.0 if hinge.child == end else -1.0)))
@@ -400,17 +507,27 @@ def _check_couplings(source: Source, couplings: Sequence[Coupling], joints: Sequ
     for one in couplings:
         if one.joint not in able:
             source.wrong(
-                one.line, f"the joint {brief(one.joint)} has not one coordinate: only revolute, prismatic and screw joints can mimic others"
+                one.line,
+                f"the joint {brief(one.joint)} has not one coordinate: only revolute, prismatic and screw "
+                "joints can mimic others",
             )
         if one.other not in able:
-            source.wrong(one.line, f"the joint {brief(one.joint)} mimics the unknown joint {brief(one.other)}{hint(one.other, list(able))}")
+            source.wrong(
+                one.line,
+                f"the joint {brief(one.joint)} mimics the unknown joint "
+                f"{brief(one.other)}{hint(one.other, list(able))}",
+            )
         way = {one.joint: None}  # In order.
         at = one.joint
         while at in others and others[at] not in way and others[at] not in done:
             at = others[at]
             way[at] = None
         if others.get(at) == one.joint:
-            source.wrong(one.line, f"the joint {brief(one.joint)} mimics itself, by way of {join_first([*way, one.joint], ' -> ')}")
+            source.wrong(
+                one.line,
+                f"the joint {brief(one.joint)} mimics itself, by way of "
+                f"{join_first([*way, one.joint], ' -> ')}",
+            )
         else:
             done |= way.keys()
 
@@ -422,7 +539,11 @@ def _not_acting(scopes: Sequence[Scope]) -> dict[str, list[int]]:
         written = node.attributes.get("type", "")
         axes = [*node.all("axis"), *node.all("axis2")]
         for tag in {"ball": ("dynamics",), "gearbox": ("dynamics", "mimic")}.get(written, ()):
-            found.setdefault(f"{tag} of a {written} joint", []).extend(one.line for axis in axes for one in axis.all(tag))
+            found.setdefault(f"{tag} of a {written} joint", []).extend(
+                one.line for axis in axes for one in axis.all(tag)
+            )
         if _AXES.get(_KINDS[written], 1) == 1:
-            found.setdefault(f"axis2 of a {written} joint", []).extend(axis.line for axis in node.all("axis2"))
+            found.setdefault(f"axis2 of a {written} joint", []).extend(
+                axis.line for axis in node.all("axis2")
+            )
     return found

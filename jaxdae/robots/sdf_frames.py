@@ -138,7 +138,8 @@ class Frames:
             if name in other:
                 self.source.wrong(
                     node.line,
-                    f"the {what} {brief(name)} is there a second time, after the {other[name].what} in line {other[name].line}; rename one",
+                    f"the {what} {brief(name)} is there a second time, after the {other[name].what} in line "
+                    f"{other[name].line}; rename one",
                 )
                 return
         own = node.attributes.get("name", "")
@@ -150,9 +151,13 @@ class Frames:
         old = "" if pose is None else pose.attributes.get("frame", "")
         if old and pose is not None:
             self.source.wrong(
-                pose.line, f"a pose with frame={brief(old)}, which has no meaning that is defined: use SDF 1.7 with relative_to"
+                pose.line,
+                f"a pose with frame={brief(old)}, which has no meaning that is defined: use SDF 1.7 with "
+                "relative_to",
             )
-        table[name] = Entry(node.line, what, scope.full(given) if given else base, self.raw(self.source, pose), attached)
+        table[name] = Entry(
+            node.line, what, scope.full(given) if given else base, self.raw(self.source, pose), attached
+        )
 
     def _entry(self, name: str) -> Entry | None:
         return self.entries.get(name) or self.joints.get(name)
@@ -163,7 +168,12 @@ class Frames:
 
     def pose(self, name: str) -> Pose:
         """Return the world pose of a frame, links before joints; report unknown frames and cycles."""
-        return self._resolved(name, self.entries.get(name) or self.joints.get(name), name not in self.entries, ()) or HERE
+        return (
+            self._resolved(
+                name, self.entries.get(name) or self.joints.get(name), name not in self.entries, ()
+            )
+            or HERE
+        )
 
     def joint_pose(self, name: str) -> Pose | None:
         """Return the world pose of a joint, None if it is unknown."""
@@ -178,15 +188,21 @@ class Frames:
         if entry is None:
             return None
         if name in way or len(way) > 400:
-            self.source.wrong(entry.line, f"the pose of {brief(name)} goes round in a circle: {join_first([*way[-5:], name], ' -> ')}")
+            self.source.wrong(
+                entry.line,
+                f"the pose of {brief(name)} goes round in a circle: {join_first([*way[-5:], name], ' -> ')}",
+            )
             self.known[key] = None
             return None
-        base = self._resolved(entry.base, self._entry(entry.base), entry.base not in self.entries, (*way, name))
+        base = self._resolved(
+            entry.base, self._entry(entry.base), entry.base not in self.entries, (*way, name)
+        )
         if base is None:
             if entry.base and self._entry(entry.base) is None:
                 self.source.wrong(
                     entry.line,
-                    f"the pose of {brief(name)} is relative to the unknown frame {brief(entry.base)}{hint(entry.base, list(self.entries))}",
+                    f"the pose of {brief(name)} is relative to the unknown frame "
+                    f"{brief(entry.base)}{hint(entry.base, list(self.entries))}",
                 )
             self.known[key] = None
             return None
@@ -194,7 +210,10 @@ class Frames:
         if entry.placement:
             inner = self._within(entry.placement, name)
             if inner is None:
-                self.source.wrong(entry.line, f"the placement_frame of {brief(name)} is the unknown frame {brief(entry.placement)}")
+                self.source.wrong(
+                    entry.line,
+                    f"the placement_frame of {brief(name)} is the unknown frame {brief(entry.placement)}",
+                )
                 inner = HERE
             pose = pose.then(HERE.seen_from(inner))
         self.known[key] = pose
@@ -241,7 +260,9 @@ class Frames:
         return HERE if link is None else self.pose(name).seen_from(links[link].pose)
 
 
-def in_scopes(source: Source, root: Node, version: tuple[int, int], folders: Folders) -> tuple[list[Scope], Frames]:
+def in_scopes(
+    source: Source, root: Node, version: tuple[int, int], folders: Folders
+) -> tuple[list[Scope], Frames]:
     """Return the models and worlds of a file, and the frames in them.
 
     Args:
@@ -256,12 +277,20 @@ def in_scopes(source: Source, root: Node, version: tuple[int, int], folders: Fol
     worlds, models = list(root.all("world")), list(root.all("model"))
     for world in worlds:
         inside = [*world.all("model"), *world.all("include")]
-        named = [node.attributes.get("name") or getattr(node.first("name"), "content", "").strip() for node in inside]
+        named = [
+            node.attributes.get("name") or getattr(node.first("name"), "content", "").strip()
+            for node in inside
+        ]
         scope = Scope(world, "", "", version, False, True, source.path, named[0] if len(named) == 1 else "")
         scopes.append(scope)
         reading.contents(scope, way, several=len(inside) > 1)
     for model in models:
-        reading.model(model, Scope(root, "", "", version, False, True, source.path), way, prefixed=len(models) + len(worlds) > 1)
+        reading.model(
+            model,
+            Scope(root, "", "", version, False, True, source.path),
+            way,
+            prefixed=len(models) + len(worlds) > 1,
+        )
     frames.complete = True
     for name in [name for name, entry in frames.entries.items() if entry.what == "link"]:
         frames.pose(name)
@@ -298,7 +327,9 @@ class _Reading:
             pose = node.first("pose")
             given = "" if pose is None else pose.attributes.get("relative_to", "")
             base = outer.full(given) if given else outer.model_frame
-            self.frames.entries[frame] = Entry(node.line, "model", base, self.frames.raw(self.source, pose), None)
+            self.frames.entries[frame] = Entry(
+                node.line, "model", base, self.frames.raw(self.source, pose), None
+            )
         placement = node.attributes.get("placement_frame", "")
         if placement and frame in self.frames.entries:
             self.frames.entries[frame] = self.frames.entries[frame]._replace(placement=prefix + placement)
@@ -353,7 +384,9 @@ class _Reading:
         inner = _Way(found, way.depth + 1, (*way.chain, found))
         models = list(root.all("model"))
         if len(models) != 1:
-            self.source.wrong(node.line, f"<include> of {found.name}, which has {len(models)} models; expected one")
+            self.source.wrong(
+                node.line, f"<include> of {found.name}, which has {len(models)} models; expected one"
+            )
             return
         model = models[0]
         name, pose, placement = (node.first(key) for key in ("name", "pose", "placement_frame"))
@@ -375,7 +408,13 @@ class _Reading:
         frame = f"{outer.prefix}_merged__{node.attributes.get('name', '')}__model__"
         base = node.first("pose")
         relative = "" if base is None else base.attributes.get("relative_to", "")
-        entry = Entry(node.line, "model", outer.full(relative) if relative else outer.model_frame, self.frames.raw(self.source, base), None)
+        entry = Entry(
+            node.line,
+            "model",
+            outer.full(relative) if relative else outer.model_frame,
+            self.frames.raw(self.source, base),
+            None,
+        )
         placement = node.attributes.get("placement_frame", "")
         self.frames.entries[frame] = entry._replace(placement=outer.prefix + placement if placement else "")
         scope = Scope(node, outer.prefix, frame, outer.version, static or outer.static, False, way.path)
@@ -390,7 +429,11 @@ def _of_folder(folders: Folders, folder: pathlib.Path, library: Library) -> path
     """Return the file of a model folder: the last entry of `model.config`, else `model.sdf`."""
     config = folders.found("model.config", folder)
     if not isinstance(config, str):
-        named = [node.content.strip() for node in Source(config, library).root("model").all("sdf") if node.content.strip()]
+        named = [
+            node.content.strip()
+            for node in Source(config, library).root("model").all("sdf")
+            if node.content.strip()
+        ]
         if named:
             return folders.found(named[-1], folder)
     return folders.found("model.sdf", folder)

@@ -32,7 +32,9 @@ class Format:
     drawn: Collection[tuple[str, str]] = ()
 
 
-def unused(source: Source, nodes: Iterable[Node], known: Format, further: Mapping[str, list[int]]) -> tuple[Ignored, ...]:
+def unused(
+    source: Source, nodes: Iterable[Node], known: Format, further: Mapping[str, list[int]]
+) -> tuple[Ignored, ...]:
     """Return the unused items in the order of their first lines, and report duplicate elements as mistakes.
 
     Args:
@@ -62,6 +64,13 @@ def unused(source: Source, nodes: Iterable[Node], known: Format, further: Mappin
                 continue
             waiting.append(child)
             if child.tag in once and child.tag not in known.several:
-                source.wrong(child.line, f"<{node.tag}> in line {node.line} has a second <{child.tag}>; remove one of them")
+                source.wrong(
+                    child.line,
+                    f"<{node.tag}> in line {node.line} has a second <{child.tag}>; remove one of them",
+                )
             once.add(child.tag)
-    return tuple(sorted((Ignored(what, min(lines), len(lines)) for what, lines in found.items()), key=lambda one: one.line))
+    return tuple(
+        sorted(
+            (Ignored(what, min(lines), len(lines)) for what, lines in found.items()), key=lambda one: one.line
+        )
+    )

@@ -23,7 +23,18 @@ from jaxdae.base.suggestions import brief, join_first
 from jaxdae.mechanisms.describe.numbers import hint
 from jaxdae.robots.angle_units import doubt, limits_in_degrees, orientation_in_degrees
 from jaxdae.robots.file_limits import MOST_LINKS
-from jaxdae.robots.robot_graph import HERE, Coupling, Graph, Joint, Link, Pose, axes_with_z, joint_at, quaternion_matrix, roll_pitch_yaw
+from jaxdae.robots.robot_graph import (
+    HERE,
+    Coupling,
+    Graph,
+    Joint,
+    Link,
+    Pose,
+    axes_with_z,
+    joint_at,
+    quaternion_matrix,
+    roll_pitch_yaw,
+)
 from jaxdae.robots.robot_source import Node, RobotFileError, Source
 from jaxdae.robots.unused_elements import Format, unused
 
@@ -95,8 +106,13 @@ def read_urdf(path: pathlib.Path) -> tuple[Source, Graph]:
     """Return a URDF file and the graph in it; see `jaxdae.robots.load`."""
     source = Source(path)
     root = source.root("robot")
-    if any(node.tag.startswith("xacro:") or any("${" in text for text in node.attributes.values()) for node in root.everything()):
-        raise RobotFileError([f"{path}:{root.line}: a xacro source, not a URDF; run `xacro {path.name} > robot.urdf` first"])
+    if any(
+        node.tag.startswith("xacro:") or any("${" in text for text in node.attributes.values())
+        for node in root.everything()
+    ):
+        raise RobotFileError(
+            [f"{path}:{root.line}: a xacro source, not a URDF; run `xacro {path.name} > robot.urdf` first"]
+        )
     for tag in ("link", "joint"):
         source.at_most(MOST_LINKS, sum(1 for _ in root.all(tag)), f"{tag}s")
     links = _links(source, root)
@@ -109,10 +125,18 @@ def read_urdf(path: pathlib.Path) -> tuple[Source, Graph]:
     order, poses = _placed(source, links, joints)
     # The root link first: the tree of a floating base grows from it.
     first = next(iter(poses))
-    placed = {name: dataclasses.replace(links[name], pose=poses[name]) for name in dict.fromkeys((first, *links))}
+    placed = {
+        name: dataclasses.replace(links[name], pose=poses[name]) for name in dict.fromkeys((first, *links))
+    }
     found = [_in_graph(joint, placed) for joint in order if joint.kind is not _FREE]
     couplings = [
-        Coupling(f"{joint.name}_mimic", joint.line, joint.name, joint.mimic.other, (joint.mimic.offset, joint.mimic.multiplier))
+        Coupling(
+            f"{joint.name}_mimic",
+            joint.line,
+            joint.name,
+            joint.mimic.other,
+            (joint.mimic.offset, joint.mimic.multiplier),
+        )
         for joint in order
         if joint.mimic is not None
     ]
@@ -122,24 +146,53 @@ def read_urdf(path: pathlib.Path) -> tuple[Source, Graph]:
         if joint.kind is js.Ball and joint.numbers["damping"]
     ]
     afloat = tuple(joint.child for joint in order if joint.kind is _FREE)
-    lost = [one.line for node in root.all("joint") if _KINDS[node.attributes["type"]] is _FREE for one in node.all("dynamics")]
+    lost = [
+        one.line
+        for node in root.all("joint")
+        if _KINDS[node.attributes["type"]] is _FREE
+        for one in node.all("dynamics")
+    ]
     turning = [node for node in root.all("joint") if node.attributes["type"] == "continuous"]
-    endless = [one.line for node in turning for one in node.all("limit") if {"lower", "upper"} & one.attributes.keys()]
-    ignored = unused(source, [root], _READ, {"dynamics of a floating joint": lost, "lower and upper limit of a continuous joint": endless})
-    return source, Graph(root.attributes.get("name", path.stem), placed, found, couplings, forces, ignored=ignored, afloat=afloat)
+    endless = [
+        one.line
+        for node in turning
+        for one in node.all("limit")
+        if {"lower", "upper"} & one.attributes.keys()
+    ]
+    ignored = unused(
+        source,
+        [root],
+        _READ,
+        {"dynamics of a floating joint": lost, "lower and upper limit of a continuous joint": endless},
+    )
+    return source, Graph(
+        root.attributes.get("name", path.stem),
+        placed,
+        found,
+        couplings,
+        forces,
+        ignored=ignored,
+        afloat=afloat,
+    )
 
 
 def _in_graph(joint: _Joint, links: Mapping[str, Link]) -> Joint:
     frame = links[joint.child].pose.then(Pose(axes_with_z(joint.axis), np.zeros(3)))
     ends = joint.parent, joint.child
     # The damping of balls is a separate force.
-    numbers = {key: value for key, value in joint.numbers.items() if value and (joint.kind is not js.Ball or key == "friction")}
+    numbers = {
+        key: value
+        for key, value in joint.numbers.items()
+        if value and (joint.kind is not js.Ball or key == "friction")
+    }
     numbers = {} if joint.kind is js.Weld else numbers
     options = {"numbers": numbers, "limits": joint.limits, "wraps": joint.wraps}
     return joint_at(joint.name, joint.line, joint.kind, ends, links, frame, **options)
 
 
-def _placed(source: Source, links: Mapping[str, Link], joints: Sequence[_Joint]) -> tuple[list[_Joint], dict[str, Pose]]:
+def _placed(
+    source: Source, links: Mapping[str, Link], joints: Sequence[_Joint]
+) -> tuple[list[_Joint], dict[str, Pose]]:
     """Return the joints from the root outward, and all link poses at zero, with the root at the origin."""
     parents: dict[str, _Joint] = {}
     children: dict[str, list[_Joint]] = {name: [] for name in links}
@@ -148,7 +201,8 @@ def _placed(source: Source, links: Mapping[str, Link], joints: Sequence[_Joint])
             first = parents[joint.child]
             source.wrong(
                 joint.line,
-                f"link {brief(joint.child)} has two parents, by the joints {brief(first.name)} and {brief(joint.name)}:"
+                f"link {brief(joint.child)} has two parents, by the joints {brief(first.name)} and "
+                f"{brief(joint.name)}:"
                 " URDF cannot hold loops;"
                 f" remove joint {brief(joint.name)} and pass loops=[...]",
             )
@@ -158,7 +212,11 @@ def _placed(source: Source, links: Mapping[str, Link], joints: Sequence[_Joint])
     roots = [name for name in links if name not in parents]
     if len(roots) > 1:
         line = links[roots[1]].line
-        source.wrong(line, f"the links {join_first(map(brief, roots))} have no parent: a robot has one root; join the others to it")
+        source.wrong(
+            line,
+            f"the links {join_first(map(brief, roots))} have no parent: a robot has one root; join the "
+            "others to it",
+        )
     order: list[_Joint] = []
     poses = dict.fromkeys(roots[:1], HERE)
     still = set(roots[:1])
@@ -171,13 +229,19 @@ def _placed(source: Source, links: Mapping[str, Link], joints: Sequence[_Joint])
             if joint.kind is js.Weld and joint.parent in still:
                 still.add(joint.child)
             if joint.kind is _FREE and joint.parent not in still:
-                source.wrong(joint.line, f"the floating joint {brief(joint.name)} must begin at the root, or at what is welded to it")
+                source.wrong(
+                    joint.line,
+                    f"the floating joint {brief(joint.name)} must begin at the root, or at what is welded "
+                    "to it",
+                )
             order.append(joint)
             queue.append(joint.child)
     around = [name for name in links if name not in poses and name not in roots]
     if around and len(roots) <= 1:
         source.wrong(
-            links[around[0]].line, f"the links {join_first(map(brief, around))} go round in a circle: no chain of joints leads to a root"
+            links[around[0]].line,
+            f"the links {join_first(map(brief, around))} go round in a circle: no chain of joints leads to "
+            "a root",
         )
     source.end()
     return order, poses
@@ -201,7 +265,11 @@ def _links(source: Source, root: Node) -> dict[str, Link]:
     for node in root.all("link"):
         name = source.text(node, "name")
         if name in links:
-            source.wrong(node.line, f"the link {brief(name)} is there a second time, after line {links[name].line}; rename one of them")
+            source.wrong(
+                node.line,
+                f"the link {brief(name)} is there a second time, after line {links[name].line}; rename one "
+                "of them",
+            )
         elif name == "ground":
             source.wrong(node.line, "a link must not be named 'ground', which is the fixed world; rename it")
         elif name:
@@ -228,23 +296,46 @@ def _joint(source: Source, node: Node, links: Mapping[str, Link]) -> _Joint | No
     name, kind = source.text(node, "name"), source.text(node, "type")
     if kind and kind not in _KINDS:
         known = ", ".join(_KINDS)
-        source.wrong(node.line, f"the joint {brief(name)} has the unknown type {brief(kind)}{hint(kind, list(_KINDS))}; there is: {known}")
+        source.wrong(
+            node.line,
+            f"the joint {brief(name)} has the unknown type {brief(kind)}{hint(kind, list(_KINDS))}; there "
+            f"is: {known}",
+        )
     ends = {}
     for side in ("parent", "child"):
         end = node.first(side)
         ends[side] = "" if end is None else end.attributes.get("link", "")
         if ends[side] not in links:
             line = node.line if end is None else end.line
-            source.wrong(line, f"the {side} of joint {brief(name)} is the unknown link {brief(ends[side])}{hint(ends[side], list(links))}")
+            source.wrong(
+                line,
+                f"the {side} of joint {brief(name)} is the unknown link "
+                f"{brief(ends[side])}{hint(ends[side], list(links))}",
+            )
     axis = source.numbers(node.first("axis"), "xyz", (1.0, 0.0, 0.0))
     length = np.linalg.norm(axis)
     if kind in _WITH_AXIS and not length > 0.0:
-        source.wrong((node.first("axis") or node).line, f"the axis of joint {brief(name)} is zero: give a direction, such as 0 0 1")
+        source.wrong(
+            (node.first("axis") or node).line,
+            f"the axis of joint {brief(name)} is zero: give a direction, such as 0 0 1",
+        )
     dynamics, limit = node.first("dynamics"), node.first("limit")
     acting = {key: source.number(dynamics, key) for key in ("damping", "friction")}
-    limits = {key: source.number(limit, key, endless=True) for key in _LIMITS if limit is not None and key in limit.attributes}
-    if kind != "continuous" and limits.get("lower", 0.0) > limits.get("upper", 0.0) and {"lower", "upper"} <= limits.keys():
-        source.wrong(node.line, f"the joint {brief(name)} has the lower limit {limits['lower']:g} above the upper one {limits['upper']:g}")
+    limits = {
+        key: source.number(limit, key, endless=True)
+        for key in _LIMITS
+        if limit is not None and key in limit.attributes
+    }
+    if (
+        kind != "continuous"
+        and limits.get("lower", 0.0) > limits.get("upper", 0.0)
+        and {"lower", "upper"} <= limits.keys()
+    ):
+        source.wrong(
+            node.line,
+            f"the joint {brief(name)} has the lower limit {limits['lower']:g} above the upper one "
+            f"{limits['upper']:g}",
+        )
     # A continuous joint has limits of its rate and effort only, whatever its file contains.
     ends_there = {"lower", "upper"} if kind == "continuous" else set()
     limits = {key: value for key, value in limits.items() if np.isfinite(value) and key not in ends_there}
@@ -253,17 +344,41 @@ def _joint(source: Source, node: Node, links: Mapping[str, Link]) -> _Joint | No
         source.doubt(limit.line, doubt(f"the limit of joint {brief(name)}", ends_of, degrees=False))
     followed, mimic = node.first("mimic"), None
     if followed is not None and kind not in ("fixed", "revolute", "continuous", "prismatic"):
-        source.wrong(followed.line, f"the joint {brief(name)} is {kind}: only revolute and prismatic joints can mimic others")
+        source.wrong(
+            followed.line,
+            f"the joint {brief(name)} is {kind}: only revolute and prismatic joints can mimic others",
+        )
     if followed is not None and kind != "fixed":  # A fixed joint has no coordinate.
-        mimic = _Mimic(source.text(followed, "joint"), source.number(followed, "multiplier", 1.0), source.number(followed, "offset"))
-    if mimic is not None and followed is not None and kind != "prismatic" and orientation_in_degrees([mimic.offset]):
-        source.doubt(followed.line, doubt(f"the mimic offset of joint {brief(name)}", [mimic.offset], degrees=False))
+        mimic = _Mimic(
+            source.text(followed, "joint"),
+            source.number(followed, "multiplier", 1.0),
+            source.number(followed, "offset"),
+        )
+    if (
+        mimic is not None
+        and followed is not None
+        and kind != "prismatic"
+        and orientation_in_degrees([mimic.offset])
+    ):
+        source.doubt(
+            followed.line, doubt(f"the mimic offset of joint {brief(name)}", [mimic.offset], degrees=False)
+        )
     pose = _pose(source, node.first("origin"))
     if len(source.problems) > before:
         return None
     unit = axis / length if length > 0.0 else np.asarray([1.0, 0.0, 0.0])
     return _Joint(
-        name, node.line, _KINDS[kind], ends["parent"], ends["child"], pose, unit, acting, limits, mimic, wraps=kind == "continuous"
+        name,
+        node.line,
+        _KINDS[kind],
+        ends["parent"],
+        ends["child"],
+        pose,
+        unit,
+        acting,
+        limits,
+        mimic,
+        wraps=kind == "continuous",
     )
 
 
@@ -272,7 +387,9 @@ def _check_names(source: Source, joints: list[_Joint]) -> None:
     for joint in joints:
         if joint.name in lines:
             source.wrong(
-                joint.line, f"the joint {brief(joint.name)} is there a second time, after line {lines[joint.name]}; rename one of them"
+                joint.line,
+                f"the joint {brief(joint.name)} is there a second time, after line {lines[joint.name]}; "
+                "rename one of them",
             )
         lines.setdefault(joint.name, joint.line)
 
@@ -286,10 +403,14 @@ def _check_mimics(source: Source, joints: list[_Joint]) -> None:
         while at is not None and at.mimic is not None:
             other = by_name.get(at.mimic.other)
             if at is joint and (other is None or other.kind not in _FOLLOWING):
-                known = [name for name, one in by_name.items() if one.kind in _FOLLOWING and name != joint.name]
+                known = [
+                    name for name, one in by_name.items() if one.kind in _FOLLOWING and name != joint.name
+                ]
                 what = "unknown joint" if other is None else f"{_key(other.kind)} joint"
                 source.wrong(
-                    joint.line, f"the joint {brief(joint.name)} mimics the {what} {brief(at.mimic.other)}{hint(at.mimic.other, known)}"
+                    joint.line,
+                    f"the joint {brief(joint.name)} mimics the {what} "
+                    f"{brief(at.mimic.other)}{hint(at.mimic.other, known)}",
                 )
                 break
             if other is not None and other.name in seen:

@@ -81,7 +81,9 @@ def read_visuals(
         RobotFileError: an unreadable file, or invalid XML.
     """
     path = pathlib.Path(path)
-    folders = Folders(path.absolute().parent, {name: pathlib.Path(folder) for name, folder in (packages or {}).items()})
+    folders = Folders(
+        path.absolute().parent, {name: pathlib.Path(folder) for name, folder in (packages or {}).items()}
+    )
     if path.suffix == ".urdf":
         return _of_urdf(path, folders)
     if path.suffix in (".xml", ".mjcf"):
@@ -97,10 +99,18 @@ def _of_urdf(path: pathlib.Path, folders: Folders) -> tuple[list[Visual], list[s
     for link in root.all("link"):
         for node in link.all("visual"):
             shape, material, origin = (node.first(tag) for tag in ("geometry", "material", "origin"))
-            geometry = None if shape is None else next(_geometries(source, shape, folders, path.absolute().parent, missing), None)
+            geometry = (
+                None
+                if shape is None
+                else next(_geometries(source, shape, folders, path.absolute().parent, missing), None)
+            )
             if geometry is None:
                 continue
-            color = None if material is None else _color(source, material) or named.get(material.attributes.get("name", ""))
+            color = (
+                None
+                if material is None
+                else _color(source, material) or named.get(material.attributes.get("name", ""))
+            )
             rotation = roll_pitch_yaw(*source.numbers(origin, "rpy", (0.0, 0.0, 0.0)))
             place = source.numbers(origin, "xyz", (0.0, 0.0, 0.0))
             found.append(Visual(link.attributes.get("name", ""), rotation, place, geometry, color))
@@ -115,7 +125,9 @@ def _color(source: Source, material: Node) -> tuple[float, float, float] | None:
     return float(red), float(green), float(blue)
 
 
-def _geometries(source: Source, shape: Node, folders: Folders, home: pathlib.Path, missing: list[str]) -> Iterator[Any]:
+def _geometries(
+    source: Source, shape: Node, folders: Folders, home: pathlib.Path, missing: list[str]
+) -> Iterator[Any]:
     for node in shape.all("box"):
         yield Box(source.numbers(node, "size", (1.0, 1.0, 1.0)))
     for node in shape.all("cylinder"):
@@ -142,15 +154,30 @@ def _of_sdf(path: pathlib.Path, folders: Folders) -> tuple[list[Visual], list[st
             for node in link.all("visual"):
                 shape, material, at = (node.first(tag) for tag in ("geometry", "material", "pose"))
                 geometry = (
-                    None if shape is None else next(_sdf_geometries(source, shape, folders, scope.path.absolute().parent, missing), None)
+                    None
+                    if shape is None
+                    else next(
+                        _sdf_geometries(source, shape, folders, scope.path.absolute().parent, missing), None
+                    )
                 )
                 if geometry is None:
                     continue
-                given, pose = "" if at is None else at.attributes.get("relative_to", ""), frames.raw(source, at)
+                given, pose = (
+                    "" if at is None else at.attributes.get("relative_to", ""),
+                    frames.raw(source, at),
+                )
                 if given:
                     pose = frames.pose(scope.full(given)).then(pose).seen_from(frames.pose(name))
                 diffuse = None if material is None else material.first("diffuse")
-                found.append(Visual(name, pose.rotation, pose.place, geometry, None if diffuse is None else _diffuse(source, diffuse)))
+                found.append(
+                    Visual(
+                        name,
+                        pose.rotation,
+                        pose.place,
+                        geometry,
+                        None if diffuse is None else _diffuse(source, diffuse),
+                    )
+                )
     return found, [*missing, *source.problems]
 
 
@@ -160,7 +187,9 @@ def _diffuse(source: Source, node: Node) -> tuple[float, float, float]:
     return float(red), float(green), float(blue)
 
 
-def _sdf_geometries(source: Source, shape: Node, folders: Folders, home: pathlib.Path, missing: list[str]) -> Iterator[Any]:
+def _sdf_geometries(
+    source: Source, shape: Node, folders: Folders, home: pathlib.Path, missing: list[str]
+) -> Iterator[Any]:
     for node in shape.all("box"):
         yield Box(source.values(node.first("size"), (1.0, 1.0, 1.0)))
     for tag in ("cylinder", "capsule", "sphere"):
@@ -181,7 +210,9 @@ def _of_mjcf(path: pathlib.Path, folders: Folders) -> tuple[list[Visual], list[s
     try:
         mujoco: Any = importlib.import_module("mujoco")
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("MJCF is read by MuJoCo's compiler: pip install '.[robots]' in a clone of jaxdae") from error
+        raise ModuleNotFoundError(
+            "MJCF is read by MuJoCo's compiler: pip install '.[robots]' in a clone of jaxdae"
+        ) from error
     try:
         files = prepared(path, folders, Library())
         _, model, _ = compiled(mujoco, path, files)
@@ -203,11 +234,21 @@ def _of_mjcf(path: pathlib.Path, folders: Folders) -> tuple[list[Visual], list[s
             # As in MuJoCo: the color of the material, unless the geom has a color other than the default.
             color = model.mat_rgba[material] if material >= 0 and np.array_equal(own, _DEFAULT_RGBA) else own
             red, green, blue, _ = (float(x) for x in color)
-            found.append(Visual(body, quaternion_matrix(model.geom_quat[k]), model.geom_pos[k].copy(), geometry(), (red, green, blue)))
+            found.append(
+                Visual(
+                    body,
+                    quaternion_matrix(model.geom_quat[k]),
+                    model.geom_pos[k].copy(),
+                    geometry(),
+                    (red, green, blue),
+                )
+            )
     return found, [f"{shorten(name, 300)} does not exist" for name in files.missing.values()]
 
 
 def _triangles(model: Any, mesh: int) -> Triangles:
     first, count = model.mesh_vertadr[mesh], model.mesh_vertnum[mesh]
     face, faces = model.mesh_faceadr[mesh], model.mesh_facenum[mesh]
-    return Triangles(model.mesh_vert[first : first + count].astype(float), model.mesh_face[face : face + faces].copy())
+    return Triangles(
+        model.mesh_vert[first : first + count].astype(float), model.mesh_face[face : face + faces].copy()
+    )

@@ -105,10 +105,19 @@ def _checked_times(times: Any, state: State) -> Any:
     if jnp.ndim(times) != 1 or jnp.shape(times)[0] == 0:
         raise ValueError(f"times must have one axis and at least one entry, got shape {jnp.shape(times)}")
     values = jnp.asarray(times, state.q.dtype)
-    if not isinstance(values, Tracer) and not (np.all(np.diff(np.asarray(values)) > 0) and np.all(np.isfinite(values))):
+    if not isinstance(values, Tracer) and not (
+        np.all(np.diff(np.asarray(values)) > 0) and np.all(np.isfinite(values))
+    ):
         raise ValueError("times must be increasing and finite")
-    if not isinstance(values, Tracer) and not isinstance(state.t, Tracer) and np.asarray(values)[0] < np.asarray(state.t):
-        raise ValueError(f"times must not lie before the start: the first is {float(values[0])} s, state.t is {float(state.t)} s")
+    if (
+        not isinstance(values, Tracer)
+        and not isinstance(state.t, Tracer)
+        and np.asarray(values)[0] < np.asarray(state.t)
+    ):
+        raise ValueError(
+            f"times must not lie before the start: the first is {float(values[0])} s, state.t is "
+            f"{float(state.t)} s"
+        )
     return values
 
 
@@ -154,12 +163,15 @@ class _HeldField:
         still_ends, still_start = jax.lax.stop_gradient((ends, self.start))
         k = self.held.interval(still_ends, theta)
         begin, still_begin = (
-            jnp.where(k > 0, times[jnp.maximum(k - 1, 0)], first) for times, first in ((ends, self.start), (still_ends, still_start))
+            jnp.where(k > 0, times[jnp.maximum(k - 1, 0)], first)
+            for times, first in ((ends, self.start), (still_ends, still_start))
         )
         length, still_length = ends[k] - begin, still_ends[k] - still_begin
         # The slope of an interval of zero length does not matter. An example is a first time equal to the
         # start.
-        slope: Any = jnp.where(still_length > 0.0, length / jnp.where(still_length > 0.0, still_length, 1.0), 1.0)
+        slope: Any = jnp.where(
+            still_length > 0.0, length / jnp.where(still_length > 0.0, still_length, 1.0), 1.0
+        )
         return begin + slope * (theta - still_begin), slope, k
 
 
@@ -173,13 +185,22 @@ def _held(controls: Any, times: Any) -> tuple[Any, bool]:
     if controls.ndim == 1:
         return controls, False
     if controls.shape[0] != times.shape[0]:
-        raise ValueError(f"controls hold {controls.shape[0]} inputs, but there are {times.shape[0]} times; one is needed for each")
+        raise ValueError(
+            f"controls hold {controls.shape[0]} inputs, but there are {times.shape[0]} times; one is needed "
+            "for each"
+        )
     return _Held(times, controls), times.shape[0] > 1
 
 
 @partial(jax.jit, static_argnums=6)
 def _adaptive_rollout(
-    system: AnySystem, integrator: Adaptive, state: State, law: Any, times: Any, tolerance: Any, plan: tuple[int, Any, bool]
+    system: AnySystem,
+    integrator: Adaptive,
+    state: State,
+    law: Any,
+    times: Any,
+    tolerance: Any,
+    plan: tuple[int, Any, bool],
 ) -> Trajectory:
     check_fit(system, state)
     begun = _begun(system, integrator, law, state, times, tolerance)
@@ -228,18 +249,28 @@ def _adaptive_rollout(
         v, a, lam, moving = motion(system, at, controls, solver, integrator.stabilization)
         at = State(at.t, at.q, v)
         info = step_info(bound(system, at, controls), at, a, lam)
-        status = jnp.where(jnp.all(jnp.isfinite(a)), jnp.where(reached, Status.OK, Status.STEP_BUDGET), Status.NONFINITE)
+        status = jnp.where(
+            jnp.all(jnp.isfinite(a)), jnp.where(reached, Status.OK, Status.STEP_BUDGET), Status.NONFINITE
+        )
         # If no velocity is feasible, steps are rejected until the budget is exhausted. The cause takes
         # precedence.
-        status = first_failure(begun, moving, status, projection_status(system, integrator.projection, info, at))
+        status = first_failure(
+            begun, moving, status, projection_status(system, integrator.projection, info, at)
+        )
         info = dataclasses.replace(info, iterations=steps, status=status)
         return jax.tree.map(lambda x, y: jnp.where(goes, x, y), at, state), info
 
-    trajectory = _until_beyond(system, state, Trajectory(*jax.vmap(entry)(times, saved_times, saved, law.inputs if jumps else None)))
-    return undefined_if_failed((system, integrator, state, law, times), trajectory, trajectory.info.status != Status.OK)
+    trajectory = _until_beyond(
+        system, state, Trajectory(*jax.vmap(entry)(times, saved_times, saved, law.inputs if jumps else None))
+    )
+    return undefined_if_failed(
+        (system, integrator, state, law, times), trajectory, trajectory.info.status != Status.OK
+    )
 
 
-def _begun(system: AnySystem, integrator: Adaptive, law: Any, state: State, times: Any, tolerance: Any) -> Any:
+def _begun(
+    system: AnySystem, integrator: Adaptive, law: Any, state: State, times: Any, tolerance: Any
+) -> Any:
     """Return the initial status () of the entries: as in `rollout`, plus a check for NaN.
 
     Unlike in `rollout`, no step would report NaN.

@@ -44,7 +44,8 @@ def checked_memory(memory: Any, begun: Any) -> Any:
     given, wanted = ([jnp.shape(x) for x in jax.tree.leaves(tree)] for tree in (memory, begun))
     if jax.tree.structure(memory) != jax.tree.structure(begun) or given != wanted:
         raise ValueError(
-            "memory must be the memory of a trajectory of this system with this integrator, rollout(memory=trajectory.memory); None begins"
+            "memory must be the memory of a trajectory of this system with this integrator, "
+            "rollout(memory=trajectory.memory); None begins"
             f" anew. Got {jax.tree.structure(memory)} of shapes {given}"
         )
     return memory
@@ -96,7 +97,9 @@ def _select(status: Any, old: tuple[Point, Any], result: Any) -> Any:
     told = finite | (info.status == Status.SINGULAR) | (info.status == Status.CONFLICTING_ROWS)
     now: Any = jnp.where(told, info.status, jnp.asarray(Status.NONFINITE, info.status.dtype))
     before = (_motion(old[0]), old[1], jax.tree.map(jnp.zeros_like, info))
-    (state, estimate), memory, info = jax.tree.map(lambda new, x: jnp.where(good, new, x), (_motion(point), memory, info), before)
+    (state, estimate), memory, info = jax.tree.map(
+        lambda new, x: jnp.where(good, new, x), (_motion(point), memory, info), before
+    )
     info = dataclasses.replace(info, status=first_failure(status, now))
     return Point(state, point.linearization, estimate=estimate), memory, info
 
@@ -123,7 +126,9 @@ def _guarded_jvp(primals: Any, tangents: Any) -> Any:
     (state, estimate), memory, info = jax.tree.unflatten(structure, results)
     result, status, old = (Point(state, here, estimate=estimate), memory, info), arguments[4], arguments[2:4]
     _, good = _good(status, result)
-    pushed = iter(push(*[jnp.where(good, dx, jnp.zeros_like(x)) for x, dx in zip(values, moved, strict=True)]))
+    pushed = iter(
+        push(*[jnp.where(good, dx, jnp.zeros_like(x)) for x, dx in zip(values, moved, strict=True)])
+    )
 
     point, memory, info = out = worlds_first(_select(status, old, result))
     old_dots = jax.tree.leaves((_motion(dots[2]), dots[3]), is_leaf=is_still)
@@ -139,14 +144,18 @@ def _guarded_jvp(primals: Any, tangents: Any) -> Any:
     (state_dot, estimate_dot), memory_dot, info_dot = jax.tree.unflatten(out_structure, dot_out)
     # Do not select by `good`: a leaf that all worlds share would get a tangent per world, which `jax.vmap`
     # does not expect.
-    linear_dot = jax.tree.map(lambda x: jnp.zeros_like(x) if is_float(x) else zero_tangent(x), point.linearization)
+    linear_dot = jax.tree.map(
+        lambda x: jnp.zeros_like(x) if is_float(x) else zero_tangent(x), point.linearization
+    )
     return out, (Point(state_dot, linear_dot, estimate=estimate_dot), memory_dot, info_dot)
 
 
 _guarded.defjvp(_guarded_jvp, symbolic_zeros=True)
 
 
-def guarded_step(system: Any, integrator: Any, point: Point, memory: Any, status: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+def guarded_step(
+    system: Any, integrator: Any, point: Point, memory: Any, status: Any, u: Any, dt: Any
+) -> tuple[Point, Any, StepInfo]:
     """Return the result of the integrator's step, or the old state and memory if the world has failed.
 
     The failure may occur in this step or before it.

@@ -53,11 +53,16 @@ def state_axes_of(state: Any, axes: Any) -> Any:
     for name, length in (("q", "nq"), ("v", "nv")):
         axis, shape = getattr(axes, name, axes), jnp.shape(getattr(state, name))
         if axis is None and len(shape) != 1:
-            raise ValueError(f"batch_rollout: state.{name} has shape {shape}, but in_axes says that all worlds share it, ({length},)")
+            raise ValueError(
+                f"batch_rollout: state.{name} has shape {shape}, but in_axes says that all worlds share it, "
+                f"({length},)"
+            )
         if isinstance(axis, int) and len(shape) != 2:
             raise ValueError(
-                f"batch_rollout: state.{name} must have a leading world axis, shape (worlds, {length}), got {shape}; equal starts are"
-                f" jnp.tile(state.{name}, (worlds, 1)), or in_axes=(..., None, ...) for the state where other arguments are stacked"
+                f"batch_rollout: state.{name} must have a leading world axis, shape (worlds, {length}), got "
+                f"{shape}; equal starts are"
+                f" jnp.tile(state.{name}, (worlds, 1)), or in_axes=(..., None, ...) for the state where "
+                "other arguments are stacked"
             )
     return axes
 
@@ -69,7 +74,10 @@ def checked_controls(controls: Any) -> Any:
         TypeError: a class, or an object with `__call__` whose class is not a pytree.
     """
     if isinstance(controls, type):
-        raise TypeError(f"controls must be an array (steps, nu), a feedback law with __call__(t, state), or None; got {came(controls)}")
+        raise TypeError(
+            "controls must be an array (steps, nu), a feedback law with __call__(t, state), or None; got "
+            f"{came(controls)}"
+        )
     return checked_function(controls, "controls")
 
 
@@ -113,7 +121,9 @@ class Plan:
     keep: Keep
 
 
-def make_plan(controls: Any, steps: int | None, save_every: int, segment: int | None, keep: Keep, time_axis: int) -> Plan:
+def make_plan(
+    controls: Any, steps: int | None, save_every: int, segment: int | None, keep: Keep, time_axis: int
+) -> Plan:
     """Return the plan of a rollout.
 
     Raises:
@@ -126,11 +136,14 @@ def make_plan(controls: Any, steps: int | None, save_every: int, segment: int | 
             raise ValueError(f"controls must have shape {expected}, got {controls.shape}")
         given = controls.shape[time_axis]
         if steps is not None and steps != given:
-            raise ValueError(f"steps is {steps}, but controls hold {given} steps; leave steps out or make them agree")
+            raise ValueError(
+                f"steps is {steps}, but controls hold {given} steps; leave steps out or make them agree"
+            )
         steps = given
     elif controls is not None and not callable(controls):
         raise TypeError(
-            f"controls must be an array (steps, nu), a feedback law with __call__(t, state), or None; got {type(controls).__name__}"
+            "controls must be an array (steps, nu), a feedback law with __call__(t, state), or None; got "
+            f"{type(controls).__name__}"
         )
     if not isinstance(keep, Keep):
         raise TypeError(f"keep must be a Keep, such as Keep.STATES, got {came(keep)}")
@@ -143,7 +156,10 @@ def make_plan(controls: Any, steps: int | None, save_every: int, segment: int | 
         return Plan(steps, save_every, 0, keep)
     segment = checked_count("segment", segment)
     if steps % segment or (segment % save_every and save_every % segment):
-        raise ValueError(f"segment = {segment} must divide steps = {steps}, and divide or be divided by save_every = {save_every}")
+        raise ValueError(
+            f"segment = {segment} must divide steps = {steps}, and divide or be divided by save_every = "
+            f"{save_every}"
+        )
     return Plan(steps, save_every, segment, keep)
 
 

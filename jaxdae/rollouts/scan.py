@@ -27,7 +27,15 @@ def _steps_per_examination(length: int, often: int) -> int:
 
 
 def scan_steps(
-    step: Any, examine: Any, often: int, point: Point, memory: Any, status: Any, inputs: Any, dt: Any, plan: Plan
+    step: Any,
+    examine: Any,
+    often: int,
+    point: Point,
+    memory: Any,
+    status: Any,
+    inputs: Any,
+    dt: Any,
+    plan: Plan,
 ) -> tuple[tuple[State, StepInfo], Any]:
     """Return ((states, infos), memory) after the nested scans.
 
@@ -46,7 +54,10 @@ def scan_steps(
         t_next = t0 + (count + 1).astype(dt.dtype) * dt
         new, carried, now = varying(checkpointed(at, carried, info.status, u), axes)
         # A failed world stops its clock.
-        at = dataclasses.replace(new, state=dataclasses.replace(new.state, t=jnp.where(now.status == Status.OK, t_next, at.state.t)))
+        at = dataclasses.replace(
+            new,
+            state=dataclasses.replace(new.state, t=jnp.where(now.status == Status.OK, t_next, at.state.t)),
+        )
         info = dataclasses.replace(
             now,
             violation=_largest(info.violation, now.violation, info.status),
@@ -62,7 +73,13 @@ def scan_steps(
             status = first_failure(info.status, examine(*given))
         else:
             asked = count % often < every
-            status = jax.lax.cond(asked, lambda x, told: first_failure(told, examine(*x)), lambda _, told: told, given, info.status)
+            status = jax.lax.cond(
+                asked,
+                lambda x, told: first_failure(told, examine(*x)),
+                lambda _, told: told,
+                given,
+                info.status,
+            )
         return count, at, carried, dataclasses.replace(info, status=status), before
 
     def run_steps(carry: Any, us: Any, length: int) -> Any:
@@ -100,7 +117,9 @@ def scan_steps(
         last, trajectory = _repeat(block, carry, blocks, steps // save_every)
     else:
         inner, outer = segment // save_every, steps // segment
-        last, nested = _repeat(jax.checkpoint(lambda c, x: _repeat(block, c, x, inner)), carry, _grouped(blocks, outer), outer)
+        last, nested = _repeat(
+            jax.checkpoint(lambda c, x: _repeat(block, c, x, inner)), carry, _grouped(blocks, outer), outer
+        )
         trajectory = jax.tree.map(lambda x: x.reshape(outer * inner, *x.shape[2:]), nested)
     return trajectory, last[2]
 

@@ -4,16 +4,18 @@ Deviations (x, x') from a motion follow, to first order,
 
     x'' = K x + D x',        K = da/dq, D = da/dv  (nv, nv),
 
-where the accelerations a(t, q, v) contain the forces, the feedback law, the constraints and the feedback of constraints. One
-step of length h multiplies them by a matrix S(h) (2 nv, 2 nv): the integrator itself applied to this linear system. The step is
-stable where the spectral radius of S is not larger than the growth of the exact motion, up to a factor,
+where the accelerations a(t, q, v) contain the forces, the feedback law, the constraints and the feedback of
+constraints. One step of length h multiplies them by a matrix S(h) (2 nv, 2 nv): the integrator itself applied
+to this linear system. The step is stable where the spectral radius of S is not larger than the growth of the
+exact motion, up to a factor,
 
     rho(S(h)) <= _GROWTH exp(h sigma),    h sigma <= 1,        sigma = max(0, largest real part of the eigenvalues).
 
-sigma > 0 near an unstable equilibrium, such as an inverted pendulum. The second condition keeps that growth from hiding other modes.
+sigma > 0 near an unstable equilibrium, such as an inverted pendulum. The second condition keeps that growth
+from hiding other modes.
 
-A sampled law is held over its period. It adds K_u x + D_u x', taken at the start of the period, to the accelerations, and S is the matrix
-of a period. sigma is that of the same law without hold.
+A sampled law is held over its period. It adds K_u x + D_u x', taken at the start of the period, to the
+accelerations, and S is the matrix of a period. sigma is that of the same law without hold.
 """
 
 from __future__ import annotations
@@ -41,26 +43,29 @@ _SHORTEST = 2.0**-30
 """The shortest step that is tried, in units of the longest."""
 
 
-def stable_step(system: AnySystem, state: State, integrator: Integrator, controls: Any = None, *, longest: float = 1.0) -> float:
+def stable_step(
+    system: AnySystem, state: State, integrator: Integrator, controls: Any = None, *, longest: float = 1.0
+) -> float:
     """Return the largest step in s for which an integrator is stable near a state, or `longest` if it is stable up to there.
 
-    The limit belongs to the motion linearized at this state: dry friction is stiffest at rest, springs and feedback gains may grow along
-    the motion. Modes may grow by 10 % per step more than in the exact motion, so that methods such as explicit Euler, which amplify every
-    undamped oscillation slightly, have a limit. Accuracy may need a shorter step. Implicit methods are stable as long as their iteration
-    converges, which a linear system does not show.
+    The limit belongs to the motion linearized at this state: dry friction is stiffest at rest, springs and
+    feedback gains may grow along the motion. Modes may grow by 10 % per step more than in the exact motion,
+    so that methods such as explicit Euler, which amplify every undamped oscillation slightly, have a limit.
+    Accuracy may need a shorter step. Implicit methods are stable as long as their iteration converges, which
+    a linear system does not show.
 
     Args:
         system: a mechanical system.
         state: time (s), coordinates and velocities.
-        integrator: a one-step method, such as `Projected(RungeKutta.rk4())`, or `Sampled(method, law)`, whose law is held; of a law with
-            memory the one at the start counts.
+        integrator: a one-step method, such as `Projected(RungeKutta.rk4())`, or `Sampled(method, law)`, whose
+            law is held; of a law with memory the one at the start counts.
         controls: an input (nu,), a feedback law (t, state) -> u, or None.
         longest: the longest step in s to try.
 
     Raises:
         TypeError: no system with forces, or no integrator.
-        ValueError: `longest` is not positive, the accelerations are not finite, or the sampled law is not examined
-            (`ModelPredictive`).
+        ValueError: `longest` is not positive, the accelerations are not finite, or the sampled law is not
+            examined (`ModelPredictive`).
 
     Runs on the host, with one compilation and about 40 small eigenvalue problems. Not differentiable.
 
@@ -72,7 +77,11 @@ def stable_step(system: AnySystem, state: State, integrator: Integrator, control
     state = checked_state(state)
     if not longest > 0.0:
         raise ValueError(f"stable_step: longest must be positive, got {longest}")
-    law = as_controls(controls, state) if callable(controls) or controls is None else jnp.asarray(controls, state.q.dtype)
+    law = (
+        as_controls(controls, state)
+        if callable(controls) or controls is None
+        else jnp.asarray(controls, state.q.dtype)
+    )
     linear, held = _linearized(system, state, law, integrator)
     method: Any = integrator
     every = 1 if held is None else method.every
@@ -82,12 +91,16 @@ def stable_step(system: AnySystem, state: State, integrator: Integrator, control
     stiffness, damping = sum(x.stiffness for x in parts), sum(x.damping for x in parts)
     rates = np.block([[np.zeros_like(stiffness), np.eye(len(state.v))], [stiffness, damping]])
     if not np.all(np.isfinite(rates)):
-        raise ValueError("stable_step: the accelerations near this state are not finite, see diagnose(system, state)")
+        raise ValueError(
+            "stable_step: the accelerations near this state are not finite, see diagnose(system, state)"
+        )
     growth = max(0.0, float(np.max(np.linalg.eigvals(rates).real, initial=0.0)))
 
     def stable(step: float) -> bool:
         matrix = np.asarray(_step_matrix(linear, method, jnp.asarray(step, state.q.dtype), every))
-        radius = np.max(np.abs(np.linalg.eigvals(matrix)), initial=0.0) if np.all(np.isfinite(matrix)) else np.inf
+        radius = (
+            np.max(np.abs(np.linalg.eigvals(matrix)), initial=0.0) if np.all(np.isfinite(matrix)) else np.inf
+        )
         return bool(growth * every * step <= 1.0 and radius <= _GROWTH * np.exp(growth * every * step))
 
     good = longest * _SHORTEST

@@ -37,7 +37,12 @@ from jaxdae.compile.rematerialization import Keep
 from jaxdae.fused import Unsupported, chosen_kernel, fused_over_worlds, warn_of_fallback
 from jaxdae.integrators.integrator import Integrator, StepInfo, check_roles
 from jaxdae.integrators.method import begun_with, of_points
-from jaxdae.integrators.stability import feedback_status, may_be_unstable, stability_status, steps_between_examinations
+from jaxdae.integrators.stability import (
+    feedback_status,
+    may_be_unstable,
+    stability_status,
+    steps_between_examinations,
+)
 from jaxdae.rollouts.guard import checked_memory, guarded_step, undefined_if_failed
 from jaxdae.rollouts.rollout_arguments import (
     Plan,
@@ -121,9 +126,9 @@ def rollout(
         segment: steps between checkpoints of reverse mode; must divide `steps`, and divide or be divided by
             `save_every`. None saves one state per step, and the values selected by `keep`.
         start_tolerance: the largest accepted violation of the constraints at the start, relative to 1 + the
-            largest coordinate in m or rad and 1 + the largest velocity, see `jaxdae.systems.consistency`. A larger
-            violation sets the status of all entries to INCONSISTENT_START. It is 1e-5 by default (3.5e-4 in
-            single precision), a leaf. `jnp.inf` accepts any start, for feedback that closes it.
+            largest coordinate in m or rad and 1 + the largest velocity, see `jaxdae.systems.consistency`. A
+            larger violation sets the status of all entries to INCONSISTENT_START. It is 1e-5 by default
+            (3.5e-4 in single precision), a leaf. `jnp.inf` accepts any start, for feedback that closes it.
         memory: `trajectory.memory` of another rollout, to continue from its end, which is then not checked
             again; None to start.
         keep: the values of a step that reverse mode saves, see `Keep`; with `segment` only within the current
@@ -197,7 +202,9 @@ def batch_rollout(
     If JAX has several devices, the worlds are distributed over them; `layout` selects other devices.
     """
     if not isinstance(in_axes, tuple | list) or len(in_axes) != 4:
-        raise ValueError(f"in_axes must have four entries, for system, integrator, state and controls; got {in_axes!r}")
+        raise ValueError(
+            f"in_axes must have four entries, for system, integrator, state and controls; got {in_axes!r}"
+        )
     check_is_system(system)
     check_dt(dt)
     state_axes = state_axes_of(state, in_axes[2])
@@ -211,7 +218,9 @@ def batch_rollout(
     axes = leaf_axes((in_axes[0], in_axes[1], state_axes, in_axes[3]), arguments)
     worlds = count_worlds(leaves, axes)
     # Mark stacked leaves, so that requirements compare them world by world.
-    seen = jax.tree.unflatten(structure, [x if k is None else Stacked(x, k) for x, k in zip(leaves, axes, strict=True)])
+    seen = jax.tree.unflatten(
+        structure, [x if k is None else Stacked(x, k) for x, k in zip(leaves, axes, strict=True)]
+    )
     for name, part in zip(_ARGUMENTS, seen, strict=True):
         check_requirements(name, part)
     batched_controls = isinstance(controls, jax.Array | np.ndarray) and axes[-1] is not None
@@ -225,12 +234,19 @@ def batch_rollout(
     q = jnp.asarray(state.q)
     tolerance = checked_tolerance(start_tolerance, q.dtype)
     if any(jnp.shape(x)[:1] != (worlds,) for x in jax.tree.leaves(memory)):
-        raise ValueError(f"memory must be the memory of a trajectory of these {worlds} worlds: every leaf stacked along a leading axis")
+        raise ValueError(
+            f"memory must be the memory of a trajectory of these {worlds} worlds: every leaf stacked along "
+            "a leading axis"
+        )
     placement = layout.placement(worlds, jnp.shape(state.v)[-1], q.dtype)
     carried, stored = jax.tree.flatten(memory)
     carried = jax.tree.unflatten(stored, placement.spread(carried, [0] * len(carried)))
     given = (placement.spread(leaves, axes), dt, carried, tolerance, structure, tuple(axes), placement, plan)
-    kernel = None if placement.by_caller and isinstance(layout.kernel, Automatic) else chosen_kernel(layout.kernel, worlds * plan.steps)
+    kernel = (
+        None
+        if placement.by_caller and isinstance(layout.kernel, Automatic)
+        else chosen_kernel(layout.kernel, worlds * plan.steps)
+    )
     if kernel is None:
         return _batch_rollout(*given)
     found, fallback = _fused_batch_rollout(*given, kernel.largest)
@@ -243,7 +259,9 @@ Axes = tuple[int | None, ...]
 
 
 @partial(jax.jit, static_argnums=7)
-def _rollout(system: Any, integrator: Any, state: Any, controls: Any, dt: Any, memory: Any, tolerance: Any, plan: Plan) -> Trajectory:
+def _rollout(
+    system: Any, integrator: Any, state: Any, controls: Any, dt: Any, memory: Any, tolerance: Any, plan: Plan
+) -> Trajectory:
     dt = jnp.asarray(dt, state.q.dtype)
     asked = (system, integrator, state, controls, dt)
     found = _one_world(*asked, memory, tolerance, plan)
@@ -252,7 +270,9 @@ def _rollout(system: Any, integrator: Any, state: Any, controls: Any, dt: Any, m
     return Trajectory(states, info, undefined_if_failed(asked, found.memory, failed[-1]))
 
 
-def _one_world(system: Any, integrator: Any, state: Any, controls: Any, dt: Any, memory: Any, tolerance: Any, plan: Plan) -> Trajectory:
+def _one_world(
+    system: Any, integrator: Any, state: Any, controls: Any, dt: Any, memory: Any, tolerance: Any, plan: Plan
+) -> Trajectory:
     """Return the trajectory of one world.
 
     After a failure the derivatives are those of its last good state.
@@ -287,7 +307,9 @@ def advance(
     """
     system, integrator, controls = prepared((system, integrator, controls))
     law = controls if callable(controls) else None
-    point = begun_with(integrator, system, state, controls, dt, memory, status, None if law is None else law(state.t, state))
+    point = begun_with(
+        integrator, system, state, controls, dt, memory, status, None if law is None else law(state.t, state)
+    )
 
     def step(at: Point, carried: Any, status: Any, u: Any) -> Any:
         here, at = _together_in_the_loop(system, at)
@@ -296,18 +318,38 @@ def advance(
     def examine(at: State, before: Any, carried: Any, u: Any) -> Any:
         return stability_status(system, integrator, at, before, carried, u if law is None else law, dt)
 
-    probe, often = examine if may_be_unstable(system, integrator, law) else None, steps_between_examinations(integrator)
-    return scan_steps(step, probe, often, point, memory, status, None if callable(controls) else controls, dt, plan)
+    probe, often = (
+        examine if may_be_unstable(system, integrator, law) else None,
+        steps_between_examinations(integrator),
+    )
+    return scan_steps(
+        step, probe, often, point, memory, status, None if callable(controls) else controls, dt, plan
+    )
 
 
 @partial(jax.jit, static_argnums=(4, 5, 6, 7))
 def _batch_rollout(
-    leaves: list[Any], dt: Any, memory: Any, tolerance: Any, structure: Any, axes: Axes, placement: Placement, plan: Plan
+    leaves: list[Any],
+    dt: Any,
+    memory: Any,
+    tolerance: Any,
+    structure: Any,
+    axes: Axes,
+    placement: Placement,
+    plan: Plan,
 ) -> Trajectory:
     last, carried = _worlds_last(leaves, axes, memory)
 
     def on_a_device(stacked: Any, carried: Any, shared: Any, dt: Any, tolerance: Any) -> Trajectory:
-        many = partial(_together, dt=dt, tolerance=tolerance, structure=structure, axes=axes, worlds=placement.chunk, plan=plan)
+        many = partial(
+            _together,
+            dt=dt,
+            tolerance=tolerance,
+            structure=structure,
+            axes=axes,
+            worlds=placement.chunk,
+            plan=plan,
+        )
 
         def chunk(given: Any) -> Trajectory:
             parts, memory = given
@@ -351,7 +393,15 @@ class _Fallback:
 
 @partial(jax.jit, static_argnums=(4, 5, 6, 7, 8))
 def _fused_batch_rollout(
-    leaves: list[Any], dt: Any, memory: Any, tolerance: Any, structure: Any, axes: Axes, placement: Placement, plan: Plan, largest: int
+    leaves: list[Any],
+    dt: Any,
+    memory: Any,
+    tolerance: Any,
+    structure: Any,
+    axes: Axes,
+    placement: Placement,
+    plan: Plan,
+    largest: int,
 ) -> tuple[Trajectory, _Fallback]:
     """Return the result of `_batch_rollout` from a kernel that runs the program of one world.
 
@@ -368,9 +418,13 @@ def _fused_batch_rollout(
     of_leaves = [None if k is None else -1 for k in axes]
     of_memory = [-1] * len(jax.tree.leaves(carried))
     try:
-        kernel = fused_over_worlds(one, (last, carried, dt, tolerance), [*of_leaves, *of_memory, None, None], largest)
+        kernel = fused_over_worlds(
+            one, (last, carried, dt, tolerance), [*of_leaves, *of_memory, None, None], largest
+        )
     except Unsupported as error:
-        return _batch_rollout(leaves, dt, memory, tolerance, structure, axes, placement, plan), _Fallback(str(error))
+        return _batch_rollout(leaves, dt, memory, tolerance, structure, axes, placement, plan), _Fallback(
+            str(error)
+        )
 
     def on_a_device(stacked: Any, carried: Any, shared: Any, dt: Any, tolerance: Any) -> Trajectory:
         return kernel(_mixed(stacked, shared, axes), carried, dt, tolerance)
@@ -381,7 +435,15 @@ def _fused_batch_rollout(
 
 
 def _together(
-    leaves: list[Any], memory: Any, *, dt: Any, tolerance: Any, structure: Any, axes: Axes, worlds: int, plan: Plan
+    leaves: list[Any],
+    memory: Any,
+    *,
+    dt: Any,
+    tolerance: Any,
+    structure: Any,
+    axes: Axes,
+    worlds: int,
+    plan: Plan,
 ) -> Trajectory:
     """Return the trajectories (world, time, ...) of worlds that are stacked along the last axis."""
     system, integrator, state, controls = jax.tree.unflatten(structure, leaves)
@@ -389,7 +451,9 @@ def _together(
     system_axes, integrator_axes, state_axes, controls_axes = last_axes
     over_worlds = partial(jax.vmap, out_axes=-1, axis_size=worlds)
     named = (system, integrator, controls), (system_axes, integrator_axes, controls_axes)
-    (system, integrator, controls), (system_axes, integrator_axes, controls_axes) = prepared_over_worlds(*named, over_worlds)
+    (system, integrator, controls), (system_axes, integrator_axes, controls_axes) = prepared_over_worlds(
+        *named, over_worlds
+    )
     q = jnp.asarray(state.q)
     state = State(jnp.asarray(state.t, q.dtype), q, jnp.asarray(state.v))
     dt = jnp.asarray(dt, state.q.dtype)
@@ -400,19 +464,25 @@ def _together(
     # Every world has its own time, because a failed world stops its clock.
     state = State(*(spread(getattr(state, name), getattr(state_axes, name)) for name in ("t", "q", "v")))
 
-    law, law_axes, input_axes = (controls, controls_axes, None) if callable(controls) else (None, None, controls_axes)
+    law, law_axes, input_axes = (
+        (controls, controls_axes, None) if callable(controls) else (None, None, controls_axes)
+    )
 
     def init(s: Any, i: Any, x: Any) -> Any:
         check_fit(s, checked_state(x))
         return i.init(s, x), of_points(i).begin(s, x)
 
     def begin(s: Any, i: Any, x: Any, feedback: Any) -> Any:
-        return first_failure(first_status(s, i, feedback, x, dt, tolerance, goes_on), feedback_status(s, i, x, dt))
+        return first_failure(
+            first_status(s, i, feedback, x, dt, tolerance, goes_on), feedback_status(s, i, x, dt)
+        )
 
     goes_on = memory is not None
     begun, point = over_worlds(init, in_axes=(system_axes, integrator_axes, -1))(system, integrator, state)
     memory = checked_memory(memory, begun) if goes_on else begun
-    status = over_worlds(begin, in_axes=(system_axes, integrator_axes, -1, law_axes))(system, integrator, state, law)
+    status = over_worlds(begin, in_axes=(system_axes, integrator_axes, -1, law_axes))(
+        system, integrator, state, law
+    )
 
     def one(s: Any, i: Any, x: Any, m: Any, status: Any, feedback: Any, u: Any) -> Any:
         return guarded_step(s, i, x, m, status, u if feedback is None else feedback, dt)
@@ -426,13 +496,20 @@ def _together(
     def examine_one(s: Any, i: Any, x: Any, before: Any, carried: Any, feedback: Any, u: Any) -> Any:
         return stability_status(s, i, x, before, carried, u if feedback is None else feedback, dt)
 
-    examine_all = over_worlds(examine_one, in_axes=(system_axes, integrator_axes, -1, -1, -1, law_axes, input_axes))
+    examine_all = over_worlds(
+        examine_one, in_axes=(system_axes, integrator_axes, -1, -1, -1, law_axes, input_axes)
+    )
 
     def examine(at: State, before: Any, carried: Any, u: Any) -> Any:
         return examine_all(system, integrator, at, before, carried, law, u)
 
-    probe, often = examine if may_be_unstable(system, integrator, law) else None, steps_between_examinations(integrator)
-    found = scan_steps(step, probe, often, point, memory, status, None if law is not None else controls, dt, plan)
+    probe, often = (
+        examine if may_be_unstable(system, integrator, law) else None,
+        steps_between_examinations(integrator),
+    )
+    found = scan_steps(
+        step, probe, often, point, memory, status, None if law is not None else controls, dt, plan
+    )
     (states, info), memory = jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), found)
     return Trajectory(states, info, memory)
 

@@ -10,7 +10,11 @@ _FIELDS: tuple[tuple[str, str, str], ...] = (
     ("a", "velocity", "accelerations at the start of the step"),
     ("lam", "row", "multipliers at the start of the step; the constraint force is +J^T lam"),
     ("violation", "", "largest constraint violation since the entry before, in m or rad"),
-    ("velocity_violation", "", "largest violation of the velocity constraints since the entry before, in m/s or rad/s"),
+    (
+        "velocity_violation",
+        "",
+        "largest violation of the velocity constraints since the entry before, in m/s or rad/s",
+    ),
     ("iterations", "", "iterations of the steps"),
     ("status", "", "jaxdae.Status, 0 is OK"),
 )
@@ -21,7 +25,9 @@ def as_dataset(state: Any, info: Any, system: Any) -> Any:
     try:
         import xarray
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("Trajectory.to_xarray needs xarray: pip install xarray", name="xarray") from error
+        raise ModuleNotFoundError(
+            "Trajectory.to_xarray needs xarray: pip install xarray", name="xarray"
+        ) from error
     q, v = np.asarray(state.q), np.asarray(state.v)
     lead = ("world", "time") if q.ndim == 3 else ("time",)
     names = None if system is None else system.names.filled(system.sizes(_first(state.q)))
@@ -44,7 +50,11 @@ def as_dataset(state: Any, info: Any, system: Any) -> Any:
     data = xarray.Dataset(found, labels | {"time": times})
     data.time.attrs = {"long_name": "time", "units": "s"}
     if names is not None:
-        for along, units in (("coordinate", names.coordinate_units), ("velocity", names.velocity_units), ("row", names.row_units)):
+        for along, units in (
+            ("coordinate", names.coordinate_units),
+            ("velocity", names.velocity_units),
+            ("row", names.row_units),
+        ):
             data = data.assign_coords({f"{along}_unit": (along, list(units))})
     return data
 

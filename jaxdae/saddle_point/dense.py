@@ -45,7 +45,9 @@ class DenseKKT:
     choice for ill-conditioned masses. It is several times slower than `SchurComplement`.
     """
 
-    def factorize(self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None) -> DenseFactors:
+    def factorize(
+        self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None
+    ) -> DenseFactors:
         """Return the factors of [M -J^T; J C]; O((nv + nc)^3)."""
         rows, lower = jacobian.shape[0], jacobian.as_dense()
         corner = jnp.zeros((rows, rows), jacobian.dtype) if compliance is None else jnp.diag(compliance)
@@ -53,6 +55,8 @@ class DenseKKT:
         lu, pivots = jax.scipy.linalg.lu_factor(matrix)
         # Compare each pivot with the largest entry of its column, because rounding turns a zero pivot into a
         # small number.
-        limit = small_matrix.rounding(matrix.shape[0], matrix.dtype) * jnp.max(jnp.abs(matrix), axis=0, initial=0.0)
+        limit = small_matrix.rounding(matrix.shape[0], matrix.dtype) * jnp.max(
+            jnp.abs(matrix), axis=0, initial=0.0
+        )
         regular = jnp.all(jnp.abs(jnp.diagonal(lu)) > limit)
         return DenseFactors(*named((jnp.where(regular, lu, jnp.nan), pivots), FACTOR))

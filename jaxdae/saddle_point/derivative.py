@@ -43,7 +43,9 @@ from jaxdae.typing import Rows, Velocity
 
 
 @jax.custom_jvp
-def _solve(factors: Any, mass: Any, jacobian: Any, compliance: Any, f: Array | None, r: Array) -> tuple[Array, Array]:
+def _solve(
+    factors: Any, mass: Any, jacobian: Any, compliance: Any, f: Array | None, r: Array
+) -> tuple[Array, Array]:
     return worlds_first(factors.solve(f, r))
 
 
@@ -80,7 +82,9 @@ def _needs_full_rank(factors: Any, r: Any) -> bool:
 _solve.defjvp(_solve_jvp, symbolic_zeros=True)
 
 
-def _through_primitives(factors: Any, mass: Any, jacobian: Any, compliance: Any, f: Array | None, r: Array) -> tuple[Array, Array]:
+def _through_primitives(
+    factors: Any, mass: Any, jacobian: Any, compliance: Any, f: Array | None, r: Array
+) -> tuple[Array, Array]:
     """Return the same (a, lam) as `_solve`, from solves that JAX can differentiate and transpose."""
     # Inside `jax.shard_map`, JAX marks everything that a solve reads as device-varying, but only after it has
     # traced the functions of the solve.

@@ -114,7 +114,8 @@ def _check(method: Any, rows: int) -> None:
     fits = shape == (rows,) or (len(shape) == 3 and shape[1] == shape[2] and shape[0] * shape[1] == rows)
     if not fits:
         raise ValueError(
-            f"{type(method).__name__}.preconditioner must be a diagonal ({rows},) or blocks (k, b, b) with k b = {rows}, got shape {shape}"
+            f"{type(method).__name__}.preconditioner must be a diagonal ({rows},) or blocks (k, b, b) with "
+            f"k b = {rows}, got shape {shape}"
         )
 
 
@@ -149,7 +150,9 @@ class ConjugateGradient:
         yield fraction(self.tolerance), "tolerance must be at least 0 and below 1"
         yield fraction(self.rank_tolerance), "rank_tolerance must be at least 0 and below 1"
 
-    def factorize(self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None) -> IterativeFactors:
+    def factorize(
+        self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None
+    ) -> IterativeFactors:
         """Return the operators; only M is factorized."""
         _check(self, jacobian.shape[0])
         return IterativeFactors(mass.factorize(), jacobian, compliance, self)
@@ -197,7 +200,9 @@ class ConjugateGradient:
             # Use `<=` so that NaN does not pass.
             return y, scale, dependent(pi, q) | (gamma <= acceptable**2 * scale + 1e4 * noise)
 
-        y, _, done = jax.lax.fori_loop(0, 2, refined, varying_with((jnp.zeros_like(b), jnp.zeros((), b.dtype), jnp.zeros((), bool)), b))
+        y, _, done = jax.lax.fori_loop(
+            0, 2, refined, varying_with((jnp.zeros_like(b), jnp.zeros((), b.dtype), jnp.zeros((), bool)), b)
+        )
         return jnp.asarray(jnp.where(done, y, jnp.nan))
 
 
@@ -223,7 +228,9 @@ class BiconjugateGradient:
         """Yield the conditions on the parameters; see `jaxdae.base.requirements`."""
         yield fraction(self.tolerance), "tolerance must be at least 0 and below 1"
 
-    def factorize(self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None) -> IterativeFactors:
+    def factorize(
+        self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None
+    ) -> IterativeFactors:
         """Return the operators; only M is factorized."""
         _check(self, jacobian.shape[0])
         return IterativeFactors(mass.factorize(), jacobian, compliance, self)

@@ -75,10 +75,14 @@ class LeastSquares:
         """Yield the conditions on the parameters; see `jaxdae.base.requirements`."""
         yield fraction(self.tolerance), "tolerance must be at least 0 and below 1"
 
-    def factorize(self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None) -> LeastSquaresFactors:
+    def factorize(
+        self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None
+    ) -> LeastSquaresFactors:
         """Return the mass factors and the singular values of the scaled Jacobian."""
         mass_factors = mass.factorize()
         scaled = mass_factors.scaled_rows(jacobian)
         dense = scaled.as_dense()
-        wide = dense if compliance is None else jnp.concatenate([dense, jnp.diag(jnp.sqrt(compliance))], axis=1)
+        wide = (
+            dense if compliance is None else jnp.concatenate([dense, jnp.diag(jnp.sqrt(compliance))], axis=1)
+        )
         return LeastSquaresFactors(mass_factors, scaled, ThinSVD.of(wide, self.tolerance)[0])

@@ -162,7 +162,10 @@ class HouseholderQR:
         """
         rows, columns = jacobian.shape
         if rows > columns:
-            raise ValueError(f"HouseholderQR needs full row rank, but J has {rows} rows and {columns} columns; use SingularValues")
+            raise ValueError(
+                f"HouseholderQR needs full row rank, but J has {rows} rows and {columns} columns; use "
+                "SingularValues"
+            )
         if rows == 0:
             eye = jnp.eye(columns, dtype=jacobian.dtype)
             return QRDecomposition(eye[:, :0], eye, eye[:0, :0])
@@ -209,7 +212,9 @@ class NormalEquations:
         gram = small_matrix.cholesky(small_matrix.product_transposed(jacobian, jacobian))
         half = gram.inverse @ jacobian
         complement = half.T @ half
-        return NormalDecomposition(jacobian, gram, jnp.eye(jacobian.shape[1], dtype=jacobian.dtype) - complement, complement)
+        return NormalDecomposition(
+            jacobian, gram, jnp.eye(jacobian.shape[1], dtype=jacobian.dtype) - complement, complement
+        )
 
 
 @pytree
@@ -267,7 +272,9 @@ class SoftFactors:
         return self.augmented.inconsistent(r)
 
 
-def augment(mass: MassOperator, jacobian: JacobianOperator, compliance: Rows) -> tuple[MassOperator, JacobianOperator]:
+def augment(
+    mass: MassOperator, jacobian: JacobianOperator, compliance: Rows
+) -> tuple[MassOperator, JacobianOperator]:
     """Return M and J of the augmented system (a, c), whose hard rows represent the given soft rows."""
     wide = jnp.concatenate([jacobian.as_dense(), jnp.diag(jnp.sqrt(compliance))], axis=1)
     return mass.extended(compliance.shape[0]), DenseRows(wide)
@@ -289,9 +296,14 @@ class NullSpace:
 
     def requirements(self) -> Any:
         """Yield the conditions on the parameters; see `jaxdae.base.requirements`."""
-        yield offers(self.decomposition, "decompose"), "decomposition must be SingularValues(), HouseholderQR() or NormalEquations()"
+        yield (
+            offers(self.decomposition, "decompose"),
+            "decomposition must be SingularValues(), HouseholderQR() or NormalEquations()",
+        )
 
-    def factorize(self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None) -> NullSpaceFactors | SoftFactors:
+    def factorize(
+        self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None
+    ) -> NullSpaceFactors | SoftFactors:
         """Return the decomposition of J and the Cholesky factor of the reduced mass matrix."""
         if compliance is not None:
             wide_mass, wide = augment(mass, jacobian, compliance)

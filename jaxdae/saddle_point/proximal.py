@@ -53,7 +53,9 @@ class ProximalFactors:
         # Remove the contribution of rounding along dependent rows, of order eps / mu. If a row is soft, lam
         # can be too large to isolate it.
         noise = self._iterate(lam)[1]
-        lam = lam - (noise if self.compliance is None else jnp.where(jnp.any(self.compliance > 0.0), 0.0, noise))
+        lam = lam - (
+            noise if self.compliance is None else jnp.where(jnp.any(self.compliance > 0.0), 0.0, noise)
+        )
         pushed = self.scaled_jacobian.transpose_times(lam)
         return self.mass.unscaled(pushed if free is None else free + pushed), lam
 
@@ -107,7 +109,9 @@ class Proximal:
         yield self.regularization is None or self.regularization > 0, "regularization must be positive"
         yield self.iterations >= 1, "iterations must be at least 1"
 
-    def factorize(self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None) -> ProximalFactors:
+    def factorize(
+        self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None
+    ) -> ProximalFactors:
         """Return the factors; O(nc^2 nv + nc^3) for diagonal M.
 
         Raises:
@@ -119,11 +123,17 @@ class Proximal:
         delassus = scaled.gram()
         if compliance is not None:
             delassus = small_matrix.add_diagonal(delassus, compliance)
-        relative = float(jnp.finfo(delassus.dtype).eps) ** 0.5 if self.regularization is None else self.regularization
+        relative = (
+            float(jnp.finfo(delassus.dtype).eps) ** 0.5
+            if self.regularization is None
+            else self.regularization
+        )
         size = delassus.shape[0]
         scale = jnp.trace(delassus) / max(size, 1)
         # Zero rows also need a pivot.
-        shift = jnp.broadcast_to(jnp.asarray(relative, delassus.dtype) * jnp.where(scale > 0.0, scale, 1.0), (size,))
+        shift = jnp.broadcast_to(
+            jnp.asarray(relative, delassus.dtype) * jnp.where(scale > 0.0, scale, 1.0), (size,)
+        )
         if compliance is not None:
             # Do not regularize soft rows: mu must not dominate a compliance that exceeds the rounding errors
             # of S.

@@ -54,7 +54,9 @@ class SaddlePointSolver(Protocol):
     never formed as a matrix.
     """
 
-    def factorize(self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None) -> SaddlePointFactors:
+    def factorize(
+        self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None
+    ) -> SaddlePointFactors:
         """Return the factors of [M -J^T; J C]; C = None means zero."""
         ...
 

@@ -50,7 +50,9 @@ class SchurComplement:
     coordinates, where M is diagonal.
     """
 
-    def factorize(self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None) -> SaddlePointFactors:
+    def factorize(
+        self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None
+    ) -> SaddlePointFactors:
         """Return the factors of [M -J^T; J C].
 
         The cost is O(nc^2 nv + nc^3) for matrices, and lower if M and J support structured elimination.

@@ -53,7 +53,9 @@ def start_status(system: AnySystem, state: State, tolerance: Any) -> Any:
     rows = hard_rows(system.evaluate(state.t, state.q, state.v))
     g, scale = rows.opening, rows.jacobian.row_sizes()
     names = system.names
-    is_open = _exceeds(g, _limits(system, names.row_units, scale[: g.shape[0]], names.coordinate_units, state.q), tolerance)
+    is_open = _exceeds(
+        g, _limits(system, names.row_units, scale[: g.shape[0]], names.coordinate_units, state.q), tolerance
+    )
     if not system.first_order:
         limits = _limits(system, names.row_units, scale, names.velocity_units, state.v)
         is_open |= _exceeds(rows.velocity, limits, tolerance)
@@ -72,7 +74,9 @@ def _off_its_space(system: Any, state: State, tolerance: Any) -> Any:
     return jnp.any(off > limit) & (tolerance < jnp.inf)
 
 
-def first_status(system: AnySystem, integrator: Any, controls: Any, state: State, dt: Any, tolerance: Any, goes_on: bool) -> Any:
+def first_status(
+    system: AnySystem, integrator: Any, controls: Any, state: State, dt: Any, tolerance: Any, goes_on: bool
+) -> Any:
     """Return the initial status () of a rollout: OK, INCONSISTENT_START, or another condition of the start.
 
     OUT_OF_RANGE means that a parameter is out of range.
@@ -109,7 +113,11 @@ def _limits(system: AnySystem, row_units: Any, scale: Any, units: Any, values: A
     """
     far = jnp.max(jnp.where(are_lengths(units, values.shape[0]), jnp.abs(values), 0.0), initial=0.0)
     sizes = scales(system, row_units, scale.shape[0], values.dtype)
-    eps, largest, size = jnp.finfo(values.dtype).eps, jnp.max(scale, initial=1.0), 1.0 + jnp.max(jnp.abs(values), initial=0.0)
+    eps, largest, size = (
+        jnp.finfo(values.dtype).eps,
+        jnp.max(scale, initial=1.0),
+        1.0 + jnp.max(jnp.abs(values), initial=0.0),
+    )
     moves = scale > eps**0.5 * largest
     rounding = jnp.where(moves, 0.0, _ROUNDINGS * eps * largest * size)
     return jnp.where(are_lengths(row_units, scale.shape[0]) & moves, sizes + far, scale * size), rounding

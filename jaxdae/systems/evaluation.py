@@ -10,8 +10,9 @@ them depend on the frames of the bodies. `System.evaluate` computes the frames o
 An evaluation is an immutable pytree. It stores frames but no terms, because a term computed inside a
 transformation, such as `jax.grad`, must not be visible outside. Under `jax.jit`, unused frames cost nothing.
 
-`Evaluation` calls the methods of a user's system. Mechanisms (`jaxdae.mechanisms.mechanism_evaluation`) compute the
-terms from frames, and wrappers (`jaxdae.systems.wrapper`) transform the terms of their inner system.
+`Evaluation` calls the methods of a user's system. Mechanisms (`jaxdae.mechanisms.mechanism_evaluation`)
+compute the terms from frames, and wrappers (`jaxdae.systems.wrapper`) transform the terms of their inner
+system.
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ class Evaluation:
     def constraint_rate(self) -> Residual:
         """The rate g' (ng,) along the motion."""
         # The rate has the shape of the user's residual, so that the message names `constraint`.
-        return checked("constraint(t, q)", self.system.constraint_rate(self.t, self.q, self.v), (None,), self.q.dtype)
+        return checked(
+            "constraint(t, q)", self.system.constraint_rate(self.t, self.q, self.v), (None,), self.q.dtype
+        )
 
     @property
     def velocity_constraint(self) -> VelocityResidual:
@@ -122,8 +125,10 @@ class Evaluation:
         """
         if self.system.first_order:
             raise TypeError(
-                f"{type(self.system).__name__} is a KinematicSystem, x' = rate(t, x, u), and has no forces: integrate it with"
-                " Kinematic.rk4() (or Sequential or ProjectedStep around a Kinematic), and get its velocity from kinematic_velocity"
+                f"{type(self.system).__name__} is a KinematicSystem, x' = rate(t, x, u), and has no forces: "
+                "integrate it with"
+                " Kinematic.rk4() (or Sequential or ProjectedStep around a Kinematic), and get its velocity "
+                "from kinematic_velocity"
             )
         f = with_input(self.system.force, self.t, self.q, self.v, u)
         return checked("force(t, q, v, u)", f, self.v.shape, self.q.dtype)
@@ -134,7 +139,9 @@ class Evaluation:
 
     def _checked_jacobian(self, jacobian: Any) -> Any:
         rows = self._rows
-        return checked("constraint_jacobian(t, q, v)", jacobian, (rows, *self.v.shape), self.q.dtype, _declared(rows))
+        return checked(
+            "constraint_jacobian(t, q, v)", jacobian, (rows, *self.v.shape), self.q.dtype, _declared(rows)
+        )
 
 
 @pytree
@@ -219,14 +226,23 @@ def checked(method: str, value: Any, shape: tuple[int | None, ...], dtype: Any, 
         ValueError: wrong shape.
     """
     if not (hasattr(value, "shape") and hasattr(value, "dtype")):
-        raise TypeError(f"system.{method} must return an array, got {type(value).__name__}; jnp.stack([...]) makes one")
-    if len(value.shape) != len(shape) or any(n not in (None, m) for n, m in zip(shape, value.shape, strict=True)):
-        expected = ", ".join("rows" if n is None else str(n) for n in shape) + ("," if len(shape) == 1 else "")
+        raise TypeError(
+            f"system.{method} must return an array, got {type(value).__name__}; jnp.stack([...]) makes one"
+        )
+    if len(value.shape) != len(shape) or any(
+        n not in (None, m) for n, m in zip(shape, value.shape, strict=True)
+    ):
+        expected = ", ".join("rows" if n is None else str(n) for n in shape) + (
+            "," if len(shape) == 1 else ""
+        )
         hint = "; jnp.stack([...]) makes a vector of numbers" if not value.shape else ""
-        raise ValueError(f"system.{method} must return an array of shape ({expected}){why}, got {value.shape}{hint}")
+        raise ValueError(
+            f"system.{method} must return an array of shape ({expected}){why}, got {value.shape}{hint}"
+        )
     if value.dtype != dtype:
         raise TypeError(
-            f"system.{method} returned {value.dtype}, but the state is {dtype}: give the numbers of the system and of the"
+            f"system.{method} returned {value.dtype}, but the state is {dtype}: give the numbers of the "
+            "system and of the"
             " state one precision"
         )
     return value
@@ -248,6 +264,7 @@ def with_input(function: Any, *arguments: Any) -> Any:
         if arguments[-1] is not None or "None" not in str(error):
             raise
         raise TypeError(
-            f"this system reads an input u, but no controls were given: pass controls of shape (steps, nu) to rollout, or u=... to other"
+            "this system reads an input u, but no controls were given: pass controls of shape (steps, nu) "
+            "to rollout, or u=... to other"
             f" functions ({function.__qualname__}: {error})"
         ) from error

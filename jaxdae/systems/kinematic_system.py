@@ -12,10 +12,10 @@ J = [dc/dx; dw/dx'] and the sign convention of this package (multipliers push wi
 
     x' = P rate - J^+ b,      P = I - J^T (J J^T)^-1 J,      lam = -(J J^T)^-1 (J rate + b)
 
-These formulas hold for rows that are affine in x'. `jaxdae.systems.nonaffine_rows` handles other rows. x' is the
-feasible velocity nearest to the rate. The lecture notes write x' + c_x^T lambda = f: their lambda is -lam.
-They use the identity as the weight W of the distance. A system whose coordinates mix meters and radians may
-define another weight (`mass_matrix`).
+These formulas hold for rows that are affine in x'. `jaxdae.systems.nonaffine_rows` handles other rows. x' is
+the feasible velocity nearest to the rate. The lecture notes write x' + c_x^T lambda = f: their lambda is
+-lam. They use the identity as the weight W of the distance. A system whose coordinates mix meters and radians
+may define another weight (`mass_matrix`).
 
 In `State(t, q, v)` of such a system q is x, and v is x', an output: steps start from t and q alone.
 
@@ -44,7 +44,15 @@ from jaxdae.systems.linearization import Linearization, linearize_at
 from jaxdae.systems.masks import Masked
 from jaxdae.systems.nonaffine_rows import Curved, has_affine_rows, on_curved_rows
 from jaxdae.systems.status import Status, first_failure
-from jaxdae.systems.system import AnySystem, State, check_fit, check_is_system, checked_state, default_tolerance, wanted_rate
+from jaxdae.systems.system import (
+    AnySystem,
+    State,
+    check_fit,
+    check_is_system,
+    checked_state,
+    default_tolerance,
+    wanted_rate,
+)
 from jaxdae.typing import Coordinates, Count, Input, Rows, Scalar, Square, Velocity
 
 
@@ -119,7 +127,9 @@ def kinematic_velocity(
     return _kept_apart(system, checked_state(state), u, solver)
 
 
-def kinematic_status(system: AnySystem, state: State, u: Input = None, *, solver: SaddlePointSolver | None = None) -> Count:
+def kinematic_status(
+    system: AnySystem, state: State, u: Input = None, *, solver: SaddlePointSolver | None = None
+) -> Count:
     """Return a `Status` () that reports whether `kinematic_velocity` has a valid result.
 
     * SINGULAR: the solver finds no velocity, because it needs full rank and rows are dependent. Or the rate
@@ -140,7 +150,9 @@ def kinematic_status(system: AnySystem, state: State, u: Input = None, *, solver
     return feasible_velocity(system, state, u, solver)[2]
 
 
-def feasible_velocity(system: AnySystem, state: State, u: Input, solver: SaddlePointSolver | None) -> tuple[Velocity, Rows, Count]:
+def feasible_velocity(
+    system: AnySystem, state: State, u: Input, solver: SaddlePointSolver | None
+) -> tuple[Velocity, Rows, Count]:
     """Return the results of `kinematic_velocity` and `kinematic_status`, from one solution."""
     check_kinematic(system)
     check_solver(solver)
@@ -163,7 +175,8 @@ def check_kinematic(system: Any) -> None:
     check_is_system(system)
     if not system.first_order:
         raise TypeError(
-            f"system must be a jaxdae.KinematicSystem, x' = rate(t, x, u), got {type(system).__name__}; systems with forces are"
+            f"system must be a jaxdae.KinematicSystem, x' = rate(t, x, u), got {type(system).__name__}; "
+            "systems with forces are"
             " integrated by RungeKutta and its sisters"
         )
 
@@ -230,7 +243,9 @@ def _status(at: Evaluation, v: Velocity, here: Linearization, curved: Curved | N
         conflict, met = conflict & ~curved.bent, met & curved.settled
         # A non-finite rate, not a singular matrix, is the cause.
         found |= ~jnp.all(jnp.isfinite(wanted))
-    status: Any = jnp.where(conflict, Status.CONFLICTING_ROWS, jnp.where(met, Status.OK, Status.NOT_CONVERGED))
+    status: Any = jnp.where(
+        conflict, Status.CONFLICTING_ROWS, jnp.where(met, Status.OK, Status.NOT_CONVERGED)
+    )
     told: Any = jnp.where(found, status, Status.SINGULAR)
     return told.astype(jnp.int32)
 
@@ -264,7 +279,10 @@ def _freedom(wanted: Velocity, v: Velocity, here: Linearization) -> tuple[Any, A
     probe = jnp.where(here.jacobian.touched(), _in_general_position(v.shape[0], v.dtype), 0.0)
 
     def projected(x: Velocity) -> Velocity:
-        return x + solve(here.factors, here.mass, here.jacobian, here.compliance, None, -here.jacobian.times(x))[0]
+        return (
+            x
+            + solve(here.factors, here.mass, here.jacobian, here.compliance, None, -here.jacobian.times(x))[0]
+        )
 
     def size(x: Velocity) -> Any:
         return jnp.max(jnp.abs(x))
@@ -303,7 +321,9 @@ def _at_rate(system: Any, state: State, u: Input) -> Evaluation:
     """Return the terms at the desired velocity."""
     check_fit(system, state)
     with jax.named_scope("rate"):
-        wanted = checked("rate(t, x, u)", wanted_rate(system, state.t, state.q, u), state.v.shape, state.q.dtype)
+        wanted = checked(
+            "rate(t, x, u)", wanted_rate(system, state.t, state.q, u), state.v.shape, state.q.dtype
+        )
     return system.evaluate(state.t, state.q, wanted)
 
 

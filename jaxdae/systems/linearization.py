@@ -65,7 +65,10 @@ def linearize(
 
 
 def linearize_at(
-    at: Evaluation, solver: SaddlePointSolver | None = None, compliance: Any = None, weight: MassOperator | None = None
+    at: Evaluation,
+    solver: SaddlePointSolver | None = None,
+    compliance: Any = None,
+    weight: MassOperator | None = None,
 ) -> Linearization:
     """Return the factorized saddle-point matrix at an evaluation; see `linearize` for the arguments."""
     used: SaddlePointSolver = solver or at.system.default_solver
@@ -79,7 +82,9 @@ def linearize_at(
     return factorized(used, at.mass if weight is None else weight, jacobian, compliance)
 
 
-def factorized(solver: SaddlePointSolver, mass: MassOperator, jacobian: JacobianOperator, compliance: Any) -> Linearization:
+def factorized(
+    solver: SaddlePointSolver, mass: MassOperator, jacobian: JacobianOperator, compliance: Any
+) -> Linearization:
     """Return the linearization for given M, J and C."""
     still: Any = jax.lax.stop_gradient((solver, mass, jacobian, compliance))
     factors = still[0].factorize(*still[1:])
@@ -140,7 +145,9 @@ class Point:
         """Return the point with its linearization, if any, recomputed."""
         if self.linearization is None:
             return Point(self.state)
-        return Point(self.state, linearize(system, self.origin, self.linearization.solver), estimate=self.estimate)
+        return Point(
+            self.state, linearize(system, self.origin, self.linearization.solver), estimate=self.estimate
+        )
 
     def moved(self, system: AnySystem, state: State) -> Point:
         """Return the point at another state, linearized there if this point has a linearization.
@@ -149,4 +156,6 @@ class Point:
             system: the mechanical system.
             state: the other state.
         """
-        return dataclasses.replace(self, state=state, estimate=None if self.estimate is None else state.q).again(system)
+        return dataclasses.replace(
+            self, state=state, estimate=None if self.estimate is None else state.q
+        ).again(system)

@@ -62,7 +62,11 @@ class _MaskedEvaluation(WrappedEvaluation):
     @property
     def velocity_constraint(self) -> VelocityResidual:
         w, active = self.inner.velocity_constraint, self._active()
-        active = self._active(w.shape[0]) if active.shape[0] < w.shape[0] else active[active.shape[0] - w.shape[0] :]
+        active = (
+            self._active(w.shape[0])
+            if active.shape[0] < w.shape[0]
+            else active[active.shape[0] - w.shape[0] :]
+        )
         return jnp.asarray(jnp.where(active, w, 0.0))
 
     @property
@@ -96,7 +100,11 @@ class _MaskedEvaluation(WrappedEvaluation):
 
     def _leading(self, g: Residual) -> Residual:
         active = self._active()
-        active = self._active(self.system.system.sizes(self.q).nc) if active.shape[0] < g.shape[0] else active[: g.shape[0]]
+        active = (
+            self._active(self.system.system.sizes(self.q).nc)
+            if active.shape[0] < g.shape[0]
+            else active[: g.shape[0]]
+        )
         return jnp.asarray(jnp.where(active, g, 0.0))
 
 
@@ -136,7 +144,9 @@ class Masked(Wrapper):
         active = jnp.asarray(self.active(t, q) if callable(self.active) else self.active)
         if active.ndim != 1 or (rows is not None and active.shape[0] != rows):
             expected = "" if rows is None else f", shape ({rows},)"
-            raise ValueError(f"Masked.active must have one entry a constraint row{expected}, got shape {active.shape}")
+            raise ValueError(
+                f"Masked.active must have one entry a constraint row{expected}, got shape {active.shape}"
+            )
         return jax.lax.stop_gradient(active).astype(bool)
 
 
@@ -153,7 +163,10 @@ class _SoftEvaluation(WrappedEvaluation):
         """
         softness, rows = jnp.asarray(self.system.softness, self.q.dtype), self.system.system.sizes(self.q).nc
         if softness.shape not in ((), (rows,)):
-            raise ValueError(f"Soft.softness must be a scalar or have one entry a constraint row, shape ({rows},), got {softness.shape}")
+            raise ValueError(
+                f"Soft.softness must be a scalar or have one entry a constraint row, shape ({rows},), got "
+                f"{softness.shape}"
+            )
         own = self.inner.compliance
         return jnp.broadcast_to(softness, (rows,)) + (0.0 if own is None else own)
 

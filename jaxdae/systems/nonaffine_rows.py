@@ -86,11 +86,15 @@ def _dependent(program: Any, given: list[bool]) -> list[bool]:
         inputs = [id(variable) in found for variable in equation.invars]
         inner = equation.params.get("jaxpr") if equation.primitive.name in ("jit", "pjit") else None
         outputs = [any(inputs)] * len(equation.outvars) if inner is None else _dependent(inner.jaxpr, inputs)
-        found |= {id(variable) for variable, depends in zip(equation.outvars, outputs, strict=True) if depends}
+        found |= {
+            id(variable) for variable, depends in zip(equation.outvars, outputs, strict=True) if depends
+        }
     return [id(variable) in found for variable in program.outvars]
 
 
-def on_curved_rows(rows: AnySystem, at: State, here: Linearization, v: Velocity, lam: Rows) -> tuple[Velocity, Rows, Curved]:
+def on_curved_rows(
+    rows: AnySystem, at: State, here: Linearization, v: Velocity, lam: Rows
+) -> tuple[Velocity, Rows, Curved]:
     """Return the nearest feasible velocity, the multipliers, and information about the rows.
 
     Args:
@@ -127,7 +131,9 @@ def nearest_on_curved_rows(rows: AnySystem, at: State, weight: Any, free: Any) -
     """
     rows = _WithHeld(rows, free, at.v)
     here = linearize(rows, at, NullSpace(), weight=DenseMatrix(weight))
-    change, lam = solve(here.factors, here.mass, here.jacobian, here.compliance, None, -velocity_residual(rows, at))
+    change, lam = solve(
+        here.factors, here.mass, here.jacobian, here.compliance, None, -velocity_residual(rows, at)
+    )
     return on_curved_rows(rows, at, here, at.v + change, lam)[0]
 
 
@@ -249,11 +255,21 @@ class _Problem:
             # The first length that decreases the residual; if none does, argmax returns 0.
             k = jnp.argmax(sizes < (1.0 - 0.1 * lengths) * size)
             better = sizes[k] < size
-            return count + 1, jnp.where(better, x + lengths[k] * change, x), jnp.where(better, sizes[k], size), better
+            return (
+                count + 1,
+                jnp.where(better, x + lengths[k] * change, x),
+                jnp.where(better, sizes[k], size),
+                better,
+            )
 
         def is_open(carry: Any) -> Any:
             count, x, size, better = carry
-            return self.active & better & (count < _RESTORATIONS) & (size > eps**0.7 * (1.0 + jnp.max(jnp.abs(x))))
+            return (
+                self.active
+                & better
+                & (count < _RESTORATIONS)
+                & (size > eps**0.7 * (1.0 + jnp.max(jnp.abs(x))))
+            )
 
         def improve(carry: Any) -> Any:
             count, x, *_ = carry
@@ -266,10 +282,16 @@ class _Problem:
 
         def moves(carry: Any) -> Any:
             count, x, _, change, regular = carry
-            return self.active & (count < _NEWTON_STEPS) & ((change > eps**0.6 * (1.0 + jnp.max(jnp.abs(x)))) | ~regular)
+            return (
+                self.active
+                & (count < _NEWTON_STEPS)
+                & ((change > eps**0.6 * (1.0 + jnp.max(jnp.abs(x)))) | ~regular)
+            )
 
         f, true = self.at.v, jnp.ones((), bool)
         x = jax.lax.while_loop(is_open, restore, (0, f, opening(f), true))[1]
         none = jnp.zeros_like(self.residual(f))
-        _, x, lam, _, minimum = jax.lax.while_loop(moves, improve, (0, x, none, jnp.full((), jnp.inf, x.dtype), true))
+        _, x, lam, _, minimum = jax.lax.while_loop(
+            moves, improve, (0, x, none, jnp.full((), jnp.inf, x.dtype), true)
+        )
         return x, lam, minimum

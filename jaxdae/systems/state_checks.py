@@ -100,14 +100,21 @@ def _report(function: str, system: AnySystem, state: State, remedy: str) -> None
         text = f"{found.name} at this state: {found.meaning}"
     else:
         violated = _violations(system, state)
-        follows = "; in robots.joint_state, name the driver, and its followers follow" if ".relation" in violated else ""
+        follows = (
+            "; in robots.joint_state, name the driver, and its followers follow"
+            if ".relation" in violated
+            else ""
+        )
         text = f"the state violates the constraints: {violated}. Close them with {remedy}{follows}"
     warnings.warn(f"{function}: {text}", StateWarning, stacklevel=4)
 
 
 def _violations(system: AnySystem, state: State) -> str:
     """Return the rows that are violated most, with values and units."""
-    rows, names = hard_rows(system.evaluate(state.t, state.q, state.v)), system.names.filled(system.sizes(state.q))
+    rows, names = (
+        hard_rows(system.evaluate(state.t, state.q, state.v)),
+        system.names.filled(system.sizes(state.q)),
+    )
     g = rows.opening
     found = list(zip(np.asarray(g, float), names.rows, names.row_units, strict=False))
     if not system.first_order:
@@ -117,17 +124,28 @@ def _violations(system: AnySystem, state: State) -> str:
     # Residuals in the units of the coordinates: small entries in J make small residuals of large errors.
     scale = np.asarray(rows.jacobian.row_sizes(), float)
     scale = np.where(scale > 1e-8 * max(1.0, scale.max(initial=0.0)), scale, 1.0)
-    sizes = np.nan_to_num(np.abs([value for value, _, _ in found])) / np.concatenate([scale[: len(g)], scale])[: len(found)]
-    named = [int(k) for k in np.argsort(-sizes, kind="stable")[:_NAMED] if sizes[k] > 1e-3 * sizes.max() and sizes[k] > 0.0]
+    sizes = (
+        np.nan_to_num(np.abs([value for value, _, _ in found]))
+        / np.concatenate([scale[: len(g)], scale])[: len(found)]
+    )
+    named = [
+        int(k)
+        for k in np.argsort(-sizes, kind="stable")[:_NAMED]
+        if sizes[k] > 1e-3 * sizes.max() and sizes[k] > 0.0
+    ]
     parts = [f"{found[k][1]} = {found[k][0]:.3g}{' ' if found[k][2] else ''}{found[k][2]}" for k in named]
     if not system.flat:
         off = np.abs(np.asarray(system.retract(state.q, jnp.zeros_like(state.v)) - state.q))
         if np.max(off, initial=0.0) > default_tolerance(state.q.dtype):
-            parts.append(f"the quaternion with {names.coordinates[int(np.argmax(off))]} does not have length 1")
+            parts.append(
+                f"the quaternion with {names.coordinates[int(np.argmax(off))]} does not have length 1"
+            )
     return ", ".join(parts)
 
 
-def report_nonfinite(function: str, system: AnySystem, state: State, u: Any, solver: Any, results: Any) -> None:
+def report_nonfinite(
+    function: str, system: AnySystem, state: State, u: Any, solver: Any, results: Any
+) -> None:
     """Warn with the cause if accelerations or multipliers are not finite; do nothing under `jit` and so on.
 
     Args:
@@ -142,7 +160,11 @@ def report_nonfinite(function: str, system: AnySystem, state: State, u: Any, sol
         return
     if all(np.all(np.isfinite(np.asarray(result))) for result in results):
         return
-    warnings.warn(f"{function}: the result is not finite: {_cause(system, state, u, solver)}", StateWarning, stacklevel=3)
+    warnings.warn(
+        f"{function}: the result is not finite: {_cause(system, state, u, solver)}",
+        StateWarning,
+        stacklevel=3,
+    )
 
 
 def _cause(system: AnySystem, state: State, u: Any, solver: Any) -> str:
@@ -163,21 +185,35 @@ def _cause(system: AnySystem, state: State, u: Any, solver: Any) -> str:
         ("the Jacobian", np.sum(jacobian, axis=1), names.rows),
         ("the constraint bias", bias, names.rows),
     ):
-        wrong = [name for name, value in zip(of, np.asarray(values, float), strict=False) if not np.isfinite(value)]
+        wrong = [
+            name for name, value in zip(of, np.asarray(values, float), strict=False) if not np.isfinite(value)
+        ]
         if wrong:
-            return f"{what} is not finite ({_first(wrong)})" if what[-1] != "s" else f"{what} are not finite ({_first(wrong)})"
+            return (
+                f"{what} is not finite ({_first(wrong)})"
+                if what[-1] != "s"
+                else f"{what} are not finite ({_first(wrong)})"
+            )
     eps, kind = float(jnp.finfo(q.dtype).eps), type(solver).__name__
     size, modes = np.linalg.eigh(mass)
     massless = size <= 100.0 * eps * len(size) * max(size[-1], 0.0)
     if np.any(massless):
-        return f"the mass matrix is singular ({_first(_part(modes[:, massless], names.velocities))}): give each moving coordinate mass"
+        return (
+            f"the mass matrix is singular ({_first(_part(modes[:, massless], names.velocities))}): give "
+            "each moving coordinate mass"
+        )
     dependent, rank = _dependent(jacobian, mass, eps)
     if len(dependent):
         return (
-            f"the rows {_first([names.rows[k] for k in dependent])} depend on each other (rank {rank} of {len(jacobian)} rows), and"
-            f" {kind} needs full rank: use LeastSquares() or NullSpace() as solver; independent_rows(system, state) names the rows to keep"
+            f"the rows {_first([names.rows[k] for k in dependent])} depend on each other (rank {rank} of "
+            f"{len(jacobian)} rows), and"
+            f" {kind} needs full rank: use LeastSquares() or NullSpace() as solver; "
+            "independent_rows(system, state) names the rows to keep"
         )
-    return f"{kind} found no solution, although the force, the mass matrix and the rows are regular; try LeastSquares() as solver"
+    return (
+        f"{kind} found no solution, although the force, the mass matrix and the rows are regular; try "
+        "LeastSquares() as solver"
+    )
 
 
 def _dependent(jacobian: np.ndarray, mass: np.ndarray, eps: float) -> tuple[np.ndarray, int]:

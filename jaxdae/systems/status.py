@@ -41,52 +41,70 @@ class Status(enum.IntEnum):
 _MEANINGS = {
     Status.OK: "the step succeeded",
     Status.NONFINITE: (
-        "the step produced NaN or infinity; usual causes: a time step too long for the gains or springs, a singular"
+        "the step produced NaN or infinity; usual causes: a time step too long for the gains or springs, a "
+        "singular"
         " configuration, redundant constraints with a solver that needs full rank, or a non-finite input"
     ),
     Status.NOT_CONVERGED: (
-        "an iteration did not reach its tolerance in the given number of iterations; usual causes: a time step too long,"
+        "an iteration did not reach its tolerance in the given number of iterations; usual causes: a time "
+        "step too long,"
         " or a start far from the constraint manifold"
     ),
     Status.SINGULAR: (
-        "the saddle-point matrix has no unique solution; usual causes: redundant constraints, a singular configuration,"
+        "the saddle-point matrix has no unique solution; usual causes: redundant constraints, a singular "
+        "configuration,"
         " or a massless coordinate that no constraint determines"
     ),
     Status.INCONSISTENT_START: (
-        "the start breaks the constraints; usual causes: a guess that initialize(system, q) has not closed yet, or one that it cannot"
-        " close: lengths that cannot close the loop, coordinates held fixed at values that prevent closing, a guess on the wrong side of a"
+        "the start breaks the constraints; usual causes: a guess that initialize(system, q) has not closed "
+        "yet, or one that it cannot"
+        " close: lengths that cannot close the loop, coordinates held fixed at values that prevent closing, "
+        "a guess on the wrong side of a"
         " singularity"
     ),
     Status.STEP_BUDGET: (
-        "adaptive steps did not reach the end of their interval, because max_steps of them were used up or they became too short for"
-        " round-off; usual causes: tolerances that the precision cannot meet, a stiff spring or gain, a force that jumps or becomes NaN"
+        "adaptive steps did not reach the end of their interval, because max_steps of them were used up or "
+        "they became too short for"
+        " round-off; usual causes: tolerances that the precision cannot meet, a stiff spring or gain, a "
+        "force that jumps or becomes NaN"
         " just after the last good state, a singular configuration, or max_steps too small for the interval"
     ),
     Status.CONFLICTING_ROWS: (
-        "the constraint rows contradict each other, or leave no motion although one is asked for; usual causes: wheels whose axes do not"
-        " meet in one point, a motion that is prescribed twice, more hard rows than velocities. diagnose(system, state) names the"
+        "the constraint rows contradict each other, or leave no motion although one is asked for; usual "
+        "causes: wheels whose axes do not"
+        " meet in one point, a motion that is prescribed twice, more hard rows than velocities. "
+        "diagnose(system, state) names the"
         " rows that leave no motion"
     ),
     Status.UNSTABLE: (
-        "the time step is beyond the stability limit of an explicit method, so that errors grow instead of decaying; usual causes: dry"
-        " friction that holds a joint, a stiff damper or spring, or large gains of a controller or of Baumgarte feedback."
+        "the time step is beyond the stability limit of an explicit method, so that errors grow instead of "
+        "decaying; usual causes: dry"
+        " friction that holds a joint, a stiff damper or spring, or large gains of a controller or of "
+        "Baumgarte feedback."
         " jaxdae.stable_step(system, state, integrator) returns the largest stable step"
     ),
     Status.OUT_OF_RANGE: (
-        "a parameter lies outside of the range in which it has a meaning; usual causes: a lower limit above the upper one, a negative"
-        " tolerance, mass, damping or compliance, a direction without length 1, or a parameter that was trained without bounds; or an angle"
-        " in space that a relation, spring, servo or tendon depends on came near half a turn, where absolute coordinates lose full turns:"
-        " use joint coordinates, which count turns; or a prescribed motion jumped and opened its joint: make the motion continuous, or"
+        "a parameter lies outside of the range in which it has a meaning; usual causes: a lower limit above "
+        "the upper one, a negative"
+        " tolerance, mass, damping or compliance, a direction without length 1, or a parameter that was "
+        "trained without bounds; or an angle"
+        " in space that a relation, spring, servo or tendon depends on came near half a turn, where "
+        "absolute coordinates lose full turns:"
+        " use joint coordinates, which count turns; or a prescribed motion jumped and opened its joint: "
+        "make the motion continuous, or"
         " use a method that closes joints, such as Projected"
     ),
     Status.OFF_TERRAIN: (
-        "a wheel is at a place where the terrain is not known; usual causes: a vehicle that drove over the edge of a height map or of a"
+        "a wheel is at a place where the terrain is not known; usual causes: a vehicle that drove over the "
+        "edge of a height map or of a"
         " cylinder, or a start beside it. jaxdae.vehicles.terrain_report names the wheels"
     ),
     Status.TWO_CONTACTS: (
-        "a wheel is curved less than the terrain that it stands in, or is in the ground beside its contact, as at a step, so that it"
+        "a wheel is curved less than the terrain that it stands in, or is in the ground beside its contact, "
+        "as at a step, so that it"
         " touches at two places and stands no longer on one; usual"
-        " causes: a hollow or a step that is narrower than the wheel, a coarse or noisy height map, or a radius too large."
+        " causes: a hollow or a step that is narrower than the wheel, a coarse or noisy height map, or a "
+        "radius too large."
         " jaxdae.vehicles.terrain_report names the wheels"
     ),
 }

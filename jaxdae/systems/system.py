@@ -40,7 +40,19 @@ from jaxdae.matrices import AutodiffRows, DenseMatrix, DenseRows, JacobianOperat
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.systems.evaluation import Evaluation, checked, with_input
 from jaxdae.systems.names import Names, Sizes
-from jaxdae.typing import Coordinates, Count, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
+from jaxdae.typing import (
+    Coordinates,
+    Count,
+    Input,
+    Jacobian,
+    Leaf,
+    Residual,
+    Rows,
+    Scalar,
+    Square,
+    Velocity,
+    VelocityResidual,
+)
 
 
 @pytree
@@ -89,8 +101,14 @@ class AnySystem(abc.ABC):
     def sizes(self, q: Any) -> Sizes:
         """Return the numbers of coordinates, velocities, rows and inputs; q: (nq,) or its shape and dtype."""
         q = jax.ShapeDtypeStruct(q.shape, q.dtype)
-        t, v = jax.ShapeDtypeStruct((), q.dtype), jax.ShapeDtypeStruct(jax.eval_shape(self.mass_matrix, q).shape[:1], q.dtype)
-        ng, nw = jax.eval_shape(self.constraint, t, q).shape[0], jax.eval_shape(self.velocity_constraint, t, q, v).shape[0]
+        t, v = (
+            jax.ShapeDtypeStruct((), q.dtype),
+            jax.ShapeDtypeStruct(jax.eval_shape(self.mass_matrix, q).shape[:1], q.dtype),
+        )
+        ng, nw = (
+            jax.eval_shape(self.constraint, t, q).shape[0],
+            jax.eval_shape(self.velocity_constraint, t, q, v).shape[0],
+        )
         return Sizes(q.shape[0], v.shape[0], ng, nw, self.n_inputs)
 
     @abc.abstractmethod
@@ -149,7 +167,8 @@ class AnySystem(abc.ABC):
         """
         if type(self).retract is not AnySystem.retract:
             raise TypeError(
-                f"{type(self).__name__} has a retract(q, xi) of its own: write difference(q0, q1) as well, its inverse, for which something"
+                f"{type(self).__name__} has a retract(q, xi) of its own: write difference(q0, q1) as well, "
+                "its inverse, for which something"
                 " here has a use (jaxdae.rotation has that of quaternions)"
             )
         return q1 - q0
@@ -157,7 +176,8 @@ class AnySystem(abc.ABC):
     def step_rate(self, q: Coordinates, xi: Velocity, v: Velocity) -> Velocity | None:
         """Return xi' (nv,) of q (+) xi(t) moving with velocity v in closed form; None (default) if unknown.
 
-        Methods for curved coordinates then differentiate `difference`; see `jaxdae.integrators.tangent_rates`.
+        Methods for curved coordinates then differentiate `difference`; see
+        `jaxdae.integrators.tangent_rates`.
         """
         return None
 
@@ -205,7 +225,9 @@ class AnySystem(abc.ABC):
 
         def rows(s: Array) -> Array:
             moved_t, moved_q = along(s)
-            return jnp.concatenate([self.constraint_rate(moved_t, moved_q, v), self.velocity_constraint(moved_t, moved_q, v)])
+            return jnp.concatenate(
+                [self.constraint_rate(moved_t, moved_q, v), self.velocity_constraint(moved_t, moved_q, v)]
+            )
 
         return jax.jvp(rows, (jnp.zeros_like(t),), (jnp.ones_like(t),))[1]
 
@@ -218,7 +240,9 @@ class System(AnySystem):
         """Return f (nv,): applied forces minus Coriolis, centrifugal and gravity terms."""
 
 
-def velocity_rows_jacobian(system: AnySystem, t: Scalar, q: Coordinates, v: Velocity) -> Float[Array, "nw nv"]:
+def velocity_rows_jacobian(
+    system: AnySystem, t: Scalar, q: Coordinates, v: Velocity
+) -> Float[Array, "nw nv"]:
     """Return dw/dv (nw, nv), the rows of J that belong to `velocity_constraint`."""
     return jax.jacfwd(lambda rate: system.velocity_constraint(t, q, rate))(v)
 
@@ -234,7 +258,9 @@ def velocity_rows_bias(system: AnySystem, t: Scalar, q: Coordinates, v: Velocity
     return jax.jvp(rows, (jnp.zeros_like(t),), (jnp.ones_like(t),))[1]
 
 
-def uniform_motion(system: AnySystem, t: Scalar, q: Coordinates, v: Velocity) -> Callable[[Scalar], tuple[Scalar, Coordinates]]:
+def uniform_motion(
+    system: AnySystem, t: Scalar, q: Coordinates, v: Velocity
+) -> Callable[[Scalar], tuple[Scalar, Coordinates]]:
     """Return s -> (t + s, q (+) s v), the motion at constant v; s in s."""
     return lambda s: (t + s, system.retract(q, s.astype(v.dtype) * v))
 
@@ -271,7 +297,8 @@ class LagrangianSystem(System):
         """
         if not self.flat:
             raise TypeError(
-                f"{type(self).__name__} is a LagrangianSystem with a retract of its own: Lagrange's equations need coordinates with q' = v;"
+                f"{type(self).__name__} is a LagrangianSystem with a retract of its own: Lagrange's "
+                "equations need coordinates with q' = v;"
                 " write a System with mass_matrix and force instead"
             )
         momentum = jax.grad(self.kinetic_energy, argnums=1)
@@ -309,7 +336,9 @@ def checked_state(state: Any) -> State:
         if not jnp.issubdtype(value.dtype, jnp.floating):
             raise TypeError(f"state.{name} must be floating point, got {value.dtype}; write 0.0 instead of 0")
         if value.ndim != 1:
-            raise ValueError(f"state.{name} must have one axis, got shape {value.shape}; for many worlds use batch_rollout")
+            raise ValueError(
+                f"state.{name} must have one axis, got shape {value.shape}; for many worlds use batch_rollout"
+            )
     if q.dtype != v.dtype:
         raise TypeError(f"state.q and state.v must have one dtype, got {q.dtype} and {v.dtype}")
     if not isinstance(state.t, int | float | np.number | np.ndarray | jax.Array):
@@ -337,7 +366,10 @@ def check_is_system(system: Any) -> None:
         hint = ": planar_mechanism returns (mechanism, q)" if isinstance(system, tuple) else ""
         raise TypeError(f"system must be an instance of a jaxdae.System, got {name}{hint}")
     if jax.tree_util.all_leaves([system]):
-        raise TypeError(f"system: the class {type(system).__name__} is unknown to JAX; decorate it with @jaxdae.tree.pytree")
+        raise TypeError(
+            f"system: the class {type(system).__name__} is unknown to JAX; decorate it with "
+            "@jaxdae.tree.pytree"
+        )
 
 
 MODEL_TEXT = "model must be a System (planar_mechanism returns one and its start coordinates)"
@@ -366,7 +398,8 @@ def check_fit(system: Any, state: State) -> None:
             result = jax.eval_shape(function, *arguments)
         except (IndexError, TypeError, ValueError) as error:
             raise ValueError(
-                f"system.{method} fails{why}; check the lengths of q and v, and in batch_rollout that in_axes names every"
+                f"system.{method} fails{why}; check the lengths of q and v, and in batch_rollout that "
+                "in_axes names every"
                 f" stacked leaf of the system: {error}"
             ) from error
         checked(method, result, shape, q.dtype, why)
@@ -374,7 +407,12 @@ def check_fit(system: Any, state: State) -> None:
     if len(named) > q.shape[0]:
         raise ValueError(f"state.q must have {len(named)} numbers ({', '.join(named)}), got {q.shape[0]}")
     checked("constraint(t, q)", jax.eval_shape(system.constraint, state.t, q), (None,), q.dtype)
-    checked("velocity_constraint(t, q, v)", jax.eval_shape(system.velocity_constraint, state.t, q, v), (None,), q.dtype)
+    checked(
+        "velocity_constraint(t, q, v)",
+        jax.eval_shape(system.velocity_constraint, state.t, q, v),
+        (None,),
+        q.dtype,
+    )
 
 
 def wanted_rate(system: Any, t: Any, x: Any, u: Any) -> Any:

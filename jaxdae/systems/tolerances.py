@@ -24,7 +24,9 @@ def scales(system: AnySystem, units: tuple[str, ...], count: int, dtype: Any) ->
         count: number of quantities.
         dtype: of the result.
     """
-    return jnp.where(are_lengths(units, count), jnp.asarray(system.characteristic_length, dtype), jnp.ones((), dtype))
+    return jnp.where(
+        are_lengths(units, count), jnp.asarray(system.characteristic_length, dtype), jnp.ones((), dtype)
+    )
 
 
 def shortest_scale(system: AnySystem, dtype: Any) -> Any:

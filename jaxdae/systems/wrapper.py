@@ -15,7 +15,18 @@ from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.systems.evaluation import Evaluation, WrappedEvaluation
 from jaxdae.systems.names import Names, Sizes
 from jaxdae.systems.system import AnySystem, State, System
-from jaxdae.typing import Coordinates, Count, Input, Jacobian, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
+from jaxdae.typing import (
+    Coordinates,
+    Count,
+    Input,
+    Jacobian,
+    Residual,
+    Rows,
+    Scalar,
+    Square,
+    Velocity,
+    VelocityResidual,
+)
 
 
 class SameCoordinates(AnySystem):
@@ -41,11 +52,20 @@ class SameCoordinates(AnySystem):
 
     def step_rate(self, q: Coordinates, xi: Velocity, v: Velocity) -> Velocity | None:
         """Return the rate of a tangent step of the other system; None if a subclass overrides `retract`."""
-        return self.coordinates_of.step_rate(q, xi, v) if type(self).retract is SameCoordinates.retract else None
+        return (
+            self.coordinates_of.step_rate(q, xi, v) if type(self).retract is SameCoordinates.retract else None
+        )
 
 
 _TERMS = (
-    *("constraint", "velocity_constraint", "constraint_rate", "constraint_jacobian", "jacobian_operator", "jacobian_products"),
+    *(
+        "constraint",
+        "velocity_constraint",
+        "constraint_rate",
+        "constraint_jacobian",
+        "jacobian_operator",
+        "jacobian_products",
+    ),
     *("constraint_bias", "compliance", "force", "mass_operator", "mass_matrix"),
 )
 """The methods of a `Wrapper` that return terms of its evaluation."""
@@ -65,7 +85,10 @@ class Wrapper(System):
         super().__init_subclass__(**kwargs)
         own = [name for name in _TERMS if name in vars(cls)]
         if own:
-            raise TypeError(f"{cls.__name__} overrides {', '.join(own)}: set `evaluation` to a subclass of WrappedEvaluation instead")
+            raise TypeError(
+                f"{cls.__name__} overrides {', '.join(own)}: set `evaluation` to a subclass of "
+                "WrappedEvaluation instead"
+            )
 
     def evaluate(self, t: Scalar, q: Coordinates, v: Velocity | None = None) -> WrappedEvaluation:
         """Return the terms of the inner system at a state, transformed."""

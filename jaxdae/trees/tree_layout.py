@@ -1,11 +1,13 @@
 """The layout of a tree in grids; structure on the host, not data.
 
-A recursion over a tree visits one level at a time. The nodes of a tree stand in *grids*, whose rows are levels, so that
-a recursion is one scan per grid over its rows, whatever the number of nodes. The first child of a node occupies the same
-slot of the next row. A limb is therefore a column, and its nodes find their parents without an index.
+A recursion over a tree visits one level at a time. The nodes of a tree stand in *grids*, whose rows are
+levels, so that a recursion is one scan per grid over its rows, whatever the number of nodes. The first child
+of a node occupies the same slot of the next row. A limb is therefore a column, and its nodes find their
+parents without an index.
 
-A single grid would have many empty slots where the tree has levels of different width: a humanoid is narrow at its base,
-wide at its limbs and narrow at its hands. A tree has up to four grids, cut at the levels that give the least work.
+A single grid would have many empty slots where the tree has levels of different width: a humanoid is narrow
+at its base, wide at its limbs and narrow at its hands. A tree has up to four grids, cut at the levels that
+give the least work.
 """
 
 from __future__ import annotations
@@ -95,7 +97,10 @@ class Tree:
 
     @functools.cached_property
     def above(self) -> list[np.ndarray]:
-        """Return the slot of the parent in its row, for the nodes of each grid (rows, width); -1 without a parent."""
+        """Return the slot of the parent in its row, for the nodes of each grid (rows, width).
+
+        -1 without a parent.
+        """
         parents, column = np.append(self.parents, self.count), np.full(self.count + 1, -1)
         for grid in self.grids:
             column[grid] = np.arange(grid.shape[1])
@@ -126,9 +131,9 @@ class Tree:
     def _cuts(self) -> tuple[int, ...]:
         """Return the first level of each grid, and the number of levels: the cuts with the least work.
 
-        The work of a grid is its number of slots, times 1 + `_SEARCH` where any row but the first one has siblings, plus
-        `_WORTH`. A cut between two levels of the same width without siblings saves nothing. Dynamic programming over
-        the number of grids finds the best cuts.
+        The work of a grid is its number of slots, times 1 + `_SEARCH` where any row but the first one has
+        siblings, plus `_WORTH`. A cut between two levels of the same width without siblings saves nothing.
+        Dynamic programming over the number of grids finds the best cuts.
         """
         widths = [len(nodes) for nodes in self._levels]
         parents = [np.asarray(self.parents, int)[nodes] for nodes in self._levels]
@@ -153,7 +158,10 @@ class Tree:
 
 
 def padded_take(x: Array, numbers: np.ndarray) -> Array:
-    """Return the rows of x (n, ...) with these numbers, zeros for the number n. A few runs of rows are copied as slices."""
+    """Return the rows of x (n, ...) with these numbers, zeros for the number n.
+
+    A few runs of rows are copied as slices.
+    """
     count, is_empty = x.shape[0], numbers == x.shape[0]
     if np.array_equal(numbers, np.arange(count)):
         return x
@@ -163,5 +171,8 @@ def padded_take(x: Array, numbers: np.ndarray) -> Array:
         return jnp.concatenate([x, jnp.zeros_like(x[:1])])[numbers]
     runs = np.split(numbers, starts[1:])
     return jnp.concatenate(
-        [jnp.zeros_like(x, shape=(len(run), *x.shape[1:])) if run[0] == count else x[run[0] : run[-1] + 1] for run in runs]
+        [
+            jnp.zeros_like(x, shape=(len(run), *x.shape[1:])) if run[0] == count else x[run[0] : run[-1] + 1]
+            for run in runs
+        ]
     )

@@ -1,7 +1,8 @@
 """Recursions over a tree: outward from the roots to the leaves, and inward from the leaves to the roots.
 
-All arrays of a recursion are slot data (slots, ..., *lanes), see `jaxdae.trees.tree_layout`. Lanes are the worlds of a batch, or
-nothing for one world. `jaxdae.compile.batch_last.over_worlds` calls a function once for all worlds of a batch, with the worlds last.
+All arrays of a recursion are slot data (slots, ..., *lanes), see `jaxdae.trees.tree_layout`. Lanes are the
+worlds of a batch, or nothing for one world. `jaxdae.compile.batch_last.over_worlds` calls a function once for
+all worlds of a batch, with the worlds last.
 
 This is the only file that scans over levels or looks up parents.
 """
@@ -39,7 +40,11 @@ def outward(tree: Tree, step: Step, own: Any, root: Any) -> Any:
     carry, found = None, []
     for grid, above, part in zip(tree.grids, tree.above, _parts(tree, own), strict=True):
         width = grid.shape[1]
-        carry = _broadcast(root, width, part) if carry is None else jax.tree.map(lambda x, to=above[0]: _handed(x, to), carry)
+        carry = (
+            _broadcast(root, width, part)
+            if carry is None
+            else jax.tree.map(lambda x, to=above[0]: _handed(x, to), carry)
+        )
         carry, results = _scan(step, part, carry, _Rows(above, inward=False))
         found.append(results)
     return _joined(found)
@@ -50,7 +55,8 @@ def inward(tree: Tree, step: Step, own: Any, leaf: Any) -> Any:
 
     Args:
         tree: the tree.
-        step: (data of the nodes of a row, sums of the values from their children) -> (values for the parents, results).
+        step: (data of the nodes of a row, sums of the values from their children) -> (values for the parents,
+            results).
         own: the data of the nodes, a pytree of arrays (slots, ...); empty slots must give zero for zero data.
         leaf: the value that a leaf receives, a pytree of zeros (...).
     """
@@ -68,7 +74,10 @@ def inward(tree: Tree, step: Step, own: Any, leaf: Any) -> Any:
 
 
 def sum_to_leaves(tree: Tree, x: Array) -> Array:
-    """Return the sums (nodes, ...) of x (nodes, ...) over each node and its ancestors; the transpose of `sum_to_root`."""
+    """Return the sums (nodes, ...) of x (nodes, ...) over each node and its ancestors.
+
+    The transpose of `sum_to_root`.
+    """
     return _sum(tree, x, to_root=False)
 
 
@@ -81,8 +90,8 @@ class _Rows:
     """The links between the rows of a grid: the parents of a row in the row above.
 
     Attributes:
-        table: indices for each row, (rows, width) of parents or (rows, width, children) of children; None where every
-            node occupies the slot of its parent.
+        table: indices for each row, (rows, width) of parents or (rows, width, children) of children; None
+            where every node occupies the slot of its parent.
     """
 
     def __init__(self, above: np.ndarray, inward: bool) -> None:
@@ -120,7 +129,9 @@ def _parts(tree: Tree, own: Any) -> Any:
     """Yield the data of each grid, a pytree of arrays (rows, width, ...)."""
     begin = 0
     for grid in tree.grids:
-        yield jax.tree.map(lambda x, at=begin, grid=grid: x[at : at + grid.size].reshape(*grid.shape, *x.shape[1:]), own)
+        yield jax.tree.map(
+            lambda x, at=begin, grid=grid: x[at : at + grid.size].reshape(*grid.shape, *x.shape[1:]), own
+        )
         begin += grid.size
 
 
@@ -150,7 +161,10 @@ def _gathered_sum(x: Array, children: Any) -> Array:
 
 
 def _children(above: np.ndarray, width: int) -> np.ndarray:
-    """Return the slots of the children of each slot of the row above (rows, width, children); the row's width for none."""
+    """Return the slots of the children of each slot of the row above (rows, width, children).
+
+    The row's width for none.
+    """
     most = max(int(np.bincount(row[row >= 0], minlength=1).max()) for row in above)
     found = np.full((len(above), width, max(most, 1)), above.shape[1])
     for row, slots in zip(found, above, strict=True):
@@ -172,7 +186,9 @@ def _sum(tree: Tree, x: Array, *, to_root: bool) -> Array:
         matrix = jnp.asarray(tree.is_ancestor.T if to_root else tree.is_ancestor, x.dtype)
         return product_transposed(matrix, x.reshape(tree.count, math.prod(x.shape[1:])).T).reshape(x.shape)
     # JAX does not transpose a scan all of whose inputs are tangents, as in derivative rules.
-    return linear(lambda x: (_swept_sum(tree, x, to_root),), lambda y: (_swept_sum(tree, y, not to_root),), (x,))[0]
+    return linear(
+        lambda x: (_swept_sum(tree, x, to_root),), lambda y: (_swept_sum(tree, y, not to_root),), (x,)
+    )[0]
 
 
 def _swept_sum(tree: Tree, x: Array, to_root: bool) -> Array:

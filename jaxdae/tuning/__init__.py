@@ -16,7 +16,17 @@ from jaxdae.tuning.losses import (
     tracking,
     velocity_violation,
 )
-from jaxdae.tuning.parameters import AtLeast, AtMost, Between, Bound, Entries, Positive, Reparametrization, Unbounded, reparametrize
+from jaxdae.tuning.parameters import (
+    AtLeast,
+    AtMost,
+    Between,
+    Bound,
+    Entries,
+    Positive,
+    Reparametrization,
+    Unbounded,
+    reparametrize,
+)
 from jaxdae.tuning.rollout_loss import RolloutLoss
 
 __all__ = [

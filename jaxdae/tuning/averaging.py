@@ -43,11 +43,15 @@ def mean(loss: _Loss, x: Any, items: Any, mesh: jax.sharding.Mesh | None) -> Any
     return _divided(lambda x, *own: _weighted(loss, x, *own), x, items, mesh)
 
 
-def value_and_grad(mode: Mode, loss: _Loss, x: Any, items: Any, mesh: jax.sharding.Mesh | None) -> tuple[Any, Any]:
+def value_and_grad(
+    mode: Mode, loss: _Loss, x: Any, items: Any, mesh: jax.sharding.Mesh | None
+) -> tuple[Any, Any]:
     """Return the mean over the items, see `mean`, and its gradient by `mode`, a pytree like x."""
     if items is None or mesh is None:
         return mode.value_and_grad(lambda x: mean(loss, x, items, None), x)
-    return _divided(lambda x, *own: mode.value_and_grad(lambda x: _weighted(loss, x, *own), x), x, items, mesh)
+    return _divided(
+        lambda x, *own: mode.value_and_grad(lambda x: _weighted(loss, x, *own), x), x, items, mesh
+    )
 
 
 def _of_each(loss: _Loss, x: Any, items: Any) -> Any:
@@ -57,7 +61,8 @@ def _of_each(loss: _Loss, x: Any, items: Any) -> Any:
 def _scalars(value: Any, shape: tuple[int, ...]) -> Any:
     if not hasattr(value, "shape") or value.shape != shape:
         raise ValueError(
-            f"loss must return a scalar, got {getattr(value, 'shape', type(value).__name__)}; reduce it, by jnp.mean or jnp.sum"
+            f"loss must return a scalar, got {getattr(value, 'shape', type(value).__name__)}; reduce it, by "
+            "jnp.mean or jnp.sum"
         )
     return value
 

@@ -131,11 +131,15 @@ class GradientReport:
         """Return the report as text."""
         width = max(len(leaf.path) for leaf in self.leaves)
         lines = [f"loss {self.loss:.10g}; relative tolerance {self.tolerance:g}"]
-        lines.append(f"{'leaf':<{width}}  {'forward':>14} {'reverse':>14} {'difference':>14}  best step  modes   error   allowed")
+        lines.append(
+            f"{'leaf':<{width}}  {'forward':>14} {'reverse':>14} {'difference':>14}  best step  modes   "
+            "error   allowed"
+        )
         for x in self.leaves:
             verdict = "" if x.passed else "  FAILS"
             lines.append(
-                f"{x.path:<{width}}  {x.forward:>14.7g} {x.reverse:>14.7g} {x.difference:>14.7g}  {x.step:<9.1e}  {x.modes_error:<7.1e}"
+                f"{x.path:<{width}}  {x.forward:>14.7g} {x.reverse:>14.7g} {x.difference:>14.7g}  "
+                f"{x.step:<9.1e}  {x.modes_error:<7.1e}"
                 f" {x.error:<7.1e} {x.allowed:<7.1e}{verdict}"
             )
         if self.not_finite:
@@ -145,15 +149,30 @@ class GradientReport:
         if self.failed:
             lines.append(f"the rollout failed: {self.failed}")
         if self.exponent is not None and self.horizon is not None and self.growth is not None:
-            what = f"perturbations of the start grow {self.growth:.3g} times over {self.horizon:g} s, exponent {self.exponent:.3g}/s"
-            chaos = "chaotic: gradients are exact and useless, shorten the horizon" if self.chaotic else "not chaotic"
-            lines.append(f"{what}: exponent times horizon {self.exponent * self.horizon:.2g} (limit {CHAOTIC:g}), {chaos}")
+            what = (
+                f"perturbations of the start grow {self.growth:.3g} times over {self.horizon:g} s, "
+                f"exponent {self.exponent:.3g}/s"
+            )
+            chaos = (
+                "chaotic: gradients are exact and useless, shorten the horizon"
+                if self.chaotic
+                else "not chaotic"
+            )
+            lines.append(
+                f"{what}: exponent times horizon {self.exponent * self.horizon:.2g} (limit {CHAOTIC:g}), "
+                f"{chaos}"
+            )
         lines.append("passed" if self.passed else "FAILED")
         return "\n".join(lines)
 
 
 def check_gradients(
-    loss: Callable[[Any], Any], parameters: Any, *, trainable: Trainable = None, tolerance: float = 1e-6, seed: int = 0
+    loss: Callable[[Any], Any],
+    parameters: Any,
+    *,
+    trainable: Trainable = None,
+    tolerance: float = 1e-6,
+    seed: int = 0,
 ) -> GradientReport:
     """Compare forward mode, reverse mode and central differences for the gradient of a loss.
 
@@ -181,7 +200,9 @@ def check_gradients(
     def of_leaves(leaves: Any, fixed: Any) -> Any:
         return loss(place.join(fixed, leaves))
 
-    along = jax.jit(lambda leaves, d, h, fixed: of_leaves({path: x + h * d[path] for path, x in leaves.items()}, fixed))
+    along = jax.jit(
+        lambda leaves, d, h, fixed: of_leaves({path: x + h * d[path] for path, x in leaves.items()}, fixed)
+    )
     push = jax.jit(lambda leaves, d, fixed: jax.jvp(lambda x: of_leaves(x, fixed), (leaves,), (d,))[1])
     value, gradient = jax.jit(jax.value_and_grad(of_leaves))(start, parameters)
     zeros = jax.tree.map(jnp.zeros_like, start)
@@ -192,15 +213,38 @@ def check_gradients(
         if not np.isfinite(forward):
             # Zero times infinity is NaN. Differentiate this leaf alone, with the others constant, to see
             # whether it is the cause.
-            forward = float(jax.jvp(lambda x, path=path: of_leaves({**start, path: x}, parameters), (start[path],), (d[path],))[1])
+            forward = float(
+                jax.jvp(
+                    lambda x, path=path: of_leaves({**start, path: x}, parameters), (start[path],), (d[path],)
+                )[1]
+            )
         reverse = float(jnp.sum(gradient[path] * d[path]))
-        sides = [[float(along(start, d, jnp.asarray(sign * h, value.dtype), parameters)) for sign in (1, -1)] for h in _STEPS]
-        checks.append(_check(path, forward, reverse, np.asarray(sides), float(value), float(jnp.finfo(value.dtype).eps), tolerance))
+        sides = [
+            [float(along(start, d, jnp.asarray(sign * h, value.dtype), parameters)) for sign in (1, -1)]
+            for h in _STEPS
+        ]
+        checks.append(
+            _check(
+                path,
+                forward,
+                reverse,
+                np.asarray(sides),
+                float(value),
+                float(jnp.finfo(value.dtype).eps),
+                tolerance,
+            )
+        )
     bad = tuple(
-        path for path, c in zip(paths, checks, strict=True) if not (np.isfinite(c.forward) and jnp.all(jnp.isfinite(gradient[path])))
+        path
+        for path, c in zip(paths, checks, strict=True)
+        if not (np.isfinite(c.forward) and jnp.all(jnp.isfinite(gradient[path])))
     )
     report = GradientReport(float(value), tuple(checks), tolerance, bad)
-    return dataclasses.replace(report, **_of_rollout(loss, parameters, seed)) if isinstance(loss, RolloutLoss) else report
+    return (
+        dataclasses.replace(report, **_of_rollout(loss, parameters, seed))
+        if isinstance(loss, RolloutLoss)
+        else report
+    )
 
 
 def _direction(x: Any, generator: np.random.Generator) -> Any:
@@ -215,14 +259,21 @@ def _direction(x: Any, generator: np.random.Generator) -> Any:
     return jnp.asarray(scale * generator.choice([-1.0, 1.0], np.shape(x)), x.dtype)
 
 
-def _check(path: str, forward: float, reverse: float, sides: Any, value: float, eps: float, tolerance: float) -> LeafCheck:
+def _check(
+    path: str, forward: float, reverse: float, sides: Any, value: float, eps: float, tolerance: float
+) -> LeafCheck:
     """Return the comparison for one leaf; `sides` (steps, 2) are the losses on both sides."""
     differences = (sides[:, 0] - sides[:, 1]) / (2.0 * _STEPS)
     richer = (10.0 * differences[1:] - differences[:-1]) / 9.0
     # Scatter of the three smallest steps, where round-off dominates, as an error of the loss; at least a few
     # eps |L|.
     scatter = np.ptp(differences[-3:]) * _STEPS[-3]
-    fresh = max(scatter, _FRESH * eps * max(abs(value), np.nanmax(np.abs(sides), initial=0.0)) if np.isfinite(sides).any() else 0.0)
+    fresh = max(
+        scatter,
+        _FRESH * eps * max(abs(value), np.nanmax(np.abs(sides), initial=0.0))
+        if np.isfinite(sides).any()
+        else 0.0,
+    )
     spread = np.abs(np.diff(richer))
     # Error of each entry of `richer`: the distance to the preceding entry, which has a larger error, plus the
     # round-off of the smaller step.
@@ -235,10 +286,15 @@ def _check(path: str, forward: float, reverse: float, sides: Any, value: float, 
     size = max(abs(forward), abs(reverse), abs(difference))
     # Derivatives below the round-off of the loss count as zero.
     size = max(size, fresh) or 1.0
-    modes, error = abs(forward - reverse) / size, max(abs(forward - difference), abs(reverse - difference)) / size
+    modes, error = (
+        abs(forward - reverse) / size,
+        max(abs(forward - difference), abs(reverse - difference)) / size,
+    )
     allowed = tolerance + off / size
     passed = bool(modes <= tolerance and error <= allowed)
-    return LeafCheck(path, forward, reverse, difference, float(_STEPS[best + 1]), off, modes, error, allowed, passed)
+    return LeafCheck(
+        path, forward, reverse, difference, float(_STEPS[best + 1]), off, modes, error, allowed, passed
+    )
 
 
 # Rollouts.
@@ -254,14 +310,21 @@ def _of_rollout(loss: RolloutLoss, parameters: Any, seed: int) -> dict[str, Any]
     def run(q: Any, v: Any) -> Any:
         return rollout(system, integrator, State(state.t, q, v), controls, **plan)
 
-    nudge = [jax.random.normal(jax.random.fold_in(key, k), x.shape, x.dtype) for k, x in enumerate((state.q, state.v))]
+    nudge = [
+        jax.random.normal(jax.random.fold_in(key, k), x.shape, x.dtype)
+        for k, x in enumerate((state.q, state.v))
+    ]
     trajectory, moved = jax.jit(lambda q, v, dq, dv: jax.jvp(run, (q, v), (dq, dv)))(state.q, state.v, *nudge)
     status = np.asarray(trajectory.info.status)
     found: dict[str, Any] = {"horizon": float(loss.dt) * loss.steps}
     if np.any(status != Status.OK):
         first = int(np.argmax(status != Status.OK))
-        found["failed"] = f"{Status(int(status[first])).name} at step {first}: {Status(int(status[first])).meaning}"
-    size = np.sqrt(np.sum(np.asarray(moved.state.q) ** 2, axis=1) + np.sum(np.asarray(moved.state.v) ** 2, axis=1))
+        found["failed"] = (
+            f"{Status(int(status[first])).name} at step {first}: {Status(int(status[first])).meaning}"
+        )
+    size = np.sqrt(
+        np.sum(np.asarray(moved.state.q) ** 2, axis=1) + np.sum(np.asarray(moved.state.v) ** 2, axis=1)
+    )
     before = float(jnp.sqrt(sum(jnp.sum(x**2) for x in nudge)))
     found["growth"] = float(size[-1]) / before
     found["exponent"] = _exponent(np.arange(1, loss.steps + 1) * float(loss.dt), size)
@@ -278,7 +341,9 @@ def _exponent(t: Any, size: Any) -> float:
     return float(np.linalg.lstsq(design, np.log(size[kept]), rcond=None)[0][2])
 
 
-def _first_bad_step(loss: RolloutLoss, system: Any, integrator: Any, state: State, controls: Any, trajectory: Any, key: Any) -> int | None:
+def _first_bad_step(
+    loss: RolloutLoss, system: Any, integrator: Any, state: State, controls: Any, trajectory: Any, key: Any
+) -> int | None:
     """Return the first step whose own derivative, at its state, is not finite in forward or reverse mode."""
     starts = jax.tree.map(lambda first, x: jnp.concatenate([first[None], x[:-1]]), state, trajectory.state)
     inputs = None if callable(controls) or controls is None else jnp.asarray(controls)[:, None]
@@ -291,7 +356,15 @@ def _first_bad_step(loss: RolloutLoss, system: Any, integrator: Any, state: Stat
             filled[k] = x
         s, method = jax.tree.unflatten(structure, filled)
         # The states of a rollout may have drifted, which is not an error of the step.
-        end = rollout(s, method, State(t, q, v), controls if u is None else u, dt=loss.dt, steps=1, start_tolerance=jnp.inf)
+        end = rollout(
+            s,
+            method,
+            State(t, q, v),
+            controls if u is None else u,
+            dt=loss.dt,
+            steps=1,
+            start_tolerance=jnp.inf,
+        )
         return end.state.q[0], end.state.v[0], end.info.lam[0]
 
     def finite(q: Any, v: Any, t: Any, u: Any, numbers: Any) -> Any:

@@ -65,7 +65,9 @@ def fingerprint(program: str, numbers: Any) -> dict[str, str]:
     }
 
 
-def write(file: pathlib.Path, carried: Any, history: Mapping[str, np.ndarray], identity: dict[str, str]) -> None:
+def write(
+    file: pathlib.Path, carried: Any, history: Mapping[str, np.ndarray], identity: dict[str, str]
+) -> None:
     """Write a checkpoint atomically.
 
     Args:
@@ -81,7 +83,10 @@ def write(file: pathlib.Path, carried: Any, history: Mapping[str, np.ndarray], i
     arrays |= {f"history_{name}": np.asarray(x) for name, x in history.items()}
     size = sum(x.nbytes for x in arrays.values())
     if size > LARGEST:
-        raise CheckpointError(f"checkpoint: {file} would take {size} bytes, at most {LARGEST} are read again; record less, or train fewer")
+        raise CheckpointError(
+            f"checkpoint: {file} would take {size} bytes, at most {LARGEST} are read again; record less, or "
+            "train fewer"
+        )
     told = {"format": _FORMAT, "content": _content(arrays), **identity}
     meta = np.frombuffer(json.dumps(told).encode(), np.uint8)
     # Create the file exclusively, so that a link at its path is not followed.
@@ -104,7 +109,9 @@ def load(file: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         meta, arrays = _stored(file)
         same = meta.get("format") != _FORMAT or meta["content"] == _content(arrays)
     if not same:
-        raise CheckpointError(f"checkpoint: {file} is no checkpoint of a fit (its content was changed); remove it to start anew")
+        raise CheckpointError(
+            f"checkpoint: {file} is no checkpoint of a fit (its content was changed); remove it to start anew"
+        )
     return meta, arrays
 
 
@@ -125,7 +132,9 @@ def _read(file: pathlib.Path) -> Iterator[None]:
         yield
     except Exception as error:  # Archive readers raise many types for damaged files.
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise CheckpointError(f"checkpoint: {file} is no checkpoint of a fit ({reason}); remove it to start anew") from error
+        raise CheckpointError(
+            f"checkpoint: {file} is no checkpoint of a fit ({reason}); remove it to start anew"
+        ) from error
 
 
 def _stored(file: pathlib.Path, only_meta: bool = False) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -138,7 +147,9 @@ def _stored(file: pathlib.Path, only_meta: bool = False) -> tuple[dict[str, Any]
         if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST:
             raise CheckpointError(f"expected a regular file of at most {LARGEST} bytes")
         if stream.read(len(_ZIP)) != _ZIP:
-            raise CheckpointError(f"expected an archive, got {'other content' if status.st_size else 'an empty file'}")
+            raise CheckpointError(
+                f"expected an archive, got {'other content' if status.st_size else 'an empty file'}"
+            )
         stream.seek(0)
         with np.load(stream, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in ([_META] if only_meta else stored.files)}
@@ -173,12 +184,18 @@ def read(file: pathlib.Path, like: Any, identity: dict[str, str]) -> tuple[Any, 
     }
     for key, what in told.items():
         if meta.get(key) != {"format": _FORMAT, **identity}[key]:
-            raise CheckpointError(f"checkpoint: {file} is of another fit: {what}; continue that fit as it was, or name another file")
+            raise CheckpointError(
+                f"checkpoint: {file} is of another fit: {what}; continue that fit as it was, or name "
+                "another file"
+            )
     leaves, structure = jax.tree.flatten(like)
     carried = [arrays.get(f"carried_{k}") for k in range(len(leaves))]
     for k, (x, expected) in enumerate(zip(carried, map(np.asarray, leaves), strict=True)):
         if x is None or (x.shape, x.dtype) != (expected.shape, expected.dtype):
             got = "nothing" if x is None else f"{x.dtype}{x.shape}"
-            raise CheckpointError(f"checkpoint: {file} holds {got} as carried_{k}, expected {expected.dtype}{expected.shape}; remove it")
+            raise CheckpointError(
+                f"checkpoint: {file} holds {got} as carried_{k}, expected {expected.dtype}{expected.shape}; "
+                "remove it"
+            )
     history = {name.removeprefix("history_"): x for name, x in arrays.items() if name.startswith("history_")}
     return jax.tree.unflatten(structure, carried), history

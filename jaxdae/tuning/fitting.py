@@ -155,7 +155,15 @@ def fit(
     # The step number and all parameters are arguments: no value is a constant of the program.
     parameters = jax.tree.map(jnp.asarray, parameters)
     axes = None if starts is None else batch_axes(parameters, *chosen.paths, *stacked)
-    task = _Task(loss, optax.with_extra_args_support(optimizer), chosen, mode, clip, record, batch if callable(batch) else None)
+    task = _Task(
+        loss,
+        optax.with_extra_args_support(optimizer),
+        chosen,
+        mode,
+        clip,
+        record,
+        batch if callable(batch) else None,
+    )
     fixed_batch = None if callable(batch) else jax.tree.map(jnp.asarray, batch)
     program = _compiled(task, parameters, fixed_batch, axes, starts, mesh, identified=checkpoint is not None)
 
@@ -165,7 +173,8 @@ def fit(
         told = jax.device_get(told)
         if count == 0 and not callable(batch) and np.all(told[0].skipped):
             raise ValueError(
-                f"fit: the loss ({told[0].loss}) or its gradient (norm {told[0].gradient_norm}) is not finite at the start, as it is where"
+                f"fit: the loss ({told[0].loss}) or its gradient (norm {told[0].gradient_norm}) is not "
+                "finite at the start, as it is where"
                 " a rollout or the assembly of its start failed: raise_if_failed(trajectory) says why,"
                 " check_gradients(loss, parameters) which leaf and which step"
             )
@@ -223,7 +232,9 @@ class _History(NamedTuple):
         return jax.tree.unflatten(self.structure, [np.stack(leaf) for leaf in zip(*self.steps, strict=True)])
 
 
-def _compiled(task: _Task, parameters: Any, batch: Any, axes: Any, starts: int | None, mesh: Any, *, identified: bool) -> _Program:
+def _compiled(
+    task: _Task, parameters: Any, batch: Any, axes: Any, starts: int | None, mesh: Any, *, identified: bool
+) -> _Program:
     """Return the program of one fit, or of `starts` fits; `axes` marks parameters that differ."""
 
     def stepping(over: Any) -> Any:
@@ -252,7 +263,9 @@ def _compiled(task: _Task, parameters: Any, batch: Any, axes: Any, starts: int |
     return _Program(lowered.compile(), given[0], given[1:], jax.tree.structure(lowered.out_info[1]), identity)
 
 
-def _begun(program: _Program, checkpoint: Checkpoint | None, steps: int, *, on_host: bool) -> tuple[_Carried, _History]:
+def _begun(
+    program: _Program, checkpoint: Checkpoint | None, steps: int, *, on_host: bool
+) -> tuple[_Carried, _History]:
     """Return the carried state and the history so far, from the checkpoint if it exists."""
     if checkpoint is None or not pathlib.Path(checkpoint.file).exists():
         return program.start, _History(program.told, [])
@@ -280,10 +293,14 @@ def _tell(checkpoint: Checkpoint, told: Any) -> None:
         checkpoint.saved(*told)
 
 
-def _check(optimizer: Any, mode: Any, steps: Any, starts: Any, clip: Any, checkpoint: Checkpoint | None) -> None:
+def _check(
+    optimizer: Any, mode: Any, steps: Any, starts: Any, clip: Any, checkpoint: Checkpoint | None
+) -> None:
     if not offers(optimizer, "init", "update"):
         hint = "; call it: optax.adam(1e-2), not optax.adam" if callable(optimizer) else ""
-        raise TypeError(f"optimizer must be an optax optimizer such as optax.adam(1e-2), got {optimizer!r}{hint}")
+        raise TypeError(
+            f"optimizer must be an optax optimizer such as optax.adam(1e-2), got {optimizer!r}{hint}"
+        )
     if not offers(mode, "value_and_grad"):
         raise TypeError(f"mode must be Forward(), Reverse() or ByCount(limit), got {mode!r}")
     checked_count("steps", steps)
@@ -295,17 +312,21 @@ def _check(optimizer: Any, mode: Any, steps: Any, starts: Any, clip: Any, checkp
         raise ValueError(f"clip must be positive, the largest norm of the gradient, got {clip!r}")
 
 
-def _checked_count(file: pathlib.Path, carried: _Carried, start: _Carried, stored: Any, columns: int, steps: int) -> int:
+def _checked_count(
+    file: pathlib.Path, carried: _Carried, start: _Carried, stored: Any, columns: int, steps: int
+) -> int:
     """Check that a fit can continue from the numbers of a checkpoint, and return its number of steps."""
     count = int(np.max(carried.count))
     for now, then in zip(*(jax.tree.leaves((c.free, c.good, c.best)) for c in (carried, start)), strict=True):
         if np.any(~np.isfinite(now) & np.isfinite(then)):
             raise CheckpointError(
-                f"checkpoint: {file} holds numbers that are not finite, from which no fit goes on; remove it to start anew"
+                f"checkpoint: {file} holds numbers that are not finite, from which no fit goes on; remove "
+                "it to start anew"
             )
     if count > steps or any(len(stored.get(str(k), ())) != count for k in range(columns)):
         raise CheckpointError(
-            f"checkpoint: {file} holds {count} steps, expected at most {steps} with their history; remove it to start anew"
+            f"checkpoint: {file} holds {count} steps, expected at most {steps} with their history; remove "
+            "it to start anew"
         )
     return count
 
@@ -348,12 +369,16 @@ def _step(task: _Task, carried: _Carried, shared: Any, items: Any, mesh: Any) ->
     gradient = jax.tree.map(lambda g: jnp.where(finite, g * jnp.asarray(shortened, g.dtype), 0.0), gradient)
     # Optax mixes integers, single and double precision. Strict promotion is for user code only.
     with jax.numpy_dtype_promotion("standard"):
-        update, state = task.optimizer.update(gradient, carried.optimizer_state, free, value=value, grad=gradient, value_fn=of_free)
+        update, state = task.optimizer.update(
+            gradient, carried.optimizer_state, free, value=value, grad=gradient, value_fn=of_free
+        )
     update = jax.tree.map(lambda d, x: jnp.asarray(d, x.dtype), update, free)
     length = _norm(update)
     taken = finite & jnp.isfinite(length)
     new = _carried_on(carried, value, update, state, taken)
-    told = FitStep(value, norm, jnp.where(taken, length, 0.0), _learning_rate(state, norm), ~taken, new.best_loss)
+    told = FitStep(
+        value, norm, jnp.where(taken, length, 0.0), _learning_rate(state, norm), ~taken, new.best_loss
+    )
     return new, (told, None if task.record is None else task.record(chosen.join(shared, free)))
 
 
@@ -402,7 +427,9 @@ def _learning_rate(state: Any, like: Any) -> Any:
     return jnp.full_like(like, jnp.nan)
 
 
-def _result(chosen: Reparametrization, parameters: Any, carried: _Carried, history: _History, axes: Any) -> FitResult:
+def _result(
+    chosen: Reparametrization, parameters: Any, carried: _Carried, history: _History, axes: Any
+) -> FitResult:
     told, recorded = history.told()
     join = chosen.join if axes is None else jax.vmap(chosen.join, in_axes=(axes, 0), out_axes=axes)
     best, last = jax.jit(join)(parameters, carried.best), jax.jit(join)(parameters, carried.free)

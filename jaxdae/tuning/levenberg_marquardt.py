@@ -140,7 +140,12 @@ def least_squares(
     failed step. If the start is not finite, the status is NONFINITE and nothing is fitted: check the status.
     The loop does not support reverse mode.
     """
-    for name, value in (("iterations", iterations), ("damping", damping), ("max_step", max_step), ("tolerance", tolerance)):
+    for name, value in (
+        ("iterations", iterations),
+        ("damping", damping),
+        ("max_step", max_step),
+        ("tolerance", tolerance),
+    ):
         if value is not None and not value > 0:
             raise ValueError(f"least_squares: {name} must be positive, got {value!r}")
     chosen = reparametrize(parameters, trainable)
@@ -152,10 +157,16 @@ def least_squares(
         return jnp.ravel(residual(chosen.join(parameters, unravel(z))))
 
     found = jax.lax.while_loop(
-        lambda at: (at.count <= iterations) & ~at.done, lambda at: _iterate(of_free, at, limit, max_step), _begin(of_free, start, damping)
+        lambda at: (at.count <= iterations) & ~at.done,
+        lambda at: _iterate(of_free, at, limit, max_step),
+        _begin(of_free, start, damping),
     )
     free = unravel(found.z)
-    slope = jax.jvp(lambda z: jax.flatten_util.ravel_pytree(chosen.values(unravel(z)))[0], (found.z,), (jnp.ones_like(found.z),))[1]
+    slope = jax.jvp(
+        lambda z: jax.flatten_util.ravel_pytree(chosen.values(unravel(z)))[0],
+        (found.z,),
+        (jnp.ones_like(found.z),),
+    )[1]
     sigma, covariance = _covariance(found, slope, standard_deviation)
     error = jnp.sqrt(jnp.diagonal(covariance))
     return LeastSquaresResult(
@@ -186,7 +197,9 @@ def _linearized(residual: Any, z: Any) -> tuple[Any, Any]:
     if 3 * rows < z.size:
         value, pull = jax.vjp(residual, z)
         return value, jax.vmap(lambda d: pull(d)[0])(jnp.eye(rows, dtype=z.dtype))
-    value, columns = jax.vmap(lambda d: jax.jvp(residual, (z,), (d,)), out_axes=(None, 1))(jnp.eye(z.size, dtype=z.dtype))
+    value, columns = jax.vmap(lambda d: jax.jvp(residual, (z,), (d,)), out_axes=(None, 1))(
+        jnp.eye(z.size, dtype=z.dtype)
+    )
     return value, columns
 
 
@@ -215,7 +228,11 @@ def _iterate(residual: Any, at: _At, limit: Any, max_step: float | None) -> _At:
     right = jnp.concatenate([-(orthogonal.T @ at.residual), jnp.zeros_like(at.z)])
     q, r = jnp.linalg.qr(stacked)
     step = jax.scipy.linalg.solve_triangular(r, q.T @ right)
-    share = jnp.ones((), step.dtype) if max_step is None else jnp.minimum(1.0, max_step / jnp.maximum(jnp.max(jnp.abs(step)), max_step))
+    share = (
+        jnp.ones((), step.dtype)
+        if max_step is None
+        else jnp.minimum(1.0, max_step / jnp.maximum(jnp.max(jnp.abs(step)), max_step))
+    )
     trial = jnp.where(at.begun, at.z + share * step, at.z)
     value, jacobian = _linearized(residual, trial)
 
@@ -250,7 +267,15 @@ def _iterate(residual: Any, at: _At, limit: Any, max_step: float | None) -> _At:
     # explicit test.
     lost = ~at.begun & ~finite
     exact = ~jnp.any(new.residual != 0)
-    return _At(**{**vars(new), "done": (finite & at.begun & (small | settled) & ~blocked) | exact | lost | (_cosine(new) <= limit)})
+    return _At(
+        **{
+            **vars(new),
+            "done": (finite & at.begun & (small | settled) & ~blocked)
+            | exact
+            | lost
+            | (_cosine(new) <= limit),
+        }
+    )
 
 
 def _covariance(at: _At, slope: Any, given: Any) -> tuple[Any, Any]:
@@ -259,7 +284,11 @@ def _covariance(at: _At, slope: Any, given: Any) -> tuple[Any, Any]:
     square = jnp.sum(at.residual**2)
     freedom = max(rows - count, 0)
     sigma = (
-        jnp.asarray(given, square.dtype) if given is not None else jnp.sqrt(square / freedom) if freedom else jnp.full_like(square, jnp.inf)
+        jnp.asarray(given, square.dtype)
+        if given is not None
+        else jnp.sqrt(square / freedom)
+        if freedom
+        else jnp.full_like(square, jnp.inf)
     )
     if rows < count or (given is None and not freedom):
         return sigma, jnp.full((count, count), jnp.inf, square.dtype)

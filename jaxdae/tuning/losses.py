@@ -42,7 +42,9 @@ def final(x: Any) -> Any:
     return x[..., -1]
 
 
-def tracking(trajectory: Trajectory, observe: Callable[[State], Any], target: Any, *, over: Over = time_average) -> Any:
+def tracking(
+    trajectory: Trajectory, observe: Callable[[State], Any], target: Any, *, over: Over = time_average
+) -> Any:
     """Return |observe(state) - target|^2 over time, in the squared unit of the observed quantity.
 
     Args:
@@ -59,17 +61,28 @@ def tracking(trajectory: Trajectory, observe: Callable[[State], Any], target: An
     NaN if a world failed, like all terms.
     """
     if not callable(observe):
-        raise TypeError(f"tracking: observe must be a function of a State, such as lambda state: state.q[0], got {observe!r}")
+        raise TypeError(
+            "tracking: observe must be a function of a State, such as lambda state: state.q[0], got "
+            f"{observe!r}"
+        )
     seen = _mapped(observe, trajectory.state)
     if not hasattr(seen, "shape"):
-        raise TypeError(f"tracking: observe must return a number or a vector, got {type(seen).__name__}; jnp.stack([...]) makes one")
-    wanted = _mapped(lambda state: target(state.t), trajectory.state) if callable(target) else jnp.asarray(target, seen.dtype)
+        raise TypeError(
+            f"tracking: observe must return a number or a vector, got {type(seen).__name__}; "
+            "jnp.stack([...]) makes one"
+        )
+    wanted = (
+        _mapped(lambda state: target(state.t), trajectory.state)
+        if callable(target)
+        else jnp.asarray(target, seen.dtype)
+    )
     axes = jnp.ndim(trajectory.state.t)
     # Broadcasting alone would mistake one number per time for one number per component if their counts are
     # equal.
     if wanted.shape != () and wanted.shape not in [seen.shape[k:] for k in range(axes + 1)]:
         raise ValueError(
-            f"tracking: target must be a number, or have the shape of what is observed, {seen.shape[axes:]}, alone or for every saved"
+            "tracking: target must be a number, or have the shape of what is observed, "
+            f"{seen.shape[axes:]}, alone or for every saved"
             f" state, {seen.shape}; got {wanted.shape}"
         )
     return _over(over, seen - wanted, trajectory)
@@ -81,7 +94,9 @@ def effort(controls: Any, *, over: Over = time_average) -> Any:
     return jnp.mean(over(jnp.sum(controls**2, axis=-1)))
 
 
-def energy_error(system: AnySystem, trajectory: Trajectory, reference: Any, *, over: Over = time_average) -> Any:
+def energy_error(
+    system: AnySystem, trajectory: Trajectory, reference: Any, *, over: Over = time_average
+) -> Any:
     """Return (E - reference)^2 over time in J^2, where E is the kinetic plus potential energy.
 
     Args:
@@ -95,7 +110,9 @@ def energy_error(system: AnySystem, trajectory: Trajectory, reference: Any, *, o
 
 def constraint_violation(system: AnySystem, trajectory: Trajectory, *, over: Over = time_average) -> Any:
     """Return |g|^2 over time, in the squared units of the rows: the drift of the constraints."""
-    return _over(over, _mapped(lambda state: system.constraint(state.t, state.q), trajectory.state), trajectory)
+    return _over(
+        over, _mapped(lambda state: system.constraint(state.t, state.q), trajectory.state), trajectory
+    )
 
 
 def velocity_violation(system: AnySystem, trajectory: Trajectory, *, over: Over = time_average) -> Any:
@@ -148,5 +165,7 @@ def _mapped(function: Callable[[State], Any], states: State) -> Any:
 def _over(over: Over, error: Any, trajectory: Trajectory) -> Any:
     axes = tuple(range(jnp.ndim(trajectory.state.t), error.ndim))
     if not callable(over):
-        raise TypeError(f"over must be a function of an array (..., time), such as final or time_average, got {over!r}")
+        raise TypeError(
+            f"over must be a function of an array (..., time), such as final or time_average, got {over!r}"
+        )
     return nan_if_failed(trajectory, jnp.mean(over(jnp.sum(jnp.square(error), axis=axes))))

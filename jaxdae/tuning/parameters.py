@@ -161,7 +161,10 @@ class Between:
     def outside(self, x: Any) -> str:
         """Return an error text if values are not between the bounds."""
         if not _all(np.asarray(self.lower) < np.asarray(self.upper)):
-            return f"has a lower bound {_show(self.lower)} that is not below its upper bound {_show(self.upper)};"
+            return (
+                f"has a lower bound {_show(self.lower)} that is not below its upper bound "
+                f"{_show(self.upper)};"
+            )
         inside = _all(x > np.asarray(self.lower)) and _all(x < np.asarray(self.upper))
         return "" if inside else f"must be between {_show(self.lower)} and {_show(self.upper)}"
 
@@ -230,10 +233,14 @@ class Reparametrization:
 
     def values(self, free: dict[str, Any]) -> dict[str, Any]:
         """Return the values of the trained numbers by path, in their own units."""
-        return {path: bound.constrained(free[path]) for path, bound in zip(self.paths, self.bounds, strict=True)}
+        return {
+            path: bound.constrained(free[path]) for path, bound in zip(self.paths, self.bounds, strict=True)
+        }
 
 
-def reparametrize(parameters: Any, trainable: Trainable = None, *, starts: int | None = None) -> Reparametrization:
+def reparametrize(
+    parameters: Any, trainable: Trainable = None, *, starts: int | None = None
+) -> Reparametrization:
     """Check paths and start values, and return the trained leaves of a pytree with their bounds.
 
     Args:
@@ -252,8 +259,14 @@ def reparametrize(parameters: Any, trainable: Trainable = None, *, starts: int |
     if isinstance(trainable, str):
         trainable = [trainable]
     if trainable is None:
-        trainable = [path for path in leaf_paths(parameters) if _is_float(get_leaf(parameters, path) if path else parameters)]
-    named: Mapping[str, Any] = trainable if isinstance(trainable, Mapping) else {path: Unbounded() for path in _once(trainable)}
+        trainable = [
+            path
+            for path in leaf_paths(parameters)
+            if _is_float(get_leaf(parameters, path) if path else parameters)
+        ]
+    named: Mapping[str, Any] = (
+        trainable if isinstance(trainable, Mapping) else {path: Unbounded() for path in _once(trainable)}
+    )
     found: dict[str, tuple[Any, Any]] = {}
     for path, bound in named.items():
         for leaf in _below(parameters, path):
@@ -261,7 +274,10 @@ def reparametrize(parameters: Any, trainable: Trainable = None, *, starts: int |
                 raise ValueError(f"trainable: the leaf {leaf!r} is named twice; name each leaf once")
             found[leaf] = _checked(leaf, get_leaf(parameters, leaf), bound, starts)
     if not found:
-        raise ValueError(f"trainable names no leaf, so that nothing could be trained; there is: {_listed(leaf_paths(parameters))}")
+        raise ValueError(
+            "trainable names no leaf, so that nothing could be trained; there is: "
+            f"{_listed(leaf_paths(parameters))}"
+        )
     bounds, entries = zip(*found.values(), strict=True)
     return Reparametrization(tuple(found), bounds, entries)
 
@@ -269,7 +285,9 @@ def reparametrize(parameters: Any, trainable: Trainable = None, *, starts: int |
 def _once(paths: Sequence[Any]) -> Sequence[Any]:
     for path in paths:
         if not isinstance(path, str):
-            raise TypeError(f"trainable must name leaves by dotted path, got {path!r}; leaf_paths(parameters) lists them")
+            raise TypeError(
+                f"trainable must name leaves by dotted path, got {path!r}; leaf_paths(parameters) lists them"
+            )
     twice = [path for k, path in enumerate(paths) if path in paths[:k]]
     if twice:
         raise ValueError(f"trainable: the leaf {twice[0]!r} is named twice; name each leaf once")
@@ -288,7 +306,10 @@ def _below(parameters: Any, path: str) -> list[str]:
         return [path]
     leaves = [f"{path}.{below}" for below in leaf_paths(inside) if _is_float(get_leaf(inside, below))]
     if not leaves:
-        raise ValueError(f"trainable: nothing below {path!r} is a floating-point leaf; there is: {_listed(leaf_paths(parameters))}")
+        raise ValueError(
+            f"trainable: nothing below {path!r} is a floating-point leaf; there is: "
+            f"{_listed(leaf_paths(parameters))}"
+        )
     return leaves
 
 
@@ -297,35 +318,53 @@ def _listed(paths: Sequence[str]) -> str:
 
 
 def _is_float(x: Any) -> bool:
-    return isinstance(x, float | jax.Array | np.ndarray | np.floating) and bool(jnp.issubdtype(jnp.result_type(x), jnp.floating))
+    return isinstance(x, float | jax.Array | np.ndarray | np.floating) and bool(
+        jnp.issubdtype(jnp.result_type(x), jnp.floating)
+    )
 
 
 def _checked(path: str, leaf: Any, bound: Any, starts: int | None) -> tuple[Any, Any]:
     """Return the range and the indices of the entries of a trained leaf."""
     if not _is_float(leaf):
-        kind = f"{jnp.result_type(leaf)}" if isinstance(leaf, int | jax.Array | np.ndarray) else type(leaf).__name__
+        kind = (
+            f"{jnp.result_type(leaf)}"
+            if isinstance(leaf, int | jax.Array | np.ndarray)
+            else type(leaf).__name__
+        )
         hint = "; write 0.0 instead of 0" if isinstance(leaf, int) else ""
         raise TypeError(f"trainable: the leaf {path!r} is {kind}, expected floating point{hint}")
     shape = jnp.shape(leaf)
     if starts is not None:
         if shape[:1] != (starts,):
-            raise ValueError(f"trainable: the leaf {path!r} has shape {shape}, expected {starts} starts along its first axis")
+            raise ValueError(
+                f"trainable: the leaf {path!r} has shape {shape}, expected {starts} starts along its first "
+                "axis"
+            )
         shape = shape[1:]
     entries = None
     if isinstance(bound, Entries):
         mask = np.asarray(bound.where)
         if mask.dtype != bool or mask.shape != shape:
-            raise ValueError(f"trainable: the mask of {path!r} must be boolean of shape {shape}, got {mask.dtype} of shape {mask.shape}")
+            raise ValueError(
+                f"trainable: the mask of {path!r} must be boolean of shape {shape}, got {mask.dtype} of "
+                f"shape {mask.shape}"
+            )
         if not mask.any():
             raise ValueError(f"trainable: the mask of {path!r} selects none of its entries")
         entries, bound = np.flatnonzero(mask), bound.bound
     if not offers(bound, "constrained", "free", "outside"):
-        raise TypeError(f"trainable: the bound of {path!r} must be a value such as Positive() or Between(0.0, 1.0), got {bound!r}")
+        raise TypeError(
+            f"trainable: the bound of {path!r} must be a value such as Positive() or Between(0.0, 1.0), got "
+            f"{bound!r}"
+        )
     if not isinstance(leaf, Tracer):
         values = np.asarray(leaf)
         if entries is not None:
             values = values.reshape((*values.shape[: values.ndim - len(shape)], -1))[..., entries]
         wrong = bound.outside(values)
         if wrong:
-            raise ValueError(f"trainable: the leaf {path!r} {wrong}, and starts at {_show(values)}; change the start value or the bound")
+            raise ValueError(
+                f"trainable: the leaf {path!r} {wrong}, and starts at {_show(values)}; change the start "
+                "value or the bound"
+            )
     return bound, entries

@@ -41,7 +41,12 @@ class RolloutLoss:
     def trajectory(self, parameters: Any) -> Trajectory:
         """Return the trajectory on which the loss is evaluated."""
         system, integrator, state, controls = self.setup(parameters)
-        plan: Any = {"steps": self.steps, "save_every": self.save_every, "segment": self.segment, "keep": self.keep}
+        plan: Any = {
+            "steps": self.steps,
+            "save_every": self.save_every,
+            "segment": self.segment,
+            "keep": self.keep,
+        }
         if self.kernel is None:
             return rollout(system, integrator, state, controls, dt=self.dt, **plan)
 

@@ -24,8 +24,21 @@ from jaxdae.vehicles.constructors import (
 from jaxdae.vehicles.height_loads import HeightLoads
 from jaxdae.vehicles.least_slip import LeastSlip
 from jaxdae.vehicles.load_transfer import LoadTransfer
-from jaxdae.vehicles.maps import body_twist, integrate_twist, odometry_covariance, steering_angles, wheel_noise, wheel_rates
-from jaxdae.vehicles.overconstraint import EquivalentBicycle, IndependentRows, LeastResidual, WheelReport, vehicle_twist
+from jaxdae.vehicles.maps import (
+    body_twist,
+    integrate_twist,
+    odometry_covariance,
+    steering_angles,
+    wheel_noise,
+    wheel_rates,
+)
+from jaxdae.vehicles.overconstraint import (
+    EquivalentBicycle,
+    IndependentRows,
+    LeastResidual,
+    WheelReport,
+    vehicle_twist,
+)
 from jaxdae.vehicles.placement import TerrainReport, place_on_terrain, terrain_report
 from jaxdae.vehicles.rocker_bogie_rover import ROVER_SUSPENSION, ROVER_WHEELS, rocker_bogie
 from jaxdae.vehicles.tire_loads import LoadReport

@@ -50,7 +50,9 @@ def _is_for(known: np.ndarray, count: int, *, listed: bool = False) -> bool:
     return known.shape == () or ((listed or count > 1) and known.shape == (count,))
 
 
-def wheel_mistakes(name: str, x: Any, count: int, each: str = "wheel", *, listed: bool = False) -> Iterator[str]:
+def wheel_mistakes(
+    name: str, x: Any, count: int, each: str = "wheel", *, listed: bool = False
+) -> Iterator[str]:
     """Yield a message unless x is one finite number, or `count` of them, one per wheel or other `each`."""
     known = concrete(x)
     if known is not None and not (_is_for(known, count, listed=listed) and np.all(np.isfinite(known))):

@@ -182,7 +182,11 @@ class DynamicSingleTrack(KinematicSystem):
         # wheels.
         course = psi + jnp.where(fast, beta, slow_side)
         place = [v * jnp.cos(course), v * jnp.sin(course)]
-        yaw = [jnp.where(fast, turn, slow_turn), jnp.where(fast, turning, slow_turning), jnp.where(fast, sliding, slow_sliding)]
+        yaw = [
+            jnp.where(fast, turn, slow_turn),
+            jnp.where(fast, turning, slow_turning),
+            jnp.where(fast, sliding, slow_sliding),
+        ]
         return jnp.stack([*place, u[0], u[1], *yaw])
 
     def _dynamic(self, delta: Any, v: Any, turn: Any, beta: Any, u: Any) -> tuple[Any, Any]:
@@ -205,7 +209,11 @@ class DynamicSingleTrack(KinematicSystem):
         steepness = (1.0 + tangent * tangent) * u[0]
         sliding = steepness * (self.rear / length) / (1.0 + (tangent * self.rear / length) ** 2)
         turn = v * jnp.cos(beta) * tangent / length
-        turning = (u[1] * jnp.cos(beta) * tangent - v * jnp.sin(beta) * sliding * tangent + v * jnp.cos(beta) * steepness) / length
+        turning = (
+            u[1] * jnp.cos(beta) * tangent
+            - v * jnp.sin(beta) * sliding * tangent
+            + v * jnp.cos(beta) * steepness
+        ) / length
         return beta, turn, turning, sliding
 
 
@@ -235,7 +243,9 @@ def limited_inputs(
     """
     turned = jnp.clip(u[0], *steering_rate)
     stuck = ((delta <= steering[0]) & (u[0] <= 0.0)) | ((delta >= steering[1]) & (u[0] >= 0.0))
-    forward = jnp.where(v > switching_speed, acceleration * switching_speed / jnp.maximum(v, switching_speed), acceleration)
+    forward = jnp.where(
+        v > switching_speed, acceleration * switching_speed / jnp.maximum(v, switching_speed), acceleration
+    )
     pushed = jnp.clip(u[1], -acceleration, forward)
     ended = ((v <= speed[0]) & (u[1] <= 0.0)) | ((v >= speed[1]) & (u[1] >= 0.0))
     return jnp.stack([jnp.where(stuck, 0.0, turned), jnp.where(ended, 0.0, pushed)])
@@ -255,7 +265,8 @@ def to_commonroad(state: State, speed: Any) -> Array:
     """
     if state.q.shape != (4,):
         raise ValueError(
-            "to_commonroad: q must have shape (4,), (x, y, heading, steering angle) of vehicles.bicycle in joint coordinates,"
+            "to_commonroad: q must have shape (4,), (x, y, heading, steering angle) of vehicles.bicycle in "
+            "joint coordinates,"
             f" kinematic_mechanism(bicycle(...), Joints()), got {state.q.shape}"
         )
     x, y, heading, steering = state.q
@@ -270,12 +281,16 @@ def from_commonroad(x: Any, t: Any = 0.0) -> tuple[State, Array]:
     """
     x = floating(x)
     if x.shape != (5,):
-        raise ValueError(f"from_commonroad: x must have shape (5,), a state (sx, sy, delta, v, psi) of KS, got {x.shape}")
+        raise ValueError(
+            f"from_commonroad: x must have shape (5,), a state (sx, sy, delta, v, psi) of KS, got {x.shape}"
+        )
     q = jnp.stack([x[0], x[1], x[4], x[2]])
     return State(jnp.asarray(t, x.dtype), q, jnp.zeros_like(q)), x[3]
 
 
-def axle_loads(mass: Any, front: Any, rear: Any, height: Any = 0.0, acceleration: Any = 0.0, gravity: Any = 9.81) -> Array:
+def axle_loads(
+    mass: Any, front: Any, rear: Any, height: Any = 0.0, acceleration: Any = 0.0, gravity: Any = 9.81
+) -> Array:
     """Return the axle loads (front, rear) (2,) in N at a longitudinal acceleration, without suspension.
 
     Args:
@@ -293,10 +308,17 @@ def axle_loads(mass: Any, front: Any, rear: Any, height: Any = 0.0, acceleration
     known = concrete(length)
     if known is not None and np.any(known == 0.0):
         raise ValueError("axle_loads: front + rear must not be zero: both axles would be at one place")
-    return jnp.stack([mass * (gravity * rear - acceleration * height) / length, mass * (gravity * front + acceleration * height) / length])
+    return jnp.stack(
+        [
+            mass * (gravity * rear - acceleration * height) / length,
+            mass * (gravity * front + acceleration * height) / length,
+        ]
+    )
 
 
-def wheel_loads(mass: Any, places: Any, height: Any = 0.0, acceleration: Any = (0.0, 0.0), gravity: Any = 9.81) -> Array:
+def wheel_loads(
+    mass: Any, places: Any, height: Any = 0.0, acceleration: Any = (0.0, 0.0), gravity: Any = 9.81
+) -> Array:
     """Return the wheel loads (k,) in N at an acceleration: the least-squares solution of the load balance.
 
     The balance about the mass center is sum F = m g, sum F p = -m h (a_x, a_y). Four wheels share the load as
@@ -315,13 +337,24 @@ def wheel_loads(mass: Any, places: Any, height: Any = 0.0, acceleration: Any = (
     """
     places = floating(places)
     if places.ndim != 2 or places.shape[1] != 2:
-        raise ValueError(f"wheel_loads: places must have shape (k, 2), one place (x, y) a wheel in m, got {places.shape}")
+        raise ValueError(
+            f"wheel_loads: places must have shape (k, 2), one place (x, y) a wheel in m, got {places.shape}"
+        )
     known = concrete(places)
-    if known is not None and np.linalg.matrix_rank(known - np.mean(known, axis=0), tol=1e-9 * (1.0 + np.max(np.abs(known)))) < 2:
-        raise ValueError(f"wheel_loads: places must not all be on a line, got {known.tolist()}; of two axles axle_loads has the loads")
+    if (
+        known is not None
+        and np.linalg.matrix_rank(known - np.mean(known, axis=0), tol=1e-9 * (1.0 + np.max(np.abs(known))))
+        < 2
+    ):
+        raise ValueError(
+            f"wheel_loads: places must not all be on a line, got {known.tolist()}; of two axles axle_loads "
+            "has the loads"
+        )
     acceleration = jnp.asarray(acceleration, places.dtype)
     if acceleration.shape != (2,):
-        raise ValueError(f"wheel_loads: acceleration must have shape (2,), (a_x, a_y) in m/s^2, got {acceleration.shape}")
+        raise ValueError(
+            f"wheel_loads: acceleration must have shape (2,), (a_x, a_y) in m/s^2, got {acceleration.shape}"
+        )
     balance = jnp.concatenate([jnp.ones((1, places.shape[0]), places.dtype), places.T])
     needed = mass * jnp.stack([jnp.asarray(gravity, places.dtype), *(-height * acceleration)])
     return balance.T @ jnp.linalg.solve(balance @ balance.T, needed)

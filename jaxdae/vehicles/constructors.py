@@ -15,7 +15,18 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae.mechanisms import Body, Description, JointRate, MecanumWheel, OmniWheel, Revolute, Rotor, Speed, SpinRate, Wheel
+from jaxdae.mechanisms import (
+    Body,
+    Description,
+    JointRate,
+    MecanumWheel,
+    OmniWheel,
+    Revolute,
+    Rotor,
+    Speed,
+    SpinRate,
+    Wheel,
+)
 from jaxdae.mechanisms.describe.numbers import concrete, real, vector
 from jaxdae.vehicles.argument_checks import (
     angle_mistakes,
@@ -65,12 +76,22 @@ def differential_drive(
     places = [(0.0, 0.5 * wheel_separation), (0.0, -0.5 * wheel_separation)]
     sides = ("left", "right")
     joints = [
-        Wheel(side, BASE, FORWARD, point=_seen(at, center), radius=radius, spin=f"{side}_wheel", lateral=side == "left")
+        Wheel(
+            side,
+            BASE,
+            FORWARD,
+            point=_seen(at, center),
+            radius=radius,
+            spin=f"{side}_wheel",
+            lateral=side == "left",
+        )
         for side, at, radius in zip(sides, places, radii, strict=True)
     ]
     rotors = [Rotor(f"{side}_wheel", wheel_inertia) for side in sides]
     drives = [SpinRate(f"{side}_motor", f"{side}_wheel") for side in sides]
-    return Description(bodies=[_base(mass, inertia, center, pose), *rotors], joints=joints, drives=drives, gravity=gravity)
+    return Description(
+        bodies=[_base(mass, inertia, center, pose), *rotors], joints=joints, drives=drives, gravity=gravity
+    )
 
 
 _CORNERS = ("front_left", "front_right", "rear_left", "rear_right")
@@ -115,7 +136,9 @@ def skid_steer(
     )
     joints = [
         Wheel(name, BASE, FORWARD, point=_seen(at, center), radius=radius, spin=f"{name}_wheel")
-        for name, at, radius in zip(_CORNERS, _corner_places(wheelbase, track), _each(wheel_radius, 4), strict=True)
+        for name, at, radius in zip(
+            _CORNERS, _corner_places(wheelbase, track), _each(wheel_radius, 4), strict=True
+        )
     ]
     return _on_four_wheels(joints, mass, inertia, wheel_inertia, center, pose)
 
@@ -159,16 +182,22 @@ def mecanum(
     points = [_seen(at, center) for at in _corner_places(wheelbase, track)]
     angles = [sign * roller_angle for sign in (-1.0, 1.0, 1.0, -1.0)]
     joints = [
-        MecanumWheel(name, BASE, FORWARD, None, point, spin=f"{name}_wheel", radius=radius, roller_angle=angle)
+        MecanumWheel(
+            name, BASE, FORWARD, None, point, spin=f"{name}_wheel", radius=radius, roller_angle=angle
+        )
         for name, point, angle, radius in zip(_CORNERS, points, angles, _each(wheel_radius, 4), strict=True)
     ]
     return _on_four_wheels(joints, mass, inertia, wheel_inertia, center, pose)
 
 
-def _on_four_wheels(joints: Sequence[Any], mass: Any, inertia: Any, wheel_inertia: Any, center: Any, pose: Any) -> Description:
+def _on_four_wheels(
+    joints: Sequence[Any], mass: Any, inertia: Any, wheel_inertia: Any, center: Any, pose: Any
+) -> Description:
     rotors = [Rotor(f"{name}_wheel", wheel_inertia) for name in _CORNERS]
     drives = [SpinRate(f"{name}_motor", f"{name}_wheel") for name in _CORNERS]
-    return Description(bodies=[_base(mass, inertia, center, pose), *rotors], joints=joints, drives=drives, gravity=NO_GRAVITY)
+    return Description(
+        bodies=[_base(mass, inertia, center, pose), *rotors], joints=joints, drives=drives, gravity=NO_GRAVITY
+    )
 
 
 def omni(
@@ -202,7 +231,8 @@ def omni(
     whole = concrete(count)
     if whole is None or whole.ndim or not (3.0 <= whole < np.inf and whole == np.floor(whole)):
         raise ValueError(
-            f"omni: count must be a whole number, at least 3, got {count}: two omni wheels leave a motion that none of them drives"
+            f"omni: count must be a whole number, at least 3, got {count}: two omni wheels leave a motion "
+            "that none of them drives"
         )
     count = int(count)
     refuse(
@@ -221,7 +251,9 @@ def omni(
     ]
     rotors = [Rotor(f"{name}_spin", wheel_inertia) for name in names]
     drives = [SpinRate(f"{name}_motor", f"{name}_spin") for name in names]
-    return Description(bodies=[_base(mass, inertia, center, pose), *rotors], joints=joints, drives=drives, gravity=NO_GRAVITY)
+    return Description(
+        bodies=[_base(mass, inertia, center, pose), *rotors], joints=joints, drives=drives, gravity=NO_GRAVITY
+    )
 
 
 def bicycle(
@@ -250,9 +282,16 @@ def bicycle(
         center: (x, y) of the mass center of the frame in m.
         pose: initial (x, y, heading) of the vehicle frame.
     """
-    refuse("bicycle", length_mistakes("wheelbase", wheelbase), angle_mistakes("steering", steering, 1), frame_mistakes(center, pose))
+    refuse(
+        "bicycle",
+        length_mistakes("wheelbase", wheelbase),
+        angle_mistakes("steering", steering, 1),
+        frame_mistakes(center, pose),
+    )
     front = (wheelbase, 0.0)
-    fork, kingpin, wheel, drive = _steered("front", front, steering, fork_mass, fork_inertia, center, pose, "steering")
+    fork, kingpin, wheel, drive = _steered(
+        "front", front, steering, fork_mass, fork_inertia, center, pose, "steering"
+    )
     joints = [kingpin, Wheel("rear", BASE, FORWARD, point=_seen((0.0, 0.0), center)), wheel]
     return Description(
         bodies=[_base(mass, inertia, center, pose), fork],
@@ -306,7 +345,11 @@ def ackermann(
         front = place, angle, knuckle_mass, knuckle_inertia, center, pose
         knuckle, kingpin, wheel, drive = _steered(f"front_{side}", *front, f"{side}_steering")
         bodies.append(knuckle)
-        joints += [kingpin, wheel, Wheel(f"rear_{side}", BASE, FORWARD, point=_seen((0.0, y * track), center))]
+        joints += [
+            kingpin,
+            wheel,
+            Wheel(f"rear_{side}", BASE, FORWARD, point=_seen((0.0, y * track), center)),
+        ]
         drives.append(drive)
     return Description(bodies=bodies, joints=joints, drives=drives, gravity=NO_GRAVITY)
 
@@ -350,17 +393,26 @@ def truck_and_trailers(
         ValueError: different numbers of lengths, offsets and headings; a length of zero.
     """
     if not all(isinstance(some, Sequence) or jnp.ndim(some) for some in (lengths, offsets)):
-        raise ValueError(f"truck_and_trailers: lengths and offsets must be lists, one number a trailer, got {lengths} and {offsets}")
+        raise ValueError(
+            f"truck_and_trailers: lengths and offsets must be lists, one number a trailer, got {lengths} "
+            f"and {offsets}"
+        )
     if len(lengths) != len(offsets) or (headings is not None and len(headings) != len(lengths)):
         given = len(lengths), len(offsets), len(lengths if headings is None else headings)
-        raise ValueError(f"truck_and_trailers: give one length, offset and heading a trailer, got {given[0]}, {given[1]} and {given[2]}")
+        raise ValueError(
+            f"truck_and_trailers: give one length, offset and heading a trailer, got {given[0]}, {given[1]} "
+            f"and {given[2]}"
+        )
     refuse(
         "truck_and_trailers",
         length_mistakes("wheelbase", wheelbase),
         angle_mistakes("steering", steering, 1),
         *(offset_mistakes(f"lengths[{number}]", each) for number, each in enumerate(lengths)),
         *(wheel_mistakes(f"offsets[{number}]", each, 1) for number, each in enumerate(offsets)),
-        *(wheel_mistakes(f"headings[{number}]", each, 1) for number, each in enumerate([] if headings is None else headings)),
+        *(
+            wheel_mistakes(f"headings[{number}]", each, 1)
+            for number, each in enumerate([] if headings is None else headings)
+        ),
         *(
             wheel_mistakes(name, each, len(lengths), "trailer", listed=True)
             for name, each in (("trailer_mass", trailer_mass), ("trailer_inertia", trailer_inertia))
@@ -370,16 +422,24 @@ def truck_and_trailers(
     )
     own_masses = {"mass": mass, "inertia": inertia, "fork_mass": fork_mass, "fork_inertia": fork_inertia}
     truck = bicycle(wheelbase, steering=steering, pose=pose, **own_masses)
-    masses, inertias = ([None] * len(lengths) if each is None else _each(each, len(lengths)) for each in (trailer_mass, trailer_inertia))
+    masses, inertias = (
+        [None] * len(lengths) if each is None else _each(each, len(lengths))
+        for each in (trailer_mass, trailer_inertia)
+    )
     bodies, joints = list(truck.bodies), list(truck.joints)
     x, y, heading = vector(pose)
     ahead = BASE
     for number, (length, offset) in enumerate(zip(lengths, offsets, strict=True)):
         own = vector(pose)[2] if headings is None else real(headings[number])
-        x, y = (start - offset * along(heading) - length * along(own) for start, along in ((x, jnp.cos), (y, jnp.sin)))
+        x, y = (
+            start - offset * along(heading) - length * along(own)
+            for start, along in ((x, jnp.cos), (y, jnp.sin))
+        )
         name = f"trailer_{number + 1}"
         bodies.append(Body(name, masses[number], inertias[number], (x, y, own)))
-        joints.append(Revolute(f"hitch_{number + 1}", ahead, name, point_a=(-offset, 0.0), point_b=(length, 0.0)))
+        joints.append(
+            Revolute(f"hitch_{number + 1}", ahead, name, point_a=(-offset, 0.0), point_b=(length, 0.0))
+        )
         joints.append(Wheel(f"axle_{number + 1}", name, FORWARD, point=(0.0, 0.0)))
         ahead, heading = name, own
     return Description(bodies=bodies, joints=joints, drives=truck.drives, gravity=NO_GRAVITY)
@@ -426,8 +486,15 @@ def _steered(
 ) -> tuple[Body, Revolute, Wheel, JointRate]:
     """Return a knuckle at a point of the vehicle, its kingpin, its wheel, and the drive of its angle."""
     knuckle = Body(f"{name}_knuckle", mass, inertia, (*_in_world(place, pose), pose[2] + angle))
-    kingpin = Revolute(f"{name}_kingpin", BASE, knuckle.name, point_a=_seen(place, center), point_b=(0.0, 0.0))
-    return knuckle, kingpin, Wheel(name, knuckle.name, FORWARD, point=(0.0, 0.0)), JointRate(drive, kingpin.name)
+    kingpin = Revolute(
+        f"{name}_kingpin", BASE, knuckle.name, point_a=_seen(place, center), point_b=(0.0, 0.0)
+    )
+    return (
+        knuckle,
+        kingpin,
+        Wheel(name, knuckle.name, FORWARD, point=(0.0, 0.0)),
+        JointRate(drive, kingpin.name),
+    )
 
 
 def _each(numbers: Any, count: int) -> list[Any]:

@@ -71,10 +71,13 @@ class HeightLoads(WithLoads):
             ValueError: no tires on terrain.
         """
         names = self.system.row_names
-        wheels = [wheel for group in loaded_tires(self.system).values() for wheel in getattr(group, "stands_on", ())]
+        wheels = [
+            wheel for group in loaded_tires(self.system).values() for wheel in getattr(group, "stands_on", ())
+        ]
         if not wheels or len(wheels) != len(self.tire_names):
             raise ValueError(
-                "HeightLoads needs tires that stand on terrain, such as jaxdae.mechanisms.spatial.BrushTire on a SlidingDisc; in the plane"
+                "HeightLoads needs tires that stand on terrain, such as jaxdae.mechanisms.spatial.BrushTire "
+                "on a SlidingDisc; in the plane"
                 " LoadTransfer has the loads"
             )
         return np.array([names.index(f"{wheel}.height") for wheel in wheels], int)

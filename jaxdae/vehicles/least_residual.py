@@ -33,7 +33,9 @@ Row = Sequence[Any]
 
 
 @jax.custom_jvp
-def least_residual(rows: Sequence[Row], target: Sequence[Any], weights: Sequence[Any], speed: Any) -> tuple[Any, ...]:
+def least_residual(
+    rows: Sequence[Row], target: Sequence[Any], weights: Sequence[Any], speed: Any
+) -> tuple[Any, ...]:
     """Return the twist (v_x, v_y, omega) of least residual as three scalars; NaN if it is not unique.
 
     Args:
@@ -47,7 +49,10 @@ def least_residual(rows: Sequence[Row], target: Sequence[Any], weights: Sequence
     given = () if speed is None else (speed,)
     left = [s - _product(row, given) for row, s in zip(rows, target, strict=True)]
     free = [row[len(given) :] for row in rows]
-    force = [_sum(w * row[j] * e for row, w, e in zip(free, weights, left, strict=True)) for j in range(len(free[0]))]
+    force = [
+        _sum(w * row[j] * e for row, w, e in zip(free, weights, left, strict=True))
+        for j in range(len(free[0]))
+    ]
     return (*given, *_substituted(_factor(free, weights), force))
 
 
@@ -58,12 +63,16 @@ def _least_residual_jvp(primals: Any, tangents: Any) -> Any:
     row_dots, target_dots, weight_dots, speed_dot = tangents
     held = 0 if speed is None else 1
     force: list[Any] = [0.0] * (3 - held)
-    for row, s, w, row_dot, s_dot, w_dot in zip(rows, target, weights, row_dots, target_dots, weight_dots, strict=True):
+    for row, s, w, row_dot, s_dot, w_dot in zip(
+        rows, target, weights, row_dots, target_dots, weight_dots, strict=True
+    ):
         residual = s - _product(row, twist)
         change = s_dot - _product(row_dot, twist)
         change = change - row[0] * speed_dot if held else change
         pull, weighted = w * change + w_dot * residual, w * residual
-        force = [x + pull * a + weighted * da for x, a, da in zip(force, row[held:], row_dot[held:], strict=True)]
+        force = [
+            x + pull * a + weighted * da for x, a, da in zip(force, row[held:], row_dot[held:], strict=True)
+        ]
     found = _substituted(_factor([row[held:] for row in rows], weights), force)
     return twist, (speed_dot, *found) if held else tuple(found)
 

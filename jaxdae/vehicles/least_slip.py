@@ -54,7 +54,9 @@ def constrained_normal_equations(
     definite. H^T h is added on the right so that the solution does not change.
     """
     matrix = DenseMatrix(soft.T @ soft + hard.T @ hard)
-    x, lam = solve_saddle_point(solver or SchurComplement(), matrix, DenseRows(hard), target @ soft + wanted @ hard, wanted)
+    x, lam = solve_saddle_point(
+        solver or SchurComplement(), matrix, DenseRows(hard), target @ soft + wanted @ hard, wanted
+    )
     return x, -lam
 
 
@@ -77,7 +79,9 @@ def is_on_terrain(group: Any) -> bool:
 
 def without_wheels(mechanism: Mechanism) -> Mechanism:
     """Return the mechanism without its wheels on terrain."""
-    return dataclasses.replace(mechanism, joints={key: group for key, group in mechanism.joints.items() if not is_on_terrain(group)})
+    return dataclasses.replace(
+        mechanism, joints={key: group for key, group in mechanism.joints.items() if not is_on_terrain(group)}
+    )
 
 
 def _own_rates(mechanism: Mechanism, still: Evaluation) -> Rows:
@@ -126,7 +130,9 @@ class LeastSlip(SameCoordinates, KinematicSystem):
         rows = self._rows(t, x, u)
 
         def again(v: Velocity) -> Velocity:
-            return constrained_normal_equations(rows.hard, rows.hard @ v, rows.soft, rows.soft @ v, self.solver)[0]
+            return constrained_normal_equations(
+                rows.hard, rows.hard @ v, rows.soft, rows.soft @ v, self.solver
+            )[0]
 
         determined = determines(again, rows.hard.shape[1], x.dtype)
         # NaN rows have a different cause, which shows in the velocities.
@@ -158,7 +164,10 @@ class LeastSlip(SameCoordinates, KinematicSystem):
             raise ValueError(f"LeastSlip.driven: every velocity is driven once, got {self.driven}")
         u = jnp.asarray(u, x.dtype)
         if u.shape != (len(self.driven),):
-            raise ValueError(f"LeastSlip: u must have shape {(len(self.driven),)}, one for each driven velocity, got {u.shape}")
+            raise ValueError(
+                f"LeastSlip: u must have shape {(len(self.driven),)}, one for each driven velocity, got "
+                f"{u.shape}"
+            )
         soft = np.array([row.endswith(SLIPPING) for row in rows], bool)
         still = mechanism.evaluate(t, x, jnp.zeros((len(names),), x.dtype))
         jacobian = still.dense_jacobian
@@ -167,7 +176,9 @@ class LeastSlip(SameCoordinates, KinematicSystem):
         # Driven velocities are known. They move to the right-hand sides, with the explicit time rates of the
         # rows.
         own = _own_rates(mechanism, still) + jacobian[:, driven] @ u
-        return _Rows(jacobian[~soft][:, free], -own[~soft], jacobian[soft][:, free], -own[soft], free, driven, u)
+        return _Rows(
+            jacobian[~soft][:, free], -own[~soft], jacobian[soft][:, free], -own[soft], free, driven, u
+        )
 
     @property
     def slip_names(self) -> tuple[str, ...]:

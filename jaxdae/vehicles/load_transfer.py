@@ -83,7 +83,9 @@ class LoadTransfer(WithLoads):
 
         def loads(acceleration: Any, args: Any) -> Array:
             vehicle, places = args[0], args[1]
-            return wheel_loads(jnp.sum(vehicle.system.mass), places, vehicle.height, acceleration, vehicle.gravity)
+            return wheel_loads(
+                jnp.sum(vehicle.system.mass), places, vehicle.height, acceleration, vehicle.gravity
+            )
 
         def missing(acceleration: Any, args: Any) -> Array:
             vehicle, _, at, u, here, bias = args
@@ -95,7 +97,9 @@ class LoadTransfer(WithLoads):
         # Start from the loads at rest. With two corrections that recompute slopes, loads near zero, where the
         # slopes of tires change most, would have errors of 1e-4.
         args, start = (self, places, at, u, here, at.bias), -mechanism.gravity.astype(q.dtype)
-        acceleration, change = root(missing, start, args, moves=3, iterations=self.iterations, inverse=_inverse)
+        acceleration, change = root(
+            missing, start, args, moves=3, iterations=self.iterations, inverse=_inverse
+        )
         return loads(acceleration, args), change
 
     def _tires(self) -> dict[str, Any]:
@@ -108,7 +112,8 @@ class LoadTransfer(WithLoads):
         count = len(self.tire_names)
         if count < 3:
             raise ValueError(
-                f"LoadTransfer needs three or more tires with a load, such as BrushTire, not all on a line; this mechanism has {count}."
+                "LoadTransfer needs three or more tires with a load, such as BrushTire, not all on a line; "
+                f"this mechanism has {count}."
                 " Of a single track axle_loads has the loads"
             )
         return found
@@ -122,7 +127,11 @@ class LoadTransfer(WithLoads):
         """Return the mass-center acceleration (2,) in m/s^2, d^2/ds^2 along q (+) (s v + s^2 a / 2)."""
 
         def rate(s: Any) -> Array:
-            return jax.jvp(lambda s: self._center(self.system.retract(q, s * v + 0.5 * s * s * a)), (s,), (jnp.ones_like(s),))[1]
+            return jax.jvp(
+                lambda s: self._center(self.system.retract(q, s * v + 0.5 * s * s * a)),
+                (s,),
+                (jnp.ones_like(s),),
+            )[1]
 
         zero = jnp.zeros((), q.dtype)
         return jax.jvp(rate, (zero,), (jnp.ones_like(zero),))[1]

@@ -142,19 +142,29 @@ def odometry_covariance(covariance: Any, pose: Any, twist: Any, noise: Any, dt: 
     covariance, noise = (jnp.asarray(matrix, pose.dtype) for matrix in (covariance, noise))
     for name, matrix in (("covariance", covariance), ("noise", noise)):
         if matrix.shape != (3, 3):
-            raise ValueError(f"odometry_covariance: {name} must have shape (3, 3), of (x, y, heading), got {matrix.shape}")
+            raise ValueError(
+                f"odometry_covariance: {name} must have shape (3, 3), of (x, y, heading), got {matrix.shape}"
+            )
     end = integrate_twist(pose, twist, dt)
 
     def influence(at: Any) -> Array:
         """Return the derivative of the final pose with respect to the pose `at`."""
         one, zero = jnp.ones_like(at[0]), jnp.zeros_like(at[0])
-        return jnp.stack([jnp.stack([one, zero, at[1] - end[1]]), jnp.stack([zero, one, end[0] - at[0]]), jnp.stack([zero, zero, one])])
+        return jnp.stack(
+            [
+                jnp.stack([one, zero, at[1] - end[1]]),
+                jnp.stack([zero, one, end[0] - at[0]]),
+                jnp.stack([zero, zero, one]),
+            ]
+        )
 
     def grown(node: Any) -> Array:
         at = integrate_twist(pose, twist, node)
         cos, sin = jnp.cos(at[2]), jnp.sin(at[2])
         one, zero = jnp.ones_like(cos), jnp.zeros_like(cos)
-        turned = jnp.stack([jnp.stack([cos, -sin, zero]), jnp.stack([sin, cos, zero]), jnp.stack([zero, zero, one])])
+        turned = jnp.stack(
+            [jnp.stack([cos, -sin, zero]), jnp.stack([sin, cos, zero]), jnp.stack([zero, zero, one])]
+        )
         lever = influence(at) @ turned
         return lever @ noise @ lever.T
 

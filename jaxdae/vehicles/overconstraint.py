@@ -85,7 +85,9 @@ class Answer(Protocol):
         ...
 
 
-def vehicle_twist(wheels: Wheels, *, speed: Any = None, rates: Any = None, slip: Answer | None = None) -> tuple[Array, WheelReport]:
+def vehicle_twist(
+    wheels: Wheels, *, speed: Any = None, rates: Any = None, slip: Answer | None = None
+) -> tuple[Array, WheelReport]:
     """Return the twist (v_x, v_y, omega) of a vehicle in its frame, in m/s and rad/s, and the wheel report.
 
     Args:
@@ -109,12 +111,19 @@ def vehicle_twist(wheels: Wheels, *, speed: Any = None, rates: Any = None, slip:
     speed = None if speed is None else jnp.asarray(speed, dtype)
     rates = None if rates is None else jnp.asarray(rates, dtype)
     if speed is not None and speed.shape != ():
-        raise ValueError(f"vehicle_twist: speed must be one number in m/s, got shape {speed.shape}; of many vehicles use jax.vmap")
+        raise ValueError(
+            f"vehicle_twist: speed must be one number in m/s, got shape {speed.shape}; of many vehicles use "
+            "jax.vmap"
+        )
     if slip is not None and not offers(slip, "twist"):
-        raise TypeError(f"vehicle_twist: slip must be an answer such as LeastResidual() or EquivalentBicycle(), got {came(slip)}")
+        raise TypeError(
+            "vehicle_twist: slip must be an answer such as LeastResidual() or EquivalentBicycle(), got "
+            f"{came(slip)}"
+        )
     if rates is not None and rates.shape != wheels.radius.shape:
         raise ValueError(
-            f"vehicle_twist: rates must have shape {wheels.radius.shape}, one a wheel ({', '.join(wheels.names)}), got {rates.shape}"
+            f"vehicle_twist: rates must have shape {wheels.radius.shape}, one a wheel "
+            f"({', '.join(wheels.names)}), got {rates.shape}"
         )
     # Rematerialize in reverse mode: in batches that is faster than saving and loading some dozen numbers.
     found = made_again(lambda answer, *arguments: answer.twist(*arguments))
@@ -145,7 +154,10 @@ class LeastResidual:
         for name, weights in (("lateral", self.lateral), ("rolling", self.rolling)):
             shape = jnp.asarray(weights, dtype).shape
             if shape not in ((), wheels.radius.shape):
-                raise ValueError(f"LeastResidual: {name} must be one weight, or have shape {wheels.radius.shape}, one a wheel, got {shape}")
+                raise ValueError(
+                    f"LeastResidual: {name} must be one weight, or have shape {wheels.radius.shape}, one a "
+                    f"wheel, got {shape}"
+                )
 
         def each(weights: Any) -> Array:
             return jnp.broadcast_to(jnp.asarray(weights, dtype), wheels.radius.shape)
@@ -157,8 +169,14 @@ class LeastResidual:
         if speed is not None and self.speed is not None:
             soft.append((forward, speed[None], jnp.asarray(self.speed, dtype)[None]))
         rows, target, weights = (jnp.concatenate([part[k] for part in soft]) for k in range(3))
-        hard, wanted = (forward, speed[None]) if speed is not None and self.speed is None else (forward[:0], target[:0])
-        twist = _smallest(rows, target, weights, hard, wanted) if self.dependent else self._only(wheels, speed, rates)
+        hard, wanted = (
+            (forward, speed[None]) if speed is not None and self.speed is None else (forward[:0], target[:0])
+        )
+        twist = (
+            _smallest(rows, target, weights, hard, wanted)
+            if self.dependent
+            else self._only(wheels, speed, rates)
+        )
         norm = _length(jnp.sqrt(weights) * (rows @ twist - target))
         counted = jnp.concatenate([jnp.sqrt(weights)[:, None] * rows, hard])
         return twist, _report(wheels, twist, rates, norm, counted, needed=None if self.dependent else 3)
@@ -208,11 +226,16 @@ class IndependentRows:
                 without rates.
         """
         dtype = wheels.place.dtype
-        lateral = {f"{wheels.names[k]}.lateral": (wheels.across()[k], jnp.zeros((), dtype)) for k in wheels.held}
+        lateral = {
+            f"{wheels.names[k]}.lateral": (wheels.across()[k], jnp.zeros((), dtype)) for k in wheels.held
+        }
         rolling = (
             {}
             if rates is None
-            else {f"{name}.rolling": (wheels.rolling()[k], wheels.radius[k] * rates[k]) for k, name in enumerate(wheels.names)}
+            else {
+                f"{name}.rolling": (wheels.rolling()[k], wheels.radius[k] * rates[k])
+                for k, name in enumerate(wheels.names)
+            }
         )
         known = lateral | rolling
         unknown = [f"{name!r}{hint(name, list(known))}" for name in self.rows if name not in known]
@@ -221,7 +244,9 @@ class IndependentRows:
         needed = 3 if speed is None else 2
         if len(set(self.rows)) != needed or len(self.rows) != needed:
             extra = "" if speed is None else " beside the speed"
-            raise ValueError(f"IndependentRows: rows must be {needed} different names{extra}, got {self.rows}")
+            raise ValueError(
+                f"IndependentRows: rows must be {needed} different names{extra}, got {self.rows}"
+            )
         chosen = [known[name] for name in self.rows]
         if speed is not None:
             chosen.append((jnp.asarray([1.0, 0.0, 0.0], dtype), speed))
@@ -257,10 +282,14 @@ class EquivalentBicycle:
         named = () if self.steered is None else tuple(wheels.number(name) for name in self.steered)
         used = np.asarray(sorted({*wheels.held, *named}), int)
         if self.steered is None and used.size < 2:
-            raise ValueError(f"EquivalentBicycle: needs wheels without rollers on two axles, got {used.size} of {wheels.names}")
+            raise ValueError(
+                f"EquivalentBicycle: needs wheels without rollers on two axles, got {used.size} of "
+                f"{wheels.names}"
+            )
         if self.steered is not None and len(set(named)) in (0, used.size):
             raise ValueError(
-                f"EquivalentBicycle: needs wheels that are steered and wheels that are not, got steered={self.steered} of {wheels.names}"
+                "EquivalentBicycle: needs wheels that are steered and wheels that are not, got "
+                f"steered={self.steered} of {wheels.names}"
             )
         along = wheels.place[used, 0]
         ahead = along > jnp.mean(along) if self.steered is None else jnp.asarray(np.isin(used, named))
@@ -279,7 +308,9 @@ class EquivalentBicycle:
         # Divide by the largest sine, which does not change the direction: products of small angles would
         # underflow.
         largest: Any = jax.lax.stop_gradient(jnp.max(jnp.abs(jnp.stack(sines))))
-        share = [jnp.where(mine[k], sines[k] / jnp.where(largest == 0.0, 1.0, largest), 1.0) for k in range(count)]
+        share = [
+            jnp.where(mine[k], sines[k] / jnp.where(largest == 0.0, 1.0, largest), 1.0) for k in range(count)
+        ]
         total: Any = jnp.zeros_like(rows[0])
         for k in range(count):
             total = total + jnp.where(mine[k], rows[k], 0.0) * math.prod([*share[:k], *share[k + 1 :]])
@@ -310,9 +341,13 @@ class EquivalentBicycle:
         twist: Any = jnp.where(possible, direction * speed / jnp.where(possible, direction[0], 1.0), 0.0)
         # If the speed is impossible, report the wheels that block it.
         wished = jnp.where(possible, twist, jnp.stack([speed, jnp.zeros_like(speed), jnp.zeros_like(speed)]))
-        report = _report(wheels, wished, rates, None, wheels.across()[np.asarray(wheels.held, int)], needed=None)
+        report = _report(
+            wheels, wished, rates, None, wheels.across()[np.asarray(wheels.held, int)], needed=None
+        )
         conflict: Any = jnp.where(possible | (speed == 0.0), report.status, Status.CONFLICTING_ROWS)
-        return twist, WheelReport(report.names, report.slip, report.norm, report.rank, report.condition, conflict.astype(jnp.int32))
+        return twist, WheelReport(
+            report.names, report.slip, report.norm, report.rank, report.condition, conflict.astype(jnp.int32)
+        )
 
 
 def _smallest(rows: Any, target: Any, weights: Any, hard: Any, wanted: Any) -> Array:
@@ -334,15 +369,23 @@ def _report(wheels: Wheels, twist: Any, rates: Any, norm: Any, rows: Any, needed
     along = jnp.zeros_like(across) if rates is None else wheels.rolling() @ twist - wheels.radius * rates
     slip = jnp.stack([along, across], axis=1)
     values = singular_values(jax.lax.stop_gradient(rows))
-    values = jnp.concatenate([values, jnp.zeros((3 - values.shape[0],), values.dtype)]) if values.shape[0] < 3 else values
+    values = (
+        jnp.concatenate([values, jnp.zeros((3 - values.shape[0],), values.dtype)])
+        if values.shape[0] < 3
+        else values
+    )
     limit = 16.0 * float(jnp.finfo(values.dtype).eps) * values[0]
     rank = jnp.sum(values > limit)
     least = jnp.min(jnp.where(values > limit, values, jnp.inf))
-    status: Any = jnp.asarray(Status.OK) if needed is None else jnp.where(rank == needed, Status.OK, Status.SINGULAR)
+    status: Any = (
+        jnp.asarray(Status.OK) if needed is None else jnp.where(rank == needed, Status.OK, Status.SINGULAR)
+    )
     unknown = (status == Status.OK) & ~jnp.all(jnp.isfinite(slip))
     status = jnp.where(unknown, Status.NONFINITE, status)
     size = _length(slip) if norm is None else norm
-    return WheelReport(wheels.names, slip, size, rank.astype(jnp.int32), values[0] / least, status.astype(jnp.int32))
+    return WheelReport(
+        wheels.names, slip, size, rank.astype(jnp.int32), values[0] / least, status.astype(jnp.int32)
+    )
 
 
 def _length(x: Any) -> Any:

@@ -96,7 +96,9 @@ def terrain_report(mechanism: Mechanism, q: Any, t: Any = 0.0) -> TerrainReport:
 def _report(mechanism: Mechanism, q: Any, t: Any, guesses: Any) -> TerrainReport:
     """Return the report; guesses are contact-to-center directions per group, or None if unknown."""
     groups = _standing(mechanism)
-    found = [_stood(group, pair, _still(mechanism, q), guess) for (group, pair), guess in _guessed(groups, guesses)]
+    found = [
+        _stood(group, pair, _still(mechanism, q), guess) for (group, pair), guess in _guessed(groups, guesses)
+    ]
     gap, inside, margin = (jnp.concatenate(parts) for parts in zip(*found, strict=True))
     of_others: Any = without_wheels(mechanism).condition(t, q)
     status: Any = jnp.asarray(Status.OK, jnp.int32) if of_others is None else of_others
@@ -113,7 +115,13 @@ def _report(mechanism: Mechanism, q: Any, t: Any, guesses: Any) -> TerrainReport
 
 
 def place_on_terrain(
-    mechanism: Mechanism, q: Any, place: Any, yaw: Any, *, body: str = "base_link", suspension: tuple[str, ...] = ()
+    mechanism: Mechanism,
+    q: Any,
+    place: Any,
+    yaw: Any,
+    *,
+    body: str = "base_link",
+    suspension: tuple[str, ...] = (),
 ) -> tuple[Any, TerrainReport]:
     """Return the coordinates of a vehicle that stands on its terrain, and the contact report of its wheels.
 
@@ -138,17 +146,22 @@ def place_on_terrain(
     q = jnp.asarray(q)
     place, yaw = jnp.asarray(place, q.dtype), jnp.asarray(yaw, q.dtype)
     if place.shape != (2,) or yaw.shape != ():
-        raise ValueError(f"place_on_terrain: place must have shape (2,) and yaw (), got {place.shape} and {yaw.shape}")
+        raise ValueError(
+            f"place_on_terrain: place must have shape (2,) and yaw (), got {place.shape} and {yaw.shape}"
+        )
     if not isinstance(mechanism.coordinates, TreeCoordinates) and len(mechanism.body_names) > 1:
         raise ValueError(
-            f"place_on_terrain: mechanism must be in joint coordinates, jm.mechanism(description, jm.Joints()): in absolute ones wheels"
+            "place_on_terrain: mechanism must be in joint coordinates, jm.mechanism(description, "
+            "jm.Joints()): in absolute ones wheels"
             f" do not move with {body!r}"
         )
     _standing(mechanism)
     return _placed(mechanism, q, place, yaw, _where(mechanism, body, suspension))
 
 
-def _where(mechanism: Mechanism, body: str, suspension: tuple[str, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _where(
+    mechanism: Mechanism, body: str, suspension: tuple[str, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the indices in q of the pose of the body and of the suspension."""
     names = mechanism.names.coordinates
     wanted = [f"{body}.{name}" for name in _FREE]
@@ -156,14 +169,18 @@ def _where(mechanism: Mechanism, body: str, suspension: tuple[str, ...]) -> tupl
     if missing:
         known = sorted({name.rsplit(".", 1)[0] for name in names if name.endswith(".qw")})
         raise ValueError(
-            f"place_on_terrain: body must be one that moves freely, in joint coordinates, got {body!r}{hint(body, known or ['none'])}"
+            "place_on_terrain: body must be one that moves freely, in joint coordinates, got "
+            f"{body!r}{hint(body, known or ['none'])}"
         )
     found = []
     for joint in suspension:
         own = [k for k, name in enumerate(names) if name.rsplit(".", 1)[0] == joint]
         if len(own) != 1:
             known = sorted({name.rsplit(".", 1)[0] for name in names} - {body})
-            raise ValueError(f"place_on_terrain: suspension must name joints with one coordinate each, got {joint!r}{hint(joint, known)}")
+            raise ValueError(
+                "place_on_terrain: suspension must name joints with one coordinate each, got "
+                f"{joint!r}{hint(joint, known)}"
+            )
         found.append(own[0])
     return tuple(names.index(name) for name in wanted), tuple(found)
 
@@ -184,7 +201,9 @@ def _placed(mechanism: Mechanism, q: Any, place: Any, yaw: Any, where: Any) -> t
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _stood_on(where: Any, mechanism: Mechanism, q: Any, place: Any, yaw: Any) -> tuple[Any, Any, Any]:
     """Return x = (y, mu), the remaining correction, and the contact directions; only x has a derivative."""
-    found = repeated_by_worlds(partial(_begun, where), _goes_on, partial(_corrected, where))(mechanism, q, place, yaw)
+    found = repeated_by_worlds(partial(_begun, where), _goes_on, partial(_corrected, where))(
+        mechanism, q, place, yaw
+    )
     return jnp.concatenate([found.y, found.mu]), found.left, found.guesses
 
 
@@ -217,7 +236,9 @@ def _conditions(where: Any, x: Any, guesses: Any, mechanism: Mechanism, q: Any, 
     return jnp.concatenate([pull((value[0], x[free:]))[0], value[1]])
 
 
-def _measured(where: Any, y: Any, guesses: Any, mechanism: Mechanism, q: Any, place: Any, yaw: Any) -> tuple[Any, Any]:
+def _measured(
+    where: Any, y: Any, guesses: Any, mechanism: Mechanism, q: Any, place: Any, yaw: Any
+) -> tuple[Any, Any]:
     """Return the gaps and the rows other than wheel rows, differentiable."""
     at_y = _at(y, q, place, yaw, where)
     return _gaps(mechanism, at_y, guesses), without_wheels(mechanism).constraint(jnp.zeros((), q.dtype), at_y)
@@ -247,7 +268,9 @@ def _slopes_of_conditions(where: Any, x: Any, guesses: Any, *arguments: Any) -> 
     def bent(carried: Any, _: Any, guesses: Any, *arguments: Any) -> Any:
         # Use the carried x and change it, because XLA hoists loop-invariant code and would always compute it.
         matrix, x, weights = carried
-        second = jax.jacfwd(jax.grad(lambda y: weights @ jnp.concatenate(_measured(where, y, guesses, *arguments))))(x[:free])
+        second = jax.jacfwd(
+            jax.grad(lambda y: weights @ jnp.concatenate(_measured(where, y, guesses, *arguments)))
+        )(x[:free])
         return matrix + jnp.pad(second, (0, x.size - free)), jnp.zeros_like(x), jnp.zeros_like(weights)
 
     return repeated_by_worlds(begun, goes_on, bent)(x, guesses, *arguments)[0]
@@ -257,7 +280,13 @@ def _at(y: Any, q: Any, place: Any, yaw: Any, where: Any) -> Any:
     """Return the coordinates with the unknowns y = (z, pitch, roll, suspension)."""
     pose, others = where
     height, pitch, roll, *suspension = jnp.unstack(y)
-    wanted = dict(zip((*pose, *others), (*jnp.unstack(place), height, *_quaternion(yaw, pitch, roll), *suspension), strict=True))
+    wanted = dict(
+        zip(
+            (*pose, *others),
+            (*jnp.unstack(place), height, *_quaternion(yaw, pitch, roll), *suspension),
+            strict=True,
+        )
+    )
     return concatenated([wanted.get(k, x)[None] for k, x in enumerate(jnp.unstack(q))])
 
 
@@ -274,7 +303,9 @@ class _Search(NamedTuple):
 
 def _begun(where: Any, mechanism: Mechanism, q: Any, place: Any, yaw: Any) -> _Search:
     """Return the initial state of the search."""
-    y = jnp.concatenate([q[where[0][2] : where[0][2] + 1], jnp.zeros((2,), q.dtype), q[np.asarray(where[1], int)]])
+    y = jnp.concatenate(
+        [q[where[0][2] : where[0][2] + 1], jnp.zeros((2,), q.dtype), q[np.asarray(where[1], int)]]
+    )
     zeros = [jnp.zeros((len(group.names),), q.dtype) for group, _ in _standing(mechanism)]
     guesses = [Vector(zero, zero, jnp.ones_like(zero)) for zero in zeros]
     rows = jax.eval_shape(without_wheels(mechanism).constraint, jnp.zeros((), q.dtype), q)
@@ -302,32 +333,53 @@ def _corrected(where: Any, at: _Search, mechanism: Mechanism, q: Any, place: Any
     return _Search(at.y + shorter * change, mu, size, left, guesses, at.count + 1)
 
 
-def _correction(where: Any, at: _Search, mechanism: Mechanism, q: Any, place: Any, yaw: Any) -> tuple[Any, Any, Any]:
+def _correction(
+    where: Any, at: _Search, mechanism: Mechanism, q: Any, place: Any, yaw: Any
+) -> tuple[Any, Any, Any]:
     """Return a correction of y, the multipliers, and improved contact guesses."""
     gap, soft, row, hard, guesses = _linearized(where, at.y, at.guesses, mechanism, q, place, yaw)
     change, mu = constrained_normal_equations(hard, -row, soft, -gap)
     return change, mu, guesses
 
 
-def _linearized(where: Any, y: Any, guesses: Any, mechanism: Mechanism, q: Any, place: Any, yaw: Any) -> tuple[Any, Any, Any, Any, Any]:
+def _linearized(
+    where: Any, y: Any, guesses: Any, mechanism: Mechanism, q: Any, place: Any, yaw: Any
+) -> tuple[Any, Any, Any, Any, Any]:
     """Return the gaps and the other rows, their y slopes, and better contact guesses; not differentiable."""
     t, at_y = jnp.zeros((), q.dtype), _at(y, q, place, yaw, where)
     here = mechanism.evaluate_joints(t, at_y, jnp.zeros((len(mechanism.form.velocity_names),), at_y.dtype))
     motion, rest = here.rest, here.with_system(without_wheels(mechanism))
-    found = [(pair, _touched(group, pair, motion, guess)) for (group, pair), guess in _guessed(_standing(mechanism), guesses)]
+    found = [
+        (pair, _touched(group, pair, motion, guess))
+        for (group, pair), guess in _guessed(_standing(mechanism), guesses)
+    ]
     gap = jnp.concatenate([each[1] for _, each in found])
-    slopes = jnp.concatenate([here.coordinates.dense_rows(at_y, motion, each[2], pair) for pair, each in found])
+    slopes = jnp.concatenate(
+        [here.coordinates.dense_rows(at_y, motion, each[2], pair) for pair, each in found]
+    )
     row = rest.position
     rows = rest.dense_jacobian[: row.shape[0]]
-    return gap, _along(mechanism, slopes, y, where), row, _along(mechanism, rows, y, where), [each[0] for _, each in found]
+    return (
+        gap,
+        _along(mechanism, slopes, y, where),
+        row,
+        _along(mechanism, rows, y, where),
+        [each[0] for _, each in found],
+    )
 
 
 def _standing(mechanism: Mechanism) -> list[tuple[Any, measures.Pairs]]:
     """Return the groups of wheels on terrain."""
     count = len(mechanism.body_names)
-    found = [(group, measures.Pairs(group.a, group.b, count)) for group in mechanism.joints.values() if is_on_terrain(group)]
+    found = [
+        (group, measures.Pairs(group.a, group.b, count))
+        for group in mechanism.joints.values()
+        if is_on_terrain(group)
+    ]
     if not found:
-        raise ValueError("the mechanism has no wheels on terrain: give it joints such as RollingDisc or SlidingSphere")
+        raise ValueError(
+            "the mechanism has no wheels on terrain: give it joints such as RollingDisc or SlidingSphere"
+        )
     return found
 
 
@@ -345,7 +397,9 @@ _unit = partial(jax.jit, static_argnums=1)
 
 
 @_unit
-def _touched(group: Any, pair: measures.Pairs, motion: measures.Kinematics, guess: Any) -> tuple[Any, Any, measures.Blocks]:
+def _touched(
+    group: Any, pair: measures.Pairs, motion: measures.Kinematics, guess: Any
+) -> tuple[Any, Any, measures.Blocks]:
     """Return improved contact guesses, the vertical gaps (k,), and their derivatives in both body twists."""
     a, b = measures.ends(pair, motion)
 
@@ -355,7 +409,11 @@ def _touched(group: Any, pair: measures.Pairs, motion: measures.Kinematics, gues
 
     better, contact = jax.vmap(touched)(group, a, b, guess)
     upward = a.turned(contact.normal).times(1.0 / contact.normal.z)
-    return better, contact.clearance / contact.normal.z, pushing(a, b, [(upward, a.place + a.turned(contact.place))])
+    return (
+        better,
+        contact.clearance / contact.normal.z,
+        pushing(a, b, [(upward, a.place + a.turned(contact.place))]),
+    )
 
 
 @_unit
@@ -364,7 +422,11 @@ def _stood(group: Any, pair: measures.Pairs, motion: measures.Kinematics, guess:
 
     def stood(wheel: Any, a: Any, b: Any, guess: Any) -> tuple[Any, Any, Any]:
         contact = wheel.contact(a, b, guess)
-        return wheel.gap(contact), wheel.terrain.inside(contact.place.x, contact.place.y), wheel.margin(contact, a, b)
+        return (
+            wheel.gap(contact),
+            wheel.terrain.inside(contact.place.x, contact.place.y),
+            wheel.margin(contact, a, b),
+        )
 
     return jax.vmap(stood)(group, *measures.ends(pair, motion), guess)
 
@@ -372,14 +434,21 @@ def _stood(group: Any, pair: measures.Pairs, motion: measures.Kinematics, guess:
 def _gaps(mechanism: Mechanism, q: Any, guesses: Any) -> Any:
     """Return the vertical gaps below all wheels (k,)."""
     motion = _still(mechanism, q)
-    return jnp.concatenate([_stood(group, pair, motion, guess)[0] for (group, pair), guess in _guessed(_standing(mechanism), guesses)])
+    return jnp.concatenate(
+        [
+            _stood(group, pair, motion, guess)[0]
+            for (group, pair), guess in _guessed(_standing(mechanism), guesses)
+        ]
+    )
 
 
 def _along(mechanism: Mechanism, rows: Any, y: Any, where: Any) -> Any:
     """Map rows (k, nv) to rows (k, 3 + suspension) in the rates of z, pitch, roll and the suspension."""
     names, coordinates = mechanism.names.velocities, mechanism.names.coordinates
     body = coordinates[where[0][0]].rsplit(".", 1)[0]
-    vz, wx, wy, wz = (rows[:, names.index(f"{body}.{name}")] for name in ("vz", "omega_x", "omega_y", "omega_z"))
+    vz, wx, wy, wz = (
+        rows[:, names.index(f"{body}.{name}")] for name in ("vz", "omega_x", "omega_y", "omega_z")
+    )
     own = [rows[:, names.index(f"{coordinates[k]}_rate")] for k in where[1]]
     # omega_body = (roll', 0, 0) + Rx(roll)^T (0, pitch', 0).
     cos, sin = kept_cos_sin(y[2])
@@ -388,5 +457,12 @@ def _along(mechanism: Mechanism, rows: Any, y: Any, where: Any) -> Any:
 
 def _quaternion(yaw: Any, pitch: Any, roll: Any) -> tuple[Any, Any, Any, Any]:
     """Return wxyz of Rz(yaw) Ry(pitch) Rx(roll)."""
-    (cy, cp, cr), (sy, sp, sr) = (jnp.unstack(part) for part in kept_cos_sin(0.5 * concatenated([x[None] for x in (yaw, pitch, roll)])))
-    return cr * cp * cy + sr * sp * sy, sr * cp * cy - cr * sp * sy, cr * sp * cy + sr * cp * sy, cr * cp * sy - sr * sp * cy
+    (cy, cp, cr), (sy, sp, sr) = (
+        jnp.unstack(part) for part in kept_cos_sin(0.5 * concatenated([x[None] for x in (yaw, pitch, roll)]))
+    )
+    return (
+        cr * cp * cy + sr * sp * sy,
+        sr * cp * cy - cr * sp * sy,
+        cr * sp * cy + sr * cp * sy,
+        cr * cp * sy - sr * sp * cy,
+    )

@@ -82,20 +82,28 @@ def rocker_bogie(
     terrain = Plane() if terrain is None else terrain
     check_terrain("rocker_bogie", terrain)
     joints_at = {"rocker": rocker, "bogie": bogie, "front": front, "middle": middle, "rear": rear}
-    refuse("rocker_bogie", *(number_mistakes(name, at, 3, "(x, y, z) in m") for name, at in joints_at.items()))
+    refuse(
+        "rocker_bogie", *(number_mistakes(name, at, 3, "(x, y, z) in m") for name, at in joints_at.items())
+    )
     x, y = vector(place)
     rocker, bogie, front, middle, rear = (vector(part) for part in (rocker, bogie, front, middle, rear))
-    standing = real(radius) - jnp.minimum(jnp.minimum((rocker + bogie + middle)[2], (rocker + bogie + rear)[2]), (rocker + front)[2])
+    standing = real(radius) - jnp.minimum(
+        jnp.minimum((rocker + bogie + middle)[2], (rocker + bogie + rear)[2]), (rocker + front)[2]
+    )
     base = jnp.stack([x, y, terrain.height(x, y) + standing])
     bodies, joints = [js.Body("base_link", mass, inertia, base)], []
     for side, sign in (("left", 1.0), ("right", -1.0)):
         mirror = jnp.array([1.0, sign, 1.0], base.dtype)
 
-        def hang(name: str, parent: str, at: Any, origin: Any, own: tuple[Any, Any], mirror: Any = mirror) -> Any:
+        def hang(
+            name: str, parent: str, at: Any, origin: Any, own: tuple[Any, Any], mirror: Any = mirror
+        ) -> Any:
             """Add a body that turns about y at a point of its parent, and return its world position."""
             world = origin + at * mirror
             bodies.append(js.Body(name, *own, world))
-            joints.append(js.Revolute(name, parent, name, (0.0, 1.0, 0.0), point_a=at * mirror, point_b=(0.0, 0.0, 0.0)))
+            joints.append(
+                js.Revolute(name, parent, name, (0.0, 1.0, 0.0), point_a=at * mirror, point_b=(0.0, 0.0, 0.0))
+            )
             return world
 
         link, wheel = (link_mass, link_inertia), (wheel_mass, wheel_inertia)
@@ -106,7 +114,15 @@ def rocker_bogie(
         hang(f"rear_{side}", f"{side}_bogie", rear, on_bogie, wheel)
     for name in ROVER_WHEELS:
         joints.append(
-            js.RollingDisc(f"{name}_contact", "ground", name, (0.0, 1.0, 0.0), point_b=(0.0, 0.0, 0.0), radius=radius, terrain=terrain)
+            js.RollingDisc(
+                f"{name}_contact",
+                "ground",
+                name,
+                (0.0, 1.0, 0.0),
+                point_b=(0.0, 0.0, 0.0),
+                radius=radius,
+                terrain=terrain,
+            )
         )
     joints.append(js.Relation("differential", *ROCKERS, (0.0, -1.0), 0.0, 0.0))
     return Description(space=SPACE, bodies=bodies, joints=joints)

@@ -34,7 +34,13 @@ from jaxdae.mechanisms.describe.plane_and_space import SPACE
 from jaxdae.systems.names import Names
 from jaxdae.systems.system import LagrangianSystem
 from jaxdae.typing import Leaf
-from jaxdae.vehicles.argument_checks import length_mistakes, number_mistakes, radius_mistakes, refuse, wheel_mistakes
+from jaxdae.vehicles.argument_checks import (
+    length_mistakes,
+    number_mistakes,
+    radius_mistakes,
+    refuse,
+    wheel_mistakes,
+)
 
 
 @pytree(kw_only=True)
@@ -97,10 +103,19 @@ class Segway(LagrangianSystem):
         pz = -self.height * sin * pitching
         inertia = jnp.asarray(self.inertia, q.dtype)
         if inertia.shape != (3,):  # JAX would clamp an index beyond the end.
-            raise ValueError(f"Segway: inertia must be three numbers, (I_x, I_y, I_z) in kg m^2, got shape {inertia.shape}")
-        yaw = inertia[0] * sin**2 + inertia[2] * cos**2 + 0.5 * self.wheel_mass * self.wheel_separation**2 + 2.0 * self.wheel_inertia_across
+            raise ValueError(
+                f"Segway: inertia must be three numbers, (I_x, I_y, I_z) in kg m^2, got shape {inertia.shape}"
+            )
+        yaw = (
+            inertia[0] * sin**2
+            + inertia[2] * cos**2
+            + 0.5 * self.wheel_mass * self.wheel_separation**2
+            + 2.0 * self.wheel_inertia_across
+        )
         body = self.mass * (px**2 + py**2 + pz**2) + inertia[1] * pitching**2 + yaw * turn**2
-        return 0.5 * (body + 2.0 * self.wheel_mass * (vx**2 + vy**2) + self.wheel_inertia * (left**2 + right**2))
+        return 0.5 * (
+            body + 2.0 * self.wheel_mass * (vx**2 + vy**2) + self.wheel_inertia * (left**2 + right**2)
+        )
 
     def potential_energy(self, t: Any, q: Any) -> Any:
         """Return M g d cos(alpha) in J."""
@@ -118,7 +133,9 @@ class Segway(LagrangianSystem):
         cos, sin = jnp.cos(q[2]), jnp.sin(q[2])
         along, across = cos * v[0] + sin * v[1], cos * v[1] - sin * v[0]
         lever = 0.5 * self.wheel_separation * v[2]
-        return jnp.stack([across, along - lever - self.wheel_radius * v[4], along + lever - self.wheel_radius * v[5]])
+        return jnp.stack(
+            [across, along - lever - self.wheel_radius * v[4], along + lever - self.wheel_radius * v[5]]
+        )
 
 
 def segway(
@@ -179,6 +196,20 @@ def segway(
         aside = 0.5 * sign * real(wheel_separation)
         hub = jnp.stack([none, aside, -center])
         bodies.append(js.Body(f"{side}_wheel", wheel_mass, moments, jnp.stack([x, y + aside, axle])))
-        joints.append(js.Revolute(f"{side}_hub", "base_link", f"{side}_wheel", left, point_a=hub, point_b=(0.0, 0.0, 0.0)))
-        joints.append(js.RollingDisc(side, "ground", f"{side}_wheel", left, point_b=(0.0, 0.0, 0.0), radius=wheel_radius, terrain=terrain))
+        joints.append(
+            js.Revolute(
+                f"{side}_hub", "base_link", f"{side}_wheel", left, point_a=hub, point_b=(0.0, 0.0, 0.0)
+            )
+        )
+        joints.append(
+            js.RollingDisc(
+                side,
+                "ground",
+                f"{side}_wheel",
+                left,
+                point_b=(0.0, 0.0, 0.0),
+                radius=wheel_radius,
+                terrain=terrain,
+            )
+        )
     return Description(space=SPACE, bodies=bodies, joints=joints, gravity=vector((0.0, 0.0, -gravity)))

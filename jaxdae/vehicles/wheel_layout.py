@@ -74,11 +74,19 @@ class Wheels:
     def single_rows(self) -> list[tuple[Any, Any, Any]]:
         """Return the rows of `along`, `across` and `rolling` per wheel as scalars; see `least_residual`."""
         found = []
-        columns = *(numbers(x) for x in jnp.unstack(self.place, axis=1)), numbers(self.steering), numbers(self.roller_angle)
+        columns = (
+            *(numbers(x) for x in jnp.unstack(self.place, axis=1)),
+            numbers(self.steering),
+            numbers(self.roller_angle),
+        )
         for rolls, x, y, steering, oblique in zip(self.rollers, *columns, strict=True):
             cos, sin = kept_turn(steering)
             along, across = (cos, sin, x * sin - y * cos), (-sin, cos, x * cos + y * sin)
-            rolling = tuple(a + jnp.tan(oblique) * b for a, b in zip(along, across, strict=True)) if rolls else along
+            rolling = (
+                tuple(a + jnp.tan(oblique) * b for a, b in zip(along, across, strict=True))
+                if rolls
+                else along
+            )
             found.append((along, across, rolling))
         return found
 
@@ -103,7 +111,9 @@ def numbers(x: Array) -> list[Any]:
     return [part[0] for part in jnp.split(x, x.shape[0])]
 
 
-def wheels(places: Any, *, steering: Any = 0.0, radius: Any = 1.0, roller_angle: Any = None, names: Any = None) -> Wheels:
+def wheels(
+    places: Any, *, steering: Any = 0.0, radius: Any = 1.0, roller_angle: Any = None, names: Any = None
+) -> Wheels:
     """Return the wheels of a vehicle from numeric data.
 
     Args:
@@ -118,7 +128,9 @@ def wheels(places: Any, *, steering: Any = 0.0, radius: Any = 1.0, roller_angle:
     """
     place = floating(places)
     if place.ndim != 2 or place.shape[1] != 2 or not place.shape[0]:
-        raise ValueError(f"wheels: places must have shape (k, 2), one place (x, y) a wheel, got {place.shape}")
+        raise ValueError(
+            f"wheels: places must have shape (k, 2), one place (x, y) a wheel, got {place.shape}"
+        )
     count = place.shape[0]
     names = tuple(f"wheel_{k}" for k in range(count)) if names is None else tuple(names)
     if len(names) != count or len(set(names)) != count:
@@ -147,7 +159,12 @@ _KINDS: dict[str, tuple[str, ...]] = {
 """The wheel types of a mechanism, each with its numeric fields."""
 
 
-def wheels_of(mechanism: Mechanism | KinematicMechanism, q: Any, body: str = "base_link", only: tuple[str, ...] | None = None) -> Wheels:
+def wheels_of(
+    mechanism: Mechanism | KinematicMechanism,
+    q: Any,
+    body: str = "base_link",
+    only: tuple[str, ...] | None = None,
+) -> Wheels:
     """Return the wheels of a planar mechanism at q, in the frame of a body.
 
     Args:
@@ -169,7 +186,10 @@ def wheels_of(mechanism: Mechanism | KinematicMechanism, q: Any, body: str = "ba
         raise ValueError(f"wheels_of: no body is called {body!r}{hint(body, inner.body_names)}")
     groups = _groups(inner)
     if not groups:
-        raise ValueError("wheels_of: the mechanism has no wheels; they are joints of the types Wheel, MecanumWheel and OmniWheel")
+        raise ValueError(
+            "wheels_of: the mechanism has no wheels; they are joints of the types Wheel, MecanumWheel and "
+            "OmniWheel"
+        )
     every = _standing(inner, groups, q, body)
     wanted = every.names if only is None else tuple(only)
     numbers = np.asarray([every.number(name) for name in wanted], int)
@@ -178,16 +198,25 @@ def wheels_of(mechanism: Mechanism | KinematicMechanism, q: Any, body: str = "ba
     moving = _swinging(inner, q, body, every.names) if swing else set()
     if found := [name for name in wanted if name in moving]:
         raise ValueError(
-            f"wheels_of: the places of {', '.join(found)} move against {body!r}, whose twist does not tell how they roll: name the others,"
+            f"wheels_of: the places of {', '.join(found)} move against {body!r}, whose twist does not tell "
+            "how they roll: name the others,"
             " only=(...)"
         )
     rollers = tuple(every.rollers[k] for k in numbers)
-    return Wheels(wanted, rollers, *(each[numbers] for each in (every.place, every.steering, every.radius, every.roller_angle)))
+    return Wheels(
+        wanted,
+        rollers,
+        *(each[numbers] for each in (every.place, every.steering, every.radius, every.roller_angle)),
+    )
 
 
 def _groups(inner: Mechanism) -> list[tuple[Any, Pairs]]:
     """Return the groups of wheels of a mechanism."""
-    return [(group, Pairs(group.a, group.b, len(inner.body_names))) for group in inner.joints.values() if group.type_key() in _KINDS]
+    return [
+        (group, Pairs(group.a, group.b, len(inner.body_names)))
+        for group in inner.joints.values()
+        if group.type_key() in _KINDS
+    ]
 
 
 def _standing(inner: Mechanism, groups: Any, q: Any, body: str) -> Wheels:
@@ -224,7 +253,10 @@ def _seen(group: Any, frames: Any, base: Any) -> tuple[Array, Array, Array, Arra
     """Return the positions, headings, radii and roller angles of a wheel group in the frame of a body."""
 
     def one(wheel: Any, frame: Any) -> tuple[Array, Array]:
-        place, heading = base.place_of(frame.point(wheel.point_b).array()), base.components_of(frame.direction(wheel.axis).array())
+        place, heading = (
+            base.place_of(frame.point(wheel.point_b).array()),
+            base.components_of(frame.direction(wheel.axis).array()),
+        )
         return place, jnp.arctan2(heading[1], heading[0])
 
     place, steering = jax.vmap(one)(group, frames)

@@ -105,7 +105,9 @@ class BicycleParameters:
     IFyy: Leaf = 0.28
 
 
-def whipple_bicycle(parameters: BicycleParameters | None = None, *, terrain: Terrain | None = None, gravity: Any = 9.81) -> Description:
+def whipple_bicycle(
+    parameters: BicycleParameters | None = None, *, terrain: Terrain | None = None, gravity: Any = 9.81
+) -> Description:
     """Return the description of an upright bicycle, rear contact at the origin; parameters are leaves.
 
     Bodies `rear_wheel`, `frame`, `fork`, `front_wheel`; joints `rear_hub`, `steer`, `front_hub` with
@@ -128,7 +130,9 @@ def whipple_bicycle(parameters: BicycleParameters | None = None, *, terrain: Ter
 
     def tensor(xx: Any, yy: Any, zz: Any, xz: Any) -> Any:
         # A half turn about x changes the sign of products with z.
-        return jnp.stack([vector(row) for row in ((xx, 0.0, -real(xz)), (0.0, yy, 0.0), (-real(xz), 0.0, zz))])
+        return jnp.stack(
+            [vector(row) for row in ((xx, 0.0, -real(xz)), (0.0, yy, 0.0), (-real(xz), 0.0, zz))]
+        )
 
     rear, front, head = at(0.0, -p.rR), at(p.w, -p.rF), at(p.w + p.c, 0.0)
     bodies = [
@@ -195,9 +199,17 @@ class LinearBicycle:
 
     def _characteristic(self) -> list[Any]:
         """Return the coefficients of s^0, ..., s^4, each a polynomial in v."""
-        mass, rate, still, fast = (np.asarray(part, float) for part in (self.M, self.C1, self.gravity * self.K0, self.K2))
+        mass, rate, still, fast = (
+            np.asarray(part, float) for part in (self.M, self.C1, self.gravity * self.K0, self.K2)
+        )
         entries = [
-            [[np.polynomial.Polynomial(c) for c in ([still[i, j], 0.0, fast[i, j]], [0.0, rate[i, j]], [mass[i, j]])] for j in range(2)]
+            [
+                [
+                    np.polynomial.Polynomial(c)
+                    for c in ([still[i, j], 0.0, fast[i, j]], [0.0, rate[i, j]], [mass[i, j]])
+                ]
+                for j in range(2)
+            ]
             for i in range(2)
         ]
 
@@ -245,7 +257,9 @@ def linear_bicycle(parameters: BicycleParameters | None = None, *, gravity: Any 
     Differentiable with respect to the parameters.
     """
     if (known := concrete(gravity)) is not None and not (np.isfinite(known) and known != 0.0):
-        raise ValueError(f"linear_bicycle: gravity must be a finite number of m/s^2 that is not zero, got {gravity}")
+        raise ValueError(
+            f"linear_bicycle: gravity must be a finite number of m/s^2 that is not zero, got {gravity}"
+        )
     made, q = mechanism(whipple_bicycle(parameters, gravity=gravity), Joints())
     rear = (BicycleParameters() if parameters is None else parameters).rR
     return _linear(made, q, jnp.asarray(rear, q.dtype), jnp.asarray(gravity, q.dtype))
@@ -254,7 +268,9 @@ def linear_bicycle(parameters: BicycleParameters | None = None, *, gravity: Any 
 @jax.jit
 def _linear(made: Mechanism, q: Any, radius: Any, gravity: Any) -> LinearBicycle:
     names = made.names.velocities
-    chosen = np.array([names.index(name) for name in ("frame.omega_x", "steer.angle_rate", "rear_hub.angle_rate")])
+    chosen = np.array(
+        [names.index(name) for name in ("frame.omega_x", "steer.angle_rate", "rear_hub.angle_rate")]
+    )
     others = np.setdiff1d(np.arange(len(names)), chosen)
     t = jnp.zeros((), q.dtype)
 
@@ -271,7 +287,9 @@ def _linear(made: Mechanism, q: Any, radius: Any, gravity: Any) -> LinearBicycle
         basis = basis.at[others].set(-jnp.linalg.solve(jacobian[:, others], jacobian[:, chosen]))
         v = basis @ jnp.concatenate([rates, speed[None] / radius])
         given = jnp.concatenate([changes, jnp.zeros((1,), q.dtype)])
-        rest = jnp.linalg.solve(jacobian[:, others], -made.constraint_bias(t, at, v) - jacobian[:, chosen] @ given)
+        rest = jnp.linalg.solve(
+            jacobian[:, others], -made.constraint_bias(t, at, v) - jacobian[:, chosen] @ given
+        )
         a = jnp.zeros((len(names),), q.dtype).at[chosen].set(given).at[others].set(rest)
         return (basis.T @ (made.mass_matrix(at) @ a - made.force(t, at, v, None)))[:2]
 
@@ -280,6 +298,8 @@ def _linear(made: Mechanism, q: Any, radius: Any, gravity: Any) -> LinearBicycle
     # The stiffness is a polynomial in v^2 and the damping a polynomial in v: two speeds suffice, one of them
     # zero.
     speeds = jnp.array([0.0, _SPEED], q.dtype)
-    stiffness, damping, mass = jax.lax.map(lambda speed: jax.jacfwd(missing, argnums=(0, 1, 2))(none, none, none, speed), speeds)
+    stiffness, damping, mass = jax.lax.map(
+        lambda speed: jax.jacfwd(missing, argnums=(0, 1, 2))(none, none, none, speed), speeds
+    )
     curvature = (stiffness[1] - stiffness[0]) / _SPEED**2
     return LinearBicycle(mass[0], damping[1] / _SPEED, stiffness[0] / gravity, curvature, gravity)

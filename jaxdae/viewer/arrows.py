@@ -47,7 +47,9 @@ class Arrows:
         return float(np.quantile(lengths, 0.99)) if lengths.size and lengths.max() > 0.0 else 0.0
 
 
-def reaction_arrows(mechanism: Mechanism, state: State, lam: Any, poses: np.ndarray, controls: Any = None) -> Arrows:
+def reaction_arrows(
+    mechanism: Mechanism, state: State, lam: Any, poses: np.ndarray, controls: Any = None
+) -> Arrows:
     """Return the reactions of all joints of one world.
 
     Args:
@@ -70,7 +72,9 @@ def reaction_arrows(mechanism: Mechanism, state: State, lam: Any, poses: np.ndar
             starts.append(placed(poses[:, bodies.index(joint.b)], local))
             shown.append(k)
     vectors = _in_space(np.asarray(found.force)[:, shown])
-    return Arrows("reactions", tuple(found.names[k] for k in shown), _stacked(starts, vectors), vectors, colors.REACTION)
+    return Arrows(
+        "reactions", tuple(found.names[k] for k in shown), _stacked(starts, vectors), vectors, colors.REACTION
+    )
 
 
 def force_arrows(mechanism: Mechanism, state: State, poses: np.ndarray, controls: Any = None) -> Arrows:
@@ -86,14 +90,18 @@ def force_arrows(mechanism: Mechanism, state: State, poses: np.ndarray, controls
         return jnp.stack(tuple(total)[: mechanism.space.dimension], axis=-1)
 
     bodies = placed_bodies(mechanism)
-    vectors = _in_space(np.asarray(jax.jit(jax.vmap(of))(jax.tree.map(jnp.asarray, state), controls))[:, : len(bodies)])
+    vectors = _in_space(
+        np.asarray(jax.jit(jax.vmap(of))(jax.tree.map(jnp.asarray, state), controls))[:, : len(bodies)]
+    )
     starts = [poses[:, k, :3] for k in range(len(bodies))]
     return Arrows("forces", bodies, _stacked(starts, vectors), vectors, colors.FORCE)
 
 
 def _in_space(vectors: np.ndarray) -> np.ndarray:
     missing = 3 - vectors.shape[-1]
-    return np.concatenate([vectors, np.zeros((*vectors.shape[:-1], missing))], axis=-1) if missing else vectors
+    return (
+        np.concatenate([vectors, np.zeros((*vectors.shape[:-1], missing))], axis=-1) if missing else vectors
+    )
 
 
 def _stacked(starts: list[np.ndarray], vectors: np.ndarray) -> np.ndarray:

@@ -23,17 +23,25 @@ def drawn(mechanism: Mechanism) -> Drawn:
     """Return the elements of a mechanism with the names of their bodies, and with NumPy arrays."""
     names = placed_bodies(mechanism)
     numbers = ("mass", "inertia")
-    known = {name: np.asarray(value, float) for name in numbers if (value := getattr(mechanism, name)) is not None}
+    known = {
+        name: np.asarray(value, float) for name in numbers if (value := getattr(mechanism, name)) is not None
+    }
     each = ({key: known[key][k] if key in known else None for key in numbers} for k in range(len(names)))
     bodies = [types.SimpleNamespace(name=name, **own) for name, own in zip(names, each, strict=True)]
-    joints = [element for groups in (mechanism.joints, mechanism.carrying) for element in _elements(mechanism, groups)]
+    joints = [
+        element
+        for groups in (mechanism.joints, mechanism.carrying)
+        for element in _elements(mechanism, groups)
+    ]
     return Drawn(mechanism.space.dimension, bodies, {}, joints, list(_elements(mechanism, mechanism.forces)))
 
 
 def places_in_bodies(element: Any) -> dict[str, np.ndarray]:
     """Return the points of an element of `drawn` in its body frames, by body field such as "a" or "b"."""
     kinds = element.kind.kinds()
-    return {kinds[point].body: np.asarray(getattr(element, point), float) for _, point in element.kind.places()}
+    return {
+        kinds[point].body: np.asarray(getattr(element, point), float) for _, point in element.kind.places()
+    }
 
 
 def _elements(mechanism: Mechanism, groups: Mapping[str, Any]) -> Iterator[Any]:
@@ -47,7 +55,9 @@ def _elements(mechanism: Mechanism, groups: Mapping[str, Any]) -> Iterator[Any]:
                 given = getattr(group, field)
                 if kind.names_body:
                     number = given[k]
-                    values[field] = GROUND if number == count or number >= places else mechanism.body_names[number]
+                    values[field] = (
+                        GROUND if number == count or number >= places else mechanism.body_names[number]
+                    )
                 else:
                     # Take the entry of the element from every stacked array, also inside a terrain.
                     values[field] = jax.tree.map(lambda x, k=k: np.asarray(x)[k] if np.ndim(x) else x, given)

@@ -28,7 +28,9 @@ class Live:
         url: the address for browsers.
     """
 
-    def __init__(self, scene: Scene, look: Look, port: int, arrows: Callable[[int], tuple[Arrows, ...]] | None):
+    def __init__(
+        self, scene: Scene, look: Look, port: int, arrows: Callable[[int], tuple[Arrows, ...]] | None
+    ):
         """Start the server, and show the first instant."""
         self._whole, self._look, self._find_arrows = scene, look, arrows
         self._known: dict[int, tuple[Arrows, ...]] = {}
@@ -72,13 +74,28 @@ class Live:
             few = self._look.joints is not False and scene.worlds <= 64
             self.joints = gui.add_checkbox("joints", few)
             self.frames = gui.add_checkbox("frames of bodies", self._look.frames)
-            self.violation = gui.add_checkbox("violation in color", self._look.violation, disabled=scene.violation is None)
+            self.violation = gui.add_checkbox(
+                "violation in color", self._look.violation, disabled=scene.violation is None
+            )
             known = self._find_arrows is not None or bool(scene.arrows)
-            self.reactions = gui.add_checkbox("reactions", "reactions" in self._look.arrows, disabled=not known)
+            self.reactions = gui.add_checkbox(
+                "reactions", "reactions" in self._look.arrows, disabled=not known
+            )
             self.forces = gui.add_checkbox("forces", "forces" in self._look.arrows, disabled=not known)
-        for control in (self.which, self.world, self.apart, self.joints, self.frames, self.violation, self.reactions, self.forces):
+        for control in (
+            self.which,
+            self.world,
+            self.apart,
+            self.joints,
+            self.frames,
+            self.violation,
+            self.reactions,
+            self.forces,
+        ):
             control.on_update(lambda _: self._rebuild())
-        self.time.on_update(lambda event: self.go_to(int(self.time.value)) if event.client is not None else None)
+        self.time.on_update(
+            lambda event: self.go_to(int(self.time.value)) if event.client is not None else None
+        )
 
     def go_to(self, instant: int) -> None:
         """Show one of the saved instants, and pause."""
@@ -99,7 +116,9 @@ class Live:
             one = self.which.value == _ONE or self._whole.worlds == 1
             number = int(self.world.value) if self._whole.worlds > 1 else 0
             scene = self._whole.of_worlds([number]) if one else self._whole
-            names = tuple(name for name, box in (("reactions", self.reactions), ("forces", self.forces)) if box.value)
+            names = tuple(
+                name for name, box in (("reactions", self.reactions), ("forces", self.forces)) if box.value
+            )
             if names and self._find_arrows is not None:
                 shown = number if one else 0
                 if shown not in self._known:
@@ -143,7 +162,13 @@ class Live:
                 # Pause briefly at the end before the motion restarts.
                 if self._elapsed > self._seconds[-1] + 0.5:
                     self._elapsed = 0.0
-                instant = int(np.clip(np.searchsorted(self._seconds, self._elapsed, side="right") - 1, 0, len(self._seconds) - 1))
+                instant = int(
+                    np.clip(
+                        np.searchsorted(self._seconds, self._elapsed, side="right") - 1,
+                        0,
+                        len(self._seconds) - 1,
+                    )
+                )
                 if instant != self._instant:
                     self._show(instant)
                     self.time.value = instant

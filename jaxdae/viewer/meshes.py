@@ -73,12 +73,18 @@ def cylinder(start: np.ndarray, end: np.ndarray, radius: float, tip: float | Non
     """
     start, end = np.asarray(start, float), np.asarray(end, float)
     frame, ring = basis(end - start), circle(1.0)
-    low, high = (place + (size * ring) @ frame[:, :2].T for place, size in ((start, radius), (end, radius if tip is None else tip)))
+    low, high = (
+        place + (size * ring) @ frame[:, :2].T
+        for place, size in ((start, radius), (end, radius if tip is None else tip))
+    )
     n = len(ring)
     fan = np.array([(0, k, k + 1) for k in range(1, n - 1)])
     following = (np.arange(n) + 1) % n
     side = np.concatenate(
-        [np.column_stack([np.arange(n), following, following + n]), np.column_stack([np.arange(n), following + n, n + np.arange(n)])]
+        [
+            np.column_stack([np.arange(n), following, following + n]),
+            np.column_stack([np.arange(n), following + n, n + np.arange(n)]),
+        ]
     )
     return merged([Mesh(np.concatenate([low, high]), side), Mesh(low, fan[:, ::-1]), Mesh(high, fan)])
 
@@ -98,7 +104,9 @@ def ball(center: np.ndarray, radius: float) -> Mesh:
     )
     k, j = (each.reshape(-1) for each in np.meshgrid(np.arange(rows), np.arange(columns), indexing="ij"))
     a, b = k * columns + j, k * columns + (j + 1) % columns
-    faces = np.concatenate([np.column_stack([a, a + columns, b + columns]), np.column_stack([a, b + columns, b])])
+    faces = np.concatenate(
+        [np.column_stack([a, a + columns, b + columns]), np.column_stack([a, b + columns, b])]
+    )
     return Mesh(np.asarray(center, float) + radius * grid.reshape(-1, 3), faces)
 
 
@@ -122,7 +130,9 @@ def arrow() -> Mesh:
     return merged([cylinder(0.0 * z, 0.75 * z, 0.5), cylinder(0.75 * z, z, 1.2, 1e-3)])
 
 
-def surface(height: Callable[[np.ndarray, np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray, count: int = 60) -> Mesh:
+def surface(
+    height: Callable[[np.ndarray, np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray, count: int = 60
+) -> Mesh:
     """Return the surface z = height(x, y) over a rectangle, from a grid.
 
     Args:
@@ -133,11 +143,15 @@ def surface(height: Callable[[np.ndarray, np.ndarray], np.ndarray], low: np.ndar
     """
     sides = np.maximum(np.asarray(high, float) - low, 1e-9)
     steps = np.maximum(np.ceil(count * sides / sides.max()), 1).astype(int)
-    x, y = np.meshgrid(*(np.linspace(a, b, n + 1) for a, b, n in zip(low, high, steps, strict=True)), indexing="ij")
+    x, y = np.meshgrid(
+        *(np.linspace(a, b, n + 1) for a, b, n in zip(low, high, steps, strict=True)), indexing="ij"
+    )
     z = np.broadcast_to(np.asarray(height(x.reshape(-1), y.reshape(-1)), float), (x.size,))
     k, j = (each.reshape(-1) for each in np.meshgrid(np.arange(steps[0]), np.arange(steps[1]), indexing="ij"))
     a, across = k * (steps[1] + 1) + j, steps[1] + 1
-    faces = np.concatenate([np.column_stack([a, a + across, a + across + 1]), np.column_stack([a, a + across + 1, a + 1])])
+    faces = np.concatenate(
+        [np.column_stack([a, a + across, a + across + 1]), np.column_stack([a, a + across + 1, a + 1])]
+    )
     return Mesh(np.column_stack([x.reshape(-1), y.reshape(-1), z]), faces)
 
 

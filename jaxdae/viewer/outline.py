@@ -76,7 +76,10 @@ def outline(mechanism: Drawn) -> Outline:
             return np.asarray(point if point is not None else world, float)
         return seen_from(poses[body], np.asarray(world, float))
 
-    for element, link in (*((joint, "rod") for joint in mechanism.joints), *((force, "spring") for force in mechanism.forces)):
+    for element, link in (
+        *((joint, "rod") for joint in mechanism.joints),
+        *((force, "spring") for force in mechanism.forces),
+    ):
         kind = element.kind
         fields: dict[str, Any] = kind.kinds()
         ends: dict[str, np.ndarray] = {}
@@ -88,7 +91,12 @@ def outline(mechanism: Drawn) -> Outline:
             for name, direction in _pins(element):
                 if name == GROUND:
                     continue
-                pins[name].append((ends[name], direction if element.at is None else seen_from(poses[name], direction, place=False)))
+                pins[name].append(
+                    (
+                        ends[name],
+                        direction if element.at is None else seen_from(poses[name], direction, place=False),
+                    )
+                )
             if _slides(kind) and GROUND not in ends:
                 (a, point_a), (b, point_b) = ends.items()
                 links.append(("slide", a, point_a, b, point_b))
@@ -106,9 +114,18 @@ def outline(mechanism: Drawn) -> Outline:
     joints = {name: np.array(places or [center]) for name, places in distinct.items()}
     ground_points = _distinct(ground_points)
     if not spatial:
-        return Outline({name: hull(places) for name, places in distinct.items()}, joints, links, ground_points, slides, {})
+        return Outline(
+            {name: hull(places) for name, places in distinct.items()},
+            joints,
+            links,
+            ground_points,
+            slides,
+            {},
+        )
     lines = {body.name: _lines(joints[body.name], body, pins[body.name]) for body in mechanism.bodies}
-    return Outline({name: np.concatenate(lines[name]) for name in lines}, joints, links, ground_points, slides, lines)
+    return Outline(
+        {name: np.concatenate(lines[name]) for name in lines}, joints, links, ground_points, slides, lines
+    )
 
 
 def shown(shape: Outline, name: str) -> np.ndarray:
@@ -140,7 +157,9 @@ def turned(points: np.ndarray, by: np.ndarray) -> np.ndarray:
     """Rotate points (..., dimension) by angles (..., 1) or unit quaternions wxyz (..., 4)."""
     if points.shape[-1] == 2:
         c, s = np.cos(by[..., 0]), np.sin(by[..., 0])
-        return np.stack([c * points[..., 0] - s * points[..., 1], s * points[..., 0] + c * points[..., 1]], axis=-1)
+        return np.stack(
+            [c * points[..., 0] - s * points[..., 1], s * points[..., 0] + c * points[..., 1]], axis=-1
+        )
     scalar, vector = by[..., :1], by[..., 1:]
     across = 2.0 * np.cross(vector, points)
     return points + scalar * across + np.cross(vector, across)
@@ -153,11 +172,17 @@ def _slides(kind: Any) -> bool:
 
 def _pins(element: Any) -> list[tuple[str, np.ndarray]]:
     """Return the bodies of a joint with the directions of pins fixed in them, as in a universal joint."""
-    fields = {name: field for name, field in element.kind.kinds().items() if field.plain == "direction" and hasattr(element, name)}
+    fields = {
+        name: field
+        for name, field in element.kind.kinds().items()
+        if field.plain == "direction" and hasattr(element, name)
+    }
     if len({field.body for field in fields.values()}) < 2 or "at" not in element.kind.kinds():
         return []
     given = [(getattr(element, field.body), getattr(element, name)) for name, field in fields.items()]
-    return [(body, np.asarray(axis, float) / np.linalg.norm(axis)) for body, axis in given if axis is not None]
+    return [
+        (body, np.asarray(axis, float) / np.linalg.norm(axis)) for body, axis in given if axis is not None
+    ]
 
 
 def _lines(joints: np.ndarray, body: Any, pins: list[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray]:
@@ -166,7 +191,9 @@ def _lines(joints: np.ndarray, body: Any, pins: list[tuple[np.ndarray, np.ndarra
     The polylines connect two joints, go around the joints if these lie in a plane, or otherwise form a star.
     """
     size = max(float(np.ptp(joints, axis=0).max()), float(np.abs(joints).max()))
-    return _shape(joints, body, size) + [np.stack([at - _PIN * size * along, at + _PIN * size * along]) for at, along in pins]
+    return _shape(joints, body, size) + [
+        np.stack([at - _PIN * size * along, at + _PIN * size * along]) for at, along in pins
+    ]
 
 
 def _shape(joints: np.ndarray, body: Any, size: float) -> list[np.ndarray]:

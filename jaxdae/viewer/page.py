@@ -19,7 +19,9 @@ LARGE = 20_000_000
 """The size in bytes above which `write_html` warns: browsers take seconds to open such a page."""
 
 
-def write_html(scene: Scene, path: pathlib.Path | str, *, look: Look = Look(), rate: float = FASTEST) -> pathlib.Path:
+def write_html(
+    scene: Scene, path: pathlib.Path | str, *, look: Look = Look(), rate: float = FASTEST
+) -> pathlib.Path:
     """Write a scene into a file that plays on its own, and return its path.
 
     Writing needs the extra `viewer`. Neither writing nor playing needs a network connection.

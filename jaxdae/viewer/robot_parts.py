@@ -20,7 +20,9 @@ _FORMATS = ("stl", "obj", "dae", "ply", "off", "glb", "gltf")
 _PLAIN = (0.62, 0.64, 0.68)
 
 
-def with_robot(scene: Scene, report: Report, visuals: Sequence[Visual], names: Mapping[str, str] | None = None) -> tuple[Scene, list[str]]:
+def with_robot(
+    scene: Scene, report: Report, visuals: Sequence[Visual], names: Mapping[str, str] | None = None
+) -> tuple[Scene, list[str]]:
     """Return a scene with the visuals of a robot file, and messages about unreadable visuals.
 
     Bodies with visuals lose their previous shapes. The package trimesh, which comes with viser, reads mesh
@@ -44,9 +46,12 @@ def with_robot(scene: Scene, report: Report, visuals: Sequence[Visual], names: M
             continue
         in_link = visual.place + mesh.vertices @ visual.rotation.T
         red, green, blue = (round(255 * min(max(x, 0.0), 1.0)) for x in visual.color or _PLAIN)
-        found.setdefault((body, (red, green, blue)), []).append(Mesh(frame.place + in_link @ frame.rotation.T, mesh.faces))
+        found.setdefault((body, (red, green, blue)), []).append(
+            Mesh(frame.place + in_link @ frame.rotation.T, mesh.faces)
+        )
     parts = [
-        Part(f"{body}/file{k}", scene.bodies.index(body), merged(meshes), color) for k, ((body, color), meshes) in enumerate(found.items())
+        Part(f"{body}/file{k}", scene.bodies.index(body), merged(meshes), color)
+        for k, ((body, color), meshes) in enumerate(found.items())
     ]
     return scene.with_parts(*parts, instead_of=tuple(dict.fromkeys(body for body, _ in found))), wrong
 
@@ -76,14 +81,18 @@ def _file(file: MeshFile, wrong: list[str]) -> Mesh | None:
         ) from error
     kind = file.path.suffix.lower().removeprefix(".")
     if kind not in _FORMATS:
-        wrong.append(f"{file.path} cannot be read (the format {brief(kind)}; expected one of {', '.join(_FORMATS)})")
+        wrong.append(
+            f"{file.path} cannot be read (the format {brief(kind)}; expected one of {', '.join(_FORMATS)})"
+        )
         return None
     try:
         # Load from memory, so that the file cannot open other files.
         loaded: Any = trimesh.load(io.BytesIO(Library().data(file.path)), file_type=kind, force="mesh")
         return Mesh(np.asarray(loaded.vertices, float) * file.scale, np.asarray(loaded.faces))
     except Exception as error:  # Readers of many formats raise any exception; show the rest of the scene.
-        wrong.append(f"{file.path} cannot be read ({' '.join(str(error).split())[:100] or type(error).__name__})")
+        wrong.append(
+            f"{file.path} cannot be read ({' '.join(str(error).split())[:100] or type(error).__name__})"
+        )
         return None
 
 
@@ -91,4 +100,9 @@ def _given(triangles: Triangles, wrong: list[str]) -> Mesh:
     return Mesh(triangles.vertices, triangles.faces)
 
 
-_MAKERS: dict[type, Callable[[Any, list[str]], Mesh | None]] = {Box: _box, Rounded: _rounded, MeshFile: _file, Triangles: _given}
+_MAKERS: dict[type, Callable[[Any, list[str]], Mesh | None]] = {
+    Box: _box,
+    Rounded: _rounded,
+    MeshFile: _file,
+    Triangles: _given,
+}

@@ -151,7 +151,9 @@ class Scene:
             instead_of: the names of bodies whose solids and details are removed.
         """
         gone = {self.bodies.index(name) for name in instead_of}
-        return dataclasses.replace(self, parts=(*(part for part in self.parts if part.body not in gone), *parts))
+        return dataclasses.replace(
+            self, parts=(*(part for part in self.parts if part.body not in gone), *parts)
+        )
 
 
 def pace(times: np.ndarray) -> float:
@@ -220,7 +222,10 @@ def scene(
         violation = info.violation
     q = np.asarray(state.q)
     if q.ndim not in (2, 3) or 0 in q.shape[:2]:
-        raise ValueError(f"states must be stacked along (time,) or (world, time), with at least one entry; got q of shape {q.shape}")
+        raise ValueError(
+            "states must be stacked along (time,) or (world, time), with at least one entry; got q of "
+            f"shape {q.shape}"
+        )
     poses = absolute_poses(mechanism, state)
     if q.ndim == 2:
         poses, violation = poses[None], None if violation is None else np.asarray(violation)[None]
@@ -231,7 +236,10 @@ def scene(
 def absolute_poses(mechanism: Mechanism, state: State) -> np.ndarray:
     """Return the poses (..., body, 3 or 7) of all bodies except rotors, from stacked states."""
     lead = np.shape(state.q)[:-1]
-    flat = State(jnp.zeros(int(np.prod(lead)), state.q.dtype), *(jnp.reshape(x, (-1, x.shape[-1])) for x in (state.q, state.v)))
+    flat = State(
+        jnp.zeros(int(np.prod(lead)), state.q.dtype),
+        *(jnp.reshape(x, (-1, x.shape[-1])) for x in (state.q, state.v)),
+    )
     found = jax.jit(jax.vmap(lambda s: to_absolute(mechanism, s).q))(flat)
     count = len(placed_bodies(mechanism))
     entries = 3 if mechanism.space.dimension == 2 else 7
@@ -260,7 +268,21 @@ def from_poses(
     open_by = None if violation is None else np.asarray(violation, float)
     lift = 1.1 * max((float(part.mesh.vertices[:, 2].max()) for part in parts if part.body >= 0), default=0.0)
     lift = lift if elements.dimension == 2 else 0.0
-    return Scene(title, times, names, poses.astype(SINGLE), parts, links, open_by, tuple(arrows), up, size, center, extent, lift)
+    return Scene(
+        title,
+        times,
+        names,
+        poses.astype(SINGLE),
+        parts,
+        links,
+        open_by,
+        tuple(arrows),
+        up,
+        size,
+        center,
+        extent,
+        lift,
+    )
 
 
 def in_space(poses: np.ndarray) -> np.ndarray:
@@ -292,16 +314,22 @@ def _lifted(point: np.ndarray) -> np.ndarray:
     return np.asarray([*point, *[0.0] * (3 - len(point))], float)
 
 
-def _parts(solid: Solids, names: tuple[str, ...], poses: np.ndarray, size: float) -> tuple[tuple[Part, ...], tuple[Link, ...]]:
+def _parts(
+    solid: Solids, names: tuple[str, ...], poses: np.ndarray, size: float
+) -> tuple[tuple[Part, ...], tuple[Link, ...]]:
     """Return the solids of bodies with their colors, the parts on the ground, and the lines."""
     number = {name: k for k, name in enumerate(names)}
     parts = [Part(name, number[name], mesh, colors.rgb(number[name])) for name, mesh in solid.bodies.items()]
-    parts += [Part(f"{name}/joints", number[name], mesh, colors.GRAY, True) for name, mesh in solid.details.items()]
+    parts += [
+        Part(f"{name}/joints", number[name], mesh, colors.GRAY, True) for name, mesh in solid.details.items()
+    ]
     if solid.ground is not None:
         parts.append(Part("ground", -1, solid.ground, colors.GRAY))
     for k, terrain in enumerate(solid.terrains):
         fields = checkered(terrain.mesh(poses[..., :3], size))
-        parts += [Part(f"terrain/{k}/{color}", -1, mesh, colors.EARTH[color]) for color, mesh in enumerate(fields)]
+        parts += [
+            Part(f"terrain/{k}/{color}", -1, mesh, colors.EARTH[color]) for color, mesh in enumerate(fields)
+        ]
     links = []
     for k, (kind, a, point_a, b, point_b) in enumerate(solid.links):
         color, radius = (colors.SPRING, 0.7) if kind == "spring" else (colors.LINK, 1.0)

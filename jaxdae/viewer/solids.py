@@ -17,7 +17,13 @@ import jax
 import numpy as np
 
 from jaxdae.mechanisms.describe.kinds import GROUND
-from jaxdae.mechanisms.joints import planar_joints, planar_wheels, spatial_gears, spatial_joints, terrain_wheels
+from jaxdae.mechanisms.joints import (
+    planar_joints,
+    planar_wheels,
+    spatial_gears,
+    spatial_joints,
+    terrain_wheels,
+)
 from jaxdae.viewer.drawn_elements import places_in_bodies
 from jaxdae.viewer.meshes import Mesh, ball, basis, circle, cuboid, cylinder, merged, prism, surface, wheel
 from jaxdae.viewer.outline import Drawn, Outline, hull, middle_lines
@@ -105,7 +111,9 @@ def _sphere_on_terrain(joint: Any) -> Round:
     radius, center = float(joint.radius), np.asarray(joint.point_b, float)
 
     def solid(width: float) -> tuple[Mesh, Mesh]:
-        return ball(center, radius), cylinder(center - 1.01 * radius * _Z, center + 1.01 * radius * _Z, 0.25 * radius)
+        return ball(center, radius), cylinder(
+            center - 1.01 * radius * _Z, center + 1.01 * radius * _Z, 0.25 * radius
+        )
 
     return Round(joint.b, True, solid)
 
@@ -175,7 +183,9 @@ def solids(elements: Drawn, shape: Outline, size: float, bold: float = 1.0) -> S
     ground: list[Mesh] = []
     for joint in (joint for joint in elements.joints if joint.kind not in ROUND):
         _add_joint(joint, elements.dimension, width, max(layers.values(), default=0), details, ground)
-    terrains = tuple(Terrain(joint.terrain) for joint in elements.joints if "terrain" in joint.kind.kinds())[:1]
+    terrains = tuple(Terrain(joint.terrain) for joint in elements.joints if "terrain" in joint.kind.kinds())[
+        :1
+    ]
     return Solids(
         {name: merged(meshes) for name, meshes in bodies.items() if meshes},
         {name: merged(meshes) for name, meshes in details.items() if meshes},
@@ -190,7 +200,8 @@ def solids(elements: Drawn, shape: Outline, size: float, bold: float = 1.0) -> S
 def _length(elements: Drawn, shape: Outline, size: float) -> float:
     """Return the median length of bodies in m."""
     spans = [
-        float(np.ptp(np.vstack([shape.joints[body.name], 0.0 * shape.joints[body.name][:1]]), axis=0).max()) for body in elements.bodies
+        float(np.ptp(np.vstack([shape.joints[body.name], 0.0 * shape.joints[body.name][:1]]), axis=0).max())
+        for body in elements.bodies
     ]
     usual = [span for span in spans if span > _SAME * size]
     return float(np.median(usual)) if usual else 0.5 * size
@@ -239,7 +250,11 @@ def _spatial(body: Any, shape: Outline, width: float) -> Mesh:
         if len(line) > 3 and np.allclose(line[0], line[-1]):
             meshes.append(_plate(line[:-1], width))
         else:
-            meshes += [cylinder(start, end, 0.35 * width) for start, end in itertools.pairwise(line) if np.linalg.norm(end - start) > 1e-9]
+            meshes += [
+                cylinder(start, end, 0.35 * width)
+                for start, end in itertools.pairwise(line)
+                if np.linalg.norm(end - start) > 1e-9
+            ]
     if len(joints) == 1:
         meshes.append(ball(np.zeros(3), 0.8 * width))
     return merged(meshes) if meshes else ball(joints[0], 0.8 * width)
@@ -256,7 +271,9 @@ def _plate(corners: np.ndarray, width: float) -> Mesh:
     return Mesh(middle + mesh.vertices @ directions, mesh.faces)
 
 
-def _add_joint(joint: Any, dimension: int, width: float, top: int, details: dict[str, list[Mesh]], ground: list[Mesh]) -> None:
+def _add_joint(
+    joint: Any, dimension: int, width: float, top: int, details: dict[str, list[Mesh]], ground: list[Mesh]
+) -> None:
     """Add the marker of a joint to its second body, or to its first body if the second one is the ground.
 
     Also add the support of a joint on the ground.

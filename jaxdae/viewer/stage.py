@@ -139,14 +139,19 @@ class Stage:
                 continue
             is_ground = part.name.startswith("terrain")
             places = self.offsets[:1] if is_ground and not look.apart else self.offsets
-            self._parts[part.name] = part, self._mesh(part.name, part.mesh, still[: len(places)], places, part.color, is_ground)
+            self._parts[part.name] = (
+                part,
+                self._mesh(part.name, part.mesh, still[: len(places)], places, part.color, is_ground),
+            )
         unit = cylinder(np.zeros(3), np.array([0.0, 0.0, 1.0]), 1.0)
         for link in scene.links:
             self._links[link.name] = link, self._mesh(link.name, unit, still, self.offsets, link.color)
         for arrows in scene.arrows:
             if arrows.name in look.arrows and arrows.labels:
                 nowhere = np.zeros((len(arrows.labels), 3), SINGLE)
-                handle = self._mesh(arrows.name, arrow(), np.tile(still[:1], (len(nowhere), 1)), nowhere, arrows.color)
+                handle = self._mesh(
+                    arrows.name, arrow(), np.tile(still[:1], (len(nowhere), 1)), nowhere, arrows.color
+                )
                 self._arrows[arrows.name] = arrows, handle
         if scene.up == "+z" and scene.lift > 0.0:
             self._grid()
@@ -165,13 +170,30 @@ class Stage:
         """Show the plane below the wheels of vehicles, with grid lines at a round number of meters."""
         scene = self._scene
         cell = 10.0 ** np.floor(np.log10(scene.size))
-        across, deep = 2.0 * cell * np.ceil((np.ptp(self.offsets, axis=0) + 1.5 * scene.size)[:2] / cell / 2.0)
+        across, deep = (
+            2.0 * cell * np.ceil((np.ptp(self.offsets, axis=0) + 1.5 * scene.size)[:2] / cell / 2.0)
+        )
         low = min(float(part.mesh.vertices[:, 2].min()) for part in scene.parts if part.body >= 0)
         center = (*(np.round(scene.center[:2] / cell) * cell), low)
-        lines = {"cell_color": colors.LINK, "section_color": colors.LINK, "cell_size": cell, "section_size": 10.0 * cell}
-        self._server.scene.add_grid("/plane", float(across), float(deep), plane="xy", position=center, **lines)
+        lines = {
+            "cell_color": colors.LINK,
+            "section_color": colors.LINK,
+            "cell_size": cell,
+            "section_size": 10.0 * cell,
+        }
+        self._server.scene.add_grid(
+            "/plane", float(across), float(deep), plane="xy", position=center, **lines
+        )
 
-    def _mesh(self, name: str, mesh: Mesh, turns: np.ndarray, places: np.ndarray, color: Any, is_ground: bool = False) -> Any:
+    def _mesh(
+        self,
+        name: str,
+        mesh: Mesh,
+        turns: np.ndarray,
+        places: np.ndarray,
+        color: Any,
+        is_ground: bool = False,
+    ) -> Any:
         return self._server.scene.add_batched_meshes_simple(
             f"/{name}",
             mesh.vertices.astype(SINGLE),
@@ -202,18 +224,25 @@ class Stage:
             if shades is not None and not part.is_detail:
                 handle.batched_colors = shades
         for link, handle in self._links.values():
-            start, end = (_end(poses, body, point) + self.offsets for body, point in ((link.a, link.point_a), (link.b, link.point_b)))
+            start, end = (
+                _end(poses, body, point) + self.offsets
+                for body, point in ((link.a, link.point_a), (link.b, link.point_b))
+            )
             length = np.linalg.norm(end - start, axis=1)
             handle.batched_positions = start.astype(SINGLE)
             handle.batched_wxyzs = turned_to(end - start)
-            handle.batched_scales = np.stack([np.full_like(length, link.radius)] * 2 + [np.maximum(length, 1e-9)], axis=1).astype(SINGLE)
+            handle.batched_scales = np.stack(
+                [np.full_like(length, link.radius)] * 2 + [np.maximum(length, 1e-9)], axis=1
+            ).astype(SINGLE)
         for arrows, handle in self._arrows.values():
             vectors = np.nan_to_num(arrows.vectors[instant])
             size = np.minimum(np.linalg.norm(vectors, axis=1) / (arrows.largest or 1.0), 1.5)
             handle.batched_positions = (np.nan_to_num(arrows.starts[instant]) + self._front[0]).astype(SINGLE)
             handle.batched_wxyzs = turned_to(vectors)
             across = np.where(size > 1e-3, _THINNEST * scene.size, 1e-9)
-            handle.batched_scales = np.stack([across, across, np.maximum(_LONGEST_ARROW * scene.size * size, 1e-9)], axis=1).astype(SINGLE)
+            handle.batched_scales = np.stack(
+                [across, across, np.maximum(_LONGEST_ARROW * scene.size * size, 1e-9)], axis=1
+            ).astype(SINGLE)
         if self._axes is not None:
             self._axes.batched_positions = (poses[..., :3] + self._front[:, None]).reshape(-1, 3)
             self._axes.batched_wxyzs = poses[..., 3:].reshape(-1, 4)

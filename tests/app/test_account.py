@@ -46,7 +46,9 @@ def simulated(joints, forces=(), gravity=(0.0, 0.0), **more):
 @pytest.mark.long
 @pytest.mark.parametrize("names", ["jump", pytest.param("friction driven", marks=pytest.mark.long)])
 def test_a_motor_does_work_and_the_account_does_not_depend_on_save_every(names):
-    """An input with a jump, in closed form; damping with friction; and a prescribed motion: order four, as RK4 has it."""
+    """An input with a jump, in closed form; damping with friction; and a prescribed motion: order four, as
+    RK4 has it.
+    """
     jump = {"controls": {"times": [0.0, 0.098, 0.1], "inputs": {"motor": [2.0, 2.0, -1.0]}}}
     damped = HINGE | {"damping": 0.3, "friction": 0.5, "friction_speed": 0.2}
     weight = (0.0, -9.81)
@@ -64,7 +66,9 @@ def test_a_motor_does_work_and_the_account_does_not_depend_on_save_every(names):
             assert summary.energy_balance_relative < tolerance, name
         np.testing.assert_allclose(*accounts, rtol=1e-6, atol=1e-14, err_msg=name)
         stored = found["kinetic_energy"] + found["potential_energy"]
-        np.testing.assert_allclose(found["work"], stored - stored[:, :1], rtol=0, atol=10 * tolerance, err_msg=name)
+        np.testing.assert_allclose(
+            found["work"], stored - stored[:, :1], rtol=0, atol=10 * tolerance, err_msg=name
+        )
         if expected is not None:
             np.testing.assert_array_equal(found["potential_energy"], 0.0, err_msg=name)
             np.testing.assert_allclose(found["work"][0, -1], expected, rtol=1e-12, err_msg=name)
@@ -72,12 +76,24 @@ def test_a_motor_does_work_and_the_account_does_not_depend_on_save_every(names):
 
 def test_a_balance_is_judged_by_the_energy_exchanged():
     config = Config.model_validate({"name": "rod", "mechanism": ROD, "duration": 1.0, "dt": 0.1})
-    for relative, expected in ((0.0, "ok"), (verdicts.ENERGY_LIMIT, "ok"), (1.01 * verdicts.ENERGY_LIMIT, "poor"), (np.inf, "unknown")):
-        summary = Summary(energy_balance_relative=relative, energy_balance_error=1.0, energy_exchanged=2.0, energy_balance_world=3)
+    for relative, expected in (
+        (0.0, "ok"),
+        (verdicts.ENERGY_LIMIT, "ok"),
+        (1.01 * verdicts.ENERGY_LIMIT, "poor"),
+        (np.inf, "unknown"),
+    ):
+        summary = Summary(
+            energy_balance_relative=relative,
+            energy_balance_error=1.0,
+            energy_exchanged=2.0,
+            energy_balance_world=3,
+        )
         energy = verdicts.energy_balance(config, summary)
         assert energy["verdict"] == expected, relative
         told = verdicts.sentences({"energy_balance": energy})
-        assert [f"The energy balance is {expected}: its error in world 3 is 1 J" in each for each in told] == [True] * (expected != "ok")
+        assert [
+            f"The energy balance is {expected}: its error in world 3 is 1 J" in each for each in told
+        ] == [True] * (expected != "ok")
 
 
 @pytest.mark.long
@@ -89,7 +105,9 @@ def test_an_oscillation_that_the_step_does_not_resolve_is_poor():
     assert energy["verdict"] == "poor"
     assert energy["relative"] > 0.5
     assert energy["error_J"] > 1.0
-    (told,) = verdicts.sentences({"energy_balance": energy, "constraints": verdicts.constraints(config, summary)})
+    (told,) = verdicts.sentences(
+        {"energy_balance": energy, "constraints": verdicts.constraints(config, summary)}
+    )
     assert told.startswith("The energy balance is poor: its error is ")
     assert "% of the energy exchanged; at most 5 % counts as ok" in told
 
@@ -112,7 +130,9 @@ def test_violations_are_judged_by_tolerance_and_size():
         (0.0, 3.03e-5, "poor"),
         (float("nan"), 0.0, "unknown"),
     ):
-        summary = Summary(largest_violation=violation, largest_velocity_violation=velocity, largest_velocity=3.0)
+        summary = Summary(
+            largest_violation=violation, largest_velocity_violation=velocity, largest_velocity=3.0
+        )
         assert verdicts.constraints(config, summary)["verdict"] == expected, (violation, velocity)
 
 
@@ -142,7 +162,14 @@ output: {plots: false}
     folder = only(tmp_path / "runs")
     results = json.loads((folder / "run.json").read_text())["results"]
     assert {results[key]["verdict"] for key in ("energy_balance", "constraints")} == {"ok"}
-    assert set(results["energy_balance"]) == {"error_J", "exchanged_J", "relative", "limit", "world", "verdict"}
+    assert set(results["energy_balance"]) == {
+        "error_J",
+        "exchanged_J",
+        "relative",
+        "limit",
+        "world",
+        "verdict",
+    }
     report = (folder / "report.md").read_text()
     assert report.startswith("# rod (mechanism only)\n")
     assert told in report

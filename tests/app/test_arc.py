@@ -35,15 +35,20 @@ def test_errors_of_the_end_point(near):
         ("RK4", 0.5): 2.09642471e-5,
     }
     for (name, step), error in expected.items():
-        np.testing.assert_allclose(near.error.sel(integrator=name, step=step), error, rtol=2e-8, err_msg=f"{name} {step}")
+        np.testing.assert_allclose(
+            near.error.sel(integrator=name, step=step), error, rtol=2e-8, err_msg=f"{name} {step}"
+        )
     for step in near.step.values:
         half = 0.5 * step
-        # Chords of the arc are |exp(i h) - 1| = 2 sin(h / 2) long and point along its middle; the methods' steps are these.
+        # Chords of the arc are |exp(i h) - 1| = 2 sin(h / 2) long and point along its middle; the methods'
+        # steps are these.
         chord, turn = 2.0 * np.sin(half), np.exp(1j * half)
         steps = {"Euler": step, "midpoint": step * turn, "RK4": step / 6.0 * (1.0 + 4.0 * turn + turn**2)}
         for name, made in steps.items():
             error = abs(np.exp(1j) - 1.0) * abs(made / (chord * turn) - 1.0)
-            np.testing.assert_allclose(near.error.sel(integrator=name, step=step), error, rtol=0.0, atol=1e-15)
+            np.testing.assert_allclose(
+                near.error.sel(integrator=name, step=step), error, rtol=0.0, atol=1e-15
+            )
 
 
 def test_the_heading_is_exact_so_that_it_adds_nothing_to_the_error(near):
@@ -53,25 +58,39 @@ def test_the_heading_is_exact_so_that_it_adds_nothing_to_the_error(near):
 def test_paths_end_where_their_steps_do(near):
     assert near.path.shape == (3, 3, 11, 3)
     np.testing.assert_array_equal(np.isfinite(near.path.values[0, :, :, 0]).sum(axis=1), [11, 6, 3])
-    np.testing.assert_allclose(near.path.sel(integrator="Euler", step=0.5)[2, :2], [0.5 + 0.5 * np.cos(0.5), 0.5 * np.sin(0.5)], rtol=1e-15)
+    np.testing.assert_allclose(
+        near.path.sel(integrator="Euler", step=0.5)[2, :2],
+        [0.5 + 0.5 * np.cos(0.5), 0.5 * np.sin(0.5)],
+        rtol=1e-15,
+    )
 
 
 def test_the_exact_path_of_a_curvature(experiment):
-    np.testing.assert_allclose(experiment.exact(-2.0, np.array([0.0, 0.25 * np.pi])), [[0.0, 0.0], [0.5, -0.5]], rtol=0, atol=2e-16)
+    np.testing.assert_allclose(
+        experiment.exact(-2.0, np.array([0.0, 0.25 * np.pi])), [[0.0, 0.0], [0.5, -0.5]], rtol=0, atol=2e-16
+    )
     # 1 - cos of a small angle keeps its digits.
     np.testing.assert_allclose(experiment.exact(1e-9, np.array([1.0]))[0, 1], 5e-10, rtol=1e-15)
 
 
 def run(experiment, monkeypatch, out, *changes):
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(sys, "argv", ["arc.py", "--out", str(out), *(x for change in changes for x in ("--set", change))])
+    monkeypatch.setattr(
+        sys, "argv", ["arc.py", "--out", str(out), *(x for change in changes for x in ("--set", change))]
+    )
     return experiment.main()
 
 
 def test_a_run(experiment, monkeypatch, tmp_path, capsys):
     assert run(experiment, monkeypatch, tmp_path, "experiment.far_steps=[0.05, 0.1, 0.5]") == 0
     (folder,) = tmp_path.iterdir()
-    assert {path.name for path in folder.iterdir()} == {"config.yaml", "arc.png", "arc.zarr", "report.md", "run.json"}
+    assert {path.name for path in folder.iterdir()} == {
+        "config.yaml",
+        "arc.png",
+        "arc.zarr",
+        "report.md",
+        "run.json",
+    }
     found = json.loads((folder / "run.json").read_text())
     assert len(found["arc"]) == 6
     first = found["arc"][0]
@@ -82,7 +101,10 @@ def test_a_run(experiment, monkeypatch, tmp_path, capsys):
     assert "1.44e+06 at 0.1 m" in rk4
     # |exp(10 i) - 1| h / 2 = 0.1 at h = 0.104, where |exp(10 i) - 1| h^2 / 24 = 0.87 mm.
     assert "Euler is off by 100 mm with steps of 0.104 m" in same_step
-    assert "midpoint by 0.869 mm (the statement does not hold), RK4 by 7.87e-05 mm (the statement holds)" in same_step
+    assert (
+        "midpoint by 0.869 mm (the statement does not hold), RK4 by 7.87e-05 mm (the statement holds)"
+        in same_step
+    )
     assert "RK4 takes steps of 0.417 m and is off by 0.0203 mm (the statement holds)" in same_work
     assert "0.0354 m with midpoint" in reach
     report = (folder / "report.md").read_text()

@@ -22,7 +22,9 @@ TINY = (
 
 @pytest.fixture(scope="module")
 def experiment():
-    spec = importlib.util.spec_from_file_location("baumgarte_tuning", ROOT / "experiments" / "baumgarte_tuning.py")
+    spec = importlib.util.spec_from_file_location(
+        "baumgarte_tuning", ROOT / "experiments" / "baumgarte_tuning.py"
+    )
     module = importlib.util.module_from_spec(spec)
     # Dataclasses of string annotations look their module up.
     sys.modules[spec.name] = module
@@ -32,7 +34,11 @@ def experiment():
 
 def run(experiment, monkeypatch, out, *changes):
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(sys, "argv", ["baumgarte_tuning.py", "--out", str(out), *(x for change in changes for x in ("--set", change))])
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["baumgarte_tuning.py", "--out", str(out), *(x for change in changes for x in ("--set", change))],
+    )
     return experiment.main()
 
 
@@ -47,7 +53,9 @@ def test_a_tiny_run(experiment, monkeypatch, tmp_path):
     for row in found["gains"]:
         # Critical damping at 1/h is beyond the limit 0.83 of semi-implicit Euler; the fit stays within it.
         drifts = {rule: row[rule].split(",")[0] for rule in ("none", "critical 1/h", "tuned")}
-        assert drifts["critical 1/h"] == "broken" or float(drifts["critical 1/h"]) > 100.0 * float(drifts["tuned"])
+        assert drifts["critical 1/h"] == "broken" or float(drifts["critical 1/h"]) > 100.0 * float(
+            drifts["tuned"]
+        )
         assert float(drifts["tuned"]) < 0.2 * float(drifts["none"])
     report = (folder / "report.md").read_text()
     assert all(sentence in report for sentence in found["findings"])
@@ -70,5 +78,7 @@ def test_bodies_are_drawn_through_their_joints(experiment):
 
 def test_mistakes_in_the_settings_are_named(experiment, monkeypatch, tmp_path, capsys):
     assert run(experiment, monkeypatch, tmp_path, "experiment.integrators=[rk5]") == 2
-    assert "got rk5, expected some of semi-implicit Euler, midpoint, RK4" in " ".join(capsys.readouterr().out.split())
+    assert "got rk5, expected some of semi-implicit Euler, midpoint, RK4" in " ".join(
+        capsys.readouterr().out.split()
+    )
     assert not list(tmp_path.iterdir())

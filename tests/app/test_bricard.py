@@ -1,4 +1,6 @@
-"""The experiment `bricard`: a loop with a row too many stays closed, reaches its reference, and needs a solver that decides the rank."""
+"""The experiment `bricard`: a loop with a row too many stays closed, reaches its reference, and needs a
+solver that decides the rank.
+"""
 
 import importlib.util
 import json
@@ -22,7 +24,9 @@ def experiment():
 
 
 def test_the_reference_is_that_of_the_file(experiment):
-    states = json.loads((ROOT / "tests" / "reference" / "iftomm_a04_bricard.json").read_text())["reference"]["states"]
+    states = json.loads((ROOT / "tests" / "reference" / "iftomm_a04_bricard.json").read_text())["reference"][
+        "states"
+    ]
     places = {state["t"]: state["P3"] for state in states}
     for t, place in experiment.REFERENCE.items():
         assert list(place) == places[t]

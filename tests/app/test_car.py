@@ -72,7 +72,13 @@ def test_a_config_with_rotors_runs_in_both_forms_of_coordinates(tmp_path):
         assert len(structure.lines(config)) > 3
         with precision(config):
             system, method, start = made.one()
-            assert system.names.coordinates == ("chassis.x", "chassis.y", "chassis.theta", "left.theta", "right.theta")
+            assert system.names.coordinates == (
+                "chassis.x",
+                "chassis.y",
+                "chassis.theta",
+                "left.theta",
+                "right.theta",
+            )
             assert coordinate_names.of_values(config.model_dump()) == coordinate_names.of_system(system)
             found.append(jd.rollout(system, method, start, dt=config.dt, steps=10).state.q[-1])
     np.testing.assert_allclose(found[0], found[1], rtol=0, atol=1e-13)
@@ -88,7 +94,10 @@ def test_a_config_with_rotors_is_built(tmp_path):
     file.write_text(ROBOT)
     config, made = load(str(file))
     assert coordinate_names.of_values(config.model_dump()) == coordinate_names.of_system(made.system)
-    assert structure.lines(config)[-3:-1] == ["  left_wheel (wheel below chassis)", "  right_wheel (wheel below chassis)"]
+    assert structure.lines(config)[-3:-1] == [
+        "  left_wheel (wheel below chassis)",
+        "  right_wheel (wheel below chassis)",
+    ]
     np.testing.assert_allclose(made.state.q[0], [0.0, 0.0, 0.3, 0.0, 0.5])
 
 

@@ -1,4 +1,6 @@
-"""The experiment `cardan_shaft`: the closed form of universal joints, and that shafts in and out of phase follow it."""
+"""The experiment `cardan_shaft`: the closed form of universal joints, and that shafts in and out of phase
+follow it.
+"""
 
 import importlib.util
 import pathlib
@@ -26,8 +28,14 @@ def test_the_closed_form_is_its_own_integral(experiment):
     step = 1e-6
     slope = (experiment.behind(beta, theta + step) - experiment.behind(beta, theta - step)) / (2.0 * step)
     np.testing.assert_allclose(slope, experiment.ratio(beta, theta), rtol=1e-8)
-    np.testing.assert_allclose(experiment.ratio(beta, theta) * experiment.ratio(beta, experiment.behind(beta, theta)), 1.0, rtol=1e-13)
-    np.testing.assert_allclose(experiment.ratio(beta, np.array([0.0, 0.5 * np.pi])), [1.0 / np.cos(beta), np.cos(beta)])
+    np.testing.assert_allclose(
+        experiment.ratio(beta, theta) * experiment.ratio(beta, experiment.behind(beta, theta)),
+        1.0,
+        rtol=1e-13,
+    )
+    np.testing.assert_allclose(
+        experiment.ratio(beta, np.array([0.0, 0.5 * np.pi])), [1.0 / np.cos(beta), np.cos(beta)]
+    )
 
 
 @pytest.mark.long

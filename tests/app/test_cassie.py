@@ -1,4 +1,6 @@
-"""The experiment `cassie`: how far loops open in MuJoCo, and that the robot rests and stands here with loops that stay closed."""
+"""The experiment `cassie`: how far loops open in MuJoCo, and that the robot rests and stands here with loops
+that stay closed.
+"""
 
 import importlib.util
 import pathlib
@@ -42,7 +44,11 @@ def test_soft_equalities_open_and_cost_energy(experiment):
 def test_limbs_are_lines_with_gaps(experiment):
     lines = {name: np.ones((3, 2, 3)) for name in ("cassie-pelvis", "left-knee", "right-knee", "left-foot")}
     found = experiment.limbs(lines)
-    assert {name: x.shape for name, x in found.items()} == {"pelvis": (3, 2, 3), "left leg": (3, 5, 3), "right leg": (3, 2, 3)}
+    assert {name: x.shape for name, x in found.items()} == {
+        "pelvis": (3, 2, 3),
+        "left leg": (3, 5, 3),
+        "right leg": (3, 2, 3),
+    }
     assert np.all(np.isnan(found["left leg"][:, 2]))
 
 

@@ -77,7 +77,11 @@ def run(tmp_path_factory):
         capture_output=True,
         text=True,
         check=False,
-        env={"PYTHONPATH": str(pathlib.Path(__file__).parents[2]), "PATH": "/usr/bin:/bin", "XLA_FLAGS": os.environ["XLA_FLAGS"]},
+        env={
+            "PYTHONPATH": str(pathlib.Path(__file__).parents[2]),
+            "PATH": "/usr/bin:/bin",
+            "XLA_FLAGS": os.environ["XLA_FLAGS"],
+        },
     )
     assert done.returncode == 0, done.stderr
     (made,) = (folder / "runs").iterdir()
@@ -87,7 +91,14 @@ def run(tmp_path_factory):
 def test_a_run_folder_holds_everything(run):
     folder, _ = run
     assert folder.name.startswith("pendulum-20")
-    assert {file.name for file in folder.iterdir()} == {"config.yaml", "metrics.jsonl", "plots", "report.md", "results.zarr", "run.json"}
+    assert {file.name for file in folder.iterdir()} == {
+        "config.yaml",
+        "metrics.jsonl",
+        "plots",
+        "report.md",
+        "results.zarr",
+        "run.json",
+    }
     plots = {file.name: file.stat().st_size for file in (folder / "plots").iterdir()}
     assert set(plots) == {"positions.png", "violation.png", "energy.png", "overlay.png"}
     assert min(plots.values()) > 10_000
@@ -119,14 +130,19 @@ def test_results_are_labelled(run):
         assert data.q.dtype == np.float64
         # World 0 is the nominal one, and start values vary as asked.
         assert data.varied.sel(world=0).values.tolist() == [1.0, 0.0]
-        np.testing.assert_allclose(data.v.sel(coordinate="rod.theta").isel(time=0), data.varied.isel(parameter=1), rtol=0, atol=1e-12)
+        np.testing.assert_allclose(
+            data.v.sel(coordinate="rod.theta").isel(time=0), data.varied.isel(parameter=1), rtol=0, atol=1e-12
+        )
         assert float(data.violation.max()) < 1e-12
-        # The hinge damps: its work, integrated from the saved states, closes the balance. Heun's method leaves an error
+        # The hinge damps: its work, integrated from the saved states, closes the balance. Heun's method
+        # leaves an error
         # of the order of (dt omega)^2 = 4e-4 relative, omega = 4/s; the work itself is about 0.5 J.
         work = data.work.isel(time=-1).values
         energy = data.kinetic_energy + data.potential_energy
         assert np.all(work < -1e-3)
-        np.testing.assert_allclose((energy.isel(time=-1) - energy.isel(time=0)).values, work, rtol=0, atol=1e-3)
+        np.testing.assert_allclose(
+            (energy.isel(time=-1) - energy.isel(time=0)).values, work, rtol=0, atol=1e-3
+        )
 
 
 def test_a_pipe_gets_plain_lines(run):
@@ -249,7 +265,9 @@ def test_a_loop_that_cannot_close_is_reported_with_all_the_rest(tmp_path, comman
 
 
 def test_velocities_that_the_joints_do_not_allow(config, command):
-    code, _, err = command("check", config, "--set", "start.velocities={rod.x: 1.0}", "--set", "batch.vary=[]")
+    code, _, err = command(
+        "check", config, "--set", "start.velocities={rod.x: 1.0}", "--set", "batch.vary=[]"
+    )
     assert code == 2
     assert "velocities that the joints do not allow" in err
     assert "start.velocities" in err
@@ -267,7 +285,9 @@ def test_redundant_joints_are_named(config, tmp_path, command):
 @pytest.mark.long
 def test_a_run_of_what_cannot_move_says_so(config, tmp_path, command):
     held = "mechanism.joints=[{type: weld, name: hold, a: ground, b: rod, at: [0, 0]}]"
-    code, _, err = command("run", config, "--out", tmp_path, "--set", held, "--set", "batch={size: 1}", "--set", "duration=0.02")
+    code, _, err = command(
+        "run", config, "--out", tmp_path, "--set", held, "--set", "batch={size: 1}", "--set", "duration=0.02"
+    )
     assert code == 0
     assert "nothing can move at the start, because of hold." in err
 
@@ -299,8 +319,16 @@ def test_version_and_help(command):
 def test_shells_complete_the_command(command, monkeypatch):
     assert "--install-completion" in command("--help")[1]
     commands = "run merge status tune optimize check example view plot export"
-    for words, expected in (("jaxdae ", commands), ("jaxdae opt", "optimize"), ("jaxdae tune --re", "--resume")):
-        for name, value in (("_JAXDAE_COMPLETE", "complete_bash"), ("COMP_WORDS", words), ("COMP_CWORD", str(words.count(" ")))):
+    for words, expected in (
+        ("jaxdae ", commands),
+        ("jaxdae opt", "optimize"),
+        ("jaxdae tune --re", "--resume"),
+    ):
+        for name, value in (
+            ("_JAXDAE_COMPLETE", "complete_bash"),
+            ("COMP_WORDS", words),
+            ("COMP_CWORD", str(words.count(" "))),
+        ):
             monkeypatch.setenv(name, value)
         code, out, err = command()
         assert (code, out.split(), err) == (0, expected.split(), "")

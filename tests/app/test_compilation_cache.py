@@ -11,7 +11,11 @@ import pytest
 from jaxdae.app import compilation_cache
 
 ROOT = pathlib.Path(__file__).parents[2]
-NAMES = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs", "jax_persistent_cache_min_entry_size_bytes")
+NAMES = (
+    "jax_compilation_cache_dir",
+    "jax_persistent_cache_min_compile_time_secs",
+    "jax_persistent_cache_min_entry_size_bytes",
+)
 
 
 @pytest.fixture
@@ -27,7 +31,11 @@ def settings(monkeypatch):
 
 def test_the_folder_follows_the_environment(settings, monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
-    for given, base in (("", tmp_path / ".cache"), ("relative", tmp_path / ".cache"), (str(tmp_path / "x"), tmp_path / "x")):
+    for given, base in (
+        ("", tmp_path / ".cache"),
+        ("relative", tmp_path / ".cache"),
+        (str(tmp_path / "x"), tmp_path / "x"),
+    ):
         monkeypatch.setenv("XDG_CACHE_HOME", given)
         compilation_cache.use()
         place = pathlib.Path(settings["jax_compilation_cache_dir"])
@@ -36,7 +44,8 @@ def test_the_folder_follows_the_environment(settings, monkeypatch, tmp_path):
         assert place.name.startswith("jaxlib-")
     assert settings["jax_persistent_cache_min_compile_time_secs"] == 0.0
     settings.clear()
-    # Where XLA reports what it loads, where nothing can be written, and where the user has said it, no folder is chosen.
+    # Where XLA reports what it loads, where nothing can be written, and where the user has said it, no folder
+    # is chosen.
     monkeypatch.setenv(compilation_cache.LOG_LEVEL, "1")
     compilation_cache.use()
     assert settings == {}
@@ -56,10 +65,29 @@ def test_a_second_run_compiles_nothing(tmp_path):
     """Nothing is added to what is kept, and what is kept broken does no harm."""
 
     def run():
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "TF_CPP", "XLA_"))}
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("JAX_", "TF_CPP", "XLA_"))
+        }
         environment |= {"XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
-        program = [sys.executable, "-c", "from _jaxdae_command import main; main()", "run", str(ROOT / "configs" / "crank_rocker.yaml")]
-        sets = ["--set", "output.plots=false", "--set", "output.overlay=[]", "--set", "duration=0.1", "--out", str(tmp_path / "runs")]
+        program = [
+            sys.executable,
+            "-c",
+            "from _jaxdae_command import main; main()",
+            "run",
+            str(ROOT / "configs" / "crank_rocker.yaml"),
+        ]
+        sets = [
+            "--set",
+            "output.plots=false",
+            "--set",
+            "output.overlay=[]",
+            "--set",
+            "duration=0.1",
+            "--out",
+            str(tmp_path / "runs"),
+        ]
         done = subprocess.run([*program, *sets], capture_output=True, text=True, env=environment, cwd=ROOT)
         assert done.returncode == 0, done.stderr
         return {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("jaxdae/*/*")}, done

@@ -36,7 +36,9 @@ def test_rows_are_exchanged_where_a_pivot_is_zero(experiment):
 def test_digits(experiment):
     exact = [fractions.Fraction(1), fractions.Fraction(-8)]
     assert experiment.digits(np.array([1.0, -8.0]), exact) == experiment.MOST
-    assert experiment.digits(np.array([1.0, -8.0 - 2.0**-30]), exact) == pytest.approx(33 * np.log10(2), rel=1e-12)
+    assert experiment.digits(np.array([1.0, -8.0 - 2.0**-30]), exact) == pytest.approx(
+        33 * np.log10(2), rel=1e-12
+    )
     assert experiment.digits(np.array([1.0, np.nan]), exact) == 0.0
 
 
@@ -48,10 +50,20 @@ def test_a_small_run(experiment, monkeypatch, tmp_path, capsys):
         monkeypatch.setattr(experiment, name, {key: getattr(experiment, name)[key] for key in kept})
     monkeypatch.setattr(experiment, "MASSES", ("diagonal",))
     changes = ("experiment.count=2", "experiment.highest=1e6", "experiment.samples=2")
-    monkeypatch.setattr(sys, "argv", ["conditioning.py", "--out", str(tmp_path), *(x for change in changes for x in ("--set", change))])
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["conditioning.py", "--out", str(tmp_path), *(x for change in changes for x in ("--set", change))],
+    )
     assert experiment.main() == 0
     (folder,) = tmp_path.iterdir()
-    assert {path.name for path in folder.iterdir()} == {"config.yaml", "digits.png", "digits.zarr", "report.md", "run.json"}
+    assert {path.name for path in folder.iterdir()} == {
+        "config.yaml",
+        "digits.png",
+        "digits.zarr",
+        "report.md",
+        "run.json",
+    }
     found = json.loads((folder / "run.json").read_text())
     light = {row["solver"]: row for row in found["digits"]}
     # The full matrix has a condition number of 12, the small one of 1e6.

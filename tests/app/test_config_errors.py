@@ -44,7 +44,12 @@ def messages(tmp_path, data, *overrides):
 
 ONE_MISTAKE = {
     "unknown key": ("durations=1", "durations", "an unknown key", "did you mean 'duration'?"),
-    "unknown key in a body": ("bodies.rod.mas=2", "mechanism.bodies.rod.mas", "an unknown key", "did you mean 'mass'?"),
+    "unknown key in a body": (
+        "bodies.rod.mas=2",
+        "mechanism.bodies.rod.mas",
+        "an unknown key",
+        "did you mean 'mass'?",
+    ),
     "wrong type": (
         "bodies.rod.mass=heavy",
         "mechanism.bodies.rod.mass",
@@ -52,15 +57,31 @@ ONE_MISTAKE = {
         "a finite number > 0",
         "in kg",
     ),
-    "a table that is not there": ("controls=nowhere.csv", "controls", "which cannot be read", "a file of CSV"),
-    "drives where there are forces": ("mechanism.order=first", "mechanism.forces", "forces with order first", "remove forces"),
+    "a table that is not there": (
+        "controls=nowhere.csv",
+        "controls",
+        "which cannot be read",
+        "a file of CSV",
+    ),
+    "drives where there are forces": (
+        "mechanism.order=first",
+        "mechanism.forces",
+        "forces with order first",
+        "remove forces",
+    ),
     "quoted number": ("duration='1.0'", "duration", "the text '1.0'", "remove the quotes"),
     "truth value for a number": ("bodies.rod.mass=true", "the truth value true", "a finite number > 0"),
     "null": ("dt=null", "dt", "nothing (null)", "a finite number > 0"),
     "negative mass": ("bodies.rod.mass=-1", "mechanism.bodies.rod.mass", "got -1", "a finite number > 0"),
     "zero inertia": ("bodies.rod.inertia=0", "mechanism.bodies.rod.inertia", "got 0", "> 0", "kg m^2"),
     "nan": ("bodies.rod.mass=.nan", "got .nan", "a finite number > 0"),
-    "infinity": ("forces.motor.torque=.inf", "mechanism.forces.motor.torque", "got .inf", "a finite number", "N m"),
+    "infinity": (
+        "forces.motor.torque=.inf",
+        "mechanism.forces.motor.torque",
+        "got .inf",
+        "a finite number",
+        "N m",
+    ),
     "a whole number that no double holds": ("dt=1" + 400 * "0", "dt", "got 1000", "a finite number > 0"),
     "dt zero": ("dt=0", "dt", "got 0", "> 0", "the step in s"),
     "dt negative": ("dt=-1e-3", "dt", "got -0.001", "> 0"),
@@ -68,29 +89,65 @@ ONE_MISTAKE = {
     "too many steps": ("dt=1e-12", "dt", "1e+12 steps", "at most 1e+08 steps"),
     "step beyond the run": ("dt=2.5", "duration", "0.4 steps", "set duration to 2.5"),
     "save_every does not divide": ("save_every=3", "save_every", "the 100 steps", "for example 1, 2, 4"),
-    "save_every beyond the run": ("save_every=1000", "save_every", "the 100 steps", "for example 25, 50, 100"),
+    "save_every beyond the run": (
+        "save_every=1000",
+        "save_every",
+        "the 100 steps",
+        "for example 25, 50, 100",
+    ),
     "unknown solver": (
         "solver=shur_complement",
         "solver",
         "'shur_complement'",
         "did you mean 'schur_complement'?",
     ),
-    "unknown integrator": ("integrator=rk5", "integrator", "the unknown type 'rk5'", "explicit_euler", "did you mean 'rk4'?"),
-    "type that is a list": ("integrator={type: [rk4]}", "integrator.type", "unknown type ['rk4']", "did you mean 'rk4'?"),
+    "unknown integrator": (
+        "integrator=rk5",
+        "integrator",
+        "the unknown type 'rk5'",
+        "explicit_euler",
+        "did you mean 'rk4'?",
+    ),
+    "type that is a list": (
+        "integrator={type: [rk4]}",
+        "integrator.type",
+        "unknown type ['rk4']",
+        "did you mean 'rk4'?",
+    ),
     "type of a force that is a list": (
         "forces.motor.type=[torque]",
         "mechanism.forces.motor.type",
         "unknown type ['torque']",
     ),
-    "unknown stabilization": ("stabilization=baumgart", "the unknown type 'baumgart'", "did you mean 'baumgarte'?"),
-    "gains missing": ("stabilization={type: baumgarte, alpha: 1}", "stabilization.beta", "got nothing", "add beta"),
-    "precision typo": ("precision=float46", "precision", "'float46'", "float32 or float64", "did you mean 'float64'?"),
+    "unknown stabilization": (
+        "stabilization=baumgart",
+        "the unknown type 'baumgart'",
+        "did you mean 'baumgarte'?",
+    ),
+    "gains missing": (
+        "stabilization={type: baumgarte, alpha: 1}",
+        "stabilization.beta",
+        "got nothing",
+        "add beta",
+    ),
+    "precision typo": (
+        "precision=float46",
+        "precision",
+        "'float46'",
+        "float32 or float64",
+        "did you mean 'float64'?",
+    ),
     "batch size zero": ("batch.size=0", "batch.size", "got 0", "a whole number >= 1", "the number of worlds"),
     "batch size not whole": ("batch.size=2.5", "batch.size", "got 2.5", "a whole number"),
     "name used twice": ("bodies.rod.name=crank", "'crank' a second time", "each name once", "rename"),
     "name ground": ("bodies.rod.name=ground", "the name 'ground'", "the fixed world"),
     "name with spaces": ("name=my run", "name", "the text 'my run'", "a word of letters"),
-    "absent body": ("forces.motor.b=crnk", "mechanism.forces.motor.b", "unknown body 'crnk'", "did you mean 'crank'?"),
+    "absent body": (
+        "forces.motor.b=crnk",
+        "mechanism.forces.motor.b",
+        "unknown body 'crnk'",
+        "did you mean 'crank'?",
+    ),
     "body on both sides": (
         "forces.motor.a=crank",
         "mechanism.forces.motor.b",
@@ -117,21 +174,36 @@ ONE_MISTAKE = {
         "iterations with position linear",
         "remove iterations",
     ),
-    "origin of nothing": ("integrator={type: rk4, projection: {position: none, origin: stage}}", "origin stage with position none"),
+    "origin of nothing": (
+        "integrator={type: rk4, projection: {position: none, origin: stage}}",
+        "origin stage with position none",
+    ),
     "metric of nothing": (
         "integrator={type: rk4, projection: {position: none, velocity: false, metric: euclidean}}",
         "metric euclidean where nothing is projected",
     ),
-    "tolerance of no rank": ("solver={type: null_space, decomposition: qr, tolerance: 0.1}", "solver", "tolerance with decomposition qr"),
+    "tolerance of no rank": (
+        "solver={type: null_space, decomposition: qr, tolerance: 0.1}",
+        "solver",
+        "tolerance with decomposition qr",
+    ),
     "vary unknown path": (
         "batch.vary=[{path: forces.motr.torque, std: 1}]",
         "batch.vary.0.path",
         "did you mean 'motor'?",
     ),
     "vary no number": ("batch.vary=[{path: bodies.rod.name, std: 1}]", "batch.vary.0.path", "which is text"),
-    "vary dt": ("batch.vary=[{path: dt, std: 1}]", "got 'dt'", "the sections mechanism, start, stabilization"),
+    "vary dt": (
+        "batch.vary=[{path: dt, std: 1}]",
+        "got 'dt'",
+        "the sections mechanism, start, stabilization",
+    ),
     "vary without spread": ("batch.vary=[{path: bodies.rod.mass}]", "no spread", "scatter or std"),
-    "vary both spreads": ("batch.vary=[{path: bodies.rod.mass, std: 1, scatter: 1}]", "scatter, std", "scatter or std"),
+    "vary both spreads": (
+        "batch.vary=[{path: bodies.rod.mass, std: 1, scatter: 1}]",
+        "scatter, std",
+        "scatter or std",
+    ),
     "vary low above high": (
         "batch.vary=[{path: bodies.rod.mass, distribution: uniform, low: 2, high: 1}]",
         "low 2 and high 1",
@@ -152,12 +224,18 @@ ONE_MISTAKE = {
         "a revolute or prismatic joint",
     ),
     "relation to nothing": (
-        "mechanism.joints=[{type: revolute, name: J, a: ground, b: crank, at: [0, 0]}, {type: relation, name: r, joint: J, other: K}]",
+        "mechanism.joints=[{type: revolute, name: J, a: ground, b: crank, at: [0, 0]}, {type: relation, "
+        "name: r, joint: J, other: K}]",
         "mechanism.joints.r.other",
         "unknown joint 'K'",
         "a revolute or prismatic joint",
     ),
-    "name of a body that is a list": ("bodies.rod.name=[rod]", "mechanism.bodies.1.name", "a list of 1", "expected text"),
+    "name of a body that is a list": (
+        "bodies.rod.name=[rod]",
+        "mechanism.bodies.1.name",
+        "a list of 1",
+        "expected text",
+    ),
     "input": ("forces.motor.input=0", "mechanism.forces.motor.input", "driven from Python"),
     "key that another type has in Python": (
         "mechanism.joints=[{type: revolute, name: J, a: ground, b: crank, at: [0, 0], offset: 0.1}]",
@@ -182,7 +260,9 @@ def test_one_mistake_is_one_line_that_names_place_and_remedy(tmp_path, override)
 
 
 def test_numbers_that_vary_have_a_value_for_world_0(tmp_path):
-    """A rest length that is left out is that of the start pose, which no number of the config says; a damping that is left out is zero."""
+    """A rest length that is left out is that of the start pose, which no number of the config says; a damping
+    that is left out is zero.
+    """
     data = copy.deepcopy(FREE)
     data["mechanism"]["forces"].append(
         {"type": "linear_spring", "name": "cable", "a": "ground", "b": "rod", "at_a": [2, 0], "at_b": [1, 0]}
@@ -193,7 +273,9 @@ def test_numbers_that_vary_have_a_value_for_world_0(tmp_path):
         (line,) = messages(tmp_path, data)
         assert "got 'forces.cable.rest_length', which is not given" in line
         assert line.endswith("give forces.cable.rest_length a value")
-    data["batch"]["vary"] = [{"path": "forces.cable.damping", "distribution": "uniform", "low": 0.1, "high": 0.2}]
+    data["batch"]["vary"] = [
+        {"path": "forces.cable.damping", "distribution": "uniform", "low": 0.1, "high": 0.2}
+    ]
     file = tmp_path / "good.yaml"
     file.write_text(yaml.safe_dump(data))
     load(str(file))
@@ -250,7 +332,10 @@ sped: 3
 def test_keys_written_twice_and_tags_are_mistakes(tmp_path):
     text = yaml.safe_dump(FREE) + "dt: 0.02\ndescription: !!python/name:os.system ''\n"
     lines = messages(tmp_path, text)
-    assert any("dt: got the key a second time, expected each key once; keep one of them (the first is in" in x for x in lines)
+    assert any(
+        "dt: got the key a second time, expected each key once; keep one of them (the first is in" in x
+        for x in lines
+    )
     assert any("description" in line and "remove the tag" in line for line in lines)
 
 

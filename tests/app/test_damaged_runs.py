@@ -1,4 +1,6 @@
-"""Run folders with each of their files removed, emptied, cut and replaced: one message, exit code 2, and nothing is written."""
+"""Run folders with each of their files removed, emptied, cut and replaced: one message, exit code 2, and
+nothing is written.
+"""
 
 import errno
 import json
@@ -66,7 +68,12 @@ def fit_of(iterations, interrupted=False):
         told = FitStep(losses, losses / 2, losses / 3, losses * 0 + 0.1, losses < 0, losses)
         recorded = {name: np.stack([np.asarray(x)] * iterations) for name, x in parameters.items()}
         history = {str(k): x for k, x in enumerate(jax.tree.leaves((told, recorded)))}
-        write_checkpoint(pathlib.Path(checkpoint.file), {"x": np.ones(3)}, history, {"program": "a", "numbers": "b", "jax": "c"})
+        write_checkpoint(
+            pathlib.Path(checkpoint.file),
+            {"x": np.ones(3)},
+            history,
+            {"program": "a", "numbers": "b", "jax": "c"},
+        )
         checkpoint.saved(told, recorded)
         if interrupted:
             os.kill(os.getpid(), signal.SIGINT)
@@ -78,7 +85,9 @@ def fit_of(iterations, interrupted=False):
 def changed(folder, **entries):
     """Changes entries of the record of a run; None removes one."""
     record = json.loads((folder / "run.json").read_text()) | entries
-    (folder / "run.json").write_text(json.dumps({key: x for key, x in record.items() if x is not None or key == "finished"}))
+    (folder / "run.json").write_text(
+        json.dumps({key: x for key, x in record.items() if x is not None or key == "finished"})
+    )
 
 
 @pytest.fixture(scope="module")
@@ -92,12 +101,17 @@ def worlds(tmp_path_factory):
 @pytest.fixture
 def closed(worlds, monkeypatch):
     """Loads without closing the loops anew."""
-    monkeypatch.setattr("jaxdae.app.model.load_config.load", lambda *arguments: (Config.model_validate(read(*arguments).data), worlds))
+    monkeypatch.setattr(
+        "jaxdae.app.model.load_config.load",
+        lambda *arguments: (Config.model_validate(read(*arguments).data), worlds),
+    )
 
 
 @pytest.fixture(scope="module", autouse=True)
 def without_motion():
-    """What optimize simulates at its end is a run like others, which test_learn.py looks at; here it would only take time."""
+    """What optimize simulates at its end is a run like others, which test_learn.py looks at; here it would
+    only take time.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fit_run, "_write_motion", lambda *arguments: None)
         yield
@@ -105,11 +119,16 @@ def without_motion():
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory, worlds):
-    """A folder with a config and runs below it: interrupted, killed and finished ones. Ctrl-C is a real signal."""
+    """A folder with a config and runs below it: interrupted, killed and finished ones. Ctrl-C is a real
+    signal.
+    """
     place = tmp_path_factory.mktemp("runs")
     (place / "arm.yaml").write_text(ARM)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jaxdae.app.model.load_config.load", lambda *arguments: (Config.model_validate(read(*arguments).data), worlds))
+        patch.setattr(
+            "jaxdae.app.model.load_config.load",
+            lambda *arguments: (Config.model_validate(read(*arguments).data), worlds),
+        )
         update = progress.Progress.update
 
         def interrupted(self, done):
@@ -153,7 +172,9 @@ def test_an_interrupted_run_says_so_and_is_drawn(copy):
     assert (record["complete"], record["finished"]) == (False, None)
     assert record["results"]["steps"] == 4
     assert record["results"]["status"] == {"OK": 1}
-    assert "**The run is not complete:** interrupted after 4 of 10 steps." in (folder / "report.md").read_text()
+    assert (
+        "**The run is not complete:** interrupted after 4 of 10 steps." in (folder / "report.md").read_text()
+    )
     code, out, err = command("plot", folder)
     assert (code, "drawn into" in out) == (0, True)
     assert "is not complete: interrupted after 4 of 10 steps" in err
@@ -213,16 +234,34 @@ def replaced_by_a_device(file, other):
     file.symlink_to("/dev/zero")
 
 
-DAMAGES = [removed, emptied, cut, replaced_by_noise, replaced_by_another, replaced_by_a_folder, replaced_by_a_pipe, replaced_by_a_device]
-OF_RESULTS = DAMAGES[:4]  # There are many of them; what no file is at all is told by the same lines as elsewhere.
+DAMAGES = [
+    removed,
+    emptied,
+    cut,
+    replaced_by_noise,
+    replaced_by_another,
+    replaced_by_a_folder,
+    replaced_by_a_pipe,
+    replaced_by_a_device,
+]
+OF_RESULTS = DAMAGES[
+    :4
+]  # There are many of them; what no file is at all is told by the same lines as elsewhere.
 
 
 WRITTEN_ANEW = ("history.csv", "tuned.yaml", "controls.csv")
 FITS = [f"{command}{state}" for command in ("tune", "optimize") for state in ("", "-killed", "-finished")]
 
 
-# Both commands and all three states in five pairs; the fifty files of results are damaged in the same ways as the few of a fit.
-QUICK_PAIRS = [("plot", "tune"), ("plot", "optimize-killed"), ("plot", "tune-finished"), ("tune", "tune-killed"), ("optimize", "optimize")]
+# Both commands and all three states in five pairs; the fifty files of results are damaged in the same ways as
+# the few of a fit.
+QUICK_PAIRS = [
+    ("plot", "tune"),
+    ("plot", "optimize-killed"),
+    ("plot", "tune-finished"),
+    ("tune", "tune-killed"),
+    ("optimize", "optimize"),
+]
 PAIRS = [
     *(("plot", kind) for kind in ("run", *FITS)),
     *((kind.split("-")[0], kind) for kind in FITS if not kind.endswith("finished")),
@@ -230,25 +269,36 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(
-    ("action", "kind"), [pytest.param(*pair, marks=[] if pair in QUICK_PAIRS else [pytest.mark.long]) for pair in PAIRS]
+    ("action", "kind"),
+    [pytest.param(*pair, marks=[] if pair in QUICK_PAIRS else [pytest.mark.long]) for pair in PAIRS],
 )
 def test_every_file_damaged_in_every_way(copy, action, kind):
     whole = copy(kind)
     arguments = ["plot"] if action == "plot" else [action, "--resume"]
     anew = ("report.md", "plots", "lock", "metrics.jsonl", "parts")
-    files = [path for path in sorted(whole.rglob("*")) if path.is_file() and path.relative_to(whole).parts[0] not in anew]
+    files = [
+        path
+        for path in sorted(whole.rglob("*"))
+        if path.is_file() and path.relative_to(whole).parts[0] not in anew
+    ]
     assert len(files) >= (50 if kind == "run" else 5 if kind.endswith("finished") else 4)
     for file in files:
         name, data = file.relative_to(whole), file.read_bytes()
         for damage in OF_RESULTS if len(name.parts) > 2 else DAMAGES:
-            if damage is removed and file.name == "checkpoint.npz" and (action, kind[-6:]) != ("plot", "killed"):
+            if (
+                damage is removed
+                and file.name == "checkpoint.npz"
+                and (action, kind[-6:]) != ("plot", "killed")
+            ):
                 continue  # Nothing is lost then but time, see below.
             if action != "plot" and file.name in WRITTEN_ANEW and damage in DAMAGES[:5]:
                 continue  # They are written again, see below.
             damage(file, whole / ("config.yaml" if name.name != "config.yaml" else "run.json"))
             if file.is_file() and not file.is_symlink() and file.read_bytes() == data:
                 continue  # An empty file, cut.
-            before = content(whole) if (file.is_file() and not file.is_symlink()) or not file.exists() else None
+            before = (
+                content(whole) if (file.is_file() and not file.is_symlink()) or not file.exists() else None
+            )
             code, out, err = command(*arguments, whole)
             what = f"{name} {damage.__name__}: {err}"
             assert (code, out) == (2, ""), what
@@ -265,7 +315,9 @@ def test_fits_are_drawn_as_far_as_they_came(copy, kind):
     shutil.rmtree(folder / "plots", ignore_errors=True)
     code, out, err = command("plot", folder)
     assert (code, "drawn into" in out) == (0, True)
-    reason = {"killed": "it goes on at this moment, or was killed", "finished": ""}.get(kind.rpartition("-")[2], "interrupted")
+    reason = {"killed": "it goes on at this moment, or was killed", "finished": ""}.get(
+        kind.rpartition("-")[2], "interrupted"
+    )
     assert err == (f"note: {folder} is not complete: {reason}\n" if reason else "")
     last = {"parameters.png"} if kind.startswith("tune") else {"controls.png"} if not reason else set()
     assert {path.name for path in (folder / "plots").iterdir()} == {"history.png"} | last
@@ -321,7 +373,10 @@ def test_a_fit_that_was_stopped_before_its_first_checkpoint(copy):
     for name in ("history.csv", "checkpoint.npz"):
         (folder / name).unlink()
         code, _, err = command("plot", folder)
-        assert (code, "a run that was stopped before its first checkpoint, expected history.csv" in err) == (2, True)
+        assert (code, "a run that was stopped before its first checkpoint, expected history.csv" in err) == (
+            2,
+            True,
+        )
 
 
 @pytest.mark.parametrize("kind", ["tune", pytest.param("optimize-killed", marks=pytest.mark.long)])
@@ -347,7 +402,9 @@ def test_a_longer_fit_is_complete_when_it_has_finished_again(copy, closed, monke
         os.kill(os.getpid(), signal.SIGINT)
 
     def another(*arguments, checkpoint, **options):
-        read_checkpoint(pathlib.Path(checkpoint.file), {"x": np.ones(3)}, {"program": "z", "numbers": "b", "jax": "c"})
+        read_checkpoint(
+            pathlib.Path(checkpoint.file), {"x": np.ones(3)}, {"program": "z", "numbers": "b", "jax": "c"}
+        )
 
     # What ends before the checkpoint was looked at leaves the shorter run as it was.
     for fit, code, message in (
@@ -392,14 +449,24 @@ def test_what_no_fit_is_continued_with(copy):
     for overrides, message in (
         ((), "there is nothing to continue; --set tune.iterations=N with N above 12 lengthens it"),
         (("tune.iterations=11",), "it can be lengthened, not shortened"),
-        (("tune.iterations=20", "dt=0.01"), "a change of dt 0.02 -> 0.01, expected none but a larger tune.iterations"),
+        (
+            ("tune.iterations=20", "dt=0.01"),
+            "a change of dt 0.02 -> 0.01, expected none but a larger tune.iterations",
+        ),
     ):
-        code, out, err = command("tune", "--resume", folder, *(word for text in overrides for word in ("--set", text)))
+        code, out, err = command(
+            "tune", "--resume", folder, *(word for text in overrides for word in ("--set", text))
+        )
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert err.startswith("--resume: got ")
         assert message in err
         with locks.lock(folder):
-            assert command("tune", "--resume", folder, "--set", "tune.iterations=20")[2].count("another process works on") == 1
+            assert (
+                command("tune", "--resume", folder, "--set", "tune.iterations=20")[2].count(
+                    "another process works on"
+                )
+                == 1
+            )
         assert content(folder) == before
 
 
@@ -424,7 +491,9 @@ def test_records_of_fits_that_contradict_themselves(copy, change, entry):
 def test_a_run_without_a_checkpoint_begins_again_and_says_so(copy, monkeypatch):
     folder = copy("tune")
     (folder / "checkpoint.npz").unlink()
-    monkeypatch.setattr(fit_run, "learn", lambda *arguments, **options: (_ for _ in ()).throw(ValueError("as far as here")))
+    monkeypatch.setattr(
+        fit_run, "learn", lambda *arguments, **options: (_ for _ in ()).throw(ValueError("as far as here"))
+    )
     code, _, err = command("tune", "--resume", folder)
     assert code == 1
     assert "holds no checkpoint: the run begins again with its first iteration" in err
@@ -438,7 +507,10 @@ def test_a_config_of_another_mechanism_beside_the_run(copy, kind):
     (folder / "config.yaml").write_text(yaml.safe_dump(data))
     code, _, err = command(*(["plot"] if kind == "run" else ["tune", "--resume"]), folder)
     assert code == 2
-    assert "a config that is not that of the run in run.json (mechanism.bodies.0.mass: 2.0 instead of 1.0)" in err
+    assert (
+        "a config that is not that of the run in run.json (mechanism.bodies.0.mass: 2.0 instead of 1.0)"
+        in err
+    )
 
 
 def test_a_checkpoint_whose_numbers_were_changed(copy):
@@ -463,7 +535,10 @@ def test_a_checkpoint_whose_numbers_were_changed(copy):
         (lambda record: record | {"digests": {}}, "without the digests of the results"),
         (lambda record: record | {"digests": {"../x": "0"}}, "outside of the folder"),
         (lambda record: record | {"config": {}}, "a config that is none"),
-        (lambda record: {key: x for key, x in record.items() if key not in ("results", "digests")}, "did not finish"),
+        (
+            lambda record: {key: x for key, x in record.items() if key not in ("results", "digests")},
+            "did not finish",
+        ),
     ],
 )
 def test_records_that_are_none(copy, change, message):

@@ -42,7 +42,11 @@ def test_a_terminal_gets_a_bar_with_speed_and_time_left(monkeypatch):
 
 
 def test_long_times_are_readable():
-    assert [display.duration(seconds) for seconds in (3.2, 75.0, 3700.0)] == ["3 s", "1 min 15 s", "1 h 01 min"]
+    assert [display.duration(seconds) for seconds in (3.2, 75.0, 3700.0)] == [
+        "3 s",
+        "1 min 15 s",
+        "1 h 01 min",
+    ]
 
 
 def test_places_in_the_world_are_drawn_in_the_frames_of_the_bodies():

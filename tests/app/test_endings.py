@@ -1,4 +1,6 @@
-"""How the command ends where the world lets it down: Ctrl-C, full disks, files that are none, names that are too long."""
+"""How the command ends where the world lets it down: Ctrl-C, full disks, files that are none, names that are
+too long.
+"""
 
 import errno
 import os
@@ -96,7 +98,9 @@ def _hold(done):
 
 
 class _Compiler:
-    """Stands for `jax` in a module: swallows a Ctrl-C while it compiles, as callbacks and finalizers do, and then goes on."""
+    """Stands for `jax` in a module: swallows a Ctrl-C while it compiles, as callbacks and finalizers do, and
+    then goes on.
+    """
 
     def __init__(self, real):
         self._real = real
@@ -132,7 +136,9 @@ def test_ctrl_c_while_a_fit_compiles(config, closed, tmp_path, monkeypatch):
         except KeyboardInterrupt:
             progress(0, fit_run.tuning.FitStep(*np.zeros(6)))
 
-    monkeypatch.setattr(fit_run, "objective", lambda *arguments: types.SimpleNamespace(**dict.fromkeys(OBJECTIVE)))
+    monkeypatch.setattr(
+        fit_run, "objective", lambda *arguments: types.SimpleNamespace(**dict.fromkeys(OBJECTIVE))
+    )
     monkeypatch.setattr(fit_run.tuning, "fit", fit)
     code, _, err = command("tune", config, "--out", tmp_path / "out")
     assert code == 130
@@ -159,10 +165,17 @@ def test_a_disk_that_fails_on_the_way(config, closed, tmp_path, monkeypatch, num
 
 def test_a_folder_that_is_removed_on_the_way(config, closed, tmp_path, monkeypatch):
     """What is not there any more cannot be continued, unless it comes back."""
-    monkeypatch.setattr(results.Writer, "_write", lambda writer, *_: shutil.rmtree(tmp_path / "out") or os.stat(tmp_path / "out"))
+    monkeypatch.setattr(
+        results.Writer,
+        "_write",
+        lambda writer, *_: shutil.rmtree(tmp_path / "out") or os.stat(tmp_path / "out"),
+    )
     code, _, err = command("run", config, "--out", tmp_path / "out")
     assert (code, err.count("\n")) == (1, 1), err
-    assert ": it was removed on the way, or its disk is gone; without it the config has to be run anew; once it is back, " in err
+    assert (
+        ": it was removed on the way, or its disk is gone; without it the config has to be run anew; once "
+        "it is back, " in err
+    )
 
 
 @pytest.mark.parametrize("what", ["write_config", "create"])
@@ -208,7 +221,9 @@ def _draw_half(folder):
 
 
 def test_a_run_that_does_not_fit_the_disk(config, loaded, closed, tmp_path, monkeypatch):
-    monkeypatch.setattr(safe_files.shutil, "disk_usage", lambda folder: types.SimpleNamespace(free=5_000_000, total=5_000_000))
+    monkeypatch.setattr(
+        safe_files.shutil, "disk_usage", lambda folder: types.SimpleNamespace(free=5_000_000, total=5_000_000)
+    )
     for name in ("run", "tune"):
         code, _, err = command(name, config, "--out", tmp_path / "deep" / "out")
         assert code == 2
@@ -228,7 +243,11 @@ def test_configs_that_are_no_files(tmp_path):
     with large.open("wb") as stream:
         stream.truncate(20_000_000)
     for file, message in (
-        (pipe, "got a pipe, a device or a socket, expected a config file; write its content to a file and name that"),
+        (
+            pipe,
+            "got a pipe, a device or a socket, expected a config file; write its content to a file and name "
+            "that",
+        ),
         ("/dev/zero", "got a pipe, a device or a socket"),
         (large, "got a file of 20 MB, expected a config file; at most 10 MB are read"),
         (tmp_path / ("a" * 300), "got an unreadable file (File name too long)"),
@@ -253,13 +272,23 @@ def test_names_that_are_too_long(config, tmp_path):
     settings = [word for place in places for word in ("--set", f"{place}={'a' * 240}")]
     code, _, err = command("run", config, *settings, "--out", tmp_path / "out")
     assert code == 2
-    assert err.count("expected a word of letters, digits, _ and -, starting with a letter or _, at most 100 of them") == 4
+    assert (
+        err.count(
+            "expected a word of letters, digits, _ and -, starting with a letter or _, at most 100 of them"
+        )
+        == 4
+    )
     assert not (tmp_path / "out").exists()
 
 
 def test_folders_with_names_that_are_too_long(config, closed, tmp_path):
     name = tmp_path / ("a" * 300)
-    for arguments in (("run", config, "--out", name), ("tune", config, "--out", name), ("plot", name), ("tune", "--resume", name)):
+    for arguments in (
+        ("run", config, "--out", name),
+        ("tune", config, "--out", name),
+        ("plot", name),
+        ("tune", "--resume", name),
+    ):
         code, _, err = command(*arguments)
         assert code == 2
         assert "a" * 300 in err
@@ -267,14 +296,18 @@ def test_folders_with_names_that_are_too_long(config, closed, tmp_path):
 
 def test_the_resolved_config_of_a_run_is_that_of_its_record(config, loaded, tmp_path):
     folder, record = run_record.begin(loaded[0], tmp_path, str(config))
-    assert yaml.safe_load((folder / "config.yaml").read_text())["name"] == record["config"]["name"] == "pendulum"
+    assert (
+        yaml.safe_load((folder / "config.yaml").read_text())["name"] == record["config"]["name"] == "pendulum"
+    )
     assert record["complete"] is False
 
 
 def test_a_lock_ends_with_its_process(tmp_path):
     text = "import fcntl, sys, time; held = open(sys.argv[1], 'w'); fcntl.flock(held, fcntl.LOCK_EX);"
     text += "print('locked', flush=True); time.sleep(60)"
-    child = subprocess.Popen([sys.executable, "-c", text, str(tmp_path / run_folder.LOCK)], stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        [sys.executable, "-c", text, str(tmp_path / run_folder.LOCK)], stdout=subprocess.PIPE, text=True
+    )
     assert child.stdout is not None
     with child, child.stdout as stream:
         assert stream.readline() == "locked\n"
@@ -288,7 +321,9 @@ def test_a_lock_ends_with_its_process(tmp_path):
 
 
 def test_what_a_living_process_writes_is_no_leftover(tmp_path, monkeypatch):
-    """Beside it lie a file of this process, one of a process that has ended, and a folder that somebody else has made."""
+    """Beside it lie a file of this process, one of a process that has ended, and a folder that somebody else
+    has made.
+    """
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         for number in (child.pid, os.getpid()):
             monkeypatch.setattr(os, "getpid", lambda number=number: number)
@@ -303,9 +338,13 @@ def test_what_a_living_process_writes_is_no_leftover(tmp_path, monkeypatch):
 
 
 def test_a_fit_that_goes_on_has_no_motion_of_its_last_inputs(loaded, tmp_path):
-    """Until its new inputs are simulated: `jaxdae view` and `export` take what is there for the motion that was found."""
+    """Until its new inputs are simulated: `jaxdae view` and `export` take what is there for the motion that
+    was found.
+    """
     folder, record = run_record.begin(loaded[0], tmp_path)
     (folder / run_folder.MOTION / run_folder.RESULTS).mkdir(parents=True)
-    fit_run._Place(folder, record | {"learned": {"resumed": 0}, "complete": True}, loaded[0], "optimize", complete=True).take()
+    fit_run._Place(
+        folder, record | {"learned": {"resumed": 0}, "complete": True}, loaded[0], "optimize", complete=True
+    ).take()
     assert run_folder.read_record(folder)["learned"] == {"command": "optimize", "resumed": 1}
     assert not (folder / run_folder.MOTION).exists()

@@ -110,10 +110,14 @@ def test_settings_that_are_wrong(experiment, config, changes, message):
 def test_plans_that_do_not_fit(experiment, config):
     methods = experiment.plans(config, settings_with(experiment, config))
     assert [plan["steps"] for _, plan in methods] == [10**6] * 4 + [10**5] * 2
-    with pytest.raises(ValueError, match=r"experiment\.blocks: got 6000, with 10000 entries expected at most 5000"):
+    with pytest.raises(
+        ValueError, match=r"experiment\.blocks: got 6000, with 10000 entries expected at most 5000"
+    ):
         experiment.plans(config, settings_with(experiment, config, blocks=6000))
     coarse = {"dt": 0.03, "methods": ["rk4"]}
-    with pytest.raises(ValueError, match=r"experiment\.coarse\.dt: got 0\.03 s, expected a whole fraction of 0\.1 s"):
+    with pytest.raises(
+        ValueError, match=r"experiment\.coarse\.dt: got 0\.03 s, expected a whole fraction of 0\.1 s"
+    ):
         experiment.plans(config, settings_with(experiment, config, coarse=coarse))
 
 
@@ -129,7 +133,9 @@ def test_every_method_runs(experiment, config):
     problem = settings.spherical_pendulum.build(float)
     assert set(experiment.METHODS) == set(experiment.NAMES)
     for method in experiment.METHODS:
-        run = experiment.simulate("pendulum", problem, method, jd.SchurComplement(), dt=1e-3, steps=400, save_every=10)
+        run = experiment.simulate(
+            "pendulum", problem, method, jd.SchurComplement(), dt=1e-3, steps=400, save_every=10
+        )
         assert run.status == jd.Status.OK
         # The oscillation is of the order (h w)^2 with w = 6/s, that of round-off a few units a step.
         assert run.largest("energy_error") < 1e-5
@@ -140,12 +146,17 @@ def test_every_method_runs(experiment, config):
 
 
 def fabricated(experiment):
-    """Returns a `simulate` that makes up results: Suzuki's composition drifts on the mechanism, and the pendulum's momentum is off."""
+    """Returns a `simulate` that makes up results: Suzuki's composition drifts on the mechanism, and the
+    pendulum's momentum is off.
+    """
 
     def simulate(name, problem, method, solver, *, coarse=False, dt, steps, save_every):
         t = dt * save_every * np.arange(1, steps // save_every + 1)
         slope = {"rk4": -1e-5, "suzuki4": 1e-9 if name == "mechanism" else 0.0}.get(method, 0.0)
-        fields = {"energy_error": 1e-6 * np.sin(50.0 * t) * (method == "rattle") + slope * t, "opening": np.full_like(t, 1e-15)}
+        fields = {
+            "energy_error": 1e-6 * np.sin(50.0 * t) * (method == "rattle") + slope * t,
+            "opening": np.full_like(t, 1e-15),
+        }
         fields["status"] = np.full(t.shape, int(jd.Status.OK))
         if name == "pendulum":
             fields["momentum_error"] = (1e-9 if method == "suzuki4" else 1e-13) * t

@@ -27,7 +27,9 @@ CONFIG = Config.model_validate(
 
 
 def results(*entries, factor=1.0):
-    """Returns results of worlds that swing and fail at these entries, or None; half-way there they become larger by a factor."""
+    """Returns results of worlds that swing and fail at these entries, or None; half-way there they become
+    larger by a factor.
+    """
     angle = np.sin(TIME)
     q = np.stack([0.5 * np.cos(angle), 0.5 * np.sin(angle), angle], axis=-1)
     q = np.tile(q, (len(entries), 1, 1))
@@ -69,7 +71,10 @@ def test_failures_in_words():
 @all_cases("drawing", EVERY)
 def test_every_picture_says_who_failed_and_when(drawing):
     assert titled(drawn(drawing, results(31)))[-1] == "failed at t = 3 s (UNSTABLE)"
-    assert titled(drawn(drawing, results(None, 31, 21)))[-1] == "2 of 3 worlds failed, the first at t = 2 s (UNSTABLE)"
+    assert (
+        titled(drawn(drawing, results(None, 31, 21)))[-1]
+        == "2 of 3 worlds failed, the first at t = 2 s (UNSTABLE)"
+    )
     assert titled(drawn(drawing, results(31, 21)))[-2:] == [
         "nominal world failed at t = 3 s (UNSTABLE)",
         "all 2 worlds failed, the first at t = 2 s (UNSTABLE)",

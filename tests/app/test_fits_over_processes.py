@@ -1,4 +1,6 @@
-"""`jaxdae tune` and `optimize` whose worlds are divided among processes: the same numbers, to the rounding of a sum."""
+"""`jaxdae tune` and `optimize` whose worlds are divided among processes: the same numbers, to the rounding of
+a sum.
+"""
 
 import json
 import os
@@ -17,13 +19,22 @@ from jaxdae.app.jobs import hosts
 
 ROOT = pathlib.Path(__file__).parents[2]
 # Five worlds, which do not divide among two or three processes.
-BATCH = ("--set", "batch.size=5", "--set", "batch.vary=[{path: bodies.arm.mass, scatter: 0.1}]", "--set", "output.plots=false")
+BATCH = (
+    "--set",
+    "batch.size=5",
+    "--set",
+    "batch.vary=[{path: bodies.arm.mass, scatter: 0.1}]",
+    "--set",
+    "output.plots=false",
+)
 
 
 def started(*arguments):
     words = [sys.executable, "-c", "from jaxdae.app.cli import main; main()", *map(str, arguments)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 def finished(count, *arguments):
@@ -79,7 +90,10 @@ def test_another_number_of_processes_continues_a_fit(tmp_path):
         (("tune", "arm.yaml"), "tune --distributed: got one world, expected batch.size and batch.vary"),
         (("tune", "arm.yaml", "--set", "dt=soon"), "got the text 'soon'"),
         (("optimize", "crank_rocker.yaml", *BATCH[:2]), "got no section optimize, expected one"),
-        (("tune", "--resume", "arm.yaml"), "arm.yaml: got no such folder, expected the folder of a run of jaxdae tune"),
+        (
+            ("tune", "--resume", "arm.yaml"),
+            "arm.yaml: got no such folder, expected the folder of a run of jaxdae tune",
+        ),
         (("tune",), "tune: got neither, expected a CONFIG or --resume RUN"),
         (("run", "nowhere.yaml"), "nowhere.yaml"),
     ],

@@ -1,4 +1,6 @@
-"""The experiment `five_bar_drawing`: both methods draw, the fit improves on its start, and wrong settings are named."""
+"""The experiment `five_bar_drawing`: both methods draw, the fit improves on its start, and wrong settings are
+named.
+"""
 
 import importlib.util
 import json
@@ -14,7 +16,9 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def experiment():
-    spec = importlib.util.spec_from_file_location("five_bar_drawing", ROOT / "experiments" / "five_bar_drawing.py")
+    spec = importlib.util.spec_from_file_location(
+        "five_bar_drawing", ROOT / "experiments" / "five_bar_drawing.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -22,18 +26,35 @@ def experiment():
 
 def run(experiment, monkeypatch, out, *changes):
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(sys, "argv", ["five_bar_drawing.py", "--out", str(out), *(x for change in changes for x in ("--set", change))])
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["five_bar_drawing.py", "--out", str(out), *(x for change in changes for x in ("--set", change))],
+    )
     return experiment.main()
 
 
 @pytest.mark.long
 def test_a_run(experiment, monkeypatch, tmp_path, capsys):
     """A small figure with few knots. Control is late by about h^2 a / (2 beta), 0.2 mm at 9 m/s^2."""
-    short = ("duration=0.4", "dt=2e-3", "save_every=4", "experiment.size=[0.003, 0.002]", "experiment.limit=20.0")
+    short = (
+        "duration=0.4",
+        "dt=2e-3",
+        "save_every=4",
+        "experiment.size=[0.003, 0.002]",
+        "experiment.limit=20.0",
+    )
     short += ("experiment.knots=4", "experiment.iterations=3")
     assert run(experiment, monkeypatch, tmp_path, *short) == 0
     (folder,) = tmp_path.iterdir()
-    files = {"config.yaml", "five_bar_drawing.gif", "five_bar_drawing.png", "five_bar_drawing.zarr", "report.md", "run.json"}
+    files = {
+        "config.yaml",
+        "five_bar_drawing.gif",
+        "five_bar_drawing.png",
+        "five_bar_drawing.zarr",
+        "report.md",
+        "run.json",
+    }
     assert {path.name for path in folder.iterdir()} == files
     controlled, replayed, optimized = json.loads((folder / "run.json").read_text())["five_bar_drawing"]
     assert float(controlled["rms error, mm"]) < 0.5
@@ -52,7 +73,9 @@ def test_the_figure_begins_and_ends_at_rest_in_its_center(experiment):
 
 
 def test_torques_between_knots_are_linear(experiment):
-    np.testing.assert_allclose(experiment.hats(8, 2) @ [0.0, 4.0, -4.0], [0.5, 1.5, 2.5, 3.5, 3.0, 1.0, -1.0, -3.0])
+    np.testing.assert_allclose(
+        experiment.hats(8, 2) @ [0.0, 4.0, -4.0], [0.5, 1.5, 2.5, 3.5, 3.0, 1.0, -1.0, -3.0]
+    )
 
 
 def test_mistakes_in_the_settings_are_named(experiment, monkeypatch, tmp_path, capsys):

@@ -35,15 +35,25 @@ def test_flips_come_when_elliptic_integrals_say(experiment, body):
         result = experiment.simulate(system, start, experiment.METHODS["rkmk4"], 1e-3, 12000, 2)
     at = experiment.flips(result)
     assert (result.status, len(at)) == (jd.Status.OK, 3)
-    np.testing.assert_allclose(np.diff(at), experiment.time_between_flips((1.0, 2.0, 3.0), (0.01, 5.0, 0.02)), rtol=0.0, atol=1e-6)
+    np.testing.assert_allclose(
+        np.diff(at), experiment.time_between_flips((1.0, 2.0, 3.0), (0.01, 5.0, 0.02)), rtol=0.0, atol=1e-6
+    )
     assert result.energy.max() < 1e-12
     assert result.momentum.max() < 1e-10
 
 
 def test_the_time_between_flips_knows_both_outer_axes(experiment):
-    """About the axis of the largest moment and about that of the smallest; small swings about it are those of the linear equations."""
-    near_c, near_a = (experiment.time_between_flips((1.0, 2.0, 3.0), omega) for omega in ((1e-6, 1e-6, 5.0), (5.0, 1e-6, 1e-6)))
-    rate_c, rate_a = 5.0 * np.sqrt((3.0 - 1.0) * (3.0 - 2.0) / (1.0 * 2.0)), 5.0 * np.sqrt((2.0 - 1.0) * (3.0 - 1.0) / (2.0 * 3.0))
+    """About the axis of the largest moment and about that of the smallest; small swings about it are those of
+    the linear equations.
+    """
+    near_c, near_a = (
+        experiment.time_between_flips((1.0, 2.0, 3.0), omega)
+        for omega in ((1e-6, 1e-6, 5.0), (5.0, 1e-6, 1e-6))
+    )
+    rate_c, rate_a = (
+        5.0 * np.sqrt((3.0 - 1.0) * (3.0 - 2.0) / (1.0 * 2.0)),
+        5.0 * np.sqrt((2.0 - 1.0) * (3.0 - 1.0) / (2.0 * 3.0)),
+    )
     np.testing.assert_allclose([near_c, near_a], [np.pi / rate_c, np.pi / rate_a], rtol=1e-9)
 
 

@@ -18,14 +18,19 @@ from jaxdae.app.runs import run_folder
 from jaxdae.app.runs.run_identity import identity
 from jaxdae.fused import FallbackWarning
 
-REASON = "no fused kernel: the environment variable CXX names /no/compiler, which is not an executable; set CXX to g++ or clang++"
+REASON = (
+    "no fused kernel: the environment variable CXX names /no/compiler, which is not an executable; set "
+    "CXX to g++ or clang++"
+)
 BODY = {"name": "b", "mass": 1, "inertia": 1, "pose": [0, 0, 0], "free": True}
 FREE = {"name": "a", "mechanism": {"bodies": [BODY]}, "duration": 1.0, "dt": 0.1}
 FUSED = SWING.replace("size: 100", "size: 20") + "layout: {kernel: fused}\n"
 
 
 def test_the_kernel_is_a_part_of_the_identity(monkeypatch):
-    """The last digits depend on it. Jobs with and without a kernel therefore do not share a folder, which `config` names."""
+    """The last digits depend on it. Jobs with and without a kernel therefore do not share a folder, which
+    `config` names.
+    """
     long = {"batch": {"size": 100_000}}
     plain, fused, chunked, automatic = (
         identity(Config.model_validate(FREE | fields))
@@ -52,7 +57,9 @@ def test_every_rollout_without_a_kernel_states_the_reason(monkeypatch):
     expected = jaxdae.batch_rollout(*given, dt=1e-3, steps=2)
     for _ in range(2):
         with pytest.warns(FallbackWarning, match=re.escape(REASON)):
-            found = jaxdae.batch_rollout(*given, dt=1e-3, steps=2, layout=jaxdae.Layout(kernel=jaxdae.Fused()))
+            found = jaxdae.batch_rollout(
+                *given, dt=1e-3, steps=2, layout=jaxdae.Layout(kernel=jaxdae.Fused())
+            )
         jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
@@ -108,7 +115,10 @@ def test_a_fused_run_is_resumed_and_divided_bit_for_bit(place, tmp_path, monkeyp
     monkeypatch.setattr("jaxdae.app.model.load_config.load", lambda *arguments: (plain, worlds))
     assert command("run", place / "swing.yaml", "--out", tmp_path / "xla")[0] == 0
     assert run_folder.read_record(only(tmp_path / "xla"))["layout"]["kernel"] == "xla"
-    with xr.open_zarr(whole / "results.zarr") as fused, xr.open_zarr(only(tmp_path / "xla") / "results.zarr") as by_xla:
+    with (
+        xr.open_zarr(whole / "results.zarr") as fused,
+        xr.open_zarr(only(tmp_path / "xla") / "results.zarr") as by_xla,
+    ):
         for name in ("q", "v", "a", "lam", "work"):
             np.testing.assert_allclose(fused[name].values, by_xla[name].values, rtol=0, atol=1e-12)
         np.testing.assert_array_equal(fused.status, by_xla.status)

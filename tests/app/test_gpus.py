@@ -1,4 +1,6 @@
-"""Which GPUs a process takes where several run on one host: by what SLURM, Open MPI and the user tell, without any GPU."""
+"""Which GPUs a process takes where several run on one host: by what SLURM, Open MPI and the user tell,
+without any GPU.
+"""
 
 import re
 import types
@@ -20,7 +22,13 @@ def told(monkeypatch):
     """A function that makes the environment say these things about processes and GPUs, and nothing else."""
 
     def tell(**variables):
-        for name in ("JAX_LOCAL_DEVICE_IDS", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "SLURM_GPUS_ON_NODE"):
+        for name in (
+            "JAX_LOCAL_DEVICE_IDS",
+            "CUDA_VISIBLE_DEVICES",
+            "HIP_VISIBLE_DEVICES",
+            "ROCR_VISIBLE_DEVICES",
+            "SLURM_GPUS_ON_NODE",
+        ):
             monkeypatch.delenv(name, raising=False)
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
@@ -68,7 +76,10 @@ def test_every_process_takes_its_own(told, at, variables, taken):
 def test_more_processes_than_gpus(told, monkeypatch):
     """Refused before any process waits for another; on CPUs nothing is."""
     told(**SLURM, CUDA_VISIBLE_DEVICES="0,1", SLURM_GPUS_ON_NODE="2")
-    message = "got 4 processes on a host that see the same 2 GPUs, expected one process a GPU, such as srun --ntasks-per-node=2 "
+    message = (
+        "got 4 processes on a host that see the same 2 GPUs, expected one process a GPU, such as srun "
+        "--ntasks-per-node=2 "
+    )
     with pytest.raises(Refused, match=re.escape(message)):
         hosts.join(None, None, None)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
@@ -80,7 +91,9 @@ def test_more_processes_than_gpus(told, monkeypatch):
 
 
 def test_gpus_are_used_where_jax_has_a_plugin_for_them_and_may(monkeypatch):
-    monkeypatch.setattr(gpus.importlib.metadata, "entry_points", lambda group: [types.SimpleNamespace(name="xla_cuda13")])
+    monkeypatch.setattr(
+        gpus.importlib.metadata, "entry_points", lambda group: [types.SimpleNamespace(name="xla_cuda13")]
+    )
     assert [gpus._used(platforms) for platforms in (None, "", "cuda,cpu", "cpu")] == [True, True, True, False]
     monkeypatch.setattr(gpus.importlib.metadata, "entry_points", lambda group: [])
     assert not gpus._used(None)

@@ -1,4 +1,6 @@
-"""The experiment `homework_robot`: its reference in both forms of coordinates, and what a projection about the state before leaves open."""
+"""The experiment `homework_robot`: its reference in both forms of coordinates, and what a projection about
+the state before leaves open.
+"""
 
 import importlib.util
 import pathlib
@@ -16,7 +18,9 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def experiment():
-    spec = importlib.util.spec_from_file_location("homework_robot", ROOT / "experiments" / "homework_robot.py")
+    spec = importlib.util.spec_from_file_location(
+        "homework_robot", ROOT / "experiments" / "homework_robot.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -35,7 +39,9 @@ def method(experiment, how):
 
 @pytest.mark.long
 def test_both_forms_reach_the_reference(experiment, robot):
-    """To the ten digits that it has, at all its times: what RK4 leaves of 2e-8 with steps of 1 ms falls by 5^4."""
+    """To the ten digits that it has, at all its times: what RK4 leaves of 2e-8 with steps of 1 ms falls by
+    5^4.
+    """
     config, forms = robot
     found, dt = {}, config.dt / 5.0
     for form, (system, start) in forms.items():
@@ -53,7 +59,9 @@ def test_a_projection_about_the_state_before_leaves_the_loop_open(experiment, ro
     with precision(config):
         system, start = forms["joint"]
         right, wrong = (
-            experiment.simulate(system, start, method(experiment, f"linear about the {where}"), config.dt, 2000).opening.max()
+            experiment.simulate(
+                system, start, method(experiment, f"linear about the {where}"), config.dt, 2000
+            ).opening.max()
             for where in ("estimate", "state before")
         )
     assert right < 1e-13

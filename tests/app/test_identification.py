@@ -1,4 +1,6 @@
-"""The experiment `identification`: what the motion cannot show, and fits of a short record with an integrator that compiles fast."""
+"""The experiment `identification`: what the motion cannot show, and fits of a short record with an integrator
+that compiles fast.
+"""
 
 import dataclasses
 import importlib.util
@@ -20,7 +22,9 @@ CONFIG = str(ROOT / "configs" / "identification.yaml")
 
 @pytest.fixture(scope="module")
 def experiment():
-    spec = importlib.util.spec_from_file_location("identification", ROOT / "experiments" / "identification.py")
+    spec = importlib.util.spec_from_file_location(
+        "identification", ROOT / "experiments" / "identification.py"
+    )
     module = importlib.util.module_from_spec(spec)
     # Its dataclasses look their module up.
     sys.modules["identification"] = module
@@ -42,12 +46,17 @@ def test_the_coupler_mass_can_be_moved_to_its_pins_without_a_change_of_the_motio
     np.testing.assert_allclose(matrix @ unseen, 0.0, rtol=0, atol=1e-15)
     assert np.linalg.matrix_rank(matrix) == 5
     before = at.truth()
-    moved = dataclasses.replace(at.system, mass=at.system.mass + 0.5 * unseen[:3], inertia=at.system.inertia + 0.5 * unseen[3:])
+    moved = dataclasses.replace(
+        at.system, mass=at.system.mass + 0.5 * unseen[:3], inertia=at.system.inertia + 0.5 * unseen[3:]
+    )
     simulate = jax.jit(at.simulate)
-    one, other = (np.asarray(simulate(parameters, at.motor)) for parameters in (before, before | {"system": moved}))
+    one, other = (
+        np.asarray(simulate(parameters, at.motor)) for parameters in (before, before | {"system": moved})
+    )
     # Up to the error of RK4, whose projections weigh by the masses: (h omega)^5 with omega of 6/s is 2e-8.
     np.testing.assert_allclose(other[:, :9], one[:, :9], rtol=0.0, atol=2e-8)
-    # The forces on the ground do change, by the masses that the links have lost times their acceleration less gravity.
+    # The forces on the ground do change, by the masses that the links have lost times their acceleration less
+    # gravity.
     forces = [9 + at.system.row_names.index(name) for name in ("A.y", "D.y")]
     a, _ = jaxdae.forward_dynamics(at.system, at.start, at.motor(at.start.t, at.start))
     lost = 0.5 * unseen[:3] @ (np.asarray(a)[1::3] + 9.81)
@@ -71,16 +80,39 @@ def test_signals_are_those_of_the_state_at_each_sample(experiment):
 
 def run(experiment, monkeypatch, out, *changes):
     monkeypatch.chdir(ROOT)
-    arguments = ["identification.py", "--out", str(out), *(x for change in changes for x in ("--set", change))]
+    arguments = [
+        "identification.py",
+        "--out",
+        str(out),
+        *(x for change in changes for x in ("--set", change)),
+    ]
     monkeypatch.setattr(sys, "argv", arguments)
     return experiment.main()
 
 
 @pytest.mark.long
 def test_a_run(experiment, monkeypatch, tmp_path, capsys):
-    """Euler's method for model and data alike: a tenth of the program, and no error of discretization between them."""
-    changes = ("duration=0.4", "integrator=semi_implicit_euler", "experiment.finer=1", "experiment.window=0.2")
-    assert run(experiment, monkeypatch, tmp_path, *changes, "experiment.repeats=3", "experiment.noise=1e-4", "experiment.guess=0.2") == 0
+    """Euler's method for model and data alike: a tenth of the program, and no error of discretization between
+    them.
+    """
+    changes = (
+        "duration=0.4",
+        "integrator=semi_implicit_euler",
+        "experiment.finer=1",
+        "experiment.window=0.2",
+    )
+    assert (
+        run(
+            experiment,
+            monkeypatch,
+            tmp_path,
+            *changes,
+            "experiment.repeats=3",
+            "experiment.noise=1e-4",
+            "experiment.guess=0.2",
+        )
+        == 0
+    )
     (folder,) = tmp_path.iterdir()
     pictures = {"fit.png", "intervals.png", "singular_values.png", "identification.gif"}
     assert pictures <= {path.name for path in folder.iterdir()}

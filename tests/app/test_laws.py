@@ -26,7 +26,15 @@ ARM = {
     "mechanism": {
         "bodies": [{"name": "arm", "mass": 1.0, "inertia": 0.0833, "pose": [0.0, -0.5, -np.pi / 2]}],
         "joints": [
-            {"type": "revolute", "name": "hinge", "a": "ground", "b": "arm", "point_a": [0, 0], "point_b": [-0.5, 0], "damping": 0.2}
+            {
+                "type": "revolute",
+                "name": "hinge",
+                "a": "ground",
+                "b": "arm",
+                "point_a": [0, 0],
+                "point_b": [-0.5, 0],
+                "damping": 0.2,
+            }
         ],
         "forces": [{"type": "torque", "name": "motor", "a": "ground", "b": "arm", "torque": 0.5}],
     },
@@ -37,7 +45,15 @@ ARM = {
     "integrator": "semi_implicit_euler",
     "output": {"plots": False},
 }
-PD = {"type": "pd", "inputs": ["motor"], "coordinates": ["arm.theta"], "reference": [-1.0], "kp": 20, "kd": 6, "gravity": True}
+PD = {
+    "type": "pd",
+    "inputs": ["motor"],
+    "coordinates": ["arm.theta"],
+    "reference": [-1.0],
+    "kp": 20,
+    "kd": 6,
+    "gravity": True,
+}
 
 
 @jaxdae.tree.pytree
@@ -61,9 +77,13 @@ def written(folder, **others):
 @pytest.mark.long
 def test_inputs_over_time_are_replayed(tmp_path):
     inputs = np.linspace(-2.0, 2.0, 10) ** 3
-    (tmp_path / "u.csv").write_text("t,motor\n" + "".join(f"{0.01 * k!r},{u!r}\n" for k, u in enumerate(inputs.tolist())))
+    (tmp_path / "u.csv").write_text(
+        "t,motor\n" + "".join(f"{0.01 * k!r},{u!r}\n" for k, u in enumerate(inputs.tolist()))
+    )
     file = written(tmp_path, controls="u.csv")
-    done = typer.testing.CliRunner().invoke(app, ["run", str(file), "--out", str(tmp_path / "runs"), "--animate"])
+    done = typer.testing.CliRunner().invoke(
+        app, ["run", str(file), "--out", str(tmp_path / "runs"), "--animate"]
+    )
     assert done.exit_code == 0, done.output
     (folder,) = (tmp_path / "runs").iterdir()
     config, worlds = load(str(file))
@@ -121,11 +141,16 @@ def test_a_regulator_knows_of_redundant_rows_and_of_starts_that_nothing_holds(tm
     config, worlds = load(str(written(tmp_path, control=law, mechanism=twice, solver="null_space")))
     with precision(config):
         system, method, start = worlds.one()
-        expected = control.linear_quadratic_regulator(system, start, position_weight=1.0, velocity_weight=1.0, input_weight=0.1)
+        expected = control.linear_quadratic_regulator(
+            system, start, position_weight=1.0, velocity_weight=1.0, input_weight=0.1
+        )
     assert float(jnp.max(jnp.abs(expected.gain))) > 0.1
     np.testing.assert_allclose(method.law.gain, expected.gain, rtol=0, atol=1e-9)
     falling = ARM["mechanism"] | {"joints": [], "bodies": [body | {"free": True}]}
-    with pytest.raises(ConfigError, match="control: got a regulator that there is not: state and u are no equilibrium: the largest"):
+    with pytest.raises(
+        ConfigError,
+        match="control: got a regulator that there is not: state and u are no equilibrium: the largest",
+    ):
         load(str(written(tmp_path, control=law, mechanism=falling)))
 
 
@@ -142,12 +167,20 @@ def test_a_law_with_a_memory_runs_and_is_replayed(tmp_path):
         law = method.integrator.law
         assert isinstance(law, control.PID)
     with xr.open_zarr(folder / "results.zarr", chunks=None) as data:
-        theta, inputs, times, a = data.q.values[0, :, 2], data.u.values[0, :, 0], data.time.values, data.a.values[0]
+        theta, inputs, times, a = (
+            data.q.values[0, :, 2],
+            data.u.values[0, :, 0],
+            data.time.values,
+            data.a.values[0],
+        )
         assert (data.input.values, data.input_unit.values) == ("motor", "N m")
         with precision(config):
             state = jaxdae.State(times[7], jnp.asarray(data.q.values[0, 7]), jnp.asarray(data.v.values[0, 7]))
-            np.testing.assert_allclose(a[7], jaxdae.forward_dynamics(system, state, jnp.asarray(inputs[7:8]))[0], rtol=0, atol=1e-10)
-    # At the limit at first, where the integral stands still; then the input is that of the law with its sum so far.
+            np.testing.assert_allclose(
+                a[7], jaxdae.forward_dynamics(system, state, jnp.asarray(inputs[7:8]))[0], rtol=0, atol=1e-10
+            )
+    # At the limit at first, where the integral stands still; then the input is that of the law with its sum
+    # so far.
     limited = int(np.argmax(inputs < 9.0))
     assert 0 < limited < 15
     expected = 20 * (-1.0 - theta) + np.concatenate(
@@ -155,9 +188,13 @@ def test_a_law_with_a_memory_runs_and_is_replayed(tmp_path):
     )
     weight = 9.81 * 0.5 * np.cos(theta)
     with xr.open_zarr(folder / "results.zarr", chunks=None) as data:
-        np.testing.assert_allclose(inputs[limited:], (expected + weight - 6 * data.v.values[0, :, 2])[limited:], rtol=0, atol=1e-9)
+        np.testing.assert_allclose(
+            inputs[limited:], (expected + weight - 6 * data.v.values[0, :, 2])[limited:], rtol=0, atol=1e-9
+        )
     # What the motor did is a table that gives the same motion.
-    (tmp_path / "u.csv").write_text("t,motor\n" + "".join(f"{t!r},{u!r}\n" for t, u in zip(times.tolist(), inputs.tolist(), strict=True)))
+    (tmp_path / "u.csv").write_text(
+        "t,motor\n" + "".join(f"{t!r},{u!r}\n" for t, u in zip(times.tolist(), inputs.tolist(), strict=True))
+    )
     replayed, worlds = load(str(written(tmp_path, controls="u.csv", **every)))
     with precision(replayed):
         system, method, start = worlds.one()
@@ -176,10 +213,14 @@ def test_held_inputs_change_on_time():
     law = control.HeldInputs(jnp.array([0.0, 10.0]), jnp.array([[1.0], [2.0]]))
     assert [float(law(t, state)[0]) for t in (9.9999, 10.0 - 1e-14)] == [1, 2]
     # In configs a table of few digits is on the steps that it means.
-    held = config_laws._held({"times": [0.0, 0.3333], "inputs": {"motor": [1.0, 2.0]}}, 1.0 / 3.0, state.q.dtype)
+    held = config_laws._held(
+        {"times": [0.0, 0.3333], "inputs": {"motor": [1.0, 2.0]}}, 1.0 / 3.0, state.q.dtype
+    )
     assert [float(held(t, state)[0]) for t in (0.33331, 1.0 / 3.0)] == [1, 2]
     # A jump that is written as two times within one step stays one.
-    held = config_laws._held({"times": [0.0, 0.1, 0.100001], "inputs": {"motor": [1.0, 1.0, 2.0]}}, 0.01, state.q.dtype)
+    held = config_laws._held(
+        {"times": [0.0, 0.1, 0.100001], "inputs": {"motor": [1.0, 1.0, 2.0]}}, 0.01, state.q.dtype
+    )
     assert [float(held(t, state)[0]) for t in (0.1, 0.11)] == [1, 2]
     # A clock of single precision to which steps were added, and are 9e-6 s short of a second.
     summed = np.cumsum(np.full(1000, 1e-3, np.float32), dtype=np.float32)[-1]
@@ -191,28 +232,42 @@ def test_held_inputs_change_on_time():
     free = dataclasses.replace(state, v=jnp.zeros(1))
     with pytest.raises(ValueError, match=r"HeldInputs\.times must ascend, got"):
         jaxdae.rollout(Falling(), control.Sampled(jaxdae.SemiImplicitEuler(), wrong), free, dt=0.1, steps=1)
-    with pytest.raises(ValueError, match=r"times must have the shape \(k,\), values \(k, nu\), got \(2,\) and \(1, 1\)"):
+    with pytest.raises(
+        ValueError, match=r"times must have the shape \(k,\), values \(k, nu\), got \(2,\) and \(1, 1\)"
+    ):
         dataclasses.replace(wrong, values=jnp.ones((1, 1)))(0.0, state)
 
 
 @pytest.mark.long
 def test_all_mistakes_at_once(tmp_path):
     (tmp_path / "empty.csv").write_text("time,motor\n0,1\n")
-    torque, loss = {"path": "forces.motor.torque"}, [{"type": "coordinate", "coordinate": "arm.theta", "target": 0.0}]
+    torque, loss = (
+        {"path": "forces.motor.torque"},
+        [{"type": "coordinate", "coordinate": "arm.theta", "target": 0.0}],
+    )
     wrong = {
         "a": ({"controls": "nowhere.csv"}, "controls: got 'nowhere.csv', which cannot be read"),
         "b": ({"controls": "empty.csv"}, "which is no such table, expected numbers in a column t"),
-        "c": ({"controls": {"times": [0.0, 0.0], "inputs": {"motor": [1.0, 2.0]}}}, "got times that do not ascend"),
+        "c": (
+            {"controls": {"times": [0.0, 0.0], "inputs": {"motor": [1.0, 2.0]}}},
+            "got times that do not ascend",
+        ),
         "d": ({"controls": {"times": [0.0], "inputs": {"engine": [1.0]}}}, "got the unknown force 'engine'"),
         "e": ({"control": PD | {"coordinates": ["arm.phi"]}}, "got the unknown coordinate 'arm.phi'"),
         "f": ({"control": PD | {"reference": [1.0, 2.0]}}, "got 2 references of 1 coordinates"),
-        "g": ({"control": PD, "controls": {"times": [0.0], "inputs": {"motor": [1.0]}}}, "got controls and control, expected one of them"),
+        "g": (
+            {"control": PD, "controls": {"times": [0.0], "inputs": {"motor": [1.0]}}},
+            "got controls and control, expected one of them",
+        ),
         "h": ({"control": PD | {"inputs": ["motor", "motor"]}}, "got 2 inputs for 1 coordinates"),
         "i": (
             {"control": PD, "batch": {"size": 2, "vary": [torque | {"scatter": 0.1}]}},
             "batch.vary.0.path: got 'forces.motor.torque', in",
         ),
-        "j": ({"control": PD, "tune": {"parameters": [torque], "loss": loss}}, "'forces.motor.torque', in whose place an input acts"),
+        "j": (
+            {"control": PD, "tune": {"parameters": [torque], "loss": loss}},
+            "'forces.motor.torque', in whose place an input acts",
+        ),
     }
     for others, text in wrong.values():
         with pytest.raises(ConfigError) as told:
@@ -241,5 +296,8 @@ def test_units_of_inputs_are_those_of_the_coordinates_that_they_drive():
         {"name": "motor", "type": "joint_force", "joint": "hinge", "along": None},
         {"name": "torque", "type": "torque"},
     ]
-    values = {"mechanism": {"space": "space", "joints": joints, "forces": forces}, "control": {"inputs": [x["name"] for x in forces]}}
+    values = {
+        "mechanism": {"space": "space", "joints": joints, "forces": forces},
+        "control": {"inputs": [x["name"] for x in forces]},
+    }
     assert config_laws.input_units(values) == ["N", "N m", "N m", "N m"]

@@ -1,4 +1,6 @@
-"""`jaxdae tune`, `jaxdae optimize`, `--resume` and `check --gradients`: wrong configs, runs, and a run killed in the middle."""
+"""`jaxdae tune`, `jaxdae optimize`, `--resume` and `check --gradients`: wrong configs, runs, and a run killed
+in the middle.
+"""
 
 import csv
 import json
@@ -109,19 +111,23 @@ def test_every_wrong_config_is_told_at_once_and_nothing_is_written(config, tmp_p
     code, _, err = command("tune", config)
     assert code == 2
     for message in (
-        "tune.parameters.0.path: got the unknown path 'forces.motor.torqe', expected the path of a number of this config;"
+        "tune.parameters.0.path: got the unknown path 'forces.motor.torqe', expected the path of a number "
+        "of this config;"
         " after 'mechanism.forces.motor' did you mean 'torque'?",
         "tune.parameters.1: got forces.motor.torque, which starts at 0.5, expected a start above 0.5",
         "tune.parameters.2: got stabilization.alpha, which starts at 5, expected a start below 4",
         "tune.parameters.4.path: got 'bodies.arm.mass' a second time",
-        "tune.parameters.5.path: got 'dt', which is a finite number, expected a number of the sections mechanism, start",
+        "tune.parameters.5.path: got 'dt', which is a finite number, expected a number of the sections "
+        "mechanism, start",
         "tune.parameters.6.path: got the unknown path 'start.velocities.leg.theta'",
         "got lower 1 and upper -1, expected lower below upper",
         "tune.loss.0.coordinate: got the unknown coordinate 'arm.phi'",
-        "tune.loss.1.joint: got the unknown joint 'hinges', expected a joint of the mechanism; did you mean 'hinge'?",
+        "tune.loss.1.joint: got the unknown joint 'hinges', expected a joint of the mechanism; did you mean "
+        "'hinge'?",
         "tune.loss.2.type: got effort, but section tune has no inputs",
         "tune.loss.3.type: got the unknown type 'drift'",
-        "tune.optimizer.type: got the text 'adamm', expected adam or nadam or rmsprop or sgd; did you mean 'adam'?",
+        "tune.optimizer.type: got the text 'adamm', expected adam or nadam or rmsprop or sgd; did you mean "
+        "'adam'?",
         "tune.iterations: got 0",
         "optimize.inputs.0.force: got the unknown force 'engine'",
         "optimize.inputs.1: got motor, which starts at 0.5, expected a start above 1",
@@ -140,9 +146,19 @@ def test_nothing_to_train(config, command):
 
 
 def test_a_bound_that_the_schema_has(config, command):
-    code, _, err = command("tune", config, "--set", "joints.hinge.damping=0", "--set", "tune.parameters=[{path: joints.hinge.damping}]")
+    code, _, err = command(
+        "tune",
+        config,
+        "--set",
+        "joints.hinge.damping=0",
+        "--set",
+        "tune.parameters=[{path: joints.hinge.damping}]",
+    )
     assert code == 2
-    assert "joints.hinge.damping, which starts at 0, expected a start above 0; change the start value or the bound" in err
+    assert (
+        "joints.hinge.damping, which starts at 0, expected a start above 0; change the start value or the "
+        "bound" in err
+    )
 
 
 @pytest.mark.long
@@ -150,7 +166,8 @@ def test_a_target_out_of_reach(config, tmp_path, command):
     code, _, err = command("optimize", config, "--set", "optimize.loss.0.target=[1.2, -0.5]")
     assert code == 2
     assert "optimize.loss.0.target: got a target that the mechanism cannot reach: " in err
-    # The tip reaches 1 m, the target is 1.3 m away: of the 0.3 m least squares leaves some to the hinge and some to the tip.
+    # The tip reaches 1 m, the target is 1.3 m away: of the 0.3 m least squares leaves some to the hinge and
+    # some to the tip.
     assert "expected a target within reach" in err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["arm.yaml"]
 
@@ -183,10 +200,22 @@ def test_what_cannot_be_run_or_continued(config, tmp_path, command):
 def test_optimized_inputs(config, tmp_path, command):
     code, out, _ = command("optimize", config, "--out", tmp_path / "runs", "--set", "output.plots=true")
     assert code == 0, out
-    assert "compiling the loss over 10 steps and its derivatives by 3 numbers, in forward mode" in out.splitlines()
+    assert (
+        "compiling the loss over 10 steps and its derivatives by 3 numbers, in forward mode"
+        in out.splitlines()
+    )
     (folder,) = (tmp_path / "runs").iterdir()
     names = {path.name for path in folder.iterdir()}
-    files = {"checkpoint.npz", "config.yaml", "controls.csv", "history.csv", "metrics.jsonl", "optimized.yaml", "report.md", "run.json"}
+    files = {
+        "checkpoint.npz",
+        "config.yaml",
+        "controls.csv",
+        "history.csv",
+        "metrics.jsonl",
+        "optimized.yaml",
+        "report.md",
+        "run.json",
+    }
     assert names == {*files, "plots", "motion"}
     # The motion is a run of its own, of what jaxdae run optimized.yaml reads: its end is where the loss says.
     assert (folder / "motion" / "plots" / "motion.gif").stat().st_size > 1000
@@ -226,7 +255,10 @@ def redrawn_from_the_folder(folder, command):
 def test_the_loss_of_many_worlds_is_that_of_each(config):
     """Whatever a world differs in: what violations and energies are of is that world, not the nominal one."""
     paths = ("bodies.arm.mass", "joints.hinge.point_b.x", "stabilization.alpha")
-    loss = [{"type": kind, "weight": weight} for kind, weight in (("violation", 1e4), ("energy", 1.0), ("velocity_violation", 1e2))]
+    loss = [
+        {"type": kind, "weight": weight}
+        for kind, weight in (("violation", 1e4), ("energy", 1.0), ("velocity_violation", 1e2))
+    ]
     scatter = ("batch.size=2", f"batch.vary={json.dumps([{'path': path, 'scatter': 0.2} for path in paths])}")
     both = f"tune.loss={json.dumps(loss)}", "optimize=null", "tune.parameters=[{path: forces.motor.torque}]"
     loaded, worlds = load(str(config), scatter + both)
@@ -244,11 +276,22 @@ def test_the_loss_of_many_worlds_is_that_of_each(config):
 
 @pytest.mark.long
 def test_the_loss_of_numbers_is_that_of_a_config_with_them(tmp_path):
-    """A length in joint coordinates, from which places follow, and a velocity at the start, from which the energy does."""
+    """A length in joint coordinates, from which places follow, and a velocity at the start, from which the
+    energy does.
+    """
     data = yaml.safe_load(ARM) | {"start": {"velocities": {"hinge.angle": 1.0}}, "stabilization": "none"}
     data["mechanism"] |= {"coordinates": "joints"}
-    data["mechanism"]["bodies"].append({"name": "fore", "mass": 1.0, "inertia": 0.08, "pose": [0.0, -1.5, -np.pi / 2]})
-    elbow = {"type": "revolute", "name": "elbow", "a": "arm", "b": "fore", "point_a": [0.5, 0], "point_b": [-0.5, 0]}
+    data["mechanism"]["bodies"].append(
+        {"name": "fore", "mass": 1.0, "inertia": 0.08, "pose": [0.0, -1.5, -np.pi / 2]}
+    )
+    elbow = {
+        "type": "revolute",
+        "name": "elbow",
+        "a": "arm",
+        "b": "fore",
+        "point_a": [0.5, 0],
+        "point_b": [-0.5, 0],
+    }
     data["mechanism"]["joints"].append(elbow)
     paths = {"joints.elbow.point_a.x": 0.7, "start.velocities.hinge.angle": 2.0}
     loss = [{"type": "point", "body": "fore", "target": [0.3, -1.5]}, {"type": "energy"}]
@@ -263,7 +306,9 @@ def test_the_loss_of_numbers_is_that_of_a_config_with_them(tmp_path):
             return float(jax.jit(found.loss)(found.parameters | numbers))
 
     there = loss_at({path.replace(".", "/"): number for path, number in paths.items()})
-    np.testing.assert_allclose(there, loss_at({}, *(f"{path}={number}" for path, number in paths.items())), rtol=1e-12)
+    np.testing.assert_allclose(
+        there, loss_at({}, *(f"{path}={number}" for path, number in paths.items())), rtol=1e-12
+    )
 
 
 @pytest.mark.long
@@ -281,7 +326,9 @@ def test_a_killed_run_continues_bit_for_bit(config, tmp_path):
     command = [sys.executable, "-c", "from jaxdae.app.cli import main; main()", "tune"]
     changes = ["--set", "tune.checkpoint_every=2", "--set", "tune.optimizer.schedule=constant"]
     shorter, longer = (["--set", f"tune.iterations={count}"] for count in (300, 400))
-    process = subprocess.Popen([*command, str(config), "--out", str(tmp_path / "killed"), *changes, *shorter], cwd=ROOT)
+    process = subprocess.Popen(
+        [*command, str(config), "--out", str(tmp_path / "killed"), *changes, *shorter], cwd=ROOT
+    )
     try:
         while process.poll() is None and not list(tmp_path.glob("killed/*/checkpoint.npz")):
             time.sleep(0.02)
@@ -300,25 +347,37 @@ def test_a_killed_run_continues_bit_for_bit(config, tmp_path):
     assert [float(row["loss"]) for row in rows] == losses[: len(rows)].tolist()
     # Continued, and lengthened on the way.
     subprocess.run([*command, "--resume", str(folder), *longer], cwd=ROOT, check=True, capture_output=True)
-    subprocess.run([*command, str(config), "--out", str(tmp_path / "whole"), *changes, *longer], cwd=ROOT, check=True, capture_output=True)
+    subprocess.run(
+        [*command, str(config), "--out", str(tmp_path / "whole"), *changes, *longer],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
     (whole,) = (tmp_path / "whole").iterdir()
     assert (whole / "history.csv").read_text().startswith(partial)
     assert (folder / "config.yaml").read_bytes() == (whole / "config.yaml").read_bytes()
     for name in ("history.csv", "tuned.yaml"):
         assert (folder / name).read_bytes() == (whole / name).read_bytes()
     # Every checkpoint has a line; the last one of the process that was killed may be missing.
-    lines, straight = ([json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()] for path in (folder, whole))
+    lines, straight = (
+        [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+        for path in (folder, whole)
+    )
     every = [line["iterations"] for line in straight]
     assert every == list(range(2, 401, 2))
     assert {len(every) - len(lines)} <= {0, 1}
     losses = {line["iterations"]: (line["loss"], line["gradient_norm"]) for line in straight}
     assert all(losses[line["iterations"]] == (line["loss"], line["gradient_norm"]) for line in lines)
-    assert all(line["world_steps_per_s"] > 0 and line["skipped"] == 0 and line["of"] == 400 for line in straight)
+    assert all(
+        line["world_steps_per_s"] > 0 and line["skipped"] == 0 and line["of"] == 400 for line in straight
+    )
     a, b = (json.loads((path / "run.json").read_text())["learned"] for path in (folder, whole))
     assert (a.pop("resumed"), b.pop("resumed")) == (1, 0)
     assert a == b
     assert a["loss"] < 0.5 * a["loss_at_start"]
     assert not list(folder.rglob("*.partial"))
-    again = subprocess.run([*command, "--resume", str(folder)], cwd=ROOT, capture_output=True, text=True, check=False)
+    again = subprocess.run(
+        [*command, "--resume", str(folder)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert again.returncode == 2
     assert "there is nothing to continue" in again.stderr

@@ -1,4 +1,6 @@
-"""Plots of tune and optimize, units, the table of the history, and what a run can be continued with; nothing here compiles."""
+"""Plots of tune and optimize, units, the table of the history, and what a run can be continued with; nothing
+here compiles.
+"""
 
 import csv
 
@@ -24,9 +26,22 @@ VALUES = {
             {"name": "rod", "mass": 1.0, "inertia": 0.1, "pose": [0, -1, 0]},
         ],
         "joints": [
-            {"type": "prismatic", "name": "rail", "a": "ground", "b": "cart", "axis": [1, 0], "at": [0, 0], "damping": 0.1},
+            {
+                "type": "prismatic",
+                "name": "rail",
+                "a": "ground",
+                "b": "cart",
+                "axis": [1, 0],
+                "at": [0, 0],
+                "damping": 0.1,
+            },
             {"type": "revolute", "name": "pin", "a": "cart", "b": "rod", "at": [0, 0]},
-            {"type": "prescribed_motion", "name": "drive", "joint": "rail", "motion": {"type": "polynomial", "coefficients": [0, 1, 2]}},
+            {
+                "type": "prescribed_motion",
+                "name": "drive",
+                "joint": "rail",
+                "motion": {"type": "polynomial", "coefficients": [0, 1, 2]},
+            },
         ],
         "forces": [
             {"type": "joint_force", "name": "push", "joint": "rail", "force": 2.0},
@@ -38,12 +53,18 @@ VALUES = {
     "duration": 0.4,
     "dt": 0.1,
     "tune": {
-        "parameters": [{"path": "forces.push.force", "lower": 1.0, "upper": 1000.0}, {"path": "stabilization.alpha"}],
+        "parameters": [
+            {"path": "forces.push.force", "lower": 1.0, "upper": 1000.0},
+            {"path": "stabilization.alpha"},
+        ],
         "loss": LOSS,
         "iterations": 5,
         "optimizer": {"schedule": "constant"},
     },
-    "optimize": {"inputs": [{"force": "push", "lower": -8, "upper": 8}, {"force": "turn", "upper": 4}], "loss": LOSS},
+    "optimize": {
+        "inputs": [{"force": "push", "lower": -8, "upper": 8}, {"force": "turn", "upper": 4}],
+        "loss": LOSS,
+    },
 }
 CONFIG = Config.model_validate(VALUES)
 UNITS = {
@@ -68,11 +89,21 @@ UNITS = {
 
 def step(losses, skipped):
     nothing = np.zeros(len(losses))
-    return tuning.FitStep(np.array(losses), nothing + 0.5, nothing, nothing + 0.1, np.array(skipped), np.minimum.accumulate(losses))
+    return tuning.FitStep(
+        np.array(losses),
+        nothing + 0.5,
+        nothing,
+        nothing + 0.1,
+        np.array(skipped),
+        np.minimum.accumulate(losses),
+    )
 
 
 def history(folder, losses=(3.0, 0.5, 1.0, 2.0), skipped=(False, True, False, False)):
-    numbers = {"forces/push/force": 2.0 + np.arange(len(losses)), "stabilization/alpha": 5.0 - np.arange(len(losses))}
+    numbers = {
+        "forces/push/force": 2.0 + np.arange(len(losses)),
+        "stabilization/alpha": 5.0 - np.arange(len(losses)),
+    }
     told = History(folder / "history.csv")
     for count in (2, len(losses)):
         told.write(step(losses[:count], skipped[:count]), {name: x[:count] for name, x in numbers.items()})
@@ -95,7 +126,10 @@ def test_the_table_grows_and_stays_whole(tmp_path):
     history(tmp_path)
     rows = list(csv.DictReader((tmp_path / "history.csv").read_text().splitlines()))
     assert list(rows[0]) == [*plots.NOT_PARAMETERS, "forces.push.force", "stabilization.alpha"]
-    assert [(row["iteration"], row["loss"], row["skipped"]) for row in rows[:2]] == [("1", "3.0", "0"), ("2", "0.5", "1")]
+    assert [(row["iteration"], row["loss"], row["skipped"]) for row in rows[:2]] == [
+        ("1", "3.0", "0"),
+        ("2", "0.5", "1"),
+    ]
     assert [row["forces.push.force"] for row in rows] == ["2.0", "3.0", "4.0", "5.0"]
     assert [path.name for path in tmp_path.iterdir()] == ["history.csv"]
 
@@ -110,7 +144,10 @@ def test_plots_of_tune_have_title_units_limits_and_the_best_iteration(tmp_path):
     assert told.axes[0].get_title(loc="left") == "slide: tune, 4 of 5 iterations, 1 of them skipped (gray)"
     assert texts(told.axes[0]) == ["best: iteration 3, 1"]
     push, alpha = numbers.axes
-    assert (push.get_ylabel(), alpha.get_ylabel()) == ("forces.push.force\nin N", "stabilization.alpha\nin 1/s")
+    assert (push.get_ylabel(), alpha.get_ylabel()) == (
+        "forces.push.force\nin N",
+        "stabilization.alpha\nin 1/s",
+    )
     assert texts(push) == ["best: 4 N", "lower limit 1 N", "upper limit 1000 N, out of view"]
     assert texts(alpha) == ["best: 3 1/s", "lower limit 0 1/s"]
     assert push.get_ylim()[1] < 10
@@ -121,7 +158,11 @@ def test_inputs_are_drawn_within_their_limits_and_held_over_the_last_step():
     with styled() as figure_class:
         figure = plots.controls_figure(figure_class, CONFIG, CONFIG.optimize, columns, 7)
     push, turn = figure.axes
-    assert (push.get_ylabel(), turn.get_ylabel(), turn.get_xlabel()) == ("push in N", "turn in N m", "time in s")
+    assert (push.get_ylabel(), turn.get_ylabel(), turn.get_xlabel()) == (
+        "push in N",
+        "turn in N m",
+        "time in s",
+    )
     assert push.get_title(loc="left").startswith("slide: inputs over time")
     assert texts(push) == ["start", "optimized, iteration 7", "lower limit -8 N", "upper limit 8 N"]
     assert texts(turn) == ["start", "optimized, iteration 7", "upper limit 4 N m"]
@@ -134,19 +175,35 @@ def test_inputs_are_drawn_within_their_limits_and_held_over_the_last_step():
 
 def test_what_a_run_can_be_continued_with(tmp_path):
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(VALUES))
-    unfinished, finished = ({"finished": when, "learned": {"command": "tune", "iterations": 5}} for when in (None, "noon"))
+    unfinished, finished = (
+        {"finished": when, "learned": {"command": "tune", "iterations": 5}} for when in (None, "noon")
+    )
 
     def asked(record, *overrides):
         return refusal(tmp_path, record, "tune", overrides)
 
-    assert asked(unfinished) == asked(unfinished, "tune.iterations=6") == asked(finished, "tune.iterations=6") == ""
-    assert "which finished at noon; there is nothing to continue; --set tune.iterations=N with N above 5" in asked(finished)
+    assert (
+        asked(unfinished)
+        == asked(unfinished, "tune.iterations=6")
+        == asked(finished, "tune.iterations=6")
+        == ""
+    )
+    assert (
+        "which finished at noon; there is nothing to continue; --set tune.iterations=N with N above 5"
+        in asked(finished)
+    )
     assert "tune.iterations 4, expected more than the 5 of the run" in asked(unfinished, "tune.iterations=4")
     message = "a change of dt 0.1 -> 0.2, tune.loss a list of 2"
     assert message in asked(finished, "tune.iterations=6", "dt=0.2", "tune.loss=[]")
-    assert "a change of stabilization.alpha 5.0 -> nothing (null), " in asked(unfinished, "stabilization={type: none}")
+    assert "a change of stabilization.alpha 5.0 -> nothing (null), " in asked(
+        unfinished, "stabilization={type: none}"
+    )
     # Mistakes are told with all others of the config, when it is read.
     assert asked(unfinished, "tune.iterations=six") == ""
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(VALUES | {"tune": VALUES["tune"] | {"optimizer": {"schedule": "cosine"}}}))
+    (tmp_path / "config.yaml").write_text(
+        yaml.safe_dump(VALUES | {"tune": VALUES["tune"] | {"optimizer": {"schedule": "cosine"}}})
+    )
     assert asked(unfinished) == ""
-    assert "the learning rates of cosine are spread over all iterations" in asked(finished, "tune.iterations=6")
+    assert "the learning rates of cosine are spread over all iterations" in asked(
+        finished, "tune.iterations=6"
+    )

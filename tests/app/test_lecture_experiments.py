@@ -1,4 +1,6 @@
-"""The experiments of the lectures' missing pieces, each against a closed form or a statement of theirs, in small."""
+"""The experiments of the lectures' missing pieces, each against a closed form or a statement of theirs, in
+small.
+"""
 
 import importlib.util
 import pathlib
@@ -31,7 +33,9 @@ def test_a_projection_about_any_point_is_on_the_tangent_there():
     np.testing.assert_allclose(np.hypot(*found["linear, once"].T), exact, rtol=0, atol=1e-14)
     # Closed by repeating it, at the place where the line along the point's direction meets the circle.
     x, y = found["iterated, 20"][1]
-    np.testing.assert_allclose([np.hypot(x, y), (x - 1.1) * np.sin(0.2) - y * np.cos(0.2)], [1.0, 0.0], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        [np.hypot(x, y), (x - 1.1) * np.sin(0.2) - y * np.cos(0.2)], [1.0, 0.0], rtol=0, atol=1e-12
+    )
     assert np.hypot(x - 1.0, y) > 0.019
 
 
@@ -54,7 +58,9 @@ def test_the_function_falls_as_its_formula_says():
     assert np.all(np.diff(found["V"]) < 0.0)
     slope = np.gradient(found["V"], 1e-3)[1:-1]
     # Central differences: h^2 / 6 of a third derivative of some (2 alpha)^(3/2) = 8e3 V.
-    np.testing.assert_allclose(slope, (found["taken"] + found["added"])[1:-1], rtol=0, atol=2e-3 * np.abs(slope).max())
+    np.testing.assert_allclose(
+        slope, (found["taken"] + found["added"])[1:-1], rtol=0, atol=2e-3 * np.abs(slope).max()
+    )
     inward = module.opened(system, start, jnp.asarray(given["open"]), jnp.asarray([-2.0, 0.0]))
     thrown = module.follow(system, inward, 200.0, 1.0, 1e-3, 200)
     assert thrown["V"].max() > 1.1 * thrown["V"][0]
@@ -80,7 +86,9 @@ def test_solvers_for_any_rank_pass_a_goal_beside_the_rod():
     away = module.Along(*map(jnp.asarray, (given["swing"], given["rate"], given["off"])))
     # The goal's own derivatives say where it leaves the circle.
     assert float(jnp.linalg.norm(along(0.3))) == pytest.approx(1.0, abs=1e-15)
-    rank = np.linalg.matrix_rank(module.with_goal(system, along).constraint_jacobian(jnp.zeros(()), start.q, start.v))
+    rank = np.linalg.matrix_rank(
+        module.with_goal(system, along).constraint_jacobian(jnp.zeros(()), start.q, start.v)
+    )
     assert rank == 2
     # One solver for full rank, and two for any rank: each compiles for seconds.
     for name in ("SchurComplement", "LeastSquares", "ConjugateGradient"):
@@ -91,7 +99,10 @@ def test_solvers_for_any_rank_pass_a_goal_beside_the_rod():
             assert found.status == jd.Status.OK, name
             assert found.away < 1e-12, name
             assert found.shared < 1e-6, name
-    assert module.follow(system, start, away, module.SOLVERS["LeastSquares"], 1e-3, 20).status == jd.Status.NOT_CONVERGED
+    assert (
+        module.follow(system, start, away, module.SOLVERS["LeastSquares"], 1e-3, 20).status
+        == jd.Status.NOT_CONVERGED
+    )
 
 
 @pytest.mark.long
@@ -99,7 +110,8 @@ def test_the_integral_takes_the_offset_away():
     module, _, system, start = experiment("integral_drift")
     start = jd.State(start.t, start.q, jnp.asarray([0.0, 3.0, 0.0]))
     without, within = (module.opening(system, start, (100.0, 20.0, i), 1e-3, 4000) for i in (0.0, 500.0))
-    # Per step the mass goes outward by (h v)^2 / 2 and its velocity turns by h v: an acceleration of about h v d + ..., over p.
+    # Per step the mass goes outward by (h v)^2 / 2 and its velocity turns by h v: an acceleration of about h
+    # v d + ..., over p.
     assert 5e-4 < without[-1] < 2e-3
     assert abs(within[-1]) < 1e-2 * without[-1]
     half = module.opening(system, start, (100.0, 20.0, 0.0), 5e-4, 8000)

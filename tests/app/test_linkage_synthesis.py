@@ -1,4 +1,6 @@
-"""The experiment `linkage_synthesis`: assembly against the closed form, starts that keep the branch, and a search from a few of them."""
+"""The experiment `linkage_synthesis`: assembly against the closed form, starts that keep the branch, and a
+search from a few of them.
+"""
 
 import importlib.util
 import json
@@ -15,7 +17,9 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def experiment():
-    spec = importlib.util.spec_from_file_location("linkage_synthesis", ROOT / "experiments" / "linkage_synthesis.py")
+    spec = importlib.util.spec_from_file_location(
+        "linkage_synthesis", ROOT / "experiments" / "linkage_synthesis.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -49,7 +53,10 @@ def test_assembly_and_its_derivative_are_those_of_the_closed_form(experiment, si
     def points(trace):
         return jax.jit(lambda x: jax.vmap(lambda angle: trace(x, angle))(angles))
 
-    of_loop, of_circles = points(lambda x, angle: x.assembled(angle)["point"]), points(lambda x, angle: closed_form(x, angle))
+    of_loop, of_circles = (
+        points(lambda x, angle: x.assembled(angle)["point"]),
+        points(lambda x, angle: closed_form(x, angle)),
+    )
     np.testing.assert_allclose(of_loop(one), of_circles(one), rtol=0.0, atol=1e-13)
     names = ("pivot", "direction", "ground", "ratio", "spread", "skew", "point")
 
@@ -66,20 +73,29 @@ def test_the_unknowns_allow_crank_rockers_only(experiment):
     for ratio in (0.06, 0.5, 0.94):
         for skew in (-0.97, 0.0, 0.97):
             changes = {"ratio": jnp.asarray(ratio), "skew": jnp.asarray(skew), "spread": jnp.asarray(0.03)}
-            crank, coupler, rocker, ground = experiment.Linkage(**(vars(linkage(experiment, 1.0)) | changes)).lengths()
+            crank, coupler, rocker, ground = experiment.Linkage(
+                **(vars(linkage(experiment, 1.0)) | changes)
+            ).lengths()
             assert crank < min(coupler, rocker, ground)
             assert abs(coupler - rocker) < ground - crank
             assert ground + crank < coupler + rocker
 
 
 def test_order_along_the_turn(experiment):
-    angles = np.array([[0.1, 1.0, 3.0, 6.0], [6.0, 3.0, 1.0, 0.1], [-0.1, 0.2, 9.0, 4.0], [0.1, 3.0, 1.0, 6.0]])
+    angles = np.array(
+        [[0.1, 1.0, 3.0, 6.0], [6.0, 3.0, 1.0, 0.1], [-0.1, 0.2, 9.0, 4.0], [0.1, 3.0, 1.0, 6.0]]
+    )
     np.testing.assert_array_equal(experiment.in_order(angles), [True, True, True, False])
 
 
 def run(experiment, monkeypatch, out, *changes):
     monkeypatch.chdir(ROOT)
-    arguments = ["linkage_synthesis.py", "--out", str(out), *(x for change in changes for x in ("--set", change))]
+    arguments = [
+        "linkage_synthesis.py",
+        "--out",
+        str(out),
+        *(x for change in changes for x in ("--set", change)),
+    ]
     monkeypatch.setattr(sys, "argv", arguments)
     return experiment.main()
 
@@ -89,7 +105,9 @@ def test_a_run(experiment, monkeypatch, tmp_path, capsys):
     changes = ("experiment.starts=6", "experiment.turn=12", "experiment.offsets=6")
     assert run(experiment, monkeypatch, tmp_path, *changes) == 0
     (folder,) = tmp_path.iterdir()
-    assert {"linkage_synthesis.png", "linkage_synthesis.gif", "report.md", "run.json"} <= {path.name for path in folder.iterdir()}
+    assert {"linkage_synthesis.png", "linkage_synthesis.gif", "report.md", "run.json"} <= {
+        path.name for path in folder.iterdir()
+    }
     record = json.loads((folder / "run.json").read_text())
     assert len(record["linkages"]) >= 3
     for row in record["linkages"]:
@@ -103,7 +121,10 @@ def test_a_run(experiment, monkeypatch, tmp_path, capsys):
 @pytest.mark.long
 def test_mistakes_in_the_settings_are_named(experiment, monkeypatch, tmp_path, capsys):
     for change, message in (
-        ("experiment.ground=[1.2, 0.8]", "experiment.ground: Value error, must be two positive lengths, the smaller one first"),
+        (
+            "experiment.ground=[1.2, 0.8]",
+            "experiment.ground: Value error, must be two positive lengths, the smaller one first",
+        ),
         ("experiment.points=[[0.0, 0.0]]", "experiment.points: List should have at least 2 items"),
         ("experiment.starts=0", "experiment.starts: Input should be greater than 0"),
     ):

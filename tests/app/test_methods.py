@@ -23,15 +23,24 @@ def built(method, **others):
 SETTINGS = ("discrete_euler_lagrange_trapezoidal", "generalized_alpha_undamped", "kahan_li6_of_midpoint")
 
 
-@all_cases("name", [name for name in every(METHODS, lambda method: POSITIONS in method.closed) if name not in SETTINGS])
+@all_cases(
+    "name",
+    [name for name in every(METHODS, lambda method: POSITIONS in method.closed) if name not in SETTINGS],
+)
 def test_methods_that_keep_the_constraints_are_not_projected(name):
     expected = METHODS[name].integrator
     # Configs give the parts of compositions more corrections.
-    method = {"type": name, "iterations": expected.integrator.iterations} if METHODS[name].family == "composition" else name
+    method = (
+        {"type": name, "iterations": expected.integrator.iterations}
+        if METHODS[name].family == "composition"
+        else name
+    )
     assert jax.tree.structure(built(method)) == jax.tree.structure(expected)
 
 
-@pytest.mark.parametrize(("name", "kind"), [("adaptive", jd.diffrax.Adaptive), ("velocity_stepping", jd.control.VelocityStepping)])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("adaptive", jd.diffrax.Adaptive), ("velocity_stepping", jd.control.VelocityStepping)]
+)
 def test_methods_that_are_projected_within_are_not(name, kind):
     assert type(built(name)) is kind
 
@@ -51,9 +60,16 @@ def test_the_method_of_munthe_kaas_is_the_classical_one():
 def test_options():
     assert built("shake").velocity_level is False
     assert built({"type": "rattle", "iterations": 3}).iterations == 3
-    assert isinstance(built({"type": "discrete_euler_lagrange", "lagrangian": "trapezoidal"}).lagrangian, jd.TrapezoidalLagrangian)
+    assert isinstance(
+        built({"type": "discrete_euler_lagrange", "lagrangian": "trapezoidal"}).lagrangian,
+        jd.TrapezoidalLagrangian,
+    )
     method = built({"type": "generalized_alpha", "rho_inf": 0.5, "factorizations": 2, "tolerance": 1e-6})
-    assert (float(method.rho_inf), method.newton.factorizations, float(method.newton.tolerance)) == (0.5, 2, 1e-6)
+    assert (float(method.rho_inf), method.newton.factorizations, float(method.newton.tolerance)) == (
+        0.5,
+        2,
+        1e-6,
+    )
     method = built({"type": "backward_euler", "newton": "saddle_point", "iterations": 9})
     assert isinstance(method.newton, jd.SaddlePointNewton)
     assert method.newton.iterations == 9
@@ -70,9 +86,23 @@ def test_options():
     method = built({"type": "radau_iia", "projection": {"position": "none"}})
     assert isinstance(method, jd.Projected)
     assert method.projection.position is None
-    method = built({"type": "adaptive", "method": "tsit5", "rtol": 1e-5, "atol": 1e-4, "max_steps": 9, "projection": "none"})
+    method = built(
+        {
+            "type": "adaptive",
+            "method": "tsit5",
+            "rtol": 1e-5,
+            "atol": 1e-4,
+            "max_steps": 9,
+            "projection": "none",
+        }
+    )
     assert isinstance(method.method, diffrax.Tsit5)
-    assert (float(method.rtol), float(method.atol), method.max_steps, method.projection) == (1e-5, 1e-4, 9, None)
+    assert (float(method.rtol), float(method.atol), method.max_steps, method.projection) == (
+        1e-5,
+        1e-4,
+        9,
+        None,
+    )
 
 
 def test_routes():
@@ -81,7 +111,11 @@ def test_routes():
         ("projected_step", jd.textbook.ProjectedStep),
         ("projected_derivative", jd.textbook.ProjectedDerivative),
     ):
-        method = built({"type": name, "of": "heun"}, solver="dense_kkt", stabilization={"type": "baumgarte", "alpha": 1.0, "beta": 1.0})
+        method = built(
+            {"type": name, "of": "heun"},
+            solver="dense_kkt",
+            stabilization={"type": "baumgarte", "alpha": 1.0, "beta": 1.0},
+        )
         assert type(method) is kind
         assert method.integrator.tableau == jd.RungeKutta.heun().tableau
         assert isinstance(method.integrator.solver, jd.DenseKKT)
@@ -93,5 +127,8 @@ def test_routes():
 def test_a_stabilization_needs_a_method_that_lets_constraints_drift():
     feedback = {"type": "baumgarte", "alpha": 1.0, "beta": 1.0}
     assert isinstance(built("adaptive", stabilization=feedback).stabilization, jd.Baumgarte)
-    with pytest.raises(ValueError, match=r"stabilization baumgarte with integrator rattle.*remove stabilization: rattle keeps"):
+    with pytest.raises(
+        ValueError,
+        match=r"stabilization baumgarte with integrator rattle.*remove stabilization: rattle keeps",
+    ):
         built("rattle", stabilization=feedback)

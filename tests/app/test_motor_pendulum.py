@@ -14,7 +14,9 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def experiment():
-    spec = importlib.util.spec_from_file_location("motor_pendulum", ROOT / "experiments" / "motor_pendulum.py")
+    spec = importlib.util.spec_from_file_location(
+        "motor_pendulum", ROOT / "experiments" / "motor_pendulum.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -22,12 +24,18 @@ def experiment():
 
 def run(experiment, monkeypatch, out, *changes):
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(sys, "argv", ["motor_pendulum.py", "--out", str(out), *(x for change in changes for x in ("--set", change))])
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["motor_pendulum.py", "--out", str(out), *(x for change in changes for x in ("--set", change))],
+    )
     return experiment.main()
 
 
 def published_program(frames):
-    """Returns the places of the published program, written again in NumPy; with its lever, and with that of virtual work."""
+    """Returns the places of the published program, written again in NumPy; with its lever, and with that of
+    virtual work.
+    """
     results = []
     for consistent in (False, True):
         q, v, h = np.array([0.0, -1.0]), np.array([5.0, 0.0]), 1e-3
@@ -49,7 +57,14 @@ def published_program(frames):
 def test_a_run(experiment, monkeypatch, tmp_path, capsys):
     assert run(experiment, monkeypatch, tmp_path) == 0
     (folder,) = tmp_path.iterdir()
-    files = {"config.yaml", "motor_pendulum.gif", "motor_pendulum.png", "motor_pendulum.zarr", "report.md", "run.json"}
+    files = {
+        "config.yaml",
+        "motor_pendulum.gif",
+        "motor_pendulum.png",
+        "motor_pendulum.zarr",
+        "report.md",
+        "run.json",
+    }
     assert {path.name for path in folder.iterdir()} == files
     with xr.open_zarr(folder / "motor_pendulum.zarr", consolidated=False) as data:
         places, torque = data.place.values, data.torque.values
@@ -61,7 +76,9 @@ def test_a_run(experiment, monkeypatch, tmp_path, capsys):
         299: (0.4794255386041937, -0.8775825618903779),
     }.items():
         np.testing.assert_allclose(places[0, frame], place, rtol=0.0, atol=1e-12)
-    np.testing.assert_allclose((places[0, 1] - places[0, 0]) / 1e-3, [47.942553860420304, 0.0], rtol=0.0, atol=1e-12)
+    np.testing.assert_allclose(
+        (places[0, 1] - places[0, 0]) / 1e-3, [47.942553860420304, 0.0], rtol=0.0, atol=1e-12
+    )
     np.testing.assert_allclose(places[:2], published_program(299), rtol=0.0, atol=1e-12)
     assert 1e-5 < np.max(np.abs(places[1] - places[0])) < 1e-3
     # At rest at the target the motor of every stepper carries the weight: 10 N at a lever of sin(0.5).

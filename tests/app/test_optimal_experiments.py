@@ -1,4 +1,6 @@
-"""What the experiments `swing_up_ilqr` and `mpc` are made of; the solvers themselves are tested in tests/optimal_control."""
+"""What the experiments `swing_up_ilqr` and `mpc` are made of; the solvers themselves are tested in
+tests/optimal_control.
+"""
 
 import importlib
 import pathlib
@@ -28,7 +30,9 @@ def swing(experiments):
     module = experiments("swing_up_ilqr")
     config, worlds = load(str(ROOT / "configs" / "swing_up_ilqr.yaml"))
     settings = module.Settings.model_validate(config.experiment)
-    plain = module.swing_up.Settings.model_validate({name: getattr(settings, name) for name in module.swing_up.Settings.model_fields})
+    plain = module.swing_up.Settings.model_validate(
+        {name: getattr(settings, name) for name in module.swing_up.Settings.model_fields}
+    )
     return module, settings, module.swing_up.task_of(config, plain, worlds)
 
 
@@ -38,9 +42,13 @@ def test_the_cost_of_the_swing_up_is_that_of_its_errors_and_its_effort(swing):
     assert (problem.steps, problem.every, problem.stages, problem.dimension) == (250, 10, 25, 4)
     limits = jnp.asarray(task.limits)
     # With all torques at their limits the mean square of u / limit is one.
-    np.testing.assert_allclose(sum(problem.running(task.start, limits) for _ in range(25)), settings.effort, rtol=1e-12)
+    np.testing.assert_allclose(
+        sum(problem.running(task.start, limits) for _ in range(25)), settings.effort, rtol=1e-12
+    )
     away, rates = task.errors(task.start.q, task.start.v)
-    np.testing.assert_allclose(problem.final(task.start), 0.5 * (away @ away + 0.01 * rates @ rates), rtol=1e-12)
+    np.testing.assert_allclose(
+        problem.final(task.start), 0.5 * (away @ away + 0.01 * rates @ rates), rtol=1e-12
+    )
 
 
 def test_free_variables_give_the_torques_back(swing):

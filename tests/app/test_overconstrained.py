@@ -12,7 +12,9 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 
 def test_answers_meet_without_error_and_slip_where_they_say():
-    spec = importlib.util.spec_from_file_location("overconstrained", ROOT / "experiments" / "overconstrained.py")
+    spec = importlib.util.spec_from_file_location(
+        "overconstrained", ROOT / "experiments" / "overconstrained.py"
+    )
     experiment = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(experiment)
     names = ("front_left", "front_right", "rear_left", "rear_right")

@@ -1,5 +1,5 @@
-"""Runs in real processes: killed, on disks that fill up, and several at once; the finished store equals that of the run that nothing
-interrupted."""
+"""Runs in real processes: killed, on disks that fill up, and several at once; the finished store equals that
+of the run that nothing interrupted."""
 
 import contextlib
 import random
@@ -53,11 +53,15 @@ def made(place, duration, cache, text=SWING):
 
 @pytest.mark.long
 def test_processes_that_are_killed(tmp_path, cache):
-    """Killed twenty times at random instants, by SIGKILL and SIGTERM, and continued; a run that ends meanwhile is begun anew."""
+    """Killed twenty times at random instants, by SIGKILL and SIGTERM, and continued; a run that ends
+    meanwhile is begun anew.
+    """
     config, whole = made(tmp_path, 30, cache, SPINNING)
     chance, out, kills, complete = random.Random(0), tmp_path / "0", 0, False
     while kills < 20 or not complete:
-        arguments = ["run", "--resume", only(out)] if out.exists() and not complete else ["run", config, "--out", out]
+        arguments = (
+            ["run", "--resume", only(out)] if out.exists() and not complete else ["run", config, "--out", out]
+        )
         process = Command(*arguments, cache=cache, seconds=0.01)
         if kills < 20:
             _wait_for_blocks(process, out)
@@ -93,7 +97,9 @@ def test_a_disk_that_fills_up_and_one_that_is_read_only(tmp_path, cache):
     """A file system of 60 MB in memory, which another file fills on the way; needs the right to mount one."""
     disk, (config, whole) = tmp_path / "disk", made(tmp_path, 20, cache)
     disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=60m", "tmpfs", disk], capture_output=True, check=False).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=60m", "tmpfs", disk], capture_output=True, check=False
+    ).returncode:
         pytest.skip("no file system can be mounted here")
     try:
         errors = tmp_path / "errors"
@@ -124,12 +130,31 @@ def test_processes_that_count_differently(tmp_path, cache):
     config = tmp_path / "small.yaml"
     config.write_text(SWING)
     address = ("--coordinator", f"localhost:{_free_port()}")
-    given = [("run", config, "--out", tmp_path / "runs", "--distributed", *address, "--processes", 2 + k, "--process", k) for k in range(2)]
+    given = [
+        (
+            "run",
+            config,
+            "--out",
+            tmp_path / "runs",
+            "--distributed",
+            *address,
+            "--processes",
+            2 + k,
+            "--process",
+            k,
+        )
+        for k in range(2)
+    ]
     errors = [tmp_path / f"errors{k}" for k in range(2)]
-    processes = [Command(*arguments, errors=file, cache=cache) for arguments, file in zip(given, errors, strict=True)]
+    processes = [
+        Command(*arguments, errors=file, cache=cache) for arguments, file in zip(given, errors, strict=True)
+    ]
     assert [process.wait() for process in processes] == [2, 2]
     for file in errors:
-        assert "--processes: got 2 and 3 of processes that met, expected the same number from all" in " ".join(file.read_text().split())
+        assert (
+            "--processes: got 2 and 3 of processes that met, expected the same number from all"
+            in " ".join(file.read_text().split())
+        )
     assert not (tmp_path / "runs").exists()
 
 
@@ -149,14 +174,19 @@ def test_a_process_that_ends_while_another_waits_for_it(monkeypatch):
         raise RuntimeError("Gloo AllGather failed: connection closed by peer")
 
     monkeypatch.setattr("jax.experimental.multihost_utils.sync_global_devices", lost)
-    with pytest.raises(Failed, match="another process ended while this one waited for it; the same command goes on"):
+    with pytest.raises(
+        Failed, match="another process ended while this one waited for it; the same command goes on"
+    ):
         hosts.Hosts(0, 2).meet()
 
 
 def test_processes_that_do_not_find_each_other(monkeypatch):
     port = _free_port()
     for options, told in (
-        ((None, None, None), "got neither options nor the environment of SLURM or Open MPI, expected --coordinator"),
+        (
+            (None, None, None),
+            "got neither options nor the environment of SLURM or Open MPI, expected --coordinator",
+        ),
         ((f"localhost:{port}", 2, None), "got no --process, expected"),
         (("localhost", 2, 0), "--coordinator: got 'localhost', expected HOST:PORT"),
         ((f"localhost:{port}", 2, 2), "--process: got 2 of 2 processes, expected 0 to 1"),
@@ -180,32 +210,54 @@ def test_processes_that_do_not_find_each_other(monkeypatch):
     with pytest.raises(Refused, match="no task of it, expected a start by srun"):
         hosts.join(None, None, None)
     monkeypatch.setenv("SLURM_PROCID", "1")
-    for nodes, host in (("localhost", "localhost"), ("node[001-015],host2", "node001"), ("node[3,7-9]", "node3"), ("a7,b8", "a7")):
+    for nodes, host in (
+        ("localhost", "localhost"),
+        ("node[001-015],host2", "node001"),
+        ("node[3,7-9]", "node3"),
+        ("a7,b8", "a7"),
+    ):
         monkeypatch.setenv("SLURM_STEP_NODELIST", nodes)
         assert hosts._slurm() == (host, 61457, 1)
     monkeypatch.setenv("SLURM_STEP_NODELIST", "localhost")
-    with pytest.raises(Refused, match=re.escape("--coordinator: got localhost:61457, where process 0 did not answer for 0.3 s")):
+    with pytest.raises(
+        Refused,
+        match=re.escape("--coordinator: got localhost:61457, where process 0 did not answer for 0.3 s"),
+    ):
         hosts.join(None, None, None, seconds=0.3)
     monkeypatch.delenv("SLURM_JOB_ID")
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
     with pytest.raises(Refused, match="as releases from 5 on, expected --coordinator"):
         hosts.join(None, None, None)
-    for address, host in (("tcp://10.96.0.1,10.148.0.1:34911", "10.96.0.1"), ("tcp6://[fe80::b9b,2620:10d::1]:43370", "fe80::b9b")):
+    for address, host in (
+        ("tcp://10.96.0.1,10.148.0.1:34911", "10.96.0.1"),
+        ("tcp6://[fe80::b9b,2620:10d::1]:43370", "fe80::b9b"),
+    ):
         monkeypatch.setenv("OMPI_MCA_orte_hnp_uri", f"1531576320.0;{address}")
         assert hosts._open_mpi() == (host, 61440 + 1531576320 // 4096 % 4096, 1)
 
 
 def test_process_0_listens_at_the_address_that_was_asked_for(monkeypatch, capsys):
-    """Names of the host for its loopback address and addresses of no interface leave all interfaces; a note says so."""
+    """Names of the host for its loopback address and addresses of no interface leave all interfaces; a note
+    says so.
+    """
     port = _free_port()
     given = []
-    monkeypatch.setattr(jax.distributed, "initialize", lambda *arguments, **options: given.append((arguments[0], options)))
+    monkeypatch.setattr(
+        jax.distributed, "initialize", lambda *arguments, **options: given.append((arguments[0], options))
+    )
     monkeypatch.setattr(hosts, "_said_by_all", lambda number: {number})
     addresses = {"node17": "127.0.1.1", "other": "203.0.113.7"}
     found = socket.getaddrinfo
-    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *rest, **more: found(addresses.get(host, host), *rest, **more))
-    for host, listening in (("127.0.0.1", "127.0.0.1"), ("node17", None), ("other", None), ("203.0.113.7", None)):
+    monkeypatch.setattr(
+        socket, "getaddrinfo", lambda host, *rest, **more: found(addresses.get(host, host), *rest, **more)
+    )
+    for host, listening in (
+        ("127.0.0.1", "127.0.0.1"),
+        ("node17", None),
+        ("other", None),
+        ("203.0.113.7", None),
+    ):
         hosts.join(f"{host}:{port}", 1, 0)
         address, options = given.pop()
         assert address == f"{host}:{port}"
@@ -240,5 +292,7 @@ def _free_port():
 def _wait_for_blocks(process, out):
     """Waits until a process has written the metrics of a block."""
     before = {file: file.stat().st_size for file in out.glob("*/metrics.jsonl")}
-    while process.poll() is None and not any(file.stat().st_size > before.get(file, 0) for file in out.glob("*/metrics.jsonl")):
+    while process.poll() is None and not any(
+        file.stat().st_size > before.get(file, 0) for file in out.glob("*/metrics.jsonl")
+    ):
         time.sleep(0.01)

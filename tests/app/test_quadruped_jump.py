@@ -1,4 +1,6 @@
-"""The experiment `quadruped_jump`: its motors and feet, and the derivative of its cost through contacts that switch."""
+"""The experiment `quadruped_jump`: its motors and feet, and the derivative of its cost through contacts that
+switch.
+"""
 
 import importlib.util
 import pathlib
@@ -17,7 +19,9 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def experiment():
-    spec = importlib.util.spec_from_file_location("quadruped_jump", ROOT / "experiments" / "quadruped_jump.py")
+    spec = importlib.util.spec_from_file_location(
+        "quadruped_jump", ROOT / "experiments" / "quadruped_jump.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -25,7 +29,9 @@ def experiment():
 
 @pytest.mark.long
 def test_a_jump_leaves_the_ground_and_comes_back_with_derivatives_through_its_contacts(experiment):
-    config, worlds = load(str(ROOT / "configs" / "quadruped_jump.yaml"), ("duration=0.4", "experiment.knots=4"))
+    config, worlds = load(
+        str(ROOT / "configs" / "quadruped_jump.yaml"), ("duration=0.4", "experiment.knots=4")
+    )
     settings = experiment.Settings.model_validate(config.experiment)
     with precision(config):
         at = experiment.jumper(config, settings, worlds.one()[1])
@@ -35,7 +41,9 @@ def test_a_jump_leaves_the_ground_and_comes_back_with_derivatives_through_its_co
         law = jd.tree.set_leaf(at.motors, "knots", first)
         np.testing.assert_allclose(law.feedforward(0.15), 0.5 * (first[1] + first[2]), rtol=1e-12)
         # What holds the start is what is left when nothing is raised.
-        np.testing.assert_allclose(jd.forward_dynamics(at.system, at.start, first[-1])[0], 0.0, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(
+            jd.forward_dynamics(at.system, at.start, first[-1])[0], 0.0, rtol=0, atol=1e-9
+        )
 
         @jax.jit
         def along(knots, direction):

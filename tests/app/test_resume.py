@@ -1,4 +1,6 @@
-"""Runs that end early or are shared: whatever happens on the way, the finished store equals that of the uninterrupted run, byte by byte."""
+"""Runs that end early or are shared: whatever happens on the way, the finished store equals that of the
+uninterrupted run, byte by byte.
+"""
 
 import contextlib
 import datetime
@@ -53,12 +55,23 @@ def whole(place):
     return only(place / "whole")
 
 
-SIZES = [(1, 1, 100), (2, 7, 100), (33, 40, 200), (65, 1000, 10_000), (1000, 12, 1_000_000), (1_000_001, 3, 400)]
+SIZES = [
+    (1, 1, 100),
+    (2, 7, 100),
+    (33, 40, 200),
+    (65, 1000, 10_000),
+    (1000, 12, 1_000_000),
+    (1_000_001, 3, 400),
+]
 
 
 @all_cases(("size", "saved", "entry"), SIZES)
 def test_results_are_cut_by_the_config_alone(size, saved, entry):
-    values = {"name": "a", "mechanism": {"bodies": [{"name": "b", "mass": 1, "inertia": 1, "pose": [0, 0, 0], "free": True}]}, "dt": 1.0}
+    values = {
+        "name": "a",
+        "mechanism": {"bodies": [{"name": "b", "mass": 1, "inertia": 1, "pose": [0, 0, 0], "free": True}]},
+        "dt": 1.0,
+    }
     cut = grid(Config.model_validate(values | {"duration": float(saved), "batch": {"size": size}}), entry)
     assert cut.saved == saved + 1
     assert cut.entries % cut.block == 0
@@ -100,7 +113,9 @@ def test_jobs_that_share_a_run(place, whole, tmp_path, monkeypatch, count):
     for index in reversed(range(count)):
         told = f"chunk {index} of {count}, worlds "
         for again in ("complete", "was complete before"):
-            code, out, err = command("run", place / "swing.yaml", "--out", tmp_path, "--chunks", count, "--chunk", index)
+            code, out, err = command(
+                "run", place / "swing.yaml", "--out", tmp_path, "--chunks", count, "--chunk", index
+            )
             assert (code, err) == (0, "")
             assert told in out
             assert f": {again}\n" in out
@@ -112,7 +127,10 @@ def test_jobs_that_share_a_run(place, whole, tmp_path, monkeypatch, count):
     with damaged(only(tmp_path) / "results.zarr" / "v" / "3.0.0"):
         code, _, err = command("merge", only(tmp_path))
         assert code == 2
-        assert "results.zarr/v/3.0.0: got a file that is not what the run wrote (worlds 96 to 99, saved states 0 to 45), expected" in err
+        assert (
+            "results.zarr/v/3.0.0: got a file that is not what the run wrote (worlds 96 to 99, saved states "
+            "0 to 45), expected" in err
+        )
     with monkeypatch.context() as patch:
         patch.setattr(run_folder, "write_record", full)
         code, _, err = command("merge", only(tmp_path))
@@ -125,7 +143,9 @@ def test_jobs_that_share_a_run(place, whole, tmp_path, monkeypatch, count):
 
 @pytest.mark.long
 def test_jobs_of_which_worlds_fail(tmp_path, monkeypatch):
-    """A job ends as a run does, whenever it is started; the first failure is that of all worlds, not that of the first job."""
+    """A job ends as a run does, whenever it is started; the first failure is that of all worlds, not that of
+    the first job.
+    """
     # The faster the hinge turns, the less a projection reaches the constraints.
     varied = "{path: forces.motor.torque, distribution: uniform, low: -80, high: -1}"
     motor = "damping: 0.3}\n  forces:\n    - {type: torque, name: motor, a: ground, b: rod, torque: 40}"
@@ -144,7 +164,10 @@ def test_jobs_of_which_worlds_fail(tmp_path, monkeypatch):
     assert failed.sum() > 100
     assert not gained[failed].any()  # What has failed stands still.
     job = ("run", config, "--out", tmp_path / "shared", "--chunks", 2, "--chunk")
-    told = "57 of worlds 0 to 63 failed: 57 NOT_CONVERGED\n", "32 of worlds 64 to 99 failed: 32 NOT_CONVERGED\n"
+    told = (
+        "57 of worlds 0 to 63 failed: 57 NOT_CONVERGED\n",
+        "32 of worlds 64 to 99 failed: 32 NOT_CONVERGED\n",
+    )
     for index in (0, 1, 1):
         code, _, err = command(*job, index)
         assert (code, err) == (1, told[index])
@@ -176,7 +199,9 @@ class Killed(BaseException):
 
 @pytest.mark.long
 def test_results_that_were_changed_after_a_kill(place, whole, tmp_path, monkeypatch):
-    """Killed when three of five rows of chunks were written; then a file, a list or the metrics are changed, cut off or removed."""
+    """Killed when three of five rows of chunks were written; then a file, a list or the metrics are changed,
+    cut off or removed.
+    """
     monkeypatch.setattr(grids, "_ENTRIES", 10)
     monkeypatch.setattr(grids, "_PART_BYTES", 1)
     monkeypatch.setattr(shares, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
@@ -194,7 +219,12 @@ def test_results_that_were_changed_after_a_kill(place, whole, tmp_path, monkeypa
     folder = only(tmp_path)
     store, before = folder / "results.zarr", content(folder)
     complete, begun = parts.found(folder)
-    assert (complete.complete, complete.worlds, begun.complete, begun.worlds) == (True, (0, 32), False, (32, 64))
+    assert (complete.complete, complete.worlds, begun.complete, begun.worlds) == (
+        True,
+        (0, 32),
+        False,
+        (32, 64),
+    )
     assert begun.told["written"] == 30
     assert command("plot", folder)[0] == 2  # Nobody has counted yet what there is.
 
@@ -203,17 +233,29 @@ def test_results_that_were_changed_after_a_kill(place, whole, tmp_path, monkeypa
         return code, err
 
     same, other = "use the folder as the run left it, or remove ", "got a file that is not what the run wrote"
-    first, second = "parts/worlds-00000000-00000031.json, and worlds 0 to 31", "parts/worlds-00000032-00000063.npz, and worlds 32 to 63"
+    first, second = (
+        "parts/worlds-00000000-00000031.json, and worlds 0 to 31",
+        "parts/worlds-00000032-00000063.npz, and worlds 32 to 63",
+    )
     for name, change, got, remedy in (
         ("q/0.4.0", lambda data: data[:-1], f"{other} (worlds 0 to 31, saved states 40 to 45)", first),
         ("status/0.0", lambda data: None, "got no such file (worlds 0 to 31, saved states 0 to 9)", first),
-        ("lam/1.2.0", lambda data: data[:-1] + bytes([data[-1] ^ 1]), f"{other} (worlds 32 to 63, saved states 20 to 29)", second),
+        (
+            "lam/1.2.0",
+            lambda data: data[:-1] + bytes([data[-1] ^ 1]),
+            f"{other} (worlds 32 to 63, saved states 20 to 29)",
+            second,
+        ),
         (".zmetadata", lambda data: data + b" ", other, "results.zarr and parts, and it"),
         ("time/0", lambda data: None, "got no such file", "results.zarr and parts, and it"),
     ):
         with damaged(store / name, change):
             code, err = resumed()
-        assert (code, f"{store / name}: {got}, expected what the run wrote; {same}" in err, remedy in err) == (2, True, True), err
+        assert (
+            code,
+            f"{store / name}: {got}, expected what the run wrote; {same}" in err,
+            remedy in err,
+        ) == (2, True, True), err
     with damaged(folder / "parts" / "worlds-00000000-00000031.sha256", lambda data: data[: len(data) // 2]):
         code, err = resumed()
         assert (code, "a file that was not listed" in err) == (2, True), err
@@ -223,7 +265,10 @@ def test_results_that_were_changed_after_a_kill(place, whole, tmp_path, monkeypa
     assert (code, "got no such file" in err, store.exists()) == (2, True, False)
     (tmp_path / "elsewhere").rename(store)
     # What was added after the last checkpoint may be cut off.
-    for name, torn in (("parts/worlds-00000032-00000063.sha256", "0123456789"), ("metrics.jsonl", '{"time": "20')):
+    for name, torn in (
+        ("parts/worlds-00000032-00000063.sha256", "0123456789"),
+        ("metrics.jsonl", '{"time": "20'),
+    ):
         with (folder / name).open("a") as stream:
             stream.write(torn)
     (store / "q" / "1.3.0").write_bytes(b"half of a chunk")
@@ -236,7 +281,9 @@ def test_results_that_were_changed_after_a_kill(place, whole, tmp_path, monkeypa
 
 @pytest.mark.long
 def test_what_is_shown_of_runs_that_were_killed(place, tmp_path, monkeypatch):
-    """What is in the store, and not what only the checkpoint holds; stopped again before anything more was simulated."""
+    """What is in the store, and not what only the checkpoint holds; stopped again before anything more was
+    simulated.
+    """
     monkeypatch.setattr(grids, "_ENTRIES", 10)
     monkeypatch.setattr(shares, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
     add, blocks = shares.Metrics.add, []
@@ -272,7 +319,9 @@ def test_what_is_shown_of_runs_that_were_killed(place, tmp_path, monkeypatch):
 
 
 def test_files_that_two_processes_write_at_the_same_moment(tmp_path, monkeypatch):
-    """The other one begins and ends while this one is on its way: both succeed, nothing is left beside the file."""
+    """The other one begins and ends while this one is on its way: both succeed, nothing is left beside the
+    file.
+    """
     file, force, other = tmp_path / "run.json", os.fsync, iter([None])
 
     def late(descriptor):
@@ -298,7 +347,9 @@ def test_what_outlives_a_loss_of_power(place, tmp_path, monkeypatch):
         force(descriptor)
 
     monkeypatch.setattr(os, "fsync", noted)
-    working = shares.Shares(folder, run_folder.read_record(folder), checked, worlds, rich.console.Console(quiet=True))
+    working = shares.Shares(
+        folder, run_folder.read_record(folder), checked, worlds, rich.console.Console(quiet=True)
+    )
     working._check((0, 100))
     store = folder / "results.zarr"
     assert not {path for path in (folder, store, *store.rglob("*")) if path.stat().st_ino not in forced}
@@ -306,7 +357,9 @@ def test_what_outlives_a_loss_of_power(place, tmp_path, monkeypatch):
 
 @pytest.mark.long
 def test_worlds_that_another_process_completes_while_a_job_waits(place, whole, tmp_path, monkeypatch):
-    """They are left as they are, and so is a run that is put together meanwhile; worlds on which another process works are refused."""
+    """They are left as they are, and so is a run that is put together meanwhile; worlds on which another
+    process works are refused.
+    """
     job = ["run", place / "swing.yaml", "--out", tmp_path, "--chunks", 2, "--chunk"]
     real, written = parts.locked, []
 
@@ -327,7 +380,13 @@ def test_worlds_that_another_process_completes_while_a_job_waits(place, whole, t
         assert (code, "while another process works on worlds 32 to 99" in err) == (2, True), err
     (found,) = parts.found(folder)
     run_folder.write_record(folder, run_folder.read_record(folder) | {"complete": True})
-    working = shares.Shares(folder, run_folder.read_record(folder) | {"complete": False}, checked, worlds, rich.console.Console(quiet=True))
+    working = shares.Shares(
+        folder,
+        run_folder.read_record(folder) | {"complete": False},
+        checked,
+        worlds,
+        rich.console.Console(quiet=True),
+    )
     assert working.share(1, 2).endswith("was complete before")
     assert parts.found(folder) == [found]
 
@@ -337,7 +396,9 @@ def test_jobs_that_cut_the_run_in_two_ways_at_the_same_moment(place, whole, tmp_
     """A job of two and one of three have both simulated the first worlds: they count once."""
     checked, worlds = loaded()
     folder = launch.shared_folder(checked, tmp_path, "swing.yaml")
-    working = shares.Shares(folder, run_folder.read_record(folder), checked, worlds, rich.console.Console(quiet=True))
+    working = shares.Shares(
+        folder, run_folder.read_record(folder), checked, worlds, rich.console.Console(quiet=True)
+    )
     assert "complete" in working.share(0, 2)
     (part,) = parts.found(folder)
     first = (0, 32)
@@ -356,7 +417,10 @@ def test_parts_of_a_run_that_does_not_fit_the_memory(place, whole, tmp_path, mon
     monkeypatch.setattr(grids, "_PART_BYTES", 1)
     code, _, err = command("run", place / "swing.yaml", "--out", tmp_path)
     assert code == 0
-    told = r"note: 100 worlds in 4 parts of at most 32: [\d.]+ kB of starts and [\d.]+ kB of results in memory at a time"
+    told = (
+        r"note: 100 worlds in 4 parts of at most 32: [\d.]+ kB of starts and [\d.]+ kB of results in "
+        r"memory at a time"
+    )
     assert re.search(told, err)
     assert_equal(only(tmp_path), whole)
 
@@ -386,11 +450,15 @@ def test_a_run_that_is_stopped_goes_on(place, whole, tmp_path, monkeypatch, numb
             assert data.q.notnull().all()
             assert data.sizes["time"] == (16, 31, 46)[stops]
         code, _, err = command("export", folder, "--format", "npz", "--out", tmp_path.with_suffix(".npz"))
-        assert (code, err) == (0, f"note: {folder} is not complete: interrupted after {(30, 60, 90)[stops]} of 90 steps\n")
+        assert (code, err) == (
+            0,
+            f"note: {folder} is not complete: interrupted after {(30, 60, 90)[stops]} of 90 steps\n",
+        )
         code, _, err = command("run", "--resume", folder, "--out", tmp_path)
         assert (code, err) == (
             2,
-            "run --resume: got --set, --chunks or --out, expected none of them: a run goes on where and as it began\n",
+            "run --resume: got --set, --chunks or --out, expected none of them: a run goes on where and as "
+            "it began\n",
         )
         arguments = ["run", "--resume", folder]
         stops += 1
@@ -415,7 +483,9 @@ def test_a_run_that_another_number_of_jobs_ends(place, whole, tmp_path, monkeypa
         assert code == 143
         assert err.endswith("is not complete; the same command goes on with it\n")
     for index in range(3):
-        assert command("run", place / "swing.yaml", "--out", tmp_path, "--chunks", 3, "--chunk", index)[0] == 0
+        assert (
+            command("run", place / "swing.yaml", "--out", tmp_path, "--chunks", 3, "--chunk", index)[0] == 0
+        )
     assert command("merge", only(tmp_path))[0] == 0
     assert_equal(only(tmp_path), whole)
 
@@ -440,7 +510,10 @@ def test_what_is_not_continued(place, whole, tmp_path, monkeypatch):
     for arguments in (("run", "--resume", folder), ("merge", folder), job):
         code, _, err = command(*arguments)
         assert code == 2
-        assert f"which is of another run: its code of jaxdae was {real()} and is other code; numbers would not fit together" in err
+        assert (
+            f"which is of another run: its code of jaxdae was {real()} and is other code; numbers would not "
+            "fit together" in err
+        )
     monkeypatch.undo()
     with monkeypatch.context() as patch:
         patch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
@@ -458,7 +531,10 @@ def test_what_is_not_continued(place, whole, tmp_path, monkeypatch):
     assert code == 2
     assert "its version of JAX was 0.1 and is" in err
     told["part"] = "worlds-00000000-00000031"
-    for text, reason in (("{}", "'summary'"), (json.dumps(told), "worlds-00000000-00000031 under another name")):
+    for text, reason in (
+        ("{}", "'summary'"),
+        (json.dumps(told), "worlds-00000000-00000031 under another name"),
+    ):
         record.write_text(text)
         code, _, err = command("merge", folder)
         assert code == 2
@@ -482,16 +558,23 @@ def test_a_part_on_which_another_process_works(place, tmp_path):
 
 
 def test_a_run_that_is_stopped_while_a_job_goes_on(place, tmp_path, monkeypatch):
-    """Its record stays that of a run that goes on: the files of the job are not yet those that anybody should expect."""
+    """Its record stays that of a run that goes on: the files of the job are not yet those that anybody should
+    expect.
+    """
     checked, worlds = loaded()
     folder = launch.shared_folder(checked, tmp_path, "swing.yaml")
-    working = shares.Shares(folder, run_folder.read_record(folder), checked, worlds, rich.console.Console(quiet=True))
+    working = shares.Shares(
+        folder, run_folder.read_record(folder), checked, worlds, rich.console.Console(quiet=True)
+    )
 
     def interrupted(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(shares.Shares, "_simulate", interrupted)
-    with parts.locked(folder, (66, 100)), pytest.raises(KeyboardInterrupt, match="while other processes go on with it; jaxdae run"):
+    with (
+        parts.locked(folder, (66, 100)),
+        pytest.raises(KeyboardInterrupt, match="while other processes go on with it; jaxdae run"),
+    ):
         working.all()
     assert "stopped" not in run_folder.read_record(folder)
     with pytest.raises(KeyboardInterrupt, match="interrupted after 0 of 90 steps; jaxdae run --resume"):
@@ -514,14 +597,18 @@ def test_a_process_waits_for_the_worlds_of_others(place, tmp_path, monkeypatch):
     checked, worlds = loaded()
     folder = launch.shared_folder(checked, tmp_path, "swing.yaml")
     console = rich.console.Console(record=True, width=200)
-    mine = shares.Shares(folder, run_folder.read_record(folder), checked, worlds, console, number=0, reports=True)
+    mine = shares.Shares(
+        folder, run_folder.read_record(folder), checked, worlds, console, number=0, reports=True
+    )
     looks = iter([[(0, 66)], [(0, 66)], [(0, 66), (66, 100)]])
     monkeypatch.setattr(shares.Shares, "_found", lambda self: (next(looks), []))
     for name in ("SECONDS_BETWEEN_LOOKS", "SECONDS_BETWEEN_CHECKPOINTS"):
         monkeypatch.setattr(shares, name, 0.0)
     mine.wait()
     assert next(looks, "all looked at") == "all looked at"
-    assert console.export_text().count("all processes: 0.0 % on disk, 0 of 100 worlds complete, 0 failed\n") == 2
+    assert (
+        console.export_text().count("all processes: 0.0 % on disk, 0 of 100 worlds complete, 0 failed\n") == 2
+    )
 
 
 @pytest.mark.long
@@ -550,7 +637,9 @@ def test_the_layout_of_a_config_changes_no_bit(place, whole, tmp_path, monkeypat
 
 @pytest.mark.long
 def test_chunks_of_worlds_change_no_bit(tmp_path, monkeypatch):
-    """Where several saved states are computed at a time: a program with a loop over chunks rounds otherwise than that of one chunk."""
+    """Where several saved states are computed at a time: a program with a loop over chunks rounds otherwise
+    than that of one chunk.
+    """
     config, stores = tmp_path / "swing.yaml", []
     config.write_text(SWING.replace("duration: 0.9", "duration: 2.0"))
     for chunk in (100, 16):
@@ -564,7 +653,10 @@ def test_chunks_of_worlds_change_no_bit(tmp_path, monkeypatch):
 @pytest.mark.long
 def test_clocks_that_jump(place, whole, tmp_path, monkeypatch):
     """Every look at the clock is a day before the last one, but that two runs begin in the same second."""
-    days, begun = itertools.count(), datetime.datetime(2026, 1, 31, 12, tzinfo=datetime.UTC)  # reset before each run
+    days, begun = (
+        itertools.count(),
+        datetime.datetime(2026, 1, 31, 12, tzinfo=datetime.UTC),
+    )  # reset before each run
 
     class Backwards(datetime.datetime):
         @classmethod
@@ -576,7 +668,10 @@ def test_clocks_that_jump(place, whole, tmp_path, monkeypatch):
     for _ in range(2):
         days = itertools.count()
         assert command("run", place / "swing.yaml", "--out", tmp_path)[0] == 0
-    assert sorted(folder.name for folder in tmp_path.iterdir()) == ["swing-20260131T120000Z", "swing-20260131T120000Z-2"]
+    assert sorted(folder.name for folder in tmp_path.iterdir()) == [
+        "swing-20260131T120000Z",
+        "swing-20260131T120000Z-2",
+    ]
     for folder in tmp_path.iterdir():
         assert_equal(folder, whole)
         assert "complete" in command("status", folder)[1]

@@ -45,16 +45,26 @@ def test_a_config_has_the_robot_of_its_file():
 
 @pytest.mark.long
 def test_what_is_counted_from_the_pose_of_the_file_is_so_where_the_start_is_another(tmp_path):
-    """The spring of a ball, and a joint that an equality holds: both are about the pose of the file, not about the state `home`."""
+    """The spring of a ball, and a joint that an equality holds: both are about the pose of the file, not
+    about the state `home`.
+    """
     pytest.importorskip("mujoco", reason="the extra robots is not installed: pip install '.[robots]'")
-    ball = '<body pos="0.3 0 0.1" euler="10 0 0"><joint name="b" type="ball" stiffness="4"/><geom size="0.1" pos="0.1 0 0"/></body>'
-    arm = f'<body name="a" euler="20 30 0"><joint name="h" axis="0 1 0" ref="30"/><geom size="0.1" pos="0.1 0 0"/>{ball}</body>'
+    ball = (
+        '<body pos="0.3 0 0.1" euler="10 0 0"><joint name="b" type="ball" stiffness="4"/><geom '
+        'size="0.1" pos="0.1 0 0"/></body>'
+    )
+    arm = (
+        '<body name="a" euler="20 30 0"><joint name="h" axis="0 1 0" ref="30"/><geom size="0.1" pos="0.1 '
+        f'0 0"/>{ball}</body>'
+    )
     held = '<equality><joint joint1="h" polycoef="0.25 0 0 0 0"/></equality>'
     home = f'<keyframe><key name="home" qpos="{np.radians(30) + 0.25} 0.7 0.5 -0.3 0.2"/></keyframe>'
     (tmp_path / "robot.xml").write_text(f"<mujoco><worldbody>{arm}</worldbody>{held}{home}</mujoco>")
     found = robots.load(tmp_path / "robot.xml", gravity=(0.0, 0.0, 0.0))
     text = f"name: test\nmechanism: {{file: robot.xml, gravity: [0, 0, 0]}}\n{END}"
-    ours, q, _, _ = build.construct(Config.model_validate(Document(str(tmp_path / "test.yaml"), text).data).model_dump())
+    ours, q, _, _ = build.construct(
+        Config.model_validate(Document(str(tmp_path / "test.yaml"), text).data).model_dump()
+    )
     theirs, _ = jm.mechanism(found.description, jm.Joints())
     state = robots.joint_state(theirs, q, found.start)
     np.testing.assert_allclose(q, state.q, rtol=0, atol=1e-15)
@@ -69,12 +79,16 @@ def test_hinges_start_with_all_their_turns(tmp_path):
     """A state `home` beyond half a turn: poses of bodies alone would take a turn away, which a spring feels."""
     pytest.importorskip("mujoco", reason="the extra robots is not installed: pip install '.[robots]'")
     arm = '<body name="a"><joint name="h" axis="0 1 0" stiffness="2"/><geom size="0.1" pos="0.1 0 0"/></body>'
-    (tmp_path / "robot.xml").write_text(f'<mujoco><worldbody>{arm}</worldbody><keyframe><key name="home" qpos="4"/></keyframe></mujoco>')
+    (tmp_path / "robot.xml").write_text(
+        f'<mujoco><worldbody>{arm}</worldbody><keyframe><key name="home" qpos="4"/></keyframe></mujoco>'
+    )
     text = f"name: test\nmechanism: {{file: robot.xml}}\n{END}"
     config = Config.model_validate(Document(str(tmp_path / "test.yaml"), text).data)
     assert config.start.positions == {"h.angle": 4.0}
     np.testing.assert_allclose(build.construct(config.model_dump())[1], [4.0])
-    own = Config.model_validate(Document(str(tmp_path / "test.yaml"), text, ("start.positions.h.angle=5",)).data)
+    own = Config.model_validate(
+        Document(str(tmp_path / "test.yaml"), text, ("start.positions.h.angle=5",)).data
+    )
     assert own.start.positions == {"h.angle": 5}
 
 
@@ -88,16 +102,21 @@ def test_what_is_added_may_name_links():
     frames = robots.load(MODELS / "gripper_arm.urdf").report.frames
     hook = next(joint for joint in described.joints if joint.name == "hook")
     assert (hook.a, hook.b) == (frames["tool"].body, "load")
-    np.testing.assert_allclose(hook.point_a, frames["tool"].place + frames["tool"].rotation @ [0, 0, 0.1], rtol=0, atol=1e-15)
+    np.testing.assert_allclose(
+        hook.point_a, frames["tool"].place + frames["tool"].rotation @ [0, 0, 0.1], rtol=0, atol=1e-15
+    )
     np.testing.assert_allclose(hook.point_b, [0, 0, 0.3])
     (push,) = described.forces
-    np.testing.assert_allclose(push.point, frames["camera"].place + frames["camera"].rotation @ [0.1, 0, 0], rtol=0, atol=1e-15)
+    np.testing.assert_allclose(
+        push.point, frames["camera"].place + frames["camera"].rotation @ [0.1, 0, 0], rtol=0, atol=1e-15
+    )
 
 
 def test_what_turns_with_a_link_is_in_the_axes_of_the_link():
     forces = (
         "  forces:\n"
-        "    - {type: force, name: push, body: camera, point: [0, 0, 0], force: [1, 2, 3], body_frame: true}\n"
+        "    - {type: force, name: push, body: camera, point: [0, 0, 0], force: [1, 2, 3], body_frame: "
+        "true}\n"
         "    - {type: torque, name: twist, a: ground, b: camera, torque: [1, 2, 3], body_frame: true}\n"
         "    - {type: force, name: pull, body: camera, point: [0, 0, 0], force: [1, 2, 3]}\n"
     )
@@ -109,7 +128,10 @@ def test_what_turns_with_a_link_is_in_the_axes_of_the_link():
 
 
 def test_mistakes_in_what_is_added_stay_where_they_are():
-    wrong = "  forces: [{type: force, name: push, body: camera, point: [[1], [1, 2]], force: heavy, body_frame: true}]\n"
+    wrong = (
+        "  forces: [{type: force, name: push, body: camera, point: [[1], [1, 2]], force: heavy, "
+        "body_frame: true}]\n"
+    )
     with pytest.raises(ValueError, match="point"):
         written_out(wrong)
 
@@ -118,20 +140,31 @@ def test_mistakes_in_what_is_added_stay_where_they_are():
 def test_loops_of_a_config():
     config = Config.model_validate(read(str(ROOT / "configs" / "four_bar_gripper.yaml")).data)
     assert config.mechanism.cut == ["pin_left", "pin_right"]
-    assert [joint.type for joint in config.mechanism.joints if joint.name.startswith("pin")] == ["point_on_line"] * 2
+    assert [joint.type for joint in config.mechanism.joints if joint.name.startswith("pin")] == [
+        "point_on_line"
+    ] * 2
 
 
 MISTAKES = {
     "no file": ("  file: none.urdf\n", "none.urdf: cannot be read: No such file"),
     "no robot": ("  file: {}\n", "mechanism.file: got {}, expected a path to a robot file"),
     "another ending": ("  file: arm.obj\n", "'arm.obj' must be a robot file that ends in .urdf"),
-    "a base": ("  file: models/gripper_arm.urdf\n  base: free\n", "base must be 'fixed' or 'floating', got 'free'"),
-    "a loop": ("  file: models/gripper_arm.urdf\n  loops: [{type: bal}]\n", "mechanism.loops: got {'type': 'bal'}, which is no joint"),
+    "a base": (
+        "  file: models/gripper_arm.urdf\n  base: free\n",
+        "base must be 'fixed' or 'floating', got 'free'",
+    ),
+    "a loop": (
+        "  file: models/gripper_arm.urdf\n  loops: [{type: bal}]\n",
+        "mechanism.loops: got {'type': 'bal'}, which is no joint",
+    ),
     "a link": (
         "  file: models/gripper_arm.urdf\n  loops: [{type: ball, name: l, a: tol, b: arm, at: [0, 0, 0]}]\n",
         "loop 'l': a is 'tol', which is no link (did you mean 'tool'?)",
     ),
-    "packages": ("  file: models/gripper_arm.urdf\n  packages: 3\n", "mechanism.packages: got 3, expected folders by the names"),
+    "packages": (
+        "  file: models/gripper_arm.urdf\n  packages: 3\n",
+        "mechanism.packages: got 3, expected folders by the names",
+    ),
 }
 
 
@@ -187,7 +220,12 @@ def test_check_of_what_is_no_robot(tmp_path):
 
 
 def test_names_that_configs_do_not_allow(tmp_path):
-    text = (MODELS / "gripper_arm.urdf").read_text().replace('"arm"', '"left arm/1"').replace('"boom"', '"left_arm_1"')
+    text = (
+        (MODELS / "gripper_arm.urdf")
+        .read_text()
+        .replace('"arm"', '"left arm/1"')
+        .replace('"boom"', '"left_arm_1"')
+    )
     (tmp_path / "robot.urdf").write_text(text)
     config = tmp_path / "c.yaml"
     config.write_text(f"name: test\nmechanism:\n  file: robot.urdf\n{END}")
@@ -207,7 +245,10 @@ def test_links_without_mass(tmp_path):
     config = tmp_path / "c.yaml"
     config.write_text(f"name: test\nmechanism:\n  file: robot.xml\n{END}")
     written = Config.model_validate(read(str(config)).data)
-    assert [(body.massless, body.mass is None) for body in written.mechanism.bodies] == [(True, True), (False, False)]
+    assert [(body.massless, body.mass is None) for body in written.mechanism.bodies] == [
+        (True, True),
+        (False, False),
+    ]
     ours, _, _, _ = build.construct(written.model_dump())
     assert ours.mass[0] == 0.0
     for section, message in (

@@ -1,4 +1,6 @@
-"""The experiment `singular_configurations`: its branch of motion, its start times, and what it says about results."""
+"""The experiment `singular_configurations`: its branch of motion, its start times, and what it says about
+results.
+"""
 
 import importlib.util
 import pathlib
@@ -16,7 +18,9 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def experiment():
-    spec = importlib.util.spec_from_file_location("singular_configurations", ROOT / "experiments" / "singular_configurations.py")
+    spec = importlib.util.spec_from_file_location(
+        "singular_configurations", ROOT / "experiments" / "singular_configurations.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -47,8 +51,15 @@ def test_one_step_ends_as_long_before_the_links_are_in_line_as_it_should(experim
     first, in_line, *others = experiment.starts(settings, branch, config.dt)
     assert first == 0.0
     distance = np.remainder(branch.in_line() - np.array([in_line, *others]), config.dt)
-    expected = np.append(0.0, np.geomspace(settings.approach.closest, settings.approach.farthest, settings.approach.count))
-    np.testing.assert_allclose(np.minimum(distance, config.dt - distance), np.minimum(expected, config.dt - expected), rtol=0, atol=1e-15)
+    expected = np.append(
+        0.0, np.geomspace(settings.approach.closest, settings.approach.farthest, settings.approach.count)
+    )
+    np.testing.assert_allclose(
+        np.minimum(distance, config.dt - distance),
+        np.minimum(expected, config.dt - expected),
+        rtol=0,
+        atol=1e-15,
+    )
 
 
 def test_what_is_said_about_results(experiment):
@@ -64,6 +75,9 @@ def test_what_is_said_about_results(experiment):
     }
     good, bad = experiment.conclusion(found, np.array([1e-9, 1e-3])).splitlines()
     assert "NullSpace follows the branch in all worlds, to 1.0e-05 m" in good
-    assert "is lost in 2 of 4 worlds, at up to 1e-09 s from it: 1 stop with a status that says so, 1 go on without one" in bad
+    assert (
+        "is lost in 2 of 4 worlds, at up to 1e-09 s from it: 1 stop with a status that says so, 1 go on "
+        "without one" in bad
+    )
     row = experiment.summary(found)[1]
     assert (row[0], row[1], row[5], row[-1]) == ("DenseKKT (LU)", "OK", "NONFINITE", "1 of 2")

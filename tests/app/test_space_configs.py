@@ -1,4 +1,6 @@
-"""Configs in space and in joint coordinates: what they build, what a run holds of them, and every mistake that they can have."""
+"""Configs in space and in joint coordinates: what they build, what a run holds of them, and every mistake
+that they can have.
+"""
 
 import copy
 import pathlib
@@ -82,7 +84,13 @@ def in_python():
     """Returns the description of `EVERYTHING` as a user of the library writes it."""
     bodies = [
         js.Body("one", 1.0, (0.1, 0.2, 0.3), (1.0, 0.0, 0.0)),
-        js.Body("two", 2.0, ((0.3, 0.01, 0.0), (0.01, 0.2, 0.02), (0.0, 0.02, 0.4)), (2.0, 0.0, 1.0), of_rpy(0.1, 0.2, 0.3)),
+        js.Body(
+            "two",
+            2.0,
+            ((0.3, 0.01, 0.0), (0.01, 0.2, 0.02), (0.0, 0.02, 0.4)),
+            (2.0, 0.0, 1.0),
+            of_rpy(0.1, 0.2, 0.3),
+        ),
         js.Body("three", 3.0, (0.1, 0.2, 0.3), (0.0, 2.0, 0.0), (HALF, 0.0, 0.0, HALF)),
     ]
     x, y, z, here = (1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 0, 0)
@@ -94,7 +102,15 @@ def in_python():
         js.Universal("E", "one", "two", x, y, here),
         js.Ball("F", "one", "two", (1.5, 0, 0)),
         js.Planar("G", "one", "two", (0, 1, 1), (1.5, 0, 0)),
-        js.Weld("H", "one", "three", point_a=(0, 0, 0), point_b=(1, 0, 0), axes_a=(1, 0, 0, 0), axes_b=(0.6, 0, 0, 0.8)),
+        js.Weld(
+            "H",
+            "one",
+            "three",
+            point_a=(0, 0, 0),
+            point_b=(1, 0, 0),
+            axes_a=(1, 0, 0, 0),
+            axes_b=(0.6, 0, 0, 0.8),
+        ),
         js.Rod("I", "one", "two", here, (2, 0, 1), length=1.5),
         js.PointOnLine("J", "one", "two", x, here),
         js.PointOnPlane("K", "one", "two", x, here),
@@ -119,7 +135,9 @@ def in_python():
         js.Actuator("i", "B", ratio=2.0, bias=(1.0, -2.0, -0.5), most_force=0.5),
         js.Tendon("k", ("A", "C"), (0.5, -0.2), 2.0, 0.1, slack_to=3.0, bias=(1.0, 0.0, -0.5)),
     ]
-    return jm.Description(space=jm.SPACE, bodies=bodies, joints=joints, forces=forces, gravity=(0.0, 1.0, -9.0))
+    return jm.Description(
+        space=jm.SPACE, bodies=bodies, joints=joints, forces=forces, gravity=(0.0, 1.0, -9.0)
+    )
 
 
 def of_rpy(roll, pitch, yaw):
@@ -138,7 +156,8 @@ def of_rpy(roll, pitch, yaw):
 def test_a_config_builds_what_python_builds():
     config = Config.model_validate(yaml.safe_load(EVERYTHING))
     used = {element.type for element in (*config.mechanism.joints, *config.mechanism.forces)}
-    # Wheels and their terrains are in test_vehicle_configs, tires on them in test_height_loads, free joints in test_joint_coordinates.
+    # Wheels and their terrains are in test_vehicle_configs, tires on them in test_height_loads, free joints
+    # in test_joint_coordinates.
     elsewhere = {*WHEELS["space"], "brush_tire", "magic_formula_tire", "free"}
     assert used | elsewhere == set(SECTIONS["space"])
     ours, q, v, _ = build.construct(config.model_dump())
@@ -158,7 +177,12 @@ def test_roll_pitch_yaw_and_quaternions_of_any_length():
     np.testing.assert_allclose(jnp.stack(quarter), [HALF, 0, 0, HALF], rtol=0, atol=1e-15)
     # The x axis of a body that is first rolled by a quarter turn, then pitched by one, points down.
     x = np.asarray(
-        js.Body("b", 1.0, (1, 1, 1), quaternion=config_elements.orientation({"quaternion": None, "rpy": (np.pi / 2, np.pi / 2, 0.0)}))
+        js.Body(
+            "b",
+            1.0,
+            (1, 1, 1),
+            quaternion=config_elements.orientation({"quaternion": None, "rpy": (np.pi / 2, np.pi / 2, 0.0)}),
+        )
         .frame()
         .axes[0]
         .array()
@@ -181,8 +205,20 @@ FREE = {
     "mechanism": {
         "space": "space",
         "bodies": [
-            {"name": "base", "mass": 1.0, "inertia": [0.1, 0.2, 0.3], "pose": {"place": [0, 0, 0]}, "free": True},
-            {"name": "arm", "mass": 1.0, "inertia": [0.1, 0.2, 0.3], "pose": {"place": [1, 0, 0]}, "free": True},
+            {
+                "name": "base",
+                "mass": 1.0,
+                "inertia": [0.1, 0.2, 0.3],
+                "pose": {"place": [0, 0, 0]},
+                "free": True,
+            },
+            {
+                "name": "arm",
+                "mass": 1.0,
+                "inertia": [0.1, 0.2, 0.3],
+                "pose": {"place": [1, 0, 0]},
+                "free": True,
+            },
         ],
     },
     "duration": 1.0,
@@ -198,11 +234,20 @@ HINGED = {
             {"name": "arm", "mass": 1.0, "inertia": [0.1, 0.2, 0.3], "pose": {"place": [1, 0, 0]}},
         ],
         "joints": [
-            {"type": "cylindrical", "name": "shaft", "a": "ground", "b": "base", "axis": [1, 0, 0], "at": [0, 0, 0]},
+            {
+                "type": "cylindrical",
+                "name": "shaft",
+                "a": "ground",
+                "b": "base",
+                "axis": [1, 0, 0],
+                "at": [0, 0, 0],
+            },
             {"type": "ball", "name": "socket", "a": "base", "b": "arm", "at": [0.5, 0, 0]},
             {"type": "rod", "name": "stay", "a": "ground", "b": "arm", "at_a": [1, 1, 0], "at_b": [1, 0, 0]},
         ],
-        "forces": [{"type": "joint_force", "name": "motor", "joint": "shaft", "along": "angle", "force": 1.0}],
+        "forces": [
+            {"type": "joint_force", "name": "motor", "joint": "shaft", "along": "angle", "force": 1.0}
+        ],
     },
     "duration": 1.0,
     "dt": 0.01,
@@ -221,23 +266,51 @@ def messages(tmp_path, data, *overrides):
 
 ARM = "mechanism.bodies.arm."
 FREE_MISTAKES = {
-    "unknown space": ("space=spce", "mechanism.space", "the unknown space 'spce'", "one of plane, space", "did you mean 'space'?"),
-    "pose of the plane": ("bodies.arm.pose=[0, 0, 0]", ARM + "pose", "a list of 3: [0, 0, 0]", "a mapping", "place: [x, y, z]"),
-    "no place": ("bodies.arm.pose={rpy: [0, 0, 0]}", ARM + "pose.place", "got nothing", "add place", "[x, y, z] in m"),
+    "unknown space": (
+        "space=spce",
+        "mechanism.space",
+        "the unknown space 'spce'",
+        "one of plane, space",
+        "did you mean 'space'?",
+    ),
+    "pose of the plane": (
+        "bodies.arm.pose=[0, 0, 0]",
+        ARM + "pose",
+        "a list of 3: [0, 0, 0]",
+        "a mapping",
+        "place: [x, y, z]",
+    ),
+    "no place": (
+        "bodies.arm.pose={rpy: [0, 0, 0]}",
+        ARM + "pose.place",
+        "got nothing",
+        "add place",
+        "[x, y, z] in m",
+    ),
     "null quaternion": (
         "bodies.arm.pose.quaternion=[0, 0, 0, 0]",
         ARM + "pose.quaternion",
         "a quaternion that is not zero",
         "[1, 0, 0, 0]",
     ),
-    "short quaternion": ("bodies.arm.pose.quaternion=[1, 0, 0]", ARM + "pose.quaternion.3", "got nothing", "[w, x, y, z]"),
+    "short quaternion": (
+        "bodies.arm.pose.quaternion=[1, 0, 0]",
+        ARM + "pose.quaternion.3",
+        "got nothing",
+        "[w, x, y, z]",
+    ),
     "two orientations": (
         "bodies.arm.pose={place: [0, 0, 0], quaternion: [1, 0, 0, 0], rpy: [0, 0, 0]}",
         ARM + "pose",
         "quaternion and rpy",
         "one of them",
     ),
-    "inertia of the plane": ("bodies.arm.inertia=0.1", ARM + "inertia", "got 0.1", "three principal moments, or three rows"),
+    "inertia of the plane": (
+        "bodies.arm.inertia=0.1",
+        ARM + "inertia",
+        "got 0.1",
+        "three principal moments, or three rows",
+    ),
     "inertia of text": ("bodies.arm.inertia=[1, 2, much]", ARM + "inertia", "three principal moments"),
     "inertia that is not symmetric": (
         "bodies.arm.inertia=[[1, 0.1, 0], [0, 1, 0], [0, 0, 1]]",
@@ -245,17 +318,46 @@ FREE_MISTAKES = {
         "a symmetric matrix",
         "both sides of the diagonal",
     ),
-    "negative inertia": ("bodies.arm.inertia=[1, -2, 3]", ARM + "inertia", "principal moments -2, 1, 3", "principal moments > 0"),
+    "negative inertia": (
+        "bodies.arm.inertia=[1, -2, 3]",
+        ARM + "inertia",
+        "principal moments -2, 1, 3",
+        "principal moments > 0",
+    ),
     "indefinite inertia": (
         "bodies.arm.inertia=[[1, 2, 0], [2, 1, 0], [0, 0, 1]]",
         ARM + "inertia",
         "principal moments -1, 1, 3",
     ),
-    "cut in absolute coordinates": ("cut=[A]", "mechanism.cut", "cut with coordinates absolute", "remove cut"),
-    "unknown coordinates": ("coordinates=joint", "mechanism.coordinates", "absolute or joints", "did you mean 'joints'?"),
-    "coordinate of the plane": ("start.fixed=[arm.theta]", "start.fixed.0", "'arm.theta'", "body.omega_x", "did you mean"),
-    "velocity of the plane": ("start.velocities.arm.theta=1", "start.velocities.arm.theta", "body.x, body.y, body.z"),
-    "a velocity twice": ("start.velocities={arm.x: 1, arm.vx: 2}", "'arm.vx', which is 'arm.x' by another name", "each velocity once"),
+    "cut in absolute coordinates": (
+        "cut=[A]",
+        "mechanism.cut",
+        "cut with coordinates absolute",
+        "remove cut",
+    ),
+    "unknown coordinates": (
+        "coordinates=joint",
+        "mechanism.coordinates",
+        "absolute or joints",
+        "did you mean 'joints'?",
+    ),
+    "coordinate of the plane": (
+        "start.fixed=[arm.theta]",
+        "start.fixed.0",
+        "'arm.theta'",
+        "body.omega_x",
+        "did you mean",
+    ),
+    "velocity of the plane": (
+        "start.velocities.arm.theta=1",
+        "start.velocities.arm.theta",
+        "body.x, body.y, body.z",
+    ),
+    "a velocity twice": (
+        "start.velocities={arm.x: 1, arm.vx: 2}",
+        "'arm.vx', which is 'arm.x' by another name",
+        "each velocity once",
+    ),
     "gravity of the plane": ("gravity=[0, -9.81]", "mechanism.gravity.2", "got nothing", "[x, y, z]"),
     "vary a place": (
         "batch.vary=[{path: bodies.arm.pose.place.z, std: 1}]",
@@ -267,7 +369,11 @@ FREE_MISTAKES = {
         "start value of base.omega_x and base.omega_y and base.omega_z",
         "to start.fixed",
     ),
-    "vary no entry": ("batch.vary=[{path: bodies.arm.inertia.q, std: 1}]", "batch.vary.0.path", "the unknown path"),
+    "vary no entry": (
+        "batch.vary=[{path: bodies.arm.inertia.q, std: 1}]",
+        "batch.vary.0.path",
+        "the unknown path",
+    ),
     "type that needs a function": (
         "mechanism.joints=[{type: point_on_curve, name: w, a: ground, b: arm}]",
         "mechanism.joints.w.type",
@@ -292,15 +398,53 @@ def test_each_mistake_of_free_bodies_is_told_with_its_place_and_remedy(tmp_path,
 
 
 HINGED_MISTAKES = {
-    "unknown joint to cut": ("cut=[sockt]", "mechanism.cut.0", "the unknown joint 'sockt'", "did you mean 'socket'?"),
-    "unknown coordinate": ("start.fixed=[shaft.turn]", "start.fixed.0", "a coordinate of a joint of the tree", "'shaft.turn'"),
-    "quaternion as a velocity": ("start.velocities={socket.qw: 1}", "start.velocities.socket.qw", "a coordinate of a joint of the tree"),
-    "along": ("forces.motor.along=turn", "mechanism.forces.motor.along", "no coordinate of 'shaft'", "slide, angle"),
-    "joint without coordinate": ("forces.motor.joint=socket", "the joint 'socket' of type the text 'ball'", "revolute or prismatic"),
-    "null axis": ("joints.shaft.axis=[0, 0, 0]", "mechanism.joints.shaft.axis", "a direction of non-zero length", "[1, 0, 0]"),
+    "unknown joint to cut": (
+        "cut=[sockt]",
+        "mechanism.cut.0",
+        "the unknown joint 'sockt'",
+        "did you mean 'socket'?",
+    ),
+    "unknown coordinate": (
+        "start.fixed=[shaft.turn]",
+        "start.fixed.0",
+        "a coordinate of a joint of the tree",
+        "'shaft.turn'",
+    ),
+    "quaternion as a velocity": (
+        "start.velocities={socket.qw: 1}",
+        "start.velocities.socket.qw",
+        "a coordinate of a joint of the tree",
+    ),
+    "along": (
+        "forces.motor.along=turn",
+        "mechanism.forces.motor.along",
+        "no coordinate of 'shaft'",
+        "slide, angle",
+    ),
+    "joint without coordinate": (
+        "forces.motor.joint=socket",
+        "the joint 'socket' of type the text 'ball'",
+        "revolute or prismatic",
+    ),
+    "null axis": (
+        "joints.shaft.axis=[0, 0, 0]",
+        "mechanism.joints.shaft.axis",
+        "a direction of non-zero length",
+        "[1, 0, 0]",
+    ),
     "no axis": ("joints.shaft.axis=null", "mechanism.joints.shaft", "no axis", "the axes as axis, or axes_a"),
-    "axes twice": ("joints.shaft.axes_a=[1, 0, 0, 0]", "mechanism.joints.shaft", "axis, axes_a", "one of these ways"),
-    "place twice": ("joints.socket.point_a=[0, 0, 0]", "mechanism.joints.socket", "at, point_a", "the place as at or point_a with point_b"),
+    "axes twice": (
+        "joints.shaft.axes_a=[1, 0, 0, 0]",
+        "mechanism.joints.shaft",
+        "axis, axes_a",
+        "one of these ways",
+    ),
+    "place twice": (
+        "joints.socket.point_a=[0, 0, 0]",
+        "mechanism.joints.socket",
+        "at, point_a",
+        "the place as at or point_a with point_b",
+    ),
     "pose varied": (
         "batch.vary=[{path: bodies.arm.pose.place.x, std: 1}]",
         "the start pose of 'arm', from which joint coordinates are measured",
@@ -319,12 +463,27 @@ HINGED_MISTAKES = {
         "name it in cut",
     ),
     "unknown coordinate of a term": (
-        "tune={parameters: [{path: bodies.arm.mass}], loss: [{type: coordinate, coordinate: shaft.turn, target: 1}]}",
+        "tune={parameters: [{path: bodies.arm.mass}], loss: [{type: coordinate, coordinate: shaft.turn, "
+        "target: 1}]}",
         "the unknown coordinate 'shaft.turn'",
     ),
-    "damping of too many": ("joints.shaft.damping=[1, 2, 3]", "mechanism.joints.shaft.damping", "[1, 2, 3]", "or a list of 2 of them"),
-    "unknown position": ("start.positions={shaft.turn: 1}", "start.positions.shaft.turn", "a coordinate of a joint", "'shaft.turn'"),
-    "quaternion as a position": ("start.positions={socket.qw: 1}", "start.positions.socket.qw", "a coordinate of a joint of the tree"),
+    "damping of too many": (
+        "joints.shaft.damping=[1, 2, 3]",
+        "mechanism.joints.shaft.damping",
+        "[1, 2, 3]",
+        "or a list of 2 of them",
+    ),
+    "unknown position": (
+        "start.positions={shaft.turn: 1}",
+        "start.positions.shaft.turn",
+        "a coordinate of a joint",
+        "'shaft.turn'",
+    ),
+    "quaternion as a position": (
+        "start.positions={socket.qw: 1}",
+        "start.positions.socket.qw",
+        "a coordinate of a joint of the tree",
+    ),
     "a position that is not given": (
         "batch.vary=[{path: start.positions.shaft.angle, std: 1}]",
         "batch.vary.0.path",
@@ -341,7 +500,9 @@ HINGED_MISTAKES = {
 @all_cases("name", HINGED_MISTAKES)
 def test_each_mistake_in_joint_coordinates_is_told_with_its_place_and_remedy(tmp_path, name, monkeypatch):
     override, *expected = HINGED_MISTAKES[name]
-    monkeypatch.setattr("jaxdae.app.model.load_config._skeleton", lambda document: None)  # closing loops is not what is tested here
+    monkeypatch.setattr(
+        "jaxdae.app.model.load_config._skeleton", lambda document: None
+    )  # closing loops is not what is tested here
     (line,) = messages(tmp_path, HINGED, override)
     for part in expected:
         assert part in line
@@ -349,7 +510,9 @@ def test_each_mistake_in_joint_coordinates_is_told_with_its_place_and_remedy(tmp
 
 def test_a_torque_without_direction_is_no_input(tmp_path):
     data = copy.deepcopy(FREE)
-    data["mechanism"]["forces"] = [{"type": "torque", "name": "push", "a": "ground", "b": "arm", "torque": [0, 0, 0]}]
+    data["mechanism"]["forces"] = [
+        {"type": "torque", "name": "push", "a": "ground", "b": "arm", "torque": [0, 0, 0]}
+    ]
     (line,) = messages(tmp_path, data, "optimize={inputs: [{force: push}], loss: [{type: effort}]}")
     for part in ("optimize.inputs.0.force", "the torque 'push' of size 0", "a torque that is not zero"):
         assert part in line
@@ -391,7 +554,8 @@ def test_numbers_by_coordinate_and_starts_by_joint():
     samples = built.parameters
     assert len(set(samples["start.positions.shoulder.angle"])) == 3
     np.testing.assert_array_equal(built.state.q[:, 0], samples["start.positions.shoulder.angle"])
-    # By the names of q: shoulder.angle, shaft.slide, shaft.angle; the arm starts turned, the places of its joints do not turn with it.
+    # By the names of q: shoulder.angle, shaft.slide, shaft.angle; the arm starts turned, the places of its
+    # joints do not turn with it.
     np.testing.assert_array_equal(built.state.q[:, 1:], [[0.2, 0.0]] * 3)
     np.testing.assert_array_equal(built.state.v, [[1.0, 0.0, 0.0]] * 3)
     for world in range(3):
@@ -406,7 +570,9 @@ def test_numbers_by_coordinate_and_starts_by_joint():
 
 @pytest.mark.long
 def test_motors_and_torques_as_inputs():
-    """Constant inputs of the size of the torques of the config have its loss: that of a run in which nothing is driven."""
+    """Constant inputs of the size of the torques of the config have its loss: that of a run in which nothing
+    is driven.
+    """
     config = Config.model_validate(yaml.safe_load(SHAFT))
     built = build.worlds(config)
     found = objective(config, built, config.optimize)
@@ -420,32 +586,64 @@ def test_motors_and_torques_as_inputs():
 def test_a_cut_that_leaves_a_loop(tmp_path, monkeypatch):
     monkeypatch.setattr("jaxdae.app.model.load_config._skeleton", lambda document: None)
     data = copy.deepcopy(HINGED)
-    hinge = {"type": "revolute", "name": "hinge", "a": "ground", "b": "arm", "axis": [0, 0, 1], "at": [1, 0, 0]}
+    hinge = {
+        "type": "revolute",
+        "name": "hinge",
+        "a": "ground",
+        "b": "arm",
+        "axis": [0, 0, 1],
+        "at": [1, 0, 0],
+    }
     data["mechanism"]["joints"] += [hinge, hinge | {"name": "other"}]
     (line,) = messages(tmp_path, data, "cut=[other]")
-    assert "mechanism.cut: got a cut that leaves a loop: 'socket' would close one, expected joints that cut all loops" in line
+    assert (
+        "mechanism.cut: got a cut that leaves a loop: 'socket' would close one, expected joints that cut "
+        "all loops" in line
+    )
     assert "name a joint of each loop" in line
 
 
 def test_several_mistakes_are_told_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr("jaxdae.app.model.load_config._skeleton", lambda document: None)
-    lines = messages(tmp_path, HINGED, "bodies.arm.mass=-1", "start.fixed=[shaft.turn]", "joints.stay.length=0", "forces.motor.along=turn")
+    lines = messages(
+        tmp_path,
+        HINGED,
+        "bodies.arm.mass=-1",
+        "start.fixed=[shaft.turn]",
+        "joints.stay.length=0",
+        "forces.motor.along=turn",
+    )
     # A rod with a mistake hides the tree, and with it which coordinates there are.
     assert len(lines) == 3
-    for place in ("mechanism.bodies.arm.mass", "mechanism.joints.stay.length", "mechanism.forces.motor.along"):
+    for place in (
+        "mechanism.bodies.arm.mass",
+        "mechanism.joints.stay.length",
+        "mechanism.forces.motor.along",
+    ):
         assert any(f": {place}: " in line for line in lines)
     assert len(messages(tmp_path, HINGED, "bodies.arm.mass=-1", "start.fixed=[shaft.turn]")) == 2
 
 
 def test_what_the_library_finds_wrong_has_its_place_too(tmp_path):
     data = copy.deepcopy(HINGED)
-    forks = {"type": "universal", "name": "forks", "a": "base", "b": "arm", "axis": [1, 0, 0], "second": [2, 0, 0], "at": [0.5, 0, 0]}
+    forks = {
+        "type": "universal",
+        "name": "forks",
+        "a": "base",
+        "b": "arm",
+        "axis": [1, 0, 0],
+        "second": [2, 0, 0],
+        "at": [0.5, 0, 0],
+    }
     data["mechanism"]["joints"][1:] = [
         forks,
         {"type": "rod", "name": "stay", "a": "ground", "b": "arm", "at_a": [1, 0, 0], "at_b": [1, 0, 0]},
     ]
     lines = messages(tmp_path, data)
-    assert ": mechanism.joints.forks: got a joint that cannot be built: joint 'forks': axis and second must not be parallel" in lines[0]
+    assert (
+        ": mechanism.joints.forks: got a joint that cannot be built: joint 'forks': axis and second must "
+        "not be parallel" in lines[0]
+    )
     assert ": mechanism.joints.stay: got a joint that cannot be built" in lines[1]
     assert "its points coincide at the start pose" in lines[1]
 
@@ -457,7 +655,10 @@ def test_a_tree_in_which_nothing_resists_is_told_with_its_joint(tmp_path):
     mechanism = {"space": "space", "coordinates": "joints", "bodies": [cross], "joints": [hinge]}
     data = {"name": "cross", "mechanism": mechanism, "duration": 0.1, "dt": 0.05}
     (line,) = messages(tmp_path, data)
-    assert ": mechanism.joints.A: got a joint that cannot be built: joint 'A': what it carries does not resist" in line
+    assert (
+        ": mechanism.joints.A: got a joint that cannot be built: joint 'A': what it carries does not resist"
+        in line
+    )
     arm = {"name": "arm", "mass": 1.0, "inertia": [0.1, 0.1, 0.1], "pose": {"place": [0.5, 0, 0]}}
     mechanism["bodies"].append(arm)
     mechanism["joints"].append({**hinge, "name": "B", "a": "cross", "b": "arm", "axis": [0, 1, 0]})
@@ -475,10 +676,19 @@ def test_names_of_coordinates_are_those_of_the_mechanism():
             assert coordinate_names.of_values(given) == coordinate_names.of_system(system)
     entries = coordinate_names.of_values(HINGED)
     assert entries is not None
-    assert (entries.rates["shaft.angle"], entries.rates["shaft.angle_rate"], entries.rates["socket.omega_z"]) == (1, 1, 4)
+    assert (
+        entries.rates["shaft.angle"],
+        entries.rates["shaft.angle_rate"],
+        entries.rates["socket.omega_z"],
+    ) == (1, 1, 4)
     assert not any(name.startswith("socket.q") for name in entries.rates)
-    values = Config.model_validate(HINGED | {"start": {"velocities": {"shaft.slide": 1.0, "socket.omega_x": 2.0}}}).model_dump()
-    assert [unit_of(values, ("start", "velocities", name)) for name in ("shaft.slide", "socket.omega_x")] == ["m/s", "rad/s"]
+    values = Config.model_validate(
+        HINGED | {"start": {"velocities": {"shaft.slide": 1.0, "socket.omega_x": 2.0}}}
+    ).model_dump()
+    assert [unit_of(values, ("start", "velocities", name)) for name in ("shaft.slide", "socket.omega_x")] == [
+        "m/s",
+        "rad/s",
+    ]
     places = (("bodies", 0, "pose", "place", 1), ("bodies", 0, "inertia", 2), ("forces", 0, "force"))
     assert [unit_of(values, ("mechanism", *place)) for place in places] == ["m", "kg m^2", "N m"]
 
@@ -533,7 +743,9 @@ def both(tmp_path_factory):
         config, worlds = load(str(file), (f"coordinates={form}", f"start.velocities={start}"))
         blocks = []
         with jax.enable_x64(True):
-            summary = Simulator(config, 10).run(worlds, lambda instants, block, kept=blocks: kept.append(block))
+            summary = Simulator(config, 10).run(
+                worlds, lambda instants, block, kept=blocks: kept.append(block)
+            )
         saved = {name: np.concatenate([block[name] for block in blocks], axis=1)[0] for name in blocks[0]}
         found[form] = config, worlds, summary, saved
     return found
@@ -566,12 +778,20 @@ def test_the_power_that_enters_knows_of_the_inertia_of_motors_on_slides():
     mechanism, q = jm.planar_mechanism(bodies, [rail], gravity=(0.0, -9.81))
     with jax.enable_x64(True):
         start, _ = jd.initialize(mechanism, q, np.arange(1.0, 7.0))
-        found = observe((None, None), mechanism, jd.RungeKutta.rk4(), (jax.tree.map(lambda x: x[None, None], start), ()), 0.1)
+        found = observe(
+            (None, None),
+            mechanism,
+            jd.RungeKutta.rk4(),
+            (jax.tree.map(lambda x: x[None, None], start), ()),
+            0.1,
+        )
         a = found["a"][0, 0]
         power = energy_account.power(mechanism, start, None, None)
 
         def energy(h):
-            return jd.energy(mechanism, jd.State(start.t, mechanism.retract(start.q, h * start.v), start.v + h * a))
+            return jd.energy(
+                mechanism, jd.State(start.t, mechanism.retract(start.q, h * start.v), start.v + h * a)
+            )
 
         gained = jax.jvp(energy, (0.0,), (1.0,))[1]
     assert abs(gained) > 0.1

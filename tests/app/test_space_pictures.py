@@ -1,4 +1,6 @@
-"""Pictures and results of mechanisms in space: shapes in the frames of bodies, one scale for all axes, poses in either form."""
+"""Pictures and results of mechanisms in space: shapes in the frames of bodies, one scale for all axes, poses
+in either form.
+"""
 
 import matplotlib.figure
 import numpy as np
@@ -29,10 +31,24 @@ MECHANISM = {
         {"name": "bar", **LEG, "pose": {"place": [1, 0, 0], "quaternion": [2, 0, 0, 2]}},
         {"name": "plate", **LEG, "pose": {"place": [0, 0, 1]}},
         {"name": "star", **LEG, "pose": {"place": [0, 0, 2]}},
-        {"name": "cross", "mass": 3.0, "inertia": [[2, 0, 0], [0, 5, 0], [0, 0, 5]], "pose": {"place": [0, 0, 0]}, "free": True},
+        {
+            "name": "cross",
+            "mass": 3.0,
+            "inertia": [[2, 0, 0], [0, 5, 0], [0, 0, 5]],
+            "pose": {"place": [0, 0, 0]},
+            "free": True,
+        },
     ],
     "joints": [
-        {"type": "universal", "name": "A", "a": "ground", "b": "bar", "axis": [0, 0, 1], "second": [0, 1, 0], "at": [1, -1, 0]},
+        {
+            "type": "universal",
+            "name": "A",
+            "a": "ground",
+            "b": "bar",
+            "axis": [0, 0, 1],
+            "second": [0, 1, 0],
+            "at": [1, -1, 0],
+        },
         {"type": "prismatic", "name": "B", "a": "bar", "b": "plate", "axis": [0, 1, 0], "at": [1, 1, 0]},
         {"type": "ball", "name": "C", "a": "plate", "b": "star", "at": [0, 1, 1]},
         {"type": "ball", "name": "D", "a": "plate", "b": "star", "at": [-1, 0, 1]},
@@ -40,7 +56,15 @@ MECHANISM = {
         {"type": "ball", "name": "F", "a": "ground", "b": "star", "at": [0.5, 0, 2]},
     ],
     "forces": [
-        {"type": "linear_spring", "name": "k", "a": "ground", "b": "star", "at_a": [5, 5, 5], "point_b": [0.5, 0, 0], "stiffness": 1}
+        {
+            "type": "linear_spring",
+            "name": "k",
+            "a": "ground",
+            "b": "star",
+            "at_a": [5, 5, 5],
+            "point_b": [0.5, 0, 0],
+            "stiffness": 1,
+        }
     ],
 }
 CONFIG = Config.model_validate({"name": "shapes", "mechanism": MECHANISM, "duration": 1.0, "dt": 0.5})
@@ -59,19 +83,30 @@ def test_shapes_follow_from_joints_and_inertia():
     # A box with m (b^2 + c^2) / 3 = 2 and m (a^2 + c^2) / 3 = 5: half sides 2, 1, 1.
     lengths = sorted(np.linalg.norm(line[1] - line[0]) for line in shape.lines["cross"])
     np.testing.assert_allclose(lengths, [2, 2, 4])
-    assert [(kind, a, b) for kind, a, _, b, _ in shape.links] == [("slide", "bar", "plate"), ("spring", "ground", "star")]
+    assert [(kind, a, b) for kind, a, _, b, _ in shape.links] == [
+        ("slide", "bar", "plate"),
+        ("spring", "ground", "star"),
+    ]
     np.testing.assert_allclose(shape.ground_points, [[1, -1, 0], [0.5, 0, 2], [5, 5, 5]])
 
 
 def test_joints_in_a_plane_are_the_corners_of_a_polygon():
     given = {"space": "space", "bodies": [{"name": "plate", **LEG, "pose": {"place": [0, 0, 1]}}]}
     corners = [(1, 1, 1), (-1, 1, 1), (0, 0, 1), (-1, -1, 1), (1, -1, 1)]
-    joints = [{"type": "ball", "name": f"J{k}", "a": "ground", "b": "plate", "at": list(at)} for k, at in enumerate(corners)]
+    joints = [
+        {"type": "ball", "name": f"J{k}", "a": "ground", "b": "plate", "at": list(at)}
+        for k, at in enumerate(corners)
+    ]
     shape = outline(type(CONFIG.mechanism).model_validate(given | {"joints": joints}))
     (polygon,) = shape.lines["plate"]
     assert polygon.shape == (5, 3)
     np.testing.assert_allclose(polygon[0], polygon[-1])
-    assert {tuple(np.round(corner, 12)) for corner in polygon} == {(1, 1, 0), (-1, 1, 0), (-1, -1, 0), (1, -1, 0)}
+    assert {tuple(np.round(corner, 12)) for corner in polygon} == {
+        (1, 1, 0),
+        (-1, 1, 0),
+        (-1, -1, 0),
+        (1, -1, 0),
+    }
 
 
 def motion(times=3):
@@ -100,7 +135,9 @@ def test_the_overlay_has_one_scale_and_holds_everything():
     draw(axes, CONFIG.mechanism, np.array([0.0, 1.0]), motion()[[0, 2]], motion())
     limits = np.array([axes.get_xlim(), axes.get_ylim(), axes.get_zlim()])
     sides = limits[:, 1] - limits[:, 0]
-    np.testing.assert_allclose(np.asarray(axes._box_aspect) / sides, (np.asarray(axes._box_aspect) / sides)[0])
+    np.testing.assert_allclose(
+        np.asarray(axes._box_aspect) / sides, (np.asarray(axes._box_aspect) / sides)[0]
+    )
     seen = places(CONFIG.mechanism, motion()).reshape(-1, 3)
     assert np.all(seen >= limits[:, 0])
     assert np.all(seen <= limits[:, 1])
@@ -111,11 +148,22 @@ def test_the_overlay_has_one_scale_and_holds_everything():
 def test_animations_in_space(tmp_path):
     poses = motion(5)
     lines = skeleton(CONFIG.mechanism, poses)
-    file = write_animation(tmp_path / "m.gif", np.arange(5) / 10, lines, traces={"center": poses[:, 0, :3]}, points={"o": np.zeros((1, 3))})
+    file = write_animation(
+        tmp_path / "m.gif",
+        np.arange(5) / 10,
+        lines,
+        traces={"center": poses[:, 0, :3]},
+        points={"o": np.zeros((1, 3))},
+    )
     with Image.open(file) as gif:
         assert gif.n_frames == 5
     with pytest.raises(ValueError, match=r"traces\['center'\] must have shape \(5, 2\), got \(5, 3\)"):
-        write_animation(tmp_path / "m.gif", np.arange(5), {"bar": lines["bar"][..., :2]}, traces={"center": poses[:, 0, :3]})
+        write_animation(
+            tmp_path / "m.gif",
+            np.arange(5),
+            {"bar": lines["bar"][..., :2]},
+            traces={"center": poses[:, 0, :3]},
+        )
 
 
 def stored(config, tmp_path, poses):
@@ -144,7 +192,8 @@ def test_runs_hold_poses_and_named_velocities(tmp_path):
         np.testing.assert_allclose(data.pose.sel(body="bar", in_pose="x", world=1), [1.0, 1.1, 1.2])
         assert data.twist.dims == ("world", "time", "body", "in_twist")
         np.testing.assert_array_equal(results.poses(data, 4), data.pose)
-        # 8 bytes for q, v, a, multipliers, poses and twists of four bodies and five scalars, and 4 of a status.
+        # 8 bytes for q, v, a, multipliers, poses and twists of four bodies and five scalars, and 4 of a
+        # status.
         numbers = len(data.coordinate) + 2 * len(data.velocity) + len(data.row) + 4 * 13 + 5
         assert results.entry_bytes(system, 8) == 8 * numbers + 4
         files = plots.draw_all(tmp_path / "plots", CONFIG, data)
@@ -161,7 +210,9 @@ def test_poses_of_absolute_coordinates_are_the_coordinates():
 def test_the_angle_of_a_turn_is_that_of_the_rotation():
     angles = np.array([0.0, 0.3, 3.0, 4.0])
     quaternions = np.stack([np.cos(angles / 2), np.sin(angles / 2), 0 * angles, 0 * angles], axis=-1)[:, None]
-    np.testing.assert_allclose(plots._turn(-quaternions)[:, 0], [0.0, 0.3, 3.0, 2.0 * np.pi - 4.0], rtol=0, atol=1e-15)
+    np.testing.assert_allclose(
+        plots._turn(-quaternions)[:, 0], [0.0, 0.3, 3.0, 2.0 * np.pi - 4.0], rtol=0, atol=1e-15
+    )
 
 
 @pytest.mark.long
@@ -175,4 +226,6 @@ def test_check_tells_the_tree_and_of_quaternions(tmp_path):
     assert "ground\n  bar (universal A)\n  plate (moves freely)\nloops closed by: none\n" in done.stdout
     assert "mobility                    8" in done.stdout
     assert "redundant joints            none" in done.stdout
-    assert "note: bodies.bar.pose.quaternion has the length 2.82843: it is made a unit quaternion" in done.stderr
+    assert (
+        "note: bodies.bar.pose.quaternion has the length 2.82843: it is made a unit quaternion" in done.stderr
+    )

@@ -19,7 +19,9 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def experiment():
-    spec = importlib.util.spec_from_file_location("stewart_platform", ROOT / "experiments" / "stewart_platform.py")
+    spec = importlib.util.spec_from_file_location(
+        "stewart_platform", ROOT / "experiments" / "stewart_platform.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -33,11 +35,16 @@ def platform(experiment):
 
 
 def states(system):
-    """Returns states of the reference, and the accelerations of the legs; its platform is known by its origin, ours by its mass center."""
+    """Returns states of the reference, and the accelerations of the legs; its platform is known by its
+    origin, ours by its mass center.
+    """
     found = json.loads((ROOT / "tests" / "reference" / "trajectory_stewart.json").read_text())["states"]
     names = system.names
     legs = [name for k in range(6) for name in (f"base{k}.first", f"base{k}.second", f"leg{k}.slide")]
-    in_q, in_v = [names.coordinates.index(name) for name in legs], [names.velocities.index(f"{name}_rate") for name in legs]
+    in_q, in_v = (
+        [names.coordinates.index(name) for name in legs],
+        [names.velocities.index(f"{name}_rate") for name in legs],
+    )
     q, v, a = (np.array([state[key] for state in found]) for key in ("q", "v", "acceleration"))
     center = jnp.array([0.01, -0.02, 0.03])
     ours_q, ours_v = np.zeros((len(q), 25)), np.zeros((len(q), 24))
@@ -53,8 +60,12 @@ def states(system):
 def test_accelerations_are_those_of_two_other_engines(platform):
     _, (system, _, _) = platform
     q, v, expected, legs = states(system)
-    np.testing.assert_allclose(jax.vmap(lambda q: system.constraint(jnp.zeros(()), q))(q), 0.0, rtol=0, atol=1e-12)
-    a = jax.jit(jax.vmap(lambda q, v: jd.forward_dynamics(system, jd.State(jnp.zeros(()), q, v), jnp.zeros(6))[0]))(q, v)
+    np.testing.assert_allclose(
+        jax.vmap(lambda q: system.constraint(jnp.zeros(()), q))(q), 0.0, rtol=0, atol=1e-12
+    )
+    a = jax.jit(
+        jax.vmap(lambda q, v: jd.forward_dynamics(system, jd.State(jnp.zeros(()), q, v), jnp.zeros(6))[0])
+    )(q, v)
     np.testing.assert_allclose(np.asarray(a)[:, legs], expected, rtol=0.0, atol=1e-10)
 
 

@@ -60,7 +60,13 @@ def test_no_torque_can_pass_its_limit(task):
 
 
 def test_angles_are_compared_by_the_nearer_way_around_and_places_are_not(task):
-    q = jnp.zeros((3, 6)).at[:, 0].set(7.0).at[:, 5].set(jnp.array([-1.5, -1.5 + 4.0 * np.pi, -1.7 - 2.0 * np.pi]))
+    q = (
+        jnp.zeros((3, 6))
+        .at[:, 0]
+        .set(7.0)
+        .at[:, 5]
+        .set(jnp.array([-1.5, -1.5 + 4.0 * np.pi, -1.7 - 2.0 * np.pi]))
+    )
     away, rates = task.errors(q, 2.0 * jnp.ones((3, 6)))
     np.testing.assert_allclose(away, [[6.95, 0.1], [6.95, 0.1], [6.95, -0.1]], rtol=1e-12)
     np.testing.assert_array_equal(rates, 2.0)
@@ -74,11 +80,15 @@ def test_the_robot_has_half_of_the_static_torque_and_rests_at_both_ends(experime
     config, worlds = load(ROBOT)
     settings = experiment.Settings.model_validate(config.experiment)
     robot = experiment.task_of(config, settings, worlds)
-    # With parallel cranks the forearms are moved but not turned: each motor carries half of a crank and a forearm.
+    # With parallel cranks the forearms are moved but not turned: each motor carries half of a crank and a
+    # forearm.
     static = 9.81 * (0.5 * 0.09 + 0.4 * 0.18)
     np.testing.assert_allclose(experiment.static_torques(robot, settings.held), static, rtol=1e-9)
     np.testing.assert_allclose(robot.limits, static / 2.0, rtol=1e-5)
-    for goal in (dict(zip(("left.theta", "right.theta"), np.asarray(robot.start.q)[robot.entries], strict=True)), settings.target):
+    for goal in (
+        dict(zip(("left.theta", "right.theta"), np.asarray(robot.start.q)[robot.entries], strict=True)),
+        settings.target,
+    ):
         assert np.abs(experiment.static_torques(robot, goal)).max() < 1e-5 * static
 
 
@@ -122,9 +132,15 @@ def test_mistakes_are_named(experiment, cart):
     config, settings, worlds = cart
     for change, message in (
         ({"motors": {"engine": 1.0}}, "motors: no force is called 'engine'; there is: motor"),
-        ({"target": {"pole.phi": 1.0}}, "experiment.target: no coordinate is called 'pole.phi'; there is: cart.x"),
+        (
+            {"target": {"pole.phi": 1.0}},
+            "experiment.target: no coordinate is called 'pole.phi'; there is: cart.x",
+        ),
         ({"held": {"cart": 1.0}}, "experiment.held: no coordinate is called 'cart'"),
-        ({"coarse_dt": 0.07}, "experiment.coarse_dt: 1.2 s must be a whole number of steps of 0.07 s, a multiple of 5 knots"),
+        (
+            {"coarse_dt": 0.07},
+            "experiment.coarse_dt: 1.2 s must be a whole number of steps of 0.07 s, a multiple of 5 knots",
+        ),
         ({"knots": 3}, "dt: 1.2 s must be a whole number of steps of 0.06 s, a multiple of 3 knots"),
         ({"certificate_steps": 12}, "experiment.certificate_steps: 12 must be a multiple of 5 knots"),
     ):

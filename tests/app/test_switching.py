@@ -1,6 +1,8 @@
-"""The experiment of the string and the walker: its config, and both mechanisms in one compiled rollout of 1000 worlds.
+"""The experiment of the string and the walker: its config, and both mechanisms in one compiled rollout of
+1000 worlds.
 
-The rollout runs the experiment's scene and law on bodies that are written by hand, which compile faster than those of the config.
+The rollout runs the experiment's scene and law on bodies that are written by hand, which compile faster than
+those of the config.
 """
 
 import importlib.util
@@ -76,9 +78,13 @@ WORLDS, DT, STEPS = 1000, 0.01, 100
 
 
 def starts():
-    """Returns balls thrown upward from the height of the pivot, and legs near the gait, the left one standing at the origin."""
+    """Returns balls thrown upward from the height of the pivot, and legs near the gait, the left one standing
+    at the origin.
+    """
     random = np.random.default_rng(0)
-    angle = np.array([0.27103, -0.27103]) - SLOPE + random.normal(0.0, 0.003, (WORLDS, 1)) * np.array([1.0, 0.0])
+    angle = (
+        np.array([0.27103, -0.27103]) - SLOPE + random.normal(0.0, 0.003, (WORLDS, 1)) * np.array([1.0, 0.0])
+    )
     rate = np.array([-1.09238, -0.37737]) + random.normal(0.0, 0.01, (WORLDS, 2))
     speed = random.uniform(1.9, 4.5, WORLDS)
     hip, hip_velocity = -REACH * ours.outward(angle[:, 0]), -REACH * ours.along(angle[:, 0]) * rate[:, :1]
@@ -89,17 +95,30 @@ def starts():
         hip_velocity[:, None] + OFFSET * ours.along(angle) * rate[..., None],
     )
     q[:, 1:, 2], v[:, 1:, 2] = angle, rate
-    return jd.State(jnp.zeros(WORLDS), jnp.asarray(q.reshape(WORLDS, 9)), jnp.asarray(v.reshape(WORLDS, 9))), speed
+    return jd.State(
+        jnp.zeros(WORLDS), jnp.asarray(q.reshape(WORLDS, 9)), jnp.asarray(v.reshape(WORLDS, 9))
+    ), speed
 
 
 @pytest.fixture(scope="module")
 def walk() -> Any:
     """The start, the trajectory, and the speeds of the balls."""
-    system = ours.Scene(mechanism=Bodies(), slope=jnp.asarray(SLOPE), points=jnp.array([[0.0, OFFSET - REACH]] * 2), bodies=(1, 2))
+    system = ours.Scene(
+        mechanism=Bodies(),
+        slope=jnp.asarray(SLOPE),
+        points=jnp.array([[0.0, OFFSET - REACH]] * 2),
+        bodies=(1, 2),
+    )
     law = ours.Stride(jnp.array([-1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]), None, jnp.asarray(0.05))
     masked = jd.Masked(system, jnp.array([True, True, True, True, False, True, False]))
     state, speed = starts()
-    run = jd.batch_rollout(masked, jd.switching.Switching(jd.Projected(jd.RungeKutta.rk4()), law, events=2), state, dt=DT, steps=STEPS)
+    run = jd.batch_rollout(
+        masked,
+        jd.switching.Switching(jd.Projected(jd.RungeKutta.rk4()), law, events=2),
+        state,
+        dt=DT,
+        steps=STEPS,
+    )
     jd.raise_if_failed(run)
     assert np.max(run.info.violation) < 1e-14
     assert np.max(run.info.velocity_violation) < 1e-13
@@ -110,7 +129,9 @@ def body_energies(state):
     """Returns the energy of the ball and of the legs."""
     q, v = (np.asarray(x).reshape(*x.shape[:-1], 3, 3) for x in (state.q, state.v))
     mass, inertia = np.array([BALL, MASS, MASS]), np.array([0.0, INERTIA, INERTIA])
-    energy = mass * (np.sum(v[..., :2] ** 2, axis=-1) / 2 + GRAVITY * q[..., 1]) + inertia * v[..., 2] ** 2 / 2
+    energy = (
+        mass * (np.sum(v[..., :2] ** 2, axis=-1) / 2 + GRAVITY * q[..., 1]) + inertia * v[..., 2] ** 2 / 2
+    )
     return energy[..., 0], energy[..., 1] + energy[..., 2]
 
 
@@ -122,26 +143,38 @@ def test_the_strings_jerk_as_they_should(walk):
     v = np.sqrt(-GRAVITY * LENGTH * np.cos(phi))[:, None] * ours.along(phi)
     flight = 4 * v[:, 1:] / GRAVITY
     fall = np.array([0.0, GRAVITY])
-    radial = np.sum((v - fall * flight) * (LENGTH * ours.outward(phi) + v * flight - fall * flight**2 / 2), axis=1) / LENGTH
+    radial = (
+        np.sum((v - fall * flight) * (LENGTH * ours.outward(phi) + v * flight - fall * flight**2 / 2), axis=1)
+        / LENGTH
+    )
     impulse, switched = (np.asarray(x)[..., STRING] for x in (run.info.impulse, run.info.switched))
     worlds, entry = np.arange(WORLDS), np.argmax(impulse != 0.0, axis=1)
     slack = np.asarray(run.info.active)[worlds, entry - 1, STRING]
     assert not np.any(slack)
-    # RK4 and Hermite's cubic at (h omega)^4 = 1e-5 with omega = v / L up to 6/s, over 24 and more, for impulses up to 7 N s.
+    # RK4 and Hermite's cubic at (h omega)^4 = 1e-5 with omega = v / L up to 6/s, over 24 and more, for
+    # impulses up to 7 N s.
     np.testing.assert_allclose(impulse[worlds, entry], -BALL * radial, rtol=0.0, atol=1e-5)
     # The release is located to second order, 1e-4 s, and known when the string is taut again.
-    np.testing.assert_allclose(switched[worlds, entry] - switched[worlds, entry - 1], flight[:, 0], rtol=0.0, atol=2e-4)
+    np.testing.assert_allclose(
+        switched[worlds, entry] - switched[worlds, entry - 1], flight[:, 0], rtol=0.0, atol=2e-4
+    )
     energy, _ = body_energies(run.state)
-    np.testing.assert_allclose(energy[worlds, entry - 1] - energy[worlds, entry], BALL * radial**2 / 2, rtol=0.0, atol=2e-5)
+    np.testing.assert_allclose(
+        energy[worlds, entry - 1] - energy[worlds, entry], BALL * radial**2 / 2, rtol=0.0, atol=2e-5
+    )
     np.testing.assert_allclose(energy[worlds, entry - 1], BALL * speed**2 / 2, rtol=0.0, atol=2e-5)
     assert len(np.unique(np.round(switched[worlds, entry], 5))) > WORLDS / 2
 
 
 @pytest.mark.long
 def test_the_feet_strike_as_they_should(walk):
-    """The impulse on the foot and the energy lost are those of the angular momenta, from the angles of the entry before."""
+    """The impulse on the foot and the energy lost are those of the angular momenta, from the angles of the
+    entry before.
+    """
     state, run, _ = walk
-    active, impulse, switched = (np.asarray(x) for x in (run.info.active, run.info.impulse, run.info.switched))
+    active, impulse, switched = (
+        np.asarray(x) for x in (run.info.active, run.info.impulse, run.info.switched)
+    )
     np.testing.assert_array_equal(active[..., HEIGHTS], active[..., SLIPS])
     np.testing.assert_array_equal(active[..., 3] ^ active[..., 4], True)
     # One stride in this time: the right foot strikes, the left one is released.
@@ -156,11 +189,14 @@ def test_the_feet_strike_as_they_should(walk):
     order = np.broadcast_to([0, 1], angle.shape)
     angle, rate = LEGS.moved(angle, rate, order, switched[worlds, entry + 1, 4] - before.t)
     up, down = np.array([np.sin(SLOPE), np.cos(SLOPE)]), np.array([np.cos(SLOPE), -np.sin(SLOPE)])
-    # RK4 and Hermite's cubic with h omega = 0.03: (h omega)^4 / 24 = 3e-8 of strides of 0.5 m, impulses of 15 N s and energies of 150 J.
+    # RK4 and Hermite's cubic with h omega = 0.03: (h omega)^4 / 24 = 3e-8 of strides of 0.5 m, impulses of 15
+    # N s and energies of 150 J.
     ends = REACH * ours.outward(angle)
     np.testing.assert_allclose((ends[:, 1] - ends[:, 0]) @ up, 0.0, rtol=0, atol=2e-8)
     exact, lost = LEGS.struck(angle, rate, order)
-    np.testing.assert_allclose(jump[:, [4, 6]], np.stack([exact @ up, exact @ down], axis=1), rtol=0.0, atol=1e-6)
+    np.testing.assert_allclose(
+        jump[:, [4, 6]], np.stack([exact @ up, exact @ down], axis=1), rtol=0.0, atol=1e-6
+    )
     _, energy = body_energies(run.state)
     np.testing.assert_allclose(energy[worlds, entry] - energy[worlds, entry + 1], lost, rtol=0.0, atol=2e-6)
     np.testing.assert_allclose(energy[worlds, entry], body_energies(state)[1], rtol=0.0, atol=2e-6)

@@ -27,7 +27,9 @@ def test_a_bicycle_has_the_published_eigenvalues():
     plan = module.Settings.model_validate(config.experiment)
     with precision(config):
         system, _, start = worlds.one()
-        published = module.LinearBicycle(*(jnp.asarray(plan.published[name]) for name in ("M", "C1", "K0", "K2")), plan.gravity)
+        published = module.LinearBicycle(
+            *(jnp.asarray(plan.published[name]) for name in ("M", "C1", "K0", "K2")), plan.gravity
+        )
         for v in (0.0, 4.6):
             found = module.state_matrix(system, start.q, jnp.asarray(v / plan.radius))
             # Entries up to 20, from solves with 15 unknowns.
@@ -35,7 +37,9 @@ def test_a_bicycle_has_the_published_eigenvalues():
         critical = module.of_mechanism(system, start.q, plan.radius, plan.gravity).critical_speeds()
         expected = published.critical_speeds()
     assert set(critical) == {"weave", "capsize", "double_root"}
-    np.testing.assert_allclose([critical[name] for name in expected], list(expected.values()), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        [critical[name] for name in expected], list(expected.values()), rtol=0, atol=1e-12
+    )
 
 
 @pytest.mark.long
@@ -44,11 +48,14 @@ def test_a_rover_drives_where_it_would_be_placed():
     plan = module.Settings.model_validate({**config.experiment, "duration": 0.4})
     with precision(config):
         mechanism, _, start = worlds.one()
-        q, report = module.placed(mechanism, start.q, jnp.asarray(plan.start.place), jnp.asarray(plan.start.yaw))
+        q, report = module.placed(
+            mechanism, start.q, jnp.asarray(plan.start.place), jnp.asarray(plan.start.yaw)
+        )
         assert report.norm < 1e-14
         drive = module.driven(mechanism, q, plan)
     assert drive.q.shape[0] == 5
-    # Four steps of RK4 of 0.1 s, in which angles of the suspension turn at 0.1 rad/s: 1e-8 over the whole drive of 100.
+    # Four steps of RK4 of 0.1 s, in which angles of the suspension turn at 0.1 rad/s: 1e-8 over the whole
+    # drive of 100.
     np.testing.assert_allclose(drive.gap, 0.0, rtol=0, atol=1e-8)
     np.testing.assert_allclose(drive.apart, 0.0, rtol=0, atol=1e-8)
     assert np.all(np.linalg.norm(drive.slip, axis=1) > 1e-3)  # On hills six wheels cannot all roll.

@@ -1,4 +1,6 @@
-"""Configs with `vehicle:`, `wheels:` and `terrain:`: what they stand for, and every mistake that they can have."""
+"""Configs with `vehicle:`, `wheels:` and `terrain:`: what they stand for, and every mistake that they can
+have.
+"""
 
 import copy
 import pathlib
@@ -27,18 +29,36 @@ from jaxdae.app.model.load_config import load
 from jaxdae.app.model.units import unit_of
 from jaxdae.mechanisms.joints.drives import DRIVES
 
-DRIVE = {"type": "differential_drive", "wheel_separation": 0.5, "wheel_radius": 0.1, "mass": 20, "inertia": 1, "wheel_inertia": 0.02}
-BICYCLE = {"type": "bicycle", "wheelbase": 2.5, "mass": 1000, "inertia": 900, "fork_mass": 10, "fork_inertia": 1}
+DRIVE = {
+    "type": "differential_drive",
+    "wheel_separation": 0.5,
+    "wheel_radius": 0.1,
+    "mass": 20,
+    "inertia": 1,
+    "wheel_inertia": 0.02,
+}
+BICYCLE = {
+    "type": "bicycle",
+    "wheelbase": 2.5,
+    "mass": 1000,
+    "inertia": 900,
+    "fork_mass": 10,
+    "fork_inertia": 1,
+}
 CHASSIS = [{"name": "chassis", "mass": 20, "inertia": 1, "pose": [0, 0, 0.3], "free": True}]
 WHEEL = {"name": "left", "body": "chassis", "point": [0, 0.25], "radius": 0.1, "inertia": 0.02}
-DISC = [{"name": "disc", "mass": 2, "inertia": [0.045, 0.09, 0.045], "pose": {"place": [0, 0, 0.3]}, "free": True}]
+DISC = [
+    {"name": "disc", "mass": 2, "inertia": [0.045, 0.09, 0.045], "pose": {"place": [0, 0, 0.3]}, "free": True}
+]
 CONTACT = {"name": "contact", "a": "ground", "b": "disc", "axis": [0, 1, 0], "at": [0, 0, 0.3], "radius": 0.3}
 FLAT = [[0.0, 0.0, 0.0]] * 3
 MAP = {"type": "height_map", "heights": FLAT, "spacing": 1.0, "origin": [-1, -1]}
 
 
 def written(mechanism, *overrides):
-    text = yaml.safe_dump({"name": "test", "mechanism": mechanism, "duration": 1, "dt": 0.01}, sort_keys=False)
+    text = yaml.safe_dump(
+        {"name": "test", "mechanism": mechanism, "duration": 1, "dt": 0.01}, sort_keys=False
+    )
     return Document("test", text, overrides)
 
 
@@ -70,14 +90,30 @@ def test_a_vehicle_is_what_its_constructor_returns():
                               "knuckle_mass": 20, "knuckle_inertia": 1.2}})  # fmt: skip
     masses = {"mass": 1200, "inertia": 1500, "knuckle_mass": 20, "knuckle_inertia": 1.2}
     assert_same(ours, jv.ackermann(2.5, 1.5, steering=(0.3, 0.2), **masses))
-    trailers = {"lengths": [3.0, 4.0], "offsets": [0.5, -0.2], "trailer_mass": [500, 400], "trailer_inertia": 600}
+    trailers = {
+        "lengths": [3.0, 4.0],
+        "offsets": [0.5, -0.2],
+        "trailer_mass": [500, 400],
+        "trailer_inertia": 600,
+    }
     truck = {"wheelbase": 3, "mass": 2000, "inertia": 3000, "fork_mass": 10, "fork_inertia": 1}
-    assert_same(built({"vehicle": {"type": "truck_and_trailers"} | truck | trailers}), jv.truck_and_trailers(**truck | trailers))
+    assert_same(
+        built({"vehicle": {"type": "truck_and_trailers"} | truck | trailers}),
+        jv.truck_and_trailers(**truck | trailers),
+    )
     hills = {"amplitudes": [0.1, 0.2], "kx": [1.0, 0.0], "ky": [0.5, 2.0], "phase": [0.2, 0.1]}
     rover = {"vehicle": {"type": "rocker_bogie", "mass": 9}, "terrain": {"type": "hills"} | hills}
-    assert_same(built(rover), jv.rocker_bogie(jv.Hills(**{key: np.asarray(each) for key, each in hills.items()}), mass=9))
+    assert_same(
+        built(rover),
+        jv.rocker_bogie(jv.Hills(**{key: np.asarray(each) for key, each in hills.items()}), mass=9),
+    )
     bicycle = built({"vehicle": {"type": "whipple_bicycle", "mB": 80}})
-    assert_same(bicycle, jv.whipple_bicycle(jv.BicycleParameters(mB=80), terrain=jv.Plane(np.array([0.0, 0.0, 1.0]), np.array(0.0))))
+    assert_same(
+        bicycle,
+        jv.whipple_bicycle(
+            jv.BicycleParameters(mB=80), terrain=jv.Plane(np.array([0.0, 0.0, 1.0]), np.array(0.0))
+        ),
+    )
 
 
 def test_every_parameter_of_a_vehicle_is_described():
@@ -85,8 +121,16 @@ def test_every_parameter_of_a_vehicle_is_described():
 
 
 def test_wheels_beside_bodies_are_joints_with_rotors():
-    mechanism = {"gravity": [0, 0], "bodies": CHASSIS, "wheels": [WHEEL, WHEEL | {"name": "right", "point": [0, -0.25], "lateral": False}]}
-    bodies = [jm.Body("chassis", 20, 1, (0, 0, 0.3)), jm.Rotor("left_spin", 0.02), jm.Rotor("right_spin", 0.02)]
+    mechanism = {
+        "gravity": [0, 0],
+        "bodies": CHASSIS,
+        "wheels": [WHEEL, WHEEL | {"name": "right", "point": [0, -0.25], "lateral": False}],
+    }
+    bodies = [
+        jm.Body("chassis", 20, 1, (0, 0, 0.3)),
+        jm.Rotor("left_spin", 0.02),
+        jm.Rotor("right_spin", 0.02),
+    ]
     wheels = [
         jm.Wheel("left", "chassis", (1, 0), point=(0, 0.25), radius=0.2, spin="left_spin"),
         jm.Wheel("right", "chassis", (1, 0), point=(0, -0.25), radius=0.1, spin="right_spin", lateral=False),
@@ -105,17 +149,28 @@ def test_terrains_are_those_of_the_library():
         "height_map": {"z": [[0.0, 1.0], [2.0, 3.0]], "spacing": [0.5, 0.25]},
     }
     for key, numbers in sections.items():
-        found = built({"space": "space", "bodies": DISC, "wheels": [CONTACT], "terrain": {"type": key} | numbers}).joints[0].terrain
+        found = (
+            built({"space": "space", "bodies": DISC, "wheels": [CONTACT], "terrain": {"type": key} | numbers})
+            .joints[0]
+            .terrain
+        )
         expected = KINDS[key](**numbers)
         assert type(found) is type(expected)
         np.testing.assert_allclose(found.height(0.1, 0.2), expected.height(0.1, 0.2), rtol=1e-15)
     through = terrain(TERRAINS["height_map"].model_validate(MAP | {"heights": [[0, 1], [2, 5]]}).model_dump())
     np.testing.assert_allclose(through.height(0.0, 0.0), 5.0, rtol=1e-15)
     own = built(
-        {"space": "space", "bodies": DISC, "wheels": [CONTACT | {"terrain": {"type": "cylinder", "radius": 2}}], "terrain": "plane"}
+        {
+            "space": "space",
+            "bodies": DISC,
+            "wheels": [CONTACT | {"terrain": {"type": "cylinder", "radius": 2}}],
+            "terrain": "plane",
+        }
     )
     assert isinstance(own.joints[0].terrain, jv.Cylinder)
-    data = Config.model_validate(written({"space": "space", "bodies": DISC, "terrain": MAP}).data).model_dump()
+    data = Config.model_validate(
+        written({"space": "space", "bodies": DISC, "terrain": MAP}).data
+    ).model_dump()
     assert unit_of(data, ("mechanism", "terrain", "spacing")) == "m"
 
 
@@ -128,45 +183,187 @@ def without(given, *keys):
 
 
 MISTAKES = {
-    "no type": ({"vehicle": {"wheelbase": 1}}, "mechanism.vehicle.type", "no type", "one of differential_drive"),
-    "unknown type": ({"vehicle": {"type": "bicycl"}}, "mechanism.vehicle.type", "'bicycl'", "did you mean 'bicycle'?"),
+    "no type": (
+        {"vehicle": {"wheelbase": 1}},
+        "mechanism.vehicle.type",
+        "no type",
+        "one of differential_drive",
+    ),
+    "unknown type": (
+        {"vehicle": {"type": "bicycl"}},
+        "mechanism.vehicle.type",
+        "'bicycl'",
+        "did you mean 'bicycle'?",
+    ),
     "no mapping": ({"vehicle": 3}, "mechanism.vehicle", "got 3", "a mapping"),
-    "unknown key": ({"vehicle": DRIVE | {"wheel_radios": 1}}, "mechanism.vehicle.wheel_radios", "did you mean 'wheel_radius'?"),
-    "no mass": ({"vehicle": without(DRIVE, "mass")}, "mechanism.vehicle.mass", "got nothing", "add mass: of the robot"),
-    "nan": ({"vehicle": DRIVE | {"wheel_radius": float("nan")}}, "mechanism.vehicle.wheel_radius", "got .nan", "finite numbers"),
-    "negative radius": ({"vehicle": DRIVE | {"wheel_radius": -1}}, "mechanism.vehicle.wheel_radius", "got -1", "numbers > 0"),
-    "a list of masses": ({"vehicle": DRIVE | {"mass": [20]}}, "mechanism.vehicle", "a list in the place of a number", "one number"),
-    "three radii": ({"vehicle": DRIVE | {"wheel_radius": [1, 2, 3]}}, "mechanism.vehicle", "one number, or 2 of them", "shape (3,)"),
-    "short pose": ({"vehicle": DRIVE | {"pose": [1, 2]}}, "mechanism.vehicle.pose", "a list of 2", "a list of 3 numbers"),
-    "wheelbase 0": ({"vehicle": BICYCLE | {"wheelbase": 0}}, "mechanism.vehicle", "wheelbase must be a positive, finite", "got 0"),
-    "steering": ({"vehicle": BICYCLE | {"steering": 4.0}}, "mechanism.vehicle", "between -pi and pi", "got 4.0"),
+    "unknown key": (
+        {"vehicle": DRIVE | {"wheel_radios": 1}},
+        "mechanism.vehicle.wheel_radios",
+        "did you mean 'wheel_radius'?",
+    ),
+    "no mass": (
+        {"vehicle": without(DRIVE, "mass")},
+        "mechanism.vehicle.mass",
+        "got nothing",
+        "add mass: of the robot",
+    ),
+    "nan": (
+        {"vehicle": DRIVE | {"wheel_radius": float("nan")}},
+        "mechanism.vehicle.wheel_radius",
+        "got .nan",
+        "finite numbers",
+    ),
+    "negative radius": (
+        {"vehicle": DRIVE | {"wheel_radius": -1}},
+        "mechanism.vehicle.wheel_radius",
+        "got -1",
+        "numbers > 0",
+    ),
+    "a list of masses": (
+        {"vehicle": DRIVE | {"mass": [20]}},
+        "mechanism.vehicle",
+        "a list in the place of a number",
+        "one number",
+    ),
+    "three radii": (
+        {"vehicle": DRIVE | {"wheel_radius": [1, 2, 3]}},
+        "mechanism.vehicle",
+        "one number, or 2 of them",
+        "shape (3,)",
+    ),
+    "short pose": (
+        {"vehicle": DRIVE | {"pose": [1, 2]}},
+        "mechanism.vehicle.pose",
+        "a list of 2",
+        "a list of 3 numbers",
+    ),
+    "wheelbase 0": (
+        {"vehicle": BICYCLE | {"wheelbase": 0}},
+        "mechanism.vehicle",
+        "wheelbase must be a positive, finite",
+        "got 0",
+    ),
+    "steering": (
+        {"vehicle": BICYCLE | {"steering": 4.0}},
+        "mechanism.vehicle",
+        "between -pi and pi",
+        "got 4.0",
+    ),
     "two omni wheels": (
-        {"vehicle": {"type": "omni", "count": 2, "distance": 1, "wheel_radius": 0.1, "mass": 1, "inertia": 1, "wheel_inertia": 1}},
+        {
+            "vehicle": {
+                "type": "omni",
+                "count": 2,
+                "distance": 1,
+                "wheel_radius": 0.1,
+                "mass": 1,
+                "inertia": 1,
+                "wheel_inertia": 1,
+            }
+        },
         "mechanism.vehicle",
         "count must be a whole number, at least 3, got 2",
     ),
-    "terrain of a rover": ({"vehicle": {"type": "rocker_bogie", "terrain": 3}}, "mechanism.vehicle.terrain", "mechanism.terrain is"),
-    "in space": ({"space": "space", "vehicle": DRIVE}, "mechanism.vehicle.type", "with space: space", "expected space: plane"),
-    "in the plane": ({"space": "plane", "vehicle": {"type": "rocker_bogie"}}, "mechanism.vehicle.type", "expected space: space"),
-    "wheels no list": ({"bodies": CHASSIS, "wheels": {"name": "w"}}, "mechanism.wheels", "got a mapping", "a list"),
+    "terrain of a rover": (
+        {"vehicle": {"type": "rocker_bogie", "terrain": 3}},
+        "mechanism.vehicle.terrain",
+        "mechanism.terrain is",
+    ),
+    "in space": (
+        {"space": "space", "vehicle": DRIVE},
+        "mechanism.vehicle.type",
+        "with space: space",
+        "expected space: plane",
+    ),
+    "in the plane": (
+        {"space": "plane", "vehicle": {"type": "rocker_bogie"}},
+        "mechanism.vehicle.type",
+        "expected space: space",
+    ),
+    "wheels no list": (
+        {"bodies": CHASSIS, "wheels": {"name": "w"}},
+        "mechanism.wheels",
+        "got a mapping",
+        "a list",
+    ),
     "wheel no mapping": ({"bodies": CHASSIS, "wheels": [3]}, "mechanism.wheels.0", "got 3", "a mapping"),
-    "wheel of another type": ({"bodies": CHASSIS, "wheels": [WHEEL | {"type": "weld"}]}, "mechanism.wheels.left.type", "one of wheel, mec"),
-    "no heading": ({"bodies": CHASSIS, "wheels": [without(WHEEL, "point") | {"at": [0, 1]}]}, "mechanism.wheels.left.axis", "the heading"),
-    "null heading": ({"bodies": CHASSIS, "wheels": [WHEEL | {"axis": [0, 0]}]}, "mechanism.wheels.left.axis", "of non-zero length"),
-    "unknown body": ({"bodies": CHASSIS, "wheels": [WHEEL | {"body": "chasis"}]}, "mechanism.wheels.left.body", "mean 'chassis'?"),
-    "unknown key of a wheel": ({"bodies": CHASSIS, "wheels": [WHEEL | {"radios": 1}]}, "mechanism.wheels.left.radios", "'radius'?"),
-    "inertia of a wheel": ({"bodies": CHASSIS, "wheels": [WHEEL | {"inertia": -1}]}, "mechanism.rotors.left_spin.inertia", "got -1"),
-    "no name": ({"bodies": CHASSIS, "wheels": [without(WHEEL, "name")]}, "mechanism.wheels.0.name", "got nothing"),
-    "inertia in space": (space(wheels=[CONTACT | {"inertia": 1}], terrain="plane"), "mechanism.wheels.contact.inertia", "the body has"),
+    "wheel of another type": (
+        {"bodies": CHASSIS, "wheels": [WHEEL | {"type": "weld"}]},
+        "mechanism.wheels.left.type",
+        "one of wheel, mec",
+    ),
+    "no heading": (
+        {"bodies": CHASSIS, "wheels": [without(WHEEL, "point") | {"at": [0, 1]}]},
+        "mechanism.wheels.left.axis",
+        "the heading",
+    ),
+    "null heading": (
+        {"bodies": CHASSIS, "wheels": [WHEEL | {"axis": [0, 0]}]},
+        "mechanism.wheels.left.axis",
+        "of non-zero length",
+    ),
+    "unknown body": (
+        {"bodies": CHASSIS, "wheels": [WHEEL | {"body": "chasis"}]},
+        "mechanism.wheels.left.body",
+        "mean 'chassis'?",
+    ),
+    "unknown key of a wheel": (
+        {"bodies": CHASSIS, "wheels": [WHEEL | {"radios": 1}]},
+        "mechanism.wheels.left.radios",
+        "'radius'?",
+    ),
+    "inertia of a wheel": (
+        {"bodies": CHASSIS, "wheels": [WHEEL | {"inertia": -1}]},
+        "mechanism.rotors.left_spin.inertia",
+        "got -1",
+    ),
+    "no name": (
+        {"bodies": CHASSIS, "wheels": [without(WHEEL, "name")]},
+        "mechanism.wheels.0.name",
+        "got nothing",
+    ),
+    "inertia in space": (
+        space(wheels=[CONTACT | {"inertia": 1}], terrain="plane"),
+        "mechanism.wheels.contact.inertia",
+        "the body has",
+    ),
     "no ground": (space(), "mechanism.wheels.contact", "without ground", "add terrain"),
-    "ground in the plane": ({"bodies": CHASSIS, "terrain": "plane"}, "mechanism.terrain", "stands on level ground"),
+    "ground in the plane": (
+        {"bodies": CHASSIS, "terrain": "plane"},
+        "mechanism.terrain",
+        "stands on level ground",
+    ),
     "unknown terrain": (space(terrain={"type": "plain"}), "mechanism.terrain.type", "did you mean 'plane'?"),
-    "holes": (space(terrain=MAP | {"heights": [[0, None], [float("nan"), 0]]}), "terrain.heights", "2 of 4 heights", "first at [0, 1]"),
-    "ragged": (space(terrain=MAP | {"heights": [[0, 0], [0]]}), "mechanism.terrain.heights", "rows of [1, 2] numbers", "one length"),
+    "holes": (
+        space(terrain=MAP | {"heights": [[0, None], [float("nan"), 0]]}),
+        "terrain.heights",
+        "2 of 4 heights",
+        "first at [0, 1]",
+    ),
+    "ragged": (
+        space(terrain=MAP | {"heights": [[0, 0], [0]]}),
+        "mechanism.terrain.heights",
+        "rows of [1, 2] numbers",
+        "one length",
+    ),
     "no heights": (space(terrain=without(MAP, "heights")), "mechanism.terrain", "neither heights nor z"),
-    "spacing": (space(terrain=MAP | {"spacing": 0}), "mechanism.terrain", "no ground: spacing must be a positive number", "a surface"),
-    "three spacings": (space(terrain=MAP | {"spacing": [1, 1, 1]}), "mechanism.terrain.spacing", "got [1, 1, 1]", "or a list of two"),
-    "no radius": (space(terrain={"type": "cylinder", "radius": 0}), "mechanism.terrain", "radius must be a number that is not zero"),
+    "spacing": (
+        space(terrain=MAP | {"spacing": 0}),
+        "mechanism.terrain",
+        "no ground: spacing must be a positive number",
+        "a surface",
+    ),
+    "three spacings": (
+        space(terrain=MAP | {"spacing": [1, 1, 1]}),
+        "mechanism.terrain.spacing",
+        "got [1, 1, 1]",
+        "or a list of two",
+    ),
+    "no radius": (
+        space(terrain={"type": "cylinder", "radius": 0}),
+        "mechanism.terrain",
+        "radius must be a number that is not zero",
+    ),
 }
 
 
@@ -212,14 +409,25 @@ def test_a_rolling_row_needs_spin_and_radius(tmp_path, wheel, expected):
 
 
 LOSS = {"type": "coordinate", "coordinate": "base_link.x", "target": 1.0}
-FIRST = {"order": "first", "coordinates": "joints", "vehicle": {"type": "differential_drive", "wheel_separation": 0.5, "wheel_radius": 0.1}}
+FIRST = {
+    "order": "first",
+    "coordinates": "joints",
+    "vehicle": {"type": "differential_drive", "wheel_separation": 0.5, "wheel_radius": 0.1},
+}
 
 
 @pytest.mark.long
 def test_a_vehicle_of_first_order_is_driven_by_rates_and_by_a_table(tmp_path):
     (tmp_path / "u.csv").write_text("t,right_motor\n0,4.0\n0.5,6.0\n")
     mechanism = FIRST | {"rates": {"left_motor": 4.0}}
-    values = {"name": "test", "mechanism": mechanism, "duration": 1, "dt": 0.05, "save_every": 10, "output": {"plots": False}}
+    values = {
+        "name": "test",
+        "mechanism": mechanism,
+        "duration": 1,
+        "dt": 0.05,
+        "save_every": 10,
+        "output": {"plots": False},
+    }
     values |= {"integrator": {"type": "rk4", "projection": "none"}, "controls": "u.csv"}
     file = tmp_path / "test.yaml"
     file.write_text(yaml.safe_dump(values))
@@ -232,13 +440,20 @@ def test_a_vehicle_of_first_order_is_driven_by_rates_and_by_a_table(tmp_path):
         assert np.all(data.status.values == 0)
         # Half a second straight at 0.4 m/s, then on an arc: v = 0.5 m/s, omega = 0.4 rad/s.
         np.testing.assert_allclose(
-            q[1, [names.index(f"base_link.{name}") for name in ("x", "y", "theta")]], [0.2, 0.0, 0.0], rtol=0, atol=1e-14
+            q[1, [names.index(f"base_link.{name}") for name in ("x", "y", "theta")]],
+            [0.2, 0.0, 0.0],
+            rtol=0,
+            atol=1e-14,
         )
         end = [0.2 + 1.25 * np.sin(0.2), 1.25 * (1.0 - np.cos(0.2)), 0.2]
-        np.testing.assert_allclose(q[2, [names.index(f"base_link.{name}") for name in ("x", "y", "theta")]], end, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(
+            q[2, [names.index(f"base_link.{name}") for name in ("x", "y", "theta")]], end, rtol=0, atol=1e-9
+        )
         np.testing.assert_allclose(v[2, names.index("base_link.theta")], 0.4, rtol=1e-13)
         assert list(data.row.values)[-2:] == ["left_motor.rate", "right_motor.rate"]
-        assert data.lam.attrs["long_name"] == "multipliers; the velocities are +J^T lam"  # Not forces: nothing has a mass.
+        assert (
+            data.lam.attrs["long_name"] == "multipliers; the velocities are +J^T lam"
+        )  # Not forces: nothing has a mass.
         assert {column.unit for column in columns(data) if column.variable == "lam"} == {"m/s", "rad/s"}
 
 
@@ -258,10 +473,25 @@ def test_the_table_of_drives_is_that_of_their_fields():
             "mechanism",
             "forces with order",
         ),
-        ({"drives": [{"type": "spin_rate", "name": "spin", "spin": "middle"}]}, {}, "mechanism.drives.spin.spin", "unknown rotor 'middle'"),
+        (
+            {"drives": [{"type": "spin_rate", "name": "spin", "spin": "middle"}]},
+            {},
+            "mechanism.drives.spin.spin",
+            "unknown rotor 'middle'",
+        ),
         ({}, {"integrator": "rattle"}, "integrator", "one of explicit_euler, midpoint, rk4"),
-        ({}, {"controls": {"times": [0.0], "inputs": {"motor": [1.0]}}}, "controls.inputs.motor", "the unknown drive 'motor'"),
-        ({}, {"start": {"velocities": {"base_link.x": 1.0}}}, "start.velocities", "velocities follow from the drives"),
+        (
+            {},
+            {"controls": {"times": [0.0], "inputs": {"motor": [1.0]}}},
+            "controls.inputs.motor",
+            "the unknown drive 'motor'",
+        ),
+        (
+            {},
+            {"start": {"velocities": {"base_link.x": 1.0}}},
+            "start.velocities",
+            "velocities follow from the drives",
+        ),
         (
             {},
             {"batch": {"size": 2, "vary": [{"path": "mechanism.bodies.base_link.mass", "std": 0.1}]}},
@@ -284,7 +514,14 @@ def test_mistakes_of_first_order_are_named(changed, others, place, text, tmp_pat
 
 def test_of_a_vehicle_that_is_refused_nobody_asks_what_its_drives_are_called(tmp_path):
     vehicle = {"type": "bicycle", "wheelbase": 0}
-    control = {"type": "pd", "inputs": ["steering"], "coordinates": ["front_kingpin.angle"], "reference": [0.3], "kp": 5.0, "kd": 0.0}
+    control = {
+        "type": "pd",
+        "inputs": ["steering"],
+        "coordinates": ["front_kingpin.angle"],
+        "reference": [0.3],
+        "kp": 5.0,
+        "kd": 0.0,
+    }
     (line,) = messages(FIRST | {"vehicle": vehicle, "rates": {"speed": 1.0}}, tmp_path, control=control)
     assert "mechanism.vehicle: got wheelbase must be" in line
 

@@ -41,7 +41,9 @@ def test_tables_hold_what_the_results_hold(run, tmp_path):
     assert typer.testing.CliRunner().invoke(app, command).exit_code == 0
     assert {path.name for path in tmp_path.iterdir()} == {"p.csv", "p_columns.csv"}
     rows = list(csv.DictReader((tmp_path / "p.csv").read_text().splitlines()))
-    meaning = {row["column"]: row for row in csv.DictReader((tmp_path / "p_columns.csv").read_text().splitlines())}
+    meaning = {
+        row["column"]: row for row in csv.DictReader((tmp_path / "p_columns.csv").read_text().splitlines())
+    }
     assert list(rows[0]) == list(meaning)
     found = open_run.drawable(run)
     (archive,) = export(found, "npz", tmp_path / "p.npz")
@@ -50,7 +52,10 @@ def test_tables_hold_what_the_results_hold(run, tmp_path):
         assert list(arrays["coordinate"]) == ["bob.x", "bob.y", "bob.theta"]
         assert list(arrays["axes_of_lam"]) == ["world", "time", "row"]
         # Bit for bit: the shortest text that is read as the same number.
-        for name, number, unit in (("q.bob.theta", arrays["q"][..., 2], "rad"), ("v.bob.x", arrays["v"][..., 0], "m/s")):
+        for name, number, unit in (
+            ("q.bob.theta", arrays["q"][..., 2], "rad"),
+            ("v.bob.x", arrays["v"][..., 0], "m/s"),
+        ):
             np.testing.assert_array_equal(np.reshape([float(row[name]) for row in rows], (2, 3)), number)
             assert meaning[name]["unit"] == unit
         pin = np.reshape([float(row["lam.pin.y"]) for row in rows], (2, 3))
@@ -75,7 +80,9 @@ def test_the_scene_of_a_run_has_its_worlds_and_their_forces(run):
         weights.append(forces.vectors[0, 0, 1])
         # At the start the pin carries its part of the weight of this world.
         mass = -weights[-1] / 9.81
-        np.testing.assert_allclose(reactions.vectors[0, 0], [0, mass * 9.81 * 0.1 / (0.1 + mass), 0], rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(
+            reactions.vectors[0, 0], [0, mass * 9.81 * 0.1 / (0.1 + mass), 0], rtol=1e-9, atol=1e-12
+        )
     assert weights[0] == pytest.approx(-2 * 9.81)
     assert weights[1] != pytest.approx(weights[0])
 
@@ -88,23 +95,42 @@ def test_messages(run, tmp_path):
     assert (flat.exit_code, "without --html, expected them with it" in flat.output) == (2, True)
     (tmp_path / "taken.csv").mkdir()
     taken = runner.invoke(app, ["export", str(run), "--format", "csv", "--out", str(tmp_path / "taken.csv")])
-    assert (taken.exit_code, "got something that is no file; remove it, or choose another --out" in taken.output) == (2, True)
-    for package, command in (("viser", ["plot", str(run), "--html"]), ("foxglove", ["export", str(run), "--format", "mcap"])):
+    assert (
+        taken.exit_code,
+        "got something that is no file; remove it, or choose another --out" in taken.output,
+    ) == (2, True)
+    for package, command in (
+        ("viser", ["plot", str(run), "--html"]),
+        ("foxglove", ["export", str(run), "--format", "mcap"]),
+    ):
         if importlib.util.find_spec(package) is None:
             missing = runner.invoke(app, command)
             assert missing.exit_code == 2
-            assert f"pip install '.[{'viewer' if package == 'viser' else 'export'}]' in a clone of jaxdae" in missing.output
+            assert (
+                f"pip install '.[{'viewer' if package == 'viser' else 'export'}]' in a clone of jaxdae"
+                in missing.output
+            )
 
 
 def test_messages_over_time(run, tmp_path):
-    """Read back with nothing of the library that wrote them: the JSON in the file is plain without compression of chunks."""
+    """Read back with nothing of the library that wrote them: the JSON in the file is plain without
+    compression of chunks.
+    """
     pytest.importorskip("foxglove", reason="needs foxglove-sdk: make test-viewer installs it")
     reader = pytest.importorskip("mcap.reader", reason="needs mcap: make test-viewer installs it")
     (path,) = export(open_run.drawable(run), "mcap", tmp_path / "p.mcap")
     with path.open("rb") as stream:
         messages = list(reader.make_reader(stream).iter_messages())
     topics = {channel.topic for _, channel, _ in messages}
-    assert topics == {f"/world_{k}/{name}" for k in (0, 1) for name in ("tf", "scene", "coordinates", "multipliers", "state")}
-    found = [(message.log_time, json.loads(message.data)) for _, channel, message in messages if channel.topic == "/world_0/multipliers"]
+    assert topics == {
+        f"/world_{k}/{name}"
+        for k in (0, 1)
+        for name in ("tf", "scene", "coordinates", "multipliers", "state")
+    }
+    found = [
+        (message.log_time, json.loads(message.data))
+        for _, channel, message in messages
+        if channel.topic == "/world_0/multipliers"
+    ]
     assert [time for time, _ in found] == [0, 20_000_000, 40_000_000]
     assert found[0][1]["pin.y"] == pytest.approx(2 * 9.81 * 0.1 / 2.1)

@@ -1,4 +1,6 @@
-"""Worlds of a config, blocks of steps, and the mapping of Andrews' mechanism from its seven angles to seven bodies."""
+"""Worlds of a config, blocks of steps, and the mapping of Andrews' mechanism from its seven angles to seven
+bodies.
+"""
 
 import json
 import pathlib
@@ -87,7 +89,11 @@ def collect(config, worlds, block=7):
         simulator = simulate.Simulator(config, block)
         summary = simulator.run(worlds, lambda instants, block: blocks.append((instants, block)))
     time = np.concatenate([instants for instants, _ in blocks])
-    return summary, time, {name: np.concatenate([b[name] for _, b in blocks], axis=1) for name in blocks[0][1]}
+    return (
+        summary,
+        time,
+        {name: np.concatenate([b[name] for _, b in blocks], axis=1) for name in blocks[0][1]},
+    )
 
 
 def test_blocks_are_one_rollout_and_parabolas(free):
@@ -107,14 +113,23 @@ def test_blocks_are_one_rollout_and_parabolas(free):
     np.testing.assert_allclose(found["q"][:, 1:], whole.state.q, rtol=0, atol=1e-14)
     force, mass = (worlds.parameters[path][:, None] for path in ("forces.wind.force.x", "bodies.ball.mass"))
     np.testing.assert_allclose(found["q"][..., 0], force / mass * time**2 / 2, rtol=0, atol=1e-13)
-    np.testing.assert_allclose(found["q"][..., 1], np.broadcast_to(1 - 5 * time**2, (4, 101)), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(
+        found["q"][..., 1], np.broadcast_to(1 - 5 * time**2, (4, 101)), rtol=0, atol=1e-13
+    )
     assert summary.status == {"OK": 4}
     # The work of a constant force along a straight line is exact.
     assert summary.energy_balance_error < 1e-12 * summary.energy_exchanged
 
 
 def test_work_is_counted_where_friction_acts_in_other_worlds_alone():
-    hinge = {"type": "revolute", "name": "hinge", "a": "ground", "b": "arm", "point_a": [0, 0], "point_b": [-0.5, 0]}
+    hinge = {
+        "type": "revolute",
+        "name": "hinge",
+        "a": "ground",
+        "b": "arm",
+        "point_a": [0, 0],
+        "point_b": [-0.5, 0],
+    }
     bodies = [{"name": "arm", "mass": 1.0, "inertia": 0.1, "pose": [0.5, 0.0, 0.0]}]
     given = {"name": "arm", "mechanism": {"bodies": bodies, "joints": [hinge]}, "duration": 0.1, "dt": 0.01}
     assert not energy_account.does_work(Config.model_validate(given))
@@ -179,7 +194,9 @@ def test_andrews_bodies_close_at_the_angles_of_the_reference(andrews):
     assert system.body_names == ("crank", "link_fe", "triangle", "link_ge", "link_ga", "link_he", "link_ha")
     # The start angles of the reference are consistent to round-off.
     np.testing.assert_allclose(angles_of(state.q), ANDREWS["initial_conditions"]["q"], rtol=0, atol=2e-15)
-    assert float(library.energy(system, state)) == pytest.approx(ANDREWS["reference"]["states"][0]["energy"], rel=1e-14)
+    assert float(library.energy(system, state)) == pytest.approx(
+        ANDREWS["reference"]["states"][0]["energy"], rel=1e-14
+    )
     report = library.diagnose(system, state)
     assert (report.rank, report.mobility) == (20, 1)
 
@@ -195,7 +212,9 @@ def test_andrews_bodies_have_the_kinetic_energy_of_the_angles(andrews):
     rates[0, 2] = target["v"][0]
     angle = np.tile([False, False, True], 7)
     first = angle & (np.arange(21) < 3)
-    moving, _ = library.initialize(system, guess.reshape(-1), rates.reshape(-1), fixed=first, fixed_velocity=first)
+    moving, _ = library.initialize(
+        system, guess.reshape(-1), rates.reshape(-1), fixed=first, fixed_velocity=first
+    )
     np.testing.assert_allclose(angles_of(moving.q), target["q"], rtol=0, atol=1e-12)
     np.testing.assert_allclose(angles_of(moving.v), target["v"], rtol=1e-11)
     kinetic = float(system.kinetic_energy(moving.q, moving.v))
@@ -248,17 +267,22 @@ def test_paths_name_elements_and_fall_back_to_numbers():
 
 @pytest.mark.long
 def test_loops_that_are_closed_some_at_a_time(free, monkeypatch):
-    """9 worlds, 4 at a time: the last four once more with one before them; results equal those of all at once, to the last bit."""
+    """9 worlds, 4 at a time: the last four once more with one before them; results equal those of all at
+    once, to the last bit.
+    """
     _, whole = free("batch.size=9")
     monkeypatch.setattr(build, "_TOGETHER", 4)
     config, some = free("batch.size=9")
     leaves = [
-        jax.tree.leaves_with_path((found.system, found.integrator, found.state, found.closed, found.guess)) for found in (whole, some)
+        jax.tree.leaves_with_path((found.system, found.integrator, found.state, found.closed, found.guess))
+        for found in (whole, some)
     ]
     for (path, one), (_, other) in zip(*leaves, strict=True):
         np.testing.assert_array_equal(one, other, err_msg=str(path))
     assert jax.tree.leaves(some.system_axes) == jax.tree.leaves(whole.system_axes)
-    np.testing.assert_array_equal(collect(config, some.part(3, 7))[2]["q"], collect(config, whole.part(3, 7))[2]["q"])
+    np.testing.assert_array_equal(
+        collect(config, some.part(3, 7))[2]["q"], collect(config, whole.part(3, 7))[2]["q"]
+    )
 
 
 # Worlds of a mechanism in which the compiler rounds otherwise where they do not fill its vectors.
@@ -287,7 +311,9 @@ print("the same")
 
 @pytest.mark.long
 def test_no_bit_of_a_world_depends_on_how_many_there_are(tmp_path):
-    """Optimized as the command has it, which the other tests are not: 50 worlds, the last seven of them, in threads and in chunks."""
+    """Optimized as the command has it, which the other tests are not: 50 worlds, the last seven of them, in
+    threads and in chunks.
+    """
     config = tmp_path / "swing.yaml"
     config.write_text(SWING.replace("duration: 0.9", "duration: 3").replace("size: 100", "size: 50"))
     done = two_devices.run(SIZES.replace("CONFIG", repr(str(config))), count=1)

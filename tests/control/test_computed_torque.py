@@ -1,7 +1,7 @@
 """Outputs and inputs of mechanisms, compensation of weight, computed torque and operational-space control.
 
-Open arms against the textbook formulas in minimal coordinates; closed loops (a five-bar, and a redundant arm on a parallelogram with one
-motor too many) against the dynamics themselves.
+Open arms against the textbook formulas in minimal coordinates; closed loops (a five-bar, and a redundant arm
+on a parallelogram with one motor too many) against the dynamics themselves.
 """
 
 from typing import Any
@@ -73,7 +73,9 @@ def test_outputs_by_name(open_arm):
 
 
 def test_the_motion_of_an_output_is_that_of_its_place(open_arm):
-    """y' and b against differences along the motion at constant velocities, Jy against differences in every coordinate."""
+    """y' and b against differences along the motion at constant velocities, Jy against differences in every
+    coordinate.
+    """
     mechanism, state = open_arm
     y = tip(mechanism)
     motion = jc.output_motion(mechanism, y, state)
@@ -99,7 +101,9 @@ def test_accelerations_are_affine_in_the_inputs(closed_arm):
     mechanism, state = closed_arm
     u = jnp.array([1.0, -2.0, 3.0, 0.5])
     response = jc.input_response(mechanism, state, solver=SCHUR)
-    np.testing.assert_allclose(response.drift + response.matrix @ u, accelerations(mechanism, state, u), rtol=0, atol=1e-10)
+    np.testing.assert_allclose(
+        response.drift + response.matrix @ u, accelerations(mechanism, state, u), rtol=0, atol=1e-10
+    )
 
 
 # Weight.
@@ -119,18 +123,24 @@ def test_weight_of_an_open_arm_is_the_gradient_of_its_energy(open_arm, joints):
 
 @pytest.mark.long
 def test_redundant_motors_do_not_fight(closed_arm):
-    """Four motors, three freedoms: at rest, and no smaller inputs do it. The two cranks of the parallelogram share their load evenly."""
+    """Four motors, three freedoms: at rest, and no smaller inputs do it. The two cranks of the parallelogram
+    share their load evenly.
+    """
     mechanism, state = closed_arm
     u = jc.static_inputs(mechanism, state)
     np.testing.assert_allclose(rest(mechanism, state, u), 0.0, rtol=0, atol=1e-11)
-    idle = np.linalg.svd(jc.input_response(mechanism, state).matrix)[2][-1]  # the direction that moves nothing
+    idle = np.linalg.svd(jc.input_response(mechanism, state).matrix)[2][
+        -1
+    ]  # the direction that moves nothing
     np.testing.assert_allclose(idle @ u, 0.0, rtol=0, atol=1e-12)
     np.testing.assert_allclose(u[0], u[1], rtol=1e-12)
 
 
 @pytest.mark.long
 def test_too_few_motors_do_their_best():
-    """One motor at a five-bar: what acceleration remains is orthogonal, in the mass metric, to what the motor can do."""
+    """One motor at a five-bar: what acceleration remains is orthogonal, in the mass metric, to what the motor
+    can do.
+    """
     mechanism, state = five_bar(("left",))
     u = jc.static_inputs(mechanism, state)
     response = jc.input_response(mechanism, state)
@@ -163,7 +173,9 @@ def test_computed_torque_of_an_open_arm_is_the_classical_law(open_arm, joints):
     _, q, v, mass, load = joints
     target = jnp.array([0.1, 0.2, -0.3])
     output = jc.Coordinates((2, 5, 8))
-    law = jc.ComputedTorque(model=mechanism, output=output, reference=target, kp=jnp.array([100.0, 80.0, 60.0]), kd=12.0)
+    law = jc.ComputedTorque(
+        model=mechanism, output=output, reference=target, kp=jnp.array([100.0, 80.0, 60.0]), kd=12.0
+    )
     expected = mass @ (jnp.array([100.0, 80.0, 60.0]) * (target - q) - 12.0 * v) + load
     np.testing.assert_allclose(MOTOR_MAP @ evaluate(law, state), expected, rtol=1e-10)
 
@@ -171,9 +183,15 @@ def test_computed_torque_of_an_open_arm_is_the_classical_law(open_arm, joints):
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["five_bar", pytest.param("open", marks=pytest.mark.long)])
 def test_errors_decay_as_told(name):
-    """e'' + kd e' + kp e = 0 along the motion: a tip of a five-bar, and two angles of an arm; RK4 itself errs by about 1e-10 here."""
+    """e'' + kd e' + kp e = 0 along the motion: a tip of a five-bar, and two angles of an arm; RK4 itself errs
+    by about 1e-10 here.
+    """
     mechanism, state = arm(LENGTHS[:2], ANGLES[:2]) if name == "open" else five_bar()
-    output = jc.Coordinates((2, 5)) if name == "open" else jc.BodyPoint.named(mechanism, "upper_left", (np.hypot(0.45, 0.45) / 2, 0.0))
+    output = (
+        jc.Coordinates((2, 5))
+        if name == "open"
+        else jc.BodyPoint.named(mechanism, "upper_left", (np.hypot(0.45, 0.45) / 2, 0.0))
+    )
     state = moving(mechanism, state)
     target = output(state.q) + jnp.array([0.05, -0.03])
     law = jc.ComputedTorque(model=mechanism, output=output, reference=target, kp=100.0, kd=12.0, solver=SCHUR)
@@ -182,7 +200,9 @@ def test_errors_decay_as_told(name):
     error = target - jax.vmap(output)(trajectory.state.q)
     rate = -jc.output_motion(mechanism, output, state).rate
     for k in range(2):
-        expected = errors_of_second_order(trajectory.state.t, target[k] - output(state.q)[k], rate[k], 100.0, 12.0)
+        expected = errors_of_second_order(
+            trajectory.state.t, target[k] - output(state.q)[k], rate[k], 100.0, 12.0
+        )
         np.testing.assert_allclose(error[:, k], expected, rtol=0, atol=1e-9)
 
 
@@ -200,7 +220,9 @@ class Circle:
 
 @pytest.mark.long
 def test_a_moving_reference_is_fed_forward(closed_arm):
-    """On the reference, with its velocity, the output gets exactly the acceleration of the reference: here of a circle."""
+    """On the reference, with its velocity, the output gets exactly the acceleration of the reference: here of
+    a circle.
+    """
     mechanism, state = closed_arm
     output = tip(mechanism, "hand", np.hypot(0.3, 0.3))
     motion = jc.output_motion(mechanism, output, state)
@@ -216,7 +238,9 @@ def test_outputs_out_of_reach_get_no_infinite_input():
     mechanism, state = arm(LENGTHS[:2], (0.4, 0.4))
     along = jnp.array([jnp.cos(0.4), jnp.sin(0.4)])
     output = tip(mechanism, "rod1", LENGTHS[1])
-    law = jc.ComputedTorque(model=mechanism, output=output, reference=output(state.q) + along, kp=100.0, kd=0.0)
+    law = jc.ComputedTorque(
+        model=mechanism, output=output, reference=output(state.q) + along, kp=100.0, kd=0.0
+    )
     hold = jc.ComputedTorque(model=mechanism, output=output, reference=output(state.q), kp=100.0, kd=0.0)
     np.testing.assert_allclose(evaluate(law, state), evaluate(hold, state), rtol=0, atol=1e-8)
 
@@ -225,7 +249,9 @@ def test_outputs_out_of_reach_get_no_infinite_input():
 
 
 def test_task_inertia_of_an_open_arm_is_khatibs(open_arm, joints):
-    """Lambda = (J M^-1 J^T)^-1 and its dynamically consistent inverse T# = J^T Lambda, in the angles of the arm."""
+    """Lambda = (J M^-1 J^T)^-1 and its dynamically consistent inverse T# = J^T Lambda, in the angles of the
+    arm.
+    """
     mechanism, state = open_arm
     _, q, _, mass, _ = joints
     jacobian = jax.jacfwd(joint_tip)(q)
@@ -237,7 +263,9 @@ def test_task_inertia_of_an_open_arm_is_khatibs(open_arm, joints):
 
 @pytest.mark.long
 def test_null_space_torques_leave_the_task_alone(closed_arm):
-    """Redundant arm, closed loop, one motor too many: any u0 through P changes the task's acceleration by less than 1e-10."""
+    """Redundant arm, closed loop, one motor too many: any u0 through P changes the task's acceleration by
+    less than 1e-10.
+    """
     mechanism, state = closed_arm
     hand = tip(mechanism, "hand", np.hypot(0.3, 0.3))
     task = task_dynamics(mechanism, hand, state)
@@ -247,7 +275,9 @@ def test_null_space_torques_leave_the_task_alone(closed_arm):
     for u0 in 10.0 * jnp.eye(4):
         a = accelerations(mechanism, state, task.projector @ u0)
         np.testing.assert_allclose(motion.jacobian @ a, still, rtol=0, atol=1e-10)
-        moved_at_all = max(moved_at_all, float(jnp.max(jnp.abs(a - accelerations(mechanism, state, jnp.zeros(4))))))
+        moved_at_all = max(
+            moved_at_all, float(jnp.max(jnp.abs(a - accelerations(mechanism, state, jnp.zeros(4)))))
+        )
     assert moved_at_all > 1.0
     np.testing.assert_allclose(task.matrix @ task.inverse, np.eye(2), rtol=0, atol=1e-12)
     np.testing.assert_allclose(task.projector @ task.projector, task.projector, rtol=0, atol=1e-12)
@@ -256,21 +286,30 @@ def test_null_space_torques_leave_the_task_alone(closed_arm):
     mobility = response.matrix.T @ mechanism.mass_matrix(state.q) @ response.matrix
     np.testing.assert_allclose(task.inverse.T @ mobility @ task.projector, 0.0, rtol=0, atol=1e-11)
     inverse = jd.operators.kkt_inverse(mechanism, state).L11
-    np.testing.assert_allclose(task.inertia @ motion.jacobian @ inverse @ motion.jacobian.T, np.eye(2), rtol=0, atol=1e-10)
+    np.testing.assert_allclose(
+        task.inertia @ motion.jacobian @ inverse @ motion.jacobian.T, np.eye(2), rtol=0, atol=1e-10
+    )
 
 
 @pytest.mark.long
 def test_the_law_follows_its_task_whatever_the_posture_wants(closed_arm):
     mechanism, state = closed_arm
     hand = tip(mechanism, "hand", np.hypot(0.3, 0.3))
-    posture = jc.Sum((jc.PD(model=mechanism, output=jc.Coordinates((2, 8, 11, 14)), reference=0.5, kp=30.0, kd=3.0), weight(mechanism)))
+    posture = jc.Sum(
+        (
+            jc.PD(model=mechanism, output=jc.Coordinates((2, 8, 11, 14)), reference=0.5, kp=30.0, kd=3.0),
+            weight(mechanism),
+        )
+    )
     target = hand(state.q) + jnp.array([0.1, 0.02])
     settings = {"model": mechanism, "task": hand, "reference": target, "kp": 50.0, "kd": 8.0}
     motion = jc.output_motion(mechanism, hand, state)
     wanted = 50.0 * (target - motion.value) - 8.0 * motion.rate
     inputs = [evaluate(jc.OperationalSpace(**settings, posture=p), state) for p in (None, posture)]
     for u in inputs:
-        np.testing.assert_allclose(motion.jacobian @ accelerations(mechanism, state, u) + motion.bias, wanted, rtol=0, atol=1e-10)
+        np.testing.assert_allclose(
+            motion.jacobian @ accelerations(mechanism, state, u) + motion.bias, wanted, rtol=0, atol=1e-10
+        )
     assert float(jnp.max(jnp.abs(inputs[1] - inputs[0]))) > 1.0
 
 
@@ -287,7 +326,9 @@ def test_laws_are_differentiated(closed_arm):
     @jax.jit
     def total(x):
         model = jd.tree.set_leaf(mechanism, "mass", mechanism.mass.at[3].mul(x[0]))
-        law = jc.OperationalSpace(model=model, task=hand, reference=x[1:], kp=50.0, kd=8.0, posture=weight(model))
+        law = jc.OperationalSpace(
+            model=model, task=hand, reference=x[1:], kp=50.0, kd=8.0, posture=weight(model)
+        )
         return jnp.sum(law(state.t, state) ** 2)
 
     x = jnp.array([1.1, 0.9, 0.4])
@@ -320,7 +361,9 @@ def test_messages_about_laws(open_arm):
     settings: dict[str, Any] = {"model": mechanism, "reference": 0.0, "kp": jnp.ones((3, 2)), "kd": 1.0}
     pid = jc.PID(model=mechanism, output=tip(mechanism), reference=0.0, kp=1.0, ki=1.0)
     with without_typechecker():
-        with pytest.raises(ValueError, match=r"kp and kd must give one acceleration an output, \(2,\); got \(3,\)"):
+        with pytest.raises(
+            ValueError, match=r"kp and kd must give one acceleration an output, \(2,\); got \(3,\)"
+        ):
             jc.ComputedTorque(output=tip(mechanism), **{**settings, "kd": jnp.ones((3, 2))})(state.t, state)
         with pytest.raises(TypeError, match="PID has a memory"):
             jc.OperationalSpace(task=tip(mechanism), **settings, posture=pid)(state.t, state)

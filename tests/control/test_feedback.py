@@ -1,4 +1,6 @@
-"""PD, PID, sums, limits and sampling of feedback laws, on a pendulum with a motor; in batches and under derivatives."""
+"""PD, PID, sums, limits and sampling of feedback laws, on a pendulum with a motor; in batches and under
+derivatives.
+"""
 
 from typing import Any
 
@@ -84,7 +86,9 @@ def test_pd_is_its_formula():
     error = 0.1 + 0.2 * 0.7 + 0.15 * 0.7**2 - np.arctan2(-0.8, 0.6)
     rate = 0.2 + 0.3 * 0.7 - 1.5
     np.testing.assert_allclose(law(t, at), [4.0 * error + 2.0 * rate], rtol=1e-14)
-    two_motors = jc.PD(model=PENDULUM, output=Angle(), reference=Ramp(0.1, 0.2, 0.3), kp=jnp.array([[4.0], [1.0]]))
+    two_motors = jc.PD(
+        model=PENDULUM, output=Angle(), reference=Ramp(0.1, 0.2, 0.3), kp=jnp.array([[4.0], [1.0]])
+    )
     np.testing.assert_allclose(two_motors(t, at), [4.0 * error, error], rtol=1e-14)
 
 
@@ -130,7 +134,16 @@ def memory_after(law, errors):
 
 
 def test_the_integral_stands_still_at_the_limit_and_comes_back():
-    law = jc.PID(model=PENDULUM, output=Angle(), reference=0.0, kp=1.0, ki=10.0, lower=-1.5, upper=2.0, integral=jnp.array([0.5]))
+    law = jc.PID(
+        model=PENDULUM,
+        output=Angle(),
+        reference=0.0,
+        kp=1.0,
+        ki=10.0,
+        lower=-1.5,
+        upper=2.0,
+        integral=jnp.array([0.5]),
+    )
     inputs, integrals = memory_after(law, [1.0, 1.0, 1.0, -0.5, -1.5, -1.5])
     # 1.5 | 2.5 limited: no integration | likewise | 1.0: down | -0.5: down | -2.0 limited: no integration
     np.testing.assert_allclose(integrals, [1.5, 1.5, 1.5, 1.0, -0.5, -0.5], rtol=0, atol=1e-14)
@@ -138,12 +151,28 @@ def test_the_integral_stands_still_at_the_limit_and_comes_back():
 
 
 def test_limits_that_do_not_hold_stop_no_integral():
-    """Compiled as well, where what is wanted is computed twice and may differ from what was clipped by rounding: here it did."""
+    """Compiled as well, where what is wanted is computed twice and may differ from what was clipped by
+    rounding: here it did.
+    """
     system = Oscillator(mass=jnp.array([2.0]), stiffness=jnp.asarray(0.5))
-    numbers = {"model": system, "output": jc.Coordinates((0,)), "reference": 0.3, "kp": 3.0, "ki": 2.0, "kd": 1.0, "integral": 0.3}
+    numbers = {
+        "model": system,
+        "output": jc.Coordinates((0,)),
+        "reference": 0.3,
+        "kp": 3.0,
+        "ki": 2.0,
+        "kd": 1.0,
+        "integral": 0.3,
+    }
     start = jd.State(jnp.asarray(1.7), jnp.array([1.0]), jnp.zeros(1))
     wide, free = (
-        jd.rollout(system, jc.Sampled(jd.RungeKutta.dormand_prince5(), jc.PID(**numbers, **limits)), start, dt=0.05, steps=60).state.q
+        jd.rollout(
+            system,
+            jc.Sampled(jd.RungeKutta.dormand_prince5(), jc.PID(**numbers, **limits)),
+            start,
+            dt=0.05,
+            steps=60,
+        ).state.q
         for limits in ({"lower": -1e6, "upper": 1e6}, {})
     )
     np.testing.assert_allclose(wide, free, rtol=1e-12)
@@ -151,7 +180,9 @@ def test_limits_that_do_not_hold_stop_no_integral():
 
 @pytest.mark.long
 def test_clamping_avoids_the_overshoot_of_windup():
-    """From hanging to -0.4 rad with a motor that can just do it: a clipped PID winds up, one with limits of its own does not."""
+    """From hanging to -0.4 rad with a motor that can just do it: a clipped PID winds up, one with limits of
+    its own does not.
+    """
     limits = {"lower": -25.0, "upper": 25.0}
     wound = angle_of(run(jc.Saturated(PID, **limits)).state)
     clamped = angle_of(run(jc.PID(**{**vars(PID), **limits})).state)
@@ -177,11 +208,15 @@ def test_sampling_is_a_held_input():
 def test_controls_are_added_to_the_law():
     zeros = jnp.full((3, 1), 5.0)
     with_array = jd.rollout(PENDULUM, jc.Sampled(INTEGRATOR, PD), HANGING, zeros, dt=DT)
-    with_law = jd.rollout(PENDULUM, jc.Sampled(INTEGRATOR, PD), HANGING, lambda t, state: jnp.array([5.0]), dt=DT, steps=3)
+    with_law = jd.rollout(
+        PENDULUM, jc.Sampled(INTEGRATOR, PD), HANGING, lambda t, state: jnp.array([5.0]), dt=DT, steps=3
+    )
     alone = jd.rollout(PENDULUM, jc.Sampled(INTEGRATOR, PD), HANGING, dt=DT, steps=3)
     np.testing.assert_allclose(with_array.state.q, with_law.state.q, rtol=0, atol=1e-15)
     # 5 N m on 2 kg m^2 over one step of the semi-implicit method.
-    np.testing.assert_allclose(angle_of(with_array.state)[0] - angle_of(alone.state)[0], 2.5 * DT**2, rtol=1e-3)
+    np.testing.assert_allclose(
+        angle_of(with_array.state)[0] - angle_of(alone.state)[0], 2.5 * DT**2, rtol=1e-3
+    )
 
 
 @pytest.mark.long
@@ -215,8 +250,19 @@ def test_a_world_without_a_finite_input_freezes():
 def test_gains_are_differentiated_through_the_memory():
     @jax.jit
     def end(values):
-        law = jc.PID(**{**vars(PID), "kp": values[0], "ki": values[1], "kd": values[2], "integral": values[3], "feedforward": WEIGHT})
-        trajectory = jd.rollout(PENDULUM, jc.Sampled(INTEGRATOR, law), HANGING, dt=DT, steps=30, save_every=30)
+        law = jc.PID(
+            **{
+                **vars(PID),
+                "kp": values[0],
+                "ki": values[1],
+                "kd": values[2],
+                "integral": values[3],
+                "feedforward": WEIGHT,
+            }
+        )
+        trajectory = jd.rollout(
+            PENDULUM, jc.Sampled(INTEGRATOR, law), HANGING, dt=DT, steps=30, save_every=30
+        )
         return angle_of(trajectory.state)[-1]
 
     values = jnp.array([80.0, 100.0, 20.0, 0.3])
@@ -263,8 +309,14 @@ def test_a_law_with_memory_cannot_be_a_control():
             jc.PD(model=PENDULUM, output=lambda q: q[0], reference=0.0, kp=1.0),
             r"output\(q\) must return a vector, got shape \(\)",
         ),
-        (jc.Saturated(PD, jnp.zeros(2), 1.0), r"lower must be a number or have the shape of the input \(1,\), got \(2,\)"),
-        (jc.Saturated(PD, None, jnp.ones(3)), r"upper must be a number or have the shape of the input \(1,\), got \(3,\)"),
+        (
+            jc.Saturated(PD, jnp.zeros(2), 1.0),
+            r"lower must be a number or have the shape of the input \(1,\), got \(2,\)",
+        ),
+        (
+            jc.Saturated(PD, None, jnp.ones(3)),
+            r"upper must be a number or have the shape of the input \(1,\), got \(3,\)",
+        ),
         (jc.Sum(()), "Sum.laws must hold at least one law"),
         (
             jc.Sum((PD, pd(kp=jnp.ones((2, 1))))),
@@ -290,7 +342,9 @@ def test_messages_about_types(output, message):
 
 
 def test_messages_of_pid_and_sampled():
-    with pytest.raises(ValueError, match=r"PID\.integral must be a number or have the shape of the input \(1,\), got \(2,\)"):
+    with pytest.raises(
+        ValueError, match=r"PID\.integral must be a number or have the shape of the input \(1,\), got \(2,\)"
+    ):
         jd.tree.set_leaf(PID, "integral", jnp.zeros(2)).init(PENDULUM, HANGING)
     with pytest.raises(ValueError, match=r"Sampled\.every must be at least 1, got 0"):
         jc.Sampled(INTEGRATOR, PD, every=0).init(PENDULUM, HANGING)

@@ -18,30 +18,63 @@ def stepping(index, u):
 
 
 PLACES = {
-    "coordinate": (lambda: jc.Coordinates((0, 6))(TWO_BODIES), "Coordinates.of = 6 names no coordinate: there are 6, counted from 0"),
-    "coordinate from the end": (lambda: jc.Coordinates((-1,))(TWO_BODIES), "Coordinates.of = -1 names no coordinate: there are 6"),
+    "coordinate": (
+        lambda: jc.Coordinates((0, 6))(TWO_BODIES),
+        "Coordinates.of = 6 names no coordinate: there are 6, counted from 0",
+    ),
+    "coordinate from the end": (
+        lambda: jc.Coordinates((-1,))(TWO_BODIES),
+        "Coordinates.of = -1 names no coordinate: there are 6",
+    ),
     "minus": (
         lambda: jc.Coordinates((0, 1), (-1, 9))(TWO_BODIES),
         "Coordinates.minus = 9 names no coordinate: there are 6, counted from 0, or -1 for none",
     ),
-    "minus from the end": (lambda: jc.Coordinates((0,), (-2,))(TWO_BODIES), "Coordinates.minus = -2 names no coordinate: there are 6"),
+    "minus from the end": (
+        lambda: jc.Coordinates((0,), (-2,))(TWO_BODIES),
+        "Coordinates.minus = -2 names no coordinate: there are 6",
+    ),
     "one minus for two": (
         lambda: jc.Coordinates((0, 1), (2,))(TWO_BODIES),
         "Coordinates.minus must have as many entries as Coordinates.of, 2",
     ),
-    "body": (lambda: jc.BodyPoint(7, POINT)(TWO_BODIES), "BodyPoint.body = 7 names no body: there are 2, counted from 0"),
-    "body from the end": (lambda: jc.BodyPoint(-1, POINT)(TWO_BODIES), "BodyPoint.body = -1 names no body: there are 2"),
+    "body": (
+        lambda: jc.BodyPoint(7, POINT)(TWO_BODIES),
+        "BodyPoint.body = 7 names no body: there are 2, counted from 0",
+    ),
+    "body from the end": (
+        lambda: jc.BodyPoint(-1, POINT)(TWO_BODIES),
+        "BodyPoint.body = -1 names no body: there are 2",
+    ),
     "frame": (lambda: jc.BodyFrame(2, POINT)(TWO_BODIES), "BodyFrame.body = 2 names no body: there are 2"),
-    "first body of a joint": (lambda: jc.JointCoordinate(2, 0, None)(TWO_BODIES), "JointCoordinate.a = 2 names no body: there are 2"),
-    "second body of a joint": (lambda: jc.JointCoordinate(None, -1, None)(TWO_BODIES), "JointCoordinate.b = -1 names no body: there are 2"),
-    "input": (lambda: stepping(2, jnp.ones(2)), "InputTarget.index = 2 names no input of the goals: there are 2"),
-    "one input of several": (lambda: stepping((0, 5), jnp.ones(2)), "InputTarget.index = 5 names no input of the goals: there are 2"),
-    "input from the end": (lambda: stepping(-1, jnp.ones(2)), "InputTarget.index = -1 names no input of the goals: there are 2"),
+    "first body of a joint": (
+        lambda: jc.JointCoordinate(2, 0, None)(TWO_BODIES),
+        "JointCoordinate.a = 2 names no body: there are 2",
+    ),
+    "second body of a joint": (
+        lambda: jc.JointCoordinate(None, -1, None)(TWO_BODIES),
+        "JointCoordinate.b = -1 names no body: there are 2",
+    ),
+    "input": (
+        lambda: stepping(2, jnp.ones(2)),
+        "InputTarget.index = 2 names no input of the goals: there are 2",
+    ),
+    "one input of several": (
+        lambda: stepping((0, 5), jnp.ones(2)),
+        "InputTarget.index = 5 names no input of the goals: there are 2",
+    ),
+    "input from the end": (
+        lambda: stepping(-1, jnp.ones(2)),
+        "InputTarget.index = -1 names no input of the goals: there are 2",
+    ),
     "count of inputs": (
         lambda: jc.Goal(jc.Coordinates((0,)), jc.InputTarget((-3, 1))).input_count,
         "InputTarget.index = -3 names no input",
     ),
-    "inputs": (lambda: stepping(0, jnp.ones(())), "Goal.target is read from the inputs, which must be a vector (nu,), got shape ()"),
+    "inputs": (
+        lambda: stepping(0, jnp.ones(())),
+        "Goal.target is read from the inputs, which must be a vector (nu,), got shape ()",
+    ),
 }
 
 
@@ -56,9 +89,18 @@ def test_a_place_that_does_not_exist(look, message):
 
 KINDS = {
     "no tuple": (lambda: jc.Coordinates(0), "Coordinates.of must be a tuple, got 0"),
-    "half": (lambda: jc.Coordinates((0.5,))(TWO_BODIES), "Coordinates.of must hold indices, 0, 1, ..., got 0.5"),
-    "true": (lambda: jc.BodyPoint(True, POINT)(TWO_BODIES), "BodyPoint.body must hold indices, 0, 1, ..., got True"),
-    "name": (lambda: jc.BodyPoint("arm", POINT)(TWO_BODIES), "BodyPoint.body must hold indices, 0, 1, ..., got 'arm'"),
+    "half": (
+        lambda: jc.Coordinates((0.5,))(TWO_BODIES),
+        "Coordinates.of must hold indices, 0, 1, ..., got 0.5",
+    ),
+    "true": (
+        lambda: jc.BodyPoint(True, POINT)(TWO_BODIES),
+        "BodyPoint.body must hold indices, 0, 1, ..., got True",
+    ),
+    "name": (
+        lambda: jc.BodyPoint("arm", POINT)(TWO_BODIES),
+        "BodyPoint.body must hold indices, 0, 1, ..., got 'arm'",
+    ),
 }
 
 

@@ -47,13 +47,17 @@ def test_the_riccati_equation_is_scipys(n, m):
     q = np.diag(rng.uniform(0.1, 2.0, n))
     expected = scipy.linalg.solve_continuous_are(a, b, q, r)
     # Both are backward stable; the equations are well conditioned.
-    np.testing.assert_allclose(riccati(a, b @ np.linalg.inv(r) @ b.T, q), expected, rtol=0.0, atol=1e-11 * np.abs(expected).max())
+    np.testing.assert_allclose(
+        riccati(a, b @ np.linalg.inv(r) @ b.T, q), expected, rtol=0.0, atol=1e-11 * np.abs(expected).max()
+    )
 
 
 def test_the_riccati_equation_without_a_stabilizing_solution_is_nan():
     eye, none = jnp.eye(2), jnp.zeros((2, 2))
     unreachable = riccati(jnp.diag(jnp.array([1.0, -1.0])), jnp.diag(jnp.array([0.0, 1.0])), eye)
-    oscillating = riccati(jnp.array([[0.0, 1.0], [-1.0, 0.0]]), eye, none)  # Nothing in the cost sees the oscillation.
+    oscillating = riccati(
+        jnp.array([[0.0, 1.0], [-1.0, 0.0]]), eye, none
+    )  # Nothing in the cost sees the oscillation.
     assert np.all(np.isnan(unreachable))
     assert np.all(np.isnan(oscillating))
 
@@ -69,7 +73,10 @@ def test_the_riccati_equation_has_first_and_second_derivatives():
 
     @jax.jit
     def value(s):
-        return jnp.sum(solve_riccati(a + s * b, b * (1.0 + s), jnp.eye(2) * (1.0 + s * s)) * jnp.array([[1.0, 2.0], [2.0, 3.0]]))
+        return jnp.sum(
+            solve_riccati(a + s * b, b * (1.0 + s), jnp.eye(2) * (1.0 + s * s))
+            * jnp.array([[1.0, 2.0], [2.0, 3.0]])
+        )
 
     slope = jax.jit(jax.grad(value))
     np.testing.assert_allclose(slope(0.3), central(value, 0.3), rtol=1e-8)
@@ -80,7 +87,10 @@ def test_the_riccati_equation_has_first_and_second_derivatives():
 def test_the_lyapunov_equation_is_scipys():
     a, q = np.random.default_rng(0).normal(size=(2, 3, 3))
     np.testing.assert_allclose(
-        solve_lyapunov(jnp.asarray(a), jnp.asarray(q)), scipy.linalg.solve_continuous_lyapunov(a.T, -q), rtol=0, atol=1e-12
+        solve_lyapunov(jnp.asarray(a), jnp.asarray(q)),
+        scipy.linalg.solve_continuous_lyapunov(a.T, -q),
+        rtol=0,
+        atol=1e-12,
     )
 
 
@@ -139,21 +149,32 @@ def test_the_upright_cart_pole_is_stabilized(upright):
 
 @pytest.mark.long
 def test_gains_are_differentiated_exactly():
-    """A push holds the double pendulum away from the vertical; the equilibrium moves with the mass, and so does the basis."""
+    """A push holds the double pendulum away from the vertical; the equilibrium moves with the mass, and so
+    does the basis.
+    """
     push, lower = 2.0, 0.5
 
     @jax.jit
     def gain(mass, weight):
         system = PushedPendulum(jnp.stack([mass, jnp.full_like(mass, lower)]))
         # Each rod is in line with what hangs on it: weight downward, push sideways.
-        rods = jnp.stack([jnp.stack([jnp.full_like(mass, push), -GRAVITY * m]) for m in (mass + lower, jnp.full_like(mass, lower))])
+        rods = jnp.stack(
+            [
+                jnp.stack([jnp.full_like(mass, push), -GRAVITY * m])
+                for m in (mass + lower, jnp.full_like(mass, lower))
+            ]
+        )
         rods = rods / jnp.linalg.norm(rods, axis=1)[:, None]
         place = state(jnp.concatenate([rods[0], rods[0] + rods[1]]))
         u = jnp.full((1,), push)
-        return jc.linear_quadratic_regulator(system, place, u, position_weight=1.0, velocity_weight=weight, input_weight=0.1).gain
+        return jc.linear_quadratic_regulator(
+            system, place, u, position_weight=1.0, velocity_weight=weight, input_weight=0.1
+        ).gain
 
     forward = jax.jit(jax.jacfwd(gain, argnums=(0, 1)))(1.0, 3.0)
-    for k, difference in enumerate((central(lambda m: gain(m, 3.0), 1.0, 1e-5), central(lambda w: gain(1.0, w), 3.0, 1e-4))):
+    for k, difference in enumerate(
+        (central(lambda m: gain(m, 3.0), 1.0, 1e-5), central(lambda w: gain(1.0, w), 3.0, 1e-4))
+    ):
         np.testing.assert_allclose(forward[k], difference, rtol=0, atol=1e-8 * np.abs(difference).max())
     reverse = jax.jit(jax.grad(lambda m: jnp.sum(gain(m, 3.0) ** 2)))(1.0)
     np.testing.assert_allclose(reverse, 2.0 * jnp.sum(gain(1.0, 3.0) * forward[0]), rtol=1e-11)
@@ -169,7 +190,9 @@ def test_a_slope_needs_an_input(upright):
 
 def test_messages_about_equilibria(upright):
     mechanism, start, _ = upright
-    with pytest.raises(ValueError, match=r"state and u are no equilibrium: the largest acceleration is 14\.7"):
+    with pytest.raises(
+        ValueError, match=r"state and u are no equilibrium: the largest acceleration is 14\.7"
+    ):
         jc.linear_quadratic_regulator(mechanism, start, jnp.array([10.0]), **WEIGHTS)
     with without_typechecker():
         with pytest.raises(ValueError, match=r"u must have shape \(1,\), got \(2,\)"):
@@ -185,22 +208,36 @@ def test_messages_about_equilibria(upright):
         jc.linear_quadratic_regulator(mechanism, start, dimension=0, **WEIGHTS)
     # A place that costs nothing is never returned to: an eigenvalue zero that the cost does not see.
     with pytest.raises(ValueError, match="no stabilizing feedback"):
-        jc.linear_quadratic_regulator(mechanism, start, position_weight=0.0, velocity_weight=0.5, input_weight=0.1)
+        jc.linear_quadratic_regulator(
+            mechanism, start, position_weight=0.0, velocity_weight=0.5, input_weight=0.1
+        )
 
 
 @pytest.mark.long
 def test_a_motion_that_no_input_reaches_is_named():
     # Two particles side by side, of which the input pushes the first one, to the right alone.
-    bodies = [jm.Body(name, mass=1.0, inertia=1.0, pose=(0.0, y, 0.0)) for name, y in (("pushed", 0.0), ("left", 1.0))]
-    rails = [jm.Prismatic(f"rail of {body.name}", jm.GROUND, body.name, axis=(1.0, 0.0), at=(0.0, 0.0)) for body in bodies]
+    bodies = [
+        jm.Body(name, mass=1.0, inertia=1.0, pose=(0.0, y, 0.0))
+        for name, y in (("pushed", 0.0), ("left", 1.0))
+    ]
+    rails = [
+        jm.Prismatic(f"rail of {body.name}", jm.GROUND, body.name, axis=(1.0, 0.0), at=(0.0, 0.0))
+        for body in bodies
+    ]
     pair, q = jm.planar_mechanism(bodies, rails, [jm.JointForce("motor", "rail of pushed", input=0)])
-    with pytest.raises(ValueError, match=r"do not reach a motion of left\.vx that does not die away by itself"):
-        jc.linear_quadratic_regulator(pair, jd.State(0.0, q, 0.0 * q), position_weight=1.0, velocity_weight=1.0, input_weight=1.0)
+    with pytest.raises(
+        ValueError, match=r"do not reach a motion of left\.vx that does not die away by itself"
+    ):
+        jc.linear_quadratic_regulator(
+            pair, jd.State(0.0, q, 0.0 * q), position_weight=1.0, velocity_weight=1.0, input_weight=1.0
+        )
 
 
 @jd.tree.pytree
 class TwoOnSprings(jd.System):
-    """A particle in space: a row y = 0 to soften, and z = 0, which is hard. A spring along x - y, inputs along x and y."""
+    """A particle in space: a row y = 0 to soften, and z = 0, which is hard. A spring along x - y, inputs
+    along x and y.
+    """
 
     def mass_matrix(self, q):
         return 2.0 * jnp.eye(3)
@@ -221,18 +258,25 @@ def test_rows_that_give_way_are_dynamics():
     """(M + 1 / C) y'' = f - (2 alpha y' + beta^2 y) / C; the hard row takes z away, and nothing else."""
     rest = state([0.0, 0.0, 0.0])
     model = jc.linearize_equilibrium(SOFT, rest, jnp.zeros(2), stabilization=FEEDBACK)
-    rates = np.array([[-1.5, 1.5], [3.0 / 4.5, -(3.0 + 1.9**2 / 0.4) / 4.5]]), np.diag([0.0, -1.4 / 0.4 / 4.5])
+    rates = (
+        np.array([[-1.5, 1.5], [3.0 / 4.5, -(3.0 + 1.9**2 / 0.4) / 4.5]]),
+        np.diag([0.0, -1.4 / 0.4 / 4.5]),
+    )
     a = np.block([[np.zeros((2, 2)), np.eye(2)], list(rates)])
     place = np.eye(6)[:, [0, 1, 3, 4]]
     change = np.asarray(model.inverse) @ place
     np.testing.assert_allclose(model.a @ change, change @ a, rtol=0, atol=1e-13)
-    np.testing.assert_allclose(model.b, change @ np.array([[0.0, 0.0], [0.0, 0.0], [0.5, 0.0], [0.0, 1.0 / 4.5]]), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(
+        model.b, change @ np.array([[0.0, 0.0], [0.0, 0.0], [0.5, 0.0], [0.0, 1.0 / 4.5]]), rtol=0, atol=1e-13
+    )
     weights = {"position_weight": 1.0, "velocity_weight": 0.5, "input_weight": 0.1}
     law = jc.linear_quadratic_regulator(SOFT, rest, jnp.zeros(2), stabilization=FEEDBACK, **weights)
     b = np.asarray(np.linalg.solve(change, model.b))
     x = scipy.linalg.solve_continuous_are(a, b, np.diag([1.0, 1.0, 0.5, 0.5]), 0.1 * np.eye(2))
     np.testing.assert_allclose(law.gain @ place, b.T @ x / 0.1, rtol=0, atol=1e-11)
-    with pytest.raises(ValueError, match=r"dimension must be given under transformations where rows may give way \(Soft\)"):
+    with pytest.raises(
+        ValueError, match=r"dimension must be given under transformations where rows may give way \(Soft\)"
+    ):
         jax.jit(lambda at: jc.linearize_equilibrium(SOFT, at, jnp.zeros(2)))(rest)
 
 
@@ -272,19 +316,25 @@ def swinging():
 
 
 def free_directions(system, start):
-    """Returns an orthonormal basis (8, 4) of what the constraints allow, from the singular values of numerical derivatives."""
+    """Returns an orthonormal basis (8, 4) of what the constraints allow, from the singular values of
+    numerical derivatives.
+    """
 
     def rows(d):
         q, v = start.q + d[:4], start.v + d[4:]
         return jnp.concatenate([system.constraint(start.t, q), system.constraint_jacobian(start.t, q, v) @ v])
 
-    jacobian = np.stack([np.asarray(central(lambda s, k=k: rows(s * jnp.eye(8)[k]), 0.0)) for k in range(8)], axis=1)
+    jacobian = np.stack(
+        [np.asarray(central(lambda s, k=k: rows(s * jnp.eye(8)[k]), 0.0)) for k in range(8)], axis=1
+    )
     return np.linalg.svd(jacobian)[2][4:].T
 
 
 @pytest.mark.long
 def test_trajectory_gains_solve_the_dense_problem(swinging):
-    """The quadratic program over all inputs at once, with the derivatives of whole rollouts in all coordinates: no basis, no recursion."""
+    """The quadratic program over all inputs at once, with the derivatives of whole rollouts in all
+    coordinates: no basis, no recursion.
+    """
     system, start, law = swinging
 
     @jax.jit
@@ -308,7 +358,9 @@ def test_trajectory_gains_solve_the_dense_problem(swinging):
     # The later gains, along the motion that the first inputs lead to.
     for k in range(1, STEPS):
         moved = np.asarray(by_start[k - 1] @ free + by_input[k - 1] @ best)
-        np.testing.assert_allclose(-law.gains[k] @ moved, best[k : k + 1], rtol=0, atol=1e-9 * np.abs(best).max())
+        np.testing.assert_allclose(
+            -law.gains[k] @ moved, best[k : k + 1], rtol=0, atol=1e-9 * np.abs(best).max()
+        )
 
 
 @pytest.mark.long
@@ -319,10 +371,14 @@ def test_on_the_trajectory_the_feedback_is_the_given_input(swinging):
     # Between the steps q and v are interpolated; after the end the last state is the reference.
     middle = jd.State(0.015, 0.5 * (law.q[0] + law.q[1]), 0.5 * (law.v[0] + law.v[1]))
     np.testing.assert_allclose(law(jnp.asarray(0.015), middle), CONTROLS[0], rtol=0, atol=1e-12)
-    np.testing.assert_allclose(law(jnp.asarray(9.0), jd.State(9.0, law.q[-1], law.v[-1])), CONTROLS[-1], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        law(jnp.asarray(9.0), jd.State(9.0, law.q[-1], law.v[-1])), CONTROLS[-1], rtol=0, atol=1e-12
+    )
     # 3 dt is not 0.09 exactly: a rounding error early is on time.
     just_before = jnp.asarray(0.09 - 1e-12)
-    np.testing.assert_allclose(law(just_before, jd.State(just_before, law.q[3], law.v[3])), CONTROLS[3], rtol=0, atol=1e-8)
+    np.testing.assert_allclose(
+        law(just_before, jd.State(just_before, law.q[3], law.v[3])), CONTROLS[3], rtol=0, atol=1e-8
+    )
 
 
 @pytest.mark.long

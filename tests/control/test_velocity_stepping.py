@@ -1,4 +1,6 @@
-"""The velocity-level time stepper: its step against dense algebra, groups in all couplings, limits, motors, transformations."""
+"""The velocity-level time stepper: its step against dense algebra, groups in all couplings, limits, motors,
+transformations.
+"""
 
 import dataclasses
 
@@ -70,15 +72,22 @@ def group(*goals, **kwargs):
 
 class TestStep:
     def test_is_the_formula(self):
-        """All kinds of terms: rows that move with time, nonholonomic ones, a full mass matrix, a state off the constraints."""
+        """All kinds of terms: rows that move with time, nonholonomic ones, a full mass matrix, a state off
+        the constraints.
+        """
         system, at = everything(), everywhere()
         beta = np.array([0.3, 1.1])
         new, info = step(VelocityStepping(jnp.asarray(beta)), system, at, jnp.array([0.2, -0.1, 0.4, 0.3]))
         rows = jax.jit(jd.operators.constraint_terms)(system, at)
-        mass, force = system.mass_matrix(at.q), system.force(at.t, at.q, at.v, jnp.array([0.2, -0.1, 0.4, 0.3]))
+        mass, force = (
+            system.mass_matrix(at.q),
+            system.force(at.t, at.q, at.v, jnp.array([0.2, -0.1, 0.4, 0.3])),
+        )
         # J v+ + b = -(beta / h) g: of the rates at v, J (v+ - v) is what changes.
         target = -np.asarray(rows.velocity) - np.append(beta / H * rows.position, 0.0)
-        matrix = np.block([[np.asarray(mass), -rows.jacobian.T], [np.asarray(rows.jacobian), np.zeros((3, 3))]])
+        matrix = np.block(
+            [[np.asarray(mass), -rows.jacobian.T], [np.asarray(rows.jacobian), np.zeros((3, 3))]]
+        )
         dv, p = np.split(np.linalg.solve(matrix, np.concatenate([H * force, target])), [4])
         np.testing.assert_allclose(new.v, at.v + dv, rtol=1e-12)
         np.testing.assert_allclose(new.q, at.q + H * (at.v + dv), rtol=1e-13)
@@ -97,9 +106,16 @@ class TestStep:
             np.testing.assert_allclose(info.violation, (1.0 - beta) * start, rtol=0, atol=start**2)
 
     def test_order_is_one(self):
-        system, at = Pendulum(jnp.asarray(1.3), jnp.ones(()), jnp.asarray(9.81)), state([0.6, -0.8], [0.0, 0.0])
+        system, at = (
+            Pendulum(jnp.asarray(1.3), jnp.ones(()), jnp.asarray(9.81)),
+            state([0.6, -0.8], [0.0, 0.0]),
+        )
         angle = scipy.integrate.solve_ivp(
-            lambda t, x: [x[1], -9.81 * np.sin(x[0])], (0.0, 0.2), [np.arcsin(0.6), 0.0], rtol=1e-10, atol=1e-10
+            lambda t, x: [x[1], -9.81 * np.sin(x[0])],
+            (0.0, 0.2),
+            [np.arcsin(0.6), 0.0],
+            rtol=1e-10,
+            atol=1e-10,
         )
         errors = []
         for steps in (20, 40, 80):
@@ -110,7 +126,10 @@ class TestStep:
         np.testing.assert_allclose(np.log2(np.divide(errors[:-1], errors[1:])), 1.0, rtol=0, atol=0.1)
 
     def test_a_projection_closes_what_is_left_and_keeps_the_efforts(self):
-        system, at = Pendulum(jnp.asarray(1.3), jnp.ones(()), jnp.asarray(9.81)), state([0.6, -0.8], [1.2, 0.9])
+        system, at = (
+            Pendulum(jnp.asarray(1.3), jnp.ones(()), jnp.asarray(9.81)),
+            state([0.6, -0.8], [1.2, 0.9]),
+        )
         stepper = VelocityStepping(groups=(group(FunctionGoal(lambda t, q: (q[0] - 0.5)[None])),))
         new, info = step(jd.Projected(stepper), system, at)
         assert info.violation < 1e-15
@@ -173,10 +192,14 @@ class TestGoals:
         at, rows = self.rows(goal)
         np.testing.assert_allclose(rows.error, [error], rtol=0, atol=1e-15)
         np.testing.assert_allclose(rows.rate, [rate], rtol=0, atol=1e-15)
-        np.testing.assert_allclose(rows.jacobian, [[float(at.t) if isinstance(goal, FunctionGoal) else 1.0, 0, 0, 0]])
+        np.testing.assert_allclose(
+            rows.jacobian, [[float(at.t) if isinstance(goal, FunctionGoal) else 1.0, 0, 0, 0]]
+        )
 
     def test_inputs_are_targets(self):
-        _, rows = self.rows(Goal(Coordinates((0, 1)), InputTarget((1, 0)), InputTarget(2)), jnp.array([5.0, 6.0, 7.0]))
+        _, rows = self.rows(
+            Goal(Coordinates((0, 1)), InputTarget((1, 0)), InputTarget(2)), jnp.array([5.0, 6.0, 7.0])
+        )
         np.testing.assert_allclose(rows.error, [0.6 - 6.0, 0.8 - 5.0])
         np.testing.assert_allclose(rows.rate, [0.5 - 7.0, -0.3 - 7.0])
 
@@ -254,7 +277,11 @@ class TestGroups:
         beta, compliance = spring_and_damper(k, d, H)
         system, at = oscillator(), oscillating()
         free = dataclasses.replace(system, stiffness=jnp.zeros(()))
-        new, info = step(VelocityStepping(groups=(group(Goal(Coordinates((1,)), 0.0), beta=beta, compliance=compliance),)), free, at)
+        new, info = step(
+            VelocityStepping(groups=(group(Goal(Coordinates((1,)), 0.0), beta=beta, compliance=compliance),)),
+            free,
+            at,
+        )
         # Implicit Euler of m x'' = -k x - d x' with m = 2, x = -0.2, v = 0.4.
         after = (2.0 * 0.4 - H * k * -0.2) / (2.0 + H * d + H**2 * k)
         np.testing.assert_allclose(new.v, [0.1, after], rtol=1e-13)
@@ -276,7 +303,9 @@ class TestMotors:
         new, info = step(VelocityStepping(groups=(goal,)), mechanism, at)
         again, _ = step(VelocityStepping(), mechanism, at, info.efforts[0])
         np.testing.assert_allclose(again.v, new.v, rtol=0, atol=1e-12)
-        np.testing.assert_allclose([new.v[2], new.v[5] - new.v[2]], [0.5, 0.2 / H * (-0.9 - -0.8)], rtol=1e-11)
+        np.testing.assert_allclose(
+            [new.v[2], new.v[5] - new.v[2]], [0.5, 0.2 / H * (-0.9 - -0.8)], rtol=1e-11
+        )
 
     def test_limits_saturate_and_the_hinges_hold(self, two_links):
         mechanism, at, motors = two_links
@@ -289,11 +318,15 @@ class TestMotors:
         np.testing.assert_allclose(info.lam, alone.lam, rtol=1e-10)
         rates = mechanism.constraint_jacobian(at.t, at.q, at.v) @ new.v
         np.testing.assert_allclose(rates, 0.0, rtol=0, atol=1e-14)
-        wide, _ = step(VelocityStepping(groups=(dataclasses.replace(goal, limit=jnp.array([1e9, 1e9])),)), mechanism, at)
+        wide, _ = step(
+            VelocityStepping(groups=(dataclasses.replace(goal, limit=jnp.array([1e9, 1e9])),)), mechanism, at
+        )
         np.testing.assert_allclose([wide.v[2], wide.v[5] - wide.v[2]], [5.0, -5.0], rtol=1e-9)
 
     def test_an_end_effector_moves_by_motors_alone(self, two_links):
-        """Solved with the hinges and exchanged for the torques of both joints, a goal of the tip is reached to round-off."""
+        """Solved with the hinges and exchanged for the torques of both joints, a goal of the tip is reached
+        to round-off.
+        """
         mechanism, at, motors = two_links
         tip = BodyPoint.named(mechanism, "rod1", (0.35, 0.0))
         place = tip(at.q) + jnp.array([0.01, -0.02])
@@ -303,7 +336,9 @@ class TestMotors:
         np.testing.assert_allclose(jacobian @ new.v, 0.5 / H * np.array([0.01, -0.02]), rtol=1e-10)
         again, _ = step(VelocityStepping(), mechanism, at, info.efforts[0])
         np.testing.assert_allclose(again.v, new.v, rtol=0, atol=1e-12)
-        limited, info = step(VelocityStepping(groups=(dataclasses.replace(goal, limit=jnp.ones(2)),)), mechanism, at)
+        limited, info = step(
+            VelocityStepping(groups=(dataclasses.replace(goal, limit=jnp.ones(2)),)), mechanism, at
+        )
         assert np.max(np.abs(info.efforts[0])) == 1.0
         assert np.max(np.abs(mechanism.constraint_jacobian(at.t, at.q, at.v) @ limited.v)) < 1e-14
 
@@ -312,7 +347,9 @@ class TestMotors:
         mechanism, at, motors = two_links
         pins = mechanism.joints["revolute"]
         double = jax.tree.map(lambda x: jnp.concatenate([x, x[:1]]), pins)
-        double = dataclasses.replace(double, name=(*pins.names, "again"), a=(*pins.a, pins.a[0]), b=(*pins.b, pins.b[0]))
+        double = dataclasses.replace(
+            double, name=(*pins.names, "again"), a=(*pins.a, pins.a[0]), b=(*pins.b, pins.b[0])
+        )
         redundant = dataclasses.replace(mechanism, joints={"revolute": double})
         tip = Goal(BodyPoint.named(mechanism, "rod1", (0.35, 0.0)), rate=jnp.array([0.3, 0.1]))
         goal = group(tip, beta=0.5, motors=VirtualWork(motors), limit=jnp.full(2, 50.0))
@@ -323,7 +360,9 @@ class TestMotors:
 
 @pytest.fixture(scope="module")
 def reaching():
-    """A rollout of 6 steps, with a motor that is limited in the first of them, as a function of gains, limit and target."""
+    """A rollout of 6 steps, with a motor that is limited in the first of them, as a function of gains, limit
+    and target.
+    """
     system, at = masses()
     count = []
 
@@ -332,11 +371,19 @@ def reaching():
         pushing = VirtualWork((Coordinates((0,)),))
         goals = (
             group(Goal(Coordinates((1,)), 1.0 + x[0]), beta=x[1], motors=pushing, limit=x[2]),
-            group(Goal(Coordinates((0,)), -0.1), beta=0.1, coupling=Coupling.AFTER, compliance=x[3], active=x[4] > 0.0),
+            group(
+                Goal(Coordinates((0,)), -0.1),
+                beta=0.1,
+                coupling=Coupling.AFTER,
+                compliance=x[3],
+                active=x[4] > 0.0,
+            ),
         )
         # The constraint begins open, for its beta to be seen.
         off = jd.State(at.t, at.q + jnp.array([0.0, 1e-3]), at.v)
-        trajectory = jd.rollout(system, VelocityStepping(x[5], goals), off, dt=H, steps=6, start_tolerance=jnp.inf)
+        trajectory = jd.rollout(
+            system, VelocityStepping(x[5], goals), off, dt=H, steps=6, start_tolerance=jnp.inf
+        )
         return trajectory.state.q[-1, 0] + 1e-3 * trajectory.info.efforts[0][-1, 0], trajectory
 
     return jax.jit(final), final, count, jnp.array([0.05, 0.5, 800.0, 0.5, 1.0, 0.9])
@@ -375,13 +422,28 @@ class TestMistakes:
         [
             ({"goals": ()}, "goals must hold at least one goal"),
             ({"goals": (Goal(Coordinates((0,))),)}, "Goal: give a target, a rate, or both"),
-            ({"beta": jnp.ones(3)}, r"GoalGroup\.beta must be a number or have one entry a row, shape \(1,\), got \(3,\)"),
-            ({"limit": jnp.ones(2)}, r"GoalGroup\.limit must be a number or have one entry a row, shape \(1,\), got \(2,\)"),
+            (
+                {"beta": jnp.ones(3)},
+                r"GoalGroup\.beta must be a number or have one entry a row, shape \(1,\), got \(3,\)",
+            ),
+            (
+                {"limit": jnp.ones(2)},
+                r"GoalGroup\.limit must be a number or have one entry a row, shape \(1,\), got \(2,\)",
+            ),
             ({"active": jnp.ones(2)}, r"GoalGroup\.active must be a number or have one entry a row"),
             ({"compliance": jnp.ones(2)}, r"GoalGroup\.compliance must be a number or have one entry a row"),
-            ({"goals": (Goal(Coordinates((0,)), jnp.ones(2)),)}, r"Goal\.target must be a number or have one entry a row, shape \(1,\)"),
-            ({"goals": (Goal(lambda q: q[0], 0.0),)}, r"Goal\.output\(q\) must return a vector, got shape \(\)"),
-            ({"goals": (rate_of(0, InputTarget(0)),)}, r"Goal\.rate is read from the inputs, but there is no input"),
+            (
+                {"goals": (Goal(Coordinates((0,)), jnp.ones(2)),)},
+                r"Goal\.target must be a number or have one entry a row, shape \(1,\)",
+            ),
+            (
+                {"goals": (Goal(lambda q: q[0], 0.0),)},
+                r"Goal\.output\(q\) must return a vector, got shape \(\)",
+            ),
+            (
+                {"goals": (rate_of(0, InputTarget(0)),)},
+                r"Goal\.rate is read from the inputs, but there is no input",
+            ),
         ],
     )
     def test_of_groups(self, change, message):
@@ -395,8 +457,13 @@ class TestMistakes:
             jax.eval_shape(step, VelocityStepping(groups=groups), *masses())
 
     def test_of_the_stepper(self):
-        with pytest.raises(ValueError, match=r"VelocityStepping\.beta must be a number or have one entry a position-level row"):
+        with pytest.raises(
+            ValueError,
+            match=r"VelocityStepping\.beta must be a number or have one entry a position-level row",
+        ):
             jax.eval_shape(step, VelocityStepping(jnp.ones(2)), *masses())
         groups = (group(rate_of(0, InputTarget(3))),)
-        with pytest.raises(ValueError, match=r"vector whose last 4 entries are the targets of goals, got shape \(2,\)"):
+        with pytest.raises(
+            ValueError, match=r"vector whose last 4 entries are the targets of goals, got shape \(2,\)"
+        ):
             jax.eval_shape(step, VelocityStepping(groups=groups), *masses(), jnp.ones(2))

@@ -1,4 +1,6 @@
-"""The virtual-work map: closed forms, what transmits forces, least squares in both metrics, dependent motors, derivatives."""
+"""The virtual-work map: closed forms, what transmits forces, least squares in both metrics, dependent motors,
+derivatives.
+"""
 
 import dataclasses
 
@@ -74,7 +76,9 @@ def test_three_links_get_the_transposed_jacobian(three_links, metric):
     for force in (wrench, wrench * [1.0, 1.0, 0.0]):
         tau, _, _ = mapped(motors, mechanism, state, frame, jnp.asarray(force))
         # Every joint carries the moment of the force about itself, and the torque.
-        np.testing.assert_allclose(tau, lever[:, 0] * force[1] - lever[:, 1] * force[0] + force[2], rtol=0.0, atol=1e-11)
+        np.testing.assert_allclose(
+            tau, lever[:, 0] * force[1] - lever[:, 1] * force[0] + force[2], rtol=0.0, atol=1e-11
+        )
 
 
 def test_without_the_constraints_the_bodies_transmit_nothing(three_links):
@@ -84,20 +88,28 @@ def test_without_the_constraints_the_bodies_transmit_nothing(three_links):
     with_them, jacobian, goal = mapped(motors, mechanism, state, point, lam)
     without, _, _ = mapped(VirtualWork(motors.motors, project=False), mechanism, state, point, lam)
     assert np.max(np.abs(with_them - without)) > 1.0
-    np.testing.assert_allclose(without, np.linalg.lstsq(jacobian.T, goal.T @ lam, rcond=None)[0], rtol=0, atol=1e-13)
+    np.testing.assert_allclose(
+        without, np.linalg.lstsq(jacobian.T, goal.T @ lam, rcond=None)[0], rtol=0, atol=1e-13
+    )
 
 
 @METRICS
 def test_work_is_that_of_the_goal(parallel, metric):
-    """A closed loop with a motor too many: with all of the mobility driven, motors and goal have one power in every motion."""
+    """A closed loop with a motor too many: with all of the mobility driven, motors and goal have one power in
+    every motion.
+    """
     mechanism, state = parallel
     motors = VirtualWork(hinges(mechanism, "A", "D", "E", "F"), metric=metric)
-    frame, lam = BodyFrame.named(mechanism, mechanism.body_names[-1], (0.1, 0.05)), jnp.array([2.0, -3.0, 0.7])
+    frame, lam = (
+        BodyFrame.named(mechanism, mechanism.body_names[-1], (0.1, 0.05)),
+        jnp.array([2.0, -3.0, 0.7]),
+    )
     tau, levers, goal = mapped(motors, mechanism, state, frame, lam)
     for seed in range(3):
         v = moving(mechanism, state, seed).v
         np.testing.assert_allclose(tau @ levers @ v, lam @ goal @ v, rtol=1e-10)
-    # The cranks of the parallelogram turn together, so that both motors do the same, and the shortest shares it.
+    # The cranks of the parallelogram turn together, so that both motors do the same, and the shortest shares
+    # it.
     np.testing.assert_allclose(tau[0], tau[1], rtol=1e-10)
 
 
@@ -121,11 +133,15 @@ def test_too_few_motors_do_what_comes_nearest(three_links, metric, projected):
 
 def test_a_full_mass_matrix_is_the_kinetic_metric_too(three_links):
     mechanism, state, motors = three_links
-    jacobian = mapped(motors, mechanism, state, BodyPoint.named(mechanism, "rod2", (0.25, 0.0)), jnp.zeros(2))[1]
+    jacobian = mapped(
+        motors, mechanism, state, BodyPoint.named(mechanism, "rod2", (0.25, 0.0)), jnp.zeros(2)
+    )[1]
     given = (jacobian[:2], jnp.eye(9)[6:8], jnp.array([1.0, 2.0]))
     mass = mechanism.mass_matrix(state.q)
     for constraints in (None, constraint_jacobian(mechanism, state)):
-        diagonal = efforts(*given, constraint_jacobian=constraints, mass=jd.operators.DiagonalMatrix(jnp.diagonal(mass)))
+        diagonal = efforts(
+            *given, constraint_jacobian=constraints, mass=jd.operators.DiagonalMatrix(jnp.diagonal(mass))
+        )
         full = efforts(*given, constraint_jacobian=constraints, mass=mass)
         np.testing.assert_allclose(full, diagonal, rtol=1e-12)
 
@@ -133,9 +149,14 @@ def test_a_full_mass_matrix_is_the_kinetic_metric_too(three_links):
 @pytest.mark.long
 @pytest.mark.parametrize("metric", jd.Metric)
 def test_derivatives(metric):
-    """Forward, reverse and central differences agree, with dependent constraints and dependent motors that are too few for the goal."""
+    """Forward, reverse and central differences agree, with dependent constraints and dependent motors that
+    are too few for the goal.
+    """
     rng = np.random.default_rng(3)
-    at, change = ([jnp.asarray(rng.normal(size=shape)) for shape in ((3, 2), (2, 6), (1, 6), (2, 6), (2,))] for _ in range(2))
+    at, change = (
+        [jnp.asarray(rng.normal(size=shape)) for shape in ((3, 2), (2, 6), (1, 6), (2, 6), (2,))]
+        for _ in range(2)
+    )
     mass = jd.operators.DiagonalMatrix(jnp.arange(1.0, 7.0)) if metric is jd.Metric.MASS else None
 
     def found(s):
@@ -153,8 +174,12 @@ def test_the_tolerance_decides_what_is_dependent():
     nearly = jnp.array([[1.0, 0.0], [1.0, 1e-7]])
     tau = efforts(nearly, jnp.eye(2), jnp.array([2.0, 1e-7]))
     np.testing.assert_allclose(tau, [1.0, 1.0], rtol=1e-6)
-    np.testing.assert_allclose(efforts(nearly, jnp.eye(2), jnp.array([2.0, 1e-7]), rank_tolerance=1e-9), [1.0, 1.0], rtol=1e-6)
-    np.testing.assert_allclose(efforts(nearly, jnp.eye(2), jnp.array([2.0, 3e-7]), rank_tolerance=1e-9), [-1.0, 3.0], rtol=1e-6)
+    np.testing.assert_allclose(
+        efforts(nearly, jnp.eye(2), jnp.array([2.0, 1e-7]), rank_tolerance=1e-9), [1.0, 1.0], rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        efforts(nearly, jnp.eye(2), jnp.array([2.0, 3e-7]), rank_tolerance=1e-9), [-1.0, 3.0], rtol=1e-6
+    )
 
 
 def test_no_force_no_effort_and_no_direction_to_turn():
@@ -168,15 +193,26 @@ class TestMistakes:
     @all_cases(
         ("change", "message"),
         [
-            ({"goal_jacobian": jnp.eye(3)}, r"goal_jacobian must have shape \(rows, nv\), nv the same for all"),
+            (
+                {"goal_jacobian": jnp.eye(3)},
+                r"goal_jacobian must have shape \(rows, nv\), nv the same for all",
+            ),
             ({"motor_jacobian": jnp.zeros((0, 2))}, "motor_jacobian must have at least one row"),
-            ({"goal_lam": jnp.ones(3)}, r"goal_lam must have one entry a row of goal_jacobian, shape \(2,\), got \(3,\)"),
+            (
+                {"goal_lam": jnp.ones(3)},
+                r"goal_lam must have one entry a row of goal_jacobian, shape \(2,\), got \(3,\)",
+            ),
             ({"constraint_jacobian": jnp.ones((1, 3))}, "constraint_jacobian must have shape"),
             ({"mass": jnp.eye(3)}, r"mass must have shape \(2, 2\), got \(3, 3\)"),
         ],
     )
     def test_of_arrays(self, change, message):
-        given = {"motor_jacobian": jnp.ones((1, 2)), "goal_jacobian": jnp.eye(2), "goal_lam": jnp.ones(2), **change}
+        given = {
+            "motor_jacobian": jnp.ones((1, 2)),
+            "goal_jacobian": jnp.eye(2),
+            "goal_lam": jnp.ones(2),
+            **change,
+        }
         with pytest.raises(ValueError, match=message):
             motor_efforts(**given)
 
@@ -191,7 +227,9 @@ class TestMistakes:
 
     def test_of_names(self, three_links):
         mechanism, _, _ = three_links
-        with pytest.raises(ValueError, match="joint 'elbow' does not exist; those with one are: hinge0, hinge1, hinge2"):
+        with pytest.raises(
+            ValueError, match="joint 'elbow' does not exist; those with one are: hinge0, hinge1, hinge2"
+        ):
             JointCoordinate.named(mechanism, "elbow")
         with pytest.raises(ValueError, match="no body 'hand'; there is: rod0, rod1, rod2"):
             BodyFrame.named(mechanism, "hand")
@@ -218,15 +256,22 @@ def test_coordinates_of_joints_are_those_that_forces_act_on():
     np.testing.assert_allclose(outputs[1](q), [0.3], rtol=1e-15)
     np.testing.assert_allclose(outputs[1](q), Coordinates.named(mechanism, "arm.theta")(q))
     both = VirtualWork(tuple(outputs))
-    levers, effect = jax.jit(lambda m, at: (both.levers(m, at), jd.control.input_matrix(m, at)))(mechanism, at)
+    levers, effect = jax.jit(lambda m, at: (both.levers(m, at), jd.control.input_matrix(m, at)))(
+        mechanism, at
+    )
     np.testing.assert_allclose(levers, effect.T, rtol=0, atol=1e-15)
     with pytest.raises(ValueError, match="joint 'glue' has no coordinate; those with one are: rail, pivot"):
         JointCoordinate.named(mechanism, "glue")
-    # In joint coordinates those of the tree are entries of q, with all turns, and bodies are where they carry them.
+    # In joint coordinates those of the tree are entries of q, with all turns, and bodies are where they carry
+    # them.
     tree, _ = jm.mechanism(dataclasses.replace(description, joints=description.joints[:2]), jm.Joints())
     of_joints = jd.State(jnp.zeros(()), jnp.array([7.0, 0.4]), jnp.zeros(2))
     q = jm.to_absolute(tree, of_joints).q
-    np.testing.assert_allclose([JointCoordinate.named(tree, name)(of_joints.q)[0] for name in ("pivot", "rail")], [7.0, 0.4], rtol=1e-14)
+    np.testing.assert_allclose(
+        [JointCoordinate.named(tree, name)(of_joints.q)[0] for name in ("pivot", "rail")],
+        [7.0, 0.4],
+        rtol=1e-14,
+    )
     for kind in (BodyFrame, BodyPoint):
         of_tree, of_poses = (kind.named(m, "slider", (0.1, -0.2)) for m in (tree, mechanism))
         np.testing.assert_allclose(of_tree(of_joints.q), of_poses(q), rtol=1e-14)

@@ -18,7 +18,9 @@ class ByHand(Everything):
     """`Everything` with three more rows, where `WithGoals` puts them."""
 
     def constraint(self, t, q):
-        return jnp.concatenate([super().constraint(t, q), jnp.stack([q[1] - q[3] - MOTION(t), q[0] * q[3] - t])])
+        return jnp.concatenate(
+            [super().constraint(t, q), jnp.stack([q[1] - q[3] - MOTION(t), q[0] * q[3] - t])]
+        )
 
     def velocity_constraint(self, t, q, v):
         return jnp.concatenate([super().velocity_constraint(t, q, v), (v[2] - 0.3)[None]])
@@ -26,7 +28,11 @@ class ByHand(Everything):
 
 def both():
     inside = everything()
-    goals = (Goal(Coordinates((1,), (3,)), MOTION), Goal(Coordinates((2,)), rate=0.3), FunctionGoal(lambda t, q: (q[0] * q[3] - t)[None]))
+    goals = (
+        Goal(Coordinates((1,), (3,)), MOTION),
+        Goal(Coordinates((2,)), rate=0.3),
+        FunctionGoal(lambda t, q: (q[0] * q[3] - t)[None]),
+    )
     return WithGoals(inside, goals), ByHand(**vars(inside))
 
 
@@ -64,7 +70,10 @@ def test_without_goals_of_a_kind():
 @pytest.mark.parametrize(
     ("goal", "message"),
     [
-        (Goal(Coordinates((0,)), 0.0, 1.0), "a goal with both a target and a rate needs the step h: use VelocityStepping"),
+        (
+            Goal(Coordinates((0,)), 0.0, 1.0),
+            "a goal with both a target and a rate needs the step h: use VelocityStepping",
+        ),
         (Goal(Coordinates((0,)), InputTarget(0)), "an InputTarget needs VelocityStepping"),
     ],
 )

@@ -1,4 +1,6 @@
-"""Wraps an environment as brax does, and trains on another with its PPO; prints the returns of its evaluations on the last line."""
+"""Wraps an environment as brax does, and trains on another with its PPO; prints the returns of its
+evaluations on the last line.
+"""
 
 import dataclasses
 

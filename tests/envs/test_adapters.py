@@ -1,4 +1,5 @@
-"""Adapters: each is checked by the library that it is for, where that is installed; Gymnasium is with the tools for development.
+"""Adapters: each is checked by the library that it is for, where that is installed; Gymnasium is with the
+tools for development.
 
 The others come with `make test-envs`.
 """
@@ -41,7 +42,9 @@ def test_what_is_missing_is_named(cart, monkeypatch):
 
 
 def test_gymnasium(cart):
-    gymnasium = pytest.importorskip("gymnasium", reason="the extra envs is not installed: pip install '.[envs]'")
+    gymnasium = pytest.importorskip(
+        "gymnasium", reason="the extra envs is not installed: pip install '.[envs]'"
+    )
     many = envs.to_gymnasium(cart, 3, params={"mass": jnp.ones((3, 2))})
     assert isinstance(many, gymnasium.vector.VectorEnv)
     recorded = gymnasium.wrappers.vector.RecordEpisodeStatistics(many)
@@ -55,7 +58,8 @@ def test_gymnasium(cart):
         observation, reward, terminated, truncated, infos = recorded.step(actions)
         assert observation in many.observation_space
         assert reward.shape == (3,)
-        # The second world fails in the second action, begins anew, and is not at its limit when the others are.
+        # The second world fails in the second action, begins anew, and is not at its limit when the others
+        # are.
         np.testing.assert_array_equal(terminated, [False, count == 2, False])
         np.testing.assert_array_equal(truncated, [count == 3, False, count == 3])
         np.testing.assert_array_equal(infos["status"], [0, count == 2, 0])
@@ -79,9 +83,13 @@ def test_gymnasium(cart):
 
 
 @pytest.mark.long
-@pytest.mark.filterwarnings("ignore:.*(minimum|maximum) value is.*infinity.*:UserWarning", "ignore:.*not having a spec.*:UserWarning")
+@pytest.mark.filterwarnings(
+    "ignore:.*(minimum|maximum) value is.*infinity.*:UserWarning", "ignore:.*not having a spec.*:UserWarning"
+)
 def test_gymnasium_checks_one_world(cart):
-    checker = pytest.importorskip("gymnasium.utils.env_checker", reason="the extra envs is not installed: pip install '.[envs]'")
+    checker = pytest.importorskip(
+        "gymnasium.utils.env_checker", reason="the extra envs is not installed: pip install '.[envs]'"
+    )
     checker.check_env(envs.to_gymnasium(cart))
 
 
@@ -113,11 +121,15 @@ def test_gymnax(cart):
 
 @pytest.mark.long
 def test_brax_wraps_and_trains():
-    """PPO of brax keeps poles up for longer. In a process of its own: brax mixes types, and wants programs that are optimized."""
+    """PPO of brax keeps poles up for longer. In a process of its own: brax mixes types, and wants programs
+    that are optimized.
+    """
     pytest.importorskip("brax", reason="brax is not installed: make test-envs")
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     program = [sys.executable, str(pathlib.Path(__file__).with_name("brax_program.py"))]
-    done = subprocess.run(program, capture_output=True, text=True, env=environment | {"PYTHONPATH": str(ROOT)}, cwd=ROOT)
+    done = subprocess.run(
+        program, capture_output=True, text=True, env=environment | {"PYTHONPATH": str(ROOT)}, cwd=ROOT
+    )
     assert done.returncode == 0, done.stderr
     first, last = map(float, done.stdout.splitlines()[-1].split())
     # 1 an action at most: poles fall after some 20 actions before, and stay up for more afterwards.

@@ -1,4 +1,6 @@
-"""Environments: episodes begin and end as told, failed worlds say so, nothing recompiles, gradients are those of differences."""
+"""Environments: episodes begin and end as told, failed worlds say so, nothing recompiles, gradients are those
+of differences.
+"""
 
 import dataclasses
 import pathlib
@@ -18,13 +20,20 @@ WORLDS = 4
 
 @pytest.fixture(scope="module")
 def reach():
-    """A cart and a pole, with automatic reset and randomized masses, stepped in many worlds; episodes of three actions."""
+    """A cart and a pole, with automatic reset and randomized masses, stepped in many worlds; episodes of
+    three actions.
+    """
     task = dataclasses.replace(envs.cart_pole(), limit=3, steps=1)
     environment = envs.AutoReset(envs.Environment(task))
     keys = jax.random.split(KEY, WORLDS)
     masses = {("mass", "inertia"): envs.Factor(0.5, 2.0)}
     params = jax.vmap(lambda key: envs.sample_params(key, task.system, masses))(keys)
-    return task, params, jax.jit(jax.vmap(environment.reset))(keys, params), jax.jit(jax.vmap(environment.step))
+    return (
+        task,
+        params,
+        jax.jit(jax.vmap(environment.reset))(keys, params),
+        jax.jit(jax.vmap(environment.step)),
+    )
 
 
 @pytest.mark.long
@@ -68,7 +77,9 @@ def test_a_mass_given_as_a_whole_number_may_be_any():
 
 
 def test_a_world_that_fails_is_terminated_and_says_why(reach):
-    """An action that is NaN in one world of many: the others are as they were, and neither reward nor observation is NaN."""
+    """An action that is NaN in one world of many: the others are as they were, and neither reward nor
+    observation is NaN.
+    """
     task, params, (state, _), step = reach
     keys = jax.random.split(KEY, WORLDS)
     good = step(keys, state, jnp.zeros((WORLDS, 1)), params)
@@ -89,7 +100,9 @@ def test_a_world_that_fails_is_terminated_and_says_why(reach):
 
 @pytest.mark.long
 def test_the_gradient_of_a_return_is_that_of_differences():
-    """Through two actions, for actions and a mass; central differences of step h are off by h^2 and by eps / h."""
+    """Through two actions, for actions and a mass; central differences of step h are off by h^2 and by eps /
+    h.
+    """
     task = dataclasses.replace(envs.cart_pole(), steps=1)
     environment = envs.Environment(task)
     state, _ = environment.reset(KEY)
@@ -135,7 +148,9 @@ def test_pools_of_starts_and_broken_starts():
 
 @pytest.mark.long
 def test_a_controller_between_policy_and_motors():
-    """An action may be what a law is told, which is evaluated in every step: here a spring that holds the cart where it is told to be."""
+    """An action may be what a law is told, which is evaluated in every step: here a spring that holds the
+    cart where it is told to be.
+    """
 
     @jd.tree.pytree
     class Spring:
@@ -144,7 +159,9 @@ def test_a_controller_between_policy_and_motors():
         def __call__(self, t, state):
             return 400.0 * (self.place - state.q[:1]) - 40.0 * state.v[:1]
 
-    task = dataclasses.replace(envs.cart_pole(), control=lambda action: Spring(action), steps=200, terminated=envs.never)
+    task = dataclasses.replace(
+        envs.cart_pole(), control=lambda action: Spring(action), steps=200, terminated=envs.never
+    )
     environment = envs.Environment(task)
     found = jax.jit(environment.step)(KEY, environment.reset(KEY)[0], jnp.asarray([0.5]))
     # The pole has fallen meanwhile; its weight moves the cart by some millimeters.
@@ -158,13 +175,18 @@ def test_mistakes_are_named():
     state, _ = jax.eval_shape(environment.reset, KEY)
     with pytest.raises(TypeError, match=r"expected a jaxdae\.envs\.Task"):
         envs.Environment(task.system).reset(KEY)
-    with pytest.raises(ValueError, match=r"steps must be a positive integer, got 0; limit must be a positive integer or None, got 1.5"):
+    with pytest.raises(
+        ValueError,
+        match=r"steps must be a positive integer, got 0; limit must be a positive integer or None, got 1.5",
+    ):
         envs.Environment(dataclasses.replace(task, steps=0, limit=1.5)).reset(KEY)
     with pytest.raises(TypeError, match="observe must be functions"):
         envs.Environment(dataclasses.replace(task, observe=None)).reset(KEY)
     with pytest.raises(TypeError, match=r"must return a jaxdae\.envs\.Start"):
         envs.Environment(dataclasses.replace(task, reset=lambda key, system: 1.0)).reset(KEY)
-    with pytest.raises(ValueError, match=r"no 'masses' in Mechanism.*'gravity' must have shape \(2,\), got \(3,\)"):
+    with pytest.raises(
+        ValueError, match=r"no 'masses' in Mechanism.*'gravity' must have shape \(2,\), got \(3,\)"
+    ):
         environment.reset(KEY, {"masses": 1.0, "gravity": jnp.zeros(3)})
     with pytest.raises(ValueError, match="'joints' is no leaf"):
         environment.reset(KEY, {"joints": 1.0})
@@ -175,7 +197,9 @@ def test_mistakes_are_named():
         with pytest.raises(ValueError, match=message):
             jax.eval_shape(wrong.step, KEY, state, jnp.zeros(1))
     with pytest.raises(ValueError, match="mass named twice"):
-        envs.sample_params(KEY, task.system, {"mass": envs.Factor(1.0, 2.0), ("mass", "inertia"): envs.Factor(1.0, 2.0)})
+        envs.sample_params(
+            KEY, task.system, {"mass": envs.Factor(1.0, 2.0), ("mass", "inertia"): envs.Factor(1.0, 2.0)}
+        )
     with pytest.raises(ValueError, match="no 'weight' in"):
         envs.sample_params(KEY, task.system, {"weight": envs.Factor(1.0, 2.0)})
     with pytest.raises(ValueError, match=r"low must not be above high for mass, got 1\.2 and 0\.8"):
@@ -185,15 +209,23 @@ def test_mistakes_are_named():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("make", [envs.five_bar_reach, envs.delta_pick, envs.parking, envs.rover_drive], ids=lambda make: make.__name__)
+@pytest.mark.parametrize(
+    "make",
+    [envs.five_bar_reach, envs.delta_pick, envs.parking, envs.rover_drive],
+    ids=lambda make: make.__name__,
+)
 def test_tasks_start_closed_and_observe_what_they_say(make):
-    """Starts need no `initialize`: they satisfy their constraints to round-off, in every one of many worlds, and stay there."""
+    """Starts need no `initialize`: they satisfy their constraints to round-off, in every one of many worlds,
+    and stay there.
+    """
     task = make()
     environment = envs.Environment(task)
     keys = jax.random.split(KEY, 3)
     states, observations = jax.jit(jax.vmap(environment.reset))(keys)
     np.testing.assert_array_equal(states.status, 0)
-    open_by = jax.vmap(lambda at: jnp.max(jnp.abs(task.system.constraint(at.state.t, at.state.q)), initial=0.0))(states)
+    open_by = jax.vmap(
+        lambda at: jnp.max(jnp.abs(task.system.constraint(at.state.t, at.state.q)), initial=0.0)
+    )(states)
     assert float(jnp.max(open_by)) < 1e-10  # the rover stands by Newton's iterations
     sizes = {"five_bar_reach": 10, "delta_pick": 15, "parking": 8, "rover_drive": 12}
     assert observations.shape == (3, sizes[make.__name__])
@@ -223,7 +255,8 @@ def test_cassie_stands_and_falls():
     assert np.all(np.isfinite(reward))
     off = np.linalg.norm(place - begun.state.q[:, :3], axis=-1)
     np.testing.assert_array_equal(terminated, (off > 0.15) | (status != 0))
-    # Without motors that answer, all of them fall; those that only the push disturbs do so by leaving their place.
+    # Without motors that answer, all of them fall; those that only the push disturbs do so by leaving their
+    # place.
     np.testing.assert_array_equal(status[:, :3], 0)
     assert np.all(terminated[-1])
     assert np.all(terminated[:50] == 0)
@@ -233,8 +266,13 @@ def test_rectangles_are_apart_as_their_corners_say():
     """Parallel cars, and one across whose corner meets the side of a parked one."""
     from jaxdae.envs.tasks.car import gaps
 
-    # On the goal: from the rear end at -0.9 m to the front at 3.5 m, the others end at -2.4 m and begin at 5.2 m.
+    # On the goal: from the rear end at -0.9 m to the front at 3.5 m, the others end at -2.4 m and begin at
+    # 5.2 m.
     np.testing.assert_allclose(gaps(jnp.zeros(5)), [1.5, 1.7], rtol=0, atol=1e-12)
-    np.testing.assert_allclose(gaps(jnp.asarray([-4.6, 3.0, 0.0, 0.0, 0.0]))[0], 3.0 - 1.8, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        gaps(jnp.asarray([-4.6, 3.0, 0.0, 0.0, 0.0]))[0], 3.0 - 1.8, rtol=0, atol=1e-12
+    )
     # At right angles, the rear end 0.9 m below the axle and the parked car up to 0.9 m.
-    np.testing.assert_allclose(gaps(jnp.asarray([7.4, 2.0, 0.0, 0.0, np.pi / 2]))[1], 2.0 - 0.9 - 0.9, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        gaps(jnp.asarray([7.4, 2.0, 0.0, 0.0, np.pi / 2]))[1], 2.0 - 0.9 - 0.9, rtol=0, atol=1e-12
+    )

@@ -43,18 +43,31 @@ def test_returns_and_advantages_end_with_their_episodes(learning, episodes):
         later, gain = after[-1, world], 0.0
         for t in reversed(range(4)):
             mixed = (1.0 - shac.LAMBDA) * after[t, world] + shac.LAMBDA * later
-            targets[t, world] = later = reward[t, world] + shac.GAMMA * (after[t, world] if done[t, world] else mixed)
+            targets[t, world] = later = reward[t, world] + shac.GAMMA * (
+                after[t, world] if done[t, world] else mixed
+            )
             gain = 0.0 if done[t, world] else gain
-            gain = reward[t, world] + ppo.GAMMA * after[t, world] - value[t, world] + ppo.GAMMA * ppo.LAMBDA * gain
+            gain = (
+                reward[t, world]
+                + ppo.GAMMA * after[t, world]
+                - value[t, world]
+                + ppo.GAMMA * ppo.LAMBDA * gain
+            )
             advantages[t, world] = gain
-    np.testing.assert_allclose(shac.returns(*(jnp.asarray(x) for x in (reward, after, done))), targets, rtol=1e-12)
+    np.testing.assert_allclose(
+        shac.returns(*(jnp.asarray(x) for x in (reward, after, done))), targets, rtol=1e-12
+    )
     none = jnp.zeros((4, 2))
-    seen = ppo.Rollout(none, none, none, jnp.asarray(value), jnp.asarray(reward), jnp.asarray(after), jnp.asarray(done))
+    seen = ppo.Rollout(
+        none, none, none, jnp.asarray(value), jnp.asarray(reward), jnp.asarray(after), jnp.asarray(done)
+    )
     np.testing.assert_allclose(ppo.advantages(seen), advantages, rtol=1e-12)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "updates", "sizes"), [("apg", 20, {"worlds": 8}), ("shac", 30, {"worlds": 8}), ("ppo", 20, {})])
+@pytest.mark.parametrize(
+    ("name", "updates", "sizes"), [("apg", 20, {"worlds": 8}), ("shac", 30, {"worlds": 8}), ("ppo", 20, {})]
+)
 def test_all_ways_learn_to_reach(learning, name, updates, sizes):
     # Ten actions: 0.2 s are enough to begin moving the tip towards its goal.
     environment = envs.Environment(dataclasses.replace(envs.five_bar_reach(), limit=10))
@@ -62,7 +75,11 @@ def test_all_ways_learn_to_reach(learning, name, updates, sizes):
 
     @jax.jit
     def score(policy):
-        actor = (lambda x: networks.act(policy, x)) if name != "ppo" else (lambda x: networks.apply(policy.mean, x))
+        actor = (
+            (lambda x: networks.act(policy, x))
+            if name != "ppo"
+            else (lambda x: networks.apply(policy.mean, x))
+        )
         return networks.judged(environment, actor, jax.random.key(5), worlds=32)
 
     def report(update, actor, policy, steps):

@@ -1,6 +1,7 @@
 """Optimal control on the manifold: against SciPy, against exact second derivatives, and at the edges.
 
-One pendulum in Cartesian coordinates, pushed sideways, serves most tests: two coordinates, one rod, so that a wrong tangent space shows.
+One pendulum in Cartesian coordinates, pushed sideways, serves most tests: two coordinates, one rod, so that a
+wrong tangent space shows.
 """
 
 import dataclasses
@@ -69,7 +70,9 @@ def limited():
 @pytest.mark.long
 def test_inputs_are_those_of_scipy_within_limits(limited):
     by = oc.as_scipy(LIMITED, ZERO)
-    found = scipy.optimize.minimize(**by.arguments, method="L-BFGS-B", options={"ftol": 0.0, "gtol": 1e-9, "maxiter": 500})
+    found = scipy.optimize.minimize(
+        **by.arguments, method="L-BFGS-B", options={"ftol": 0.0, "gtol": 1e-9, "maxiter": 500}
+    )
     assert int(limited.status) == jd.Status.OK
     np.testing.assert_allclose(limited.controls, by.controls(found.x), rtol=0, atol=1e-6)
     assert float(jnp.max(jnp.abs(limited.controls))) == 3.0  # limits hold, and are met exactly
@@ -108,10 +111,12 @@ def test_exact_curvature_converges_quadratically():
     slope = slope[: int(found.iterations)]
     assert int(found.status) == jd.Status.OK
     last = slope[slope < 0.1]
-    # Each is below the square of the one before, times a constant, down to rounding: not so with Gauss-Newton, which is linear.
+    # Each is below the square of the one before, times a constant, down to rounding: not so with Gauss-
+    # Newton, which is linear.
     assert len(last) >= 3
     assert all(b <= 10.0 * a**2 + 1e-14 for a, b in itertools.pairwise(last))
-    # Its gains are derivatives of solutions: from a start nearby the feedback answers as a new solution does, to second order.
+    # Its gains are derivatives of solutions: from a start nearby the feedback answers as a new solution does,
+    # to second order.
     near = dataclasses.replace(hanging(), state=state([np.sin(1e-3), -np.cos(1e-3)]))
     again = oc.ilqr(near, found.controls, curvature=oc.Curvature.EXACT, tolerance=1e-11)
     first = jax.tree.map(lambda x: x[0], again.states)
@@ -124,7 +129,9 @@ def test_exact_curvature_converges_quadratically():
 
 @pytest.mark.long
 def test_newton_agrees_with_the_hessian_of_all_inputs_at_once():
-    """The step of the first pass, with its curved charts and costates, is -H^-1 g of the whole problem by plain differentiation."""
+    """The step of the first pass, with its curved charts and costates, is -H^-1 g of the whole problem by
+    plain differentiation.
+    """
     guess = 0.3 * jnp.sin(jnp.arange(12.0))[:, None] + 1.0
     near = oc.ilqr(hanging(), guess, tolerance=1e-6).controls + 1e-3 * jnp.cos(jnp.arange(12.0))[:, None]
     by = oc.as_scipy(hanging(), near)
@@ -138,7 +145,9 @@ def test_newton_agrees_with_the_hessian_of_all_inputs_at_once():
 @pytest.mark.long
 @pytest.mark.parametrize("method", [oc.ilqr, oc.multiple_shooting])
 def test_constraints_hold_and_the_inputs_are_those_of_scipy(method):
-    """A speed that may not be passed, an end that is prescribed, and a speed at the end; all of them are felt."""
+    """A speed that may not be passed, an end that is prescribed, and a speed at the end; all of them are
+    felt.
+    """
     problem = hanging(
         inequality=lambda at, u: jnp.stack([at.v[0] - 1.4]),
         final_equality=lambda at: jnp.stack([at.q[0] - 0.55]),
@@ -160,7 +169,13 @@ def test_constraints_hold_and_the_inputs_are_those_of_scipy(method):
         bend = (rows["jac"](by.x0 + 1e-6) - rows["jac"](by.x0 - 1e-6)).T @ y / 2e-6
         np.testing.assert_allclose(rows["hess"](by.x0, y) @ np.ones(12), bend, rtol=0, atol=1e-7)
     # With weak motors the end is out of reach: no solution, and no NaN.
-    never = method(dataclasses.replace(problem, lower=-4.0, upper=4.0), ZERO, tolerance=1e-9, feasibility=1e-9, iterations=200)
+    never = method(
+        dataclasses.replace(problem, lower=-4.0, upper=4.0),
+        ZERO,
+        tolerance=1e-9,
+        feasibility=1e-9,
+        iterations=200,
+    )
     assert int(never.status) == jd.Status.NOT_CONVERGED
     assert float(never.violation) > 0.1
     assert np.isfinite(never.cost)
@@ -190,7 +205,9 @@ def test_the_cart_pole_of_a_mechanism_is_that_of_scipy():
     )
     found = oc.ilqr(problem, jnp.zeros((10, 1)), tolerance=1e-10)
     by = oc.as_scipy(problem, jnp.zeros((10, 1)))
-    best = scipy.optimize.minimize(**by.arguments, method="L-BFGS-B", options={"ftol": 0.0, "gtol": 1e-8, "maxiter": 2000, "maxcor": 20})
+    best = scipy.optimize.minimize(
+        **by.arguments, method="L-BFGS-B", options={"ftol": 0.0, "gtol": 1e-8, "maxiter": 2000, "maxcor": 20}
+    )
     assert int(found.status) == jd.Status.OK
     np.testing.assert_allclose(found.controls.ravel(), best.x, rtol=0, atol=1e-6)
     np.testing.assert_allclose(upright.q[5], np.pi / 2)
@@ -225,7 +242,9 @@ def test_statuses_say_what_went_wrong():
 
 @pytest.mark.long
 def test_a_guess_on_a_maximum_is_the_end_and_one_beside_it_is_not():
-    """The cost is even about the lowest point, where it is largest: without a slope nothing but the damping tells."""
+    """The cost is even about the lowest point, where it is largest: without a slope nothing but the damping
+    tells.
+    """
     away = hanging(final=lambda at: 5.0 * (1.0 - at.q[0] ** 2) + 0.5 * at.v @ at.v)
     found = jax.vmap(lambda u: oc.ilqr(away, u))(jnp.stack([ZERO, ZERO + 3e-3]))
     np.testing.assert_array_equal(found.status, jd.Status.OK)
@@ -235,7 +254,10 @@ def test_a_guess_on_a_maximum_is_the_end_and_one_beside_it_is_not():
 
 
 def test_charts_are_exact_to_second_order():
-    system, at = Pushed(jnp.array(9.81)), jd.State(jnp.zeros(()), jnp.array([0.6, -0.8]), jnp.array([0.8, 0.6]))
+    system, at = (
+        Pushed(jnp.array(9.81)),
+        jd.State(jnp.zeros(()), jnp.array([0.6, -0.8]), jnp.array([0.8, 0.6])),
+    )
     chart = chart_at(system, at, 2)
     z = jnp.array([0.3, -0.5])
     off = []
@@ -255,12 +277,18 @@ def test_quadratic_functions_in_boxes_are_those_of_scipy():
         a, g = rng.normal(size=(4, 4)), rng.normal(size=4)
         h, lower, upper = a @ a.T + 0.1 * np.eye(4), -rng.uniform(0.0, 0.5, 4), rng.uniform(0.0, 0.5, 4)
         x, free, w, good = solve(h, g, lower, upper)
-        best = scipy.optimize.lsq_linear(np.linalg.cholesky(h).T, -np.linalg.solve(np.linalg.cholesky(h), g), (lower, upper), tol=1e-14)
-        np.testing.assert_allclose(x, best.x, rtol=0, atol=1e-7)  # that solver's interior points stay that far from limits
+        best = scipy.optimize.lsq_linear(
+            np.linalg.cholesky(h).T, -np.linalg.solve(np.linalg.cholesky(h), g), (lower, upper), tol=1e-14
+        )
+        np.testing.assert_allclose(
+            x, best.x, rtol=0, atol=1e-7
+        )  # that solver's interior points stay that far from limits
         slope = np.asarray(h @ x + g)
         np.testing.assert_allclose(slope[free], 0.0, rtol=0, atol=1e-12)
         assert bool(good)
-        np.testing.assert_allclose((w.T @ w)[np.ix_(free, free)], np.linalg.inv(h[np.ix_(free, free)]), rtol=0, atol=1e-9)
+        np.testing.assert_allclose(
+            (w.T @ w)[np.ix_(free, free)], np.linalg.inv(h[np.ix_(free, free)]), rtol=0, atol=1e-9
+        )
     x, _, _, good = solve(np.diag([1.0, -1.0, 1.0, 1.0]), g, lower, upper)
     assert not bool(good)
     assert np.all(np.isfinite(x))
@@ -272,15 +300,23 @@ def test_quadratic_functions_in_boxes_are_those_of_scipy():
 def test_plans_are_shifted():
     values = jnp.array([[0.0], [1.0], [4.0]])
     np.testing.assert_allclose(shifted(values, jnp.array(0.0)), values)
-    np.testing.assert_allclose(shifted(values, jnp.array(1.0 - 1e-9)), [[1.0], [4.0], [4.0]], rtol=0, atol=1e-8)
+    np.testing.assert_allclose(
+        shifted(values, jnp.array(1.0 - 1e-9)), [[1.0], [4.0], [4.0]], rtol=0, atol=1e-8
+    )
     np.testing.assert_allclose(shifted(values, jnp.array(0.5)), [[0.5], [2.5], [4.0]])
     np.testing.assert_allclose(shifted(values, jnp.array(9.0)), [[4.0]] * 3)
 
 
 @pytest.mark.long
 def test_model_predictive_control_in_a_batch_rollout(limited):
-    """The plant is the model: what was planned is what happens as long as the horizon sees it, in every world."""
-    hold = hanging(running=lambda at, u: 0.5 * (10.0 * (at.q[0] - 0.2) ** 2 + at.v @ at.v + 1e-2 * u @ u), lower=-6.0, upper=6.0)
+    """The plant is the model: what was planned is what happens as long as the horizon sees it, in every
+    world.
+    """
+    hold = hanging(
+        running=lambda at, u: 0.5 * (10.0 * (at.q[0] - 0.2) ** 2 + at.v @ at.v + 1e-2 * u @ u),
+        lower=-6.0,
+        upper=6.0,
+    )
     law = oc.ModelPredictive(problem=hold, guess=ZERO, iterations=2)
     angle = np.array([0.0, 0.1])
     starts = jd.State(0.0, jnp.stack([jnp.sin(angle), -jnp.cos(angle)], axis=1), jnp.zeros((2, 2)))
@@ -289,12 +325,15 @@ def test_model_predictive_control_in_a_batch_rollout(limited):
     plan = run.memory[1]
     np.testing.assert_array_equal(plan.status, jd.Status.OK)
     np.testing.assert_array_equal(plan.failures, 0)
-    # At rest where the cost is least; the input has a cost too, so that it is near 0.2 and the same in both worlds.
+    # At rest where the cost is least; the input has a cost too, so that it is near 0.2 and the same in both
+    # worlds.
     np.testing.assert_allclose(run.state.q[:, -1, 0], 0.2, rtol=0, atol=0.05)
     np.testing.assert_allclose(run.state.q[0, -1], run.state.q[1, -1], rtol=0, atol=1e-4)
     np.testing.assert_allclose(run.state.v[:, -1], 0.0, rtol=0, atol=1e-3)
     # A model that fails leaves the plan before, and says so.
-    broken = oc.ModelPredictive(problem=dataclasses.replace(hold, running=lambda at, u: jnp.nan * at.q[0]), guess=ZERO + 0.5)
+    broken = oc.ModelPredictive(
+        problem=dataclasses.replace(hold, running=lambda at, u: jnp.nan * at.q[0]), guess=ZERO + 0.5
+    )
     run = jd.rollout(hold.system, jc.Sampled(EULER, broken), hold.state, dt=0.05, steps=3)
     jd.raise_if_failed(run)
     assert int(run.memory[1].failures) == 3
@@ -308,20 +347,26 @@ def test_model_predictive_control_in_a_batch_rollout(limited):
 @pytest.mark.long
 def test_costs_without_a_bound_and_ends_out_of_reach_are_told():
     free = Oscillator(mass=jnp.array([1.0]), stiffness=jnp.asarray(0.0))
-    endless = oc.Problem(system=free, integrator=EULER, state=state([0.0]), dt=0.1, steps=5, running=lambda at, u: u[0])
+    endless = oc.Problem(
+        system=free, integrator=EULER, state=state([0.0]), dt=0.1, steps=5, running=lambda at, u: u[0]
+    )
     found = oc.ilqr(endless, ZERO[:5])
     assert int(found.status) == jd.Status.NOT_CONVERGED
     assert float(found.gradient) == 1.0
     far = hanging(lower=-1e-3, upper=1e-3, final=None, final_equality=lambda at: at.q[:1] - 0.5)
     plan = oc.ModelPredictive(problem=far, guess=ZERO).init(far.system, far.state)
-    _, plan = jax.jit(lambda plan: oc.ModelPredictive(problem=far, guess=ZERO).update(0.05, far.state, plan, 0.05))(plan)
+    _, plan = jax.jit(
+        lambda plan: oc.ModelPredictive(problem=far, guess=ZERO).update(0.05, far.state, plan, 0.05)
+    )(plan)
     assert int(plan.failures) == 0
     assert 0.49 < float(plan.violation) < 0.51
 
 
 @pytest.mark.long
 def test_awkward_starts_limits_and_guesses_in_one_program(limited):
-    """Guesses at a limit, limits that leave no choice, starts that are NaN or off the rod, each beside the others."""
+    """Guesses at a limit, limits that leave no choice, starts that are NaN or off the rod, each beside the
+    others.
+    """
     lowest = LIMITED.state
     cases = [  # start, lower, upper, guess, status
         (lowest.q, -3.0, 3.0, 0.0, jd.Status.OK),
@@ -332,7 +377,9 @@ def test_awkward_starts_limits_and_guesses_in_one_program(limited):
         (lowest.q * 1.2, -3.0, 3.0, 0.0, jd.Status.INCONSISTENT_START),
         (lowest.q, -3.0, 3.0, jnp.nan, jd.Status.NONFINITE),
     ]
-    q, lower, upper, guess, expected = (jnp.stack([jnp.asarray(case[k], float) for case in cases]) for k in range(5))
+    q, lower, upper, guess, expected = (
+        jnp.stack([jnp.asarray(case[k], float) for case in cases]) for k in range(5)
+    )
 
     @jax.jit
     @jax.vmap
@@ -345,7 +392,8 @@ def test_awkward_starts_limits_and_guesses_in_one_program(limited):
     np.testing.assert_array_equal(np.isfinite(found.cost), expected == jd.Status.OK)
     for k, held in ((0, limited.controls), (1, limited.controls), (2, 0.5), (3, 0.0)):
         np.testing.assert_allclose(found.controls[k], ZERO + held, rtol=0, atol=1e-7)
-    # Where nothing can be chosen nothing answers either, and where the answer is at its limits nearly nothing.
+    # Where nothing can be chosen nothing answers either, and where the answer is at its limits nearly
+    # nothing.
     np.testing.assert_array_equal(found.gains[2:4], 0.0)
     assert np.all(np.isfinite(found.gains[:4]))
     # A batch of one is the problem itself.
@@ -359,7 +407,9 @@ def test_a_horizon_of_one_stage():
     problem = hanging(steps=1, dt=0.1, lower=-20.0, upper=20.0)
     found = oc.ilqr(problem, jnp.zeros((1, 1)), tolerance=1e-12)
     by = oc.as_scipy(problem, jnp.zeros((1, 1)))
-    best = scipy.optimize.minimize_scalar(lambda u: by.fun(np.array([u])), bounds=(-20.0, 20.0), options={"xatol": 1e-9})
+    best = scipy.optimize.minimize_scalar(
+        lambda u: by.fun(np.array([u])), bounds=(-20.0, 20.0), options={"xatol": 1e-9}
+    )
     assert int(found.status) == jd.Status.OK
     np.testing.assert_allclose(found.controls, best.x, rtol=0, atol=1e-5)
 
@@ -382,8 +432,12 @@ def test_a_singular_start_has_no_motion_and_says_so():
 
 @pytest.mark.long
 def test_a_cost_that_bends_downward_does_not_stop_a_controller():
-    """Away from the middle is to be rewarded: no input has least cost in the quadratic problem, but one pass moves on nevertheless."""
-    high = hanging(running=lambda at, u: -50.0 * at.q[0] ** 2 + 1e-2 * u @ u, final=None, lower=-3.0, upper=3.0)
+    """Away from the middle is to be rewarded: no input has least cost in the quadratic problem, but one pass
+    moves on nevertheless.
+    """
+    high = hanging(
+        running=lambda at, u: -50.0 * at.q[0] ** 2 + 1e-2 * u @ u, final=None, lower=-3.0, upper=3.0
+    )
     found = oc.ilqr(high, ZERO + 0.1, iterations=1)
     assert int(found.iterations) == 1
     assert float(found.history.damping[0]) > 1e-6
@@ -401,23 +455,51 @@ def test_mistakes_are_named():
 
     still = Still(jnp.array(9.81))
     cases = [
-        (lambda: oc.ilqr(LIMITED, jnp.zeros(12)), ValueError, r"controls must have the shape \(stages, nu\) = \(12, 1\), got \(12,\)"),
+        (
+            lambda: oc.ilqr(LIMITED, jnp.zeros(12)),
+            ValueError,
+            r"controls must have the shape \(stages, nu\) = \(12, 1\), got \(12,\)",
+        ),
         (lambda: oc.ilqr("problem", ZERO), TypeError, "problem must be a Problem"),
         (lambda: oc.ilqr(hanging(steps=13, every=2), ZERO), ValueError, "every = 2 must divide steps = 13"),
         (lambda: oc.ilqr(hanging(steps=0), ZERO), ValueError, r"Problem.steps must be at least 1, got 0"),
-        (lambda: oc.ilqr(hanging(start_tolerance=-1.0), ZERO), ValueError, "start_tolerance must be a number that is not negative"),
+        (
+            lambda: oc.ilqr(hanging(start_tolerance=-1.0), ZERO),
+            ValueError,
+            "start_tolerance must be a number that is not negative",
+        ),
         (lambda: oc.ilqr(hanging(lower=1.0, upper=-1.0), ZERO), ValueError, "lower must not be above upper"),
-        (lambda: oc.ilqr(hanging(lower=jnp.zeros(2)), ZERO), ValueError, r"Problem.lower must be a number or have the shape"),
+        (
+            lambda: oc.ilqr(hanging(lower=jnp.zeros(2)), ZERO),
+            ValueError,
+            r"Problem.lower must be a number or have the shape",
+        ),
         (lambda: oc.ilqr(hanging(running=None, final=None), ZERO), ValueError, "without a cost"),
-        (lambda: oc.ilqr(hanging(running=lambda at, u: u * at.q), ZERO), ValueError, r"Problem.running must return a number"),
+        (
+            lambda: oc.ilqr(hanging(running=lambda at, u: u * at.q), ZERO),
+            ValueError,
+            r"Problem.running must return a number",
+        ),
         (lambda: oc.ilqr(hanging(final=3.0), ZERO), TypeError, "final must be a function or None"),
         (lambda: oc.ilqr(LIMITED, jnp.nan * ZERO), ValueError, "controls must be finite"),
-        (lambda: oc.ilqr(dataclasses.replace(LIMITED, system=still), ZERO[:, :0]), ValueError, "no inputs, nothing can be chosen"),
+        (
+            lambda: oc.ilqr(dataclasses.replace(LIMITED, system=still), ZERO[:, :0]),
+            ValueError,
+            "no inputs, nothing can be chosen",
+        ),
         (lambda: oc.ilqr(LIMITED, ZERO, iterations=0), ValueError, "iterations must be at least 1"),
         (lambda: oc.ilqr(LIMITED, ZERO, tolerance=-1.0), ValueError, "tolerance must be positive"),
-        (lambda: oc.multiple_shooting(LIMITED, ZERO, state([0.0, -1.0])), ValueError, r"states.q must have the shape"),
+        (
+            lambda: oc.multiple_shooting(LIMITED, ZERO, state([0.0, -1.0])),
+            ValueError,
+            r"states.q must have the shape",
+        ),
         (lambda: oc.multiple_shooting(LIMITED, ZERO, ZERO), TypeError, r"states must be a stacked State"),
-        (lambda: oc.ModelPredictive(problem=LIMITED, guess=ZERO)(0.0, LIMITED.state), TypeError, "has a memory"),
+        (
+            lambda: oc.ModelPredictive(problem=LIMITED, guess=ZERO)(0.0, LIMITED.state),
+            TypeError,
+            "has a memory",
+        ),
     ]
     for call, kind, message in cases:
         with without_typechecker(), pytest.raises(kind, match=message):

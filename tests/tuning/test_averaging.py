@@ -1,4 +1,6 @@
-"""Losses averaged over the worlds of several devices: the same numbers as on one, and one exchange a gradient."""
+"""Losses averaged over the worlds of several devices: the same numbers as on one, and one exchange a
+gradient.
+"""
 
 import os
 

@@ -13,7 +13,9 @@ INTEGRATOR = jaxdae.SemiImplicitEuler(stabilization=jaxdae.Baumgarte(10.0, 10.0)
 
 @jaxdae.tree.pytree
 class Chain(jaxdae.System):
-    """Point masses on rods, (1,) or (2,) of them, hanging from the origin; an input pushes the last one sideways."""
+    """Point masses on rods, (1,) or (2,) of them, hanging from the origin; an input pushes the last one
+    sideways.
+    """
 
     mass: jax.Array
     length: jax.Array
@@ -43,7 +45,10 @@ def end(p, trajectory):
 
 
 def chain(count, **changes):
-    return {"system": Chain(jnp.linspace(1.0, 1.5, count), jnp.linspace(1.0, 0.7, count)), "angle": jnp.asarray(2.5)} | changes
+    return {
+        "system": Chain(jnp.linspace(1.0, 1.5, count), jnp.linspace(1.0, 0.7, count)),
+        "angle": jnp.asarray(2.5),
+    } | changes
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +73,9 @@ def test_a_good_gradient_passes(pendulum):
 def test_a_pendulum_is_not_chaotic_and_a_double_pendulum_is(pendulum):
     assert pendulum.chaotic is False
     assert pendulum.horizon == pytest.approx(1.0)
-    double = check_gradients(RolloutLoss(setup, end, dt=0.005, steps=3000, save_every=3000), chain(2), trainable="angle")
+    double = check_gradients(
+        RolloutLoss(setup, end, dt=0.005, steps=3000, save_every=3000), chain(2), trainable="angle"
+    )
     assert double.chaotic is True
     assert double.growth > 1e3
     assert "chaotic: gradients are exact and useless" in str(double)
@@ -80,7 +87,9 @@ def test_a_wrong_derivative_fails():
         return x**2
 
     square.defjvp(lambda primals, tangents: (square(*primals), 2.001 * primals[0] * tangents[0]))
-    report = check_gradients(lambda p: square(p["a"]) + p["b"], {"a": jnp.asarray(3.0), "b": jnp.asarray(1.0)})
+    report = check_gradients(
+        lambda p: square(p["a"]) + p["b"], {"a": jnp.asarray(3.0), "b": jnp.asarray(1.0)}
+    )
     assert not report.passed
     wrong, right = report.leaves
     assert not wrong.passed
@@ -102,7 +111,8 @@ def test_modes_that_part_fail():
 
 
 def test_differences_know_what_they_are_worth():
-    # A large constant takes the digits of the difference; what is allowed grows by what that costs, and not by more.
+    # A large constant takes the digits of the difference; what is allowed grows by what that costs, and not
+    # by more.
     report = check_gradients(lambda p: 1e8 + jnp.sin(p["a"]), {"a": jnp.asarray(1.0)})
     (leaf,) = report.leaves
     assert leaf.passed
@@ -111,7 +121,9 @@ def test_differences_know_what_they_are_worth():
 
 
 def test_the_leaf_of_a_nan_is_named():
-    report = check_gradients(lambda p: jnp.sqrt(p["a"] - 1.0) + p["b"], {"a": jnp.asarray(1.0), "b": jnp.asarray(2.0)})
+    report = check_gradients(
+        lambda p: jnp.sqrt(p["a"] - 1.0) + p["b"], {"a": jnp.asarray(1.0), "b": jnp.asarray(2.0)}
+    )
     assert report.not_finite == ("a",)
     assert not report.leaves[0].passed
     assert report.leaves[1].forward == report.leaves[1].reverse != 0.0

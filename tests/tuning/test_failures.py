@@ -52,12 +52,17 @@ def test_a_loop_that_cannot_close_is_no_small_loss():
 
 @pytest.mark.long
 def test_fit_refuses_to_begin_there_and_says_why():
-    with pytest.raises(ValueError, match=r"not finite at the start, as it is where a rollout or the assembly of its start failed"):
+    with pytest.raises(
+        ValueError,
+        match=r"not finite at the start, as it is where a rollout or the assembly of its start failed",
+    ):
         jt.fit(miss, SHORT, optax.sgd(0.1), steps=3, trainable=LENGTH)
 
 
 def test_fit_skips_steps_that_lead_there_and_counts_them():
-    """The target is nearest at a length of 1.0 m, beyond which a long step goes into the lengths that cannot close."""
+    """The target is nearest at a length of 1.0 m, beyond which a long step goes into the lengths that cannot
+    close.
+    """
     found = jt.fit(miss, LONG, optax.sgd(2.0), steps=12, trainable=LENGTH)
     assert found.skipped > 0
     assert found.parameters["system"].length > 1.0
@@ -79,7 +84,9 @@ def test_the_certificate_fails():
     assert report.not_finite == ("system.length",)
 
 
-@pytest.mark.parametrize("term", ["tracking", "energy_error", "constraint_violation", "velocity_violation", "reaction"])
+@pytest.mark.parametrize(
+    "term", ["tracking", "energy_error", "constraint_violation", "velocity_violation", "reaction"]
+)
 def test_every_term_knows_of_one_world_among_many(term):
     system = Pendulum(*(jnp.asarray(x) for x in (1.0, 1.0, 9.81)))
     starts = jd.State(jnp.zeros(2), jnp.array([[1.0, 0.0], [1.05, 0.0]]), jnp.zeros((2, 2)))

@@ -40,7 +40,9 @@ def test_the_first_step_of_plain_descent():
 
 def test_clipping_keeps_the_direction():
     found = fit(bowl, START, optax.sgd(0.1), steps=1, trainable="x", clip=1.0)
-    np.testing.assert_allclose(found.last["x"] - START["x"], -0.1 * np.array([3.0, -15.0]) / np.sqrt(234.0), rtol=1e-14)
+    np.testing.assert_allclose(
+        found.last["x"] - START["x"], -0.1 * np.array([3.0, -15.0]) / np.sqrt(234.0), rtol=1e-14
+    )
     assert found.history.gradient_norm[0] == pytest.approx(np.sqrt(234.0), rel=1e-14)
     within = fit(bowl, START, optax.sgd(0.1), steps=1, trainable="x", clip=100.0)
     np.testing.assert_allclose(within.last["x"], [0.7, -0.5], rtol=1e-14)
@@ -67,7 +69,14 @@ def test_the_rule_of_modes():
 def test_schedules_show_in_the_history_and_progress_tells():
     told = []
     optimizer = optax.inject_hyperparams(optax.sgd)(optax.linear_schedule(0.1, 0.0, 4))
-    found = fit(bowl, START, optimizer, steps=4, trainable="x", progress=lambda k, step: told.append((k, float(step.loss))))
+    found = fit(
+        bowl,
+        START,
+        optimizer,
+        steps=4,
+        trainable="x",
+        progress=lambda k, step: told.append((k, float(step.loss))),
+    )
     # Optax computes schedules in single precision.
     np.testing.assert_allclose(found.history.learning_rate, [0.1, 0.075, 0.05, 0.025], rtol=1e-7)
     assert told == list(enumerate(found.history.loss.tolist()))
@@ -82,7 +91,15 @@ def test_batches_are_averaged_and_may_change_with_the_step():
 
     whole = fit(distance, START, optax.sgd(0.5), steps=1, trainable="x", batch=targets)
     np.testing.assert_allclose(whole.last["x"], [2.0, 1.0], rtol=1e-14)
-    turns = fit(distance, START, optax.sgd(0.5), steps=3, trainable="x", batch=lambda k: targets[k % 2][None], record=lambda p: p["x"])
+    turns = fit(
+        distance,
+        START,
+        optax.sgd(0.5),
+        steps=3,
+        trainable="x",
+        batch=lambda k: targets[k % 2][None],
+        record=lambda p: p["x"],
+    )
     np.testing.assert_allclose(turns.recorded, [START["x"], targets[0], targets[1]], rtol=1e-14)
 
 
@@ -97,7 +114,8 @@ def test_steps_that_are_not_finite_are_skipped_and_walked_back():
 
     optimizer = optax.inject_hyperparams(optax.sgd)(optax.linear_schedule(4.0, 0.0, 10))
     found = fit(cliff, {"x": jnp.asarray(1.0)}, optimizer, steps=5, record=lambda p: p["x"])
-    # 1 -> 5, which is over the cliff -> 1 + 4 / 2 = 3, as well -> 1 + 4 / 4 = 2, too -> 1.5; the schedule counts steps taken only.
+    # 1 -> 5, which is over the cliff -> 1 + 4 / 2 = 3, as well -> 1 + 4 / 4 = 2, too -> 1.5; the schedule
+    # counts steps taken only.
     np.testing.assert_array_equal(found.recorded, [1.0, 5.0, 3.0, 2.0, 1.5])
     np.testing.assert_array_equal(found.history.skipped, [False, True, True, True, False])
     assert found.history.learning_rate[4] == pytest.approx(3.6)
@@ -109,7 +127,9 @@ def test_gradients_that_are_not_finite_are_skipped_too():
     def edge(p):
         return jnp.sqrt(jnp.abs(p["x"] - 1.0)) + p["x"]
 
-    with pytest.raises(ValueError, match=r"the loss \(1.0\) or its gradient \(norm inf\) is not finite at the start"):
+    with pytest.raises(
+        ValueError, match=r"the loss \(1.0\) or its gradient \(norm inf\) is not finite at the start"
+    ):
         fit(edge, {"x": jnp.asarray(1.0)}, optax.sgd(0.1), steps=2)
 
 
@@ -133,9 +153,17 @@ MISTAKES = {
     "steps": ({"steps": 0}, ValueError, "steps must be at least 1, got 0"),
     "starts": ({"starts": 1.5}, TypeError, "starts must be an integer, got 1.5"),
     "clip": ({"clip": 0.0}, ValueError, "clip must be positive"),
-    "every": ({"checkpoint": Checkpoint("x.npz", every=0)}, ValueError, "checkpoint.every must be at least 1, got 0"),
+    "every": (
+        {"checkpoint": Checkpoint("x.npz", every=0)},
+        ValueError,
+        "checkpoint.every must be at least 1, got 0",
+    ),
     "vector": ({"loss": lambda p: p["x"]}, ValueError, r"loss must return a scalar, got \(2,\)"),
-    "vector of an item": ({"loss": lambda p, item: p["x"], "batch": jnp.ones(3)}, ValueError, r"loss must return a scalar, got \(3, 2\)"),
+    "vector of an item": (
+        {"loss": lambda p, item: p["x"], "batch": jnp.ones(3)},
+        ValueError,
+        r"loss must return a scalar, got \(3, 2\)",
+    ),
     "leaf": ({"trainable": "y"}, ValueError, "no leaf 'y'; there is: fixed, x"),
 }
 
@@ -157,7 +185,9 @@ def rosenbrock(p):
 
 def resumable(file, steps, **changes):
     arguments = {"loss": rosenbrock, "parameters": START, "trainable": "x", "clip": 10.0} | changes
-    optimizer = arguments.pop("optimizer", optax.inject_hyperparams(optax.adam)(optax.cosine_decay_schedule(0.1, 40)))
+    optimizer = arguments.pop(
+        "optimizer", optax.inject_hyperparams(optax.adam)(optax.cosine_decay_schedule(0.1, 40))
+    )
     checkpoint = None if file is None else Checkpoint(file, every=3)
     return fit(optimizer=optimizer, steps=steps, checkpoint=checkpoint, record=lambda p: p["x"], **arguments)
 
@@ -169,7 +199,15 @@ def same(a, b):
 
 
 def everything(found):
-    return found.parameters, found.last, found.loss, found.best_step, found.skipped, found.history, found.recorded
+    return (
+        found.parameters,
+        found.last,
+        found.loss,
+        found.best_step,
+        found.skipped,
+        found.history,
+        found.recorded,
+    )
 
 
 def test_a_continued_fit_is_the_uninterrupted_one(tmp_path):
@@ -203,7 +241,11 @@ def test_a_checkpoint_from_which_no_fit_goes_on(tmp_path):
     resumable(file, 3)
     meta, arrays = checkpoints.load(file)
     identity = {key: meta[key] for key in ("program", "numbers", "jax")}
-    carried = [arrays[name] for name in sorted(arrays, key=lambda name: (len(name), name)) if name.startswith("carried_")]
+    carried = [
+        arrays[name]
+        for name in sorted(arrays, key=lambda name: (len(name), name))
+        if name.startswith("carried_")
+    ]
     history = {name.removeprefix("history_"): x for name, x in arrays.items() if name.startswith("history_")}
     nan = [np.full_like(x, np.nan) if x.dtype.kind == "f" else x for x in carried]
     for numbers, told, message in (
@@ -216,7 +258,12 @@ def test_a_checkpoint_from_which_no_fit_goes_on(tmp_path):
         checkpoints.write(file, numbers, told, identity)
         with pytest.raises(checkpoints.CheckpointError, match=message):
             resumable(file, 6)
-    for damage in (lambda: file.write_bytes(b""), lambda: file.symlink_to("/dev/zero"), lambda: os.mkfifo(file), file.mkdir):
+    for damage in (
+        lambda: file.write_bytes(b""),
+        lambda: file.symlink_to("/dev/zero"),
+        lambda: os.mkfifo(file),
+        file.mkdir,
+    ):
         file.unlink()
         damage()
         with pytest.raises(checkpoints.CheckpointError, match="is no checkpoint of a fit"):

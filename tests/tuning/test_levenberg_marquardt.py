@@ -35,7 +35,9 @@ def test_it_finds_what_scipy_finds(data):
     # SciPy stops at a relative reduction of 1e-8 and takes forward differences.
     np.testing.assert_allclose([found.parameters[name] for name in names], fitted, rtol=1e-6)
     np.testing.assert_allclose(found.covariance, covariance, rtol=1e-4)
-    np.testing.assert_allclose([found.standard_error[name] for name in names], np.sqrt(np.diag(covariance)), rtol=1e-4)
+    np.testing.assert_allclose(
+        [found.standard_error[name] for name in names], np.sqrt(np.diag(covariance)), rtol=1e-4
+    )
     assert found.standard_deviation == pytest.approx(np.sqrt(2.0 * found.cost / 37), rel=1e-12)
     assert found.gradient < 1e-7
 
@@ -43,7 +45,9 @@ def test_it_finds_what_scipy_finds(data):
 def test_a_line_in_closed_form():
     x, y = jnp.array([0.0, 1.0, 2.0, 4.0]), jnp.array([1.0, 2.0, 2.0, 5.0])
     design = np.stack([np.ones(4), x], axis=1)
-    found = least_squares(lambda p: jnp.asarray(design) @ p["c"] - y, {"c": jnp.zeros(2)}, standard_deviation=0.5)
+    found = least_squares(
+        lambda p: jnp.asarray(design) @ p["c"] - y, {"c": jnp.zeros(2)}, standard_deviation=0.5
+    )
     expected = np.linalg.lstsq(design, np.asarray(y), rcond=None)[0]
     # Iterations end where a step is below sqrt(eps) of the numbers.
     np.testing.assert_allclose(found.parameters["c"], expected, rtol=1e-8)
@@ -67,7 +71,10 @@ def many(data):
         return model(p["curve"]) - p["data"]
 
     def one(rate, curve):
-        start = {"curve": {"amplitude": jnp.asarray(1.0), "rate": rate, "offset": jnp.asarray(0.0)}, "data": curve}
+        start = {
+            "curve": {"amplitude": jnp.asarray(1.0), "rate": rate, "offset": jnp.asarray(0.0)},
+            "data": curve,
+        }
         return least_squares(residual, start, trainable="curve", iterations=60)
 
     noise = 0.01 * np.random.default_rng(1).standard_normal((16, 40))
@@ -87,7 +94,11 @@ def test_many_starts_at_once(many):
 
 def test_entries_and_fixed_leaves():
     start = {"x": jnp.array([5.0, 7.0]), "y": jnp.asarray(2.0)}
-    found = least_squares(lambda p: p["x"] * p["y"] - jnp.array([2.0, 3.0]), start, trainable={"x": Entries(np.array([False, True]))})
+    found = least_squares(
+        lambda p: p["x"] * p["y"] - jnp.array([2.0, 3.0]),
+        start,
+        trainable={"x": Entries(np.array([False, True]))},
+    )
     np.testing.assert_allclose(found.parameters["x"], [5.0, 1.5], rtol=1e-8)
     assert found.parameters["y"] == 2.0
     assert found.standard_error["x"].shape == (1,)
@@ -95,7 +106,9 @@ def test_entries_and_fixed_leaves():
 
 def test_what_the_data_do_not_determine():
     start = {"a": jnp.asarray(1.0), "b": jnp.asarray(1.0)}
-    sums = least_squares(lambda p: (p["a"] + p["b"]) * jnp.array([1.0, 1.0, 2.0]) - jnp.array([3.0, 3.1, 6.0]), start)
+    sums = least_squares(
+        lambda p: (p["a"] + p["b"]) * jnp.array([1.0, 1.0, 2.0]) - jnp.array([3.0, 3.1, 6.0]), start
+    )
     assert sums.parameters["a"] + sums.parameters["b"] == pytest.approx(18.1 / 6.0, rel=1e-6)
     assert np.all(np.isinf(sums.covariance))
     few = least_squares(lambda p: jnp.stack([p["a"] + p["b"] - 3.0]), start)
@@ -127,7 +140,10 @@ def test_short_steps_before_an_edge_are_no_convergence(dtype):
 def test_steps_are_shortened():
     # Undamped, the first step would be 6 in log x.
     start, bounds = {"x": jnp.asarray(np.exp(-6.0))}, {"x": Positive()}
-    run = {n: least_squares(lambda p: jnp.log(p["x"])[None], start, trainable=bounds, iterations=n, max_step=0.5) for n in (1, 4, 30)}
+    run = {
+        n: least_squares(lambda p: jnp.log(p["x"])[None], start, trainable=bounds, iterations=n, max_step=0.5)
+        for n in (1, 4, 30)
+    }
     np.testing.assert_allclose([np.log(run[n].parameters["x"]) for n in (1, 4)], [-5.5, -4.0], rtol=1e-12)
     assert run[30].status == jaxdae.Status.OK
     assert run[30].iterations <= 16
@@ -140,7 +156,9 @@ def test_few_residuals_of_many_numbers():
     found = least_squares(lambda p: (weights @ p["x"] - 1.0)[None], {"x": jnp.zeros(8)}, damping=1e-12)
     assert found.status == jaxdae.Status.OK
     np.testing.assert_allclose(weights @ found.parameters["x"], 1.0, rtol=1e-8)
-    bent = least_squares(lambda p: jnp.sin(jnp.sum(p["x"]) + jnp.arange(2.0)), {"x": jnp.zeros(8)}, iterations=20)
+    bent = least_squares(
+        lambda p: jnp.sin(jnp.sum(p["x"]) + jnp.arange(2.0)), {"x": jnp.zeros(8)}, iterations=20
+    )
     # The minimum of sin(s)^2 + sin(s + 1)^2.
     np.testing.assert_allclose(jnp.sum(bent.parameters["x"]), -0.5, rtol=1e-6)
 

@@ -43,7 +43,9 @@ LAM = jnp.array([[1.0, 2.0], [0.0, -1.0], [2.0, 2.0]])
 
 
 def trajectory(status=(0, 0, 0)):
-    info = jaxdae.interfaces.StepInfo(V, LAM, jnp.zeros(3), jnp.zeros(3), jnp.zeros(3, jnp.int32), jnp.asarray(status, jnp.int32))
+    info = jaxdae.interfaces.StepInfo(
+        V, LAM, jnp.zeros(3), jnp.zeros(3), jnp.zeros(3, jnp.int32), jnp.asarray(status, jnp.int32)
+    )
     return jaxdae.Trajectory(jaxdae.State(TIMES, Q, V), info)
 
 
@@ -66,9 +68,13 @@ def test_tracking():
 
 
 def test_the_mean_over_worlds():
-    assert tracking(two_worlds(), lambda s: s.q[0], 1.0, over=final) == pytest.approx((4.0 + 0.0) / 2.0, rel=1e-14)
+    assert tracking(two_worlds(), lambda s: s.q[0], 1.0, over=final) == pytest.approx(
+        (4.0 + 0.0) / 2.0, rel=1e-14
+    )
     assert tracking(two_worlds(), lambda s: s.q[0], 1.0) == pytest.approx(5.0 / 3.0, rel=1e-14)
-    assert constraint_violation(Pendulum(), two_worlds(), over=final) == pytest.approx(12.0**2 / 2.0, rel=1e-14)
+    assert constraint_violation(Pendulum(), two_worlds(), over=final) == pytest.approx(
+        12.0**2 / 2.0, rel=1e-14
+    )
 
 
 def test_the_other_terms():
@@ -77,7 +83,9 @@ def test_the_other_terms():
     assert effort(jnp.array([[1.0, 2.0], [0.0, 3.0]]), over=final) == pytest.approx(9.0)
     violations = np.array([0.0, 0.5 * (1.21 - 1.0), 12.0])
     np.testing.assert_allclose(constraint_violation(system, found), np.mean(violations**2), rtol=1e-13)
-    np.testing.assert_allclose(velocity_violation(system, found), np.mean(np.array([0.0, -0.55, 0.0]) ** 2), rtol=1e-13)
+    np.testing.assert_allclose(
+        velocity_violation(system, found), np.mean(np.array([0.0, -0.55, 0.0]) ** 2), rtol=1e-13
+    )
     energies = np.array([0.5, 0.625 - 11.0, 40.0])
     np.testing.assert_allclose(energy_error(system, found, 0.5), np.mean((energies - 0.5) ** 2), rtol=1e-13)
     np.testing.assert_allclose(reaction(found), (5.0 + 1.0 + 8.0) / 3.0, rtol=1e-14)
@@ -86,7 +94,9 @@ def test_the_other_terms():
 
 
 def test_terms_are_numbers():
-    total = 2.0 * tracking(trajectory(), lambda s: s.q[0], 1.0) + 0.5 * reaction(trajectory(), over=time_average)
+    total = 2.0 * tracking(trajectory(), lambda s: s.q[0], 1.0) + 0.5 * reaction(
+        trajectory(), over=time_average
+    )
     assert total == pytest.approx(10.0 / 3.0 + 7.0 / 3.0, rel=1e-14)
 
 
@@ -99,7 +109,11 @@ def test_failures_are_not_taken_for_successes():
     ("change", "error", "message"),
     [
         ({"observe": 3}, TypeError, "tracking: observe must be a function of a State, .* got 3"),
-        ({"observe": lambda at: [at.q[0]]}, TypeError, "tracking: observe must return a number or a vector, got list"),
+        (
+            {"observe": lambda at: [at.q[0]]},
+            TypeError,
+            "tracking: observe must return a number or a vector, got list",
+        ),
         (
             {"target": jnp.ones(3)},
             ValueError,

@@ -34,14 +34,19 @@ def test_values_come_back_and_grow_with_their_free_variables(name):
     z = bound.free(x)
     # Relative to the distance from the bound, of which the difference x - bound keeps eps |bound| / distance.
     np.testing.assert_allclose(bound.constrained(z), x, rtol=1e-13, atol=1e-15)
-    slope = jax.vmap(jax.grad(bound.constrained))(z) if name != "at least an array" else jnp.diagonal(jax.jacfwd(bound.constrained)(z))
+    slope = (
+        jax.vmap(jax.grad(bound.constrained))(z)
+        if name != "at least an array"
+        else jnp.diagonal(jax.jacfwd(bound.constrained)(z))
+    )
     assert (np.asarray(slope) > 0).all()
     assert np.isfinite(slope).all()
     assert bound.outside(np.asarray(x)) == ""
 
 
 def test_scales_of_the_free_variables():
-    # Far from the bound the leaf moves as its free variable does; in the middle of an interval four times slower, per its width.
+    # Far from the bound the leaf moves as its free variable does; in the middle of an interval four times
+    # slower, per its width.
     assert jax.grad(AtLeast(0.0, scale=0.01).constrained)(5.0) == 1.0
     assert jax.grad(Between(0.0, 8.0).constrained)(0.0) == pytest.approx(2.0, rel=1e-15)
     # Free variables of any size stay in the range.
@@ -51,10 +56,15 @@ def test_scales_of_the_free_variables():
 
 
 def test_leaves_are_replaced_and_the_others_stay():
-    chosen = reparametrize(PARAMETERS, {"gains.beta": Positive(), "state.q": Entries(np.array([True, False, True]), Between(-3.0, 3.0))})
+    chosen = reparametrize(
+        PARAMETERS,
+        {"gains.beta": Positive(), "state.q": Entries(np.array([True, False, True]), Between(-3.0, 3.0))},
+    )
     free = chosen.split(PARAMETERS)
     assert {path: x.shape for path, x in free.items()} == {"gains.beta": (), "state.q": (2,)}
-    moved = chosen.join(PARAMETERS, {"gains.beta": free["gains.beta"] + 1.0, "state.q": free["state.q"].at[1].set(0.0)})
+    moved = chosen.join(
+        PARAMETERS, {"gains.beta": free["gains.beta"] + 1.0, "state.q": free["state.q"].at[1].set(0.0)}
+    )
     assert moved["gains"].beta == pytest.approx(5.0 * np.e, rel=1e-15)
     assert moved["gains"].alpha == 10.0
     np.testing.assert_allclose(moved["state"].q, [0.5, -0.25, 0.0], rtol=0, atol=1e-15)
@@ -83,13 +93,37 @@ MISTAKES = {
     "on the bound": ({"state.v": Positive()}, ValueError, r"'state.v' must be above 0, and starts at \[0"),
     "below": ({"gains.alpha": AtLeast(11.0)}, ValueError, "'gains.alpha' must be above 11, and starts at 10"),
     "above": ({"gains.alpha": AtMost(9.5)}, ValueError, "'gains.alpha' must be below 9.5, and starts at 10"),
-    "outside": ({"gains.alpha": Between(0.0, 10.0)}, ValueError, "'gains.alpha' must be between 0 and 10, and starts at 10"),
-    "swapped": ({"gains.alpha": Between(20.0, 0.0)}, ValueError, "a lower bound 20 that is not below its upper bound 0"),
-    "scale below": ({"gains.alpha": AtLeast(0.0, scale=-1.0)}, ValueError, "has a bound whose scale -1 is not positive"),
-    "scale above": ({"gains.alpha": AtMost(20.0, scale=0.0)}, ValueError, "has a bound whose scale 0 is not positive"),
+    "outside": (
+        {"gains.alpha": Between(0.0, 10.0)},
+        ValueError,
+        "'gains.alpha' must be between 0 and 10, and starts at 10",
+    ),
+    "swapped": (
+        {"gains.alpha": Between(20.0, 0.0)},
+        ValueError,
+        "a lower bound 20 that is not below its upper bound 0",
+    ),
+    "scale below": (
+        {"gains.alpha": AtLeast(0.0, scale=-1.0)},
+        ValueError,
+        "has a bound whose scale -1 is not positive",
+    ),
+    "scale above": (
+        {"gains.alpha": AtMost(20.0, scale=0.0)},
+        ValueError,
+        "has a bound whose scale 0 is not positive",
+    ),
     "empty mask": ({"state.q": Entries(np.zeros(3, bool))}, ValueError, "the mask of 'state.q' selects none"),
-    "mask of a wrong shape": ({"state.q": Entries(np.ones(2, bool))}, ValueError, r"boolean of shape \(3,\), got bool of shape \(2,\)"),
-    "masked entry": ({"state.q": Entries(np.array([True, True, False]), Positive())}, ValueError, "'state.q' must be above 0"),
+    "mask of a wrong shape": (
+        {"state.q": Entries(np.ones(2, bool))},
+        ValueError,
+        r"boolean of shape \(3,\), got bool of shape \(2,\)",
+    ),
+    "masked entry": (
+        {"state.q": Entries(np.array([True, True, False]), Positive())},
+        ValueError,
+        "'state.q' must be above 0",
+    ),
     "no bound": ({"gains.alpha": (0.0, 1.0)}, TypeError, "must be a value such as Positive()"),
     "a class": ({"gains.alpha": Positive}, TypeError, "must be a value such as Positive()"),
 }

@@ -23,4 +23,6 @@ def config_of(path: str) -> str:
     file = pathlib.Path(path)
     word = re.sub(r"[^A-Za-z0-9_-]", "_", file.stem)[:90]
     name = word if re.match(r"[A-Za-z_]", word) else f"_{word}"
-    return yaml.safe_dump({"name": name, "mechanism": {"file": file.name}, "duration": DURATION, "dt": STEP}, sort_keys=False)
+    return yaml.safe_dump(
+        {"name": name, "mechanism": {"file": file.name}, "duration": DURATION, "dt": STEP}, sort_keys=False
+    )

@@ -28,7 +28,10 @@ def description(values: dict[str, Any]) -> mechanisms.Description:
     ground = None if section.get("terrain") is None else terrain(section["terrain"])
     return mechanisms.Description(
         space=mechanisms.SPACE if space == "space" else mechanisms.PLANE,
-        bodies=[*(body(each) for each in section["bodies"]), *(mechanisms.Rotor(**each) for each in section.get("rotors", ()))],
+        bodies=[
+            *(body(each) for each in section["bodies"]),
+            *(mechanisms.Rotor(**each) for each in section.get("rotors", ())),
+        ],
         joints=[described(joint, space, ground) for joint in section["joints"]],
         forces=[described(force, space) for force in section["forces"]],
         drives=[_described_drive(drive, space) for drive in section["drives"]],
@@ -45,7 +48,10 @@ def _spatial_body(body: dict[str, Any]) -> mechanisms.SpatialBody:
     known = concrete(quaternion)
     # Normalize a concrete quaternion with NumPy, so that it stays concrete under tracing.
     unit = quat_normalize(vector(quaternion)) if known is None else known / np.linalg.norm(known)
-    mass, inertia = (nothing if body[key] is None else body[key] for key, nothing in (("mass", 0.0), ("inertia", (0.0, 0.0, 0.0))))
+    mass, inertia = (
+        nothing if body[key] is None else body[key]
+        for key, nothing in (("mass", 0.0), ("inertia", (0.0, 0.0, 0.0)))
+    )
     return mechanisms.SpatialBody(body["name"], mass, inertia, body["pose"]["place"], unit)
 
 
@@ -71,7 +77,9 @@ def described(element: dict[str, Any], space: str, ground: Any = None) -> Any:
         space: "plane" or "space".
         ground: the default terrain of elements that need a terrain.
     """
-    given = {key: _motion(**value) if key == "motion" else value for key, value in element.items() if key != "type"}
+    given = {
+        key: _motion(**value) if key == "motion" else value for key, value in element.items() if key != "type"
+    }
     if "terrain" in given:
         given["terrain"] = ground if given["terrain"] is None else terrain(given["terrain"])
     return TYPES[space][element["type"]](**given)
@@ -79,7 +87,9 @@ def described(element: dict[str, Any], space: str, ground: Any = None) -> Any:
 
 def _described_drive(element: dict[str, Any], space: str) -> Any:
     """Return a drive of `jaxdae.mechanisms` from plain values, which may be traced."""
-    return DRIVE_TYPES[space][element["type"]](**{key: value for key, value in element.items() if key != "type"})
+    return DRIVE_TYPES[space][element["type"]](
+        **{key: value for key, value in element.items() if key != "type"}
+    )
 
 
 def _motion(type: str, **numbers: Any) -> Any:

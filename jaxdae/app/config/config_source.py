@@ -31,7 +31,18 @@ _ENTRIES: dict[int, tuple[dict[str, int], ...]] = {
 }
 """The names of the entries of vectors and quaternions, by their length."""
 _WRITTEN_OUT = ("vehicle", "wheels")
-_SECTIONS_OF_MECHANISM = ("bodies", "rotors", "joints", "forces", "gravity", "space", "coordinates", "cut", "terrain", *_WRITTEN_OUT)
+_SECTIONS_OF_MECHANISM = (
+    "bodies",
+    "rotors",
+    "joints",
+    "forces",
+    "gravity",
+    "space",
+    "coordinates",
+    "cut",
+    "terrain",
+    *_WRITTEN_OUT,
+)
 Defaults = Callable[[tuple[str, ...], Callable[[tuple[str, ...]], str | None]], Any]
 """A function from keys, and a lookup of the text at other keys, to the default value at these keys."""
 
@@ -52,7 +63,9 @@ class Document:
         name: the file name as given.
     """
 
-    def __init__(self, name: str, text: str, overrides: tuple[str, ...] = (), defaults: Defaults = _no_defaults):
+    def __init__(
+        self, name: str, text: str, overrides: tuple[str, ...] = (), defaults: Defaults = _no_defaults
+    ):
         """Read a config from its text.
 
         Args:
@@ -83,7 +96,9 @@ class Document:
 
     # places
 
-    def problem(self, location: Location, got: str, expected: str, remedy: str = "", *, key: bool = False) -> Problem:
+    def problem(
+        self, location: Location, got: str, expected: str, remedy: str = "", *, key: bool = False
+    ) -> Problem:
         """Return a problem at a location; `key` points at the key instead of its value."""
         node = self._nearest(location, key)
         where, line = self._where(node)
@@ -97,13 +112,18 @@ class Document:
             inside = _child(value, part)
             if isinstance(part, int):
                 name = inside.get("name") if isinstance(inside, dict) else None
-                twice = isinstance(value, list) and sum(isinstance(e, dict) and e.get("name") == name for e in value) > 1
+                twice = (
+                    isinstance(value, list)
+                    and sum(isinstance(e, dict) and e.get("name") == name for e in value) > 1
+                )
                 words.append(name if isinstance(name, str) and name and not twice else str(part))
             else:
                 words.append(str(part))
             value = inside
         # Joints from the wheels section.
-        if location[:2] == ("mechanism", "joints") and any(self._nearest(location[:3], False) is wheel for wheel in self._wheels):
+        if location[:2] == ("mechanism", "joints") and any(
+            self._nearest(location[:3], False) is wheel for wheel in self._wheels
+        ):
             words[1] = "wheels"
         return ".".join(words)
 
@@ -142,14 +162,24 @@ class Document:
             line = text.count("\n", 0, int(error.position)) + 1
             where = f"{name}:{line}" if name == self.name else name
             got = f"the character U+{ord(str(text[int(error.position)])):04X}, which YAML does not allow"
-            raise ConfigError([Problem(where, "", got, "text", "remove it, or save the file as UTF-8", line)]) from None
+            raise ConfigError(
+                [Problem(where, "", got, "text", "remove it, or save the file as UTF-8", line)]
+            ) from None
         loader.name = name
         try:
             node = loader.get_single_node()
         except (yaml.YAMLError, RecursionError) as error:
             mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-            what = " ".join(str(part) for part in (getattr(error, "context", None), getattr(error, "problem", None)) if part)
-            where, line = (f"{name}:{mark.line + 1}", mark.line + 1) if mark is not None and name == self.name else (name, 0)
+            what = " ".join(
+                str(part)
+                for part in (getattr(error, "context", None), getattr(error, "problem", None))
+                if part
+            )
+            where, line = (
+                (f"{name}:{mark.line + 1}", mark.line + 1)
+                if mark is not None and name == self.name
+                else (name, 0)
+            )
             got = what or " ".join(str(error).split()) or "text nested too deeply"
             raise ConfigError(
                 [
@@ -184,7 +214,9 @@ class Document:
             raise ConfigError([*self.problems, problem])
         above = (*above, id(node))
         if isinstance(node, yaml.SequenceNode):
-            return [self._construct(child, (*location, index), above) for index, child in enumerate(node.value)]
+            return [
+                self._construct(child, (*location, index), above) for index, child in enumerate(node.value)
+            ]
         if isinstance(node, yaml.MappingNode):
             return self._construct_mapping(node, location, above)
         loader = Loader("")
@@ -193,7 +225,9 @@ class Document:
         except (yaml.YAMLError, ValueError):
             where, line = self._where(node)
             got = f"{node.value!r} with the tag {node.tag}"
-            self.problems.append(Problem(where, _written(location), got, "a plain value", "remove the tag", line))
+            self.problems.append(
+                Problem(where, _written(location), got, "a plain value", "remove the tag", line)
+            )
             return None
         finally:
             loader.dispose()
@@ -207,7 +241,16 @@ class Document:
             if key in first:
                 where, line = self._where(key_node)
                 remedy = f"keep one of them (the first is in {self._where(first[key])[0]})"
-                self.problems.append(Problem(where, _written((*location, key)), "the key a second time", "each key once", remedy, line))
+                self.problems.append(
+                    Problem(
+                        where,
+                        _written((*location, key)),
+                        "the key a second time",
+                        "each key once",
+                        remedy,
+                        line,
+                    )
+                )
                 continue
             first[key], mapping[key] = key_node, value
         return mapping
@@ -253,7 +296,9 @@ class Document:
         path, equals, value = override.partition("=")
         label = f"--set {shorten(override)}"
         if not equals or not path.strip():
-            self.problems.append(Problem(label, "", show(override), "path.to.key=value", "for example --set dt=0.001"))
+            self.problems.append(
+                Problem(label, "", show(override), "path.to.key=value", "for example --set dt=0.001")
+            )
             return
         try:
             value_node = self._compose(value, label)
@@ -267,13 +312,21 @@ class Document:
             return
         self._graft(self._root, parts, [], value_node, label)
 
-    def _graft(self, node: yaml.Node, parts: list[str], done: list[str], value: yaml.Node, label: str) -> None:
+    def _graft(
+        self, node: yaml.Node, parts: list[str], done: list[str], value: yaml.Node, label: str
+    ) -> None:
         if isinstance(node, yaml.SequenceNode):
             index = _index_in_nodes(node, parts[0])
             if index is None:
-                names = [name for name in map(name_of, node.value) if name] or [str(i) for i in range(len(node.value))]
+                names = [name for name in map(name_of, node.value) if name] or [
+                    str(i) for i in range(len(node.value))
+                ]
                 remedy = did_you_mean(parts[0], names, "one")
-                self.problems.append(Problem(label, ".".join([*done, parts[0]]), f"{parts[0]!r}", "an element of the list", remedy))
+                self.problems.append(
+                    Problem(
+                        label, ".".join([*done, parts[0]]), f"{parts[0]!r}", "an element of the list", remedy
+                    )
+                )
             elif len(parts) == 1:
                 node.value[index] = value
             else:
@@ -294,7 +347,9 @@ class Document:
         used, position = longest_key(node, parts)
         if position is None:
             used = len(parts) if done and done[-1] in _DOTTED_KEYS else 1
-            key = yaml.ScalarNode("tag:yaml.org,2002:str", ".".join(parts[:used]), yaml.Mark(label, 0, 0, 0, None, 0))
+            key = yaml.ScalarNode(
+                "tag:yaml.org,2002:str", ".".join(parts[:used]), yaml.Mark(label, 0, 0, 0, None, 0)
+            )
             below = value if used == len(parts) else self._default([*done, key.value], label)
             node.value.append((key, below))
             position = len(node.value) - 1
@@ -341,13 +396,27 @@ def read(path: str, overrides: tuple[str, ...] = (), defaults: Defaults = _no_de
     except IsADirectoryError:
         raise ConfigError([Problem(path, "", "a folder", "a config file", _near_file(file / "*"))]) from None
     except UnicodeDecodeError:
-        raise ConfigError([Problem(path, "", "bytes that are not UTF-8 text", "a config file", "save it as UTF-8")]) from None
+        raise ConfigError(
+            [Problem(path, "", "bytes that are not UTF-8 text", "a config file", "save it as UTF-8")]
+        ) from None
     except safe_files.Unreadable as error:
         raise ConfigError([Problem(path, "", error.got, "a config file", error.remedy)]) from None
     except ValueError as error:
-        raise ConfigError([Problem(path, "", f"a name that no file has ({error})", "a config file", "check the path")]) from None
+        raise ConfigError(
+            [Problem(path, "", f"a name that no file has ({error})", "a config file", "check the path")]
+        ) from None
     except OSError as error:
-        raise ConfigError([Problem(path, "", f"an unreadable file ({error.strerror})", "a config file", "check its permissions")]) from None
+        raise ConfigError(
+            [
+                Problem(
+                    path,
+                    "",
+                    f"an unreadable file ({error.strerror})",
+                    "a config file",
+                    "check its permissions",
+                )
+            ]
+        ) from None
     return Document(path, text, overrides, defaults)
 
 
@@ -410,7 +479,9 @@ def _written(location: Location) -> str:
 
 def _index_in_nodes(node: yaml.SequenceNode, word: str) -> int | None:
     kinds = {yaml.SequenceNode: []}
-    values = [{"name": name_of(c)} if isinstance(c, yaml.MappingNode) else kinds.get(type(c)) for c in node.value]
+    values = [
+        {"name": name_of(c)} if isinstance(c, yaml.MappingNode) else kinds.get(type(c)) for c in node.value
+    ]
     return _index_in_values(values, word)
 
 
@@ -440,6 +511,10 @@ def entry_names(key: object, values: list | tuple) -> list[str]:
 
 def _near_file(file: pathlib.Path) -> str:
     """Return the remedy for a missing file: a file with a similar name in the same folder or in configs/."""
-    known = [str(found) for folder in (file.parent, pathlib.Path("configs")) for found in sorted(folder.glob("*.yaml"))]
+    known = [
+        str(found)
+        for folder in (file.parent, pathlib.Path("configs"))
+        for found in sorted(folder.glob("*.yaml"))
+    ]
     same_name = [name for name in known if pathlib.Path(name).stem == file.stem]
     return meant(same_name[0] if same_name else file, known) or "check the path; configs/ holds examples"

@@ -16,12 +16,16 @@ from jaxdae.app.config.schema_mechanism import PYTHON_TYPES, why_not_here
 _TAG_KEYS = ("type", "space")
 
 
-def explain(model: type[pydantic.BaseModel], error: pydantic.ValidationError, document: Document) -> list[Problem]:
+def explain(
+    model: type[pydantic.BaseModel], error: pydantic.ValidationError, document: Document
+) -> list[Problem]:
     """Return one problem for each error that a model found in the data of a document."""
     return [_problem(model, details, document) for details in error.errors()]
 
 
-def field_at(model: type[pydantic.BaseModel], data: object, location: Location) -> tuple[Any, tuple[Any, ...], str] | None:
+def field_at(
+    model: type[pydantic.BaseModel], data: object, location: Location
+) -> tuple[Any, tuple[Any, ...], str] | None:
     """Return annotation, constraints and description of a location; None if the schema has no such location.
 
     Args:
@@ -47,7 +51,9 @@ def _narrowed(annotation: Any, constraints: tuple[Any, ...], data: object) -> tu
     return (members[0], _metadata(members[0])) if members else (annotation, constraints)
 
 
-def default_at(model: type[pydantic.BaseModel], path: tuple[str, ...], written: Callable[[tuple[str, ...]], Any]) -> Any:
+def default_at(
+    model: type[pydantic.BaseModel], path: tuple[str, ...], written: Callable[[tuple[str, ...]], Any]
+) -> Any:
     """Return the default at a path of keys as plain values, or None if it has no default.
 
     The default of a section contains only the keys that the schema sets explicitly.
@@ -63,7 +69,9 @@ def default_at(model: type[pydantic.BaseModel], path: tuple[str, ...], written: 
         if field is None:
             return None
         value = None if field.is_required() else field.get_default()
-        inside = [type(value)] if isinstance(value, pydantic.BaseModel) else list(_alternatives(field.annotation))
+        inside = (
+            [type(value)] if isinstance(value, pydantic.BaseModel) else list(_alternatives(field.annotation))
+        )
         sections = [each for each in inside if _is_section(each)]
         if len(sections) > 1:
             word = _tag_key(sections[0])
@@ -84,13 +92,19 @@ def expectation(annotation: Any, constraints: tuple[Any, ...] = ()) -> str:
         if origin is Literal:
             words.extend(str(argument) for argument in arguments)
         elif origin is tuple:
-            words.append("a list of numbers" if Ellipsis in arguments else f"a list of {len(arguments)} numbers")
+            words.append(
+                "a list of numbers" if Ellipsis in arguments else f"a list of {len(arguments)} numbers"
+            )
         elif origin in (list, dict):
             words.append({list: "a list", dict: "a mapping of names to numbers"}[origin])
         elif _is_section(alternative):
             words.append("a mapping")
         else:
-            words.append({float: "a finite number", int: "a whole number", str: "text", bool: "true or false"}.get(alternative, "a value"))
+            words.append(
+                {float: "a finite number", int: "a whole number", str: "text", bool: "true or false"}.get(
+                    alternative, "a value"
+                )
+            )
     text = " or ".join(dict.fromkeys(words))
     return f"{text} {bounds}" if bounds else text
 
@@ -131,7 +145,11 @@ class _Walk:
         for alternative in _alternatives(self.annotation):
             origin, arguments = typing.get_origin(alternative), typing.get_args(alternative)
             if origin in (list, tuple) and isinstance(part, int):
-                element = arguments[0] if origin is list or Ellipsis in arguments else arguments[min(part, len(arguments) - 1)]
+                element = (
+                    arguments[0]
+                    if origin is list or Ellipsis in arguments
+                    else arguments[min(part, len(arguments) - 1)]
+                )
                 if isinstance(data, list | tuple) and not _is_list(element):
                     continue
                 self.annotation, self.constraints, self.chosen = element, _metadata(element), None
@@ -169,14 +187,18 @@ def _problem(model: type[pydantic.BaseModel], details: Any, document: Document) 
         return document.problem(place, "nothing", expectation(walk.annotation, walk.constraints), add)
     if kind == "value_error":
         # The message of a section's validator is got|expected|remedy, plus an optional key for the location.
-        got, expected, remedy, *key = (words := str(details["ctx"]["error"]).split("|")) + [""] * (3 - len(words))
+        got, expected, remedy, *key = (words := str(details["ctx"]["error"]).split("|")) + [""] * (
+            3 - len(words)
+        )
         return document.problem((*place, *key), got, expected, remedy)
     if kind in ("union_tag_not_found", "union_tag_invalid"):
         return _unknown_type(walk, place, kind, value, document)
     if kind == "string_pattern_mismatch":
         word = "a word of letters, digits, _ and -, starting with a letter or _, at most 100 of them"
         return document.problem(place, show(value), word, _describe(walk))
-    return document.problem(place, show(value), expectation(walk.annotation, walk.constraints), _remedy(walk, value))
+    return document.problem(
+        place, show(value), expectation(walk.annotation, walk.constraints), _remedy(walk, value)
+    )
 
 
 def _unknown_type(walk: _Walk, place: Location, kind: str, value: object, document: Document) -> Problem:
@@ -184,14 +206,28 @@ def _unknown_type(walk: _Walk, place: Location, kind: str, value: object, docume
     if kind == "union_tag_not_found":
         return document.problem(place, f"no {key}", f"a {key}", f"add {key}: one of {', '.join(known)}")
     tag = value.get(key) if isinstance(value, dict) else value
-    place = (*place, key) if isinstance(value, dict) and isinstance(value_at(document.data, place), dict) else place
+    place = (
+        (*place, key)
+        if isinstance(value, dict) and isinstance(value_at(document.data, place), dict)
+        else place
+    )
     from_python = "it needs a function: build this mechanism in Python" if str(tag) in PYTHON_TYPES else ""
-    return document.problem(place, f"the unknown {key} {tag!r}", f"one of {', '.join(known)}", from_python or did_you_mean(tag, known))
+    return document.problem(
+        place,
+        f"the unknown {key} {tag!r}",
+        f"one of {', '.join(known)}",
+        from_python or did_you_mean(tag, known),
+    )
 
 
 def _remedy(walk: _Walk, value: object) -> str:
     alternatives = list(_alternatives(walk.annotation))
-    literals = [str(a) for alternative in alternatives for a in typing.get_args(alternative) if typing.get_origin(alternative) is Literal]
+    literals = [
+        str(a)
+        for alternative in alternatives
+        for a in typing.get_args(alternative)
+        if typing.get_origin(alternative) is Literal
+    ]
     if literals:
         return did_you_mean(value, literals)
     if isinstance(value, str) and (float in alternatives or int in alternatives):
@@ -241,7 +277,9 @@ def _metadata(annotation: Any) -> tuple[Any, ...]:
     if typing.get_origin(annotation) is not Annotated:
         return ()
     items = typing.get_args(annotation)[1:]
-    return tuple(part for item in items for part in (item.metadata if isinstance(item, FieldInfo) else [item]))
+    return tuple(
+        part for item in items for part in (item.metadata if isinstance(item, FieldInfo) else [item])
+    )
 
 
 def _bound(item: Any) -> str:
@@ -253,4 +291,6 @@ def _bound(item: Any) -> str:
         (annotated_types.MinLen, "min_length", "of length >="),
         (annotated_types.MaxLen, "max_length", "of length <="),
     )
-    return next((f"{sign} {getattr(item, name):g}" for kind, name, sign in signs if isinstance(item, kind)), "")
+    return next(
+        (f"{sign} {getattr(item, name):g}" for kind, name, sign in signs if isinstance(item, kind)), ""
+    )

@@ -46,7 +46,9 @@ class ConfigError(Exception):
 
     def __init__(self, problems: Iterable[Problem]):
         """Store the problems, sorted by line and without duplicates."""
-        self.problems: tuple[Problem, ...] = tuple(sorted(dict.fromkeys(problems), key=lambda problem: problem.line))
+        self.problems: tuple[Problem, ...] = tuple(
+            sorted(dict.fromkeys(problems), key=lambda problem: problem.line)
+        )
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
@@ -70,7 +72,9 @@ def did_you_mean(word: object, known: Iterable[str], what: str = "") -> str:
     if question := meant(word, words):
         return question
     if not words:
-        return {"": "there is no such thing here", "one": "there is none here"}.get(what, f"there are no {what} here")
+        return {"": "there is no such thing here", "one": "there is none here"}.get(
+            what, f"there are no {what} here"
+        )
     shown = ", ".join(words[:12]) + (", ..." if len(words) > 12 else "")
     return f"choose {what + ' ' if what else ''}from: {shown}"
 
@@ -84,7 +88,9 @@ def show(value: object) -> str:
     if isinstance(value, str):
         return f"the text {shorten(repr(value))}"
     if isinstance(value, float):
-        return repr(value) if math.isfinite(value) else {math.inf: ".inf", -math.inf: "-.inf"}.get(value, ".nan")
+        return (
+            repr(value) if math.isfinite(value) else {math.inf: ".inf", -math.inf: "-.inf"}.get(value, ".nan")
+        )
     if isinstance(value, dict):
         return "a mapping" if value else "an empty mapping"
     if isinstance(value, list | tuple):

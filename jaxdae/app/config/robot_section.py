@@ -1,9 +1,9 @@
 """Robot files in configs, and `jaxdae check` of a robot file on its own.
 
 A `mechanism` section with a `file` is expanded before any other processing. The bodies, joints and forces of
-the file precede the elements of the config, as if you had typed them. Elements that the config adds may name links
-and frames of the file as bodies, with points and directions in the frames of links. Their world positions
-refer to the start pose.
+the file precede the elements of the config, as if you had typed them. Elements that the config adds may name
+links and frames of the file as bodies, with points and directions in the frames of links. Their world
+positions refer to the start pose.
 """
 
 import pathlib
@@ -79,26 +79,47 @@ def expand(section: yaml.MappingNode, config: str, root: yaml.Node) -> list[Prob
 
     section.value = [(key, value) for key, value in section.value if key.value not in KEYS]
     if not isinstance(plain["file"], str):
-        return [problem("file", repr(plain["file"]), "a path to a robot file", f"such as robot.urdf; {', '.join(robots.ENDINGS)} are read")]
+        return [
+            problem(
+                "file",
+                repr(plain["file"]),
+                "a path to a robot file",
+                f"such as robot.urdf; {', '.join(robots.ENDINGS)} are read",
+            )
+        ]
     path = pathlib.Path(config).parent / plain["file"]
     packages = plain.get("packages") or {}
     if not isinstance(packages, dict) or not all(isinstance(x, str) for x in (*packages, *packages.values())):
-        return [problem("packages", repr(packages), "folders by the names of packages", "such as {my_robot: ../my_robot}")]
+        return [
+            problem(
+                "packages",
+                repr(packages),
+                "folders by the names of packages",
+                "such as {my_robot: ../my_robot}",
+            )
+        ]
     folders = {name: pathlib.Path(config).parent / folder for name, folder in packages.items()}
     if not isinstance(plain.get("strict", False), bool):
         return [problem("strict", repr(plain["strict"]), "true or false")]
     loops, wrong = _loops([] if plain.get("loops") is None else plain["loops"])
     if wrong:
-        return [problem("loops", text, "joints between links, as in joints, or names of joints of the file") for text in wrong]
+        return [
+            problem("loops", text, "joints between links, as in joints, or names of joints of the file")
+            for text in wrong
+        ]
     options = {"base": plain.get("base"), "strict": plain.get("strict", False), "packages": folders}
     try:
         with yaml_nodes.double():
             found = robots.load(path, loops=loops, **options)
             poses = _poses(found)
     except robots.RobotFileError as error:
-        return [Problem(where, "mechanism.file", text, "a robot", "", mark.line + 1) for text in error.problems]
+        return [
+            Problem(where, "mechanism.file", text, "a robot", "", mark.line + 1) for text in error.problems
+        ]
     except (ValueError, TypeError, ModuleNotFoundError) as error:
-        return [Problem(where, "mechanism.file", str(error), "a robot file that can be read", "", mark.line + 1)]
+        return [
+            Problem(where, "mechanism.file", str(error), "a robot file that can be read", "", mark.line + 1)
+        ]
     names = words(found)
     _write(section, found, poses, names, str(path))
     if isinstance(root, yaml.MappingNode):
@@ -106,7 +127,13 @@ def expand(section: yaml.MappingNode, config: str, root: yaml.Node) -> list[Prob
     return []
 
 
-def _turn(root: yaml.MappingNode, section: yaml.MappingNode, found: robots.Robot, names: Mapping[str, str], path: str) -> None:
+def _turn(
+    root: yaml.MappingNode,
+    section: yaml.MappingNode,
+    found: robots.Robot,
+    names: Mapping[str, str],
+    path: str,
+) -> None:
     """Write hinge angles beyond half a turn into the start positions; poses cannot express them."""
     form = next((yaml_nodes.plain(value) for key, value in section.value if key.value == "coordinates"), None)
     cut = next((yaml_nodes.plain(value) for key, value in section.value if key.value == "cut"), None)
@@ -129,7 +156,11 @@ def _turn(root: yaml.MappingNode, section: yaml.MappingNode, found: robots.Robot
             return  # Later checks report the error.
         at = inside
     given = {key.value for key, _ in at.value}
-    at.value += [(yaml_nodes.node(key, path), yaml_nodes.node(float(angle), path)) for key, angle in turned.items() if key not in given]
+    at.value += [
+        (yaml_nodes.node(key, path), yaml_nodes.node(float(angle), path))
+        for key, angle in turned.items()
+        if key not in given
+    ]
 
 
 def _loops(given: Any) -> tuple[list[Any], list[str]]:
@@ -150,7 +181,9 @@ def _poses(found: robots.Robot) -> dict[str, tuple[list[float], list[float]]]:
     made, q = jm.mechanism(found.description, jm.Joints())
     state = jm.to_absolute(made, robots.joint_state(made, q, found.start))
     numbers = np.asarray(state.q, float).reshape(-1, 7)
-    return {name: (row[:3].tolist(), row[3:].tolist()) for name, row in zip(made.body_names, numbers, strict=True)}
+    return {
+        name: (row[:3].tolist(), row[3:].tolist()) for name, row in zip(made.body_names, numbers, strict=True)
+    }
 
 
 def words(found: robots.Robot) -> dict[str, str]:
@@ -170,7 +203,13 @@ def words(found: robots.Robot) -> dict[str, str]:
     return words
 
 
-def _write(section: yaml.MappingNode, found: robots.Robot, poses: Mapping[str, Any], names: Mapping[str, str], path: str) -> None:
+def _write(
+    section: yaml.MappingNode,
+    found: robots.Robot,
+    poses: Mapping[str, Any],
+    names: Mapping[str, str],
+    path: str,
+) -> None:
     """Insert a robot into a section, before the present elements."""
     description = found.description
     bodies = [
@@ -195,11 +234,19 @@ def _write(section: yaml.MappingNode, found: robots.Robot, poses: Mapping[str, A
             present[key].value = [*node.value, *present[key].value]
         elif key not in present:
             section.value.append((yaml_nodes.node(key, path), node))
-    defaults: dict[str, Any] = {"space": "space", "coordinates": "joints", "gravity": np.asarray(description.gravity, float).tolist()}
+    defaults: dict[str, Any] = {
+        "space": "space",
+        "coordinates": "joints",
+        "gravity": np.asarray(description.gravity, float).tolist(),
+    }
     form = present["coordinates"].value if "coordinates" in present else "joints"
     if description.loops and form == "joints":
         defaults["cut"] = [names[name] for name in description.loops]
-    section.value += [(yaml_nodes.node(key, path), yaml_nodes.node(value, path)) for key, value in defaults.items() if key not in present]
+    section.value += [
+        (yaml_nodes.node(key, path), yaml_nodes.node(value, path))
+        for key, value in defaults.items()
+        if key not in present
+    ]
 
 
 def _inertial(body: jm.SpatialBody) -> dict[str, Any]:
@@ -223,7 +270,10 @@ def _on_bodies(element: yaml.Node, found: robots.Robot, names: Mapping[str, str]
     sound = {name: value for name, value in given.items() if _is_sound(kinds[name], value)}
     with yaml_nodes.double():
         moved = changes(kinds, sound, found.report.frames)
-    new = {name: yaml_nodes.node(_written(kinds[name], value, names), values[name].start_mark) for name, value in moved.items()}
+    new = {
+        name: yaml_nodes.node(_written(kinds[name], value, names), values[name].start_mark)
+        for name, value in moved.items()
+    }
     element.value = [(key, new.get(key.value, value)) for key, value in element.value]
 
 

@@ -110,7 +110,9 @@ def forced(file: pathlib.Path) -> str:
 
 def free_bytes(folder: pathlib.Path) -> int | None:
     """Return the free bytes at the path of an existing or future folder, or None if they are unknown."""
-    existing = next(place for place in (folder.absolute(), *folder.absolute().parents) if os.path.exists(place))
+    existing = next(
+        place for place in (folder.absolute(), *folder.absolute().parents) if os.path.exists(place)
+    )
     usage = shutil.disk_usage(existing)
     return usage.free if usage.total else None
 
@@ -129,7 +131,10 @@ def explained(error: OSError, place: pathlib.Path | str) -> str:
     reason = error.strerror or str(error)
     where = error.filename if isinstance(error.filename, str) else place
     if error.errno in _FULL:
-        return f"{where}: the disk is full, or a quota or limit is reached ({reason}); make room, or choose a folder elsewhere"
+        return (
+            f"{where}: the disk is full, or a quota or limit is reached ({reason}); make room, or choose "
+            "a folder elsewhere"
+        )
     if error.errno == errno.EROFS:
         return f"{where}: the disk cannot be written to ({reason}); choose a folder elsewhere"
     if error.errno in (errno.EACCES, errno.EPERM):

@@ -20,13 +20,17 @@ def _none_is_null(value: Any) -> Any:
 class Start(Section):
     """How the start state is found: loops are closed from the start poses, velocities are made consistent."""
 
-    fixed: list[str] = Field(default=[], description="coordinates that closing the loops may not move, for example [crank.theta]")
+    fixed: list[str] = Field(
+        default=[], description="coordinates that closing the loops may not move, for example [crank.theta]"
+    )
     positions: dict[str, float] = Field(
         default={},
-        description="start values in m and rad by coordinate instead of those of the start poses, held, for example {crank.theta: 1.0}",
+        description="start values in m and rad by coordinate instead of those of the start poses, held, for "
+        "example {crank.theta: 1.0}",
     )
     velocities: dict[str, float] = Field(
-        default={}, description="start velocities in m/s and rad/s by coordinate, for example {crank.theta: 1.0}"
+        default={},
+        description="start velocities in m/s and rad/s by coordinate, for example {crank.theta: 1.0}",
     )
 
 
@@ -43,7 +47,9 @@ class Projection(Section):
     origin: Literal["estimate", "previous", "stage"] = Field(
         default="estimate", description="where the constraints are linearized: estimate, previous or stage"
     )
-    iterations: int | None = Field(default=None, ge=1, le=100, description="how many iterations; left out: the library's default")
+    iterations: int | None = Field(
+        default=None, ge=1, le=100, description="how many iterations; left out: the library's default"
+    )
     tolerance: float | None = Field(
         default=None,
         gt=0,
@@ -55,13 +61,19 @@ class Projection(Section):
         given = [key for key in ("iterations", "tolerance") if getattr(self, key) is not None]
         if given and self.position != "iterated":
             keys = " and ".join(given)
-            raise ValueError(f"{keys} with position {self.position or 'none'}|{keys} with position iterated only|remove {keys}")
+            raise ValueError(
+                f"{keys} with position {self.position or 'none'}|{keys} with position iterated only|remove "
+                f"{keys}"
+            )
         return self
 
     @model_validator(mode="after")
     def _nothing_for_what_is_not_projected(self) -> "Projection":
         if self.position is None and self.origin != "estimate":
-            raise ValueError(f"origin {self.origin} with position none|an origin where positions are projected|remove origin")
+            raise ValueError(
+                f"origin {self.origin} with position none|an origin where positions are projected|remove "
+                "origin"
+            )
         if self.position is None and not self.velocity and self.metric != "mass":
             raise ValueError(f"metric {self.metric} where nothing is projected|projection none|remove metric")
         return self
@@ -110,7 +122,9 @@ class Integrator(Section):
     """A time-stepping method that lets constraints drift by its errors, and is projected."""
 
     type: Explicit = Field(description="the method")
-    projection: Annotated[Projection | None, BeforeValidator(_none_is_null)] = Field(default=Projection(), description=_PROJECTION)
+    projection: Annotated[Projection | None, BeforeValidator(_none_is_null)] = Field(
+        default=Projection(), description=_PROJECTION
+    )
 
 
 class Route(Section):
@@ -118,12 +132,22 @@ class Route(Section):
 
     type: Literal["sequential", "projected_step", "projected_derivative"]
     of: Explicit = Field(default="rk4", description="the explicit method")
-    projection: Annotated[Projection | None, BeforeValidator(_none_is_null)] = Field(default=None, description=_PROJECTION)
+    projection: Annotated[Projection | None, BeforeValidator(_none_is_null)] = Field(
+        default=None, description=_PROJECTION
+    )
 
     @model_validator(mode="after")
     def _tableau_where_needed(self) -> "Route":
-        if self.type == "projected_derivative" and self.of in ("semi_implicit_euler", "taylor", "lecture_taylor", "rkmk4"):
-            raise ValueError(f"projected_derivative of {self.of}|a Runge-Kutta method or explicit_euler|its tableau is used: choose rk4")
+        if self.type == "projected_derivative" and self.of in (
+            "semi_implicit_euler",
+            "taylor",
+            "lecture_taylor",
+            "rkmk4",
+        ):
+            raise ValueError(
+                f"projected_derivative of {self.of}|a Runge-Kutta method or explicit_euler|its tableau is "
+                "used: choose rk4"
+            )
         return self
 
 
@@ -131,24 +155,37 @@ class HalfExplicit(Section):
     """The half-explicit Runge-Kutta method of order 4: keeps velocities on the constraints, and is projected for the positions."""
 
     type: Literal["half_explicit4"]
-    projection: Annotated[Projection | None, BeforeValidator(_none_is_null)] = Field(default=Projection(), description=_PROJECTION)
+    projection: Annotated[Projection | None, BeforeValidator(_none_is_null)] = Field(
+        default=Projection(), description=_PROJECTION
+    )
 
 
 class VelocityStepping(Section):
     """The velocity-level time stepper of physics engines."""
 
     type: Literal["velocity_stepping"]
-    beta: float = Field(default=1.0, gt=0, lt=2, description="the part of the violation that a step removes, between 0 and 2")
-    projection: Annotated[Projection | None, BeforeValidator(_none_is_null)] = Field(default=None, description=_PROJECTION)
+    beta: float = Field(
+        default=1.0, gt=0, lt=2, description="the part of the violation that a step removes, between 0 and 2"
+    )
+    projection: Annotated[Projection | None, BeforeValidator(_none_is_null)] = Field(
+        default=None, description=_PROJECTION
+    )
 
 
 class _Iterated(Section):
     """A method that keeps the constraints by itself."""
 
-    projection: Annotated[Projection | None, BeforeValidator(_none_is_null)] = Field(default=None, description=_PROJECTION)
-    iterations: int | None = Field(default=None, ge=1, le=100, description="Newton corrections a step; left out: the library's default")
+    projection: Annotated[Projection | None, BeforeValidator(_none_is_null)] = Field(
+        default=None, description=_PROJECTION
+    )
+    iterations: int | None = Field(
+        default=None, ge=1, le=100, description="Newton corrections a step; left out: the library's default"
+    )
     tolerance: float | None = Field(
-        default=None, gt=0, description="relative size of the last correction that counts as converged; left out: by the precision"
+        default=None,
+        gt=0,
+        description="relative size of the last correction that counts as converged; left out: by the "
+        "precision",
     )
 
 
@@ -169,7 +206,8 @@ class _Factorized(_Iterated):
     def _factorizations_where_dense(self) -> "_Factorized":
         if self.newton != "dense" and self.factorizations != 1:
             raise ValueError(
-                f"factorizations {self.factorizations} with newton {self.newton}|factorizations with newton dense only|"
+                f"factorizations {self.factorizations} with newton {self.newton}|factorizations with newton "
+                "dense only|"
                 "remove factorizations"
             )
         return self
@@ -185,39 +223,57 @@ class DiscreteEulerLagrange(_Factorized):
     """The discrete Euler-Lagrange equations."""
 
     type: Literal["discrete_euler_lagrange"]
-    lagrangian: Literal["midpoint", "trapezoidal"] = Field(default="midpoint", description="the discrete Lagrangian")
+    lagrangian: Literal["midpoint", "trapezoidal"] = Field(
+        default="midpoint", description="the discrete Lagrangian"
+    )
 
 
 class GeneralizedAlpha(_Factorized):
     """The generalized-alpha method."""
 
     type: Literal["generalized_alpha"]
-    rho_inf: float = Field(default=0.8, ge=0, le=1, description="what a step leaves of infinitely fast modes, 0 to 1")
+    rho_inf: float = Field(
+        default=0.8, ge=0, le=1, description="what a step leaves of infinitely fast modes, 0 to 1"
+    )
 
 
 class Composition(_Iterated):
     """A symmetric composition of a method of order two."""
 
     type: Literal["yoshida4", "suzuki4", "yoshida6", "kahan_li6", "kahan_li8"]
-    of: Literal["rattle", "discrete_euler_lagrange", "implicit_midpoint"] = Field(default="rattle", description="the method of the parts")
+    of: Literal["rattle", "discrete_euler_lagrange", "implicit_midpoint"] = Field(
+        default="rattle", description="the method of the parts"
+    )
 
 
 class Adaptive(Section):
     """Adaptive steps of an explicit method by Diffrax: as many in each dt as the tolerances ask for."""
 
     type: Literal["adaptive"]
-    method: Literal["tsit5", "dopri5", "dopri8"] = Field(default="dopri8", description="the method, of order 5, 5 or 8")
+    method: Literal["tsit5", "dopri5", "dopri8"] = Field(
+        default="dopri8", description="the method, of order 5, 5 or 8"
+    )
     rtol: float = Field(default=1e-8, gt=0, lt=1, description="relative tolerance of a step")
-    atol: float = Field(default=1e-8, gt=0, description="absolute tolerance of a step, in the units of coordinates and velocities")
-    max_steps: int = Field(default=256, ge=1, description="adaptive steps in each dt, after which the world stops with STEP_BUDGET")
-    projection: Annotated[Projection | None, BeforeValidator(_none_is_null)] = Field(default=Projection(), description=_PROJECTION)
+    atol: float = Field(
+        default=1e-8,
+        gt=0,
+        description="absolute tolerance of a step, in the units of coordinates and velocities",
+    )
+    max_steps: int = Field(
+        default=256,
+        ge=1,
+        description="adaptive steps in each dt, after which the world stops with STEP_BUDGET",
+    )
+    projection: Annotated[Projection | None, BeforeValidator(_none_is_null)] = Field(
+        default=Projection(), description=_PROJECTION
+    )
 
 
 class Solver(Section):
     """How accelerations and multipliers are solved for.
 
-    default takes least_squares if loops or axles are redundant by their structure, else schur_complement; auto chooses by rank and
-    conditioning at the start of the nominal world.
+    default takes least_squares if loops or axles are redundant by their structure, else schur_complement;
+    auto chooses by rank and conditioning at the start of the nominal world.
     """
 
     type: Literal["default", "auto", "dense_kkt", "schur_complement"] = Field(description="the method")
@@ -228,7 +284,8 @@ class _Ranked(Section):
         default=None,
         gt=0,
         lt=1,
-        description="singular values below this fraction of the largest count as zero; left out: the library's default",
+        description="singular values below this fraction of the largest count as zero; left out: the "
+        "library's default",
     )
 
 
@@ -236,12 +293,17 @@ class NullSpaceSolver(_Ranked):
     """Reduced equations on the null space of the constraints."""
 
     type: Literal["null_space"]
-    decomposition: Literal["svd", "qr", "normal_equations"] = Field(default="svd", description="svd (any rank), qr or normal_equations")
+    decomposition: Literal["svd", "qr", "normal_equations"] = Field(
+        default="svd", description="svd (any rank), qr or normal_equations"
+    )
 
     @model_validator(mode="after")
     def _tolerance_where_ranks_are_found(self) -> "NullSpaceSolver":
         if self.tolerance is not None and self.decomposition != "svd":
-            raise ValueError(f"tolerance with decomposition {self.decomposition}|tolerance with svd, which finds ranks|remove tolerance")
+            raise ValueError(
+                f"tolerance with decomposition {self.decomposition}|tolerance with svd, which finds "
+                "ranks|remove tolerance"
+            )
         return self
 
 
@@ -256,13 +318,17 @@ class ProximalSolver(Section):
 
     type: Literal["proximal"]
     regularization: float | None = Field(
-        default=None, gt=0, description="relative to the mean diagonal of the Delassus matrix; left out: the library's default"
+        default=None,
+        gt=0,
+        description="relative to the mean diagonal of the Delassus matrix; left out: the library's default",
     )
     iterations: int = Field(default=5, ge=1, le=100, description="solves that share one factorization")
 
 
 class _Krylov(Section):
-    tolerance: float | None = Field(default=None, gt=0, lt=1, description="relative residual; left out: round-off")
+    tolerance: float | None = Field(
+        default=None, gt=0, lt=1, description="relative residual; left out: round-off"
+    )
     max_iterations: int | None = Field(default=None, ge=1, description="left out: by the number of rows")
 
 
@@ -271,7 +337,10 @@ class ConjugateGradientSolver(_Krylov):
 
     type: Literal["conjugate_gradient"]
     rank_tolerance: float | None = Field(
-        default=None, gt=0, lt=1, description="directions with a smaller J M^-1/2 count as dependent; left out: the library's default"
+        default=None,
+        gt=0,
+        lt=1,
+        description="directions with a smaller J M^-1/2 count as dependent; left out: the library's default",
     )
 
 
@@ -284,14 +353,18 @@ class BiconjugateGradientSolver(_Krylov):
 class Vary(Section):
     """A number of the config that differs from world to world."""
 
-    path: str = Field(min_length=1, description="the number, by its path in the config, for example forces.motor.torque")
+    path: str = Field(
+        min_length=1, description="the number, by its path in the config, for example forces.motor.torque"
+    )
     distribution: Literal["normal", "uniform"] = Field(default="normal", description="normal or uniform")
     scatter: float | None = Field(
         default=None,
         gt=0,
         description="relative: standard deviation (normal) or half width (uniform) over the nominal value",
     )
-    std: float | None = Field(default=None, gt=0, description="standard deviation around the nominal value, in its unit (normal)")
+    std: float | None = Field(
+        default=None, gt=0, description="standard deviation around the nominal value, in its unit (normal)"
+    )
     low: float | None = Field(default=None, description="lowest value, in its unit (uniform)")
     high: float | None = Field(default=None, description="highest value, in its unit (uniform)")
 
@@ -302,7 +375,10 @@ class Vary(Section):
         if not any(given == set(way) for way in ways):
             expected = " or ".join(" with ".join(way) for way in ways)
             came = ", ".join(sorted(given)) or "no spread"
-            raise ValueError(f"{came} for a {self.distribution} distribution|{expected}|give the spread in one of these ways")
+            raise ValueError(
+                f"{came} for a {self.distribution} distribution|{expected}|give the spread in one of these "
+                "ways"
+            )
         if self.low is not None and self.high is not None and self.low >= self.high:
             raise ValueError(f"low {self.low:g} and high {self.high:g}|low below high|swap them")
         return self
@@ -319,11 +395,18 @@ class Batch(Section):
 class Layout(Section):
     """Where and how worlds run; results depend on it in their last digits at most."""
 
-    devices: int | None = Field(default=None, ge=1, description="among how many cores, or devices, the worlds are divided; left out: all")
-    chunk: int | None = Field(default=None, ge=1, description="how many worlds a device runs at a time; left out: by their size")
+    devices: int | None = Field(
+        default=None,
+        ge=1,
+        description="among how many cores, or devices, the worlds are divided; left out: all",
+    )
+    chunk: int | None = Field(
+        default=None, ge=1, description="how many worlds a device runs at a time; left out: by their size"
+    )
     kernel: Literal["auto", "none", "fused"] = Field(
         default="auto",
-        description="auto (fused for long batches on CPUs), none (XLA), or fused (one compiled kernel per rollout, on CPUs and"
+        description="auto (fused for long batches on CPUs), none (XLA), or fused (one compiled kernel per "
+        "rollout, on CPUs and"
         " NVIDIA GPUs)",
     )
 
@@ -362,7 +445,12 @@ class Config(Section):
     ] = Field(default=Integrator(type="rk4"), description="a method's name, or {type: ..., projection: ...}")
     solver: Annotated[
         Annotated[
-            Solver | NullSpaceSolver | LeastSquaresSolver | ProximalSolver | ConjugateGradientSolver | BiconjugateGradientSolver,
+            Solver
+            | NullSpaceSolver
+            | LeastSquaresSolver
+            | ProximalSolver
+            | ConjugateGradientSolver
+            | BiconjugateGradientSolver,
             Field(discriminator="type"),
         ],
         BeforeValidator(written_out),
@@ -377,29 +465,44 @@ class Config(Section):
     precision: Literal["float32", "float64"] = Field(default="float64", description="float32 or float64")
     batch: Batch = Field(default=Batch(), description="{size: ..., seed: ..., vary: [...]}")
     layout: Layout = Field(default=Layout(), description="{devices: ..., chunk: ..., kernel: ...}")
-    tune: Tune | None = Field(default=None, description="{parameters: [...], loss: [...], optimizer: ..., iterations: ...}")
-    optimize: Optimize | None = Field(default=None, description="{inputs: [...], loss: [...], optimizer: ..., iterations: ...}")
-    controls: Controls | None = Field(
-        default=None, description="inputs over time: the name of a file of CSV with a column t, beside the config"
+    tune: Tune | None = Field(
+        default=None, description="{parameters: [...], loss: [...], optimizer: ..., iterations: ...}"
     )
-    control: Law | None = Field(default=None, description="a feedback law, {type: pd, inputs: [...], coordinates: [...], ...}")
+    optimize: Optimize | None = Field(
+        default=None, description="{inputs: [...], loss: [...], optimizer: ..., iterations: ...}"
+    )
+    controls: Controls | None = Field(
+        default=None,
+        description="inputs over time: the name of a file of CSV with a column t, beside the config",
+    )
+    control: Law | None = Field(
+        default=None, description="a feedback law, {type: pd, inputs: [...], coordinates: [...], ...}"
+    )
     output: Output = Field(default=Output(), description="{plots: ..., overlay: [...]}")
-    script: str = Field(default="", description="the script that this config belongs to, such as experiments/parking.py")
-    experiment: dict[str, Any] = Field(default={}, description="settings that only the script of an experiment reads")
+    script: str = Field(
+        default="", description="the script that this config belongs to, such as experiments/parking.py"
+    )
+    experiment: dict[str, Any] = Field(
+        default={}, description="settings that only the script of an experiment reads"
+    )
 
     @model_validator(mode="after")
     def _stabilization_where_it_acts(self) -> "Config":
         feedback, method = self.stabilization.type, self.integrator.type
         if feedback != "none" and not isinstance(self.integrator, Integrator | Route | Adaptive):
             raise ValueError(
-                f"stabilization {feedback} with integrator {method}|a stabilization with explicit methods only|"
+                f"stabilization {feedback} with integrator {method}|a stabilization with explicit methods "
+                "only|"
                 f"remove stabilization: {method} keeps the constraints by itself|stabilization"
             )
         return self
 
     @property
     def title(self) -> str:
-        """The name in the title of pictures and reports; it says so where a script, not the command, runs the experiment."""
+        """The name in the title of pictures and reports.
+
+        It says so where a script, not the command, runs the experiment.
+        """
         return f"{self.name} (mechanism only)" if self.of_script else self.name
 
     @property

@@ -1,8 +1,8 @@
 """The `mechanism` section of a config: bodies, joints, forces, as `jaxdae.mechanisms` names them, in the plane or in space.
 
-Every field has a description that error messages show as the remedy. `at` places are points of the world at the start
-pose; `point` places are in the frame of the body (the ground's frame is the world's). SI units. The sections of joints and forces are made
-from the fields of their types.
+Every field has a description that error messages show as the remedy. `at` places are points of the world at
+the start pose; `point` places are in the frame of the body (the ground's frame is the world's). SI units. The
+sections of joints and forces are made from the fields of their types.
 """
 
 import functools
@@ -56,22 +56,28 @@ def _usable(kind: type[Element]) -> bool:
 
 
 TYPES: dict[str, dict[str, type[Element]]] = {
-    space: {kind.type_key(): kind for kinds in LIBRARY[space] for kind in kinds if _usable(kind)} for space in SPACES
+    space: {kind.type_key(): kind for kinds in LIBRARY[space] for kind in kinds if _usable(kind)}
+    for space in SPACES
 }
 """The types of joints and forces by their names in configs, in each space."""
 
-DRIVE_TYPES: dict[str, dict[str, type[Element]]] = {space: {kind.type_key(): kind for kind in DRIVES[space]} for space in SPACES}
+DRIVE_TYPES: dict[str, dict[str, type[Element]]] = {
+    space: {kind.type_key(): kind for kind in DRIVES[space]} for space in SPACES
+}
 """The types of drives by their names in configs, in each space."""
 
 WHEELS: dict[str, tuple[str, ...]] = {
-    space: tuple(kind.type_key() for kind in kinds) for space, kinds in (("plane", PLANAR_WHEELS), ("space", SPATIAL_WHEELS))
+    space: tuple(kind.type_key() for kind in kinds)
+    for space, kinds in (("plane", PLANAR_WHEELS), ("space", SPATIAL_WHEELS))
 }
 """The types of wheels, in each space; the usual one first."""
 
 MOVABLE = {space: tuple(kind.type_key() for kind in LIBRARY[space][0] if kind.movable) for space in SPACES}
 """The types of joints that have a coordinate, in each space."""
 
-PYTHON_TYPES = frozenset(kind.type_key() for space in SPACES for kinds in LIBRARY[space] for kind in kinds if not _usable(kind))
+PYTHON_TYPES = frozenset(
+    kind.type_key() for space in SPACES for kinds in LIBRARY[space] for kind in kinds if not _usable(kind)
+)
 """Types that need what a config cannot give, functions."""
 
 
@@ -87,8 +93,12 @@ class Body(Section):
     name: Name = Field(description="the name of the body, a word; not 'ground'")
     mass: float = Field(gt=0, description="the mass in kg")
     inertia: float = Field(gt=0, description="the moment of inertia about the center of mass in kg m^2")
-    pose: Triple = Field(description="the start pose of the center of mass, [x in m, y in m, theta in rad]; a guess is enough")
-    free: bool = Field(default=False, description="true where nothing is meant to connect the body to the ground")
+    pose: Triple = Field(
+        description="the start pose of the center of mass, [x in m, y in m, theta in rad]; a guess is enough"
+    )
+    free: bool = Field(
+        default=False, description="true where nothing is meant to connect the body to the ground"
+    )
 
 
 class Rotor(Section):
@@ -100,17 +110,30 @@ class Rotor(Section):
 
 
 def _no_null_vector(value: Any) -> Any:
-    if isinstance(value, list | tuple) and len(value) in (2, 3, 4) and all(is_finite(v) and v == 0 for v in value):
+    if (
+        isinstance(value, list | tuple)
+        and len(value) in (2, 3, 4)
+        and all(is_finite(v) and v == 0 for v in value)
+    ):
         if len(value) == 4:
-            raise ValueError(f"{list(value)}|a quaternion that is not zero|give the orientation, for example [1, 0, 0, 0]")
+            raise ValueError(
+                f"{list(value)}|a quaternion that is not zero|give the orientation, for example [1, 0, 0, 0]"
+            )
         example = [1, *(0,) * (len(value) - 1)]
         raise ValueError(f"{list(value)}|a direction of non-zero length|give the axis, for example {example}")
     return value
 
 
 def _inertia(value: Any) -> Any:
-    """Returns moments of inertia that a body can have; tensors are judged whole, because a union would judge each of its members."""
-    rows = [row if isinstance(row, list | tuple) else [row] for row in value] if isinstance(value, list | tuple) else []
+    """Returns moments of inertia that a body can have.
+
+    Tensors are judged whole, because a union would judge each of its members.
+    """
+    rows = (
+        [row if isinstance(row, list | tuple) else [row] for row in value]
+        if isinstance(value, list | tuple)
+        else []
+    )
     sizes = [len(row) for row in rows]
     if sizes not in ([1, 1, 1], [3, 3, 3]) or not all(is_finite(x) for row in rows for x in row):
         got = f"{list(value)}" if isinstance(value, list | tuple) else f"{value!r}"
@@ -119,11 +142,15 @@ def _inertia(value: Any) -> Any:
     given = np.array(rows, float)
     matrix = np.diag(given[:, 0]) if given.shape[1] == 1 else given
     if not np.allclose(matrix, matrix.T, rtol=0.0, atol=SYMMETRIC * np.max(np.abs(matrix))):
-        raise ValueError(f"{list(value)}|a symmetric matrix|products of inertia stand on both sides of the diagonal")
+        raise ValueError(
+            f"{list(value)}|a symmetric matrix|products of inertia stand on both sides of the diagonal"
+        )
     moments = np.linalg.eigvalsh(matrix)
     if not moments[0] > 0.0:
         listed = ", ".join(f"{moment:.4g}" for moment in moments)
-        raise ValueError(f"{list(value)} with the principal moments {listed}|principal moments > 0|check the signs")
+        raise ValueError(
+            f"{list(value)} with the principal moments {listed}|principal moments > 0|check the signs"
+        )
     return value
 
 
@@ -135,13 +162,18 @@ class SpatialPose(Section):
         default=None, description="the orientation, body to world, [w, x, y, z]; of any length but zero"
     )
     rpy: Triple | None = Field(
-        default=None, description="the orientation as [roll, pitch, yaw] in rad: R = Rz(yaw) Ry(pitch) Rx(roll), as in URDF"
+        default=None,
+        description="the orientation as [roll, pitch, yaw] in rad: R = Rz(yaw) Ry(pitch) Rx(roll), as in "
+        "URDF",
     )
 
     @model_validator(mode="after")
     def _one_orientation(self) -> "SpatialPose":
         if self.quaternion is not None and self.rpy is not None:
-            raise ValueError("quaternion and rpy|one of them|remove one; without both the axes of the body are those of the world")
+            raise ValueError(
+                "quaternion and rpy|one of them|remove one; without both the axes of the body are those of "
+                "the world"
+            )
         return self
 
 
@@ -152,23 +184,36 @@ class SpatialBody(Section):
     mass: float | None = Field(default=None, gt=0, description="the mass in kg")
     inertia: Annotated[Moments | Matrix, BeforeValidator(_inertia)] | None = Field(
         default=None,
-        description="about the center of mass in the axes of the body in kg m^2: three principal moments, or a symmetric matrix",
+        description="about the center of mass in the axes of the body in kg m^2: three principal moments, "
+        "or a symmetric matrix",
     )
     massless: bool = Field(
         default=False,
-        description="true where mass or inertia is left out because there is none, between joints whose coordinates carry more",
+        description="true where mass or inertia is left out because there is none, between joints whose "
+        "coordinates carry more",
     )
-    pose: SpatialPose = Field(description="the start pose, {place: [x, y, z], quaternion: [w, x, y, z]} or {place: ..., rpy: [r, p, y]}")
-    free: bool = Field(default=False, description="true where nothing is meant to connect the body to the ground")
+    pose: SpatialPose = Field(
+        description="the start pose, {place: [x, y, z], quaternion: [w, x, y, z]} or {place: ..., rpy: [r, "
+        "p, y]}"
+    )
+    free: bool = Field(
+        default=False, description="true where nothing is meant to connect the body to the ground"
+    )
 
     @model_validator(mode="after")
     def _mass_and_inertia(self) -> "SpatialBody":
         missing = [key for key in ("mass", "inertia") if getattr(self, key) is None]
         if missing and not self.massless:
             remedy = "massless: true where there is none, with coordinates: joints"
-            raise ValueError(f"no {' and no '.join(missing)}|{' and '.join(missing)}|add {' and '.join(missing)}, or {remedy}")
+            raise ValueError(
+                f"no {' and no '.join(missing)}|{' and '.join(missing)}|add {' and '.join(missing)}, or "
+                f"{remedy}"
+            )
         if self.massless and not missing:
-            raise ValueError("massless with mass and inertia|a body without mass or inertia|remove massless, or what it does not have")
+            raise ValueError(
+                "massless with mass and inertia|a body without mass or inertia|remove massless, or what it "
+                "does not have"
+            )
         return self
 
 
@@ -203,16 +248,24 @@ class ElementSection(Section):
         given = {key for key in keys if getattr(self, key) is not None}
         if keys and not any(given == set(way) for way in self.kind.ways()):
             ways = " or ".join(" with ".join(way) for way in self.kind.ways())
-            raise ValueError(f"{', '.join(sorted(given)) or 'no place'}|the place as {ways}|give the place in one of these ways")
+            raise ValueError(
+                f"{', '.join(sorted(given)) or 'no place'}|the place as {ways}|give the place in one of "
+                "these ways"
+            )
         return self
 
     @model_validator(mode="after")
     def _one_way_to_give_the_axes(self) -> "ElementSection":
-        columns = next((f.columns for n, f in self.kind.kinds().items() if isinstance(f, JointAxes) and n == "axes_a"), ())
+        columns = next(
+            (f.columns for n, f in self.kind.kinds().items() if isinstance(f, JointAxes) and n == "axes_a"),
+            (),
+        )
         given = [name for name in (*columns, "axes_a") if columns and getattr(self, name) is not None]
         if columns and given not in ([*columns], ["axes_a"]):
             ways = f"{' with '.join(columns)}, or axes_a"
-            raise ValueError(f"{', '.join(given) or 'no axis'}|the axes as {ways}|give the axes in one of these ways")
+            raise ValueError(
+                f"{', '.join(given) or 'no axis'}|the axes as {ways}|give the axes in one of these ways"
+            )
         return self
 
 
@@ -233,7 +286,9 @@ _VECTORS: dict[int, Any] = {2: Pair, 3: Triple}
 def _each(given: Any, *, kind: PerCoordinate) -> Any:
     """Returns one number, or one for each coordinate of a joint, judged whole, because a union would judge each of its members."""
     numbers = given if isinstance(given, list | tuple) else [given]
-    bounds = [f"{sign} {bound:g}" for sign, bound in ((">", kind.above), (">=", kind.at_least)) if bound is not None]
+    bounds = [
+        f"{sign} {bound:g}" for sign, bound in ((">", kind.above), (">=", kind.at_least)) if bound is not None
+    ]
     if given is None and not kind.required:
         return given
     fits = all(map(is_finite, numbers)) and not any(kind.out_of_bounds(numbers))
@@ -261,7 +316,10 @@ def _annotation(kind: Kind) -> Any:
         return Annotated[float, AfterValidator(functools.partial(_in_bounds, kind=kind))]
     if isinstance(kind, PerCoordinate) and kind.count > 1:
         one = Annotated[float, Field(gt=kind.above, ge=kind.at_least)]
-        return Annotated[one | Annotated[tuple[(one,) * kind.count], Strict(False)], BeforeValidator(functools.partial(_each, kind=kind))]
+        return Annotated[
+            one | Annotated[tuple[(one,) * kind.count], Strict(False)],
+            BeforeValidator(functools.partial(_each, kind=kind)),
+        ]
     vector = _VECTORS[kind.dimension]
     vectors = {"vector": vector, "direction": Annotated[vector, BeforeValidator(_no_null_vector)]}
     return (_ANNOTATIONS | vectors)[kind.plain]
@@ -285,7 +343,9 @@ def _entry(kind: Kind, default: Any) -> tuple[Any, Any]:
 def _model(kind: type[Element], space: str) -> type[ElementSection]:
     """Returns the section of a type of joint, force or drive."""
     kinds = kind.kinds(SPACE if space == "space" else PLANE)
-    entries: dict[str, Any] = {name: _entry(field, kind.default_of(name)) for name, field in kinds.items() if field.in_config}
+    entries: dict[str, Any] = {
+        name: _entry(field, kind.default_of(name)) for name, field in kinds.items() if field.in_config
+    }
     made = create_model(
         kind.__name__ if space == "plane" else f"Spatial{kind.__name__}",
         __base__=ElementSection,
@@ -311,7 +371,10 @@ DRIVE_SECTIONS: dict[str, dict[str, type[ElementSection]]] = {
 
 
 def why_not_here(section: type[BaseModel], key: str) -> str:
-    """Returns why a config cannot use a key of a section although a type in Python has it; nothing where no type has it."""
+    """Returns why a config cannot use a key of a section although a type in Python has it.
+
+    Nothing where no type has it.
+    """
     if key == "terrain":
         return "a mechanism in the plane stands on level ground; one with space: space has a terrain"
     if not issubclass(section, ElementSection):
@@ -320,8 +383,14 @@ def why_not_here(section: type[BaseModel], key: str) -> str:
     if key not in kinds or kinds[key].in_config or kinds[key].names_body:
         return ""
     of_inputs = any(isinstance(field, Input) for field in kinds.values())
-    driven = of_inputs and section.kind.default_of(key) is not ... and not getattr(kinds[key], "at_start", None)
-    return "inputs are driven from Python (controls of jaxdae.rollout)" if driven else "it is that of the start pose"
+    driven = (
+        of_inputs and section.kind.default_of(key) is not ... and not getattr(kinds[key], "at_start", None)
+    )
+    return (
+        "inputs are driven from Python (controls of jaxdae.rollout)"
+        if driven
+        else "it is that of the start pose"
+    )
 
 
 def _one_of(space: str, number: int) -> Any:
@@ -349,33 +418,51 @@ else:
 
 class _Mechanism(Section):
     coordinates: Literal["absolute", "joints"] = Field(
-        default="absolute", description="absolute (the pose of every body) or joints (angles and slides of a spanning tree)"
+        default="absolute",
+        description="absolute (the pose of every body) or joints (angles and slides of a spanning tree)",
     )
-    cut: list[str] = Field(default=[], description="the joints that close the loops of the tree, by name; left out: as the tree grows")
+    cut: list[str] = Field(
+        default=[],
+        description="the joints that close the loops of the tree, by name; left out: as the tree grows",
+    )
     order: Literal["first", "second"] = Field(
-        default="second", description="second (masses and forces) or first (velocities that drives give, without masses and forces)"
+        default="second",
+        description="second (masses and forces) or first (velocities that drives give, without masses and "
+        "forces)",
     )
     rates: dict[str, float] = Field(
         default={},
-        description="the constant inputs of drives by name, in m/s or rad/s, slip angles in rad, zero where left out: {speed: 5.0}",
+        description="the constant inputs of drives by name, in m/s or rad/s, slip angles in rad, zero where "
+        "left out: {speed: 5.0}",
     )
 
     @model_validator(mode="after")
     def _cut_where_there_is_a_tree(self) -> "_Mechanism":
         if self.cut and self.coordinates != "joints":
-            raise ValueError(f"cut with coordinates {self.coordinates}|cut with coordinates joints only|remove cut|cut")
+            raise ValueError(
+                f"cut with coordinates {self.coordinates}|cut with coordinates joints only|remove cut|cut"
+            )
         return self
 
     @model_validator(mode="after")
     def _drives_where_velocities_are_driven(self) -> "_Mechanism":
         mechanism: Any = self
         if mechanism.order == "first" and mechanism.forces:
-            raise ValueError("forces with order first|forces with order second only|remove forces: drives move the mechanism|forces")
+            raise ValueError(
+                "forces with order first|forces with order second only|remove forces: drives move the "
+                "mechanism|forces"
+            )
         if mechanism.order == "first" and not mechanism.drives:
-            raise ValueError("order first without drives|drives, a list of {type, name, ...}|say which velocities are driven")
+            raise ValueError(
+                "order first without drives|drives, a list of {type, name, ...}|say which velocities are "
+                "driven"
+            )
         for key in ("drives", "rates"):
             if mechanism.order == "second" and getattr(mechanism, key):
-                raise ValueError(f"{key} with order second|{key} with order first only|add order: first, or remove {key}|{key}")
+                raise ValueError(
+                    f"{key} with order second|{key} with order first only|add order: first, or remove "
+                    f"{key}|{key}"
+                )
         return self
 
 
@@ -385,22 +472,39 @@ class PlanarMechanism(_Mechanism):
     space: Literal["plane"] = Field(default="plane", description="plane or space")
     gravity: Pair = Field(default=(0.0, -9.81), description="the acceleration of gravity in m/s^2, [x, y]")
     bodies: list[Body] = Field(min_length=1, description="the bodies, a list of {name, mass, inertia, pose}")
-    rotors: list[Rotor] = Field(default=[], description="the spins of wheels, a list of {name, inertia, angle}")
+    rotors: list[Rotor] = Field(
+        default=[], description="the spins of wheels, a list of {name, inertia, angle}"
+    )
     joints: list[PlanarJoint] = Field(default=[], description="the joints, a list of {type, name, ...}")
-    drives: list[PlanarDrive] = Field(default=[], description="the driven velocities with order first, a list of {type, name, ...}")
-    forces: list[PlanarForce] = Field(default=[], description="springs, torques and forces, a list of {type, name, ...}")
+    drives: list[PlanarDrive] = Field(
+        default=[], description="the driven velocities with order first, a list of {type, name, ...}"
+    )
+    forces: list[PlanarForce] = Field(
+        default=[], description="springs, torques and forces, a list of {type, name, ...}"
+    )
 
 
 class SpatialMechanism(_Mechanism):
     """Bodies in space, the joints between them and to the ground, and what acts on them."""
 
     space: Literal["space"] = Field(description="plane or space")
-    terrain: Terrain | None = Field(default=None, description="the ground of all wheels, {type: plane, hills, cylinder or height_map, ...}")
-    gravity: Triple = Field(default=(0.0, 0.0, -9.81), description="the acceleration of gravity in m/s^2, [x, y, z]")
-    bodies: list[SpatialBody] = Field(min_length=1, description="the bodies, a list of {name, mass, inertia, pose}")
+    terrain: Terrain | None = Field(
+        default=None,
+        description="the ground of all wheels, {type: plane, hills, cylinder or height_map, ...}",
+    )
+    gravity: Triple = Field(
+        default=(0.0, 0.0, -9.81), description="the acceleration of gravity in m/s^2, [x, y, z]"
+    )
+    bodies: list[SpatialBody] = Field(
+        min_length=1, description="the bodies, a list of {name, mass, inertia, pose}"
+    )
     joints: list[SpatialJoint] = Field(default=[], description="the joints, a list of {type, name, ...}")
-    drives: list[SpatialDrive] = Field(default=[], description="the driven velocities with order first, a list of {type, name, ...}")
-    forces: list[SpatialForce] = Field(default=[], description="springs, torques and forces, a list of {type, name, ...}")
+    drives: list[SpatialDrive] = Field(
+        default=[], description="the driven velocities with order first, a list of {type, name, ...}"
+    )
+    forces: list[SpatialForce] = Field(
+        default=[], description="springs, torques and forces, a list of {type, name, ...}"
+    )
 
     @model_validator(mode="after")
     def _massless_in_a_tree(self) -> "SpatialMechanism":
@@ -408,20 +512,34 @@ class SpatialMechanism(_Mechanism):
         if found and self.coordinates != "joints":
             listed = ", ".join(found)
             raise ValueError(
-                f"bodies without mass ({listed}) with coordinates {self.coordinates}|coordinates joints|give them mass and inertia"
+                f"bodies without mass ({listed}) with coordinates {self.coordinates}|coordinates "
+                "joints|give them mass and inertia"
             )
         return self
 
 
 def space_of(mechanism: Any) -> str:
-    """Returns the space of a mechanism, of its section or of plain values; `plane` where they do not say or say nonsense."""
-    given = mechanism.get("space", "plane") if isinstance(mechanism, dict) else getattr(mechanism, "space", "plane")
+    """Returns the space of a mechanism, of its section or of plain values.
+
+    `plane` where they do not say or say nonsense.
+    """
+    given = (
+        mechanism.get("space", "plane")
+        if isinstance(mechanism, dict)
+        else getattr(mechanism, "space", "plane")
+    )
     return given if given in SPACES else "plane"
 
 
 def _tag(mechanism: Any) -> Any:
-    return mechanism.get("space", "plane") if isinstance(mechanism, dict) else getattr(mechanism, "space", "plane")
+    return (
+        mechanism.get("space", "plane")
+        if isinstance(mechanism, dict)
+        else getattr(mechanism, "space", "plane")
+    )
 
 
-Mechanism = Annotated[Annotated[PlanarMechanism, Tag("plane")] | Annotated[SpatialMechanism, Tag("space")], Discriminator(_tag)]
+Mechanism = Annotated[
+    Annotated[PlanarMechanism, Tag("plane")] | Annotated[SpatialMechanism, Tag("space")], Discriminator(_tag)
+]
 """The section `mechanism` in either space."""

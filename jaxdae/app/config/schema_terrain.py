@@ -1,7 +1,8 @@
 """The section `terrain` of a mechanism in space: the ground that its wheels stand on, one type a class of `jaxdae.vehicles`.
 
-The keys are the fields of the classes, with what their docstrings say of them; what the classes find wrong with their numbers is a mistake
-of the section. A height map has the heights that it goes through as `heights`, or the numbers of its control net as `z`.
+The keys are the fields of the classes, with what their docstrings say of them; what the classes find wrong
+with their numbers is a mistake of the section. A height map has the heights that it goes through as
+`heights`, or the numbers of its control net as `z`.
 """
 
 import dataclasses
@@ -18,10 +19,24 @@ from jaxdae.app.config.problems import is_finite
 from jaxdae.geometry.terrain import Cylinder, HeightMap, Hills, Plane, Terrain, terrain_mistakes
 from jaxdae.mechanisms.describe.numbers import concrete
 
-KINDS: dict[str, type[Terrain]] = {"plane": Plane, "hills": Hills, "cylinder": Cylinder, "height_map": HeightMap}
+KINDS: dict[str, type[Terrain]] = {
+    "plane": Plane,
+    "hills": Hills,
+    "cylinder": Cylinder,
+    "height_map": HeightMap,
+}
 """The types of terrain by their names in configs."""
 
-UNITS = {"offset": "m", "amplitudes": "m", "kx": "rad/m", "ky": "rad/m", "phase": "rad", "radius": "m", "center": "m", "spacing": "m"}
+UNITS = {
+    "offset": "m",
+    "amplitudes": "m",
+    "kx": "rad/m",
+    "ky": "rad/m",
+    "phase": "rad",
+    "radius": "m",
+    "center": "m",
+    "spacing": "m",
+}
 """The units of the numbers of terrains, by their keys."""
 
 _Pair = Annotated[tuple[float, float], Strict(False)]
@@ -34,7 +49,9 @@ def _one_or_two(value: Any) -> Any:
     numbers = value if isinstance(value, list | tuple) else [value]
     if not all(map(is_finite, numbers)) or len(numbers) != (2 if isinstance(value, list | tuple) else 1):
         got = f"{list(value)}" if isinstance(value, list | tuple) else f"{value!r}"
-        raise ValueError(f"{got}|a finite number, or a list of two|the spacing of the grid in m, or [along x, along y]")
+        raise ValueError(
+            f"{got}|a finite number, or a list of two|the spacing of the grid in m, or [along x, along y]"
+        )
     return value
 
 
@@ -43,16 +60,24 @@ def _whole(value: Any) -> Any:
     rows = value if isinstance(value, list | tuple) else []
     sizes = [len(row) if isinstance(row, list | tuple) else 0 for row in rows]
     if not rows or len(set(sizes)) > 1 or not sizes[0]:
-        raise ValueError(f"rows of {sorted(set(sizes))} numbers|rows of numbers, all of one length, in m|row k has the heights along y")
+        raise ValueError(
+            f"rows of {sorted(set(sizes))} numbers|rows of numbers, all of one length, in m|row k has the "
+            "heights along y"
+        )
     entries = [(k, j, each) for k, row in enumerate(rows) for j, each in enumerate(row)]
     holes = [(k, j) for k, j, each in entries if not is_finite(each)]
     if holes:
-        got = f"{len(holes)} of {len(entries)} heights that are no finite numbers, the first at {list(holes[0])}"
+        got = (
+            f"{len(holes)} of {len(entries)} heights that are no finite numbers, the first at "
+            f"{list(holes[0])}"
+        )
         raise ValueError(f"{got}|finite numbers|fill holes of a map before")
     return tuple(tuple(float(each) for each in row) for row in rows)
 
 
-_Table: Any = Annotated[tuple[Annotated[tuple[float, ...], Strict(False)], ...], Strict(False), BeforeValidator(_whole)]
+_Table: Any = Annotated[
+    tuple[Annotated[tuple[float, ...], Strict(False)], ...], Strict(False), BeforeValidator(_whole)
+]
 _ANNOTATIONS: dict[str, Any] = {
     "normal": _Triple,
     "center": _Triple,
@@ -77,12 +102,17 @@ class TerrainSection(BaseModel):
         values = self.model_dump()
         if "heights" in values and (values["heights"] is None) == (values["z"] is None):
             got = "both heights and z" if values["z"] is not None else "neither heights nor z"
-            raise ValueError(f"{got}|one of them|heights are those that the map goes through, z the numbers of its control net")
+            raise ValueError(
+                f"{got}|one of them|heights are those that the map goes through, z the numbers of its "
+                "control net"
+            )
         if values.get("heights") is not None:
             # As `HeightMap.through` judges them, without the solution for the net.
             values |= {"z": values["heights"], "heights": None}
         if found := terrain_mistakes(terrain(values)):
-            raise ValueError(f"a {values['type']} that is no ground: {'; '.join(found)}|a surface|correct these numbers")
+            raise ValueError(
+                f"a {values['type']} that is no ground: {'; '.join(found)}|a surface|correct these numbers"
+            )
         return self
 
 
@@ -104,7 +134,9 @@ def _array(value: Any) -> Any:
 def _texts(kind: type[Terrain]) -> dict[str, str]:
     """Returns what the docstring of a class says of its fields."""
     documented = (inspect.getdoc(kind) or "").partition("Attributes:\n")[2]
-    return {name: text.rstrip(".") for name, text in re.findall(r"^\s+(\w+): (.+)$", documented, re.MULTILINE)}
+    return {
+        name: text.rstrip(".") for name, text in re.findall(r"^\s+(\w+): (.+)$", documented, re.MULTILINE)
+    }
 
 
 def _model(key: str, kind: type[Terrain]) -> type[TerrainSection]:
@@ -113,10 +145,22 @@ def _model(key: str, kind: type[Terrain]) -> type[TerrainSection]:
     for field in dataclasses.fields(kind):  # pyright: ignore[reportArgumentType]
         missing = field.default is dataclasses.MISSING and field.name != "z"
         default: Any = ... if missing else None if field.name == "z" else field.default
-        entries[field.name] = (_ANNOTATIONS[field.name], Field(default=default, description=texts[field.name]))
+        entries[field.name] = (
+            _ANNOTATIONS[field.name],
+            Field(default=default, description=texts[field.name]),
+        )
     if kind is HeightMap:
-        entries["heights"] = (_Table | None, Field(default=None, description="(nx, ny) in m, which the map goes through"))
-    made = create_model(f"{kind.__name__}Terrain", __base__=TerrainSection, __module__=__name__, type=(Literal[key], ...), **entries)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        entries["heights"] = (
+            _Table | None,
+            Field(default=None, description="(nx, ny) in m, which the map goes through"),
+        )
+    made = create_model(  # pyright: ignore[reportCallIssue]
+        f"{kind.__name__}Terrain",
+        __base__=TerrainSection,
+        __module__=__name__,
+        type=(Literal[key], ...),  # pyright: ignore[reportArgumentType]
+        **entries,  # pyright: ignore[reportArgumentType]
+    )
     made.__doc__ = (inspect.getdoc(kind) or "").split("\n")[0]
     made.kind = kind
     return made

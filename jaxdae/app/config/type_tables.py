@@ -7,7 +7,10 @@ from jaxdae.mechanisms.describe.elements import Element
 
 def table(types: Iterable[type[Element]]) -> str:
     """Return the table of types in Markdown: names in configs, keys with units, and summaries."""
-    rows = [f"| `{kind.type_key()}` | {', '.join(_keys(kind))} | {kind.summary().replace('|', chr(92) + '|')} |" for kind in types]
+    rows = [
+        f"| `{kind.type_key()}` | {', '.join(_keys(kind))} | {kind.summary().replace('|', chr(92) + '|')} |"
+        for kind in types
+    ]
     return "\n".join(["| type | keys | what it is |", "|---|---|---|", *rows]) + "\n"
 
 

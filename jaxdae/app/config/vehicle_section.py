@@ -40,7 +40,24 @@ def _whipple(*, terrain: Any = None, gravity: Any = 9.81, **numbers: Any) -> Des
 _MASSES = ("mass", "inertia")
 _SIZES = ("radius", "separation", "track")
 """Name endings of parameters that must be positive: masses, moments of inertia and lengths."""
-_POSITIVE_OF_BICYCLE = ("rR", "mR", "IRxx", "IRyy", "mB", "IBxx", "IByy", "IBzz", "mH", "IHxx", "IHyy", "IHzz", "rF", "mF", "IFxx", "IFyy")
+_POSITIVE_OF_BICYCLE = (
+    "rR",
+    "mR",
+    "IRxx",
+    "IRyy",
+    "mB",
+    "IBxx",
+    "IByy",
+    "IBzz",
+    "mH",
+    "IHxx",
+    "IHyy",
+    "IHzz",
+    "rF",
+    "mF",
+    "IFxx",
+    "IFyy",
+)
 """The positive parameters of `BicycleParameters`, with the names of the published benchmark.
 
 Products of inertia may have any sign.
@@ -68,16 +85,24 @@ class _Parameter:
 def _parameter(name: str, default: Any, text: str) -> _Parameter:
     """Return a parameter with the properties that follow from its name."""
     required = default is ... or (default is None and name.endswith(_MASSES))
-    return _Parameter(default, text, required, name.endswith((*_MASSES, *_SIZES)) or name in _POSITIVE_OF_BICYCLE)
+    return _Parameter(
+        default, text, required, name.endswith((*_MASSES, *_SIZES)) or name in _POSITIVE_OF_BICYCLE
+    )
 
 
 def _of_function(function: Callable[..., Any]) -> dict[str, _Parameter]:
     """Return the parameters of a constructor with their descriptions in its docstring."""
     documented = (inspect.getdoc(function) or "").partition("Args:\n")[2].partition("\n\n")[0]
-    texts = {name: " ".join(text.split()).rstrip(".") for name, text in re.findall(r"^ +(\w+): ((?:.|\n {8})+)$", documented, re.M)}
+    texts = {
+        name: " ".join(text.split()).rstrip(".")
+        for name, text in re.findall(r"^ +(\w+): ((?:.|\n {8})+)$", documented, re.M)
+    }
     given = inspect.signature(function).parameters.values()
     return {
-        each.name: _parameter(each.name, ... if each.default is each.empty else each.default, texts.get(each.name, "")) for each in given
+        each.name: _parameter(
+            each.name, ... if each.default is each.empty else each.default, texts.get(each.name, "")
+        )
+        for each in given
     }
 
 
@@ -85,8 +110,13 @@ def _of_bicycle() -> dict[str, _Parameter]:
     documented = inspect.getdoc(vehicles.BicycleParameters) or ""
     texts = {name: text.rstrip(".") for name, text in re.findall(r"^ +(\w+): (.+)$", documented, re.M)}
     fields = dataclasses.fields(vehicles.BicycleParameters)  # pyright: ignore[reportArgumentType]
-    numbers = {field.name: _parameter(field.name, field.default, texts.get(field.name, "")) for field in fields}
-    return numbers | {"gravity": _parameter("gravity", 9.81, "in m/s^2"), "terrain": _parameter("terrain", None, "")}
+    numbers = {
+        field.name: _parameter(field.name, field.default, texts.get(field.name, "")) for field in fields
+    }
+    return numbers | {
+        "gravity": _parameter("gravity", 9.81, "in m/s^2"),
+        "terrain": _parameter("terrain", None, ""),
+    }
 
 
 _MAKERS: dict[str, Callable[..., Description]] = {
@@ -129,7 +159,10 @@ def expand(section: yaml.MappingNode) -> tuple[list[Problem], bool, list[yaml.No
             if description is not None and space in WHEELS and space != description.space.name:
                 kind, own = plain(given["vehicle"])["type"], description.space.name
                 expected = f"space: {own} for this vehicle"
-                found, description = [(("type",), f"{kind} with space: {space}", expected, f"remove space: {space}")], None
+                found, description = (
+                    [(("type",), f"{kind} with space: {space}", expected, f"remove space: {space}")],
+                    None,
+                )
             try:
                 if description is not None:
                     _write(section, description, given["vehicle"], of_first_order)
@@ -162,13 +195,17 @@ def _problem(at: yaml.Node, place: tuple[str | int, ...], got: str, expected: st
     # Overrides have their own location text, without a line of the file.
     in_file = not mark.name.startswith("--set")
     where = f"{mark.name}:{mark.line + 1}" if in_file else mark.name
-    return Problem(where, ".".join(["mechanism", *words]), got, expected, remedy, mark.line + 1 if in_file else 0)
+    return Problem(
+        where, ".".join(["mechanism", *words]), got, expected, remedy, mark.line + 1 if in_file else 0
+    )
 
 
 def _vehicle(given: Any, ground: Any, massless: bool) -> tuple[list[Any], Description | None]:
     """Return the errors of a vehicle, and its description if it has no errors."""
     if not isinstance(given, dict):
-        return [((), show(given), "a mapping", f"{{type: ..., parameters}}; types are {', '.join(_MAKERS)}")], None
+        return [
+            ((), show(given), "a mapping", f"{{type: ..., parameters}}; types are {', '.join(_MAKERS)}")
+        ], None
     name = given.get("type")
     if not isinstance(name, str) or name not in _MAKERS:
         came = "no type" if "type" not in given else f"the unknown type {name!r}"
@@ -185,7 +222,9 @@ def _vehicle(given: Any, ground: Any, massless: bool) -> tuple[list[Any], Descri
     try:
         return [], _MAKERS[name](**numbers)
     except (ValueError, TypeError, IndexError) as error:
-        return [((), str(error).removeprefix(f"{name}: "), f"parameters of a vehicle of type {name}", "")], None
+        return [
+            ((), str(error).removeprefix(f"{name}: "), f"parameters of a vehicle of type {name}", "")
+        ], None
 
 
 def _mistakes(parameters: dict[str, _Parameter], given: dict[str, Any], massless: bool) -> Found:
@@ -194,12 +233,21 @@ def _mistakes(parameters: dict[str, _Parameter], given: dict[str, Any], massless
         if key == "type":
             continue
         if key == "terrain" and key in parameters:
-            yield (key,), "a terrain of the vehicle", "that of the mechanism", "move it: mechanism.terrain is the ground of all wheels"
+            yield (
+                (key,),
+                "a terrain of the vehicle",
+                "that of the mechanism",
+                "move it: mechanism.terrain is the ground of all wheels",
+            )
         elif key not in known:
             yield (key,), "an unknown key", "a parameter of the vehicle", did_you_mean(key, known, "keys")
-        elif not _is_numbers(value) and not (value is None and known[key].default is None and not known[key].required):
+        elif not _is_numbers(value) and not (
+            value is None and known[key].default is None and not known[key].required
+        ):
             yield (key,), show(value), "finite numbers", f"{key}: {known[key].text}"
-        elif isinstance(known[key].default, tuple) and np.asarray(value).shape not in _shapes(key, known[key]):
+        elif isinstance(known[key].default, tuple) and np.asarray(value).shape not in _shapes(
+            key, known[key]
+        ):
             count = len(known[key].default)
             yield (key,), show(value), f"a list of {count} numbers", f"{key}: {known[key].text}"
         elif known[key].positive and not np.all(np.asarray(value) > 0.0):
@@ -217,7 +265,10 @@ def _shapes(key: str, parameter: _Parameter) -> list[tuple[int, ...]]:
 
 def _is_numbers(value: Any) -> bool:
     if isinstance(value, list):
-        return all(map(_is_numbers, value)) and len({len(each) if isinstance(each, list) else 0 for each in value}) <= 1
+        return (
+            all(map(_is_numbers, value))
+            and len({len(each) if isinstance(each, list) else 0 for each in value}) <= 1
+        )
     return is_finite(value)
 
 
@@ -235,7 +286,9 @@ def _write(section: yaml.MappingNode, description: Description, at: yaml.Node, o
         elif hasattr(body, "place"):
             bodies.append(each | {"mass": float(body.mass), "pose": _spatial_pose(body), "free": True})
         else:
-            bodies.append(each | {"mass": float(body.mass), "pose": np.asarray(body.pose, float).tolist(), "free": True})
+            bodies.append(
+                each | {"mass": float(body.mass), "pose": np.asarray(body.pose, float).tolist(), "free": True}
+            )
     joints = [values(joint) for joint in description.joints]
     mark = at.start_mark
     drives = [values(drive) for drive in description.drives] if of_first_order else []
@@ -248,11 +301,16 @@ def _write(section: yaml.MappingNode, description: Description, at: yaml.Node, o
         defaults["gravity"] = np.asarray(description.gravity, float).tolist()
     if description.space is SPACE:
         defaults |= {"space": "space", "terrain": {"type": "plane"}}
-    section.value += [(node(key, mark), node(value, mark)) for key, value in defaults.items() if key not in present]
+    section.value += [
+        (node(key, mark), node(value, mark)) for key, value in defaults.items() if key not in present
+    ]
 
 
 def _spatial_pose(body: Any) -> dict[str, Any]:
-    return {"place": np.asarray(body.place, float).tolist(), "quaternion": np.asarray(body.quaternion, float).tolist()}
+    return {
+        "place": np.asarray(body.place, float).tolist(),
+        "quaternion": np.asarray(body.quaternion, float).tolist(),
+    }
 
 
 def _wheels(section: yaml.MappingNode, given: yaml.Node, space: str, joints: list[yaml.Node]) -> Found:
@@ -269,9 +327,16 @@ def _wheels(section: yaml.MappingNode, given: yaml.Node, space: str, joints: lis
         mark, written = wheel.start_mark, plain(wheel)
         kind = written.get("type", usual)
         if str(kind) not in types:
-            yield (index, "type"), f"the unknown type {kind!r}", f"one of {', '.join(types)}", did_you_mean(kind, types)
+            yield (
+                (index, "type"),
+                f"the unknown type {kind!r}",
+                f"one of {', '.join(types)}",
+                did_you_mean(kind, types),
+            )
             continue
-        joint = yaml.MappingNode(wheel.tag, [(key, value) for key, value in wheel.value if key.value != "inertia"], mark)
+        joint = yaml.MappingNode(
+            wheel.tag, [(key, value) for key, value in wheel.value if key.value != "inertia"], mark
+        )
         left_out: dict[str, Any] = {"type": usual}
         if space == "plane" and "point" in entries:
             # The default axis is in the body frame. With `at`, the heading depends on the start pose, so the
@@ -287,6 +352,8 @@ def _wheels(section: yaml.MappingNode, given: yaml.Node, space: str, joints: lis
                 pairs = [(node("name", mark), node(spin, mark)), (node("inertia", mark), entries["inertia"])]
                 rotor = yaml.MappingNode("tag:yaml.org,2002:map", pairs, mark)
                 added(section, "rotors", yaml.SequenceNode("tag:yaml.org,2002:seq", [rotor], mark))
-        joint.value += [(node(key, mark), node(value, mark)) for key, value in left_out.items() if key not in entries]
+        joint.value += [
+            (node(key, mark), node(value, mark)) for key, value in left_out.items() if key not in entries
+        ]
         added(section, "joints", yaml.SequenceNode("tag:yaml.org,2002:seq", [joint], mark))
         joints.append(joint)

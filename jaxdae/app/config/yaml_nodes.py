@@ -36,7 +36,9 @@ def node(value: Any, at: str | yaml.Mark) -> yaml.Node:
     """Return plain values as YAML nodes that record their origin: a name, or a position in a file."""
     mark = yaml.Mark(at, 0, 0, 0, None, 0) if isinstance(at, str) else at
     if isinstance(value, dict):
-        return yaml.MappingNode(_MAP, [(node(key, mark), node(each, mark)) for key, each in value.items()], mark)
+        return yaml.MappingNode(
+            _MAP, [(node(key, mark), node(each, mark)) for key, each in value.items()], mark
+        )
     if isinstance(value, list):
         return yaml.SequenceNode(_SEQ, [node(each, mark) for each in value], mark)
     if isinstance(value, bool):
@@ -84,7 +86,10 @@ def values(element: Any, names: Mapping[str, str] | None = None) -> dict[str, An
         elif isinstance(kind, JointAxes):
             found[name] = robots.matrix_quaternion(np.asarray(value, float)).tolist()
         elif name == "motion":
-            found[name] = {"type": "polynomial", "coefficients": np.asarray(value.coefficients, float).tolist()}
+            found[name] = {
+                "type": "polynomial",
+                "coefficients": np.asarray(value.coefficients, float).tolist(),
+            }
         elif isinstance(value, bool | str):
             found[name] = value
         else:

@@ -19,12 +19,18 @@ def _construct_integer(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
     return int(loader.construct_scalar(node))
 
 
-Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"^(~|null|Null|NULL|)$"), ["~", "n", "N", ""])
-Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
+Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:null", re.compile(r"^(~|null|Null|NULL|)$"), ["~", "n", "N", ""]
+)
+Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"^(true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
 Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"^[-+]?[0-9]+$"), list("-+0123456789"))
 Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
-    re.compile(r"^([-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$"),
+    re.compile(
+        r"^([-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$"
+    ),
     list("-+0123456789."),
 )
 Loader.add_constructor("tag:yaml.org,2002:int", _construct_integer)
@@ -41,7 +47,9 @@ def key_text(node: yaml.Node) -> str:
 def name_of(node: yaml.Node) -> str | None:
     """Return the name of a list element, or None if it has no name."""
     if isinstance(node, yaml.MappingNode):
-        return next((v.value for k, v in node.value if key_text(k) == "name" and isinstance(v, yaml.ScalarNode)), None)
+        return next(
+            (v.value for k, v in node.value if key_text(k) == "name" and isinstance(v, yaml.ScalarNode)), None
+        )
     return None
 
 
@@ -66,5 +74,7 @@ def as_mapping(node: yaml.Node, label: str) -> yaml.Node:
     if node.tag == "tag:yaml.org,2002:null":
         return yaml.MappingNode("tag:yaml.org,2002:map", [], mark)
     if node.tag == "tag:yaml.org,2002:str":
-        return yaml.MappingNode("tag:yaml.org,2002:map", [(yaml.ScalarNode(node.tag, "type", mark), node)], node.start_mark)
+        return yaml.MappingNode(
+            "tag:yaml.org,2002:map", [(yaml.ScalarNode(node.tag, "type", mark), node)], node.start_mark
+        )
     return node

@@ -34,7 +34,9 @@ def animate(folder: pathlib.Path, config: Config, written: list[list[int]] | Non
     """
     with results.read(folder / run_folder.RESULTS, written) as data:
         some = data.isel(world=0, time=shown_instants(data.time.values))
-        poses = results.poses(data.isel(world=[0], time=shown_instants(data.time.values)), len(config.mechanism.bodies)).values[0]
+        poses = results.poses(
+            data.isel(world=[0], time=shown_instants(data.time.values)), len(config.mechanism.bodies)
+        ).values[0]
         times, status = some.time.values, some.status.values
     mechanism = config.mechanism
     lines = sheets(mechanism, poses) if mechanism.space == "plane" else skeleton(mechanism, poses)
@@ -45,7 +47,14 @@ def animate(folder: pathlib.Path, config: Config, written: list[list[int]] | Non
     place = folder / run_folder.PLOTS
     try:
         place.mkdir(exist_ok=True)
-        return write_animation(place / ANIMATION, times, lines, points=points, status=dict.fromkeys(lines, status), title=config.title)
+        return write_animation(
+            place / ANIMATION,
+            times,
+            lines,
+            points=points,
+            status=dict.fromkeys(lines, status),
+            title=config.title,
+        )
     except OSError as error:
         raise Failed(safe_files.explained(error, place)) from error
 
@@ -64,7 +73,13 @@ def sheets(mechanism: PlanarMechanism, poses: np.ndarray) -> dict[str, np.ndarra
     shape, lines = outline(mechanism), {}
     for index, name in enumerate(shape.bodies):
         corners = shape.bodies[name]
-        around = np.vstack([corners, corners[:1]]) if len(corners) > 2 else corners if len(corners) == 2 else shown(shape, name)
+        around = (
+            np.vstack([corners, corners[:1]])
+            if len(corners) > 2
+            else corners
+            if len(corners) == 2
+            else shown(shape, name)
+        )
         lines[name] = np.stack([placed(poses[:, index], point) for point in around], axis=1)
     return lines
 
@@ -77,4 +92,7 @@ def _links(shape: Outline, poses: np.ndarray) -> dict[str, np.ndarray]:
         return placed(poses[:, numbers[body]], point) if body in numbers else np.tile(point, (len(poses), 1))
 
     links = enumerate(shape.links, 1)
-    return {f"{kind} {k}": np.stack([end(a, point_a), end(b, point_b)], axis=1) for k, (kind, a, point_a, b, point_b) in links}
+    return {
+        f"{kind} {k}": np.stack([end(a, point_a), end(b, point_b)], axis=1)
+        for k, (kind, a, point_a, b, point_b) in links
+    }

@@ -54,19 +54,32 @@ def write_animation(
             `frames` is not positive.
     """
     path, times = pathlib.Path(path), np.asarray(times, float)
-    groups = {name: dict(given or {}) for name, given in (("lines", lines), ("traces", traces), ("points", points))}
+    groups = {
+        name: dict(given or {}) for name, given in (("lines", lines), ("traces", traces), ("points", points))
+    }
     groups = {name: {key: np.asarray(x, float) for key, x in group.items()} for name, group in groups.items()}
     status = {name: np.asarray(x) for name, x in (status or {}).items()}
     _check(path, times, groups, status, frames)
-    failures = {name: failure for name, x in status.items() if (failure := first_failure(x, times)) is not None}
+    failures = {
+        name: failure for name, x in status.items() if (failure := first_failure(x, times)) is not None
+    }
     end = _end_at_failures(groups, failures, len(times))
     shown = np.unique(np.linspace(0, end - 1, min(frames, end)).round().astype(int))
     with styled() as figure_class:
-        _write(path, figure_class, times, groups, "\n".join([title, *_told(failures, len(groups["lines"]))]), shown)
+        _write(
+            path,
+            figure_class,
+            times,
+            groups,
+            "\n".join([title, *_told(failures, len(groups["lines"]))]),
+            shown,
+        )
     return path
 
 
-def _end_at_failures(groups: dict[str, dict[str, np.ndarray]], failures: dict[str, Failure], entries: int) -> int:
+def _end_at_failures(
+    groups: dict[str, dict[str, np.ndarray]], failures: dict[str, Failure], entries: int
+) -> int:
     """Hide lines and traces of failed worlds once they fail or leave the view; return the visible entries."""
     ends = dict.fromkeys(groups["lines"], entries)
     for name, failure in failures.items():
@@ -86,7 +99,11 @@ def _told(failures: dict[str, Failure], lines: int) -> list[str]:
 
 
 def _check(
-    path: pathlib.Path, times: np.ndarray, groups: dict[str, dict[str, np.ndarray]], status: dict[str, np.ndarray], frames: int
+    path: pathlib.Path,
+    times: np.ndarray,
+    groups: dict[str, dict[str, np.ndarray]],
+    status: dict[str, np.ndarray],
+    frames: int,
 ) -> None:
     if path.suffix != ".gif":
         raise ValueError(f"path must end in .gif, got {path.name!r}")
@@ -104,8 +121,12 @@ def _check(
                 raise ValueError(f"{group}[{name!r}] must have shape ({wanted}), got {x.shape}")
     for name, x in status.items():
         if name not in groups["lines"] or x.shape != times.shape:
-            what = f"shape {x.shape}" if name in groups["lines"] else f"no such line in {list(groups['lines'])}"
-            raise ValueError(f"status[{name!r}] must have shape ({times.size},) and the name of a line, got {what}")
+            what = (
+                f"shape {x.shape}" if name in groups["lines"] else f"no such line in {list(groups['lines'])}"
+            )
+            raise ValueError(
+                f"status[{name!r}] must have shape ({times.size},) and the name of a line, got {what}"
+            )
     if not any(np.isfinite(x).all(axis=-1).any() for entries in groups.values() for x in entries.values()):
         raise ValueError("nothing to draw: no lines, traces or points with finite numbers")
 
@@ -139,7 +160,10 @@ def _write(
     rate = float(np.clip((len(shown) - 1) / span, _SLOWEST, _FASTEST)) if span > 0.0 else _SLOWEST
     writer = PillowWriter(fps=rate)  # pyright: ignore[reportArgumentType]
     # The writer infers the format from the extension.
-    with whole(path, path.with_name(f"{path.stem}{PARTIAL}.gif")) as partial, writer.saving(figure, str(partial), dpi=80):
+    with (
+        whole(path, path.with_name(f"{path.stem}{PARTIAL}.gif")) as partial,
+        writer.saving(figure, str(partial), dpi=80),
+    ):
         for k in shown:
             for name, bar in bars.items():
                 _set(bar, groups["lines"][name][k])
@@ -161,7 +185,9 @@ def _empty(figure_class: Any, groups: dict[str, dict[str, np.ndarray]]) -> tuple
         return figure, axes
     low, high = _limits(groups)
     width, height = _INCHES * (high - low) / (high - low).max()
-    figure = figure_class(figsize=(max(width, 0.4 * _INCHES) + 0.8, max(height, 0.4 * _INCHES) + 0.9), layout="constrained")
+    figure = figure_class(
+        figsize=(max(width, 0.4 * _INCHES) + 0.8, max(height, 0.4 * _INCHES) + 0.9), layout="constrained"
+    )
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal", xlabel="x in m", ylabel="y in m")
@@ -174,9 +200,14 @@ def _begun(axes: Any, groups: dict[str, dict[str, np.ndarray]]) -> tuple[dict[st
     nothing: list[Any] = [[]] * _dimension(groups)
     for name, place in groups["points"].items():
         axes.plot(*place.T, marker="+", markersize=9, label=name, **{**next(styles), "linestyle": "none"})
-    paths = {name: axes.plot(*nothing, linewidth=1.0, alpha=0.8, label=name, **next(styles))[0] for name in groups["traces"]}
+    paths = {
+        name: axes.plot(*nothing, linewidth=1.0, alpha=0.8, label=name, **next(styles))[0]
+        for name in groups["traces"]
+    }
     thick = {"marker": "o", "markersize": 3.5, "linewidth": 2.2}
-    return paths, {name: axes.plot(*nothing, label=name, **thick, **next(styles))[0] for name in groups["lines"]}
+    return paths, {
+        name: axes.plot(*nothing, label=name, **thick, **next(styles))[0] for name in groups["lines"]
+    }
 
 
 def _set(line: Any, places: np.ndarray) -> None:
@@ -189,7 +220,9 @@ def _set(line: Any, places: np.ndarray) -> None:
 
 def _places(groups: dict[str, dict[str, np.ndarray]]) -> np.ndarray:
     """Return all finite positions (k, 2) or (k, 3)."""
-    places = np.concatenate([x.reshape(-1, x.shape[-1]) for entries in groups.values() for x in entries.values()])
+    places = np.concatenate(
+        [x.reshape(-1, x.shape[-1]) for entries in groups.values() for x in entries.values()]
+    )
     return places[np.isfinite(places).all(axis=-1)]
 
 

@@ -75,7 +75,9 @@ class Failures:
     @property
     def end(self) -> float:
         """Return the end time in s of the data to draw, over the nominal world and all surviving worlds."""
-        return float(self.time[-1] if self.nominal is None or self.survived.size else self.time[self.good[0]][-1])
+        return float(
+            self.time[-1] if self.nominal is None or self.survived.size else self.time[self.good[0]][-1]
+        )
 
     def __str__(self) -> str:
         """Describe the failed worlds and the first failure in one or two lines; empty without failures."""

@@ -21,7 +21,9 @@ def shades(count: int) -> Any:
     return mpl.colormaps["cividis_r"](np.linspace(0.2, 1.0, count) if count > 1 else [1.0])
 
 
-def draw(axes: Any, mechanism: PlanarMechanism, instants: np.ndarray, poses: np.ndarray, path: np.ndarray) -> None:
+def draw(
+    axes: Any, mechanism: PlanarMechanism, instants: np.ndarray, poses: np.ndarray, path: np.ndarray
+) -> None:
     """Draw a planar mechanism at several instants, from pale to strong, into matplotlib axes.
 
     Args:
@@ -46,7 +48,11 @@ def draw(axes: Any, mechanism: PlanarMechanism, instants: np.ndarray, poses: np.
         for name in names:
             corners = placed(pose[name], _with_center(shape.bodies[name]))
             if len(corners) > 2:
-                axes.add_patch(Polygon(corners, closed=True, facecolor=(*color[:3], 0.12), edgecolor="none", zorder=2 + k))
+                axes.add_patch(
+                    Polygon(
+                        corners, closed=True, facecolor=(*color[:3], 0.12), edgecolor="none", zorder=2 + k
+                    )
+                )
                 corners = np.vstack([corners, corners[:1]])
             axes.plot(
                 corners[:, 0],
@@ -58,11 +64,21 @@ def draw(axes: Any, mechanism: PlanarMechanism, instants: np.ndarray, poses: np.
                 zorder=3 + k,
             )
             joints = placed(pose[name], shape.joints[name])
-            axes.plot(joints[:, 0], joints[:, 1], "o", color=color, markersize=3.2 if last else 2.4, zorder=4 + k)
+            axes.plot(
+                joints[:, 0], joints[:, 1], "o", color=color, markersize=3.2 if last else 2.4, zorder=4 + k
+            )
         for kind, a, point_a, b, point_b in shape.links:
             ends = np.stack([placed(pose[a], point_a), placed(pose[b], point_b)])
             dashes = "--" if kind == "spring" else "-"
-            axes.plot(ends[:, 0], ends[:, 1], color=color, linestyle=dashes, alpha=strength, linewidth=1.1, zorder=3 + k)
+            axes.plot(
+                ends[:, 0],
+                ends[:, 1],
+                color=color,
+                linestyle=dashes,
+                alpha=strength,
+                linewidth=1.1,
+                zorder=3 + k,
+            )
         axes.plot([], [], color=color, linewidth=width, label=f"at {instant:.4g} s")
     _draw_ground(axes, shape, poses)
     axes.set_aspect("equal", adjustable="box")

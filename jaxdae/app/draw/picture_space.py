@@ -17,7 +17,9 @@ _MARGIN = 0.04  # relative to the longest side
 _THINNEST = 0.35  # shortest over longest side of the box, so that a flat mechanism also gets a visible box
 
 
-def draw(axes: Any, mechanism: SpatialMechanism, instants: np.ndarray, poses: np.ndarray, path: np.ndarray) -> None:
+def draw(
+    axes: Any, mechanism: SpatialMechanism, instants: np.ndarray, poses: np.ndarray, path: np.ndarray
+) -> None:
     """Draw a spatial mechanism at several instants, from pale to strong, into 3-D axes.
 
     Args:
@@ -47,15 +49,37 @@ def draw(axes: Any, mechanism: SpatialMechanism, instants: np.ndarray, poses: np
             axes.plot(*joints.T, "o", color=color, alpha=strength, markersize=3.2 if last else 2.4)
         for kind, a, point_a, b, point_b in shape.links:
             ends = np.stack([placed(pose[a], point_a), placed(pose[b], point_b)])
-            axes.plot(*ends.T, color=color, linestyle="--" if kind == "spring" else "-", alpha=strength, linewidth=0.8 * width)
+            axes.plot(
+                *ends.T,
+                color=color,
+                linestyle="--" if kind == "spring" else "-",
+                alpha=strength,
+                linewidth=0.8 * width,
+            )
         axes.plot([], [], [], color=color, linewidth=width, label=f"at {instant:.4g} s")
-    size = box(axes, np.concatenate([np.concatenate(seen), *(placed(poses[:, k], np.zeros(3)) for k in range(len(names)))]))
+    size = box(
+        axes,
+        np.concatenate(
+            [np.concatenate(seen), *(placed(poses[:, k], np.zeros(3)) for k in range(len(names)))]
+        ),
+    )
     for number, point in enumerate(shape.ground_points):
         label = "on the ground" if number == 0 else None
-        marker = {"marker": "^", "markersize": 8, "markerfacecolor": "white", "markeredgecolor": "black", "linestyle": ""}
+        marker = {
+            "marker": "^",
+            "markersize": 8,
+            "markerfacecolor": "white",
+            "markeredgecolor": "black",
+            "linestyle": "",
+        }
         axes.plot(*np.reshape(point, (3, 1)), **marker, label=label)
     for point, axis in shape.slides:
-        axes.plot(*np.stack([point - 0.5 * size * axis, point + 0.5 * size * axis]).T, color=GRAY, linewidth=0.8, linestyle=":")
+        axes.plot(
+            *np.stack([point - 0.5 * size * axis, point + 0.5 * size * axis]).T,
+            color=GRAY,
+            linewidth=0.8,
+            linestyle=":",
+        )
     if any(kind == "spring" for kind, *_ in shape.links):
         axes.plot([], [], [], color=GRAY, linestyle="--", linewidth=1.1, label="spring")
     axes.plot([], [], [], color=PATH, linewidth=1.0, label="paths of the joints")
@@ -90,7 +114,14 @@ def box(axes: Any, places: np.ndarray) -> float:
     side = float((high - low).max()) or 1.0
     middle, half = 0.5 * (low + high), np.maximum(0.5 * (high - low), 0.5 * _THINNEST * side) + _MARGIN * side
     low, high = middle - half, middle + half
-    axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), zlim=(low[2], high[2]), xlabel="x in m", ylabel="y in m", zlabel="z in m")
+    axes.set(
+        xlim=(low[0], high[0]),
+        ylim=(low[1], high[1]),
+        zlim=(low[2], high[2]),
+        xlabel="x in m",
+        ylabel="y in m",
+        zlabel="z in m",
+    )
     axes.set_box_aspect(high - low)
     for axis, length in zip((axes.xaxis, axes.yaxis, axes.zaxis), high - low, strict=True):
         axis.set_pane_color((1.0, 1.0, 1.0, 0.0))

@@ -43,11 +43,17 @@ def positions(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
     A band spans the worlds that did not fail.
     """
     names = [body.name for body in config.mechanism.bodies]
-    rows, angle = (_SPATIAL, "the angle of their turn") if config.mechanism.space == "space" else (_PLANAR, "angles")
+    rows, angle = (
+        (_SPATIAL, "the angle of their turn") if config.mechanism.space == "space" else (_PLANAR, "angles")
+    )
 
     def of_bodies(part: xr.Dataset, drawn: Any) -> list[np.ndarray]:
         poses = drawn(results.poses(part, len(names)).values)
-        shown = np.concatenate([poses[..., :3], _turn(poses[..., 3:])[..., None]], axis=-1) if poses.shape[-1] == 7 else poses
+        shown = (
+            np.concatenate([poses[..., :3], _turn(poses[..., 3:])[..., None]], axis=-1)
+            if poses.shape[-1] == 7
+            else poses
+        )
         return [shown[..., row] for row in range(len(rows))]
 
     labels = [(f"{quantity} in {unit}", names) for quantity, unit in rows]
@@ -69,7 +75,10 @@ def coordinates(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
     """
     names, units = data.coordinate.values, data.unit.values
     chosen = [(unit, np.flatnonzero(units == unit)) for unit in ("rad", "m", "") if np.any(units == unit)]
-    labels = [(f"in {unit}" if unit else "quaternions", [str(name) for name in names[indices]]) for unit, indices in chosen]
+    labels = [
+        (f"in {unit}" if unit else "quaternions", [str(name) for name in names[indices]])
+        for unit, indices in chosen
+    ]
 
     def of_joints(part: xr.Dataset, drawn: Any) -> list[np.ndarray]:
         q = drawn(part.q.values)
@@ -78,7 +87,14 @@ def coordinates(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
     return _panels(figure_class, config, data, labels, of_joints, "joint coordinates")
 
 
-def _panels(figure_class: Any, config: Config, data: xr.Dataset, labels: list[tuple[str, list[str]]], read: Any, what: str) -> Any:
+def _panels(
+    figure_class: Any,
+    config: Config,
+    data: xr.Dataset,
+    labels: list[tuple[str, list[str]]],
+    read: Any,
+    what: str,
+) -> Any:
     """Return a figure of the panels (world, time, line) that `read` extracts from the results.
 
     Args:
@@ -102,7 +118,9 @@ def _panels(figure_class: Any, config: Config, data: xr.Dataset, labels: list[tu
             style = line_style(index)
             if data.sizes["world"] > 1 and len(survived):
                 one = band[row][..., index]
-                axes.fill_between(time, one.min(axis=0), one.max(axis=0), color=style["color"], alpha=0.18, linewidth=0)
+                axes.fill_between(
+                    time, one.min(axis=0), one.max(axis=0), color=style["color"], alpha=0.18, linewidth=0
+                )
             _draw_nominal(axes, failures, time, nominal[row][:, index], label=name, **style)
         axes.set_ylabel(label)
         low, high = axes.get_ylim()
@@ -114,7 +132,9 @@ def _panels(figure_class: Any, config: Config, data: xr.Dataset, labels: list[tu
             _fit_values(axes, nominal[row], band[row])
         if not shared:
             axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
-    worlds = f"; bands: min to max of {len(survived)} worlds" if data.sizes["world"] > 1 and len(survived) else ""
+    worlds = (
+        f"; bands: min to max of {len(survived)} worlds" if data.sizes["world"] > 1 and len(survived) else ""
+    )
     worlds += " that did not fail" if worlds and str(failures) else ""
     _set_title(panels[0], f"{config.title}: {what}, nominal world{worlds}", failures)
     panels[-1].set_xlabel("time in s")
@@ -128,11 +148,16 @@ def violation(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
     failures = Failures(data.status.values, data.time.values)
     figure = figure_class(figsize=(9, 5.5), layout="constrained")
     panels = figure.subplots(2, 1, sharex=True)
-    drawn = (("violation", "largest |g|", "m or rad"), ("velocity_violation", "largest |dg/dt|", "m/s or rad/s"))
+    drawn = (
+        ("violation", "largest |g|", "m or rad"),
+        ("velocity_violation", "largest |dg/dt|", "m/s or rad/s"),
+    )
     for axes, (name, quantity, unit) in zip(panels, drawn, strict=True):
         _draw_peaks(axes, failures, data[name].values)
         axes.set_ylabel(f"{quantity} in {unit}")
-    _set_title(panels[0], f"{config.title}: constraint violation, largest of all steps\n{_method(config)}", failures)
+    _set_title(
+        panels[0], f"{config.title}: constraint violation, largest of all steps\n{_method(config)}", failures
+    )
     if data.sizes["world"] > 1:
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center")
     panels[-1].set_xlabel("time in s")
@@ -146,7 +171,8 @@ def energy(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
     figure = figure_class(figsize=(9, 6), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     kinetic, potential, work = (
-        failures.drawn(data[name].isel(world=slice(0, 1)).values)[0, chosen] for name in ("kinetic_energy", "potential_energy", "work")
+        failures.drawn(data[name].isel(world=slice(0, 1)).values)[0, chosen]
+        for name in ("kinetic_energy", "potential_energy", "work")
     )
     with np.errstate(over="ignore", invalid="ignore"):
         lines = [("kinetic", kinetic), ("potential", potential), ("kinetic + potential", kinetic + potential)]
@@ -249,7 +275,13 @@ def _fit_time(axes: Any, failures: Failures) -> None:
     time, end = failures.time, failures.end
     axes.margins(x=0)
     if failures.nominal is not None:
-        axes.axvline(time[failures.good[0]][-1], color="black", linestyle=":", linewidth=1.2, label="nominal world fails")
+        axes.axvline(
+            time[failures.good[0]][-1],
+            color="black",
+            linestyle=":",
+            linewidth=1.2,
+            label="nominal world fails",
+        )
     if time[0] < end < time[-1]:
         axes.set_xlim(time[0], min(time[0] + 1.03 * (end - time[0]), time[-1]))
     elif time[0] < time[-1]:
@@ -270,7 +302,11 @@ def _fit_values(axes: Any, nominal: np.ndarray, band: np.ndarray) -> None:
     largest = float(np.max(good))
     if largest > _RAN_AWAY * usual:
         axes.set_ylim(-5.0 * usual, 5.0 * usual)
-        note = {"va": "top", "fontsize": 9, "bbox": {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}}
+        note = {
+            "va": "top",
+            "fontsize": 9,
+            "bbox": {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
+        }
         axes.text(0.01, 0.97, f"runs away, up to {largest:.1e}", transform=axes.transAxes, **note)
 
 
@@ -291,7 +327,15 @@ def _draw_peaks(axes: Any, failures: Failures, values: np.ndarray) -> None:
         largest = np.maximum(peaks[1:].max(axis=0), 10.0**low)
         which = "worlds" if survived.size == worlds else "worlds\nthat did not fail"
         axes.plot(time, largest, color=COLORS[1], linewidth=0.9, label=f"largest of {survived.size} {which}")
-    _draw_nominal(axes, failures, time, np.maximum(peaks[0], 10.0**low), color=COLORS[0], linewidth=0.9, label="nominal world")
+    _draw_nominal(
+        axes,
+        failures,
+        time,
+        np.maximum(peaks[0], 10.0**low),
+        color=COLORS[0],
+        linewidth=0.9,
+        label="nominal world",
+    )
     axes.set_yscale("log")
     axes.set_ylim(10.0**low, 10.0**high)
     _fit_time(axes, failures)
@@ -304,7 +348,10 @@ def _method(config: Config) -> str:
         parts.append("no projection")
     else:
         parts.append(
-            "projection of " + " and ".join(w for w, on in (("positions", projection.position), ("velocities", projection.velocity)) if on)
+            "projection of "
+            + " and ".join(
+                w for w, on in (("positions", projection.position), ("velocities", projection.velocity)) if on
+            )
         )
     if config.stabilization.type != "none":
         parts.append(config.stabilization.type)

@@ -51,11 +51,18 @@ def columns(data: xr.Dataset) -> list[Column]:
             else [f"{u}/s" for u in data[given].values]
         )
         if name == "lam":
-            of_lengths, of_angles = ("N", "N m") if str(data.lam.attrs["units"]).startswith("N") else ("m/s", "rad/s")
+            of_lengths, of_angles = (
+                ("N", "N m") if str(data.lam.attrs["units"]).startswith("N") else ("m/s", "rad/s")
+            )
             units = [of_lengths if unit.startswith("m") else of_angles for unit in units]
         elif name == "a":
-            units = [_per_second(unit if along == "velocity" else f"{data[given].values[k]}/s") for k, unit in enumerate(units)]
-        found += [Column(f"{name}.{label}", units[k], name, (k,)) for k, label in enumerate(data[along].values)]
+            units = [
+                _per_second(unit if along == "velocity" else f"{data[given].values[k]}/s")
+                for k, unit in enumerate(units)
+            ]
+        found += [
+            Column(f"{name}.{label}", units[k], name, (k,)) for k, label in enumerate(data[along].values)
+        ]
     for name, entries, kinds in (("pose", "in_pose", ("m", "rad")), ("twist", "in_twist", ("m/s", "rad/s"))):
         for k, body in enumerate(data.body.values if name in data else ()):
             for j, entry in enumerate(data[entries].values):
@@ -68,7 +75,9 @@ def _per_second(unit: str) -> str:
     return unit[:-2] + "/s^2" if unit.endswith("/s") else f"{unit}/s"
 
 
-def export(found: open_run.Opened, kind: str, out: pathlib.Path | None = None, worlds: int | None = None) -> list[pathlib.Path]:
+def export(
+    found: open_run.Opened, kind: str, out: pathlib.Path | None = None, worlds: int | None = None
+) -> list[pathlib.Path]:
     """Export the results of a run and return the paths of the files.
 
     Args:
@@ -112,14 +121,18 @@ def _csv(path: pathlib.Path, data: xr.Dataset, found: open_run.Opened) -> list[p
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["column", "unit", "meaning"])
     writer.writerows([("world", "1", "number of the world; 0 is the nominal one"), ("time", "s", "time")])
-    writer.writerows((column.name, column.unit, data[column.variable].attrs.get("long_name", "")) for column in shown)
+    writer.writerows(
+        (column.name, column.unit, data[column.variable].attrs.get("long_name", "")) for column in shown
+    )
     safe_files.write_text(legend, text.getvalue())
     return [path, legend]
 
 
 def _npz(path: pathlib.Path, data: xr.Dataset, found: open_run.Opened) -> list[pathlib.Path]:
     """Write all variables as arrays, with their coordinates and the names of their axes."""
-    arrays: dict[str, Any] = {str(name): np.asarray(data[name].values) for name in [*data.data_vars, *data.coords]}
+    arrays: dict[str, Any] = {
+        str(name): np.asarray(data[name].values) for name in [*data.data_vars, *data.coords]
+    }
     arrays = {name: x.astype(str) if x.dtype.kind in "OT" else x for name, x in arrays.items()}
     arrays |= {f"axes_of_{name}": np.array(data[name].dims) for name in data.data_vars}
     with whole(path) as partial, partial.open("wb") as stream:
@@ -135,7 +148,9 @@ def _mcap(path: pathlib.Path, data: xr.Dataset, found: open_run.Opened) -> list[
     try:
         foxglove: Any = importlib.import_module("foxglove")
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("MCAP needs the extra export: pip install '.[export]' in a clone of jaxdae", name="foxglove") from error
+        raise ModuleNotFoundError(
+            "MCAP needs the extra export: pip install '.[export]' in a clone of jaxdae", name="foxglove"
+        ) from error
     from jaxdae.app.export.view_run import Seen
 
     seen = Seen(found, data.sizes["world"], all_instants=True)
@@ -148,7 +163,9 @@ def _mcap(path: pathlib.Path, data: xr.Dataset, found: open_run.Opened) -> list[
 
 
 def _log_world(topic: str, scene: Any, world: int, data: xr.Dataset, context: Any) -> None:
-    foxglove, channels, messages = (importlib.import_module(f"foxglove{name}") for name in ("", ".channels", ".messages"))
+    foxglove, channels, messages = (
+        importlib.import_module(f"foxglove{name}") for name in ("", ".channels", ".messages")
+    )
 
     prefix = topic.strip("/")
     transforms, shapes = (
@@ -159,10 +176,13 @@ def _log_world(topic: str, scene: Any, world: int, data: xr.Dataset, context: An
         name: foxglove.Channel(f"{topic}/{name}", context=context, message_encoding="json")
         for name in ("coordinates", "multipliers", "state")
     }
-    shapes.log(messages.SceneUpdate(entities=list(_entities(prefix, scene))), log_time=_nanoseconds(scene.times[0]))
+    shapes.log(
+        messages.SceneUpdate(entities=list(_entities(prefix, scene))), log_time=_nanoseconds(scene.times[0])
+    )
     shown = columns(data.expand_dims("world"))
     groups = {
-        name: [c for c in shown if c.variable in of] for name, of in (("coordinates", "qv"), ("multipliers", ("lam",)), ("state", _SCALARS))
+        name: [c for c in shown if c.variable in of]
+        for name, of in (("coordinates", "qv"), ("multipliers", ("lam",)), ("state", _SCALARS))
     }
     values = {name: data[name].values for name in {column.variable for column in shown}}
     for k, time in enumerate(scene.times):
@@ -181,7 +201,10 @@ def _log_world(topic: str, scene: Any, world: int, data: xr.Dataset, context: An
             )
         transforms.log(messages.FrameTransforms(transforms=found), log_time=at)
         for name, channel in named.items():
-            message = {column.name.removeprefix("lam."): values[column.variable][(k, *column.index)].item() for column in groups[name]}
+            message = {
+                column.name.removeprefix("lam."): values[column.variable][(k, *column.index)].item()
+                for column in groups[name]
+            }
             channel.log({"time": float(time)} | message, log_time=at)
 
 

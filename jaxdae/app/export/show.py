@@ -12,10 +12,16 @@ from jaxdae.app.runs.console import new_console, note, stop
 _RUN = typer.Argument(metavar="RUN", help="A run folder.", show_default=False)
 _WORLDS = typer.Option("--worlds", min=1, help="How many worlds are shown, from the first; left out: all.")
 _ROBOT = typer.Option(
-    "--robot", metavar="FILE", help="The robot's file, for its looks; left out: that of the config, if it is still there."
+    "--robot",
+    metavar="FILE",
+    help="The robot's file, for its looks; left out: that of the config, if it is still there.",
 )
-_ARROWS = typer.Option("--arrows", help="With --html: draw what joints and forces do as arrows, of the nominal world.")
-_VIOLATION = typer.Option("--violation", help="With --html: bodies have the color of the constraint violation.")
+_ARROWS = typer.Option(
+    "--arrows", help="With --html: draw what joints and forces do as arrows, of the nominal world."
+)
+_VIOLATION = typer.Option(
+    "--violation", help="With --html: bodies have the color of the constraint violation."
+)
 _DARK = typer.Option("--dark", help="With --html: on dark ground.")
 _OVERLAY = typer.Option("--overlay", help="With --html: all worlds in one place, not side by side.")
 
@@ -23,7 +29,9 @@ _OVERLAY = typer.Option("--overlay", help="With --html: all worlds in one place,
 def view(
     folder: Annotated[pathlib.Path, _RUN],
     worlds: Annotated[int | None, _WORLDS] = None,
-    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Of the server on this machine.")] = 8080,
+    port: Annotated[
+        int, typer.Option("--port", min=1, max=65535, help="Of the server on this machine.")
+    ] = 8080,
     robot: Annotated[pathlib.Path | None, _ROBOT] = None,
 ) -> None:
     """Show a run live in the browser; Ctrl-C ends it.
@@ -36,7 +44,9 @@ def view(
         shown, notes = live(_moving(folder), worlds=worlds, port=port, robot=robot)
     for each in notes:
         note(each)
-    new_console().print(f"{folder} is shown at {shown.url}; Ctrl-C ends it", highlight=False, markup=False, soft_wrap=True)
+    new_console().print(
+        f"{folder} is shown at {shown.url}; Ctrl-C ends it", highlight=False, markup=False, soft_wrap=True
+    )
     try:
         shown.wait()
     finally:
@@ -71,7 +81,9 @@ def _extra() -> Iterator[None]:
 
 def plot(
     folder: Annotated[pathlib.Path, _RUN],
-    html: Annotated[bool, typer.Option("--html", help="Write scene.html in place of plots: the motion in 3-D, one file.")] = False,
+    html: Annotated[
+        bool, typer.Option("--html", help="Write scene.html in place of plots: the motion in 3-D, one file.")
+    ] = False,
     worlds: Annotated[int | None, _WORLDS] = None,
     arrows: Annotated[bool, _ARROWS] = False,
     violation: Annotated[bool, _VIOLATION] = False,
@@ -84,10 +96,16 @@ def plot(
     from jaxdae.app.runs import open_run, run_folder, verdicts
 
     if html:
-        _write_page(folder, worlds, (("reactions", "forces") if arrows else ()), violation, dark, not overlay, robot)
+        _write_page(
+            folder, worlds, (("reactions", "forces") if arrows else ()), violation, dark, not overlay, robot
+        )
         return
     if worlds or arrows or violation or dark or overlay or robot:
-        stop("plot: got --worlds, --arrows, --violation, --dark, --overlay or --robot without --html, expected them with it", code=2)
+        stop(
+            "plot: got --worlds, --arrows, --violation, --dark, --overlay or --robot without --html, "
+            "expected them with it",
+            code=2,
+        )
     from jaxdae.app.config.problems import Refused
     from jaxdae.app.jobs.run_record import draw as draw_simulation
     from jaxdae.app.learn.fit_run import draw as draw_fit
@@ -101,14 +119,23 @@ def plot(
         draw(folder, found.config, found.record, pictures=True)
     except OSError as error:
         raise Refused(safe_files.explained(error, folder)) from error
-    new_console().print(f"drawn into {folder / run_folder.PLOTS}", highlight=False, markup=False, soft_wrap=True)
+    new_console().print(
+        f"drawn into {folder / run_folder.PLOTS}", highlight=False, markup=False, soft_wrap=True
+    )
 
 
 def export(
     folder: Annotated[pathlib.Path, _RUN],
-    kind: Annotated[str, typer.Option("--format", metavar="csv|npz|mcap", help="A table, arrays of NumPy, or messages over time.")],
+    kind: Annotated[
+        str,
+        typer.Option(
+            "--format", metavar="csv|npz|mcap", help="A table, arrays of NumPy, or messages over time."
+        ),
+    ],
     worlds: Annotated[int | None, _WORLDS] = None,
-    out: Annotated[pathlib.Path | None, typer.Option("--out", help="The file; left out: in the run folder.")] = None,
+    out: Annotated[
+        pathlib.Path | None, typer.Option("--out", help="The file; left out: in the run folder.")
+    ] = None,
 ) -> None:
     """Write the results of a run for other programs; docs/results.md describes the files."""
     from jaxdae.app.config import safe_files
@@ -119,10 +146,23 @@ def export(
         stop(f"export: got --format {kind}, expected one of {', '.join(FORMATS)}", code=2)
     with _extra():
         for path in written(_moving(folder), kind, out, worlds):
-            new_console().print(f"{path}, {safe_files.in_words(path.stat().st_size)}", highlight=False, markup=False, soft_wrap=True)
+            new_console().print(
+                f"{path}, {safe_files.in_words(path.stat().st_size)}",
+                highlight=False,
+                markup=False,
+                soft_wrap=True,
+            )
 
 
-def _write_page(folder: pathlib.Path, worlds: int | None, arrows: Any, violation: bool, dark: bool, apart: bool, robot: Any) -> None:
+def _write_page(
+    folder: pathlib.Path,
+    worlds: int | None,
+    arrows: Any,
+    violation: bool,
+    dark: bool,
+    apart: bool,
+    robot: Any,
+) -> None:
     from jaxdae.app.config import safe_files
     from jaxdae.app.export.view_run import write_page
     from jaxdae.viewer import Look
@@ -132,4 +172,6 @@ def _write_page(folder: pathlib.Path, worlds: int | None, arrows: Any, violation
         path, notes = write_page(_moving(folder), worlds=worlds, look=look, robot=robot)
     for each in notes:
         note(each)
-    new_console().print(f"{path}, {safe_files.in_words(path.stat().st_size)}", highlight=False, markup=False, soft_wrap=True)
+    new_console().print(
+        f"{path}, {safe_files.in_words(path.stat().st_size)}", highlight=False, markup=False, soft_wrap=True
+    )

@@ -16,7 +16,18 @@ from jaxdae.app.config.problems import Refused
 from jaxdae.app.config.robot_section import words
 from jaxdae.app.model import build, coordinate_names
 from jaxdae.app.runs import open_run, results, run_folder
-from jaxdae.viewer import Arrows, Live, Look, Scene, force_arrows, from_poses, reaction_arrows, show, with_robot, write_html
+from jaxdae.viewer import (
+    Arrows,
+    Live,
+    Look,
+    Scene,
+    force_arrows,
+    from_poses,
+    reaction_arrows,
+    show,
+    with_robot,
+    write_html,
+)
 from jaxdae.viewer.scenes import in_space, shown_instants
 
 PAGE = "scene.html"
@@ -37,7 +48,13 @@ class Seen:
         notes: unreadable visuals of the robot, in words.
     """
 
-    def __init__(self, found: open_run.Opened, worlds: int | None = None, all_instants: bool = False, robot: pathlib.Path | None = None):
+    def __init__(
+        self,
+        found: open_run.Opened,
+        worlds: int | None = None,
+        all_instants: bool = False,
+        robot: pathlib.Path | None = None,
+    ):
         """Read the instants.
 
         Raises:
@@ -47,9 +64,14 @@ class Seen:
         self._config = config = found.config
         with results.read(store, found.record.get("written")) as data:
             if not data.sizes["world"] or not data.sizes["time"]:
-                raise Refused(f"{found.folder}: got a run that was stopped before its first saved state; jaxdae run --resume continues it")
+                raise Refused(
+                    f"{found.folder}: got a run that was stopped before its first saved state; jaxdae run "
+                    "--resume continues it"
+                )
             times = data.time.values
-            data = data.isel(time=slice(None) if all_instants else shown_instants(times), world=slice(0, worlds))
+            data = data.isel(
+                time=slice(None) if all_instants else shown_instants(times), world=slice(0, worlds)
+            )
             self._worlds = data.world.values
             self._state = {name: data[name].values for name in ("q", "v", "lam")}
             self._controls = data.u.values if "u" in data else None
@@ -58,7 +80,9 @@ class Seen:
             violation = data.violation.values
         self._poses = in_space(poses)
         with precision(config):
-            self.scene = from_poses(self._mechanism(0), self._times, poses, violation=violation, title=config.title)
+            self.scene = from_poses(
+                self._mechanism(0), self._times, poses, violation=violation, title=config.title
+            )
             self.notes: list[str] = []
             if config.mechanism.space == "space":
                 self._show_robot(robot or _robot_file(found.record.get("source", "")), robot is not None)
@@ -92,7 +116,9 @@ class Seen:
             q, v, lam = (self._state[name][world] for name in ("q", "v", "lam"))
             state, poses = jaxdae.State(self._times.astype(q.dtype), q, v), self._poses[world]
             controls = None if self._controls is None else self._controls[world]
-            return reaction_arrows(mechanism, state, lam, poses, controls), force_arrows(mechanism, state, poses, controls)
+            return reaction_arrows(mechanism, state, lam, poses, controls), force_arrows(
+                mechanism, state, poses, controls
+            )
 
 
 def _robot_file(source: str) -> pathlib.Path | None:
@@ -134,7 +160,9 @@ def with_arrows(seen: Seen, look: Look) -> Scene:
     return dataclasses.replace(seen.scene, arrows=seen.arrows(0)) if look.arrows else seen.scene
 
 
-def live(found: open_run.Opened, *, worlds: int | None, port: int, robot: pathlib.Path | None = None) -> tuple[Live, list[str]]:
+def live(
+    found: open_run.Opened, *, worlds: int | None, port: int, robot: pathlib.Path | None = None
+) -> tuple[Live, list[str]]:
     """Show a run live on loopback; return the view and notes for the user.
 
     Raises:

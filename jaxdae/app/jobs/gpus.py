@@ -68,14 +68,19 @@ def own(at: Place | None) -> list[int] | None:
     same = f"the same {seen} GPUs" if seen > 1 else "the same GPU"
     raise Refused(
         f"--distributed: got {at.count} processes on a host that see {same}, expected one process a GPU,"
-        f" such as srun --ntasks-per-node={seen} --gpus-per-task=1, or CUDA_VISIBLE_DEVICES of its own for each"
+        f" such as srun --ntasks-per-node={seen} --gpus-per-task=1, or CUDA_VISIBLE_DEVICES of its own for "
+        "each"
     )
 
 
 def _seen() -> int | None:
     """Return the number of GPUs that the environment makes visible to this process; None if it is not set."""
     told = next((os.environ[name] for name in _VISIBLE if name in os.environ), None)
-    return None if told is None else len([name for name in told.split(",") if name.strip() not in ("", "-1", "NoDevFiles")]) or None
+    return (
+        None
+        if told is None
+        else len([name for name in told.split(",") if name.strip() not in ("", "-1", "NoDevFiles")]) or None
+    )
 
 
 def _tasks(told: str) -> list[int]:

@@ -27,7 +27,9 @@ from jaxdae.app.runs import interrupts
 from jaxdae.app.runs.console import note
 
 _SECONDS = 120.0
-_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # HTTP/2 preface (RFC 9113)
+_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(
+    [0, 0, 0, 4, 0, 0, 0, 0, 0]
+)  # HTTP/2 preface (RFC 9113)
 _SETTINGS = 4  # type of the first frame from an HTTP/2 server, in its fourth byte
 _PATIENCE = 0.9  # fraction of the connection timeout after which the waiting processes print a note
 _PORTS = 4096  # number of ports at the end of the range from which jobs choose
@@ -58,11 +60,16 @@ class Hosts:
         try:
             multihost_utils.sync_global_devices("jaxdae")
         except RuntimeError as error:
-            lost = "another process ended while this one waited for it; the same command goes on with what is missing"
+            lost = (
+                "another process ended while this one waited for it; the same command goes on with what "
+                "is missing"
+            )
             raise Failed(f"--distributed: {lost} ({error})") from error
 
 
-def join(coordinator: str | None, processes: int | None, process: int | None, seconds: float = _SECONDS) -> Hosts:
+def join(
+    coordinator: str | None, processes: int | None, process: int | None, seconds: float = _SECONDS
+) -> Hosts:
     """Connect this process to the other processes; call this function before any computation.
 
     Args:
@@ -88,7 +95,11 @@ def join(coordinator: str | None, processes: int | None, process: int | None, se
         return _connected(_joined(host, port), processes, process, devices, seconds, listening)
     scheduler = next((name for variable, name in _SCHEDULERS.items() if variable in os.environ), None)
     if len(missing) < len(given) or scheduler is None:
-        got = f"no {', no '.join(missing)}" if len(missing) < len(given) else "neither options nor the environment of SLURM or Open MPI"
+        got = (
+            f"no {', no '.join(missing)}"
+            if len(missing) < len(given)
+            else "neither options nor the environment of SLURM or Open MPI"
+        )
         raise Refused(f"--distributed: got {got}, expected {_EXAMPLE}")
     host, port, index = _slurm() if scheduler == "SLURM" else _open_mpi()
     devices = gpus.own(gpus.place(host, None, None))
@@ -105,8 +116,12 @@ def _slurm() -> tuple[str, int, int]:
     """
     given = os.environ
     if "SLURM_PROCID" not in given or "SLURM_STEP_NODELIST" not in given:
-        raise Refused("--distributed: got a shell inside of a SLURM job that is no task of it, expected a start by srun")
-    first = re.match(r"([^,\[]+)(?:\[([^,\]-]+))?", given["SLURM_STEP_NODELIST"])  # node17,node18 or node[17-20,22]
+        raise Refused(
+            "--distributed: got a shell inside of a SLURM job that is no task of it, expected a start by srun"
+        )
+    first = re.match(
+        r"([^,\[]+)(?:\[([^,\]-]+))?", given["SLURM_STEP_NODELIST"]
+    )  # node17,node18 or node[17-20,22]
     host = "".join(part or "" for part in first.groups()) if first else "localhost"
     return host, _port(int(given["SLURM_JOB_ID"])), int(given["SLURM_PROCID"])
 
@@ -120,7 +135,10 @@ def _open_mpi() -> tuple[str, int, int]:
     uri = re.match(r"(\d+)\..*?(?:tcp://([^,:]+)|tcp6://\[([^,\]]+))", given.get("OMPI_MCA_orte_hnp_uri", ""))
     if uri is None:
         options = "--coordinator HOST:PORT --processes $OMPI_COMM_WORLD_SIZE --process $OMPI_COMM_WORLD_RANK"
-        raise Refused(f"--distributed: got an Open MPI that does not tell where mpirun is, as releases from 5 on, expected {options}")
+        raise Refused(
+            "--distributed: got an Open MPI that does not tell where mpirun is, as releases from 5 on, "
+            f"expected {options}"
+        )
     return uri[2] or uri[3], _port(int(uri[1]) // _PORTS), int(given["OMPI_COMM_WORLD_RANK"])
 
 
@@ -145,10 +163,15 @@ def _connected(
         # Run it now, while all processes are here.
         said = _said_by_all(processes or hosts.count)
     except (RuntimeError, ValueError) as error:
-        raise Refused(f"--distributed: JAX could not connect the processes ({error}); expected {_EXAMPLE}") from error
+        raise Refused(
+            f"--distributed: JAX could not connect the processes ({error}); expected {_EXAMPLE}"
+        ) from error
     interrupts.check()
     if len(said) > 1:
-        raise Refused(f"--processes: got {' and '.join(map(str, sorted(said)))} of processes that met, expected the same number from all")
+        raise Refused(
+            f"--processes: got {' and '.join(map(str, sorted(said)))} of processes that met, expected the "
+            "same number from all"
+        )
     return hosts
 
 
@@ -166,8 +189,10 @@ def _told_of_absent(coordinator: str, seconds: float) -> Iterator[None]:
     At the timeout, the compiled code of JAX ends this process without an exception.
     """
     told = (
-        f"--distributed: got fewer processes at {coordinator} in {_PATIENCE * seconds:g} s than there are to be, or two of one number;"
-        f" after {seconds:g} s JAX ends this one, with exit code 134; start all of them at the same time, each with a number of its own"
+        f"--distributed: got fewer processes at {coordinator} in {_PATIENCE * seconds:g} s than there are "
+        "to be, or two of one number;"
+        f" after {seconds:g} s JAX ends this one, with exit code 134; start all of them at the same time, "
+        "each with a number of its own"
     )
     timer = threading.Timer(_PATIENCE * seconds, note, [told])
     timer.daemon = True
@@ -181,7 +206,9 @@ def _told_of_absent(coordinator: str, seconds: float) -> Iterator[None]:
 def _address(coordinator: str) -> tuple[str, int]:
     found = re.fullmatch(r"(\[[0-9A-Fa-f:.%\w]+\]|[^\[\]:]+):(\d{1,5})", coordinator)
     if found is None or not 0 < int(found[2]) < 65536:
-        raise Refused(f"--coordinator: got {coordinator!r}, expected HOST:PORT, such as node17:12345 or [::1]:12345")
+        raise Refused(
+            f"--coordinator: got {coordinator!r}, expected HOST:PORT, such as node17:12345 or [::1]:12345"
+        )
     return found[1].strip("[]"), int(found[2])
 
 
@@ -208,7 +235,9 @@ def _listening(host: str, port: int) -> str | None:
     if own:
         return _joined(str(own[0]), port)
     _is_free(socket.AF_INET, host, "", port)
-    note(f"--coordinator: process 0 listens on all interfaces, because no interface has the address of {host}")
+    note(
+        f"--coordinator: process 0 listens on all interfaces, because no interface has the address of {host}"
+    )
     return None
 
 
@@ -226,7 +255,10 @@ def _is_free(family: int, host: str, address: str, port: int) -> bool:
         if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
             return False
         given = _joined(host, port)
-        raise Refused(f"--coordinator: got {given}, a port that process 0 cannot open ({error.strerror}); choose another") from None
+        raise Refused(
+            f"--coordinator: got {given}, a port that process 0 cannot open ({error.strerror}); choose "
+            "another"
+        ) from None
     return True
 
 
@@ -246,6 +278,7 @@ def _wait_for(host: str, port: int, seconds: float) -> None:
         time.sleep(0.2)
         interrupts.check()
     raise Refused(
-        f"--coordinator: got {host}:{port}, where process 0 did not answer for {seconds:g} s ({reason}); start it there,"
+        f"--coordinator: got {host}:{port}, where process 0 did not answer for {seconds:g} s ({reason}); "
+        "start it there,"
         " choose a port that nothing else uses, and let it through the firewall between the hosts"
     )

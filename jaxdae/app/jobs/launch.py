@@ -24,7 +24,9 @@ from jaxdae.base.atomic_writes import force_names
 Load = Callable[[str], tuple[Config, Worlds]]
 
 
-def resume(folder: pathlib.Path, load: Load, console: rich.console.Console, devices: int | None = None) -> Run:
+def resume(
+    folder: pathlib.Path, load: Load, console: rich.console.Console, devices: int | None = None
+) -> Run:
     """Continue a stopped or killed run from its checkpoints to its end.
 
     Args:
@@ -98,7 +100,9 @@ def distributed(
     folder = shared_folder(config, parent, source)
     record = _begun(folder, config, "--distributed")
     mesh = jax.sharding.Mesh(np.asarray(jax.local_devices()), ("world",))
-    shares = Shares(folder, record, config, worlds, console, hosts.index, mesh, devices, reports=hosts.index == 0)
+    shares = Shares(
+        folder, record, config, worlds, console, hosts.index, mesh, devices, reports=hosts.index == 0
+    )
     count = min(hosts.count, shares.grid.chunks)
     if hosts.index < count and not record["complete"]:
         shares.share(hosts.index, count)
@@ -136,7 +140,9 @@ def _begun(folder: pathlib.Path, config: Config, asked: str) -> dict[str, Any]:
     return record
 
 
-def _opened(found: open_run.Opened, load: Load, console: rich.console.Console, asked: str, devices: int | None = None) -> Shares:
+def _opened(
+    found: open_run.Opened, load: Load, console: rich.console.Console, asked: str, devices: int | None = None
+) -> Shares:
     config, worlds = load(str(found.folder / run_folder.CONFIG))
     check(found.folder, found.record["identity"], identity(config), asked)
     return Shares(found.folder, found.record, config, worlds, console, devices=devices)

@@ -89,16 +89,25 @@ def check_store(folder: pathlib.Path, digest: store_digests.Digest | None = None
     """
     expected = store_digests.read(folder / STORE)
     if not expected:
-        raise _damaged(folder / run_folder.RESULTS, f"a store whose files {folder / STORE} does not list", "the run begins anew")
-    changed = store_digests.first_changed(expected, expected, digest or store_digests.on_disk(folder / run_folder.RESULTS))
+        raise _damaged(
+            folder / run_folder.RESULTS,
+            f"a store whose files {folder / STORE} does not list",
+            "the run begins anew",
+        )
+    changed = store_digests.first_changed(
+        expected, expected, digest or store_digests.on_disk(folder / run_folder.RESULTS)
+    )
     if changed is not None:
         raise Refused(
-            f"{folder / run_folder.RESULTS / changed[0]}: got {changed[1]}, expected what the run wrote; use the folder as the run left it,"
+            f"{folder / run_folder.RESULTS / changed[0]}: got {changed[1]}, expected what the run wrote; "
+            "use the folder as the run left it,"
             f" or remove {run_folder.RESULTS} and {FOLDER}, and it begins anew"
         )
 
 
-def check_written(folder: pathlib.Path, grid: Grid, found: list[Found], digest: store_digests.Digest | None = None) -> None:
+def check_written(
+    folder: pathlib.Path, grid: Grid, found: list[Found], digest: store_digests.Digest | None = None
+) -> None:
     """Raise `Refused` if a store file that these parts have written has changed.
 
     Args:
@@ -111,15 +120,20 @@ def check_written(folder: pathlib.Path, grid: Grid, found: list[Found], digest: 
     for part in found:
         names = results.chunk_files(store, grid, part.worlds, part.told["written"])
         if part.complete and part.told["written"] != grid.saved:
-            raise _damaged(_file(folder, part), f"the record of a part with {part.told['written']} of {grid.saved} saved states")
+            raise _damaged(
+                _file(folder, part),
+                f"the record of a part with {part.told['written']} of {grid.saved} saved states",
+            )
         changed = store_digests.first_changed(
             store_digests.read(listed(folder, part.worlds)), names, digest or store_digests.on_disk(store)
         )
         if changed is not None:
             name, got = changed
             raise Refused(
-                f"{store / name}: got {got}{results.what_is_in(name, grid)}, expected what the run wrote; use the folder as the run left"
-                f" it, or remove {_file(folder, part)}, and worlds {part.worlds[0]} to {part.worlds[1] - 1} begin anew"
+                f"{store / name}: got {got}{results.what_is_in(name, grid)}, expected what the run wrote; "
+                "use the folder as the run left"
+                f" it, or remove {_file(folder, part)}, and worlds {part.worlds[0]} to {part.worlds[1] - 1} "
+                "begin anew"
             )
 
 
@@ -137,7 +151,8 @@ def locked(folder: pathlib.Path, worlds: Range) -> Iterator[None]:
         others = at_work(folder, worlds)
         if others:
             raise Refused(
-                f"{folder}: got worlds {worlds[0]} to {worlds[1] - 1}, while another process works on worlds {others[0][0]} to"
+                f"{folder}: got worlds {worlds[0]} to {worlds[1] - 1}, while another process works on "
+                f"worlds {others[0][0]} to"
                 f" {others[0][1] - 1}; wait for its end, or end it first"
             )
         yield
@@ -160,13 +175,24 @@ def at_work(folder: pathlib.Path, beside: Range | None = None) -> list[Range]:
     return found
 
 
-def save(folder: pathlib.Path, worlds: Range, identity: dict[str, str], carried: Carried, writer: Writer, summary: Summary) -> None:
+def save(
+    folder: pathlib.Path,
+    worlds: Range,
+    identity: dict[str, str],
+    carried: Carried,
+    writer: Writer,
+    summary: Summary,
+) -> None:
     """Write the checkpoint of a part."""
     told = _told(worlds, identity, writer, summary)
-    checkpoint.write(folder / FOLDER / f"{_stem(worlds)}.npz", _leaves(carried), writer.pending, {"told": json.dumps(told)})
+    checkpoint.write(
+        folder / FOLDER / f"{_stem(worlds)}.npz", _leaves(carried), writer.pending, {"told": json.dumps(told)}
+    )
 
 
-def resumed(folder: pathlib.Path, worlds: Range, like: Carried) -> tuple[dict[str, Any], Carried, dict[str, np.ndarray]] | None:
+def resumed(
+    folder: pathlib.Path, worlds: Range, like: Carried
+) -> tuple[dict[str, Any], Carried, dict[str, np.ndarray]] | None:
     """Return the record, carried state and pending arrays of a checkpoint, or None without one.
 
     Args:
@@ -187,14 +213,20 @@ def resumed(folder: pathlib.Path, worlds: Range, like: Carried) -> tuple[dict[st
     for x, expected in zip(leaves, _leaves(like), strict=True):
         if x is None or (x.shape, x.dtype) != (np.shape(expected), np.asarray(expected).dtype):
             raise _damaged(file, "arrays of another part")
-    state, status, memory = jax.tree.unflatten(jax.tree.structure((like.state, like.status, like.memory)), leaves)
+    state, status, memory = jax.tree.unflatten(
+        jax.tree.structure((like.state, like.status, like.memory)), leaves
+    )
     return told, Carried(state, status, memory), pending
 
 
-def complete(folder: pathlib.Path, worlds: Range, identity: dict[str, str], writer: Writer, summary: Summary) -> None:
+def complete(
+    folder: pathlib.Path, worlds: Range, identity: dict[str, str], writer: Writer, summary: Summary
+) -> None:
     """Record that a part is complete."""
     stem = folder / FOLDER / _stem(worlds)
-    safe_files.write_text(stem.with_suffix(".json"), json.dumps(_told(worlds, identity, writer, summary), indent=2) + "\n")
+    safe_files.write_text(
+        stem.with_suffix(".json"), json.dumps(_told(worlds, identity, writer, summary), indent=2) + "\n"
+    )
     stem.with_suffix(".npz").unlink(missing_ok=True)
 
 
@@ -207,7 +239,9 @@ def merged(parts: list[Found]) -> Summary:
             setattr(whole, field, max(getattr(whole, field), getattr(one, field)))
         for field in ("compile_s", "simulate_s"):
             setattr(whole, field, getattr(whole, field) + getattr(one, field))
-        whole.status = {name: whole.status.get(name, 0) + one.status.get(name, 0) for name in (whole.status | one.status)}
+        whole.status = {
+            name: whole.status.get(name, 0) + one.status.get(name, 0) for name in (whole.status | one.status)
+        }
         whole.layout = whole.layout or one.layout
     failed = [part.summary for part in parts if part.summary.failure]
     if failed:  # Report the same failure as a single part with all worlds would.
@@ -215,7 +249,10 @@ def merged(parts: list[Found]) -> Summary:
         whole.failure, whole.failed_first = first.failure, first.failed_first
     # Use the first of the worst worlds, regardless of the partition of the worlds.
     if parts:
-        worst = max((part.summary for part in parts), key=lambda one: (one.energy_balance_relative, -one.energy_balance_world))
+        worst = max(
+            (part.summary for part in parts),
+            key=lambda one: (one.energy_balance_relative, -one.energy_balance_world),
+        )
         for field in ("error", "relative", "world"):
             setattr(whole, f"energy_balance_{field}", getattr(worst, f"energy_balance_{field}"))
         whole.energy_exchanged = worst.energy_exchanged
@@ -234,7 +271,13 @@ def overlap(parts: list[Found]) -> bool:
 
 def _told(worlds: Range, identity: dict[str, str], writer: Writer, summary: Summary) -> dict[str, Any]:
     steps, told = summary.steps, dataclasses.asdict(summary)
-    return {"part": _stem(worlds), "identity": identity, "written": writer.written, "steps": steps, "summary": told}
+    return {
+        "part": _stem(worlds),
+        "identity": identity,
+        "written": writer.written,
+        "steps": steps,
+        "summary": told,
+    }
 
 
 def _leaves(carried: Carried) -> list[Any]:

@@ -12,7 +12,12 @@ from jaxdae.app.runs import locks
 
 
 def run(
-    config: Config, worlds: Worlds, parent: pathlib.Path, console: rich.console.Console, source: str = "", devices: int | None = None
+    config: Config,
+    worlds: Worlds,
+    parent: pathlib.Path,
+    console: rich.console.Console,
+    source: str = "",
+    devices: int | None = None,
 ) -> Run:
     """Run a checked config in a new folder below `parent`.
 

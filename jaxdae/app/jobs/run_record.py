@@ -34,7 +34,9 @@ class Run:
     record: dict[str, Any]
 
 
-def draw_finished(draw: Callable[..., None], folder: pathlib.Path, config: Config, record: dict[str, Any]) -> None:
+def draw_finished(
+    draw: Callable[..., None], folder: pathlib.Path, config: Config, record: dict[str, Any]
+) -> None:
     """Draw a run that has just finished; if drawing is interrupted, report that its results are complete.
 
     Args:
@@ -73,7 +75,9 @@ def begin(config: Config, parent: pathlib.Path, source: str = "") -> tuple[pathl
         "seed": config.batch.seed,
         "precision": config.precision,
         "identity": identity(config),
-        "environment": run_folder.environment(pathlib.Path(source).resolve().parent if source else pathlib.Path.cwd()),
+        "environment": run_folder.environment(
+            pathlib.Path(source).resolve().parent if source else pathlib.Path.cwd()
+        ),
         "config": run_folder.resolved(config),
     }
     try:
@@ -89,7 +93,13 @@ def begin(config: Config, parent: pathlib.Path, source: str = "") -> tuple[pathl
     return folder, record
 
 
-def finish(folder: pathlib.Path, record: dict[str, Any], stopped: str = "", digests: dict[str, str] | None = None, **found: Any) -> None:
+def finish(
+    folder: pathlib.Path,
+    record: dict[str, Any],
+    stopped: str = "",
+    digests: dict[str, str] | None = None,
+    **found: Any,
+) -> None:
     """Write the results and the end of a run into its record, with the digests of its result files.
 
     Args:
@@ -118,7 +128,10 @@ def draw(folder: pathlib.Path, config: Config, record: dict[str, Any], pictures:
 
     shown = []
     if pictures:
-        with results.read(folder / run_folder.RESULTS, record.get("written")) as data, run_folder.pictures(folder) as place:
+        with (
+            results.read(folder / run_folder.RESULTS, record.get("written")) as data,
+            run_folder.pictures(folder) as place,
+        ):
             drawn = plots.draw_all(place, config, data)
         shown = [folder / run_folder.PLOTS / file.name for file in drawn]
     run_report.write(folder / run_folder.REPORT, config, record, shown)

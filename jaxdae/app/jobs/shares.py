@@ -116,7 +116,9 @@ class Shares:
 
     def _check_not_ended(self) -> None:
         if self._ended:
-            raise Refused(f"{self.folder}: got a run that another process has ended meanwhile; jaxdae plot draws it")
+            raise Refused(
+                f"{self.folder}: got a run that another process has ended meanwhile; jaxdae plot draws it"
+            )
 
     def _forget_end(self) -> None:
         for key in ("stopped", "written", "results", "timing", "layout", "digests"):
@@ -137,9 +139,13 @@ class Shares:
             done = self._simulate(within)
         except KeyboardInterrupt:
             interrupts.forget()
-            raise KeyboardInterrupt(f"{told} of {self.folder} is not complete; the same command goes on with it") from None
+            raise KeyboardInterrupt(
+                f"{told} of {self.folder} is not complete; the same command goes on with it"
+            ) from None
         except OSError as error:
-            raise run_folder.failed(error, self.folder, self._left("the same command goes on with it")) from error
+            raise run_folder.failed(
+                error, self.folder, self._left("the same command goes on with it")
+            ) from error
         return f"{told}: {'complete' if done else 'was complete before'}"
 
     def failed(self, index: int, count: int) -> str:
@@ -148,7 +154,9 @@ class Shares:
         ended = results.last_status(self.folder / run_folder.RESULTS, within)
         failed = {name: number for name, number in ended.items() if name != Status.OK.name}
         how = ", ".join(f"{number} {name}" for name, number in failed.items())
-        return f"{sum(failed.values())} of worlds {within[0]} to {within[1] - 1} failed: {how}" if failed else ""
+        return (
+            f"{sum(failed.values())} of worlds {within[0]} to {within[1] - 1} failed: {how}" if failed else ""
+        )
 
     def wait(self) -> None:
         """Wait until the worlds of other processes are complete.
@@ -165,11 +173,15 @@ class Shares:
                 time.sleep(SECONDS_BETWEEN_LOOKS)
                 interrupts.check()
                 if self.reports and time.monotonic() - said >= SECONDS_BETWEEN_CHECKPOINTS:
-                    self.console.print(f"all processes: {self._far()}", highlight=False, markup=False, soft_wrap=True)
+                    self.console.print(
+                        f"all processes: {self._far()}", highlight=False, markup=False, soft_wrap=True
+                    )
                     said = time.monotonic()
         except KeyboardInterrupt:
             interrupts.forget()
-            raise KeyboardInterrupt(f"{self.folder} is not complete: {self._far()}; the same command goes on with it") from None
+            raise KeyboardInterrupt(
+                f"{self.folder} is not complete: {self._far()}; the same command goes on with it"
+            ) from None
 
     def _far(self) -> str:
         return watch.far(self._parts(), self.grid.size, self.config.steps)
@@ -182,22 +194,31 @@ class Shares:
         """
         self._check_not_ended()
         complete, begun = self._found()
-        open_ones = [f"{first} to {behind - 1}" for first, behind in self.grid.parts((0, self.grid.size), complete)]
+        open_ones = [
+            f"{first} to {behind - 1}" for first, behind in self.grid.parts((0, self.grid.size), complete)
+        ]
         if open_ones:
             more = f"; {len(begun)} of them were begun" if begun else ""
-            raise Refused(f"{asked}: got {self.folder}, where worlds {', '.join(open_ones[:5])} are missing{more}; simulate them first")
+            raise Refused(
+                f"{asked}: got {self.folder}, where worlds {', '.join(open_ones[:5])} are missing{more}; "
+                "simulate them first"
+            )
         try:
             with interrupts.held(), locks.turn(self.folder):
                 self._end("")
         except OSError as error:
-            raise run_folder.failed(error, self.folder, self._left(f"jaxdae merge {self.folder} puts it together again")) from error
+            raise run_folder.failed(
+                error, self.folder, self._left(f"jaxdae merge {self.folder} puts it together again")
+            ) from error
         draw_finished(draw, self.folder, self.config, self.record)
         return Run(self.config, self.folder, self._summary, self.record)
 
     def _found(self) -> tuple[list[Range], list[Range]]:
         """Return the complete and the incomplete parts of this run; reject parts of other runs."""
         found = self._parts()
-        return [part.worlds for part in found if part.complete], [part.worlds for part in found if not part.complete]
+        return [part.worlds for part in found if part.complete], [
+            part.worlds for part in found if not part.complete
+        ]
 
     def _parts(self) -> list[parts.Found]:
         found = parts.found(self.folder)
@@ -249,7 +270,9 @@ class Shares:
                     # Check again: the previous holder of the lock may just have completed these worlds.
                     if worlds in self._planned(within) and self._go_on():
                         working = _Working(self, simulator, metrics, worlds)
-                        working.run(lambda done, size=size, before=finished: progress.update(before + done * size))
+                        working.run(
+                            lambda done, size=size, before=finished: progress.update(before + done * size)
+                        )
                         finished, count = finished + self.config.steps * size, count + 1
                 planned = self._planned(within)
         return count
@@ -260,9 +283,18 @@ class Shares:
         if not found and not (self.folder / run_folder.RESULTS).exists():
             system, listed = self.worlds.one()[0], self.folder / parts.STORE
             listed.parent.mkdir(exist_ok=True)
-            results.create(self.folder / run_folder.RESULTS, listed, self.config, self.grid, system, self.worlds.parameters)
+            results.create(
+                self.folder / run_folder.RESULTS,
+                listed,
+                self.config,
+                self.grid,
+                system,
+                self.worlds.parameters,
+            )
         parts.check_store(self.folder)
-        parts.check_written(self.folder, self.grid, [part for part in found if within[0] <= part.worlds[0] < within[1]])
+        parts.check_written(
+            self.folder, self.grid, [part for part in found if within[0] <= part.worlds[0] < within[1]]
+        )
 
     def _end(self, stopped: str) -> None:
         """Write the record of a complete or stopped run, unless other processes continue a stopped run."""
@@ -287,7 +319,11 @@ class Shares:
         written = [[*part.worlds, self._shown.get(part.worlds, part.told["written"])] for part in found]
         # Plots need the nominal world.
         if any(first == 0 and entries for first, _, entries in written):
-            told = {"results": _results(self.config, summary), "layout": summary.layout, "timing": self._timing(summary)}
+            told = {
+                "results": _results(self.config, summary),
+                "layout": summary.layout,
+                "timing": self._timing(summary),
+            }
         if stopped:
             stopped = f"{stopped} after {summary.steps} of {self.config.steps} steps{self._which(found)}"
             told["written"] = written
@@ -362,7 +398,9 @@ class _Working:
         """Simulate the part to its end; on an interrupt, write the results so far and a checkpoint."""
         self._metrics.begin(self._part.done)
         try:
-            self._simulator.run(self._worlds, self._writer.add, progress, self._summary, self._part, self._after_block)
+            self._simulator.run(
+                self._worlds, self._writer.add, progress, self._summary, self._part, self._after_block
+            )
         except KeyboardInterrupt:
             with interrupts.held():
                 interrupts.forget()
@@ -404,7 +442,8 @@ def _results(config: Config, summary: Summary) -> dict[str, Any]:
 # Measured with 64 worlds of Andrews' mechanism on two cores: one program over both cores takes 0.40 s, as on
 # one core, because its operations are too short to be shared. Two threads take 0.19 s, and two host devices
 # (`jax.shard_map`) take 0.18 s. All threads run one program, so no bit depends on the number of threads.
-# Programs for several devices are fused differently, which changes the last bits (docs/layout.md explains why).
+# Programs for several devices are fused differently, which changes the last bits (docs/layout.md explains
+# why).
 
 
 def divided(devices: int | None) -> tuple[int, jax.sharding.Mesh | None]:

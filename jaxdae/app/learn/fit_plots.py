@@ -18,7 +18,9 @@ _SKIPPED = "#d0d0d0"
 _LIMIT: dict[str, Any] = {"color": GRAY, "linestyle": "--", "linewidth": 1.0}
 
 
-def draw_learned(folder: pathlib.Path, place: pathlib.Path, config: Config, record: dict[str, Any]) -> list[pathlib.Path]:
+def draw_learned(
+    folder: pathlib.Path, place: pathlib.Path, config: Config, record: dict[str, Any]
+) -> list[pathlib.Path]:
     """Draw the plots of a fit and return their files; draw the available data of an incomplete fit.
 
     Args:
@@ -36,7 +38,9 @@ def draw_learned(folder: pathlib.Path, place: pathlib.Path, config: Config, reco
             figures["parameters"] = parameters_figure(figure_class, config, section, columns)
         elif record["complete"]:
             # Until it completes, a lengthened run still holds the inputs of the shorter run.
-            figures["controls"] = controls_figure(figure_class, config, section, read_table(folder / CONTROLS), best_iteration(columns))
+            figures["controls"] = controls_figure(
+                figure_class, config, section, read_table(folder / CONTROLS), best_iteration(columns)
+            )
         for name, figure in figures.items():
             drawn.append(place / f"{name}.png")
             figure.savefig(drawn[-1], bbox_inches="tight")
@@ -55,7 +59,10 @@ def history_figure(figure_class: Any, config: Config, command: str, columns: dic
     terms = len(section.loss)
     figure = figure_class(figsize=(9, 6), layout="constrained")
     panels = figure.subplots(2, 1, sharex=True)
-    labels = (f"loss, weighted sum\nof {terms} terms" if terms > 1 else "loss", "norm of the gradient\nin free variables")
+    labels = (
+        f"loss, weighted sum\nof {terms} terms" if terms > 1 else "loss",
+        "norm of the gradient\nin free variables",
+    )
     words = (f"best: iteration {best}", "at the best iteration")
     for axes, name, label, word in zip(panels, ("loss", "gradient_norm"), labels, words, strict=True):
         values = np.where(skipped, np.nan, columns[name])
@@ -72,7 +79,9 @@ def history_figure(figure_class: Any, config: Config, command: str, columns: dic
     return figure
 
 
-def parameters_figure(figure_class: Any, config: Config, section: Tune, columns: dict[str, np.ndarray]) -> Any:
+def parameters_figure(
+    figure_class: Any, config: Config, section: Tune, columns: dict[str, np.ndarray]
+) -> Any:
     """Return a figure of the trained numbers and limits over the iterations, with the best one marked."""
     values, best = config.model_dump(), best_iteration(columns)
     skipped = columns["skipped"] > 0
@@ -84,7 +93,9 @@ def parameters_figure(figure_class: Any, config: Config, section: Tune, columns:
         location = target(values, name)[0]
         unit = unit_of(values, location)
         axes.plot(columns["iteration"], columns[name], **_line(index, len(skipped)))
-        _mark_best(axes, best, columns[name][best - 1], f"best: {columns[name][best - 1]:.6g} {unit}".rstrip())
+        _mark_best(
+            axes, best, columns[name][best - 1], f"best: {columns[name][best - 1]:.6g} {unit}".rstrip()
+        )
         _draw_limits(axes, bounds(values, location, *limits.get(name, (None, None))), unit, all_in_view=False)
         axes.set_ylabel(f"{name}\nin {unit}" if unit else name)
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
@@ -93,7 +104,9 @@ def parameters_figure(figure_class: Any, config: Config, section: Tune, columns:
     return figure
 
 
-def controls_figure(figure_class: Any, config: Config, section: Optimize, columns: dict[str, np.ndarray], best: int) -> Any:
+def controls_figure(
+    figure_class: Any, config: Config, section: Optimize, columns: dict[str, np.ndarray], best: int
+) -> Any:
     """Return a figure of the inputs over time and their limits, with every input held over its full step."""
     values = config.model_dump()
     forces = {force["name"]: force for force in values["mechanism"]["forces"]}
@@ -103,8 +116,21 @@ def controls_figure(figure_class: Any, config: Config, section: Optimize, column
     for axes, given in zip(panels, section.inputs, strict=True):
         force = forces[given.force]
         unit, start = force_unit(values, force), driven_forces.start(force)
-        axes.stairs(np.full(len(edges) - 1, start), edges, baseline=None, label="start", **line_style(1) | {"linestyle": "--"})
-        axes.stairs(columns[given.force], edges, baseline=None, label=f"optimized, iteration {best}", linewidth=1.6, **line_style(0))
+        axes.stairs(
+            np.full(len(edges) - 1, start),
+            edges,
+            baseline=None,
+            label="start",
+            **line_style(1) | {"linestyle": "--"},
+        )
+        axes.stairs(
+            columns[given.force],
+            edges,
+            baseline=None,
+            label=f"optimized, iteration {best}",
+            linewidth=1.6,
+            **line_style(0),
+        )
         _draw_limits(axes, (given.lower, given.upper), unit, all_in_view=True)
         axes.set_ylabel(f"{given.force} in {unit}")
         axes.set_xlim(edges[0], edges[-1])
@@ -121,7 +147,9 @@ def _line(index: int, count: int) -> dict[str, Any]:
 
 def _mark_best(axes: Any, best: int, value: float, label: str) -> None:
     axes.axvline(best, color="black", linewidth=0.8, linestyle=":", zorder=1)
-    axes.plot([best], [value], linestyle="none", marker="o", color="black", markersize=5, zorder=5, label=label)
+    axes.plot(
+        [best], [value], linestyle="none", marker="o", color="black", markersize=5, zorder=5, label=label
+    )
 
 
 def _draw_limits(axes: Any, limits: tuple[Any, Any], unit: str, all_in_view: bool) -> None:

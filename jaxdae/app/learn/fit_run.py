@@ -99,7 +99,10 @@ def learn(
 def check_divides(config: Config, command: str) -> None:
     """Raise `Refused` if a fit has a single world, which cannot be divided among processes."""
     if config.batch.size == 1 or not config.batch.vary:
-        raise Refused(f"{command} --distributed: got one world, expected batch.size and batch.vary: worlds are what is divided")
+        raise Refused(
+            f"{command} --distributed: got one world, expected batch.size and batch.vary: worlds are what "
+            "is divided"
+        )
 
 
 def _help(config: Config, worlds: Worlds, command: str, checkpoint: pathlib.Path | None) -> None:
@@ -109,11 +112,21 @@ def _help(config: Config, worlds: Worlds, command: str, checkpoint: pathlib.Path
     """
     section = getattr(config, command)
     with precision(config):
-        _fit(objective(config, worlds, section), section, None if checkpoint is None else tuning.Checkpoint(checkpoint))
+        _fit(
+            objective(config, worlds, section),
+            section,
+            None if checkpoint is None else tuning.Checkpoint(checkpoint),
+        )
 
 
 def _learned_here(
-    config: Config, worlds: Worlds, command: str, console: rich.console.Console, parent: pathlib.Path, source: str, resume: Any
+    config: Config,
+    worlds: Worlds,
+    command: str,
+    console: rich.console.Console,
+    parent: pathlib.Path,
+    source: str,
+    resume: Any,
 ) -> Learned:
     """Run a fit in this process, which writes the results."""
     if resume is not None:
@@ -166,7 +179,13 @@ class _Place:
                 run_folder.write_config(self.folder, self.config)
             before = self.record.get("learned")
             learned = {"command": self.command, "resumed": 0 if before is None else before["resumed"] + 1}
-            self.record |= {"config": resolved, "finished": None, "complete": False, "digests": {}, "learned": learned}
+            self.record |= {
+                "config": resolved,
+                "finished": None,
+                "complete": False,
+                "digests": {},
+                "learned": learned,
+            }
             self.record.pop("stopped", None)
             # The motion belongs to outdated inputs. Remove it first: a record without it is still consistent.
             shutil.rmtree(self.folder / MOTION, ignore_errors=True)
@@ -181,7 +200,12 @@ def _finished(place: _Place, worlds: Worlds, console: rich.console.Console) -> L
         found, result = _fitted(place, worlds, console)
         with interrupts.held():
             _write(place, found, result)
-            finish(place.folder, place.record, learned=_learned(place, result), timing={"wall_s": time.perf_counter() - clock})
+            finish(
+                place.folder,
+                place.record,
+                learned=_learned(place, result),
+                timing={"wall_s": time.perf_counter() - clock},
+            )
             place.complete = True
     except CheckpointError as error:
         raise Refused(f"--resume: {error}") from None
@@ -198,7 +222,9 @@ def _finished(place: _Place, worlds: Worlds, console: rich.console.Console) -> L
     return Learned(place.folder, result, place.record)
 
 
-def _fitted(place: _Place, worlds: Worlds, console: rich.console.Console) -> tuple[Objective, tuning.FitResult]:
+def _fitted(
+    place: _Place, worlds: Worlds, console: rich.console.Console
+) -> tuple[Objective, tuning.FitResult]:
     """Run a fit from its checkpoint, if one exists."""
     section, history = place.section, History(place.folder / HISTORY)
     if not (place.folder / CHECKPOINT).exists():
@@ -230,7 +256,9 @@ def _what_compiles(config: Config, found: Any) -> str:
     return f"the loss over {config.steps} steps{worlds} and its derivatives by {numbers}, in {mode} mode"
 
 
-def _fit(found: Any, section: Tune | Optimize, checkpoint: tuning.Checkpoint | None, progress: Any = None) -> tuning.FitResult:
+def _fit(
+    found: Any, section: Tune | Optimize, checkpoint: tuning.Checkpoint | None, progress: Any = None
+) -> tuning.FitResult:
     """Run a fit with its worlds divided among all devices of all processes."""
     several = found.batch is not None and jax.device_count() > 1
     return tuning.fit(
@@ -256,7 +284,9 @@ def _learned(place: _Place, result: tuning.FitResult) -> dict[str, Any]:
         "best_iteration": result.best_step,
         "iterations": place.section.iterations,
         "skipped": result.skipped,
-        "parameters": {name.replace("/", "."): np.asarray(x).tolist() for name, x in result.parameters.items()},
+        "parameters": {
+            name.replace("/", "."): np.asarray(x).tolist() for name, x in result.parameters.items()
+        },
     }
 
 
@@ -273,7 +303,10 @@ class _Progress:
             return
         self._last = now
         skipped = ", skipped" if step.skipped else ""
-        text = f"iteration {count + 1}/{self._total}: loss {step.loss:.6g} (best {step.best:.6g}), gradient norm {step.gradient_norm:.3g}"
+        text = (
+            f"iteration {count + 1}/{self._total}: loss {step.loss:.6g} (best {step.best:.6g}), gradient "
+            f"norm {step.gradient_norm:.3g}"
+        )
         self._console.print(text + skipped, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -281,11 +314,22 @@ def rows(record: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the main results of a fit as pairs of label and value."""
     learned = record["learned"]
     found = [
-        ("loss", f"{learned['loss_at_start']:.6g} at the start, {learned['loss']:.6g} at iteration {learned['best_iteration'] + 1}"),
-        ("iterations", f"{learned['iterations']}, {learned['skipped']} skipped, continued {learned['resumed']} times"),
+        (
+            "loss",
+            f"{learned['loss_at_start']:.6g} at the start, {learned['loss']:.6g} at iteration "
+            f"{learned['best_iteration'] + 1}",
+        ),
+        (
+            "iterations",
+            f"{learned['iterations']}, {learned['skipped']} skipped, continued {learned['resumed']} times",
+        ),
     ]
     for name, value in learned["parameters"].items():
-        shown = f"{value:.10g}" if isinstance(value, float) else f"{len(value)} knots from {min(value):.4g} to {max(value):.4g}"
+        shown = (
+            f"{value:.10g}"
+            if isinstance(value, float)
+            else f"{len(value)} knots from {min(value):.4g} to {max(value):.4g}"
+        )
         found.append((name, shown))
     return found
 
@@ -305,7 +349,14 @@ def report_text(config: Config, record: dict[str, Any], pictures: list[str]) -> 
             if command == "tune"
             else f"`{CONTROLS}` holds the inputs at every step; `jaxdae run {OPTIMIZED}` replays them."
         )
-        lines += ["| | |", "|---|---|", *(f"| {label} | {value} |" for label, value in rows(record)), "", what, ""]
+        lines += [
+            "| | |",
+            "|---|---|",
+            *(f"| {label} | {value} |" for label, value in rows(record)),
+            "",
+            what,
+            "",
+        ]
     lines += [f"`{HISTORY}` holds every iteration.", ""]
     lines += [line for name in pictures for line in (f"![{name}]({run_folder.PLOTS}/{name}.png)", "")]
     return "\n".join(lines)
@@ -321,14 +372,23 @@ def _write(place: _Place, found: Objective, result: tuning.FitResult) -> None:
     with precision(config):
         controls = np.asarray(found.controls(result.parameters))
     names = [given.force for given in section.inputs] if isinstance(section, Optimize) else []
-    columns = {"t": config.dt * np.arange(config.steps), **{name: controls[:, k] for k, name in enumerate(names)}}
+    columns = {
+        "t": config.dt * np.arange(config.steps),
+        **{name: controls[:, k] for k, name in enumerate(names)},
+    }
     safe_files.write_text(place.folder / CONTROLS, table(columns))
-    _write_config(place.folder / OPTIMIZED, config.model_copy(update={"optimize": None, "tune": None}), controls=CONTROLS)
+    _write_config(
+        place.folder / OPTIMIZED,
+        config.model_copy(update={"optimize": None, "tune": None}),
+        controls=CONTROLS,
+    )
 
 
 def _write_config(file: pathlib.Path, config: Config, **others: Any) -> None:
     values = run_folder.resolved(config) | others
-    safe_files.write_text(file, yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120))
+    safe_files.write_text(
+        file, yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
+    )
 
 
 def _write_motion(folder: pathlib.Path, console: rich.console.Console) -> None:

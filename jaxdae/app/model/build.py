@@ -111,7 +111,9 @@ class Worlds:
     def one(self, world: int = 0) -> tuple[Any, Any, jaxdae.State]:
         """Return the system, integrator and initial state of a single world."""
         system, integrator = (
-            jax.tree.map(lambda axis, x: x if axis is None else x[world], axes, stack, is_leaf=lambda x: x is None)
+            jax.tree.map(
+                lambda axis, x: x if axis is None else x[world], axes, stack, is_leaf=lambda x: x is None
+            )
             for axes, stack in ((self.system_axes, self.system), (self.integrator_axes, self.integrator))
         )
         return system, integrator, jax.tree.map(lambda x: x[world], self.state)
@@ -122,12 +124,24 @@ class Worlds:
             return self
 
         def taken(axes: Any, stack: Any) -> Any:
-            return jax.tree.map(lambda axis, x: x if axis is None else cut(x, first, behind), axes, stack, is_leaf=lambda x: x is None)
+            return jax.tree.map(
+                lambda axis, x: x if axis is None else cut(x, first, behind),
+                axes,
+                stack,
+                is_leaf=lambda x: x is None,
+            )
 
-        state, closed, guess = jax.tree.map(lambda x: cut(x, first, behind), (self.state, self.closed, self.guess))
+        state, closed, guess = jax.tree.map(
+            lambda x: cut(x, first, behind), (self.state, self.closed, self.guess)
+        )
         parameters = {path: cut(column, first, behind) for path, column in self.parameters.items()}
-        system, integrator = taken(self.system_axes, self.system), taken(self.integrator_axes, self.integrator)
-        return Worlds(system, integrator, state, self.system_axes, self.integrator_axes, closed, guess, parameters)
+        system, integrator = (
+            taken(self.system_axes, self.system),
+            taken(self.integrator_axes, self.integrator),
+        )
+        return Worlds(
+            system, integrator, state, self.system_axes, self.integrator_axes, closed, guess, parameters
+        )
 
 
 def cut(x: Any, first: int, behind: int) -> Any:
@@ -175,14 +189,20 @@ def worlds(config: Config) -> Worlds:
     state = jaxdae.State(jnp.broadcast_to(state.t, (size,)), state.q, state.v)
     parameters = {vary.path: column for vary, column in zip(config.batch.vary, samples, strict=True)}
     info = jax.tree.map(np.asarray, info)
-    return Worlds(system, integrator, state, system_axes, integrator_axes, info, np.asarray(guess), parameters)
+    return Worlds(
+        system, integrator, state, system_axes, integrator_axes, info, np.asarray(guess), parameters
+    )
 
 
 def construct(values: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     """Return mechanism, initial q, initial v and integrator from plain values, possibly traced."""
     values = config_laws.with_inputs(values)
     section = values["mechanism"]
-    chosen = mechanisms.Joints(cut=tuple(section["cut"])) if section["coordinates"] == "joints" else mechanisms.Absolute()
+    chosen = (
+        mechanisms.Joints(cut=tuple(section["cut"]))
+        if section["coordinates"] == "joints"
+        else mechanisms.Absolute()
+    )
     made = mechanisms.kinematic_mechanism if section["order"] == "first" else mechanisms.mechanism
     system, q = made(description(values), chosen)
     entries = coordinate_names.of_system(system)
@@ -203,7 +223,9 @@ def with_dimension(values: dict[str, Any]) -> dict[str, Any]:
         return values
     system, _, state, info, _ = jax.jit(lambda: _closed_start(values))()
     # `closing` reports open loops, and no law is evaluated in that case.
-    dimension = config_laws.regulated(values["control"], system, state) if int(info.status) == jaxdae.Status.OK else 1
+    dimension = (
+        config_laws.regulated(values["control"], system, state) if int(info.status) == jaxdae.Status.OK else 1
+    )
     return values | {"control": values["control"] | {"dimension": dimension}}
 
 
@@ -237,14 +259,22 @@ def integrator(values: dict[str, Any]) -> Any:
         # Constraint rows and drives determine the velocities at every stage: no velocity projection.
         method = _FIRST_ORDER[section["type"]](solver=solver)
         position = None if projection is None else projection.position
-        return method if position is None else jaxdae.Projected(method, jaxdae.Projection(position=position, velocity=None))
+        return (
+            method
+            if position is None
+            else jaxdae.Projected(method, jaxdae.Projection(position=position, velocity=None))
+        )
     if section["type"] == "adaptive":
         import diffrax
 
-        method = {"tsit5": diffrax.Tsit5, "dopri5": diffrax.Dopri5, "dopri8": diffrax.Dopri8}[section["method"]]()
+        method = {"tsit5": diffrax.Tsit5, "dopri5": diffrax.Dopri5, "dopri8": diffrax.Dopri8}[
+            section["method"]
+        ]()
         options = {key: section[key] for key in ("rtol", "atol", "max_steps")}
         stabilization = _stabilization(values["stabilization"])
-        return jaxdae.diffrax.Adaptive(method=method, projection=projection, solver=solver, stabilization=stabilization, **options)
+        return jaxdae.diffrax.Adaptive(
+            method=method, projection=projection, solver=solver, stabilization=stabilization, **options
+        )
     method = _method(section, values["stabilization"], solver)
     return method if projection is None else jaxdae.Projected(method, projection)
 
@@ -259,7 +289,9 @@ def _projection(section: dict[str, Any] | None) -> jaxdae.Projection | None:
         position = jaxdae.PositionProjection(metric=metric, origin=origin, **given)
     elif section["position"] == "linear":
         position = jaxdae.textbook.LinearPositionProjection(metric=metric, origin=origin)
-    return jaxdae.Projection(position=position, velocity=jaxdae.VelocityProjection(metric=metric) if section["velocity"] else None)
+    return jaxdae.Projection(
+        position=position, velocity=jaxdae.VelocityProjection(metric=metric) if section["velocity"] else None
+    )
 
 
 def _stabilization(section: dict[str, Any]) -> Any:
@@ -272,7 +304,11 @@ def _method(section: dict[str, Any], stabilization: dict[str, Any], solver: Any)
         return _METHODS[section["type"]](solver=solver, stabilization=_stabilization(stabilization))
     if section["type"] in _ROUTES:
         return _ROUTES[section["type"]](_method(section | {"type": section["of"]}, stabilization, solver))
-    options = {key: value for key, value in section.items() if key not in ("type", "projection") and value is not None}
+    options = {
+        key: value
+        for key, value in section.items()
+        if key not in ("type", "projection") and value is not None
+    }
     if "of" in options:
         parts = _closed(options.pop("of"), {"iterations": 12} | options, solver)
         return getattr(jaxdae.Composition, section["type"])(parts)
@@ -299,7 +335,9 @@ def _solver(section: dict[str, Any]) -> Any:
     options = {key: value for key, value in section.items() if key != "type" and value is not None}
     if section["type"] == "null_space":
         kind = options.pop("decomposition")
-        decomposition = jaxdae.operators.SingularValues(**options) if kind == "svd" else _DECOMPOSITIONS[kind]()
+        decomposition = (
+            jaxdae.operators.SingularValues(**options) if kind == "svd" else _DECOMPOSITIONS[kind]()
+        )
         return jaxdae.NullSpace(decomposition)
     return _SOLVERS[section["type"]](**options)
 
@@ -318,7 +356,9 @@ def with_chosen_solver(config: Config, built: Worlds) -> tuple[Config, Worlds]:
             return dataclasses.replace(method, integrator=swapped(method.integrator))
         return dataclasses.replace(method, solver=chosen)
 
-    return resolved, dataclasses.replace(built, integrator=swapped(built.integrator), integrator_axes=swapped(built.integrator_axes))
+    return resolved, dataclasses.replace(
+        built, integrator=swapped(built.integrator), integrator_axes=swapped(built.integrator_axes)
+    )
 
 
 def sample(config: Config) -> tuple[list[Location], list[np.ndarray]]:
@@ -367,7 +407,10 @@ def _put(inside: Any, location: Location, number: Any) -> Any:
 
 def _compact(some: Any) -> Any:
     """Store leaves of the system and integrator once where they agree in all worlds of a batch."""
-    kept = [jax.tree.map(lambda x: x[:1] if np.array_equal(x, np.broadcast_to(x[:1], x.shape)) else x, tree) for tree in some[:2]]
+    kept = [
+        jax.tree.map(lambda x: x[:1] if np.array_equal(x, np.broadcast_to(x[:1], x.shape)) else x, tree)
+        for tree in some[:2]
+    ]
     return (*kept, *some[2:])
 
 
@@ -378,14 +421,22 @@ def _joined(found: list[Any]) -> Any:
     def joined(*leaves: Any) -> tuple[Any, Any]:
         if all(len(x) == 1 and np.array_equal(x, leaves[0]) for x in leaves):
             return jnp.asarray(leaves[0][0]), None
-        return jnp.concatenate([np.broadcast_to(x, (count, *x.shape[1:])) for x, count in zip(leaves, counts, strict=True)]), 0
+        return jnp.concatenate(
+            [np.broadcast_to(x, (count, *x.shape[1:])) for x, count in zip(leaves, counts, strict=True)]
+        ), 0
 
     made = []
     for trees in list(zip(*found, strict=True))[:2]:
         flat = [joined(*leaves) for leaves in zip(*map(jax.tree.leaves, trees), strict=True)]
         structure = jax.tree.structure(trees[0])
-        made.append(tuple(jax.tree.unflatten(structure, part) for part in zip(*flat, strict=True)) if flat else (trees[0], trees[0]))
-    whole = [jax.tree.map(lambda *x: jnp.concatenate(x), *trees) for trees in list(zip(*found, strict=True))[2:]]
+        made.append(
+            tuple(jax.tree.unflatten(structure, part) for part in zip(*flat, strict=True))
+            if flat
+            else (trees[0], trees[0])
+        )
+    whole = [
+        jax.tree.map(lambda *x: jnp.concatenate(x), *trees) for trees in list(zip(*found, strict=True))[2:]
+    ]
     state, info, guess = whole
     return made[0], made[1], state, info, guess
 

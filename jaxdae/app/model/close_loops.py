@@ -40,7 +40,11 @@ def close(config: Config, document: Document) -> tuple[Worlds | None, list[Probl
         except DescriptionError as error:
             return None, [_unsound(document, mistake) for mistake in error.mistakes]
         except LawError as error:
-            return None, [document.problem(("control",), f"a regulator that there is not: {error}", "a start that inputs can hold")]
+            return None, [
+                document.problem(
+                    ("control",), f"a regulator that there is not: {error}", "a start that inputs can hold"
+                )
+            ]
         except ValueError as error:
             named = re.match(r"(body|joint|force|drive) '([^']+)'", str(error))
             what, name = (named[1], named[2]) if named else ("", "")
@@ -48,7 +52,11 @@ def close(config: Config, document: Document) -> tuple[Worlds | None, list[Probl
         failed = np.flatnonzero(worlds.closed.status == jaxdae.Status.INCONSISTENT_START)
         if failed.size:
             # Non-finite rows are not open loops: a wheel that lies flat has no contact point to measure.
-            lying = [] if np.all(np.isfinite(worlds.closed.residual[0])) else _off_terrain(config, document, worlds)
+            lying = (
+                []
+                if np.all(np.isfinite(worlds.closed.residual[0]))
+                else _off_terrain(config, document, worlds)
+            )
             return None, lying or [_open(config, document, worlds, failed)]
         found = _off_terrain(config, document, worlds)
         return (None, found) if found else (worlds, found)
@@ -101,17 +109,29 @@ def _off_terrain(config: Config, document: Document, worlds: Worlds) -> list[Pro
         return []
     report = terrain_report(mechanism, state.q)
     problems = []
-    for name, inside, margin in zip(report.names, np.asarray(report.inside), np.asarray(report.margin), strict=True):
+    for name, inside, margin in zip(
+        report.names, np.asarray(report.inside), np.asarray(report.margin), strict=True
+    ):
         if inside and margin > 0.0:
             continue
         place = _of_joint(config, name)
         if inside:
             problems.append(
-                document.problem(place, f"a wheel that touches the ground at two places ({name})", "one contact", "start elsewhere")
+                document.problem(
+                    place,
+                    f"a wheel that touches the ground at two places ({name})",
+                    "one contact",
+                    "start elsewhere",
+                )
             )
         else:
             problems.append(
-                document.problem(place, f"a wheel that starts beyond its terrain ({name})", "a start on the terrain", "start elsewhere")
+                document.problem(
+                    place,
+                    f"a wheel that starts beyond its terrain ({name})",
+                    "a start on the terrain",
+                    "start elsewhere",
+                )
             )
     return problems
 
@@ -138,12 +158,18 @@ def _open(config: Config, document: Document, worlds: Worlds, failed: np.ndarray
     place = _of_joint(config, joint)
     unit = system.names.row_units[int(np.argmax(residual))]
     # Least squares spreads the closure error over the joints, so no single joint shows all of it.
-    others = [f"{system.row_names[k]} ({residual[k]:.3g})" for k in np.argsort(-residual)[1:5] if residual[k] > _WORTH * residual.max()]
+    others = [
+        f"{system.row_names[k]} ({residual[k]:.3g})"
+        for k in np.argsort(-residual)[1:5]
+        if residual[k] > _WORTH * residual.max()
+    ]
     spread = f", and beside it {', '.join(others)}" if others else ""
     got = f"loops that do not close: {residual.max():.3g} {unit} stay open at {row}{spread}{where}"
     named = ", ".join([*config.start.fixed, *config.start.positions])
     held = f", or free {named}" if named else ""
-    return document.problem(place, got, "bodies that the joints can hold together", f"check lengths, places and start poses{held}")
+    return document.problem(
+        place, got, "bodies that the joints can hold together", f"check lengths, places and start poses{held}"
+    )
 
 
 def diagnosis(config: Config, worlds: Worlds) -> jaxdae.interfaces.Diagnosis:
@@ -194,7 +220,11 @@ def notes(config: Config) -> list[str]:
     """Return notes about a config that are not errors: quaternions that were normalized."""
     if config.mechanism.space != "space":
         return []
-    lengths = {body.name: math.hypot(*body.pose.quaternion) for body in config.mechanism.bodies if body.pose.quaternion is not None}
+    lengths = {
+        body.name: math.hypot(*body.pose.quaternion)
+        for body in config.mechanism.bodies
+        if body.pose.quaternion is not None
+    }
     return [
         f"bodies.{name}.pose.quaternion has the length {length:.6g}: it is made a unit quaternion"
         for name, length in lengths.items()

@@ -88,7 +88,9 @@ class Remembering(PointWrapping):
 
     integrator: Any
 
-    def advance(self, system: Any, point: Any, memory: Any, u: Any, dt: Any) -> tuple[Any, Any, RememberedInfo]:
+    def advance(
+        self, system: Any, point: Any, memory: Any, u: Any, dt: Any
+    ) -> tuple[Any, Any, RememberedInfo]:
         """Return the point after dt, the new memory and the step report."""
         point, memory, info = self.inner.advance(system, point, memory, u, dt)
         return point, memory, RememberedInfo(**vars(info), memory=memory[1])
@@ -141,7 +143,11 @@ class _Drives:
 
     def __call__(self, t: Any, state: Any) -> Any:
         """Return u (nu,)."""
-        return self.values if self.law is None else self.values.at[np.asarray(self.numbers)].set(self.law(t, state))
+        return (
+            self.values
+            if self.law is None
+            else self.values.at[np.asarray(self.numbers)].set(self.law(t, state))
+        )
 
 
 def _of_drives(values: dict[str, Any], system: Any, state: Any) -> Any:
@@ -178,7 +184,11 @@ def _held(table: dict[str, Any], dt: float, dtype: Any) -> control.HeldInputs:
 
 def _output(law: dict[str, Any], system: Any) -> dict[str, Any]:
     of = tuple(coordinate_names.of_system(system).places[name] for name in law["coordinates"])
-    return {"model": system, "output": control.Coordinates(of), "reference": jnp.stack([jnp.asarray(x) for x in law["reference"]])}
+    return {
+        "model": system,
+        "output": control.Coordinates(of),
+        "reference": jnp.stack([jnp.asarray(x) for x in law["reference"]]),
+    }
 
 
 def _pd(law: dict[str, Any], system: Any, state: Any) -> Any:
@@ -221,7 +231,12 @@ def regulated(law: dict[str, Any], system: Any, state: Any) -> int:
     return dimension
 
 
-_LAWS: dict[str, Callable[..., Any]] = {"pd": _pd, "pid": _pid, "computed_torque": _computed_torque, "regulator": _regulator}
+_LAWS: dict[str, Callable[..., Any]] = {
+    "pd": _pd,
+    "pid": _pid,
+    "computed_torque": _computed_torque,
+    "regulator": _regulator,
+}
 
 
 # Checks.
@@ -245,7 +260,11 @@ def expand(document: Document) -> list[Problem]:
         pass
     if columns is None or "t" not in columns or len(columns) < 2 or not len(columns["t"]):
         expected = "numbers in a column t and one for each force, with their names in the first line"
-        return [document.problem(place, f"{given!r}, which is no such table", expected, "jaxdae optimize writes controls.csv")]
+        return [
+            document.problem(
+                place, f"{given!r}, which is no such table", expected, "jaxdae optimize writes controls.csv"
+            )
+        ]
     times = columns.pop("t").tolist()
     data["controls"] = {"times": times, "inputs": {name: column.tolist() for name, column in columns.items()}}
     return []
@@ -258,37 +277,76 @@ def problems(document: Document, coordinates: dict[str, int] | None) -> Iterator
         document: the config as written.
         coordinates: indices of the coordinates by name; None if errors make them unavailable.
     """
-    given = [key for key in ("controls", "control", "optimize") if isinstance(value_at(document.data, (key,)), dict)]
+    given = [
+        key
+        for key in ("controls", "control", "optimize")
+        if isinstance(value_at(document.data, (key,)), dict)
+    ]
     if len(given) > 1:
-        yield document.problem((given[1],), f"{' and '.join(given)}", "one of them", "remove the others: they drive the same forces")
+        yield document.problem(
+            (given[1],),
+            f"{' and '.join(given)}",
+            "one of them",
+            "remove the others: they drive the same forces",
+        )
     first = value_at(document.data, ("mechanism", "order")) == "first"
     if first:
         yield from _of_first_order(document)
     elements = value_at(document.data, ("mechanism", "drives" if first else "forces"))
-    named = {f["name"]: f for f in elements if isinstance(value_at(f, ("name",)), str)} if isinstance(elements, list) else {}
-    motors = [name for name, element in named.items() if first or str(element.get("type")) in driven_forces.NUMBERS]
+    named = (
+        {f["name"]: f for f in elements if isinstance(value_at(f, ("name",)), str)}
+        if isinstance(elements, list)
+        else {}
+    )
+    motors = [
+        name for name, element in named.items() if first or str(element.get("type")) in driven_forces.NUMBERS
+    ]
     rates = value_at(document.data, ("mechanism", "rates"))
     for name in rates if first and isinstance(rates, dict) else ():
         if name not in motors:
             yield document.problem(
-                ("mechanism", "rates", name), f"the unknown drive {name!r}", "a drive", did_you_mean(name, motors, "one"), key=True
+                ("mechanism", "rates", name),
+                f"the unknown drive {name!r}",
+                "a drive",
+                did_you_mean(name, motors, "one"),
+                key=True,
             )
-    what, expected = ("drive", "a drive") if first else ("force", " or ".join(f"a {kind}" for kind in driven_forces.NUMBERS))
-    table, law = value_at(document.data, ("controls", "inputs")), value_at(document.data, ("control", "inputs"))
-    places: list[tuple[Location, Any]] = [(("controls", "inputs", name), name) for name in (table if isinstance(table, dict) else ())]
-    places += [(("control", "inputs", k), name) for k, name in enumerate(law if isinstance(law, list) else ())]
+    what, expected = (
+        ("drive", "a drive")
+        if first
+        else ("force", " or ".join(f"a {kind}" for kind in driven_forces.NUMBERS))
+    )
+    table, law = (
+        value_at(document.data, ("controls", "inputs")),
+        value_at(document.data, ("control", "inputs")),
+    )
+    places: list[tuple[Location, Any]] = [
+        (("controls", "inputs", name), name) for name in (table if isinstance(table, dict) else ())
+    ]
+    places += [
+        (("control", "inputs", k), name) for k, name in enumerate(law if isinstance(law, list) else ())
+    ]
     seen = set()
     for place, name in places:
         if not isinstance(name, str):
             continue
         if name in seen:
-            yield document.problem(place, f"{name!r} a second time", f"each {what} once", "remove one of them")
+            yield document.problem(
+                place, f"{name!r} a second time", f"each {what} once", "remove one of them"
+            )
         elif name not in motors:
-            got = f"the {what} {name!r} of type {show(named[name].get('type'))}" if name in named else f"the unknown {what} {name!r}"
+            got = (
+                f"the {what} {name!r} of type {show(named[name].get('type'))}"
+                if name in named
+                else f"the unknown {what} {name!r}"
+            )
             yield document.problem(place, got, expected, did_you_mean(name, motors, "one"))
         elif not first and isinstance(named[name].get("torque"), list) and not any(named[name]["torque"]):
             yield document.problem(
-                place, f"the torque {name!r} of [0, 0, 0]", "a torque with a direction", "give its direction, such as [0, 0, 1]"
+                place,
+                f"the torque {name!r} of [0, 0, 0]",
+                "a torque with a direction",
+                "give its direction, such as [0, 0, 1]",
             )
         seen.add(name)
     wanted = value_at(document.data, ("control", "coordinates"))
@@ -296,7 +354,10 @@ def problems(document: Document, coordinates: dict[str, int] | None) -> Iterator
         if isinstance(name, str) and name not in (coordinates or {}):
             remedy = did_you_mean(name, list(coordinates or {}), "one")
             yield document.problem(
-                ("control", "coordinates", k), f"the unknown coordinate {name!r}", "a coordinate of the mechanism", remedy
+                ("control", "coordinates", k),
+                f"the unknown coordinate {name!r}",
+                "a coordinate of the mechanism",
+                remedy,
             )
 
 
@@ -308,23 +369,39 @@ def _of_first_order(document: Document) -> Iterator[Problem]:
     """
     for key in ("tune", "optimize"):
         if value_at(document.data, (key,)) is not None:
-            yield document.problem((key,), f"{key} with order first", f"{key} with order second only", f"remove {key}")
+            yield document.problem(
+                (key,), f"{key} with order first", f"{key} with order second only", f"remove {key}"
+            )
     law = value_at(document.data, ("control", "type"))
     if isinstance(law, str) and law in _LAWS and law != "pd":
-        yield document.problem(("control", "type"), f"{law} with order first", "pd", "other laws are about forces")
+        yield document.problem(
+            ("control", "type"), f"{law} with order first", "pd", "other laws are about forces"
+        )
     if value_at(document.data, ("control", "gravity")) is True:
-        yield document.problem(("control", "gravity"), "gravity with order first", "no gravity", "remove it: nothing has a weight")
+        yield document.problem(
+            ("control", "gravity"),
+            "gravity with order first",
+            "no gravity",
+            "remove it: nothing has a weight",
+        )
     if value_at(document.data, ("start", "velocities")):
         remedy = "remove it: velocities follow from the drives"
         yield document.problem(("start", "velocities"), "start velocities with order first", "none", remedy)
     stabilization = value_at(document.data, ("stabilization",))
     if stabilization not in (None, "none") and value_at(stabilization, ("type",)) != "none":
-        yield document.problem(("stabilization",), "a stabilization with order first", "none", "remove it: it is about accelerations")
+        yield document.problem(
+            ("stabilization",),
+            "a stabilization with order first",
+            "none",
+            "remove it: it is about accelerations",
+        )
     integrator = value_at(document.data, ("integrator",))
     method = integrator if isinstance(integrator, str) else value_at(integrator, ("type",))
     if isinstance(method, str) and method not in FIRST_ORDER:
         got, expected = f"the integrator {method} with order first", ", ".join(FIRST_ORDER)
-        yield document.problem(("integrator",), got, f"one of {expected}", did_you_mean(method, FIRST_ORDER, "one"))
+        yield document.problem(
+            ("integrator",), got, f"one of {expected}", did_you_mean(method, FIRST_ORDER, "one")
+        )
 
 
 FIRST_ORDER = ("explicit_euler", "midpoint", "rk4")

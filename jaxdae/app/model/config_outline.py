@@ -14,7 +14,9 @@ def outline(mechanism: PlanarMechanism | SpatialMechanism) -> Outline:
     """Return the drawing of the mechanism of a config, with points in the frames of its bodies."""
     poses = {body.name: start_pose(body) for body in mechanism.bodies}
     dimension = 2 if mechanism.space == "plane" else 3
-    return drawing.outline(drawing.Drawn(dimension, mechanism.bodies, poses, mechanism.joints, mechanism.forces))
+    return drawing.outline(
+        drawing.Drawn(dimension, mechanism.bodies, poses, mechanism.joints, mechanism.forces)
+    )
 
 
 def places(mechanism: PlanarMechanism | SpatialMechanism, poses: np.ndarray) -> np.ndarray:
@@ -23,7 +25,11 @@ def places(mechanism: PlanarMechanism | SpatialMechanism, poses: np.ndarray) -> 
     The result has shape (time, points, dimension) in m. The ground is left out.
     """
     shape = outline(mechanism)
-    points = [placed(poses[:, index], place) for index, name in enumerate(shape.bodies) for place in shown(shape, name)]
+    points = [
+        placed(poses[:, index], place)
+        for index, name in enumerate(shape.bodies)
+        for place in shown(shape, name)
+    ]
     return np.stack(points, axis=1)
 
 

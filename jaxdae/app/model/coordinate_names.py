@@ -129,7 +129,9 @@ def tree(data: Any) -> Tree | None:
     if len(set(bodies)) < len(bodies) or len(set(names)) < len(names) or GROUND in bodies:
         return None
     cut = value_at(mechanism, ("cut",)) if value_at(mechanism, ("coordinates",)) == "joints" else ()
-    return spanning_tree(bodies, joints, tuple(name for name in cut if isinstance(name, str)) if isinstance(cut, list) else ())
+    return spanning_tree(
+        bodies, joints, tuple(name for name in cut if isinstance(name, str)) if isinstance(cut, list) else ()
+    )
 
 
 def body_names(mechanism: Any) -> list[str]:
@@ -146,7 +148,9 @@ def _names(mechanism: Any, section: str) -> list[str]:
 def _form(mechanism: Any) -> Any:
     """Return a function from body names to absolute coordinates."""
     space, rotors = SPACE_OF[space_of(mechanism)], set(_names(mechanism, "rotors"))
-    return lambda names: absolute_form(space, names, tuple(k for k, name in enumerate(names) if name in rotors))
+    return lambda names: absolute_form(
+        space, names, tuple(k for k, name in enumerate(names) if name in rotors)
+    )
 
 
 def _described(joint: Any, space: str) -> Any:

@@ -57,7 +57,9 @@ class _Check:
         self.joints = list(self._elements("joints"))
         self.forces = list(self._elements("forces"))
         self.drives = list(self._elements("drives"))
-        self.body_names = [body["name"] for _, body in (*self.bodies, *self.rotors) if isinstance(body.get("name"), str)]
+        self.body_names = [
+            body["name"] for _, body in (*self.bodies, *self.rotors) if isinstance(body.get("name"), str)
+        ]
         self.rotor_names = [rotor["name"] for _, rotor in self.rotors if isinstance(rotor.get("name"), str)]
         self.space = space_of(self._at("mechanism"))
         self.entries = coordinate_names.of_values(self.data)
@@ -89,11 +91,16 @@ class _Check:
                 place = (*location, "name")
                 if name == GROUND:
                     yield self.document.problem(
-                        place, f"the name {GROUND!r}", f"another name for the {what}", f"{GROUND} is the fixed world"
+                        place,
+                        f"the name {GROUND!r}",
+                        f"another name for the {what}",
+                        f"{GROUND} is the fixed world",
                     )
                 elif name in seen:
                     remedy = f"rename one of them (the first is in {self.document.line(seen[name])})"
-                    yield self.document.problem(place, f"the {what} name {name!r} a second time", "each name once", remedy)
+                    yield self.document.problem(
+                        place, f"the {what} name {name!r} a second time", "each name once", remedy
+                    )
                 else:
                     seen[name] = place
 
@@ -103,11 +110,19 @@ class _Check:
                 named = element.get(key)
                 known = self.body_names if key == "body" else [*self.body_names, GROUND]
                 if isinstance(named, str) and named not in known:
-                    expected = "a body of the mechanism" if key == "body" else "a body of the mechanism or ground"
-                    yield self.document.problem((*location, key), f"the unknown body {named!r}", expected, did_you_mean(named, known))
+                    expected = (
+                        "a body of the mechanism" if key == "body" else "a body of the mechanism or ground"
+                    )
+                    yield self.document.problem(
+                        (*location, key), f"the unknown body {named!r}", expected, did_you_mean(named, known)
+                    )
             spin = element.get("spin")
             if isinstance(spin, str) and spin not in self.rotor_names:
-                got = f"the body {spin!r}, which has a place" if spin in self.body_names else f"the unknown rotor {spin!r}"
+                got = (
+                    f"the body {spin!r}, which has a place"
+                    if spin in self.body_names
+                    else f"the unknown rotor {spin!r}"
+                )
                 remedy = did_you_mean(spin, self.rotor_names, "rotors")
                 yield self.document.problem((*location, "spin"), got, "a rotor of the mechanism", remedy)
             if self._stands_on_nothing(element):
@@ -115,12 +130,23 @@ class _Check:
                 yield self.document.problem(location, "a wheel in space without ground", expected, remedy)
             if isinstance(element.get("a"), str) and element.get("a") == element.get("b"):
                 yield self.document.problem(
-                    (*location, "b"), f"{element['b']!r} on both sides", "two different bodies", "name another body"
+                    (*location, "b"),
+                    f"{element['b']!r} on both sides",
+                    "two different bodies",
+                    "name another body",
                 )
             kind = (TYPES[self.space] | DRIVE_TYPES[self.space]).get(str(element.get("type")))
-            for key in [] if kind is None else [key for key, field in kind.kinds().items() if isinstance(field, JointName)]:
+            for key in (
+                []
+                if kind is None
+                else [key for key, field in kind.kinds().items() if isinstance(field, JointName)]
+            ):
                 yield from self._joint_reference(location, element, key)
-            for key in [] if kind is None else [key for key, field in kind.kinds().items() if isinstance(field, JointNames)]:
+            for key in (
+                []
+                if kind is None
+                else [key for key, field in kind.kinds().items() if isinstance(field, JointNames)]
+            ):
                 for number in range(len(given) if isinstance(given := element.get(key), list) else 0):
                     yield from self._joint_reference((*location, key), given, number)
 
@@ -143,9 +169,15 @@ class _Check:
             along, known = element.get(where), list(getattr(types[joints[named]["type"]], "coordinates", ()))
             if isinstance(along, str) and known and along not in known:
                 got = f"{along!r}, which is no coordinate of {named!r}"
-                yield self.document.problem((*location, where), got, "a coordinate of the joint", did_you_mean(along, known, "one"))
+                yield self.document.problem(
+                    (*location, where), got, "a coordinate of the joint", did_you_mean(along, known, "one")
+                )
             return
-        got = f"the joint {named!r} of type {show(joints[named].get('type'))}" if named in joints else f"the unknown joint {named!r}"
+        got = (
+            f"the joint {named!r} of type {show(joints[named].get('type'))}"
+            if named in joints
+            else f"the unknown joint {named!r}"
+        )
         expected = f"a {' or '.join(movable_types)} joint"
         yield self.document.problem((*location, key), got, expected, did_you_mean(named, movable, "joints"))
 
@@ -165,18 +197,31 @@ class _Check:
             if isinstance(a, str) and isinstance(b, str) and a in groups and b in groups:
                 groups[root(a)] = root(b)
         anchored = {root(GROUND)} | {
-            root(body["name"]) for _, body in self.bodies if body.get("free") is True and body.get("name") in list(groups)
+            root(body["name"])
+            for _, body in self.bodies
+            if body.get("free") is True and body.get("name") in list(groups)
         }
         reported = set()
         for location, body in self.bodies:
             name = body.get("name")
-            if isinstance(name, str) and name in groups and root(name) not in anchored and root(name) not in reported:
+            if (
+                isinstance(name, str)
+                and name in groups
+                and root(name) not in anchored
+                and root(name) not in reported
+            ):
                 reported.add(root(name))
-                others = [other for other in dict.fromkeys(self.body_names) if other != name and root(other) == root(name)]
+                others = [
+                    other
+                    for other in dict.fromkeys(self.body_names)
+                    if other != name and root(other) == root(name)
+                ]
                 company = f" with {', '.join(others)}" if others else ""
                 got = f"the body {name!r}{company} without connection to the ground"
                 remedy = "add the missing joint, or `free: true` to the body where it is meant to fly"
-                yield self.document.problem(location, got, "a chain of joints or springs to the ground", remedy)
+                yield self.document.problem(
+                    location, got, "a chain of joints or springs to the ground", remedy
+                )
 
     # coordinates
 
@@ -185,11 +230,16 @@ class _Check:
         if not isinstance(given, list) or self._at("mechanism", "coordinates") != "joints":
             return
         known = [joint["name"] for _, joint in self.joints if isinstance(joint.get("name"), str)]
-        unknown = [(index, name) for index, name in enumerate(given) if isinstance(name, str) and name not in known]
+        unknown = [
+            (index, name) for index, name in enumerate(given) if isinstance(name, str) and name not in known
+        ]
         for index, name in unknown:
             place = ("mechanism", "cut", index)
             yield self.document.problem(
-                place, f"the unknown joint {name!r}", "a joint of the mechanism", did_you_mean(name, known, "joints")
+                place,
+                f"the unknown joint {name!r}",
+                "a joint of the mechanism",
+                did_you_mean(name, known, "joints"),
             )
         if unknown:
             return
@@ -197,7 +247,9 @@ class _Check:
             coordinate_names.tree(self.data)
         except ValueError as error:
             got, _, remedy = str(error).removeprefix("Joints.cut: ").partition(";")
-            yield self.document.problem(("mechanism", "cut"), f"a cut that {got}", "joints that cut all loops", remedy.strip())
+            yield self.document.problem(
+                ("mechanism", "cut"), f"a cut that {got}", "joints that cut all loops", remedy.strip()
+            )
 
     def coordinates(self) -> Iterator[Problem]:
         if self.entries is None:
@@ -205,22 +257,35 @@ class _Check:
         known = list(self.entries.rates)
         fixed = self._at("start", "fixed")
         velocities = self._at("start", "velocities")
-        places = [(("start", "fixed", i), name, False) for i, name in enumerate(fixed if isinstance(fixed, list) else [])]
-        places += [(("start", "velocities", name), name, True) for name in (velocities if isinstance(velocities, dict) else {})]
+        places = [
+            (("start", "fixed", i), name, False)
+            for i, name in enumerate(fixed if isinstance(fixed, list) else [])
+        ]
+        places += [
+            (("start", "velocities", name), name, True)
+            for name in (velocities if isinstance(velocities, dict) else {})
+        ]
         positions = self._at("start", "positions")
-        places += [(("start", "positions", name), name, True) for name in (positions if isinstance(positions, dict) else {})]
+        places += [
+            (("start", "positions", name), name, True)
+            for name in (positions if isinstance(positions, dict) else {})
+        ]
         seen: dict[tuple[str | int, int], str] = {}
         for location, name, key in places:
             if not isinstance(name, str):
                 continue
             if name not in (self.entries.places if location[1] == "positions" else known):
                 got = f"the unknown coordinate {name!r}"
-                yield self.document.problem(location, got, self._coordinate_words(), did_you_mean(name, known), key=key)
+                yield self.document.problem(
+                    location, got, self._coordinate_words(), did_you_mean(name, known), key=key
+                )
                 continue
             number = location[1], self.entries.rates[name]
             if seen.setdefault(number, name) != name:
                 got = f"{name!r}, which is {seen[number]!r} by another name"
-                yield self.document.problem(location, got, "each velocity once", "remove one of them", key=key)
+                yield self.document.problem(
+                    location, got, "each velocity once", "remove one of them", key=key
+                )
 
     def _coordinate_words(self) -> str:
         """Describe the coordinates of this mechanism for a message."""
@@ -239,14 +304,23 @@ class _Check:
         ratio = duration / dt
         if ratio > _MOST_STEPS:
             yield self.document.problem(
-                ("dt",), f"{ratio:.3g} steps", f"at most {_MOST_STEPS:.0e} steps", "lengthen dt or shorten duration"
+                ("dt",),
+                f"{ratio:.3g} steps",
+                f"at most {_MOST_STEPS:.0e} steps",
+                "lengthen dt or shorten duration",
             )
             return
         steps = round(ratio)
         if steps < 1 or abs(ratio - steps) > 1e-6 * max(ratio, 1.0):
-            near = " or ".join(dict.fromkeys(f"{count * dt:.9g}" for count in (max(math.floor(ratio), 1), math.floor(ratio) + 1)))
+            near = " or ".join(
+                dict.fromkeys(
+                    f"{count * dt:.9g}" for count in (max(math.floor(ratio), 1), math.floor(ratio) + 1)
+                )
+            )
             got = f"{show(duration)} s, which is {ratio:.9g} steps of {show(dt)} s"
-            yield self.document.problem(("duration",), got, "a whole number of steps", f"set duration to {near}")
+            yield self.document.problem(
+                ("duration",), got, "a whole number of steps", f"set duration to {near}"
+            )
             return
         every = self._at("save_every")
         every = every if _count(every) else 1
@@ -264,7 +338,9 @@ class _Check:
         worlds = self._at("batch", "size")
         saved = steps // every * (worlds if _count(worlds) else 1) * max(1, len(self.bodies))
         if saved > _MOST_SAVED:
-            yield self.document.problem(("save_every",), f"{saved:.2g} saved poses", f"at most {_MOST_SAVED:.0e}", "raise save_every")
+            yield self.document.problem(
+                ("save_every",), f"{saved:.2g} saved poses", f"at most {_MOST_SAVED:.0e}", "raise save_every"
+            )
 
     def output(self) -> Iterator[Problem]:
         duration, instants = self._at("duration"), self._at("output", "overlay")
@@ -288,7 +364,13 @@ class _Check:
                 continue
             place = ("batch", "vary", index, "path")
             target, rest = find(self.resolved, path.split("."))
-            target_below = (*target, *(AXES.get(word, 2 if word == "z" else int(word) if word.isdecimal() else word) for word in rest))
+            target_below = (
+                *target,
+                *(
+                    AXES.get(word, 2 if word == "z" else int(word) if word.isdecimal() else word)
+                    for word in rest
+                ),
+            )
             if rest and not (isinstance(value_at(self.resolved, target), dict) and self._field(target_below)):
                 got, expected = f"the unknown path {path!r}", "the path of a number of this config"
                 yield self.document.problem(place, got, expected, self._near(target, rest))
@@ -324,20 +406,26 @@ class _Check:
                     continue
                 if (*location, field.needs) not in self._changing():
                     got, expected = f"{key} without {field.needs}", f"{key} with {field.needs} only"
-                    yield self.document.problem((*location, key), got, expected, f"remove {key}, or add {field.needs}")
+                    yield self.document.problem(
+                        (*location, key), got, expected, f"remove {key}, or add {field.needs}"
+                    )
 
     def _changing(self) -> set[Location]:
         """Return the locations of varied or trained numbers; a list counts as a whole if one entry varies."""
         entries = [self._at("batch", "vary"), self._at("tune", "parameters")]
         given = [value_at(one, ("path",)) for each in entries if isinstance(each, list) for one in each]
-        return {find(self.resolved, path.split("."))[0][:4] for path in given if isinstance(path, str) and path}
+        return {
+            find(self.resolved, path.split("."))[0][:4] for path in given if isinstance(path, str) and path
+        }
 
     def _field(self, target: Location) -> tuple | None:
         """Return the schema entry for a location; None for unknown coordinates."""
         known = {} if self.entries is None else self.entries.rates
         if target[:2] == ("start", "velocities") and (len(target) != 3 or target[2] not in known):
             return None
-        if target[:2] == ("start", "positions") and (len(target) != 3 or value_at(self.resolved, target) is None):
+        if target[:2] == ("start", "positions") and (
+            len(target) != 3 or value_at(self.resolved, target) is None
+        ):
             return None
         return field_at(Config, self.resolved, target)
 
@@ -359,14 +447,20 @@ class _Check:
     def _variable(self, place: Location, path: str, target: Location, entry: dict) -> Iterator[Problem]:
         field = self._field(target)
         if target[0] not in _VARIABLE or field is None or expectation(field[0]) != "a finite number":
-            got = f"{path!r}" + (f", which is {expectation(field[0])}" if field and target[0] in _VARIABLE else "")
+            got = f"{path!r}" + (
+                f", which is {expectation(field[0])}" if field and target[0] in _VARIABLE else ""
+            )
             expected = f"a number of the sections {', '.join(_VARIABLE)}"
             yield self.document.problem(place, got, expected, "for example forces.motor.torque")
             return
         nominal = value_at(self.resolved, target)
         if nominal is None and self._default(target) is None:
-            yield self.document.problem(place, f"{path!r}, which is not given", "a number for world 0", f"give {path} a value")
-        elif entry.get("scatter") is not None and (nominal == 0 or (nominal is None and self.resolved is not self.data)):
+            yield self.document.problem(
+                place, f"{path!r}, which is not given", "a number for world 0", f"give {path} a value"
+            )
+        elif entry.get("scatter") is not None and (
+            nominal == 0 or (nominal is None and self.resolved is not self.data)
+        ):
             got = f"a relative scatter of {path!r}, which is {'0' if nominal == 0 else 'not given'}"
             yield self.document.problem(place, got, "a number that is not zero", "give std, or low and high")
         if problem := driven_forces.idle_problem(self.document, self.resolved, place, path, target):
@@ -389,7 +483,9 @@ class _Check:
         name = body.get("name") if isinstance(body, dict) else None
         if self._at("mechanism", "coordinates") == "joints":
             got = f"the start pose of {name!r}, from which joint coordinates are measured"
-            yield self.document.problem(place, got, "a number other than a pose", "use coordinates: absolute, or vary start.positions")
+            yield self.document.problem(
+                place, got, "a number other than a pose", "use coordinates: absolute, or vary start.positions"
+            )
             return
         held = self._held(str(name), target)
         fixed = self._at("start", "fixed")
@@ -400,7 +496,9 @@ class _Check:
             what = "a fixed coordinate" if len(missing) == 1 else "fixed coordinates"
             yield self.document.problem(place, got, what, f"add {', '.join(missing)} to start.fixed")
         for location, element in (*self.joints, *self.forces):
-            if name in (element.get("a"), element.get("b"), element.get("body")) and any(k in element for k in ("at", "at_a", "at_b")):
+            if name in (element.get("a"), element.get("b"), element.get("body")) and any(
+                k in element for k in ("at", "at_a", "at_b")
+            ):
                 yield self.document.problem(
                     place,
                     f"the start pose of {name!r}, with which the place of {element.get('name')!r} moves",

@@ -32,8 +32,12 @@ def bounds(resolved: Any, location: Location, lower: Any, upper: Any) -> tuple[A
     """Tighten the given bounds of a number by the bounds of the schema, such as 0 for a mass."""
     field = field_at(Config, resolved, location)
     for item in field[1] if field else ():
-        least = getattr(item, "gt", None) if isinstance(item, annotated_types.Gt) else getattr(item, "ge", None)
-        most = getattr(item, "lt", None) if isinstance(item, annotated_types.Lt) else getattr(item, "le", None)
+        least = (
+            getattr(item, "gt", None) if isinstance(item, annotated_types.Gt) else getattr(item, "ge", None)
+        )
+        most = (
+            getattr(item, "lt", None) if isinstance(item, annotated_types.Lt) else getattr(item, "le", None)
+        )
         lower = lower if least is None else least if lower is None else max(lower, least)
         upper = upper if most is None else most if upper is None else min(upper, most)
     return lower, upper
@@ -50,7 +54,9 @@ def tuning_problems(document: Document, resolved: Any, entries: Entries | None) 
     rates = None if entries is None else list(entries.rates)
     parameters = value_at(document.data, ("tune", "parameters"))
     for index, entry in enumerate(parameters if isinstance(parameters, list) else []):
-        yield from _parameter(document, resolved, rates, ("tune", "parameters", index), entry, parameters[:index])
+        yield from _parameter(
+            document, resolved, rates, ("tune", "parameters", index), entry, parameters[:index]
+        )
     inputs = value_at(document.data, ("optimize", "inputs"))
     for index, entry in enumerate(inputs if isinstance(inputs, list) else []):
         yield from _input(document, ("optimize", "inputs", index), entry, inputs[:index])
@@ -61,7 +67,9 @@ def tuning_problems(document: Document, resolved: Any, entries: Entries | None) 
                 yield from _term(document, entries, (section, "loss", index), term)
 
 
-def _parameter(document: Document, resolved: Any, rates: list[str] | None, place: Location, entry: Any, before: list) -> Iterator[Problem]:
+def _parameter(
+    document: Document, resolved: Any, rates: list[str] | None, place: Location, entry: Any, before: list
+) -> Iterator[Problem]:
     path = value_at(entry, ("path",))
     if not isinstance(path, str) or not path:
         return
@@ -78,21 +86,38 @@ def _parameter(document: Document, resolved: Any, rates: list[str] | None, place
         word = location[2] if unknown_velocity and len(location) == 3 else (rest or [path])[0]
         inside = f"after {document.path(location)!r} " if location and not unknown_velocity else ""
         remedy = inside + did_you_mean(word, known, "keys")
-        yield document.problem(where, f"the unknown path {path!r}", "the path of a number of this config", remedy)
+        yield document.problem(
+            where, f"the unknown path {path!r}", "the path of a number of this config", remedy
+        )
         return
     if location[0] not in TRAINABLE or expectation(field[0]) != "a finite number":
         got = f"{path!r}, which is {expectation(field[0])}"
-        yield document.problem(where, got, f"a number of the sections {', '.join(TRAINABLE)}", "for example stabilization.alpha")
+        yield document.problem(
+            where, got, f"a number of the sections {', '.join(TRAINABLE)}", "for example stabilization.alpha"
+        )
         return
-    twice = [other for other in before if isinstance(value_at(other, ("path",)), str) and target(resolved, other["path"])[0] == location]
+    twice = [
+        other
+        for other in before
+        if isinstance(value_at(other, ("path",)), str) and target(resolved, other["path"])[0] == location
+    ]
     varied = value_at(document.data, ("batch", "vary"))
-    varied = [v["path"] for v in varied if isinstance(value_at(v, ("path",)), str)] if isinstance(varied, list) else []
+    varied = (
+        [v["path"] for v in varied if isinstance(value_at(v, ("path",)), str)]
+        if isinstance(varied, list)
+        else []
+    )
     if twice:
         yield document.problem(where, f"{path!r} a second time", "each number once", "remove one of them")
     if problem := driven_forces.idle_problem(document, resolved, where, path, location):
         yield problem
     if any(target(resolved, v)[0] == location for v in varied):
-        yield document.problem(where, f"{path!r}, which batch.vary scatters", "a number that is the same in all worlds", "remove one")
+        yield document.problem(
+            where,
+            f"{path!r}, which batch.vary scatters",
+            "a number that is the same in all worlds",
+            "remove one",
+        )
     start = value_at(resolved, location)
     if start is None and velocity:
         start = 0.0
@@ -100,16 +125,25 @@ def _parameter(document: Document, resolved: Any, rates: list[str] | None, place
     if any(isinstance(bound, bool | str | list | dict) for bound in (lower, upper)):
         return
     if not is_number(start):
-        yield document.problem(where, f"{path!r}, which is not given", "a number to start from", f"give {path} a value")
+        yield document.problem(
+            where, f"{path!r}, which is not given", "a number to start from", f"give {path} a value"
+        )
         return
     yield from _inside(document, place, path, float(start), *bounds(resolved, location, lower, upper))
 
 
-def _inside(document: Document, place: Location, what: str, start: Any, lower: Any, upper: Any) -> Iterator[Problem]:
+def _inside(
+    document: Document, place: Location, what: str, start: Any, lower: Any, upper: Any
+) -> Iterator[Problem]:
     low, high = lower is not None and start <= lower, upper is not None and start >= upper
     if low or high:
         limit = f"above {lower:g}" if low else f"below {upper:g}"
-        yield document.problem(place, f"{what}, which starts at {start:g}", f"a start {limit}", "change the start value or the bound")
+        yield document.problem(
+            place,
+            f"{what}, which starts at {start:g}",
+            f"a start {limit}",
+            "change the start value or the bound",
+        )
 
 
 def _in_tree(document: Document) -> list[str]:
@@ -135,14 +169,27 @@ def _names(value: Any, location: Location = ()) -> list[str]:
 def _input(document: Document, place: Location, entry: Any, before: list) -> Iterator[Problem]:
     name = value_at(entry, ("force",))
     forces = value_at(document.data, ("mechanism", "forces"))
-    named = {f["name"]: f for f in forces if isinstance(value_at(f, ("name",)), str)} if isinstance(forces, list) else {}
+    named = (
+        {f["name"]: f for f in forces if isinstance(value_at(f, ("name",)), str)}
+        if isinstance(forces, list)
+        else {}
+    )
     motors = [key for key, force in named.items() if str(force.get("type")) in driven_forces.NUMBERS]
     if not isinstance(name, str):
         return
     where = (*place, "force")
     if name not in motors:
-        got = f"the force {name!r} of type {show(named[name].get('type'))}" if name in named else f"the unknown force {name!r}"
-        yield document.problem(where, got, " or ".join(f"a {kind}" for kind in driven_forces.NUMBERS), did_you_mean(name, motors, "one"))
+        got = (
+            f"the force {name!r} of type {show(named[name].get('type'))}"
+            if name in named
+            else f"the unknown force {name!r}"
+        )
+        yield document.problem(
+            where,
+            got,
+            " or ".join(f"a {kind}" for kind in driven_forces.NUMBERS),
+            did_you_mean(name, motors, "one"),
+        )
         return
     if any(value_at(other, ("force",)) == name for other in before):
         yield document.problem(where, f"{name!r} a second time", "each force once", "remove one of them")
@@ -151,7 +198,9 @@ def _input(document: Document, place: Location, entry: Any, before: list) -> Ite
         start = driven_forces.start(named[name])
         if start == 0.0:
             remedy = "its direction is that of the input"
-            yield document.problem(where, f"the torque {name!r} of size 0", "a torque that is not zero", remedy)
+            yield document.problem(
+                where, f"the torque {name!r} of size 0", "a torque that is not zero", remedy
+            )
             return
     lower, upper = entry.get("lower"), entry.get("upper")
     if is_number(start) and all(x is None or is_number(x) for x in (lower, upper)):
@@ -172,16 +221,28 @@ def _term(document: Document, entries: Entries | None, place: Location, term: di
     ):
         named = term.get(key)
         if isinstance(named, str) and named not in there and (entries is not None or key != "coordinate"):
-            yield document.problem((*place, key), f"the unknown {key} {named!r}", what, did_you_mean(named, there))
+            yield document.problem(
+                (*place, key), f"the unknown {key} {named!r}", what, did_you_mean(named, there)
+            )
     if term.get("type") == "reaction" and term.get("joint") in _in_tree(document):
         got = f"the joint {term['joint']!r}, which is in the tree of joint coordinates and has no multipliers"
-        yield document.problem((*place, "joint"), got, "a joint that closes a loop", "use coordinates: absolute, or name it in cut")
+        yield document.problem(
+            (*place, "joint"),
+            got,
+            "a joint that closes a loop",
+            "use coordinates: absolute, or name it in cut",
+        )
     for key in ("point", "target") if term.get("type") == "point" else ():
         given, size = term.get(key), _DIMENSIONS[space_of(mechanism)]
         if isinstance(given, list) and len(given) != size and len(given) in _DIMENSIONS.values():
             where = "in space" if size == 3 else "in the plane"
-            yield document.problem((*place, key), f"a list of {len(given)}", f"{size} numbers {where}", "give a place in m")
+            yield document.problem(
+                (*place, key), f"a list of {len(given)}", f"{size} numbers {where}", "give a place in m"
+            )
     if term.get("type") == "effort" and place[0] == "tune":
         yield document.problem(
-            (*place, "type"), "effort, but section tune has no inputs", "a term of the motion", "use it in the section optimize"
+            (*place, "type"),
+            "effort, but section tune has no inputs",
+            "a term of the motion",
+            "use it in the section optimize",
         )

@@ -37,7 +37,9 @@ _OF_SECOND_ORDER = {
 """The numbers of bodies and joints that do not affect the motion of a first-order mechanism."""
 
 
-def idle_problem(document: Document, values: Any, place: Location, path: str, location: Location) -> Problem | None:
+def idle_problem(
+    document: Document, values: Any, place: Location, path: str, location: Location
+) -> Problem | None:
     """Return a problem if an entry varies a number without effect, else None.
 
     A force that a table or a law drives ignores its constant. A first-order mechanism ignores masses, gravity
@@ -52,9 +54,13 @@ def idle_problem(document: Document, values: Any, place: Location, path: str, lo
             drives the torque, because it changes the direction.
     """
     if _is_driven(values, location):
-        return document.problem(place, f"{path!r}, in whose place an input acts", "a number that acts", "remove it, or the input")
+        return document.problem(
+            place, f"{path!r}, in whose place an input acts", "a number that acts", "remove it, or the input"
+        )
     below = location[1:]
-    unused = below[:1] == ("gravity",) or (len(below) > 2 and below[2] in _OF_SECOND_ORDER.get(str(below[0]), ()))
+    unused = below[:1] == ("gravity",) or (
+        len(below) > 2 and below[2] in _OF_SECOND_ORDER.get(str(below[0]), ())
+    )
     if location[:1] == ("mechanism",) and unused and value_at(values, ("mechanism", "order")) == "first":
         got = f"{path!r}, which does not change the motion of a mechanism with order: first"
         return document.problem(place, got, "a number that acts", "remove it, or use order: second")
@@ -64,7 +70,11 @@ def idle_problem(document: Document, values: Any, place: Location, path: str, lo
 def _is_driven(values: Any, location: Location) -> bool:
     """Return whether a number is the constant of a force that a table or a law drives."""
     force = value_at(values, location[:3])
-    if location[:2] != ("mechanism", "forces") or len(location) != 4 or location[3] != NUMBERS.get(str(value_at(force, ("type",)))):
+    if (
+        location[:2] != ("mechanism", "forces")
+        or len(location) != 4
+        or location[3] != NUMBERS.get(str(value_at(force, ("type",))))
+    ):
         return False
     given = [value_at(values, (key, "inputs")) for key in ("controls", "control")]
     name = value_at(force, ("name",))

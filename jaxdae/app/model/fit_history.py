@@ -52,7 +52,9 @@ def _columns(told: tuning.FitStep, recorded: Mapping[str, Any]) -> dict[str, np.
     columns = {"iteration": np.arange(1, len(np.asarray(told.loss)) + 1)}
     columns |= {name: np.asarray(getattr(told, name)) for name in _COLUMNS}
     columns["skipped"] = np.asarray(told.skipped).astype(int)
-    return columns | {name.replace("/", "."): np.asarray(x) for name, x in recorded.items() if np.ndim(x) == 1}
+    return columns | {
+        name.replace("/", "."): np.asarray(x) for name, x in recorded.items() if np.ndim(x) == 1
+    }
 
 
 def table_of_checkpoint(arrays: Mapping[str, np.ndarray], section: Tune | Optimize) -> str:
@@ -70,7 +72,11 @@ def table_of_checkpoint(arrays: Mapping[str, np.ndarray], section: Tune | Optimi
     fields = len(dataclasses.fields(tuning.FitStep))
     numbers = [x for x in leaves[fields:] if x.ndim == 1]
     # JAX sorts the leaves of a mapping by name. The names contain slashes in place of the dots of the paths.
-    names = sorted(entry.path.replace(".", "/") for entry in section.parameters) if isinstance(section, Tune) else []
+    names = (
+        sorted(entry.path.replace(".", "/") for entry in section.parameters)
+        if isinstance(section, Tune)
+        else []
+    )
     if count < fields or len({len(x) for x in leaves}) != 1:
         raise ValueError("a history of something else than a fit")
     return table(_columns(tuning.FitStep(*leaves[:fields]), dict(zip(names, numbers, strict=True))))

@@ -29,13 +29,21 @@ def load(path: str, overrides: tuple[str, ...] = ()) -> tuple[Config, Any]:
         ConfigError: the config has errors; the exception lists all of them.
     """
     document, config, problems = _read(path, overrides)
-    skeleton = config if config is not None and not problems else None if document.hidden else _skeleton(document)
+    skeleton = (
+        config if config is not None and not problems else None if document.hidden else _skeleton(document)
+    )
     if skeleton is not None:
         # Import the library here, so that spelling errors are reported without waiting for the import.
         from jaxdae.app.model import close_loops
 
         worlds, found = close_loops.close(skeleton, document)
-        if config is not None and skeleton is config and worlds is not None and not found and (config.tune or config.optimize):
+        if (
+            config is not None
+            and skeleton is config
+            and worlds is not None
+            and not found
+            and (config.tune or config.optimize)
+        ):
             from jaxdae.app.model import reachability
 
             found = reachability.unreachable(config, document, worlds)
@@ -78,7 +86,10 @@ def _read(path: str, overrides: tuple[str, ...]) -> tuple[Document, Config | Non
     if document.hidden:
         # References to bodies that are not known yet are not errors.
         blind = ("mechanism.", "start.", "batch.vary", "tune", "optimize")
-        problems = [*document.problems, *(one for one in problems if one.path != "mechanism" and not one.path.startswith(blind))]
+        problems = [
+            *document.problems,
+            *(one for one in problems if one.path != "mechanism" and not one.path.startswith(blind)),
+        ]
     return document, config, problems
 
 
@@ -103,7 +114,10 @@ def _skeleton(document: Document) -> Config | None:
         "mechanism": form
         | {
             "space": space,
-            "bodies": [{"name": value_at(body, ("name",)), "pose": value_at(body, ("pose",)), **stand_ins} for body in bodies],
+            "bodies": [
+                {"name": value_at(body, ("name",)), "pose": value_at(body, ("pose",)), **stand_ins}
+                for body in bodies
+            ],
             "joints": [_known_keys(joint, space) for joint in joints],
         },
         "start": {key: value for key, value in start.items() if value is not None},
@@ -119,4 +133,8 @@ def _skeleton(document: Document) -> Config | None:
 def _known_keys(joint: Any, space: str) -> Any:
     """Return a joint without its damping and without keys that the schema does not define."""
     section = SECTIONS[space].get(str(value_at(joint, ("type",))))
-    return joint if section is None else {k: v for k, v in joint.items() if k in section.model_fields and k != "damping"}
+    return (
+        joint
+        if section is None
+        else {k: v for k, v in joint.items() if k in section.model_fields and k != "damping"}
+    )

@@ -69,7 +69,11 @@ def objective(config: Config, worlds: Worlds, section: Tune | Optimize | None) -
         return _of_inputs(config, worlds, section, values)
     if section is None:
         entries = [(path, None, None) for path in _certified(config.mechanism)]
-        entries += [(f"stabilization.{key}", None, None) for key in ("alpha", "beta") if config.stabilization.type != "none"]
+        entries += [
+            (f"stabilization.{key}", None, None)
+            for key in ("alpha", "beta")
+            if config.stabilization.type != "none"
+        ]
     else:
         entries = [(entry.path, entry.lower, entry.upper) for entry in section.parameters]
     locations, parameters, trainable = {}, {}, {}
@@ -108,7 +112,10 @@ def _of_inputs(config: Config, worlds: Worlds, section: Optimize, values: dict[s
     middles = (np.arange(config.steps) + 0.5) / config.steps
 
     def controls(numbers: Any) -> Any:
-        columns = [jnp.interp(middles, np.linspace(0.0, 1.0, given.knots), numbers[given.force]) for given in section.inputs]
+        columns = [
+            jnp.interp(middles, np.linspace(0.0, 1.0, given.knots), numbers[given.force])
+            for given in section.inputs
+        ]
         return jnp.stack(columns, axis=1)
 
     def setup(numbers: Any, sample: Any = ()) -> Any:
@@ -121,7 +128,12 @@ def _of_inputs(config: Config, worlds: Worlds, section: Optimize, values: dict[s
     return _of_worlds(config, section, setup, (parameters, trainable, {}, controls))
 
 
-def _of_worlds(config: Config, section: Tune | Optimize | None, setup: Callable[..., Any], learned: tuple[Any, Any, Any, Any]) -> Objective:
+def _of_worlds(
+    config: Config,
+    section: Tune | Optimize | None,
+    setup: Callable[..., Any],
+    learned: tuple[Any, Any, Any, Any],
+) -> Objective:
     """Return the objective of the nominal world and, if several worlds differ, of the worlds of the batch.
 
     Args:
@@ -167,9 +179,15 @@ def _of_body(body: Any) -> list[str]:
     return [names[0], *(f"{names[1]}.{row}" for row in rows)]
 
 
-def _rollout_loss(config: Config, section: Tune | Optimize | None, setup: Any, terms: Any) -> tuning.RolloutLoss:
+def _rollout_loss(
+    config: Config, section: Tune | Optimize | None, setup: Any, terms: Any
+) -> tuning.RolloutLoss:
     steps, every = config.steps, config.save_every
-    fitting = [n for n in range(1, steps + 1) if steps % n == 0 and (n % every == 0 or every % n == 0)] if steps <= 100_000 else [every]
+    fitting = (
+        [n for n in range(1, steps + 1) if steps % n == 0 and (n % every == 0 or every % n == 0)]
+        if steps <= 100_000
+        else [every]
+    )
     segment = min(fitting, key=lambda n: abs(math.log(n / math.sqrt(steps))))
     plan: Any = {
         "save_every": every,
@@ -189,14 +207,18 @@ def optimizer(section: Tune | Optimize) -> optax.GradientTransformation:
         "cosine": optax.cosine_decay_schedule(rate, count),
         "exponential": optax.exponential_decay(rate, count, 0.01),
     }[given.schedule]
-    return optax.inject_hyperparams({"adam": optax.adam, "nadam": optax.nadam, "rmsprop": optax.rmsprop, "sgd": optax.sgd}[given.type])(
-        learning_rate=schedule
-    )
+    return optax.inject_hyperparams(
+        {"adam": optax.adam, "nadam": optax.nadam, "rmsprop": optax.rmsprop, "sgd": optax.sgd}[given.type]
+    )(learning_rate=schedule)
 
 
 def tuned_values(config: Config, found: Objective, numbers: dict[str, Any]) -> dict[str, Any]:
     """Return the config as plain values with the trained numbers inserted and without its `tune` section."""
-    values = with_numbers(config.model_dump(), list(found.locations.values()), [float(numbers[name]) for name in found.locations])
+    values = with_numbers(
+        config.model_dump(),
+        list(found.locations.values()),
+        [float(numbers[name]) for name in found.locations],
+    )
     return values | {"tune": None}
 
 
@@ -236,7 +258,9 @@ def observer(term: Any, system: Any) -> Callable[[jaxdae.State], Any]:
     return lambda state: state.q[index]
 
 
-def _terms(section: Tune | Optimize | None, setup: Callable[[Any], Any], controls: Any) -> Callable[[Any, Any], Any]:
+def _terms(
+    section: Tune | Optimize | None, setup: Callable[[Any], Any], controls: Any
+) -> Callable[[Any, Any], Any]:
     """Return the loss (numbers, trajectory) -> scalar of a world; NaN if the world failed.
 
     The terms use the mechanism and the start that belong to this world and these numbers: positions of bodies
@@ -267,11 +291,15 @@ class _World(NamedTuple):
 
 
 def _tracking(term: Any, world: _World, over: Any) -> Any:
-    return tuning.tracking(world.trajectory, observer(term, world.system), jnp.asarray(term.target), over=over)
+    return tuning.tracking(
+        world.trajectory, observer(term, world.system), jnp.asarray(term.target), over=over
+    )
 
 
 def _reaction(term: Any, world: _World, over: Any) -> Any:
-    rows = np.array([k for k, name in enumerate(world.system.row_names) if name.rsplit(".", 1)[0] == term.joint])
+    rows = np.array(
+        [k for k, name in enumerate(world.system.row_names) if name.rsplit(".", 1)[0] == term.joint]
+    )
     return tuning.reaction(world.trajectory, rows, over=over)
 
 
@@ -280,8 +308,12 @@ _MEASURES: dict[str, Callable[[Any, _World, Any], Any]] = {
     "velocity": _tracking,
     "point": _tracking,
     "reaction": _reaction,
-    "violation": lambda _, world, over: tuning.constraint_violation(world.system, world.trajectory, over=over),
-    "velocity_violation": lambda _, world, over: tuning.velocity_violation(world.system, world.trajectory, over=over),
+    "violation": lambda _, world, over: tuning.constraint_violation(
+        world.system, world.trajectory, over=over
+    ),
+    "velocity_violation": lambda _, world, over: tuning.velocity_violation(
+        world.system, world.trajectory, over=over
+    ),
     "energy": lambda _, world, over: tuning.energy_error(
         world.system, world.trajectory, jaxdae.energy(world.system, world.start), over=over
     ),

@@ -92,7 +92,10 @@ def _changes_geometry(config: Config) -> bool:
     values = config.model_dump()
     entries = config.tune.parameters if config.tune else []
     locations = [target(values, entry.path)[0] for entry in entries]
-    return any(location[0] == "mechanism" and not any(part in _KINETIC for part in location[2:]) for location in locations)
+    return any(
+        location[0] == "mechanism" and not any(part in _KINETIC for part in location[2:])
+        for location in locations
+    )
 
 
 def _one(config: Config, document: Document, worlds: Worlds, term: Any, place: Location) -> list[Problem]:
@@ -105,9 +108,16 @@ def _one(config: Config, document: Document, worlds: Worlds, term: Any, place: L
             start = float(observer(term, system)(state))
             wanted = start + (wanted - start + np.pi) % (2.0 * np.pi) - np.pi
         reaching = _Reaching(system, jnp.asarray(wanted, state.q.dtype), term)
-        info = jitted_closing(reaching, jnp.asarray(config.duration, state.q.dtype))(random_guesses(system, state.q, _GUESSES))
+        info = jitted_closing(reaching, jnp.asarray(config.duration, state.q.dtype))(
+            random_guesses(system, state.q, _GUESSES)
+        )
     if np.any(np.asarray(info.status) == jaxdae.Status.OK):
         return []
     best = np.nanmin(np.linalg.norm(np.asarray(info.residual), axis=1))
-    got = f"a target that the mechanism cannot reach: {best:.3g} m or rad stay open in the nearest of {_GUESSES} assemblies"
-    return [document.problem(place, got, "a target within reach", "move the target, or change lengths and places")]
+    got = (
+        f"a target that the mechanism cannot reach: {best:.3g} m or rad stay open in the nearest of "
+        f"{_GUESSES} assemblies"
+    )
+    return [
+        document.problem(place, got, "a target within reach", "move the target, or change lengths and places")
+    ]

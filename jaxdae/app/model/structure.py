@@ -18,9 +18,15 @@ def lines(config: Config) -> list[str]:
     """
     values = config.model_dump()
     joints = description(values).joints
-    tree = spanning_tree([body.name for body in description(values).bodies], joints, tuple(config.mechanism.cut))
+    tree = spanning_tree(
+        [body.name for body in description(values).bodies], joints, tuple(config.mechanism.cut)
+    )
     in_joints = config.mechanism.coordinates == "joints"
-    heading = "tree (joint coordinates):" if in_joints else "tree (that of joint coordinates; here all joints are rows):"
+    heading = (
+        "tree (joint coordinates):"
+        if in_joints
+        else "tree (that of joint coordinates; here all joints are rows):"
+    )
     found = [heading, GROUND, *(f"  {line}" for line in _below(tree, GROUND))]
     kinds = {joint.name: joint.type_key() for joint in joints}
     found.append("loops closed by:" if tree.loops else "loops closed by: none")

@@ -40,8 +40,10 @@ def refusal(folder: pathlib.Path, record: dict[str, Any], command: str, override
     schedule = value_at(before, (command, "optimizer", "schedule"))
     if new > old and schedule != "constant":
         return (
-            f"{count} {new} for a run of {old} with {command}.optimizer.schedule {schedule}, expected schedule constant: the learning rates"
-            f" of {schedule} are spread over all iterations, so that {new} of them differ from the first on; start a run of its own"
+            f"{count} {new} for a run of {old} with {command}.optimizer.schedule {schedule}, expected "
+            "schedule constant: the learning rates"
+            f" of {schedule} are spread over all iterations, so that {new} of them differ from the first "
+            "on; start a run of its own"
         )
     done = value_at(record, ("learned", "iterations")) if record["finished"] else None
     if done is not None and new <= done:

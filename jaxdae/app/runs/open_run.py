@@ -148,7 +148,8 @@ def drawable(folder: pathlib.Path) -> Opened:
 
 def _drawable_simulation(folder: pathlib.Path, record: dict[str, Any]) -> Opened:
     if "results" not in record and not record.get("complete"):
-        raise Refused(f"{folder}: got a run that did not finish, expected a finished one; jaxdae run --resume {folder} continues it")
+        raise Refused(f"{folder}: got a run that did not finish, expected a finished one; jaxdae run "
+                      f"--resume {folder} continues it")
     _check_parts(folder, (run_folder.RESULTS,), _EXAMPLE)
     _validated(folder, _SimulationRecord, record)
     config = _config(folder, record)
@@ -204,7 +205,8 @@ def continuable_fit(folder: pathlib.Path, command: str, overrides: tuple[str, ..
     _check_parts(folder, (run_folder.CONFIG, run_folder.RECORD), f"the folder of a run of jaxdae {command}")
     record = _record(folder)
     if not isinstance(record.get("learned"), dict) or record["learned"].get("command") != command:
-        raise Refused(f"--resume: got {folder}, which is no run of jaxdae {command}; run its {run_folder.CONFIG} again")
+        raise Refused(f"--resume: got {folder}, which is no run of jaxdae {command}; run its "
+                      f"{run_folder.CONFIG} again")
     found = _fit(folder, record)
     refusal = continuation.refusal(folder, record, command, overrides)
     if refusal:
@@ -217,7 +219,8 @@ def _fit(folder: pathlib.Path, record: dict[str, Any]) -> Opened:
     _validated(folder, _FinishedFitRecord if record.get("complete") else _FitRecord, record)
     config = _config(folder, record)
     if getattr(config, record["learned"]["command"]) is None:
-        raise _damaged(folder / run_folder.RECORD, f"a config without a section {record['learned']['command']}")
+        raise _damaged(folder / run_folder.RECORD, "a config without a section "
+                                                   f"{record['learned']['command']}")
     _check_targets(folder, _WRITTEN_BY_FITS)
     found = Opened(folder, config, record)
     if found.has_checkpoint:
@@ -292,7 +295,8 @@ def simulation(folder: pathlib.Path, asked: str, digests: bool = True) -> Opened
     record = _record(folder)
     if "learned" in record:
         raise Refused(
-            f"{asked}: got {folder}, a run of jaxdae {record['learned'].get('command')}: jaxdae tune and optimize have a --resume, too"
+            f"{asked}: got {folder}, a run of jaxdae {record['learned'].get('command')}: jaxdae tune and "
+            "optimize have a --resume, too"
         )
     _validated(folder, _Record, record)
     config = _config(folder, record)
@@ -300,7 +304,8 @@ def simulation(folder: pathlib.Path, asked: str, digests: bool = True) -> Opened
         raise Refused(f"{asked}: got {folder}, which is complete; jaxdae plot draws it")
     if not isinstance(record.get("identity"), dict):
         raise Refused(
-            f"{asked}: got {folder}, a run of an older version, which kept nothing to go on from; run its {run_folder.CONFIG} again"
+            f"{asked}: got {folder}, a run of an older version, which kept nothing to go on from; run its "
+            f"{run_folder.CONFIG} again"
         )
     if digests:
         _check_digests(folder, record)  # A killed run has none.
@@ -312,7 +317,8 @@ def _check_parts(folder: pathlib.Path, parts: tuple[str, ...], expected: str) ->
     try:
         is_folder, missing = folder.is_dir(), [part for part in parts if not (folder / part).exists()]
     except OSError as error:
-        raise Refused(f"{folder}: got a folder that cannot be looked into ({error.strerror}), expected {expected}") from None
+        raise Refused(f"{folder}: got a folder that cannot be looked into ({error.strerror}), expected "
+                      f"{expected}") from None
     if missing:
         what = f"a folder without {', '.join(missing)}" if is_folder else "no such folder"
         raise Refused(f"{folder}: got {what}, expected {expected}")
@@ -365,7 +371,8 @@ def _config(folder: pathlib.Path, record: dict[str, Any]) -> Config:
         raise _damaged(file, f"a config that is none ({error.error_count()} mistakes)") from None
     difference = _difference(run_folder.resolved(recorded), run_folder.resolved(written), "")
     if document.problems or difference:
-        raise _damaged(file, f"a config that is not that of the run in {run_folder.RECORD} ({difference or document.problems[0]})")
+        raise _damaged(file, f"a config that is not that of the run in {run_folder.RECORD} "
+                             f"({difference or document.problems[0]})")
     return recorded
 
 
@@ -412,7 +419,8 @@ def _check_targets(folder: pathlib.Path, names: tuple[str, ...]) -> None:
         safe_files.check_place(checkpoint.partial(folder / run_folder.CHECKPOINT))
     plots = folder / run_folder.PLOTS
     if plots.is_symlink() or (plots.exists() and not plots.is_dir()):
-        raise Refused(f"{plots}: got {'a symbolic link' if plots.is_symlink() else 'a file'}, expected a folder of its own; remove it")
+        raise Refused(f"{plots}: got {'a symbolic link' if plots.is_symlink() else 'a file'}, expected a "
+                      "folder of its own; remove it")
     for file in plots.iterdir() if plots.exists() else ():
         if file.is_symlink() or not file.is_file():
             raise Refused(f"{file}: got a symbolic link or a folder, expected a picture; remove it")

@@ -56,7 +56,8 @@ class Progress:
             self._task = self._bar.add_task("simulating", total=self._total, speed="compiling the steps")
         else:
             self._line(f"simulating {self._steps} steps" + (f" of {self._worlds} worlds" if self._worlds > 1 else ""))
-            compiling(self._console, f"the steps of {self._worlds} worlds" if self._worlds > 1 else "the steps")
+            compiling(self._console, f"the steps of {self._worlds} worlds" if self._worlds > 1 else "the "
+                                                                                                    "steps")
         return self
 
     def update(self, done: int) -> None:
@@ -73,7 +74,8 @@ class Progress:
         elif is_due and done < self._total:
             left = f", {duration((self._total - done) / speed)} left" if speed else ""
             what = "world steps" if self._worlds > 1 else "steps"
-            self._line(f"{done}/{self._total} {what} ({100 * done // self._total} %), {_speed(speed, self._worlds)}{left}")
+            self._line(f"{done}/{self._total} {what} ({100 * done // self._total} %), "
+                       f"{_speed(speed, self._worlds)}{left}")
         if is_due and self._others is not None:
             self._line(f"all processes: {self._others()}")
         if is_due:

@@ -61,7 +61,8 @@ class Grid:
         """
         if count > self.chunks:
             raise Refused(
-                f"--chunks: got {count}, expected at most {self.chunks}: the results keep {self.worlds} worlds together"
+                f"--chunks: got {count}, expected at most {self.chunks}: the results keep {self.worlds} "
+                "worlds together"
                 f" and there are {self.size}"
             )
         first, behind = (self.chunks * k // count for k in (index, index + 1))

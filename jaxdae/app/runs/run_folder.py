@@ -90,7 +90,8 @@ def failed(error: OSError, folder: pathlib.Path, told: str) -> Failed:
     if (folder / RECORD).exists():
         return Failed(f"{safe_files.explained(error, folder)}; {told}")
     return Failed(
-        f"{folder}: it was removed on the way, or its disk is gone; without it the config has to be run anew; once it is back, {told}"
+        f"{folder}: it was removed on the way, or its disk is gone; without it the config has to be run "
+        f"anew; once it is back, {told}"
     )
 
 

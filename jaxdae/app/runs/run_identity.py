@@ -74,7 +74,8 @@ def check(place: pathlib.Path, before: dict[str, Any], now: dict[str, str], aske
     if differing:
         raise Refused(
             f"{asked}: got {place}, which is of another run: its {'; its '.join(differing)};"
-            " numbers would not fit together: go on with what it began with, or run it anew; nothing was written"
+            " numbers would not fit together: go on with what it began with, or run it anew; nothing was "
+            "written"
         )
 
 

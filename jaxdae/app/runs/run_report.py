@@ -18,17 +18,20 @@ def rows(config: Config, record: dict[str, Any]) -> list[tuple[str, str]]:
     projected = "none"
     if projection is not None:
         velocities = "yes" if projection.velocity else "no"
-        projected = f"positions {projection.position or 'no'}, velocities {velocities}, metric {projection.metric}"
+        projected = (f"positions {projection.position or 'no'}, velocities {velocities}, metric "
+                    f"{projection.metric}")
     constraints, energy = numbers["constraints"], numbers.get("energy_balance")
     found = [
-        (f"bodies, joints, {acting}", f"{len(config.mechanism.bodies)}, {len(config.mechanism.joints)}, {count}"),
+        (f"bodies, joints, {acting}", f"{len(config.mechanism.bodies)}, {len(config.mechanism.joints)}, "
+                                      f"{count}"),
         (
             "worlds",
             f"{batch.size}" + (f" (seed {batch.seed}; {', '.join(varied)} varied)" if varied else ""),
         ),
         (
             "duration",
-            f"{config.duration:g} s in {config.steps} steps of {config.dt:g} s, every {config.save_every} saved"
+            f"{config.duration:g} s in {config.steps} steps of {config.dt:g} s, every {config.save_every} "
+            "saved"
             if config.save_every > 1
             else f"{config.duration:g} s in {config.steps} steps of {config.dt:g} s",
         ),
@@ -37,7 +40,8 @@ def rows(config: Config, record: dict[str, Any]) -> list[tuple[str, str]]:
         ("precision", config.precision),
         (
             "largest violation, all worlds and steps",
-            f"{constraints['violation']:.3g} m or rad; {_judged(constraints['violation'], constraints['limit'])}",
+            f"{constraints['violation']:.3g} m or rad; "
+            f"{_judged(constraints['violation'], constraints['limit'])}",
         ),
         (
             "largest velocity violation",
@@ -58,7 +62,8 @@ def _energy_label(config: Config) -> str:
 
 def _energy(energy: dict[str, Any]) -> str:
     """Return error, scale and verdict of the energy balance in words."""
-    return f"{energy['error_J']:.3g} J of {energy['exchanged_J']:.3g} J exchanged ({energy['relative']:.2g}); {energy['verdict']}"
+    return (f"{energy['error_J']:.3g} J of {energy['exchanged_J']:.3g} J exchanged "
+           f"({energy['relative']:.2g}); {energy['verdict']}")
 
 
 def _judged(value: float, limit: float) -> str:
@@ -83,5 +88,6 @@ def write(file: pathlib.Path, config: Config, record: dict[str, Any], pictures: 
     for picture in pictures:
         lines += [f"![{picture.stem}]({picture.parent.name}/{picture.name})", ""]
     written = ", ".join(f"{name} {version}" for name, version in versions.items())
-    lines += [f"Started {record['started']}; {written}. `run.json` holds the rest, `results.zarr` the numbers."]
+    lines += [f"Started {record['started']}; {written}. `run.json` holds the rest, `results.zarr` the "
+              "numbers."]
     safe_files.write_text(file, "\n".join(lines) + "\n")

@@ -76,7 +76,8 @@ def sentences(results: dict[str, Any]) -> list[str]:
         world = f" in world {energy['world']}" if energy["world"] else ""
         found.append(
             f"The energy balance is {energy['verdict']}: its error{world} is {energy['error_J']:.3g} J,"
-            f" {_percent(energy['relative'])} of the energy exchanged; at most {_percent(energy['limit'])} counts as ok."
+            f" {_percent(energy['relative'])} of the energy exchanged; at most {_percent(energy['limit'])} "
+            "counts as ok."
             " Halve dt and compare: the step does not resolve the motion, or the method loses energy."
         )
     rows = results.get("constraints")
@@ -96,4 +97,5 @@ def _percent(relative: float) -> str:
 def mechanism_only(config: Config) -> str:
     """Return the warning that the command simulates only the mechanism of a script's config."""
     remedy = f" Run the experiment with: python {config.script} CONFIG" if config.script else ""
-    return f"This config belongs to {config.of_script}. The command jaxdae simulates only its mechanism, without the experiment.{remedy}"
+    return (f"This config belongs to {config.of_script}. The command jaxdae simulates only its mechanism, "
+           f"without the experiment.{remedy}")

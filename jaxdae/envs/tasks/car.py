@@ -51,7 +51,8 @@ class _Held:
         """Return steering rate and acceleration (2,), limited so that no limit is exceeded within `time`."""
         of, at = self.pedals, state.q[jnp.asarray([2, 3])]
         most, range_ = (
-            jnp.stack([jnp.asarray(x, at.dtype) for x in pair]) for pair in ((of.rate, of.acceleration), (of.steering, of.speed))
+            jnp.stack([jnp.asarray(x, at.dtype) for x in pair])
+            for pair in ((of.rate, of.acceleration), (of.steering, of.speed))
         )
         return jnp.clip(self.action * most, (-range_ - at) / of.time, (range_ - at) / of.time)
 
@@ -119,12 +120,16 @@ def _reset(key: Any, system: Any) -> Start:
 
 def _observe(system: Any, state: Any, goal: Any) -> Any:
     x, y, steering, speed, heading = state.q
-    return jnp.concatenate([jnp.stack([x / 5, y / 5, jnp.cos(heading), jnp.sin(heading), steering, speed]), gaps(state.q)])
+    return jnp.concatenate(
+        [jnp.stack([x / 5, y / 5, jnp.cos(heading), jnp.sin(heading), steering, speed]), gaps(state.q)]
+    )
 
 
 def _reward(system: Any, state: Any, action: Any, new: Any, goal: Any) -> Any:
     nearer = _left(state.q) - _left(new.q)
-    return nearer + jnp.where(_is_there(new.q), _THERE, 0.0) + jnp.where(jnp.min(gaps(new.q)) < 0.0, _HIT, 0.0)
+    return (
+        nearer + jnp.where(_is_there(new.q), _THERE, 0.0) + jnp.where(jnp.min(gaps(new.q)) < 0.0, _HIT, 0.0)
+    )
 
 
 def _terminated(system: Any, state: Any, goal: Any) -> Any:

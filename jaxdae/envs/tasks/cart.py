@@ -27,7 +27,10 @@ def cart_pole() -> Task:
     """
     cart = jm.Body("cart", mass=1.0, inertia=0.01, pose=(0.0, 0.0, 0.0))
     pole = jm.Body("pole", mass=0.1, inertia=0.1 * (2 * _HALF) ** 2 / 12, pose=(0.0, _HALF, 0.0))
-    joints = [jm.Prismatic("rail", jm.GROUND, "cart", axis=(1.0, 0.0), at=(0.0, 0.0)), jm.Revolute("hinge", "cart", "pole", at=(0.0, 0.0))]
+    joints = [
+        jm.Prismatic("rail", jm.GROUND, "cart", axis=(1.0, 0.0), at=(0.0, 0.0)),
+        jm.Revolute("hinge", "cart", "pole", at=(0.0, 0.0)),
+    ]
     system, q = jm.planar_mechanism([cart, pole], joints, [jm.JointForce("motor", "rail", input=0)])
     return Task(
         system=system,

@@ -65,7 +65,9 @@ class CassieOnBlades(NamedTuple):
     report: Any
 
 
-def cassie_on_blades(file: str, posture: Mapping[str, float] = POSTURE, blade: tuple[Any, Any] = BLADE) -> CassieOnBlades:
+def cassie_on_blades(
+    file: str, posture: Mapping[str, float] = POSTURE, blade: tuple[Any, Any] = BLADE
+) -> CassieOnBlades:
     """Return Cassie on its blades, at rest.
 
     Args:
@@ -79,13 +81,25 @@ def cassie_on_blades(file: str, posture: Mapping[str, float] = POSTURE, blade: t
     """
     robot = robots.load(file)
     report, description = robot.report, robot.description
-    missing = [f"{side}-{joint}" for side in SIDES for joint in MOTORS if f"{side}-{joint}" not in {j.name for j in description.joints}]
+    missing = [
+        f"{side}-{joint}"
+        for side in SIDES
+        for joint in MOTORS
+        if f"{side}-{joint}" not in {j.name for j in description.joints}
+    ]
     if missing:
-        raise ValueError(f"{file} is no Cassie: it has no joint {missing[0]!r}; MuJoCo Menagerie has it as agility_cassie/cassie.xml")
+        raise ValueError(
+            f"{file} is no Cassie: it has no joint {missing[0]!r}; MuJoCo Menagerie has it as "
+            "agility_cassie/cassie.xml"
+        )
     system, q = jm.mechanism(description, jm.Joints())
     guess, placed = _placed(posture, system, q)
     feet = [_hinge(blade, report, system, placed, side) for side in SIDES]
-    motors = [js.JointForce(f"{s}-{m} motor", f"{s}-{m}", input=5 * i + j) for i, s in enumerate(SIDES) for j, m in enumerate(MOTORS)]
+    motors = [
+        js.JointForce(f"{s}-{m} motor", f"{s}-{m}", input=5 * i + j)
+        for i, s in enumerate(SIDES)
+        for j, m in enumerate(MOTORS)
+    ]
     whole = dataclasses.replace(
         description,
         joints=[*description.joints, *feet],
@@ -150,7 +164,9 @@ def cassie_stand(file: str) -> Task:
     """
     made = cassie_on_blades(file)
     names = made.system.names.velocities
-    at = _Stand(made.rest, made.torques, tuple(names.index(f"cassie-pelvis.{name}") for name in ("vx", "vy", "vz")))
+    at = _Stand(
+        made.rest, made.torques, tuple(names.index(f"cassie-pelvis.{name}") for name in ("vx", "vy", "vz"))
+    )
     return Task(
         system=made.system,
         integrator=Projected(SemiImplicitEuler()),
@@ -171,7 +187,9 @@ def _placed(posture: Mapping[str, float], system: Any, q: Any) -> tuple[np.ndarr
     """Return a mask of the pelvis velocities, and q in the posture, loops closed, springs at rest."""
     names = system.names.velocities
     positions = {
-        f"{side}-{joint}": -value if side == "right" and joint in MIRRORED else value for side in SIDES for joint, value in posture.items()
+        f"{side}-{joint}": -value if side == "right" and joint in MIRRORED else value
+        for side in SIDES
+        for joint, value in posture.items()
     }
     state = robots.joint_state(system, q, positions)
     pelvis = np.array([name.split(".")[1].startswith(("v", "omega")) and "rod" not in name for name in names])
@@ -188,7 +206,12 @@ def _hinge(blade: tuple[Any, Any], report: Any, system: Any, q: Any, side: str) 
     axes, point = np.stack([across, np.cross(axis, across), axis], axis=1), np.asarray(blade[0])
     ends = {"point_a": place + rotation @ point, "axes_a": rotation @ axes}
     return js.Revolute(
-        f"{side} blade", "ground", frame.body, point_b=frame.place + frame.rotation @ point, axes_b=frame.rotation @ axes, **ends
+        f"{side} blade",
+        "ground",
+        frame.body,
+        point_b=frame.place + frame.rotation @ point,
+        axes_b=frame.rotation @ axes,
+        **ends,
     )
 
 
@@ -211,7 +234,9 @@ def _balanced(system: Any, q: Any, pelvis: np.ndarray) -> Any:
         force = system.force(t, at, still, u) + system.jacobian_operator(t, at, still).transpose_times(lam)
         return jnp.concatenate([force / weight, system.constraint(t, at), xi[pelvis]])
 
-    step = jax.jit(lambda x: (residual(x), jnp.linalg.lstsq(jax.jacfwd(residual)(x), residual(x), rcond=1e-8)[0]))
+    step = jax.jit(
+        lambda x: (residual(x), jnp.linalg.lstsq(jax.jacfwd(residual)(x), residual(x), rcond=1e-8)[0])
+    )
     x = jnp.zeros((size + system.n_inputs + rows,), q.dtype)
     for _ in range(30):
         rest, change = step(x)

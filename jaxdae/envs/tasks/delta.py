@@ -57,7 +57,12 @@ class _Platform:
         low, high = jnp.asarray(_LOW, dtype), jnp.asarray(_HIGH, dtype)
         begin, pick, place = jax.random.uniform(key, (3, 3), dtype, low, high)
         q = jnp.zeros((len(self.arms) + 7,), dtype)
-        q = q.at[jnp.asarray(self.arms)].set(arm_angles(begin)).at[jnp.asarray(self.pose[:4])].set(jnp.append(begin, jnp.ones((), dtype)))
+        q = (
+            q.at[jnp.asarray(self.arms)]
+            .set(arm_angles(begin))
+            .at[jnp.asarray(self.pose[:4])]
+            .set(jnp.append(begin, jnp.ones((), dtype)))
+        )
         return Start(State(jnp.zeros((), dtype), q, jnp.zeros((q.shape[0] - 1,), dtype)), (pick, place))
 
     def observe(self, system: Any, state: Any, goal: Any) -> Any:
@@ -68,7 +73,11 @@ class _Platform:
 
     def reward(self, system: Any, state: Any, action: Any, new: Any, goal: Any) -> Any:
         away = self.place(new) - self.wanted(state, goal)
-        return -jnp.sqrt(away @ away + 1e-8) / _NEAR - 0.02 * (action @ action) + jnp.where(self.terminated(system, new, goal), _OUT, 0.0)
+        return (
+            -jnp.sqrt(away @ away + 1e-8) / _NEAR
+            - 0.02 * (action @ action)
+            + jnp.where(self.terminated(system, new, goal), _OUT, 0.0)
+        )
 
     def terminated(self, system: Any, state: Any, goal: Any) -> Any:
         x, y, z = self.place(state)
@@ -124,7 +133,10 @@ def description() -> Any:
         joints.append(js.Revolute(f"motor{k}", "ground", f"arm{k}", across, at=tuple(_BASE * x for x in e)))
         for side in (-1.0, 1.0):
             elbow = tuple((_BASE + _ARM) * x + side * _APART * y for x, y in zip(e, across, strict=True))
-            ball = tuple(_PLATFORM * x + side * _APART * y + z for x, y, z in zip(e, across, (0.0, 0.0, height), strict=True))
+            ball = tuple(
+                _PLATFORM * x + side * _APART * y + z
+                for x, y, z in zip(e, across, (0.0, 0.0, height), strict=True)
+            )
             joints.append(js.Rod(f"rod{k}{'lr'[side > 0]}", f"arm{k}", "platform", at_a=elbow, at_b=ball))
         motors.append(js.JointForce(f"torque{k}", f"motor{k}", input=k))
     bodies.append(js.Body("platform", 0.3, (3e-4, 3e-4, 5e-4), (0.0, 0.0, height)))

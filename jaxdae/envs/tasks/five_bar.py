@@ -47,12 +47,24 @@ def five_bar_reach() -> Task:
     for side, sign in (("left", -1.0), ("right", 1.0)):
         near, far = (-0.5 * _CRANK, 0.0), (0.5 * _CRANK, 0.0)
         joints.append(
-            jm.Revolute(f"{side}_shoulder", jm.GROUND, side, point_a=(sign * _SHOULDER, 0.0), point_b=near, damping=0.01),
+            jm.Revolute(
+                f"{side}_shoulder",
+                jm.GROUND,
+                side,
+                point_a=(sign * _SHOULDER, 0.0),
+                point_b=near,
+                damping=0.01,
+            ),
         )
-        joints.append(jm.Revolute(f"{side}_elbow", side, f"{side}_forearm", point_a=far, point_b=(-0.5 * _FOREARM, 0.0)))
+        joints.append(
+            jm.Revolute(f"{side}_elbow", side, f"{side}_forearm", point_a=far, point_b=(-0.5 * _FOREARM, 0.0))
+        )
     ends = {"point_a": (0.5 * _FOREARM, 0.0), "point_b": (0.5 * _FOREARM, 0.0)}
     joints.append(jm.Revolute("tip", "left_forearm", "right_forearm", **ends))
-    motors = [jm.JointForce(f"{side}_motor", f"{side}_shoulder", input=k) for k, side in enumerate(("left", "right"))]
+    motors = [
+        jm.JointForce(f"{side}_motor", f"{side}_shoulder", input=k)
+        for k, side in enumerate(("left", "right"))
+    ]
     system, q = jm.planar_mechanism(bodies, joints, motors, gravity=(0.0, 0.0))
     return Task(
         system=system,

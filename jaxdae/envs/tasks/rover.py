@@ -76,7 +76,13 @@ def _reset(key: Any, system: Any) -> Start:
     key_place, key_turn = jax.random.split(key)
     place = jax.random.uniform(key_place, (2,), dtype, -1.0, 1.0)
     yaw, way = jax.random.uniform(key_turn, (2,), dtype, -jnp.pi, jnp.pi)
-    guess = jnp.zeros((len(names),), dtype).at[names.index("base_link.qw")].set(1.0).at[names.index("base_link.z")].set(0.3)
+    guess = (
+        jnp.zeros((len(names),), dtype)
+        .at[names.index("base_link.qw")]
+        .set(1.0)
+        .at[names.index("base_link.z")]
+        .set(0.3)
+    )
     q, report = vehicles.place_on_terrain(mechanism, guess, place, yaw, suspension=vehicles.ROVER_SUSPENSION)
     goal = place + 2.0 * jnp.stack([jnp.cos(way), jnp.sin(way)])
     state = State(jnp.zeros((), dtype), q, jnp.zeros((len(mechanism.names.velocities),), dtype))

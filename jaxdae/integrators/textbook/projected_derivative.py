@@ -54,13 +54,17 @@ class ProjectedDerivative(Wrapping):
     metric: Metric = static(one_of=Metric, default=Metric.MASS)
     solver: Leaf = None
 
-    def step(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
+    def step(
+        self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any
+    ) -> tuple[State, Any, StepInfo]:
         """Return the state after dt; one evaluation of the dynamics and one velocity projection per stage."""
         tableau = _tableau(self.integrator)
 
         def moved(coefficients: tuple[float, ...], t: Any) -> tuple[State, Any]:
             xi = dt * combine(coefficients, velocities)
-            return State(t, system.retract(state.q, xi), state.v + dt * combine(coefficients, accelerations)), xi
+            return State(
+                t, system.retract(state.q, xi), state.v + dt * combine(coefficients, accelerations)
+            ), xi
 
         v, a, lam = self._rates(system, state, u)
         velocities, accelerations = [v], [a]

@@ -75,7 +75,9 @@ class ProjectedStep(PointWrapping):
         yield (self.point >= 0) & (self.point <= 1), "point must lie between 0 and 1"
         yield not switches_rows(self.integrator), NOT_SWITCHING
 
-    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(
+        self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any
+    ) -> tuple[Point, Any, StepInfo]:
         """Return the point after dt; one factorization and two solves in addition to the wrapped step."""
         end, memory, inner = self.inner.advance(system, point, memory, u, dt)
         state, inside = point.state, self.roles.solver
@@ -98,6 +100,8 @@ class ProjectedStep(PointWrapping):
                 dv = dv + correction(here.jacobian.times(dv) + dt * rows.bias)
         new = State(end.t, system.retract(state.q, xi), state.v + dv)
         new, status = with_feasible_velocity(system, new, u, inside)
-        info = step_info(bound(system, new, u), new, inner.a, inner.lam, status=first_failure(inner.status, status))
+        info = step_info(
+            bound(system, new, u), new, inner.a, inner.lam, status=first_failure(inner.status, status)
+        )
         # The factorization at the end of the wrapped step belongs to a different state.
         return end.moved(system, new), memory, dataclasses.replace(info, iterations=inner.iterations)

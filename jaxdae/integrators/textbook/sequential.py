@@ -79,7 +79,9 @@ class Sequential(PointWrapping):
         """The inner integrator, with root-finding after its steps."""
         return Projected(self.integrator, Projection(self.root, velocity=None))
 
-    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(
+        self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any
+    ) -> tuple[Point, Any, StepInfo]:
         """Return the point after dt; NOT_CONVERGED if the violation exceeds the tolerance of `root`."""
         if system.first_order and system.sizes(point.q).nw:
             end, memory, info = self._along_rows(system, point, memory, u, dt)
@@ -89,18 +91,29 @@ class Sequential(PointWrapping):
             new, status = with_feasible_velocity(system, end.state, u, self.roles.solver)
             rates = largest(hard_rows(bound(system, new, u).evaluate(new.t, new.q, new.v)).velocity)
             end = Point(new, end.linearization)
-            info = dataclasses.replace(info, velocity_violation=rates, status=first_failure(info.status, status))
+            info = dataclasses.replace(
+                info, velocity_violation=rates, status=first_failure(info.status, status)
+            )
         return end, memory, info
 
-    def _along_rows(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def _along_rows(
+        self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any
+    ) -> tuple[Point, Any, StepInfo]:
         """Return the wrapped step, corrected by a root along the velocity-level rows."""
         end, memory, info = of_points(self.integrator).advance(system, point, memory, u, dt)
-        rows, root = bound(system, end.state, u), dataclasses.replace(self.root, solver=self.root.solver or self.roles.solver)
+        rows, root = (
+            bound(system, end.state, u),
+            dataclasses.replace(self.root, solver=self.root.solver or self.roles.solver),
+        )
         with jax.named_scope("position_projection"):
             new = root.project(_Along(rows, end.state), end.state, point.state)
         after = step_info(rows, new, info.a, info.lam)
-        status = first_failure(info.status, projection_status(system, Projection(root, velocity=None), after, new))
-        info = dataclasses.replace(info, violation=after.violation, iterations=info.iterations + root.iterations, status=status)
+        status = first_failure(
+            info.status, projection_status(system, Projection(root, velocity=None), after, new)
+        )
+        info = dataclasses.replace(
+            info, violation=after.violation, iterations=info.iterations + root.iterations, status=status
+        )
         return end.moved(system, new), memory, info
 
 
@@ -113,7 +126,9 @@ class _AlongEvaluation(WrappedEvaluation):
         """[g; J_w xi] (nc,)."""
         g, origin, system = self.inner.position, self.system.origin, self.system.system
         xi = system.difference(origin.q, self.q)
-        return jnp.concatenate([g, system.jacobian_operator(origin.t, origin.q, origin.v).times(xi)[g.shape[0] :]])
+        return jnp.concatenate(
+            [g, system.jacobian_operator(origin.t, origin.q, origin.v).times(xi)[g.shape[0] :]]
+        )
 
     @property
     def opening(self) -> Residual:

@@ -54,13 +54,17 @@ class Taylor(PointMethod):
         square = 0.5 * (rate @ rate)
         return jnp.eye(2, dtype=rate.dtype) + rate + (square if self.jerk else square.at[1].set(0.0))
 
-    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(
+        self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any
+    ) -> tuple[Point, Any, StepInfo]:
         """Return the point after dt.
 
         The step takes one evaluation of the dynamics, plus one directional derivative for the jerk.
         """
         state = point.state
-        (a, lam), _ = stage_dynamics(self, system, state, u, None if self.jerk else point.linearization, keep=False)
+        (a, lam), _ = stage_dynamics(
+            self, system, state, u, None if self.jerk else point.linearization, keep=False
+        )
         v = state.v + dt * a
         if self.jerk:
             # A state that moves with rates (1, v, a). `retract` moves q, so this also holds for coordinates

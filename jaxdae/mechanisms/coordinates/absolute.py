@@ -24,7 +24,14 @@ import numpy as np
 from jaxdae.base.dataclass import pytree, static
 from jaxdae.geometry import planar_frames, spatial_frames
 from jaxdae.geometry.rotation import matrix_quaternion, quat_difference, quat_retract, rotation_vector_rate
-from jaxdae.matrices import BlockDiagonalMatrix, BlockRows, DenseRows, DiagonalMatrix, JacobianOperator, MassOperator
+from jaxdae.matrices import (
+    BlockDiagonalMatrix,
+    BlockRows,
+    DenseRows,
+    DiagonalMatrix,
+    JacobianOperator,
+    MassOperator,
+)
 from jaxdae.mechanisms.coordinates.body_coordinates import BodyCoordinates, Terms
 from jaxdae.mechanisms.describe import measures
 from jaxdae.mechanisms.describe.bodies import Body, Rotor, SpatialBody
@@ -72,7 +79,9 @@ class _Absolute(BodyCoordinates):
         return rows_by_bodies(self.bodies, q, motion, groups)
 
 
-def rows_by_bodies(bodies: Sequence[str], q: Coordinates, motion: Kinematics, groups: Sequence[Terms]) -> BlockRows:
+def rows_by_bodies(
+    bodies: Sequence[str], q: Coordinates, motion: Kinematics, groups: Sequence[Terms]
+) -> BlockRows:
     """Return the Jacobian rows of several groups in blocks, one block per connected body."""
     ground, width = len(bodies), len(motion.velocity)
     connected: list[tuple[int, ...]] = []
@@ -92,14 +101,19 @@ def rows_by_bodies(bodies: Sequence[str], q: Coordinates, motion: Kinematics, gr
     most = max((len(sides) for sides in parts), default=2)
     still = jnp.zeros((0, width), q.dtype)
     first, second, *more = (
-        jnp.concatenate([still, *(sides[k] if k < len(sides) else jnp.zeros_like(sides[0]) for sides in parts)]) for k in range(most)
+        jnp.concatenate(
+            [still, *(sides[k] if k < len(sides) else jnp.zeros_like(sides[0]) for sides in parts)]
+        )
+        for k in range(most)
     )
     a, b = (tuple(on[k] for on in connected) for k in range(2))
     others = tuple(on[2:] for on in connected) if more else ()
     return BlockRows(first, second, a, b, ground, jnp.stack(more, axis=1) if more else None, others)
 
 
-def _merged(on: Sequence[tuple[int, ...]], sides: Sequence[Any], ground: int) -> tuple[list[tuple[int, ...]], list[Any]]:
+def _merged(
+    on: Sequence[tuple[int, ...]], sides: Sequence[Any], ground: int
+) -> tuple[list[tuple[int, ...]], list[Any]]:
     """Return the distinct bodies of each row, and the summed Jacobian blocks of each body.
 
     Several terms of one row may refer to the same body.
@@ -108,7 +122,10 @@ def _merged(on: Sequence[tuple[int, ...]], sides: Sequence[Any], ground: int) ->
     found = [each if len(each) > 1 else (*each, ground) for each in found]
     summed = []
     for k in range(max(len(of) for of in found)):
-        seen = [np.asarray([k < len(of) and body[x] == of[k] for body, of in zip(on, found, strict=True)]) for x in range(len(sides))]
+        seen = [
+            np.asarray([k < len(of) and body[x] == of[k] for body, of in zip(on, found, strict=True)])
+            for x in range(len(sides))
+        ]
         first, *more = (jnp.where(at[:, None], side, 0.0) for at, side in zip(seen, sides, strict=True))
         summed.append(sum(more, first))
     return found, summed
@@ -145,7 +162,9 @@ class PlanarAbsolute(_Absolute):
     @property
     def _kept(self) -> np.ndarray:
         """Return the indices of the coordinates among the pose entries (x, y, theta) of all bodies (nq,)."""
-        return np.flatnonzero([body not in self.rotors or axis == 2 for body in range(len(self.bodies)) for axis in range(3)])
+        return np.flatnonzero(
+            [body not in self.rotors or axis == 2 for body in range(len(self.bodies)) for axis in range(3)]
+        )
 
     def _poses(self, entries: Any) -> list[Any]:
         """Return coordinates or velocities as three arrays (n,); the x and y entries of rotors are zero."""
@@ -257,7 +276,9 @@ class SpatialAbsolute(_Absolute):
         if inertia.ndim == 2:
             return DiagonalMatrix(jnp.concatenate([masses, inertia], axis=1).reshape(-1).astype(q.dtype))
         # Two blocks of 3 x 3 per body, instead of one block of 6 x 6.
-        blocks = jnp.stack([masses[:, :, None] * np.eye(3, dtype=mass.dtype), inertia], axis=1).reshape(-1, 3, 3)
+        blocks = jnp.stack([masses[:, :, None] * np.eye(3, dtype=mass.dtype), inertia], axis=1).reshape(
+            -1, 3, 3
+        )
         return BlockDiagonalMatrix(blocks.astype(q.dtype))
 
     def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
@@ -288,7 +309,9 @@ def frame_quaternions(frames: spatial_frames.Frame) -> Any:
 FORMS = {"plane": PlanarAbsolute, "space": SpatialAbsolute}
 
 
-def absolute_form(space: Plane | Space, bodies: Sequence[str], rotors: tuple[int, ...]) -> PlanarAbsolute | SpatialAbsolute:
+def absolute_form(
+    space: Plane | Space, bodies: Sequence[str], rotors: tuple[int, ...]
+) -> PlanarAbsolute | SpatialAbsolute:
     """Return the absolute coordinates of named bodies; `rotors` contains the indices of the rotors."""
     return FORMS[space.name](tuple(bodies), *((rotors,) if rotors else ()))
 
@@ -304,7 +327,9 @@ class Absolute:
         """Yield nothing."""
         return ()
 
-    def mistakes(self, bodies: Sequence[str], joints: Sequence[Any], unsound: Sequence[Any], loops: Sequence[str]) -> Iterable[Any]:
+    def mistakes(
+        self, bodies: Sequence[str], joints: Sequence[Any], unsound: Sequence[Any], loops: Sequence[str]
+    ) -> Iterable[Any]:
         """Yield the joints with parameters that act only on tree joints."""
         return lost_off_the_tree([*joints, *unsound], "use Joints()")
 
@@ -323,4 +348,9 @@ class Absolute:
         """
         rotors = tuple(k for k, body in enumerate(bodies) if body.turns_only)
         form = absolute_form(space, [body.name for body in bodies], rotors)
-        return form, jnp.concatenate([body.coordinates() for body in bodies]), [joint for joint in joints if holds(joint)], ()
+        return (
+            form,
+            jnp.concatenate([body.coordinates() for body in bodies]),
+            [joint for joint in joints if holds(joint)],
+            (),
+        )

@@ -91,7 +91,10 @@ class TreeMass(MassOperator):
 
     def as_dense(self) -> Float[Array, "n n"]:
         """Return the matrix from composite inertias: M_jk = S_j . I_k S_k if j is k or an ancestor of k."""
-        columns, momenta = jnp.stack(self.columns, axis=1), jnp.stack(self._composite().times(self.columns), axis=1)
+        columns, momenta = (
+            jnp.stack(self.columns, axis=1),
+            jnp.stack(self._composite().times(self.columns), axis=1),
+        )
         products = small_matrix.product_transposed(columns, momenta)
         # On an accelerator, a transposition takes a kernel. A second product takes none.
         mirrored = small_matrix.product_transposed(momenta, columns) if on_accelerator() else products.T
@@ -148,7 +151,9 @@ class TreeRoot(MassFactors):
 
         def dense(factors: Any, b: Any) -> Any:
             # The dense factor L satisfies M = L L^T, so R = L.
-            return jax.lax.linalg.triangular_solve(factors[0], b, left_side=True, lower=True, transpose_a=not inward)
+            return jax.lax.linalg.triangular_solve(
+                factors[0], b, left_side=True, lower=True, transpose_a=not inward
+            )
 
         return self.factors.solve(dense, lambda factors, b: sweep(tree, factors, b), b)
 
@@ -171,7 +176,9 @@ def _factorized(mass: TreeMass) -> Factors:
     return Factors.of(dense, recursive, arguments, is_small=is_small, shapes=shapes)
 
 
-def _articulated(tree: Tree, space: Plane | Space, kind: Any, columns: Any, inertia: Any, armature: Any) -> tuple[Any, Any, Any]:
+def _articulated(
+    tree: Tree, space: Plane | Space, kind: Any, columns: Any, inertia: Any, armature: Any
+) -> tuple[Any, Any, Any]:
     """Return s, u and 1 / sqrt(D) as in `TreeRoot`.
 
     The arguments are columns (nv, k, ...), inertia (nv, components, ...) and armature (nv, ...). A pivot is
@@ -257,7 +264,9 @@ def inertia_matrix(kind: Any, inertia: Any) -> Any:
 def inertia_units(kind: Any, count: int) -> np.ndarray:
     """Return the matrix of each component of an inertia (components, k, k), with entries 1, -1 and 0."""
     with jax.ensure_compile_time_eval():
-        return np.asarray([[list(row) for row in kind(*np.eye(count)[c]).rows()] for c in range(count)], float)
+        return np.asarray(
+            [[list(row) for row in kind(*np.eye(count)[c]).rows()] for c in range(count)], float
+        )
 
 
 def _product(matrix: Any, x: Any) -> Any:

@@ -18,13 +18,17 @@ from jaxdae.mechanisms.describe.links import Structure
 def retracted(shape: Structure, q: Any, xi: Any) -> Any:
     """Return q (+) xi (nq,); quaternions keep length 1."""
     vectors_q, vectors_v, balls_q, balls_v = shape.vectors_and_balls
-    return _joined(vectors_q, q[vectors_q] + xi[vectors_v], balls_q, jax.vmap(quat_retract)(q[balls_q], xi[balls_v]))
+    return _joined(
+        vectors_q, q[vectors_q] + xi[vectors_v], balls_q, jax.vmap(quat_retract)(q[balls_q], xi[balls_v])
+    )
 
 
 def difference(shape: Structure, q0: Any, q1: Any) -> Any:
     """Return xi (nv,) with q0 (+) xi = q1; rotations of ball joints are at most half a turn."""
     vectors_q, vectors_v, balls_q, balls_v = shape.vectors_and_balls
-    return _joined(vectors_v, q1[vectors_q] - q0[vectors_q], balls_v, jax.vmap(quat_difference)(q0[balls_q], q1[balls_q]))
+    return _joined(
+        vectors_v, q1[vectors_q] - q0[vectors_q], balls_v, jax.vmap(quat_difference)(q0[balls_q], q1[balls_q])
+    )
 
 
 def step_rate(shape: Structure, xi: Any, v: Any) -> Any:

@@ -59,7 +59,9 @@ class BodyTerm:
         """Return the term of several rows, each equal to row k times one of the factors (rows,)."""
 
         def blocks() -> Blocks:
-            return [[tuple(row[k] * factors for row in direction) for direction in side] for side in self.block]
+            return [
+                [tuple(row[k] * factors for row in direction) for direction in side] for side in self.block
+            ]
 
         a, b = ((side[k],) * len(factors) for side in (self.pair.a, self.pair.b))
         return BodyTerm(blocks, Pairs(a, b, self.pair.bodies), self.relative)
@@ -190,7 +192,9 @@ class BodyCoordinates(abc.ABC):
     def dense_rows(self, q: Coordinates, motion: Kinematics, block: Blocks, pair: Pairs) -> Jacobian:
         """Return the Jacobian rows J_b T of a group as an array."""
 
-    def joined_rows(self, q: Coordinates, motion: Kinematics, parts: Sequence[tuple[Blocks, Pairs]]) -> Jacobian:
+    def joined_rows(
+        self, q: Coordinates, motion: Kinematics, parts: Sequence[tuple[Blocks, Pairs]]
+    ) -> Jacobian:
         """Return the Jacobian rows J_b T of several groups as an array."""
         nothing = jnp.zeros((0, len(self.velocity_names)), q.dtype)
         return jnp.concatenate([nothing, *(self.dense_rows(q, motion, *part) for part in parts)])
@@ -215,7 +219,9 @@ class BodyCoordinates(abc.ABC):
         Consecutive groups with a single body term and no velocity term share one call of `joined_rows`.
         """
         rows: list[Any] = [jnp.zeros((0, len(self.velocity_names)), q.dtype)]
-        for of_two_bodies, some in itertools.groupby(groups, lambda terms: len(terms.on_bodies) == 1 and not terms.on_velocities):
+        for of_two_bodies, some in itertools.groupby(
+            groups, lambda terms: len(terms.on_bodies) == 1 and not terms.on_velocities
+        ):
             if of_two_bodies:
                 parts = [(term.block, term.pair) for terms in some for term in terms.on_bodies]
                 rows.append(self.joined_rows(q, motion, parts))
@@ -223,7 +229,9 @@ class BodyCoordinates(abc.ABC):
                 rows += [self.term_rows(q, motion, terms) for terms in some]
         return jnp.concatenate(rows)
 
-    def dense_group_rows(self, q: Coordinates, motion: Kinematics, groups: Sequence[Terms]) -> JacobianOperator:
+    def dense_group_rows(
+        self, q: Coordinates, motion: Kinematics, groups: Sequence[Terms]
+    ) -> JacobianOperator:
         """Return the Jacobian rows of several groups as a dense operator."""
         return DenseRows(self.group_rows(q, motion, groups))
 

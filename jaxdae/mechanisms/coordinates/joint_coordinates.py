@@ -50,7 +50,9 @@ class Joints(ByKeywords):
         if not are_names(self.cut):
             yield f'Joints.cut must be names of joints, such as ("crank_pin",), got {_given(self.cut)}'
 
-    def mistakes(self, bodies: Sequence[str], joints: Sequence[Any], unsound: Sequence[Any], loops: Sequence[str]) -> Iterable[Any]:
+    def mistakes(
+        self, bodies: Sequence[str], joints: Sequence[Any], unsound: Sequence[Any], loops: Sequence[str]
+    ) -> Iterable[Any]:
         """Yield the errors of this option for a description: kind ("joint" or empty), name, and text.
 
         Args:
@@ -63,10 +65,17 @@ class Joints(ByKeywords):
         found = cut_mistakes(bodies, joints, cut, [joint.name for joint in unsound])
         if found:
             yield "", "", f"Joints.cut: {join_first(found, '; ')}"
-        yield from lost_off_the_tree([joint for joint in (*joints, *unsound) if joint.name in cut], "name another joint of its loop in cut")
+        yield from lost_off_the_tree(
+            [joint for joint in (*joints, *unsound) if joint.name in cut],
+            "name another joint of its loop in cut",
+        )
         others = [joint for joint in joints if joint.tree_only and joint.name not in cut]
         if others and not (found or unsound):
-            edges = {edge.joint.name for edge in spanning_tree(bodies, joints, cut, loops).edges if edge.joint is not None}
+            edges = {
+                edge.joint.name
+                for edge in spanning_tree(bodies, joints, cut, loops).edges
+                if edge.joint is not None
+            }
             off = [joint for joint in others if joint.name not in edges]
             yield from lost_off_the_tree(off, "name another joint of its loop in Joints.cut")
 
@@ -100,7 +109,8 @@ class Joints(ByKeywords):
             making.hang(edge)
         if not making.q:
             raise ValueError(
-                f"Joints(): welds hold all bodies ({', '.join(names[:3])}{', ...' if names[3:] else ''}) to the ground, so that"
+                f"Joints(): welds hold all bodies ({', '.join(names[:3])}{', ...' if names[3:] else ''}) to "
+                "the ground, so that"
                 " no coordinate is left; give a body a joint that moves, or use Absolute()"
             )
         carrying = tuple(edge.joint for edge in tree.edges if edge.joint is not None)
@@ -111,7 +121,13 @@ class Joints(ByKeywords):
 class _Making:
     """Builds a tree by adding links, parents before children."""
 
-    def __init__(self, space: Plane | Space, frames: Mapping[str, Any], numbers: Mapping[str, int], rotors: Sequence[str]) -> None:
+    def __init__(
+        self,
+        space: Plane | Space,
+        frames: Mapping[str, Any],
+        numbers: Mapping[str, int],
+        rotors: Sequence[str],
+    ) -> None:
         self.space, self.frames, self.numbers, self.rotors = space, frames, numbers, rotors
         self.identity = jax.tree.map(real, space.frame(*space.frame.GROUND))
         self.parents: list[int | None] = []
@@ -156,7 +172,11 @@ class _Making:
     def _free(self, body: str) -> tuple[tuple[Step, ...], tuple[Any, Any], list[Any]]:
         frame = self.frames[body]
         if self.space.dimension == 3:
-            return (place(), ball()), (self.identity, self.identity), [frame.place.array(), _quaternion(frame)]
+            return (
+                (place(), ball()),
+                (self.identity, self.identity),
+                [frame.place.array(), _quaternion(frame)],
+            )
         axes = (
             Step(AXIS, 0.0, (1.0, 0.0), (("x", "m"),), (("vx", "m/s"),)),
             Step(AXIS, 0.0, (0.0, 1.0), (("y", "m"),), (("vy", "m/s"),)),
@@ -169,7 +189,9 @@ class _Making:
     def _measured(self, joint: Any, steps: Sequence[Step], edge: Edge, at_start: Any, ends: Any) -> list[Any]:
         """Return the coordinates of a joint at the start, one entry per step."""
         a, b = reversed(at_start) if edge.reversed else at_start
-        scalars = iter(joint.coordinate(a, b, real(0.0))) if any(step.kind == AXIS for step in steps) else iter(())
+        scalars = (
+            iter(joint.coordinate(a, b, real(0.0))) if any(step.kind == AXIS for step in steps) else iter(())
+        )
         parent, child = (frame.then(end) for frame, end in zip(at_start, ends, strict=True))
         pose = child.seen_from(parent)
         others = {BALL: _quaternion, PLACE: lambda frame: frame.place.array()}
@@ -181,9 +203,13 @@ class _Making:
         structure = Structure(
             parents=tuple(ground if parent is None else parent for parent in self.parents),
             kinds=tuple(step.kind for step in self.steps),
-            body_links=tuple(ground if link is None else link for link in (self.carriers[body] for body in bodies)),
+            body_links=tuple(
+                ground if link is None else link for link in (self.carriers[body] for body in bodies)
+            ),
             names=tuple((f"{owner}.{name}", unit) for owner, names, _ in self.names for name, unit in names),
-            velocity_names=tuple((f"{owner}.{name}", unit) for owner, _, names in self.names for name, unit in names),
+            velocity_names=tuple(
+                (f"{owner}.{name}", unit) for owner, _, names in self.names for name, unit in names
+            ),
             joints=tuple(self.joints),
             backward=tuple(self.backward),
             ends=tuple(self.ends),

@@ -39,7 +39,9 @@ def link_frames(frame: Any, fixed: Any, moved: Any, shape: Structure) -> tuple[A
     own = fixed.then(moved)
     places = [getattr(own, name) for name in frame.PLACE]
     is_first = np.asarray([parent == shape.count for parent in shape.parents])
-    own = own._replace(**{name: jnp.where(is_first, 0.0, place) for name, place in zip(frame.PLACE, places, strict=True)})
+    own = own._replace(
+        **{name: jnp.where(is_first, 0.0, place) for name, place in zip(frame.PLACE, places, strict=True)}
+    )
     return frame(*over_worlds(lambda own: _composed(frame, shape, own))(jnp.stack(own))), places
 
 
@@ -61,7 +63,9 @@ def _planar_frames(frame: Any, fixed: Any, moved: Any, shape: Structure) -> tupl
     (angle,) = _sum_to_leaves(shape, fixed.angle + moved.angle)
     cos, sin = kept_cos_sin(angle)
     ground = jnp.asarray([[1.0], [0.0]], angle.dtype)
-    above: Any = measures.columns(jnp.concatenate([jnp.stack([cos, sin]), ground], axis=1), np.asarray(shape.parents, int))
+    above: Any = measures.columns(
+        jnp.concatenate([jnp.stack([cos, sin]), ground], axis=1), np.asarray(shape.parents, int)
+    )
     place = fixed.place + fixed.turned(moved.place)
     is_first = np.asarray([parent == shape.count for parent in shape.parents])
     x, y = (jnp.where(is_first, 0.0, entry) for entry in (place.x, place.y))
@@ -99,5 +103,9 @@ def frames_of_free_links(frame: Any, shape: Structure, q: Any) -> tuple[list[Any
         where = shape.places(kind, COORDINATES)
         zero, one = (make((len(where), *q.shape[1:]), q.dtype) for make in (jnp.zeros, jnp.ones))
         place = [q[where[:, k]] for k in range(3)] if kind == PLACE else [zero] * 3
-        found.append(frame.of_pose(place, [q[where[:, k]] for k in range(4)] if kind == BALL else [one, zero, zero, zero]))
+        found.append(
+            frame.of_pose(
+                place, [q[where[:, k]] for k in range(4)] if kind == BALL else [one, zero, zero, zero]
+            )
+        )
     return found, np.concatenate([shape.of_kind(PLACE), shape.of_kind(BALL)])

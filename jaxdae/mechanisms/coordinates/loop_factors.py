@@ -9,15 +9,16 @@ quadratic form to its parent, in its motion V and in the multipliers mu of the o
                           E: the Delassus matrix of the open rows so far.
 
 The front of node k is a front of `jaxdae.matrices.cholesky_tree`. Its own unknowns are the rows that close at
-k, with pivots -(E_jj + C_j), and then the velocity x of the node, by V = V_parent + S x, with the pivot S . A S +
-armature. Its border is the motion of the parent with the rows that stay open. The sum of the G of the children,
-the inertia of node k, and the pushes on node k enter the front through this relation. Rows that begin at k take
-the slots of rows that close at k.
+k, with pivots -(E_jj + C_j), and then the velocity x of the node, by V = V_parent + S x, with the pivot S . A
+S + armature. Its border is the motion of the parent with the rows that stay open. The sum of the G of the
+children, the inertia of node k, and the pushes on node k enter the front through this relation. Rows that
+begin at k take the slots of rows that close at k.
 
 When a row closes, all velocities that affect it are eliminated. The remaining velocities move its bodies
 together, which has no effect on the row. E is then the Delassus matrix of the eliminated velocities. It is
 positive definite on the closing rows if all rows are independent, so this elimination order needs no
-pivoting. Without rows, the method is the articulated-body algorithm. The cost is linear in the number of nodes.
+pivoting. Without rows, the method is the articulated-body algorithm. The cost is linear in the number of
+nodes.
 
 The Delassus matrix itself has no sparsity, even if the loops are far apart: a force on a floating chain moves
 the whole chain. Therefore the method does not factorize it.
@@ -58,8 +59,8 @@ class LoopFactors:
     Attributes:
         order: the elimination order (static).
         factors: for a small world, W = R^-1 (nv, nv) with M = R R^T, J R^-T (nc, nv), and the inverse of the
-            Cholesky factor of the Delassus matrix (nc, nc). For a batch or a large world, A^-1, H and S of all
-            nodes, see `jaxdae.matrices.cholesky_tree`.
+            Cholesky factor of the Delassus matrix (nc, nc). For a batch or a large world, A^-1, H and S of
+            all nodes, see `jaxdae.matrices.cholesky_tree`.
     """
 
     order: LoopOrder = static()
@@ -141,7 +142,9 @@ def _factorized(order: LoopOrder, kind: Any, *arguments: Any) -> tuple[Any, ...]
     columns, inertia, armature, pushes, entries, compliance = arguments
     pushes, entries = pushes.reshape(-1, *pushes.shape[2:]), entries.reshape(-1, *entries.shape[2:])
     k, width, lanes = columns.shape[1], order.width, columns.ndim - 2
-    of_rows, of_nodes = (small_matrix.rounding(size, columns.dtype) for size in (order.rows, order.tree.count))
+    of_rows, of_nodes = (
+        small_matrix.rounding(size, columns.dtype) for size in (order.rows, order.tree.count)
+    )
     closes = _closes(order)
     moves = np.where(order.velocities < len(order.parents), 1.0, 0.0)
     signs = constant(np.concatenate([-closes, moves[:, None]], axis=1), columns, lanes)
@@ -152,7 +155,10 @@ def _factorized(order: LoopOrder, kind: Any, *arguments: Any) -> tuple[Any, ...]
         "armature": _found(order.velocities, armature),
         "met": _pushes(order.met, pushes, ()),
         "push": _pushes(order.pushes, pushes, jnp.zeros((*s.shape[:2], width, *s.shape[2:]), s.dtype)),
-        "entry": sum((_found(table, entries) for table in order.entries), jnp.zeros((len(s), width, *s.shape[2:]), s.dtype)),
+        "entry": sum(
+            (_found(table, entries) for table in order.entries),
+            jnp.zeros((len(s), width, *s.shape[2:]), s.dtype),
+        ),
         "closes": constant(closes, columns, lanes),
         "signs": signs,
         "soft": _found(order.closed, compliance),
@@ -176,9 +182,13 @@ def _factorized(order: LoopOrder, kind: Any, *arguments: Any) -> tuple[Any, ...]
         across = jnp.sum(met * s[:, :, None], axis=1)
         ahead = jnp.sum(crossed * s[:, :, None], axis=1) + own["entry"]
         above = jnp.concatenate([here, across[:, None], met, closing * stay[:, :, None]], axis=1)
-        columns = jnp.concatenate([above, jnp.concatenate([across, pivot[:, None], moved, ahead], axis=1)[:, :, None]], axis=2)
+        columns = jnp.concatenate(
+            [above, jnp.concatenate([across, pivot[:, None], moved, ahead], axis=1)[:, :, None]], axis=2
+        )
         # A pivot is compared with the size of its terms: of the rows, and of the composite inertia.
-        resisting = jnp.sum(s * jnp.sum(inertia_matrix(kind, carried) * s[:, None], axis=2), axis=1) + own["armature"]
+        resisting = (
+            jnp.sum(s * jnp.sum(inertia_matrix(kind, carried) * s[:, None], axis=2), axis=1) + own["armature"]
+        )
         limits = jnp.concatenate([of_rows * (gross + soft), of_nodes * resisting[:, None]], axis=1)
         inverse, below = eliminate(columns, own["signs"], limits)
         top = jnp.concatenate([motion, crossed], axis=2)

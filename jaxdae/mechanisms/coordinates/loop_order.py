@@ -18,8 +18,8 @@ assignment from the roots to the leaves, always of the first free slot, therefor
 the fullest node has rows. Rows that begin at a node may reuse the slots of rows that close there, because the
 closing rows are eliminated first.
 
-The word *place* denotes a slot of the tree layout (`jaxdae.trees.tree_layout`), to distinguish it from the slots of
-rows.
+The word *place* denotes a slot of the tree layout (`jaxdae.trees.tree_layout`), to distinguish it from the
+slots of rows.
 
 References:
     R. Featherstone, "Rigid Body Dynamics Algorithms" (2008), section 8.
@@ -88,7 +88,11 @@ class LoopOrder:
             chains = [above[end] if end < ground else [] for end in ends]
             tops = chains + [above[node][:-1] for node in own]
             shared = 0
-            while not grounded and all(len(chain) > shared for chain in tops) and len({chain[shared] for chain in tops}) == 1:
+            while (
+                not grounded
+                and all(len(chain) > shared for chain in tops)
+                and len({chain[shared] for chain in tops}) == 1
+            ):
                 shared += 1
             closing = tops[0][shared - 1] if shared else ground
             on_way = {node for chain in (*chains, *(above[node] for node in own)) for node in chain[shared:]}
@@ -219,7 +223,13 @@ class LoopOrder:
                     # A row may push on the body at its closing node.
                     node = int(self.of_velocities[end])
                     is_met = node not in ways[row]
-                    found[is_met].append((int(places[closings[row] if is_met else node]), int(self.slots[row]), row * sides + side))
+                    found[is_met].append(
+                        (
+                            int(places[closings[row] if is_met else node]),
+                            int(self.slots[row]),
+                            row * sides + side,
+                        )
+                    )
         of_open, of_closing = (_by_slots(at, (self.places, self.width), self.rows * sides) for at in found)
         return of_open, of_closing
 
@@ -247,12 +257,16 @@ class LoopOrder:
     def padded(self, numbers: tuple[tuple[int, ...], ...], width: int) -> np.ndarray:
         """Return the nodes of each row as an array (rows, width), padded with the number of velocities."""
         nothing = len(self.parents)
-        return np.asarray([(*each, *[nothing] * (width - len(each))) for each in numbers], int).reshape(len(numbers), width)
+        return np.asarray([(*each, *[nothing] * (width - len(each))) for each in numbers], int).reshape(
+            len(numbers), width
+        )
 
 
 def _by_slots(at: list[tuple[int, int, int]], shape: tuple[int, int], nothing: int) -> list[np.ndarray]:
     """Return numbers by place and slot, in as many tables as the fullest slot has numbers."""
-    flat = tables_of([(place * shape[1] + slot, number) for place, slot, number in at], shape[0] * shape[1], nothing)
+    flat = tables_of(
+        [(place * shape[1] + slot, number) for place, slot, number in at], shape[0] * shape[1], nothing
+    )
     return [table.reshape(shape) for table in flat]
 
 
@@ -273,7 +287,10 @@ def tables_of(at: list[tuple[int, int]], size: int, nothing: int) -> list[np.nda
 
 @functools.lru_cache(maxsize=64)
 def loop_order(
-    parents: tuple[int, ...], ends: tuple[tuple[int, ...], ...], own: tuple[tuple[int, ...], ...], grounded: tuple[bool, ...]
+    parents: tuple[int, ...],
+    ends: tuple[tuple[int, ...], ...],
+    own: tuple[tuple[int, ...], ...],
+    grounded: tuple[bool, ...],
 ) -> LoopOrder:
     """Return an elimination order from a cache."""
     return LoopOrder(parents, ends, own, grounded)

@@ -55,7 +55,9 @@ def order_of(shape: Structure, groups: Sequence[Terms]) -> LoopOrder:
     return loop_order(shape.tree.parents, tuple(ends), tuple(own), tuple(grounded))
 
 
-def loop_rows(order: LoopOrder, space: Plane | Space, tree: Tree, columns: Any, bodies: Any, groups: Sequence[Terms]) -> LoopRows:
+def loop_rows(
+    order: LoopOrder, space: Plane | Space, tree: Tree, columns: Any, bodies: Any, groups: Sequence[Terms]
+) -> LoopRows:
     """Return the Jacobian rows of groups.
 
     Args:
@@ -71,13 +73,16 @@ def loop_rows(order: LoopOrder, space: Plane | Space, tree: Tree, columns: Any, 
     pushes = []
     for terms in groups:
         on_bodies = [
-            jnp.stack([jnp.stack(force, axis=-1) for force in side], axis=1).reshape(-1, width) for side in _forces(space, bodies, terms)
+            jnp.stack([jnp.stack(force, axis=-1) for force in side], axis=1).reshape(-1, width)
+            for side in _forces(space, bodies, terms)
         ]
         rows = len(on_bodies[0]) if on_bodies else len(terms.on_velocities[0].entries)
         on_bodies += [jnp.zeros((rows, width), dtype)] * (sides - len(on_bodies))
         pushes.append(jnp.stack(on_bodies, axis=1) if sides else jnp.zeros((rows, 0, width), dtype))
     seen = _entries(order, groups, dtype)
-    return LoopRows(tree, jnp.stack(columns, axis=1), jnp.concatenate(pushes), seen, order.ends, order.own, order.grounded)
+    return LoopRows(
+        tree, jnp.stack(columns, axis=1), jnp.concatenate(pushes), seen, order.ends, order.own, order.grounded
+    )
 
 
 def _forces(space: Plane | Space, bodies: Any, terms: Terms) -> list[list[Any]]:
@@ -87,7 +92,10 @@ def _forces(space: Plane | Space, bodies: Any, terms: Terms) -> list[list[Any]]:
         for term in terms.on_bodies
         for side, numbers in zip(term.block, term.pair.sides, strict=True)
     ]
-    return [[space.screw.of_wrench(frames, space.twist(*row)) for row in zip(*side, strict=True)] for side, frames in sides]
+    return [
+        [space.screw.of_wrench(frames, space.twist(*row)) for row in zip(*side, strict=True)]
+        for side, frames in sides
+    ]
 
 
 def _entries(order: LoopOrder, groups: Sequence[Terms], dtype: Any) -> Any:
@@ -95,7 +103,9 @@ def _entries(order: LoopOrder, groups: Sequence[Terms], dtype: Any) -> Any:
     count, found = max(len(each) for each in order.own), []
     for terms in groups:
         given = [term.entries for term in terms.on_velocities]
-        rows = len(given[0]) if given else len(terms.on_bodies[0].pair.a) * len(terms.on_bodies[0].block[0][0])
+        rows = (
+            len(given[0]) if given else len(terms.on_bodies[0].pair.a) * len(terms.on_bodies[0].block[0][0])
+        )
         given += [jnp.zeros((rows,), dtype)] * (count - len(given))
         found.append(jnp.stack(given, axis=1) if count else jnp.zeros((rows, 0), dtype))
     return jnp.concatenate(found)
@@ -142,23 +152,32 @@ class LoopRows(JacobianOperator):
     @property
     def _nodes(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the nodes (nc, sides) and velocities (nc, own) of all rows, padded with the node count."""
-        return self.order.padded(self.ends, self.pushes.shape[1]), self.order.padded(self.own, self.entries.shape[1])
+        return self.order.padded(self.ends, self.pushes.shape[1]), self.order.padded(
+            self.own, self.entries.shape[1]
+        )
 
     def times(self, x: Float[Array, " nv"]) -> Float[Array, " nc"]:
         """Return J x from the motions of the nodes and the direct entries."""
         moved = sum_to_leaves(self.tree, self.columns * x[:, None])
         ends, own = self._nodes
         motions = jnp.concatenate([moved, jnp.zeros_like(moved[:1])])[ends]
-        return jnp.sum(self.pushes * motions, axis=(1, 2)) + jnp.sum(self.entries * jnp.append(x, jnp.zeros((), x.dtype))[own], axis=1)
+        return jnp.sum(self.pushes * motions, axis=(1, 2)) + jnp.sum(
+            self.entries * jnp.append(x, jnp.zeros((), x.dtype))[own], axis=1
+        )
 
     def transpose_times(self, y: Float[Array, " nc"]) -> Float[Array, " nv"]:
         """Return J^T y."""
         (ends, own), count, width = self._nodes, self.tree.count, self.columns.shape[1]
-        forces = jax.ops.segment_sum((self.pushes * y[:, None, None]).reshape(-1, width), ends.reshape(-1), count + 1)[:-1]
+        forces = jax.ops.segment_sum(
+            (self.pushes * y[:, None, None]).reshape(-1, width), ends.reshape(-1), count + 1
+        )[:-1]
         pulled = jnp.sum(self.columns * sum_to_root(self.tree, forces), axis=1)
         if not self.entries.shape[1]:
             return pulled
-        return pulled + jax.ops.segment_sum((self.entries * y[:, None]).reshape(-1), own.reshape(-1), count + 1)[:-1]
+        return (
+            pulled
+            + jax.ops.segment_sum((self.entries * y[:, None]).reshape(-1), own.reshape(-1), count + 1)[:-1]
+        )
 
     def as_dense(self) -> Float[Array, "nc nv"]:
         """Return the matrix as an array."""
@@ -166,7 +185,10 @@ class LoopRows(JacobianOperator):
 
     def masked(self, active: Bool[Array, " nc"]) -> LoopRows:
         """Return J with zeros in the inactive rows."""
-        pushes, entries = jnp.where(active[:, None, None], self.pushes, 0.0), jnp.where(active[:, None], self.entries, 0.0)
+        pushes, entries = (
+            jnp.where(active[:, None, None], self.pushes, 0.0),
+            jnp.where(active[:, None], self.entries, 0.0),
+        )
         return LoopRows(self.tree, self.columns, pushes, entries, self.ends, self.own, self.grounded)
 
     def between(self, start: int, stop: int) -> LoopRows:
@@ -174,7 +196,15 @@ class LoopRows(JacobianOperator):
         of = slice(start, stop)
         ends, own = self.ends[of], self.own[of]
         sides, entries = (max((len(each) for each in numbers), default=0) for numbers in (ends, own))
-        return LoopRows(self.tree, self.columns, self.pushes[of, :sides], self.entries[of, :entries], ends, own, self.grounded[of])
+        return LoopRows(
+            self.tree,
+            self.columns,
+            self.pushes[of, :sides],
+            self.entries[of, :entries],
+            ends,
+            own,
+            self.grounded[of],
+        )
 
     def touched(self) -> Bool[Array, " nv"]:
         """Return whether each column has a nonzero entry in any row."""

@@ -16,9 +16,9 @@ inertias,
 
 Wrenches on bodies act on all joints that carry the bodies: (T^T F)_j = S_j . sum of F over the bodies in the
 subtree of j. A constant 0/1 matrix contains the ancestor relation. Up to 96 velocities, the sums are products
-with this matrix; larger trees use recursions (`jaxdae.trees.tree_sweeps`). From 10 velocities on, 24 with loops, M
-is a `TreeMass` (`articulated`). Batches and trees beyond 96 velocities factorize it by articulated bodies,
-without forming the matrix. The frame of a link follows from the frame of its parent (`poses`).
+with this matrix; larger trees use recursions (`jaxdae.trees.tree_sweeps`). From 10 velocities on, 24 with
+loops, M is a `TreeMass` (`articulated`). Batches and trees beyond 96 velocities factorize it by articulated
+bodies, without forming the matrix. The frame of a link follows from the frame of its parent (`poses`).
 
 References:
     R. Featherstone, "Rigid Body Dynamics Algorithms" (2008), chapters 4 and 6.
@@ -145,7 +145,9 @@ class TreeCoordinates(BodyCoordinates):
         """
         frame, shape = self.space.frame, self.structure
         at, columns = shape.starts(COORDINATES), shape.starts(VELOCITIES)
-        frames = frame.of_axis(*(taken(x, k) for x, k in ((q, at), (self.turning, columns), (self.sliding, columns))))
+        frames = frame.of_axis(
+            *(taken(x, k) for x, k in ((q, at), (self.turning, columns), (self.sliding, columns)))
+        )
         others = [k for k, kind in enumerate(shape.kinds) if kind != AXIS]
         if not others:
             return frames
@@ -194,16 +196,24 @@ class TreeCoordinates(BodyCoordinates):
         slides = np.arange(len(near.columns))[:, None] < count
         seen = jnp.where(first & slides, 0.0, moving)
         wanted = tuple(range(shape.count)), tuple(shape.body_links), tuple(int(k) for k in shape.column_links)
-        pushed = dict(zip(lists := list(dict.fromkeys(wanted)), self._sum_to_leaves(seen, lists), strict=True))
+        pushed = dict(
+            zip(lists := list(dict.fromkeys(wanted)), self._sum_to_leaves(seen, lists), strict=True)
+        )
         links, bodies, columns = (screw(*pushed[of]) for of in wanted)
         origins = self._sum_to_leaves(jnp.where(first, moving[:count], 0.0), [shape.body_links])[0]
-        along = Near(links.moving(near.links), bodies.moving(near.bodies), columns.cross(near.columns), list(origins))
+        along = Near(
+            links.moving(near.links), bodies.moving(near.bodies), columns.cross(near.columns), list(origins)
+        )
         if designed is None:
             return along
-        on_links, on_bodies = (measures.frames_of(np.asarray(of, int), near.links) for of in (wanted[2], wanted[1]))
+        on_links, on_bodies = (
+            measures.frames_of(np.asarray(of, int), near.links) for of in (wanted[2], wanted[1])
+        )
         turned = screw.of_axis(on_links, designed.turning, designed.sliding)
         held = jax.jvp(on_bodies.then, (self.held,), (designed.held,))[1]
-        columns, bodies = (jax.tree.map(jnp.add, *each) for each in ((along.columns, turned), (along.bodies, held)))
+        columns, bodies = (
+            jax.tree.map(jnp.add, *each) for each in ((along.columns, turned), (along.bodies, held))
+        )
         return along._replace(columns=columns, bodies=bodies)
 
     def _designed(self, q: Coordinates, near: Near, designed: Any) -> Any:
@@ -221,7 +231,11 @@ class TreeCoordinates(BodyCoordinates):
         last = self.structure.last_columns[:-1]
         if np.array_equal(last, np.arange(len(self.velocity_names))):
             return motions
-        return jnp.zeros((motions.shape[0], len(self.velocity_names)), motions.dtype).at[:, last].set(motions, unique_indices=True)
+        return (
+            jnp.zeros((motions.shape[0], len(self.velocity_names)), motions.dtype)
+            .at[:, last]
+            .set(motions, unique_indices=True)
+        )
 
     def velocity_of(self, q: Coordinates, rate: Any) -> Velocity:
         """Return the velocities (nv,) for coordinate rates (nq,); rates along a quaternion have no effect."""
@@ -242,17 +256,25 @@ class TreeCoordinates(BodyCoordinates):
     def _moving(self, near: Near, v: Velocity) -> Kinematics:
         shape, screw = self.structure, self.space.screw
         motions = jnp.stack(near.columns)
-        motion, links = (screw(*found) for found in self._sum_to_leaves(motions * v, [shape.body_links, shape.column_links]))
+        motion, links = (
+            screw(*found)
+            for found in self._sum_to_leaves(motions * v, [shape.body_links, shape.column_links])
+        )
         rates = jnp.stack(links.cross(near.columns)) * v
         rate = screw(*self._sum_to_leaves(rates, [shape.body_links])[0])
-        frames = near.bodies._replace(**{near.bodies._fields[k]: near.bodies[k] + origin for k, origin in enumerate(near.origins)})
+        frames = near.bodies._replace(
+            **{near.bodies._fields[k]: near.bodies[k] + origin for k, origin in enumerate(near.origins)}
+        )
         twists = motion.at(near.bodies)
         return Kinematics(frames, twists, rate.acceleration_at(near.bodies, motion, twists))
 
     def _sum_to_leaves(self, entries: Any, wanted: Sequence[Any]) -> list[Any]:
         """Return sums (k, links) of entries (k, nv) over the velocities that move a link, per list."""
         if self._is_small:
-            return [small_matrix.product_transposed(entries, self._carried(links, entries.dtype)) for links in wanted]
+            return [
+                small_matrix.product_transposed(entries, self._carried(links, entries.dtype))
+                for links in wanted
+            ]
         sums = sum_to_leaves(self.structure.tree, entries.T)
         return [padded_take(sums, self.structure.last_columns[np.asarray(links, int)]).T for links in wanted]
 
@@ -260,7 +282,9 @@ class TreeCoordinates(BodyCoordinates):
         """Return the sums (k, nv) of k entries (n,) of bodies over the bodies that each velocity moves."""
         if self._is_small:
             stacked, carried = jnp.stack(entries), self._carried(self.structure.body_links, entries[0].dtype)
-            return small_matrix.product_transposed(stacked, carried.T) if on_accelerator() else stacked @ carried
+            return (
+                small_matrix.product_transposed(stacked, carried.T) if on_accelerator() else stacked @ carried
+            )
         return sum_to_root(self.structure.tree, self._at_columns(entries).T).T
 
     def _at_columns(self, entries: Any) -> Any:
@@ -311,7 +335,9 @@ class TreeCoordinates(BodyCoordinates):
 
     def _stretch(self, q: Coordinates) -> Velocity:
         """Return the coordinates minus `rest` (nv,); the values for orientations are arbitrary."""
-        return (q if self.flat else q[self.structure.starts(COORDINATES)[self.structure.column_links]]) - self.rest
+        return (
+            q if self.flat else q[self.structure.starts(COORDINATES)[self.structure.column_links]]
+        ) - self.rest
 
     def mass_operator(self, q: Coordinates, motion: Kinematics, mass: Any, inertia: Any) -> MassOperator:
         """Return M from the inertia of each velocity; a dense matrix for few velocities."""
@@ -325,13 +351,17 @@ class TreeCoordinates(BodyCoordinates):
         """Return the kinetic energy of the bodies and of the motor rotors in J."""
         twist = self.kinematics(q, v).velocity
         momentum = self.space.inertial(mass, inertia, twist)
-        return 0.5 * (sum(jnp.sum(p * w) for p, w in zip(momentum, twist, strict=True)) + jnp.sum(self.armature * v**2))
+        return 0.5 * (
+            sum(jnp.sum(p * w) for p, w in zip(momentum, twist, strict=True)) + jnp.sum(self.armature * v**2)
+        )
 
     def dense_rows(self, q: Coordinates, motion: Kinematics, block: Blocks, pair: Pairs) -> Jacobian:
         """Return the Jacobian rows J_b T of a group."""
         return self.joined_rows(q, motion, [(block, pair)])
 
-    def joined_rows(self, q: Coordinates, motion: Kinematics, parts: Sequence[tuple[Blocks, Pairs]]) -> Jacobian:
+    def joined_rows(
+        self, q: Coordinates, motion: Kinematics, parts: Sequence[tuple[Blocks, Pairs]]
+    ) -> Jacobian:
         """Return the Jacobian rows J_b T of several groups.
 
         The derivatives of each side are a wrench, which acts on the joints that carry the body. One product
@@ -343,17 +373,29 @@ class TreeCoordinates(BodyCoordinates):
         sides = [[pair.sides[k] for _, pair in parts] for k in range(2)]
         found = []
         for side, numbers in enumerate(sides):
-            rows = np.concatenate([np.zeros(0, int), *(np.repeat(own, len(b[0][0])) for own, (b, _) in zip(numbers, parts, strict=True))])
+            rows = np.concatenate(
+                [
+                    np.zeros(0, int),
+                    *(np.repeat(own, len(b[0][0])) for own, (b, _) in zip(numbers, parts, strict=True)),
+                ]
+            )
             if np.all(links[rows] == self.structure.count):
                 continue  # The ground has no ancestors.
             frames = measures.frames_of(rows, near.bodies)
             wrench = [
-                jnp.concatenate([jnp.stack(b[side][k], axis=1).reshape(-1) for b, _ in parts]) for k in range(len(self.space.twist._fields))
+                jnp.concatenate([jnp.stack(b[side][k], axis=1).reshape(-1) for b, _ in parts])
+                for k in range(len(self.space.twist._fields))
             ]
             forces = jnp.stack(self.space.screw.of_wrench(frames, self.space.twist(*wrench)), axis=-1)
             found.append((forces, self._carried(links[rows], q.dtype)))
         if not found:
-            return jnp.zeros((sum(len(own) * len(b[0][0]) for own, (b, _) in zip(sides[0], parts, strict=True)), columns.shape[0]), q.dtype)
+            return jnp.zeros(
+                (
+                    sum(len(own) * len(b[0][0]) for own, (b, _) in zip(sides[0], parts, strict=True)),
+                    columns.shape[0],
+                ),
+                q.dtype,
+            )
         forces, carried = (jnp.concatenate(entries) for entries in zip(*found, strict=True))
         products = small_matrix.product_transposed(forces, columns) * carried
         return jnp.sum(products.reshape(len(found), -1, columns.shape[0]), axis=0)
@@ -419,8 +461,13 @@ def _near_jvp(primals: Any, tangents: Any) -> tuple[Near, Near]:
     moving = Moving.of(*parts)
     designed = None
     if moving.places:
-        dots = [jnp.zeros_like(x) if is_still(dx) else dx for x, dx in zip(moving.leaves, moving.dots, strict=True)]
-        designed = dataclasses.replace(tree, **dict(zip(DESIGN, jax.tree.unflatten(moving.structure, dots), strict=True)))
+        dots = [
+            jnp.zeros_like(x) if is_still(dx) else dx
+            for x, dx in zip(moving.leaves, moving.dots, strict=True)
+        ]
+        designed = dataclasses.replace(
+            tree, **dict(zip(DESIGN, jax.tree.unflatten(moving.structure, dots), strict=True))
+        )
     if designed is None and is_still(rate):  # Other parameters, such as damping, do not affect frames.
         return near, jax.tree.map(jnp.zeros_like, near)
     return near, tree.near_along(q, near, None if is_still(rate) else rate, designed)

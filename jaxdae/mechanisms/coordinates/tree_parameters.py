@@ -48,7 +48,8 @@ def tree_parameters(space: Plane | Space, structure: Structure, groups: Mapping[
     fixed, held = _frames(space, structure, groups, np.asarray(joints, int))
     turning, sliding = _axes(space, structure, groups)
     return {"fixed": fixed, "held": held, "turning": turning, "sliding": sliding} | {
-        name: _along(structure, groups, name, 1.0 if name == "friction_speed" else 0.0) for name in _elements(groups)
+        name: _along(structure, groups, name, 1.0 if name == "friction_speed" else 0.0)
+        for name in _elements(groups)
     }
 
 
@@ -58,7 +59,9 @@ def with_tree_parameters(form: Any, groups: dict[str, Any]) -> Any:
     return dataclasses.replace(form, **tree_parameters(form.space, form.structure, groups))
 
 
-def parameter_axes(space: Plane | Space, groups: Mapping[str, Any], axes: Mapping[str, Any]) -> dict[str, Any]:
+def parameter_axes(
+    space: Plane | Space, groups: Mapping[str, Any], axes: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the batch axes of `tree_parameters`: -1 for parameters that differ between worlds, else None.
 
     Args:
@@ -81,7 +84,9 @@ def dtype_of(groups: Any) -> Any:
 
 def _elements(groups: Mapping[str, Any]) -> list[str]:
     """Return the names of the parameters of single velocities that any joint has."""
-    given = {name for group in groups.values() for name in group.elements() if getattr(group, name) is not None}
+    given = {
+        name for group in groups.values() for name in group.elements() if getattr(group, name) is not None
+    }
     return [*ALWAYS, *(name for pair in PAIRS if pair[0] in given for name in pair)]
 
 
@@ -90,12 +95,16 @@ def _varying(group: Any) -> list[str]:
     return [name for name in group.__dataclass_fields__ if -1 in jax.tree.leaves(getattr(group, name))]
 
 
-def _frames(space: Plane | Space, structure: Structure, groups: Mapping[str, Any], joints: np.ndarray) -> tuple[Any, Any]:
+def _frames(
+    space: Plane | Space, structure: Structure, groups: Mapping[str, Any], joints: np.ndarray
+) -> tuple[Any, Any]:
     """Return the frames `fixed` of all links in their parents and `held` of all bodies in their links."""
     kind, count, bodies = space.frame, len(structure.joint_names), len(structure.body_links)
     sides = [jax.vmap(lambda joint: joint.joint_frames())(group) for group in groups.values() if group.names]
     ground = jnp.asarray(kind.GROUND, dtype_of(groups))[:, None]
-    on_a, on_b = (jnp.concatenate([*(jnp.stack(side[k]) for side in sides), ground], axis=1) for k in range(2))
+    on_a, on_b = (
+        jnp.concatenate([*(jnp.stack(side[k]) for side in sides), ground], axis=1) for k in range(2)
+    )
     number, backward = on_a.shape[1], np.asarray(structure.backward, bool)
     both = jnp.concatenate([on_a, on_b], axis=1)
     near = kind(*measures.columns(both, joints + number * backward))
@@ -106,7 +115,11 @@ def _frames(space: Plane | Space, structure: Structure, groups: Mapping[str, Any
     carried_by[children] = np.arange(count)
     held = measures.frames_of(carried_by, back)
     for welds in _welds_by_depth(structure):
-        placed = measures.frames_of(parents[welds], held).then(measures.frames_of(welds, near)).then(measures.frames_of(welds, back))
+        placed = (
+            measures.frames_of(parents[welds], held)
+            .then(measures.frames_of(welds, near))
+            .then(measures.frames_of(welds, back))
+        )
         held = kind(*(own.at[children[welds]].set(new) for own, new in zip(held, placed, strict=True)))
     of_joints = measures.frames_of(parents, held).then(near)
     owners = np.asarray(structure.joints, int)
@@ -130,7 +143,11 @@ def _axes(space: Plane | Space, structure: Structure, groups: Mapping[str, Any])
     """Return the unit rotations and translations of all velocities, in the axes of their links."""
     turning, sliding = _constant_axes(space, structure)
     dtype = dtype_of(groups)
-    turnings, slidings, signs = [jnp.asarray(turning, dtype)], [jnp.asarray(sliding, dtype)], np.ones(len(turning))
+    turnings, slidings, signs = (
+        [jnp.asarray(turning, dtype)],
+        [jnp.asarray(sliding, dtype)],
+        np.ones(len(turning)),
+    )
     index, size = np.arange(len(turning)), len(turning)
     starts, links = structure.starts(VELOCITIES), _links_by_joint(structure)
     for group in groups.values():
@@ -155,7 +172,10 @@ def _links_by_joint(structure: Structure) -> dict[str, tuple[list[int], float]]:
     found: list[list[int]] = [[] for _ in structure.joint_names]
     for link, joint in enumerate(structure.joints):
         found[joint].append(link)
-    ordered = [(links[::-1], -1.0) if back else (links, 1.0) for links, back in zip(found, structure.backward, strict=True)]
+    ordered = [
+        (links[::-1], -1.0) if back else (links, 1.0)
+        for links, back in zip(found, structure.backward, strict=True)
+    ]
     return dict(zip(structure.joint_names, ordered, strict=True))
 
 
@@ -164,7 +184,9 @@ def _steps(group: Any) -> list[tuple[Any, Any]]:
     dtype = dtype_of(group)
 
     def of_joint(joint: Any) -> list[tuple[Any, Any]]:
-        return [(jnp.asarray(step.turning, dtype), jnp.asarray(step.sliding, dtype)) for step in joint.steps()]
+        return [
+            (jnp.asarray(step.turning, dtype), jnp.asarray(step.sliding, dtype)) for step in joint.steps()
+        ]
 
     return jax.vmap(of_joint)(group)
 
@@ -181,14 +203,20 @@ def _constant_axes(space: Plane | Space, structure: Structure) -> tuple[np.ndarr
     # A free body translates along x and y and rotates; a rotor only rotates.
     free = {3: [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]}
     counts = [structure.joints.count(joint) for joint in dict.fromkeys(structure.joints)]
-    table = np.concatenate([free.get(count, [[1.0, 0.0, 0.0]] * count) for count in counts] or [np.zeros((0, 3))])
+    table = np.concatenate(
+        [free.get(count, [[1.0, 0.0, 0.0]] * count) for count in counts] or [np.zeros((0, 3))]
+    )
     return table[:, 0], table[:, 1:]
 
 
 def _along(structure: Structure, groups: Mapping[str, Any], name: str, default: float) -> Any:
     """Return a parameter of the joints for each velocity (nv,)."""
     starts, links = structure.starts(VELOCITIES), _links_by_joint(structure)
-    values, index, size = [jnp.asarray([default], dtype_of(groups))], np.zeros(len(structure.velocity_names), int), 1
+    values, index, size = (
+        [jnp.asarray([default], dtype_of(groups))],
+        np.zeros(len(structure.velocity_names), int),
+        1,
+    )
     for group in groups.values():
         value = group.elements().get(name)
         if value is None:

@@ -62,7 +62,9 @@ class Measured:
         """Whether full turns are unknown."""
         return self.wraps
 
-    def _measured(self, derivative: Callable[..., Any], coordinates: BodyCoordinates, motion: Kinematics, t: Any) -> Any:
+    def _measured(
+        self, derivative: Callable[..., Any], coordinates: BodyCoordinates, motion: Kinematics, t: Any
+    ) -> Any:
         pair = Pairs(self.a, self.b, motion.frame[0].shape[0])
         return derivative(type(self.joints).coordinate, self.joints, pair, motion, t)
 
@@ -98,7 +100,13 @@ class Measured:
         """Return this coordinate and others with the same key as one stack."""
         every = (self, *others)
         joints = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(one.joints for one in every))
-        return Measured(joints, self.number, sum((one.a for one in every), ()), sum((one.b for one in every), ()), self.wraps)
+        return Measured(
+            joints,
+            self.number,
+            sum((one.a for one in every), ()),
+            sum((one.b for one in every), ()),
+            self.wraps,
+        )
 
 
 @pytree
@@ -167,7 +175,8 @@ class Relations:
     Attributes:
         names: the names of the relations (static).
         unit: the unit of the rows, m or rad (static).
-        first: the coordinates that follow, or weighted sums of them (`jaxdae.mechanisms.couplings.weighted_sums`).
+        first: the coordinates that follow, or weighted sums of them
+            (`jaxdae.mechanisms.couplings.weighted_sums`).
         second: the coordinates that are followed, or weighted sums of them.
         coefficients: the polynomial coefficients (k, m).
         reference: the reference subtracted from the first coordinates (k,), in m or rad.
@@ -222,7 +231,9 @@ class Relations:
     def rate(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, v: Any, t: Any) -> Array:
         """Return the rates of the rows along the motion (k,)."""
         slope = self.slope(self.followed(coordinates, motion, q, t))
-        return self.first.rates(coordinates, motion, v, t) - slope * self.second.rates(coordinates, motion, v, t)
+        return self.first.rates(coordinates, motion, v, t) - slope * self.second.rates(
+            coordinates, motion, v, t
+        )
 
     def bias(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, v: Any, t: Any) -> Array:
         """Return the second derivatives of the rows along the motion at zero acceleration (k,)."""
@@ -234,9 +245,13 @@ class Relations:
     def terms(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Terms:
         """Return the terms whose sum is the rows of J."""
         slope = self.slope(self.followed(coordinates, motion, q, t))
-        return self.first.terms(motion, t, jnp.ones_like(slope)).and_also(self.second.terms(motion, t, -slope))
+        return self.first.terms(motion, t, jnp.ones_like(slope)).and_also(
+            self.second.terms(motion, t, -slope)
+        )
 
-    def efforts(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any, lam: Array) -> tuple[tuple[Any, Array], ...]:
+    def efforts(
+        self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any, lam: Array
+    ) -> tuple[tuple[Any, Array], ...]:
         """Return the coordinates of both sides with the efforts of multipliers (k,), in N or N m."""
         slope = self.slope(self.followed(coordinates, motion, q, t))
         return *self.first.pulls(lam), *self.second.pulls(-slope * lam)
@@ -274,7 +289,9 @@ def groups_of(
             references.append(at_start if given is None else real(given))
             units.append(list(joint.coordinates.values())[number])
         coefficients = vector(relation.coefficients)
-        one = Relations((relation.name,), units[0], sides[0], sides[1], coefficients, references[0], references[1])
+        one = Relations(
+            (relation.name,), units[0], sides[0], sides[1], coefficients, references[0], references[1]
+        )
         key = "_".join([side.key for side in sides] + [units[0], str(coefficients.shape[0])])
         found.setdefault(key, []).append(one)
     return {key: _stacked(found[key]) for key in sorted(found)}
@@ -283,7 +300,9 @@ def groups_of(
 def measured_coordinate(placed: Any, number: int) -> Measured:
     """Return a coordinate of one joint, given as a group element."""
     unit = list(placed.coordinates.values())[number]
-    return Measured(placed.measuring(number), number, placed.a, placed.b, unit == "rad" and not placed.counts_turns)
+    return Measured(
+        placed.measuring(number), number, placed.a, placed.b, unit == "rad" and not placed.counts_turns
+    )
 
 
 def stacked_coordinates(single: Sequence[Any]) -> Any:
@@ -295,7 +314,8 @@ def stacked_coordinates(single: Sequence[Any]) -> Any:
 def _stacked(single: Sequence[Relations]) -> Relations:
     """Return one group of single relations of the same form."""
     coefficients, reference, other_reference = (
-        jnp.stack([getattr(one, name) for one in single]) for name in ("coefficients", "reference", "other_reference")
+        jnp.stack([getattr(one, name) for one in single])
+        for name in ("coefficients", "reference", "other_reference")
     )
     return Relations(
         sum((one.names for one in single), ()),

@@ -6,8 +6,8 @@ the velocities and its second derivative at zero acceleration are weighted sums 
     L = sum_i w_i s_i,      V = sum_i w_i s_i',      dV/dv = sum_i w_i S_i,      sum_i w_i sigma_i.
 
 An effort e along L does the work e dL, so the coordinate s_i receives w_i e. The row L - reference -
-p(L_other - other_reference) = 0 with a polynomial p is the row of `jaxdae.mechanisms.couplings.relations`, with sums
-instead of single coordinates.
+p(L_other - other_reference) = 0 with a polynomial p is the row of `jaxdae.mechanisms.couplings.relations`,
+with sums instead of single coordinates.
 
 References:
     MuJoCo documentation, "Computation", tendons and actuators; "XML reference", tendon/fixed and
@@ -27,7 +27,13 @@ from jax import Array
 
 from jaxdae.base.dataclass import pytree, static
 from jaxdae.mechanisms.coordinates.body_coordinates import BodyCoordinates, Terms
-from jaxdae.mechanisms.couplings.relations import Measured, Own, Relations, measured_coordinate, stacked_coordinates
+from jaxdae.mechanisms.couplings.relations import (
+    Measured,
+    Own,
+    Relations,
+    measured_coordinate,
+    stacked_coordinates,
+)
 from jaxdae.mechanisms.describe.measures import Kinematics
 from jaxdae.mechanisms.describe.numbers import real, vector
 from jaxdae.mechanisms.describe.passive_effort import passive_effort
@@ -87,7 +93,9 @@ class Sums:
     def rows(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Array:
         """Return the derivatives of the sums by the velocities (k, nv)."""
         none = jnp.zeros((self.count, len(coordinates.velocity_names)), q.dtype)
-        return none + coordinates.term_rows(q, motion, self.terms(motion, t, jnp.ones((self.count,), q.dtype)))
+        return none + coordinates.term_rows(
+            q, motion, self.terms(motion, t, jnp.ones((self.count,), q.dtype))
+        )
 
     def terms(self, motion: Kinematics, t: Any, factor: Any) -> Terms:
         """Return row terms with the derivatives of the sums times a factor (k,).
@@ -103,7 +111,10 @@ class Sums:
 
     def pulls(self, efforts: Array) -> tuple[tuple[Own | Measured, Array], ...]:
         """Return the coordinates with the efforts along them that result from efforts (k,) along the sums."""
-        return tuple((part, efforts @ weights.astype(efforts.dtype)) for part, weights in zip(self.parts, self.weights, strict=True))
+        return tuple(
+            (part, efforts @ weights.astype(efforts.dtype))
+            for part, weights in zip(self.parts, self.weights, strict=True)
+        )
 
 
 @pytree
@@ -135,9 +146,15 @@ class Tendons:
         columns = "stiffness", "damping", "slack_from", "slack_to", "friction", "friction_speed"
         spring = {name: self.spring[..., k] for k, name in enumerate(columns)}
         for name in ("stiffness", "damping", "friction"):
-            yield spring[name] >= 0.0, f"spring must have non-negative {name}, in column {columns.index(name)}"
+            yield (
+                spring[name] >= 0.0,
+                f"spring must have non-negative {name}, in column {columns.index(name)}",
+            )
         yield spring["friction_speed"] > 0.0, "spring must have positive friction_speed, in column 5"
-        yield spring["slack_from"] <= spring["slack_to"], "spring must not have slack_from above slack_to, in columns 2 and 3"
+        yield (
+            spring["slack_from"] <= spring["slack_to"],
+            "spring must not have slack_from above slack_to, in columns 2 and 3",
+        )
         yield self.ratio != 0.0, "ratio must not be zero"
         for k, what in ((0, "force"), (2, "input")):
             yield (
@@ -154,23 +171,35 @@ class Tendons:
         """Return the efforts (k,) along the tendons from lengths, rates and inputs, each (k,)."""
         stiffness, damping, _, _, friction, speed = self.spring.T
         stretch = self._stretch(length)
-        passive = passive_effort(stretch, rate, stiffness=stiffness, damping=damping, friction=friction, friction_speed=speed)
+        passive = passive_effort(
+            stretch, rate, stiffness=stiffness, damping=damping, friction=friction, friction_speed=speed
+        )
         feedback = jnp.stack([jnp.ones_like(length), self.ratio * length, self.ratio * rate], axis=1)
         force = jnp.sum(self.bias * feedback, axis=1)
         if self.gain is not None:
-            force = force + jnp.sum(self.gain * feedback, axis=1) * jnp.clip(u, self.bounds[:, 2], self.bounds[:, 3])
+            force = force + jnp.sum(self.gain * feedback, axis=1) * jnp.clip(
+                u, self.bounds[:, 2], self.bounds[:, 3]
+            )
         return passive + self.ratio * jnp.clip(force, self.bounds[:, 0], self.bounds[:, 1])
 
-    def acting(self, coordinates: BodyCoordinates, motion: Kinematics, state: tuple[Any, Any, Any], u: Input) -> Array:
+    def acting(
+        self, coordinates: BodyCoordinates, motion: Kinematics, state: tuple[Any, Any, Any], u: Input
+    ) -> Array:
         """Return the efforts (k,) at a state (t, q, v) with inputs u; None means zero."""
         t, q, v = state
         numbers = np.asarray(self.inputs)
         given: Any = jnp.zeros((len(self.inputs),), q.dtype)
         if u is not None and np.any(numbers >= 0):
             given = jnp.where(numbers >= 0, jnp.asarray(u, q.dtype)[np.maximum(numbers, 0)], 0.0)
-        return self.efforts(self.lengths.values(coordinates, motion, q, t), self.lengths.rates(coordinates, motion, v, t), given)
+        return self.efforts(
+            self.lengths.values(coordinates, motion, q, t),
+            self.lengths.rates(coordinates, motion, v, t),
+            given,
+        )
 
-    def pull(self, coordinates: BodyCoordinates, motion: Kinematics, state: tuple[Any, Any, Any], u: Input) -> Velocity:
+    def pull(
+        self, coordinates: BodyCoordinates, motion: Kinematics, state: tuple[Any, Any, Any], u: Input
+    ) -> Velocity:
         """Return the generalized forces of the tendons (nv,)."""
         t, q, _ = state
         return self.acting(coordinates, motion, state, u) @ self.lengths.rows(coordinates, motion, q, t)
@@ -196,7 +225,9 @@ class Tendons:
 
     def energy(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Scalar:
         """Return the spring energy in J."""
-        return 0.5 * jnp.sum(self.spring[:, 0] * self._stretch(self.lengths.values(coordinates, motion, q, t)) ** 2)
+        return 0.5 * jnp.sum(
+            self.spring[:, 0] * self._stretch(self.lengths.values(coordinates, motion, q, t)) ** 2
+        )
 
 
 class Sides:
@@ -224,18 +255,28 @@ class Sides:
             place = self.own(name, 0)
             side = measured_coordinate(placed[name], 0) if place is None else Own((place[0],), (place[1],))
             found.setdefault(side.key, []).append((side, name))
-        parts = [(stacked_coordinates([side for side, _ in one]), [name for _, name in one]) for one in found.values()]
+        parts = [
+            (stacked_coordinates([side for side, _ in one]), [name for _, name in one])
+            for one in found.values()
+        ]
         zero = real(0.0)
         start = {
-            name: joint.coordinate(*(self.frames[end] for end in (self.joints[name].a, self.joints[name].b)), zero)[0]
+            name: joint.coordinate(
+                *(self.frames[end] for end in (self.joints[name].a, self.joints[name].b)), zero
+            )[0]
             for name, joint in placed.items()
         }
 
         def weight(term: Any, name: str) -> Any:
             return sum((real(w) for joint, w in zip(*term, strict=True) if joint == name), zero)
 
-        weights = [jnp.stack([jnp.stack([weight(term, name) for name in part]) for term in terms]) for _, part in parts]
-        values = [sum((weight(term, name) * start[name] for name in dict.fromkeys(term[0])), zero) for term in terms]
+        weights = [
+            jnp.stack([jnp.stack([weight(term, name) for name in part]) for term in terms])
+            for _, part in parts
+        ]
+        values = [
+            sum((weight(term, name) * start[name] for name in dict.fromkeys(term[0])), zero) for term in terms
+        ]
         return Sums(tuple(part for part, _ in parts), tuple(weights), len(terms)), jnp.stack(values)
 
     def tendons(self, elements: Sequence[Tendon]) -> Tendons | None:
@@ -250,14 +291,21 @@ class Sides:
             yield from (one.friction, one.friction_speed)
 
         sides = (("least_force", -1.0), ("most_force", 1.0), ("least_input", -1.0), ("most_input", 1.0))
-        bounds = [[sign * jnp.inf if getattr(one, name) is None else getattr(one, name) for name, sign in sides] for one in elements]
+        bounds = [
+            [sign * jnp.inf if getattr(one, name) is None else getattr(one, name) for name, sign in sides]
+            for one in elements
+        ]
         return Tendons(
             names=tuple(one.name for one in elements),
             inputs=tuple(-1 if one.input is None else one.input for one in elements),
             lengths=lengths,
-            spring=jnp.stack([vector([*spring(one, length)]) for one, length in zip(elements, start, strict=True)]),
+            spring=jnp.stack(
+                [vector([*spring(one, length)]) for one, length in zip(elements, start, strict=True)]
+            ),
             ratio=vector([one.ratio for one in elements]),
-            gain=jnp.stack([vector(one.gain) for one in elements]) if any(one.input is not None for one in elements) else None,
+            gain=jnp.stack([vector(one.gain) for one in elements])
+            if any(one.input is not None for one in elements)
+            else None,
             bias=jnp.stack([vector(one.bias) for one in elements]),
             bounds=jnp.stack([vector(row) for row in bounds]),
         )
@@ -267,9 +315,13 @@ class Sides:
         if not elements:
             return {}
         first, start = self.sums([(one.joints, one.weights) for one in elements])
-        second, other_start = self.sums([(one.others, () if not one.others else one.other_weights) for one in elements])
+        second, other_start = self.sums(
+            [(one.others, () if not one.others else one.other_weights) for one in elements]
+        )
         longest = max(len(one.coefficients) for one in elements)
-        coefficients = [jnp.pad(vector(one.coefficients), (0, longest - len(one.coefficients))) for one in elements]
+        coefficients = [
+            jnp.pad(vector(one.coefficients), (0, longest - len(one.coefficients))) for one in elements
+        ]
         references = [
             vector([at if given is None else given for at, given in zip(at_start, asked, strict=True)])
             for at_start, asked in (

@@ -62,7 +62,9 @@ class Body(ByKeywords):
     inertia: Number = None
     pose: Any = (0.0, 0.0, 0.0)
 
-    instead: ClassVar[Mapping[str, str]] = _many("place", "position", "angle", "quaternion", "x", "y", "theta", use="pose=(x, y, theta)")
+    instead: ClassVar[Mapping[str, str]] = _many(
+        "place", "position", "angle", "quaternion", "x", "y", "theta", use="pose=(x, y, theta)"
+    )
     turns_only: ClassVar[bool] = False
     """Whether the body has an angle, but no position."""
 
@@ -71,13 +73,19 @@ class Body(ByKeywords):
         for name in ("mass", "inertia"):
             yield from _number_mistakes(name, getattr(self, name), massless)
         if not is_vector(self.pose, 3):
-            yield f"pose must be three finite numbers (x, y, theta), got {shown(self.pose)}{batches(self.pose, 3)}"
+            yield (
+                "pose must be three finite numbers (x, y, theta), got "
+                f"{shown(self.pose)}{batches(self.pose, 3)}"
+            )
 
     def doubts(self) -> Iterable[str]:
         """Yield warnings about computable but implausible values: an angle in degrees."""
         pose = concrete(self.pose)
         if pose is not None and looks_like_degrees(pose[2]):
-            yield f"pose has the angle {pose[2]:g} rad; where these are degrees, give {np.radians(pose[2]):.6g} rad"
+            yield (
+                f"pose has the angle {pose[2]:g} rad; where these are degrees, give "
+                f"{np.radians(pose[2]):.6g} rad"
+            )
 
     def with_unit_mass(self) -> Body:
         """Return the body with missing mass and inertia set to one."""
@@ -187,11 +195,21 @@ class SpatialBody(ByKeywords):
         yield from _number_mistakes("mass", self.mass, massless)
         yield from _inertia_mistakes(self, massless)
         if not is_vector(self.place, 3):
-            yield f"place must be three finite numbers (x, y, z), got {shown(self.place)}{batches(self.place, 3)}"
+            yield (
+                "place must be three finite numbers (x, y, z), got "
+                f"{shown(self.place)}{batches(self.place, 3)}"
+            )
         quaternion = concrete(self.quaternion)
         if not is_vector(self.quaternion, 4) or (quaternion is not None and not np.any(quaternion)):
-            remedy = "; (1, 0, 0, 0) for the axes of the world" if is_vector(self.quaternion, 4) else batches(self.quaternion, 4)
-            yield f"quaternion must be four finite numbers (w, x, y, z) that are not all zero, got {shown(self.quaternion)}{remedy}"
+            remedy = (
+                "; (1, 0, 0, 0) for the axes of the world"
+                if is_vector(self.quaternion, 4)
+                else batches(self.quaternion, 4)
+            )
+            yield (
+                "quaternion must be four finite numbers (w, x, y, z) that are not all zero, got "
+                f"{shown(self.quaternion)}{remedy}"
+            )
         elif not has_length(self.quaternion):
             yield f"quaternion must have a length that can be divided by, got {shown(self.quaternion)}"
 
@@ -204,7 +222,8 @@ class SpatialBody(ByKeywords):
                 yield f"no body has the principal moments of inertia {moments}, of which one is negative"
             elif moments[2] > (moments[0] + moments[1]) * (1.0 + _ROUNDED) + nothing:
                 yield (
-                    f"no body has the principal moments of inertia {moments}: the largest of them is more than the sum of the others; check"
+                    f"no body has the principal moments of inertia {moments}: the largest of them is more "
+                    "than the sum of the others; check"
                     " the signs of products of inertia, and that they are about the mass center"
                 )
         if quaternion is not None and abs(np.linalg.norm(quaternion) - 1.0) > _ROUNDED:
@@ -262,7 +281,10 @@ def inertia_requirements(mass: Any, inertia: Any, count: int) -> Iterator[tuple[
     a, b, c = (inertia[..., k, k] for k in range(3))
     size = abs(a) + abs(b) + abs(c)
     for j, k in ((0, 1), (0, 2), (1, 2)):
-        yield abs(inertia[..., j, k] - inertia[..., k, j]) <= _ROUNDED * size, "inertia must be symmetric matrices"
+        yield (
+            abs(inertia[..., j, k] - inertia[..., k, j]) <= _ROUNDED * size,
+            "inertia must be symmetric matrices",
+        )
     rounding = _ROUNDED * size + _POINT * mass
     a, b, c = a + rounding, b + rounding, c + rounding
     f, g, h = inertia[..., 1, 2], inertia[..., 0, 2], inertia[..., 0, 1]
@@ -281,7 +303,10 @@ _SINGULAR = "joint coordinates, Joints(), take bodies without where the mass mat
 
 def _number_mistakes(name: str, given: Any, massless: bool) -> Iterable[str]:
     if not is_positive(given) and not (massless and is_zero(given)):
-        yield f"{name} must be a positive number, got {shown(given)}{f' ({_SINGULAR})' if is_zero(given) else batches(given)}"
+        yield (
+            f"{name} must be a positive number, got "
+            f"{shown(given)}{f' ({_SINGULAR})' if is_zero(given) else batches(given)}"
+        )
 
 
 def _inertia_mistakes(body: SpatialBody, massless: bool) -> Iterable[str]:
@@ -290,21 +315,34 @@ def _inertia_mistakes(body: SpatialBody, massless: bool) -> Iterable[str]:
         np.isfinite(0.0 if moments is None else moments)
     ):
         worlds = batches(given, 3) or batches(given, 3, 3)
-        yield f"inertia must be three principal moments or a matrix (3, 3) of finite numbers, got {shown(given)}{worlds}"
+        yield (
+            "inertia must be three principal moments or a matrix (3, 3) of finite numbers, got "
+            f"{shown(given)}{worlds}"
+        )
         return
     if moments is None:
         return
     matrix = np.diag(moments) if moments.ndim == 1 else moments
     # Tolerance relative to the largest entry: round-off from rotating or shifting a tensor is not an error.
     if not np.allclose(matrix, matrix.T, rtol=0.0, atol=1e-9 * np.max(np.abs(matrix))):
-        yield f"inertia must be symmetric, got {shown(given)}: products of inertia stand on both sides of the diagonal"
+        yield (
+            f"inertia must be symmetric, got {shown(given)}: products of inertia stand on both sides of "
+            "the diagonal"
+        )
         return
     principal = _principal(moments)
     lowest = -max(_ROUNDED * principal[2], body._nothing())
     if principal[0] < lowest or not (massless or principal[0] > 0.0):
         singular = principal[0] >= lowest
-        remedy = _SINGULAR if singular else "check the signs of products of inertia, and that they are about the mass center"
-        yield f"inertia must be positive definite, got {shown(given)} with principal moments {principal} ({remedy})"
+        remedy = (
+            _SINGULAR
+            if singular
+            else "check the signs of products of inertia, and that they are about the mass center"
+        )
+        yield (
+            f"inertia must be positive definite, got {shown(given)} with principal moments {principal} "
+            f"({remedy})"
+        )
 
 
 def _principal(inertia: np.ndarray) -> np.ndarray:

@@ -68,7 +68,11 @@ class Elements(NamedTuple):
     @property
     def strays(self) -> list[str]:
         """The names of elements of other types, if they have names."""
-        return [item.name for item in _listed(self.given) if not isinstance(item, self.types) and _is_name(getattr(item, "name", None))]
+        return [
+            item.name
+            for item in _listed(self.given)
+            if not isinstance(item, self.types) and _is_name(getattr(item, "name", None))
+        ]
 
     @property
     def known(self) -> bool:
@@ -107,7 +111,9 @@ def check_description(
         DescriptionWarning: for values that no physical body has.
     """
     lists = {"body": Elements(bodies, BODIES[space.name]), **elements}
-    kinds = [mistake for what, some in lists.items() for mistake in _kind_mistakes(what, some.given, some.types)]
+    kinds = [
+        mistake for what, some in lists.items() for mistake in _kind_mistakes(what, some.given, some.types)
+    ]
     kinds += coordinates.wrong_kinds()
     if not are_names(loops):
         kinds.append(f'Description.loops must be names of joints, such as ("crank_pin",), got {shown(loops)}')
@@ -117,7 +123,10 @@ def check_description(
         for body in right["body"]
         for mistake in body.mistakes(coordinates.massless)
     ]
-    mistakes = [*(("", "", kind) for kind in kinds), *((what, n, m) for what, some in right.items() for n, m in _name_mistakes(what, some))]
+    mistakes = [
+        *(("", "", kind) for kind in kinds),
+        *((what, n, m) for what, some in right.items() for n, m in _name_mistakes(what, some)),
+    ]
     if lists["body"].known and not bodies:
         mistakes.append(("", "", "a mechanism needs at least one body"))
     mistakes += wrong
@@ -134,7 +143,9 @@ def check_description(
         warnings.warn(f"{caller}: " + _first(doubts), DescriptionWarning, stacklevel=4)
 
 
-def check_resistance(caller: str, bodies: Sequence[Any], carrying: Sequence[Any], made: Callable[[], tuple[Any, Any, Any, Any]]) -> None:
+def check_resistance(
+    caller: str, bodies: Sequence[Any], carrying: Sequence[Any], made: Callable[[], tuple[Any, Any, Any, Any]]
+) -> None:
     """Raise an error if joints of a tree without rows move no inertia, so that the mass matrix is singular.
 
     With rows, a singular mass matrix is allowed: the rows determine the motion of massless bodies.
@@ -158,19 +169,26 @@ def check_resistance(caller: str, bodies: Sequence[Any], carrying: Sequence[Any]
         form, q, mass, inertia = made()
         # The second configuration has offsets without simple ratios.
         elsewhere = form.retract(q, jnp.sin(1.0 + 2.3 * jnp.arange(len(form.velocity_names), dtype=q.dtype)))
-        matrices = [form.mass_operator(at, form.at_rest(at), mass, inertia).as_dense() for at in (q, elsewhere)]
+        matrices = [
+            form.mass_operator(at, form.at_rest(at), mass, inertia).as_dense() for at in (q, elsewhere)
+        ]
     if concrete(matrices) is None:
         return
     shape = form.structure
     names = [shape.joint_names[shape.joints[link]] for link in shape.column_links]
     found, again = ({names[k] for k in velocities_without_inertia(np.asarray(matrix))} for matrix in matrices)
-    always, at_start = ([name for name in dict.fromkeys(names) if name in some] for some in (found & again, found - again))
+    always, at_start = (
+        [name for name in dict.fromkeys(names) if name in some] for some in (found & again, found - again)
+    )
     joints = {joint.name for joint in carrying}
     if always:
         raise DescriptionError(caller, [_unresisted(name, name in joints) for name in always])
     if at_start:
         listed = join_first(map(brief, at_start))
-        text = f"{caller}: nothing resists at the start in the joints {listed}: the mass matrix is singular there; start elsewhere"
+        text = (
+            f"{caller}: nothing resists at the start in the joints {listed}: the mass matrix is singular "
+            "there; start elsewhere"
+        )
         warnings.warn(text, DescriptionWarning, stacklevel=4)
 
 
@@ -206,13 +224,30 @@ def _lacks_inertia(body: Any) -> bool:
 
 def _unresisted(name: str, is_joint: bool) -> Mistake:
     if is_joint:
-        remedy = "the mass matrix is singular; give mass and inertia to what it carries, or an armature to the joint"
-        return "joint", name, f"joint {brief(name)}: what it carries does not resist while the joints beyond it are free: {remedy}"
-    return "body", name, f"body {brief(name)} moves freely without mass or without inertia: the mass matrix is singular; give it both"
+        remedy = (
+            "the mass matrix is singular; give mass and inertia to what it carries, or an armature to "
+            "the joint"
+        )
+        return (
+            "joint",
+            name,
+            f"joint {brief(name)}: what it carries does not resist while the joints beyond it are free: "
+            f"{remedy}",
+        )
+    return (
+        "body",
+        name,
+        f"body {brief(name)} moves freely without mass or without inertia: the mass matrix is singular; "
+        "give it both",
+    )
 
 
 def _of_elements(
-    space: Plane | Space, lists: Mapping[str, Elements], unsound_bodies: Collection[str], coordinates: Any, loops: Any
+    space: Plane | Space,
+    lists: Mapping[str, Elements],
+    unsound_bodies: Collection[str],
+    coordinates: Any,
+    loops: Any,
 ) -> list[Mistake]:
     """Return the mistakes of joints, forces and drives, and of the tree that the joints form."""
     bodies, joints = lists["body"].right, lists["joint"].right
@@ -234,14 +269,29 @@ def _of_elements(
     ]
     every = [*names.coordinates, *strays]
     if are_names(loops):
-        found += [("", "", f"Description.loops: {brief(name)} is no joint{hint(name, every)}") for name in loops if name not in every]
+        found += [
+            ("", "", f"Description.loops: {brief(name)} is no joint{hint(name, every)}")
+            for name in loops
+            if name not in every
+        ]
     # A repeated name is ambiguous.
-    wrong = {name for what, name, _ in found if what == "joint"} | _twice([*(joint.name for joint in joints), *strays])
+    wrong = {name for what, name, _ in found if what == "joint"} | _twice(
+        [*(joint.name for joint in joints), *strays]
+    )
     doubles = _twice(names.bodies)
-    unsound = [joint for joint in joints if joint.name in wrong or doubles & set(filter(_is_name, _ends(joint)))]
-    unsound += [joint for joint in _listed(lists["joint"].given) if isinstance(joint, Joint) and joint.name in strays]
+    unsound = [
+        joint for joint in joints if joint.name in wrong or doubles & set(filter(_is_name, _ends(joint)))
+    ]
+    unsound += [
+        joint for joint in _listed(lists["joint"].given) if isinstance(joint, Joint) and joint.name in strays
+    ]
     sound = [joint for joint in joints if joint not in unsound]
-    return [*found, *coordinates.mistakes(list(dict.fromkeys(names.bodies)), sound, unsound, loops if are_names(loops) else ())]
+    return [
+        *found,
+        *coordinates.mistakes(
+            list(dict.fromkeys(names.bodies)), sound, unsound, loops if are_names(loops) else ()
+        ),
+    ]
 
 
 def _first(texts: Sequence[str]) -> str:
@@ -287,12 +337,21 @@ def _thing(item: Any, kinds: tuple[Any, ...]) -> str:
         return f"the class {item.__name__}: call it, {item.__name__}(...)"
     kind = type(item)
     expected = ", ".join(own.__name__ for own in kinds)
-    home = next((name for name, own in BODIES.items() if kind in own), getattr(getattr(item, "space", None), "name", ""))
-    here = next((name for name, own in BODIES.items() if kinds[0] in own), getattr(getattr(kinds[0], "space", None), "name", ""))
+    home = next(
+        (name for name, own in BODIES.items() if kind in own),
+        getattr(getattr(item, "space", None), "name", ""),
+    )
+    here = next(
+        (name for name, own in BODIES.items() if kinds[0] in own),
+        getattr(getattr(kinds[0], "space", None), "name", ""),
+    )
     if not home or home == here:
         return f"a {kind.__name__}; expected {expected}"
     constant = "PLANE" if home == "plane" else "SPACE"
-    return f"a {kind.__name__} of {_WHERE[home]}; expected {expected} of {_WHERE[here]}, or a Description with space={constant}"
+    return (
+        f"a {kind.__name__} of {_WHERE[home]}; expected {expected} of {_WHERE[here]}, or a Description "
+        f"with space={constant}"
+    )
 
 
 def _name_mistakes(what: str, items: Sequence[Any]) -> Iterable[tuple[str, str]]:
@@ -305,12 +364,17 @@ def _name_mistakes(what: str, items: Sequence[Any]) -> Iterable[tuple[str, str]]
         seen.add(item.name)
 
 
-def _element_mistakes(space: Plane | Space, item: Any, names: Known, frames: Mapping[str, Any]) -> Iterable[str]:
+def _element_mistakes(
+    space: Plane | Space, item: Any, names: Known, frames: Mapping[str, Any]
+) -> Iterable[str]:
     """Yield the mistakes of a joint or a force; each message follows the name of the element."""
     kinds = item.kinds(space)
     ends = _ends(item)
     if len(ends) == 2 and all(map(_is_name, ends)) and ends[0] == ends[1]:
-        yield f" connects {brief(ends[0])} with itself: a and b must be two bodies, one of them may be the ground"
+        yield (
+            f" connects {brief(ends[0])} with itself: a and b must be two bodies, one of them may be the "
+            "ground"
+        )
     pairs = item.places()
     given = {name for pair in pairs for name in pair if getattr(item, name) is not None}
     missing = [f"{x} or {y}" for x, y in pairs if not {x, y} & given]
@@ -323,12 +387,19 @@ def _element_mistakes(space: Plane | Space, item: Any, names: Known, frames: Map
         for mistake in kind.mistakes(getattr(item, name), names):
             yield f": {name} {mistake}"
     for name, partner in item.idle(space):
-        yield f": {name} without {partner} has no effect, got {name} = {shown(getattr(item, name))}: remove {name}, or give {partner}"
+        yield (
+            f": {name} without {partner} has no effect, got {name} = {shown(getattr(item, name))}: remove "
+            f"{name}, or give {partner}"
+        )
     for body in dict.fromkeys(filter(_is_name, (getattr(item, kinds[point].body) for _, point in pairs))):
         if body in names.rotors:
-            yield f": {brief(body)} is a rotor, which has an angle and no place: name the body that carries it"
+            yield (
+                f": {brief(body)} is a rotor, which has an angle and no place: name the body that carries it"
+            )
     places = {point: _start_place(item, at, point, kinds[point], frames) for at, point in pairs}
-    directions = {name: _start_direction(item, name, kind, frames) for name, kind in kinds.items() if kind.is_direction}
+    directions = {
+        name: _start_direction(item, name, kind, frames) for name, kind in kinds.items() if kind.is_direction
+    }
     for mistake in (*item.mistakes(places | directions), *item.unknown(names)):
         yield f": {mistake}"
 
@@ -353,7 +424,13 @@ def _start_direction(item: Any, name: str, kind: Any, frames: Mapping[str, Any])
     """Return a world unit vector at the start pose, or None if it is missing, traced or invalid."""
     frame, given = _frame_of(item, kind, frames), getattr(item, name)
     axis = None if given is None else concrete(given)
-    if frame is None or concrete(list(frame)) is None or axis is None or axis.shape != (kind.dimension,) or not has_length(axis):
+    if (
+        frame is None
+        or concrete(list(frame)) is None
+        or axis is None
+        or axis.shape != (kind.dimension,)
+        or not has_length(axis)
+    ):
         return None
     axis = axis / np.linalg.norm(axis)
     in_world = kind.world is not None and getattr(item, kind.world) is not None

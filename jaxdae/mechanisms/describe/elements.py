@@ -5,9 +5,9 @@ Positions: `at`, `at_a`, `at_b` are world coordinates at the start pose of the b
 world. Give one of the two forms. `a` and `b` are names of bodies or `GROUND`. Units are SI. Numbers may be
 traced, so a mechanism can be built inside a differentiated function (lengths as design variables).
 
-Each joint or force type is one class. Its fields (`jaxdae.mechanisms.describe.fields`) are its description, and its
-methods are its equations. A mechanism stores the elements of one type as a group: an instance of the same
-class whose arrays have a leading element axis, whose names and body indices are tuples, and whose world
+Each joint or force type is one class. Its fields (`jaxdae.mechanisms.describe.fields`) are its description,
+and its methods are its equations. A mechanism stores the elements of one type as a group: an instance of the
+same class whose arrays have a leading element axis, whose names and body indices are tuples, and whose world
 positions are None. The equations operate on one element of a group.
 """
 
@@ -77,7 +77,10 @@ class Element(ByKeywords):
             space: the space of the mechanism; None for the space of the type. Some types exist in both.
         """
         every: Any = dataclasses.fields(cls)
-        return {field.name: field.metadata["kind"].of(cls, space or cls.space) for field in sorted(every, key=lambda field: field.kw_only)}
+        return {
+            field.name: field.metadata["kind"].of(cls, space or cls.space)
+            for field in sorted(every, key=lambda field: field.kw_only)
+        }
 
     @classmethod
     def type_key(cls) -> str:
@@ -105,7 +108,11 @@ class Element(ByKeywords):
     def ways(cls) -> tuple[tuple[str, ...], ...]:
         """Return all ways to specify the positions, each as a tuple of fields; uniform ways come first."""
         pairs = cls.places()
-        ways = [tuple(dict.fromkeys(way)) for way in itertools.product(*pairs) if not any(set(pair) <= set(way) for pair in pairs)]
+        ways = [
+            tuple(dict.fromkeys(way))
+            for way in itertools.product(*pairs)
+            if not any(set(pair) <= set(way) for pair in pairs)
+        ]
         plain = [tuple(dict.fromkeys(side)) for side in zip(*pairs, strict=True)]
         return tuple(sorted(ways, key=lambda way: way not in plain))
 
@@ -165,10 +172,16 @@ class Element(ByKeywords):
         """
         for name, kind in self.kinds(space).items():
             value, default = getattr(self, name), self.default_of(name)
-            if kind.needs is None or value is default or getattr(self, kind.needs) is not self.default_of(kind.needs):
+            if (
+                kind.needs is None
+                or value is default
+                or getattr(self, kind.needs) is not self.default_of(kind.needs)
+            ):
                 continue
             known = None if any(kind.mistakes(value, NOTHING)) else concrete(value)
-            if known is not None and (default is None or np.any((known != concrete(default)) & (known != 0.0))):
+            if known is not None and (
+                default is None or np.any((known != concrete(default)) & (known != 0.0))
+            ):
                 yield name, kind.needs
 
     def placed(self, frames: Mapping[str, Any], numbers: Mapping[str, int]) -> Any:
@@ -230,7 +243,10 @@ class Joint(Element):
     acting: ClassVar[str] = ""
     """Text that names the forces that act between the bodies of a joint without coordinates."""
 
-    unread: ClassVar[dict[str, tuple[str, ...]]] = {"rad": ("point_a", "point_b", "angle"), "m": ("axes_b", "angle")}
+    unread: ClassVar[dict[str, tuple[str, ...]]] = {
+        "rad": ("point_a", "point_b", "angle"),
+        "m": ("axes_b", "angle"),
+    }
     """The fields that a coordinate in rad, or a coordinate in m, does not depend on."""
 
     prescribes: ClassVar[bool] = False
@@ -279,7 +295,9 @@ class Joint(Element):
         static = {field.name: field.metadata.get("static") for field in dataclasses.fields(joint)}
         unread = self.unread[list(self.coordinates.values())[number]] if self.coordinates else ()
         without = [name for name in (*unread, *self.elements()) if name in static]
-        return dataclasses.replace(joint, **{name: () for name in static if static[name]}, **dict.fromkeys(without))
+        return dataclasses.replace(
+            joint, **{name: () for name in static if static[name]}, **dict.fromkeys(without)
+        )
 
     def elements(self) -> dict[str, Any]:
         """Return the spring, damping, friction and armature fields of a group by name."""
@@ -379,7 +397,9 @@ class Force(Element):
         return jnp.zeros_like(s[0])
 
 
-def known_names(bodies: Sequence[Body | Rotor | SpatialBody], joints: Sequence[Any], types: Sequence[type[Joint]]) -> Known:
+def known_names(
+    bodies: Sequence[Body | Rotor | SpatialBody], joints: Sequence[Any], types: Sequence[type[Joint]]
+) -> Known:
     """Return the names that a description may refer to."""
     movable_types = " or ".join(kind.type_key() for kind in types if kind.movable)
     coordinates = {joint.name: tuple(joint.coordinates) for joint in joints}

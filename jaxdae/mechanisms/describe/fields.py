@@ -61,7 +61,10 @@ def wheel(text: str) -> Any:
 
 
 def world(text: str = "") -> Any:
-    """Declare a world position, None if the position is given in bodies; the default text is `Element.site`."""
+    """Declare a world position, None if the position is given in bodies.
+
+    The default text is `Element.site`.
+    """
     return _leaf(World(text=text, unit="m"), default=None)
 
 
@@ -119,7 +122,14 @@ def index(text: str) -> Any:
     return _static(Index(text=text, in_config=False), default=0)
 
 
-def number(text: str, unit: str = "", *, value: Any = dataclasses.MISSING, kw_only: Any = dataclasses.MISSING, **options: Any) -> Any:
+def number(
+    text: str,
+    unit: str = "",
+    *,
+    value: Any = dataclasses.MISSING,
+    kw_only: Any = dataclasses.MISSING,
+    **options: Any,
+) -> Any:
     """Declare a number with an optional default `value`; the options are those of `Number`."""
     return _leaf(Number(text=text, unit=unit, **options), default=value, kw_only=kw_only)
 
@@ -134,12 +144,19 @@ def per_coordinate(text: str, units: Mapping[str, str], *, value: Any, **options
 
     Groups omit the field if it is zero.
     """
-    return _leaf(PerCoordinate(text=text, units=units, **{"sparse": "needs" not in options, **options}), default=value, kw_only=True)
+    return _leaf(
+        PerCoordinate(text=text, units=units, **{"sparse": "needs" not in options, **options}),
+        default=value,
+        kw_only=True,
+    )
 
 
 def at_start(text: str, unit: str, measure: Callable[[Any, Any, Any], Any], **options: Any) -> Any:
     """Declare a number that is measured at the start pose if it is not given."""
-    return _leaf(Number(text=text, unit=unit, default="that of the start pose", at_start=measure, **options), default=None)
+    return _leaf(
+        Number(text=text, unit=unit, default="that of the start pose", at_start=measure, **options),
+        default=None,
+    )
 
 
 def components(text: str, unit: str = "", *, value: Any = None, **options: Any) -> Any:
@@ -176,12 +193,16 @@ def curve(text: str) -> Any:
 def surface(text: str) -> Any:
     """Declare a surface: a function of a position that is zero on the surface."""
     what = "a function of a place (3,) that returns a number"
-    return _leaf(Function(text=text, name="surface", what=what, returns="one number", takes=(3,), in_config=False))
+    return _leaf(
+        Function(text=text, name="surface", what=what, returns="one number", takes=(3,), in_config=False)
+    )
 
 
 def terrain(text: str) -> Any:
     """Declare a terrain."""
-    return _leaf(Ground(text=text, inherited=True, default="that of the mechanism"), default=None, kw_only=True)
+    return _leaf(
+        Ground(text=text, inherited=True, default="that of the mechanism"), default=None, kw_only=True
+    )
 
 
 def _leaf(kind: Kind, **options: Any) -> Any:

@@ -55,7 +55,11 @@ class Function(Kind):
         try:
             found = jax.eval_shape(lambda x: value(x), jnp.zeros(self.takes))
         except Exception as error:
-            numpy = "; use jax.numpy in place of numpy" if isinstance(error, jax.errors.TracerArrayConversionError) else ""
+            numpy = (
+                "; use jax.numpy in place of numpy"
+                if isinstance(error, jax.errors.TracerArrayConversionError)
+                else ""
+            )
             yield f"{expected}, which fails: {str(error).partition(chr(10))[0]}{numpy}"
             return
         shape = getattr(found, "shape", None)
@@ -81,9 +85,9 @@ class Varying(Number):
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yield an error if the value is neither a number nor a function of time."""
         if callable(value):
-            return Function(text=self.text, name=self.text, what="a number or a function of time", returns="one number").mistakes(
-                value, names
-            )
+            return Function(
+                text=self.text, name=self.text, what="a number or a function of time", returns="one number"
+            ).mistakes(value, names)
         return super().mistakes(value, names)
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:

@@ -26,7 +26,9 @@ class ByKeywords:
         if given:
             fields: Any = cls.__dict__.get("__dataclass_fields__", given)
             if not given.keys() <= fields.keys():
-                raise TypeError("; ".join(_told(cls, name, list(fields)) for name in given if name not in fields))
+                raise TypeError(
+                    "; ".join(_told(cls, name, list(fields)) for name in given if name not in fields)
+                )
         return object.__new__(cls)
 
 

@@ -182,8 +182,13 @@ class BodyName(Kind):
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yield an error for an unknown name."""
         known = [*names.bodies, GROUND] if self.ground else names.bodies
-        if self.ground and (value is None or (isinstance(value, str) and value not in known and value.lower() in _WORLD)):
-            yield f"is {value!r}, which is no body: write {GROUND!r}, jaxdae.mechanisms.GROUND, for the fixed world"
+        if self.ground and (
+            value is None or (isinstance(value, str) and value not in known and value.lower() in _WORLD)
+        ):
+            yield (
+                f"is {value!r}, which is no body: write {GROUND!r}, jaxdae.mechanisms.GROUND, for the "
+                "fixed world"
+            )
         elif not isinstance(value, str) or value not in known:
             yield f"is {said(value)}, which is no body{hint(value, known)}"
 
@@ -276,7 +281,9 @@ class Input(Kind):
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yield an error if the value is not an index."""
-        if value is not None and (not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 0):
+        if value is not None and (
+            not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 0
+        ):
             yield f"must be an index 0, 1, ..., got {shown(value)}"
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
@@ -302,5 +309,9 @@ class Truth(Kind):
 
 def unknown_coordinate(joint: Any, along: Any, names: Known, field: str = "along") -> Iterable[str]:
     """Yield an error for a coordinate name that a joint does not have; None is the first coordinate."""
-    if (known := names.coordinates.get(joint, ()) if isinstance(joint, str) else ()) and along is not None and along not in known:
+    if (
+        (known := names.coordinates.get(joint, ()) if isinstance(joint, str) else ())
+        and along is not None
+        and along not in known
+    ):
         yield f"{field} is {along!r}, which is no coordinate of {joint!r}{hint(along, known)}"

@@ -111,8 +111,13 @@ class Structure:
 
         The shapes are (k,) in q, (k,) in v, (balls, 4) in q, and (balls, 3) in v.
         """
-        in_q, in_v = ({kind: self.places(kind, sizes) for kind in (AXIS, PLACE, BALL)} for sizes in (COORDINATES, VELOCITIES))
-        vectors_q, vectors_v = (np.concatenate([places[AXIS].reshape(-1), places[PLACE].reshape(-1)]) for places in (in_q, in_v))
+        in_q, in_v = (
+            {kind: self.places(kind, sizes) for kind in (AXIS, PLACE, BALL)}
+            for sizes in (COORDINATES, VELOCITIES)
+        )
+        vectors_q, vectors_v = (
+            np.concatenate([places[AXIS].reshape(-1), places[PLACE].reshape(-1)]) for places in (in_q, in_v)
+        )
         return vectors_q, vectors_v, in_q[BALL], in_v[BALL]
 
     def of_joint(self, name: str, kind: str) -> list[int]:
@@ -149,7 +154,9 @@ class Structure:
     @property
     def last_columns(self) -> np.ndarray:
         """Return the index of the last velocity of each link, and nv for the ground (links + 1,)."""
-        return np.append(np.cumsum([VELOCITIES[kind] for kind in self.kinds]).astype(int) - 1, len(self.velocity_names))
+        return np.append(
+            np.cumsum([VELOCITIES[kind] for kind in self.kinds]).astype(int) - 1, len(self.velocity_names)
+        )
 
     @functools.cached_property
     def tree(self) -> Tree:

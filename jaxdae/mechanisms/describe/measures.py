@@ -7,9 +7,9 @@ all quantities that the equations of motion need:
     rate           derivative along the motion,
     bias           second derivative along the motion, without coordinate accelerations.
 
-The derivatives of frames along a motion are closed forms in `jaxdae.geometry.planar_frames` and `spatial`. Measures
-therefore need no trigonometric functions, which makes them cheap. All quantities are scalars: a frame is a
-tuple of scalars, and a measure returns a tuple of rows.
+The derivatives of frames along a motion are closed forms in `jaxdae.geometry.planar_frames` and `spatial`.
+Measures therefore need no trigonometric functions, which makes them cheap. All quantities are scalars: a
+frame is a tuple of scalars, and a measure returns a tuple of rows.
 """
 
 from __future__ import annotations
@@ -71,9 +71,13 @@ def _taken(numbers: tuple[int, ...], entry: Array) -> Array:
 
 
 @_taken.defjvp
-def _taken_jvp(numbers: tuple[int, ...], primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+def _taken_jvp(
+    numbers: tuple[int, ...], primals: tuple[Array], tangents: tuple[Array]
+) -> tuple[Array, Array]:
     (entry,), (change,) = primals, tangents
-    matrix = _matrix(np.asarray(numbers, int), entry.shape[0]).reshape(len(numbers), -1, *(1,) * (entry.ndim - 1))
+    matrix = _matrix(np.asarray(numbers, int), entry.shape[0]).reshape(
+        len(numbers), -1, *(1,) * (entry.ndim - 1)
+    )
     return _taken(numbers, entry), jnp.sum(jnp.asarray(matrix, entry.dtype) * change, axis=1)
 
 
@@ -136,7 +140,9 @@ def _sides(kind: type, entries: Array) -> Sides:
 
 def both(pair: Pairs, twist: Any) -> tuple[Any, Any]:
     """Return the twists of both sides of every element, stacked (k,); the ground is at rest."""
-    return _sides(type(twist), columns(jnp.pad(jnp.stack(twist), ((0, 0), (0, 1))), np.concatenate(pair.sides)))
+    return _sides(
+        type(twist), columns(jnp.pad(jnp.stack(twist), ((0, 0), (0, 1))), np.concatenate(pair.sides))
+    )
 
 
 def _along(pair: Pairs, motion: Kinematics, at: Sides) -> Sides:
@@ -210,7 +216,8 @@ def dense_rows(block: Blocks, pair: Pairs) -> Array:
     first = block[0][0]
     side_a, side_b = (jnp.asarray(_matrix(side, pair.bodies), first[0].dtype) for side in pair.sides)
     entries = [
-        [side_a * on_a[r][:, None] + side_b * on_b[r][:, None] for on_a, on_b in zip(*block, strict=True)] for r in range(len(first))
+        [side_a * on_a[r][:, None] + side_b * on_b[r][:, None] for on_a, on_b in zip(*block, strict=True)]
+        for r in range(len(first))
     ]
     dense = jnp.stack([jnp.stack(row, axis=-1) for row in entries], axis=1)
     return dense.reshape(len(pair.a) * len(entries), -1)
@@ -218,7 +225,10 @@ def dense_rows(block: Blocks, pair: Pairs) -> Array:
 
 def pair_rows(block: Blocks) -> tuple[Array, Array]:
     """Return the entries of rows in the twists of both bodies, 2 x (k rows, width), from the blocks."""
-    first, second = (jnp.stack([jnp.stack(direction, axis=-1) for direction in side], axis=-1).reshape(-1, len(side)) for side in block)
+    first, second = (
+        jnp.stack([jnp.stack(direction, axis=-1) for direction in side], axis=-1).reshape(-1, len(side))
+        for side in block
+    )
     return first, second
 
 
@@ -226,24 +236,34 @@ def pair_rows(block: Blocks) -> tuple[Array, Array]:
 
 
 @_unit
-def velocity_values(measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinematics, t: Any) -> Array:
+def velocity_values(
+    measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinematics, t: Any
+) -> Array:
     """Return a velocity measure of every element, stacked (k, rows)."""
     return _stacked(_each_moving(measure, group, ends(pair, motion), both(pair, motion.velocity), t))
 
 
 @_unit
-def velocity_biases(measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinematics, t: Any) -> Array:
+def velocity_biases(
+    measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinematics, t: Any
+) -> Array:
     """Return the derivatives of a velocity measure along the motion, without accelerations (k, rows)."""
     at, twists = ends(pair, motion), both(pair, motion.velocity)
     moving, one = _along(pair, motion, at), jnp.ones_like(t)
     if motion.bias is None:
-        return _stacked(jax.jvp(lambda x, s: _each_moving(measure, group, x, twists, s), (at, t), (moving, one))[1])
+        return _stacked(
+            jax.jvp(lambda x, s: _each_moving(measure, group, x, twists, s), (at, t), (moving, one))[1]
+        )
     along = moving, both(pair, motion.bias), one
-    return _stacked(jax.jvp(lambda x, dx, s: _each_moving(measure, group, x, dx, s), (at, twists, t), along)[1])
+    return _stacked(
+        jax.jvp(lambda x, dx, s: _each_moving(measure, group, x, dx, s), (at, twists, t), along)[1]
+    )
 
 
 @_unit
-def velocity_blocks(measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinematics, t: Any) -> Blocks:
+def velocity_blocks(
+    measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinematics, t: Any
+) -> Blocks:
     """Return the derivatives of a velocity measure with respect to the twists of both bodies."""
     at, twists = ends(pair, motion), both(pair, motion.velocity)
     one, zero = jnp.ones_like(at[0].x), jnp.zeros_like(at[0].x)
@@ -260,7 +280,9 @@ def velocity_blocks(measure: Callable[..., Any], group: Any, pair: Pairs, motion
 
 # Compiled separately: the measure is traced once, and all derivatives (a dozen for J alone) reuse the trace.
 @functools.partial(jax.jit, static_argnums=0)
-def _each_moving(measure: Callable[..., Any], group: Any, sides: Sides, twists: tuple[Any, Any], t: Any) -> tuple[Any, ...]:
+def _each_moving(
+    measure: Callable[..., Any], group: Any, sides: Sides, twists: tuple[Any, Any], t: Any
+) -> tuple[Any, ...]:
     return jax.vmap(lambda element, a, b, va, vb: measure(element, a, b, va, vb, t))(group, *sides, *twists)
 
 
@@ -291,5 +313,7 @@ def put_together(derivatives: Callable[..., Blocks]) -> Callable[..., tuple[Arra
     return lambda *asked: pair_rows(derivatives(*asked))
 
 
-AUTODIFF = Derivatives(values, rates, biases, blocks, put_together(blocks), velocity_values, velocity_biases, velocity_blocks)
+AUTODIFF = Derivatives(
+    values, rates, biases, blocks, put_together(blocks), velocity_values, velocity_biases, velocity_blocks
+)
 """Rules that differentiate the measure by autodiff only."""

@@ -28,7 +28,10 @@ class Polynomial:
             ValueError: if the coefficients are not a list of at least one number.
         """
         if (shape_of(self.coefficients) or ()) in ((), (0,)):
-            raise ValueError(f"Polynomial.coefficients must be a list of at least one number, got {shown(self.coefficients)}")
+            raise ValueError(
+                "Polynomial.coefficients must be a list of at least one number, got "
+                f"{shown(self.coefficients)}"
+            )
         value = jnp.zeros_like(t)
         for k in reversed(range(len(self.coefficients))):
             value = value * t + self.coefficients[k]

@@ -12,7 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae.mechanisms.describe.kinds import Kind, Known, Start
-from jaxdae.mechanisms.describe.numbers import batches, concrete, is_number, is_vector, real, shape_of, shown, vector, vector_mistakes
+from jaxdae.mechanisms.describe.numbers import (
+    batches,
+    concrete,
+    is_number,
+    is_vector,
+    real,
+    shape_of,
+    shown,
+    vector,
+    vector_mistakes,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,9 +51,17 @@ class Bounded(Kind):
         if self.above is not None:
             yield x > self.above, "be positive" if self.above == 0.0 else f"be larger than {self.above:g}", ""
         if self.at_least is not None:
-            yield x >= self.at_least, "be non-negative" if self.at_least == 0.0 else f"be at least {self.at_least:g}", ""
+            yield (
+                x >= self.at_least,
+                "be non-negative" if self.at_least == 0.0 else f"be at least {self.at_least:g}",
+                "",
+            )
         if self.within is not None:
-            yield abs(x) < self.within, f"lie between -{self.within:.6g} and {self.within:.6g}", f"the unit is {self.unit}"
+            yield (
+                abs(x) < self.within,
+                f"lie between -{self.within:.6g} and {self.within:.6g}",
+                f"the unit is {self.unit}",
+            )
         if self.nonzero:
             yield x != 0.0, "not be zero", self.nonzero
 
@@ -56,7 +74,9 @@ class Bounded(Kind):
         """Yield each violated bound of known numbers as text, with its remedy, which may be empty."""
         numbers = concrete(value)
         if numbers is not None:
-            yield from ((bound, remedy) for condition, bound, remedy in self.limits(numbers) if not np.all(condition))
+            yield from (
+                (bound, remedy) for condition, bound, remedy in self.limits(numbers) if not np.all(condition)
+            )
 
     def bound_mistakes(self, value: Any) -> Iterable[str]:
         """Yield the errors of finite or traced numbers that are out of bounds."""
@@ -120,7 +140,9 @@ class PerCoordinate(Number):
     def of(self, element: Any, space: Any) -> Kind:
         """Return the kind of the field in a joint type."""
         units = dict.fromkeys(self.units[unit] for unit in element.coordinates.values())
-        return dataclasses.replace(self, dimension=space.dimension, unit=" and ".join(units), count=len(element.coordinates))
+        return dataclasses.replace(
+            self, dimension=space.dimension, unit=" and ".join(units), count=len(element.coordinates)
+        )
 
     @property
     def wanted(self) -> str:

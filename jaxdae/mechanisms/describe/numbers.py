@@ -121,14 +121,20 @@ def hint(name: Any, known: Sequence[str]) -> str:
     if isinstance(name, str):
         return f" ({meant(name, known) or 'there is: ' + join_first(dict.fromkeys(known))})"
     own = getattr(name, "name", None)
-    return f" (give its name, {brief(own)})" if isinstance(own, str) else f" (there is: {join_first(dict.fromkeys(known))})"
+    return (
+        f" (give its name, {brief(own)})"
+        if isinstance(own, str)
+        else f" (there is: {join_first(dict.fromkeys(known))})"
+    )
 
 
 def batches(x: Any, *shape: int) -> str:
     """Return the remedy for numbers with a leading world axis, or empty text for other shapes."""
     given = shape_of(x)
     return (
-        "; where these are of many worlds: a description is of one, and jax.vmap makes many of it" if given and given[1:] == shape else ""
+        "; where these are of many worlds: a description is of one, and jax.vmap makes many of it"
+        if given and given[1:] == shape
+        else ""
     )
 
 
@@ -144,7 +150,11 @@ def shown(x: Any) -> str:
 
 def said(x: Any) -> str:
     """Return a short text for a value that was given instead of a name."""
-    return shown(x) if x is None or isinstance(x, str | int | float) else f"a {x.__name__ if isinstance(x, type) else type(x).__name__}"
+    return (
+        shown(x)
+        if x is None or isinstance(x, str | int | float)
+        else f"a {x.__name__ if isinstance(x, type) else type(x).__name__}"
+    )
 
 
 def vector_mistakes(value: Any, dimension: int) -> Iterable[str]:

@@ -7,7 +7,9 @@ from typing import Any
 import jax.numpy as jnp
 
 
-def passive_effort(stretch: Any, rate: Any, *, stiffness: Any, damping: Any, friction: Any, friction_speed: Any) -> Any:
+def passive_effort(
+    stretch: Any, rate: Any, *, stiffness: Any, damping: Any, friction: Any, friction_speed: Any
+) -> Any:
     """Return -stiffness stretch - damping rate - friction tanh(rate / friction_speed), in N or N m.
 
     Args:

@@ -11,7 +11,15 @@ import numpy as np
 
 from jaxdae.geometry.rotation import quat_normalize, rotation_matrix
 from jaxdae.mechanisms.describe.kinds import Kind, Known, Start
-from jaxdae.mechanisms.describe.numbers import concrete, has_length, is_vector, shape_of, shown, vector, vector_mistakes
+from jaxdae.mechanisms.describe.numbers import (
+    concrete,
+    has_length,
+    is_vector,
+    shape_of,
+    shown,
+    vector,
+    vector_mistakes,
+)
 
 _UNIT = 1e-4
 """Largest error of the squared length of a direction, and of the entries of a rotation matrix times its transpose.
@@ -109,8 +117,16 @@ class Direction(Kind):
             if not has_length(value):
                 yield f"must have a length that can be divided by, got {shown(value)}"
         else:
-            count = "two numbers that are not both zero" if self.dimension == 2 else "three numbers that are not all zero"
-            yield f"must be {count}, {self.text}, got {value}" if value is None else f"must be {count}, got {shown(value)}"
+            count = (
+                "two numbers that are not both zero"
+                if self.dimension == 2
+                else "three numbers that are not all zero"
+            )
+            yield (
+                f"must be {count}, {self.text}, got {value}"
+                if value is None
+                else f"must be {count}, got {shown(value)}"
+            )
 
     def requirements(self, name: str, value: Any) -> Iterable[tuple[Any, str]]:
         """Yield the condition that the vectors (k, 2) or (k, 3) have length 1."""
@@ -121,7 +137,9 @@ class Direction(Kind):
         """Return the unit vector in the frame of the body."""
         axis = vector(value)
         axis = axis / jnp.linalg.norm(axis)
-        return axis if getattr(start.given, self.world) is None else start.frames[self.body].components_of(axis)
+        return (
+            axis if getattr(start.given, self.world) is None else start.frames[self.body].components_of(axis)
+        )
 
     def given_in(self, given: Mapping[str, Any]) -> str:
         """Return the name of the body field, or empty text if a world position and direction are given."""
@@ -146,7 +164,9 @@ class Axis(Direction):
     def description(self) -> str:
         """A one-line description."""
         where = (
-            f"in the frame of {self.body}" if self.world is None else f"in the world with `{self.world}`, else in the frame of {self.body}"
+            f"in the frame of {self.body}"
+            if self.world is None
+            else f"in the world with `{self.world}`, else in the frame of {self.body}"
         )
         return f"{self.text}, {self.axes}: {where}"
 
@@ -185,8 +205,14 @@ class JointAxes(Kind):
     @property
     def description(self) -> str:
         """A one-line description."""
-        made = f"made of {' and '.join(self.columns)}" if self.columns and self.body == "a" else "those of the start pose"
-        return f"the axes of the joint in the frame of {self.body}, a quaternion [w, x, y, z]; left out: {made}"
+        made = (
+            f"made of {' and '.join(self.columns)}"
+            if self.columns and self.body == "a"
+            else "those of the start pose"
+        )
+        return (
+            f"the axes of the joint in the frame of {self.body}, a quaternion [w, x, y, z]; left out: {made}"
+        )
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yield an error if the value is not a rotation."""
@@ -197,17 +223,32 @@ class JointAxes(Kind):
             return
         if not np.all(np.isfinite(numbers)) or numbers.shape not in ((4,), (3, 3)) or not has_length(numbers):
             yield f"must be a quaternion of four numbers or a rotation matrix (3, 3), got {shown(value)}"
-        elif numbers.ndim == 2 and not (np.allclose(numbers.T @ numbers, np.eye(3), atol=1e-6) and np.linalg.det(numbers) > 0.0):
-            yield f"must be a rotation matrix, right-handed with columns of length 1 at right angles, got {shown(value)}"
+        elif numbers.ndim == 2 and not (
+            np.allclose(numbers.T @ numbers, np.eye(3), atol=1e-6) and np.linalg.det(numbers) > 0.0
+        ):
+            yield (
+                "must be a rotation matrix, right-handed with columns of length 1 at right angles, got "
+                f"{shown(value)}"
+            )
 
     def requirements(self, name: str, value: Any) -> Iterable[tuple[Any, str]]:
         """Yield the condition that the matrices (k, 3, 3) are rotations."""
         x, y, z = ([value[..., row, column] for row in range(3)] for column in range(3))
-        # The columns are right-handed and orthonormal if z = x cross y for two unit vectors x and y at right angles.
+        # The columns are right-handed and orthonormal if z = x cross y for two unit vectors x and y at right
+        # angles.
         crossed = (x[1] * y[2] - x[2] * y[1], x[2] * y[0] - x[0] * y[2], x[0] * y[1] - x[1] * y[0])
-        errors = [_dot(x, x) - 1.0, _dot(y, y) - 1.0, _dot(x, y), *(own - other for own, other in zip(z, crossed, strict=True))]
+        errors = [
+            _dot(x, x) - 1.0,
+            _dot(y, y) - 1.0,
+            _dot(x, y),
+            *(own - other for own, other in zip(z, crossed, strict=True)),
+        ]
         for error in errors:
-            yield abs(error) < _UNIT, f"{name} must be rotation matrices, with orthogonal columns of length 1 that are right-handed"
+            yield (
+                abs(error) < _UNIT,
+                f"{name} must be rotation matrices, with orthogonal columns of length 1 that are "
+                "right-handed",
+            )
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Return the matrix (3, 3)."""
@@ -218,7 +259,9 @@ class JointAxes(Kind):
         if not self.columns:
             return jnp.eye(3, dtype=jnp.result_type(float))
         kinds: Any = element.kinds()
-        given = [start.frames[kinds[name].body].direction(getattr(element, name)).array() for name in self.columns]
+        given = [
+            start.frames[kinds[name].body].direction(getattr(element, name)).array() for name in self.columns
+        ]
         return _in_frame(start.frames["a"], _basis(*given))
 
     def given_in(self, given: Mapping[str, Any]) -> str:
@@ -241,11 +284,18 @@ class FrameAxes(JointAxes):
     @property
     def description(self) -> str:
         """A one-line description."""
-        return f"{self.text} in the frame of {self.body}, a quaternion [w, x, y, z]; left out: those of {self.body}"
+        return (
+            f"{self.text} in the frame of {self.body}, a quaternion [w, x, y, z]; left out: those of "
+            f"{self.body}"
+        )
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Return the matrix (3, 3)."""
-        return jnp.eye(3, dtype=jnp.result_type(float)) if value is None else super().placed(value, element, start)
+        return (
+            jnp.eye(3, dtype=jnp.result_type(float))
+            if value is None
+            else super().placed(value, element, start)
+        )
 
 
 def _dot(x: Sequence[Any], y: Sequence[Any]) -> Any:

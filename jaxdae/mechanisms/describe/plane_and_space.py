@@ -33,7 +33,9 @@ class Plane:
         """Return M_b times the rates of twists, as wrenches."""
         return planar_frames.Twist(mass * change.x, mass * change.y, inertia * change.angle)
 
-    def about(self, wrench: planar_frames.Twist, frame: planar_frames.Frame, arm: planar_frames.Vector) -> tuple[Any, Any]:
+    def about(
+        self, wrench: planar_frames.Twist, frame: planar_frames.Frame, arm: planar_frames.Vector
+    ) -> tuple[Any, Any]:
         """Return force (k, 2) and torque (k,) of wrenches about other points.
 
         Args:
@@ -70,9 +72,13 @@ class Space:
     def inertial(self, mass: Any, inertia: Any, change: spatial_frames.Twist) -> spatial_frames.Twist:
         """Return M_b times the rates of twists, as wrenches."""
         torque = _turning(inertia, change.omega_body)
-        return spatial_frames.Twist(mass * change.x, mass * change.y, mass * change.z, torque.x, torque.y, torque.z)
+        return spatial_frames.Twist(
+            mass * change.x, mass * change.y, mass * change.z, torque.x, torque.y, torque.z
+        )
 
-    def about(self, wrench: spatial_frames.Twist, frame: spatial_frames.Frame, arm: spatial_frames.Vector) -> tuple[Any, Any]:
+    def about(
+        self, wrench: spatial_frames.Twist, frame: spatial_frames.Frame, arm: spatial_frames.Vector
+    ) -> tuple[Any, Any]:
         """Return force (k, 3) and torque (k, 3) of wrenches about other points, in the world.
 
         Args:
@@ -87,8 +93,12 @@ class Space:
 def _turning(inertia: Any, omega: spatial_frames.Vector) -> spatial_frames.Vector:
     """Return I omega of all bodies."""
     if inertia.ndim == 2:
-        return spatial_frames.Vector(*(inertia[:, k] * entry for k, entry in enumerate((omega.x, omega.y, omega.z))))
-    rows = (inertia[:, k, 0] * omega.x + inertia[:, k, 1] * omega.y + inertia[:, k, 2] * omega.z for k in range(3))
+        return spatial_frames.Vector(
+            *(inertia[:, k] * entry for k, entry in enumerate((omega.x, omega.y, omega.z)))
+        )
+    rows = (
+        inertia[:, k, 0] * omega.x + inertia[:, k, 1] * omega.y + inertia[:, k, 2] * omega.z for k in range(3)
+    )
     return spatial_frames.Vector(*rows)
 
 

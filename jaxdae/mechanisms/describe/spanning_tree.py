@@ -39,7 +39,9 @@ class Tree(NamedTuple):
     loops: tuple[Any, ...]
 
 
-def spanning_tree(bodies: Sequence[str], joints: Sequence[Any], cut: Sequence[str] = (), loops: Sequence[str] = ()) -> Tree:
+def spanning_tree(
+    bodies: Sequence[str], joints: Sequence[Any], cut: Sequence[str] = (), loops: Sequence[str] = ()
+) -> Tree:
     """Return the spanning tree of bodies.
 
     Args:
@@ -58,7 +60,9 @@ def spanning_tree(bodies: Sequence[str], joints: Sequence[Any], cut: Sequence[st
     return Tree(tuple(edges), tuple(joint for joint in joints if joint.name not in used and holds(joint)))
 
 
-def cut_mistakes(bodies: Sequence[str], joints: Sequence[Any], cut: Sequence[str], unsound: Sequence[str] = ()) -> list[str]:
+def cut_mistakes(
+    bodies: Sequence[str], joints: Sequence[Any], cut: Sequence[str], unsound: Sequence[str] = ()
+) -> list[str]:
     """Return the errors of a cut: unknown names, remaining loops, and bodies lost from the tree.
 
     A body must not become free if a joint that cannot be in the tree still constrains it.
@@ -79,7 +83,8 @@ def cut_mistakes(bodies: Sequence[str], joints: Sequence[Any], cut: Sequence[str
     left = [repr(joint.name) for joint in able if joint.name not in used and holds(joint)]
     if left:
         mistakes.append(
-            f"leaves a loop: {join_first(left)} would close one; name a joint of each loop, or leave cut out for the tree that grows"
+            f"leaves a loop: {join_first(left)} would close one; name a joint of each loop, or leave cut "
+            "out for the tree that grows"
             " from the ground in the order of the joints"
         )
     return mistakes if unsound else [*mistakes, *_torn(bodies, joints, cut, edges)]
@@ -111,20 +116,32 @@ def lost_off_the_tree(joints: Sequence[Any], remedy: str) -> Iterable[tuple[str,
             yield "joint", joint.name, text
 
 
-def _torn(bodies: Sequence[str], joints: Sequence[Any], cut: Sequence[str], edges: Sequence[Edge]) -> list[str]:
+def _torn(
+    bodies: Sequence[str], joints: Sequence[Any], cut: Sequence[str], edges: Sequence[Edge]
+) -> list[str]:
     """Return the errors of a cut that frees a body which a joint without `in_tree` constrains."""
-    whole = {edge.child for edge in _edges(bodies, [joint for joint in joints if joint.in_tree]) if edge.joint is None}
+    whole = {
+        edge.child
+        for edge in _edges(bodies, [joint for joint in joints if joint.in_tree])
+        if edge.joint is None
+    }
     roots: dict[str, str] = {GROUND: GROUND}
     for edge in edges:
         roots[edge.child] = edge.child if edge.joint is None else roots[edge.parent]
     found = []
     for root in (edge.child for edge in edges if edge.joint is None and edge.child not in whole):
-        across = [joint for joint in joints if joint.rows and "a" in joint.kinds() and (roots[joint.a] == root) != (roots[joint.b] == root)]
+        across = [
+            joint
+            for joint in joints
+            if joint.rows and "a" in joint.kinds() and (roots[joint.a] == root) != (roots[joint.b] == root)
+        ]
         others = [joint for joint in across if not joint.in_tree]
         if others:
             named = join_first(f"{joint.name!r} ({joint.type_key()})" for joint in others)
             own = join_first(brief(joint.name) for joint in across if joint.name in cut)
-            found.append(f"takes body {root!r} off the tree, where {named} cannot carry it: leave {own} out of cut")
+            found.append(
+                f"takes body {root!r} off the tree, where {named} cannot carry it: leave {own} out of cut"
+            )
     return found
 
 
@@ -166,7 +183,9 @@ def _edges(bodies: Sequence[str], able: Sequence[Any]) -> list[Edge]:
     return edges
 
 
-def overconstrained(joints: Sequence[Any], freedoms: Mapping[str, int], related: Sequence[Sequence[str]] = ()) -> bool:
+def overconstrained(
+    joints: Sequence[Any], freedoms: Mapping[str, int], related: Sequence[Sequence[str]] = ()
+) -> bool:
     """Return whether some loops have so many rows that the rows are dependent if the loops move.
 
     The Chebychev-Gruebler-Kutzbach count, for a set of loops that share joints and without prescribed
@@ -198,7 +217,9 @@ def overconstrained(joints: Sequence[Any], freedoms: Mapping[str, int], related:
     parallel = [pair for pair in between.values() if len(pair) > 1]
     if any(_mobility(loop, freedoms) < 0 for loop in (*cycles, *parallel)):
         return True
-    sets = [_Set(_mobility(loops, freedoms), {joint.name for joint in loops}) for loops in _sharing_joints(cycles)]
+    sets = [
+        _Set(_mobility(loops, freedoms), {joint.name for joint in loops}) for loops in _sharing_joints(cycles)
+    ]
     for group in sets:
         bodies = {name for joint in joints if joint.name in group.names for name in (joint.a, joint.b)}
         driven = sum(joint.a in bodies and joint.b in bodies for joint in prescribed)
@@ -232,7 +253,9 @@ def _overrelated(sets: list[_Set], related: Sequence[Sequence[str]]) -> bool:
         total = sum(one.mobility for one in touched) - 1
         if total < 0 or (total == 0 and len(touched) == 1 and len(names) > 1):
             return True
-        sets = [one for one in sets if not one.names & names] + [_Set(total, set().union(*(one.names for one in touched)))]
+        sets = [one for one in sets if not one.names & names] + [
+            _Set(total, set().union(*(one.names for one in touched)))
+        ]
     return False
 
 
@@ -240,7 +263,9 @@ def _mobility(joints: Sequence[Any], freedoms: Mapping[str, int]) -> int:
     """Return the mobility of loops from the number of their rows."""
     bodies = dict.fromkeys(name for joint in joints for name in (joint.a, joint.b))
     nearest = GROUND if GROUND in bodies else max(bodies, key=lambda name: freedoms[name])
-    return sum(freedoms[name] for name in bodies if name != nearest) - sum(len(joint.rows) for joint in joints)
+    return sum(freedoms[name] for name in bodies if name != nearest) - sum(
+        len(joint.rows) for joint in joints
+    )
 
 
 def _sharing_joints(cycles: Sequence[Sequence[Any]]) -> list[list[Any]]:

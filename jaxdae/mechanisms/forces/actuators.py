@@ -38,16 +38,32 @@ class Actuator(elements.Force):
 
     joint: Any = fields.joint("the joint that is driven")
     input: Any = fields.input_index()
-    ratio: Number = fields.number("turns or way of the actuator for one of the coordinate; may be negative", value=1.0, nonzero=NO_RATIO)
-    gain: Any = fields.components(
-        "force of the input, and how it grows with length and rate, N or N m", value=(1.0, 0.0, 0.0), needs="input"
+    ratio: Number = fields.number(
+        "turns or way of the actuator for one of the coordinate; may be negative", value=1.0, nonzero=NO_RATIO
     )
-    bias: Any = fields.components("force without input, and how it grows with length and rate, N or N m", value=(0.0, 0.0, 0.0))
-    least_force: Number = fields.number("the least force", "N or N m", value=None, may_be_none=True, default="no bound")
-    most_force: Number = fields.number("the largest force", "N or N m", value=None, may_be_none=True, default="no bound")
-    least_input: Number = fields.number("the least input that counts", value=None, may_be_none=True, default="no bound", needs="input")
-    most_input: Number = fields.number("the largest input that counts", value=None, may_be_none=True, default="no bound", needs="input")
-    along: Any = fields.coordinate("which coordinate of the joint, such as slide or angle; left out: the first")
+    gain: Any = fields.components(
+        "force of the input, and how it grows with length and rate, N or N m",
+        value=(1.0, 0.0, 0.0),
+        needs="input",
+    )
+    bias: Any = fields.components(
+        "force without input, and how it grows with length and rate, N or N m", value=(0.0, 0.0, 0.0)
+    )
+    least_force: Number = fields.number(
+        "the least force", "N or N m", value=None, may_be_none=True, default="no bound"
+    )
+    most_force: Number = fields.number(
+        "the largest force", "N or N m", value=None, may_be_none=True, default="no bound"
+    )
+    least_input: Number = fields.number(
+        "the least input that counts", value=None, may_be_none=True, default="no bound", needs="input"
+    )
+    most_input: Number = fields.number(
+        "the largest input that counts", value=None, may_be_none=True, default="no bound", needs="input"
+    )
+    along: Any = fields.coordinate(
+        "which coordinate of the joint, such as slide or angle; left out: the first"
+    )
 
     @property
     def conserves_energy(self) -> bool:
@@ -74,9 +90,16 @@ class Actuator(elements.Force):
         number = 0 if self.along is None else list(joint.coordinates).index(self.along)
         bounds = [
             sign * jnp.inf if bound is None else bound
-            for bound, sign in ((self.least_force, -1), (self.most_force, 1), (self.least_input, -1), (self.most_input, 1))
+            for bound, sign in (
+                (self.least_force, -1),
+                (self.most_force, 1),
+                (self.least_input, -1),
+                (self.most_input, 1),
+            )
         ]
-        return CoordinateActuator(self.name, joint.a, joint.b, joint, number, self.input, self.ratio, self.gain, self.bias, *bounds)
+        return CoordinateActuator(
+            self.name, joint.a, joint.b, joint, number, self.input, self.ratio, self.gain, self.bias, *bounds
+        )
 
 
 @pytree
@@ -85,12 +108,17 @@ class CoordinateActuator(TwoBodies, Driven):
 
     space: ClassVar[Plane | Space] = SPACE
     of_input: ClassVar[tuple[str, ...]] = ("gain", "least_input", "most_input")
-    ordered: ClassVar[tuple[tuple[str, str], ...]] = (("least_force", "most_force"), ("least_input", "most_input"))
+    ordered: ClassVar[tuple[tuple[str, str], ...]] = (
+        ("least_force", "most_force"),
+        ("least_input", "most_input"),
+    )
 
     joint: Any = fields.inner()
     number: Any = fields.index("which coordinate")
     input: Any = fields.input_index()
-    ratio: Number = fields.number("length of the actuator for one of the coordinate", value=1.0, nonzero=NO_RATIO)
+    ratio: Number = fields.number(
+        "length of the actuator for one of the coordinate", value=1.0, nonzero=NO_RATIO
+    )
     gain: Any = fields.components("force of the input", value=(1.0, 0.0, 0.0))
     bias: Any = fields.components("force without input", value=(0.0, 0.0, 0.0))
     least_force: Number = fields.number("the least force", value=0.0)

@@ -36,7 +36,10 @@ class Driven(elements.Force):
         """
         absent = [name for name in self.of_input if getattr(self, name) is None]
         if absent and any(k is not None and k >= 0 for k in self.input):
-            raise ValueError(f"{self.key}: the group reads inputs {self.input} without {', '.join(absent)}; give it, one entry per element")
+            raise ValueError(
+                f"{self.key}: the group reads inputs {self.input} without {', '.join(absent)}; give it, one "
+                "entry per element"
+            )
         return self.input
 
 
@@ -52,7 +55,9 @@ class Force(GroundAndPoint, Driven):
 
     force: Any = fields.components("the force", "N", first=0.0, required=True)
     input: Any = fields.input_index()
-    direction: Any = fields.components("the force of the input", "N", first=1.0, in_config=False, needs="input")
+    direction: Any = fields.components(
+        "the force of the input", "N", first=1.0, in_config=False, needs="input"
+    )
     body_frame: Any = fields.truth("true where the force turns with the body", value=False)
 
     @property
@@ -75,7 +80,10 @@ class Force(GroundAndPoint, Driven):
         return b.direction(force).array() if self.body_frame[0] else force
 
     def energy(self, s: Array) -> Any:
-        """Return the potential energy of the constant part in J; a force that turns with its body has none."""
+        """Return the potential energy of the constant part in J.
+
+        A force that turns with its body has none.
+        """
         return jnp.zeros_like(s[0]) if self.body_frame[0] else -jnp.sum(self.force * s)
 
 
@@ -118,11 +126,16 @@ def resistance(linear: Any, quadratic: Any, velocity: Array) -> Array:
 
 @pytree
 class LinearSpring(PointOfEach, elements.Force):
-    """A spring and damper between two points; its rest length is the distance at the start pose by default."""
+    """A spring and damper between two points.
+
+    Its rest length is the distance at the start pose by default.
+    """
 
     stiffness: Number = fields.number("the stiffness", "N/m", value=0.0, at_least=0.0, sparse=True)
     damping: Number = fields.number("the damping", "N s/m", value=0.0, at_least=0.0)
-    rest_length: Number = fields.at_start("the length without force", "m", joint_measures.distance, at_least=0.0, needs="stiffness")
+    rest_length: Number = fields.at_start(
+        "the length without force", "m", joint_measures.distance, at_least=0.0, needs="stiffness"
+    )
 
     @property
     def conserves_energy(self) -> bool:

@@ -22,7 +22,9 @@ class GearedMotor(Force):
 
     joint: Any = fields.joint("the joint that is driven")
     ratio: Number = fields.number(
-        "turns of the rotor for one of the joint, or rad for a m of a slide; may be negative", value=1.0, nonzero=NO_RATIO
+        "turns of the rotor for one of the joint, or rad for a m of a slide; may be negative",
+        value=1.0,
+        nonzero=NO_RATIO,
     )
     rotor_inertia: Number = fields.number("the inertia of the rotor", "kg m^2", value=0.0, at_least=0.0)
     torque: Number = fields.number("the torque on the rotor", "N m", value=0.0)

@@ -31,7 +31,9 @@ class TorsionalSpring(TwoBodies, elements.Force):
 
     stiffness: Number = fields.number("the stiffness", "N m/rad", value=0.0, at_least=0.0, sparse=True)
     damping: Number = fields.number("the damping", "N m s/rad", value=0.0, at_least=0.0)
-    rest_angle: Number = fields.at_start("theta_b - theta_a without torque", "rad", joint_measures.turn, needs="stiffness")
+    rest_angle: Number = fields.at_start(
+        "theta_b - theta_a without torque", "rad", joint_measures.turn, needs="stiffness"
+    )
 
     @property
     def conserves_energy(self) -> bool:
@@ -49,7 +51,11 @@ class TorsionalSpring(TwoBodies, elements.Force):
 
     def energy(self, s: Array) -> Any:
         """Return the elastic energy in J."""
-        return jnp.zeros_like(s[0]) if self.stiffness is None else 0.5 * self.stiffness * (s[0] - self.rest_angle) ** 2
+        return (
+            jnp.zeros_like(s[0])
+            if self.stiffness is None
+            else 0.5 * self.stiffness * (s[0] - self.rest_angle) ** 2
+        )
 
 
 @pytree
@@ -61,7 +67,9 @@ class Torque(TwoBodies, Driven):
 
     resists: ClassVar[bool] = False
 
-    torque: Number = fields.number("the torque on b, with its reaction on a,", "N m", value=0.0, required=True)
+    torque: Number = fields.number(
+        "the torque on b, with its reaction on a,", "N m", value=0.0, required=True
+    )
     input: Any = fields.input_index()
     gain: Number = fields.number("the torque of the input", "N m", value=1.0, in_config=False, needs="input")
 
@@ -88,7 +96,9 @@ class JointForce(elements.Force):
     joint: Any = fields.joint("the revolute or prismatic joint that is driven")
     force: Number = fields.number("the torque or force", "N m or N", value=0.0, required=True)
     input: Any = fields.input_index()
-    gain: Number = fields.number("the effort of the input", "N m or N", value=1.0, in_config=False, needs="input")
+    gain: Number = fields.number(
+        "the effort of the input", "N m or N", value=1.0, in_config=False, needs="input"
+    )
 
     def resolved(self, joints: Mapping[str, Any]) -> elements.Force:
         """Return the torque or the force along the slide."""
@@ -129,7 +139,9 @@ class Motor(GearedMotor):
 
     def resolved(self, joints: Mapping[str, Any]) -> elements.Force:
         """Return the torque or the force along the slide."""
-        return joints[self.joint].driven(self.name, self.ratio * self.torque, self.input, self.ratio * self.gain)
+        return joints[self.joint].driven(
+            self.name, self.ratio * self.torque, self.input, self.ratio * self.gain
+        )
 
 
 PLANAR_FORCES = (

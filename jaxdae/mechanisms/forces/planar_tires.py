@@ -161,11 +161,19 @@ class Tire(PointOfBody, AxisInBody, Force):
     line: ClassVar[str] = "the heading of the wheel"
 
     body: BodyName = fields.body("the body that carries the wheel", ground=False, kw_only=False)
-    radius: Number = fields.number("the radius", "m", value=None, may_be_none=True, above=0.0, default="the wheel has no spin")
-    spin: Any = fields.rotor("the rotor whose angle is the spin of the wheel; left out: it rolls freely", default=None)
-    rim_speed: Number = fields.number("the speed of the rim", "m/s", value=None, may_be_none=True, default="that of the spin")
+    radius: Number = fields.number(
+        "the radius", "m", value=None, may_be_none=True, above=0.0, default="the wheel has no spin"
+    )
+    spin: Any = fields.rotor(
+        "the rotor whose angle is the spin of the wheel; left out: it rolls freely", default=None
+    )
+    rim_speed: Number = fields.number(
+        "the speed of the rim", "m/s", value=None, may_be_none=True, default="that of the spin"
+    )
     input: Any = fields.input_index()
-    gain: Number = fields.number("the speed of the rim of the input", "m/s", value=1.0, in_config=False, needs="input")
+    gain: Number = fields.number(
+        "the speed of the rim of the input", "m/s", value=1.0, in_config=False, needs="input"
+    )
 
     @property
     def conserves_energy(self) -> bool:
@@ -206,7 +214,9 @@ class ViscousLaw:
     """F = -c w."""
 
     lateral: Number = fields.number("the force over the slip speed to the side", "N s/m", at_least=0.0)
-    longitudinal: Number = fields.number("the force over the slip speed along the heading", "N s/m", value=0.0, at_least=0.0)
+    longitudinal: Number = fields.number(
+        "the force over the slip speed along the heading", "N s/m", value=0.0, at_least=0.0
+    )
 
     def forces(self, slip_x: Any, slip_y: Any, speed: Any) -> tuple[Any, Any]:
         """Return -c_x w_x and -c_y w_y."""
@@ -232,15 +242,22 @@ class LinearLaw:
 
     lateral: Number = fields.number("the cornering stiffness", "N/rad", at_least=0.0)
     longitudinal: Number = fields.number("the force over the slip ratio", "N", value=0.0, at_least=0.0)
-    steer: Number = fields.number("a small steering angle, taken off the slip angle", "rad", value=0.0, within=0.5 * np.pi)
-    most: Number = fields.number("the largest force, friction times load; zero: no limit,", "N", value=0.0, at_least=0.0)
+    steer: Number = fields.number(
+        "a small steering angle, taken off the slip angle", "rad", value=0.0, within=0.5 * np.pi
+    )
+    most: Number = fields.number(
+        "the largest force, friction times load; zero: no limit,", "N", value=0.0, at_least=0.0
+    )
     slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW, above=0.0)
 
     def forces(self, slip_x: Any, slip_y: Any, speed: Any) -> tuple[Any, Any]:
         """Return C_kappa kappa and -C_alpha (v_y - steer v_x) / |v_x|, limited to the largest force."""
         under = regularized(speed, self.slow)
         # The steered wheel moves to its left by v_y - steer v_x: zero at rest, and opposite in reverse.
-        force_x, force_y = -self.longitudinal * slip_x / under, -self.lateral * (slip_y - self.steer * speed) / under
+        force_x, force_y = (
+            -self.longitudinal * slip_x / under,
+            -self.lateral * (slip_y - self.steer * speed) / under,
+        )
         size = _length(force_x, force_y)
         limited = (self.most > 0.0) & (size > self.most)
         factor = jnp.where(limited, self.most / jnp.where(limited, size, 1.0), 1.0)
@@ -296,7 +313,9 @@ class MagicFormulaLaw:
     stiffness: Number = fields.number("the factor of stiffness B", value=10.0, at_least=0.0)
     shape: Number = fields.number("the factor of shape C", value=1.9, at_least=0.0)
     peak: Number = fields.number("the largest lateral force over the load, D_y", value=1.0, at_least=0.0)
-    peak_longitudinal: Number = fields.number("the largest longitudinal force over the load, D_x", value=1.0, at_least=0.0)
+    peak_longitudinal: Number = fields.number(
+        "the largest longitudinal force over the load, D_x", value=1.0, at_least=0.0
+    )
     curvature: Number = fields.number("the factor of curvature E", value=0.97)
     slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW, above=0.0)
 

@@ -53,10 +53,18 @@ class JointForce(SpatialForce):
     joint: Any = fields.joint("the joint that is driven")
     force: Number = fields.number("the torque or force", "N m or N", value=0.0)
     input: Any = fields.input_index()
-    gain: Number = fields.number("the effort of the input", "N m or N", value=1.0, in_config=False, needs="input")
-    along: Any = fields.coordinate("which coordinate of the joint, such as slide or angle; left out: the first")
-    stiffness: Number = fields.number("the stiffness of the spring", "N m/rad or N/m", value=0.0, at_least=0.0)
-    rest: Number = fields.number("the coordinate without force of the spring", "rad or m", value=0.0, needs="stiffness")
+    gain: Number = fields.number(
+        "the effort of the input", "N m or N", value=1.0, in_config=False, needs="input"
+    )
+    along: Any = fields.coordinate(
+        "which coordinate of the joint, such as slide or angle; left out: the first"
+    )
+    stiffness: Number = fields.number(
+        "the stiffness of the spring", "N m/rad or N/m", value=0.0, at_least=0.0
+    )
+    rest: Number = fields.number(
+        "the coordinate without force of the spring", "rad or m", value=0.0, needs="stiffness"
+    )
 
     @property
     def conserves_energy(self) -> bool:
@@ -76,7 +84,9 @@ class JointForce(SpatialForce):
         names = list(joint.coordinates)
         number = 0 if self.along is None else names.index(self.along)
         numbers = self.force, self.input, self.gain, self.stiffness, self.rest
-        return CoordinateForce(self.name, joint.a, joint.b, joint, number, joint.coordinates[names[number]] == "rad", *numbers)
+        return CoordinateForce(
+            self.name, joint.a, joint.b, joint, number, joint.coordinates[names[number]] == "rad", *numbers
+        )
 
 
 @pytree
@@ -89,8 +99,12 @@ class CoordinateForce(TwoBodies, SpatialDriven):
     force: Number = fields.number("the torque or force", "N m or N", value=0.0)
     input: Any = fields.input_index()
     gain: Number = fields.number("the effort of the input", "N m or N", value=1.0)
-    stiffness: Number = fields.number("the stiffness of the spring", "N m/rad or N/m", value=0.0, at_least=0.0, sparse=True)
-    rest: Number = fields.number("the coordinate without force of the spring", "rad or m", value=0.0, needs="stiffness")
+    stiffness: Number = fields.number(
+        "the stiffness of the spring", "N m/rad or N/m", value=0.0, at_least=0.0, sparse=True
+    )
+    rest: Number = fields.number(
+        "the coordinate without force of the spring", "rad or m", value=0.0, needs="stiffness"
+    )
 
     @property
     def key(self) -> str:
@@ -122,11 +136,15 @@ class CoordinateForce(TwoBodies, SpatialDriven):
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
         """Return the torque in N m or the force in N."""
-        return jnp.stack([self.force + times(self.gain, u)]) - (0.0 if self.stiffness is None else self.stiffness * (s - self.rest))
+        return jnp.stack([self.force + times(self.gain, u)]) - (
+            0.0 if self.stiffness is None else self.stiffness * (s - self.rest)
+        )
 
     def energy(self, s: Array) -> Any:
         """Return the potential energy of the spring in J; for a slide, add that of the constant force."""
-        spring = jnp.zeros_like(s[0]) if self.stiffness is None else 0.5 * self.stiffness * (s[0] - self.rest) ** 2
+        spring = (
+            jnp.zeros_like(s[0]) if self.stiffness is None else 0.5 * self.stiffness * (s[0] - self.rest) ** 2
+        )
         return spring if self.turns[0] else spring - self.force * s[0]
 
 
@@ -138,7 +156,9 @@ class Motor(GearedMotor, SpatialForce):
     the bodies is neglected, as is usual for small rotors with large gear ratios.
     """
 
-    along: Any = fields.coordinate("which coordinate of the joint, such as slide or angle; left out: the first")
+    along: Any = fields.coordinate(
+        "which coordinate of the joint, such as slide or angle; left out: the first"
+    )
 
     @property
     def coordinate_name(self) -> str | None:
@@ -151,7 +171,9 @@ class Motor(GearedMotor, SpatialForce):
 
     def resolved(self, joints: Mapping[str, Any]) -> elements.Force:
         """Return the effort along the coordinate of the named joint."""
-        geared = JointForce(self.name, self.joint, self.ratio * self.torque, self.input, self.ratio * self.gain, self.along)
+        geared = JointForce(
+            self.name, self.joint, self.ratio * self.torque, self.input, self.ratio * self.gain, self.along
+        )
         return geared.resolved(joints)
 
 
@@ -170,7 +192,9 @@ class Torque(TwoBodies, SpatialDriven):
     b: BodyName = fields.body("the body that the torque acts on, or ground")
     torque: Any = fields.components("the torque", "N m", value=(0.0, 0.0, 0.0), required=True)
     input: Any = fields.input_index()
-    direction: Any = fields.components("the torque of the input", "N m", value=(1.0, 0.0, 0.0), in_config=False, needs="input")
+    direction: Any = fields.components(
+        "the torque of the input", "N m", value=(1.0, 0.0, 0.0), in_config=False, needs="input"
+    )
     body_frame: Any = fields.truth("true where the torque turns with b", value=False)
 
     @property
@@ -265,10 +289,18 @@ class Bushing(AxesOfBoth, PointOfBoth, SpatialForce):
 
     site: ClassVar[str] = "the bushing"
 
-    stiffness: Any = fields.components("the stiffness along x, y, z", "N/m", value=(0.0, 0.0, 0.0), at_least=0.0)
-    rotational_stiffness: Any = fields.components("the stiffness about x, y, z", "N m/rad", value=(0.0, 0.0, 0.0), at_least=0.0)
-    damping: Any = fields.components("the damping along x, y, z", "N s/m", value=(0.0, 0.0, 0.0), at_least=0.0)
-    rotational_damping: Any = fields.components("the damping about x, y, z", "N m s/rad", value=(0.0, 0.0, 0.0), at_least=0.0)
+    stiffness: Any = fields.components(
+        "the stiffness along x, y, z", "N/m", value=(0.0, 0.0, 0.0), at_least=0.0
+    )
+    rotational_stiffness: Any = fields.components(
+        "the stiffness about x, y, z", "N m/rad", value=(0.0, 0.0, 0.0), at_least=0.0
+    )
+    damping: Any = fields.components(
+        "the damping along x, y, z", "N s/m", value=(0.0, 0.0, 0.0), at_least=0.0
+    )
+    rotational_damping: Any = fields.components(
+        "the damping about x, y, z", "N m s/rad", value=(0.0, 0.0, 0.0), at_least=0.0
+    )
 
     @property
     def conserves_energy(self) -> bool:

@@ -5,8 +5,8 @@ the left of t, and c the velocity of the material point of the wheel at p, its t
 
     w_x = t . c,      w_y = l . c,      v_x = t . (velocity of the center),      rim speed V_r = v_x - w_x,
 
-and returns F_x along t and F_y along l at p, by the laws of `jaxdae.mechanisms.forces.planar_tires`. The wheel is
-the spinning body, so F_x also turns it, by virtual work.
+and returns F_x along t and F_y along l at p, by the laws of `jaxdae.mechanisms.forces.planar_tires`. The
+wheel is the spinning body, so F_x also turns it, by virtual work.
 
 Here the normal load F_z is a number. The normal load of a moving vehicle is the multiplier of the height row,
 `jaxdae.vehicles.HeightLoads`.
@@ -112,10 +112,13 @@ class TireOnWheel(elements.Force):
         wheel = joints[self.wheel]
         if not isinstance(wheel, SlidingDisc):
             raise ValueError(
-                f"force {self.name!r}: wheel must be a SlidingDisc, whose tire alone holds it sideways, {self.wheel!r} is a"
+                f"force {self.name!r}: wheel must be a SlidingDisc, whose tire alone holds it sideways, "
+                f"{self.wheel!r} is a"
                 f" {type(wheel).__name__}"
             )
-        return self.contact(name=self.name, a=wheel.a, b=wheel.b, joint=wheel, stands_on=self.wheel, **parameters(self))  # pyright: ignore[reportCallIssue]
+        return self.contact(
+            name=self.name, a=wheel.a, b=wheel.b, joint=wheel, stands_on=self.wheel, **parameters(self)
+        )  # pyright: ignore[reportCallIssue]
 
 
 @pytree(kw_only=True)

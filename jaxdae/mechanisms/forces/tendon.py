@@ -34,7 +34,9 @@ class Tendon(Force):
     """
 
     joints: Any = fields.joint_names("the joints that it runs over, of each its first coordinate")
-    weights: Any = fields.numbers("by how much a unit of each coordinate makes it longer, m/rad or 1", value=(1.0,), required=True)
+    weights: Any = fields.numbers(
+        "by how much a unit of each coordinate makes it longer, m/rad or 1", value=(1.0,), required=True
+    )
     stiffness: Number = fields.number("the stiffness", "N/m", value=0.0, at_least=0.0)
     damping: Number = fields.number("the damping", "N s/m", value=0.0, at_least=0.0)
     slack_from: Number = fields.number(
@@ -58,13 +60,27 @@ class Tendon(Force):
         "the speed at which friction has 76 % of its size", "m/s", value=0.01, above=0.0, needs="friction"
     )
     input: Any = fields.input_index()
-    ratio: Number = fields.number("way of the actuator for one of the tendon; may be negative", value=1.0, nonzero=NO_RATIO)
-    gain: Any = fields.numbers("force of the input, and how it grows with length and rate, N", value=(1.0, 0.0, 0.0), needs="input")
-    bias: Any = fields.numbers("force without input, and how it grows with length and rate, N", value=(0.0, 0.0, 0.0))
-    least_force: Number = fields.number("the least force", "N", value=None, may_be_none=True, default="no bound")
-    most_force: Number = fields.number("the largest force", "N", value=None, may_be_none=True, default="no bound")
-    least_input: Number = fields.number("the least input", value=None, may_be_none=True, default="no bound", needs="input")
-    most_input: Number = fields.number("the largest input", value=None, may_be_none=True, default="no bound", needs="input")
+    ratio: Number = fields.number(
+        "way of the actuator for one of the tendon; may be negative", value=1.0, nonzero=NO_RATIO
+    )
+    gain: Any = fields.numbers(
+        "force of the input, and how it grows with length and rate, N", value=(1.0, 0.0, 0.0), needs="input"
+    )
+    bias: Any = fields.numbers(
+        "force without input, and how it grows with length and rate, N", value=(0.0, 0.0, 0.0)
+    )
+    least_force: Number = fields.number(
+        "the least force", "N", value=None, may_be_none=True, default="no bound"
+    )
+    most_force: Number = fields.number(
+        "the largest force", "N", value=None, may_be_none=True, default="no bound"
+    )
+    least_input: Number = fields.number(
+        "the least input", value=None, may_be_none=True, default="no bound", needs="input"
+    )
+    most_input: Number = fields.number(
+        "the largest input", value=None, may_be_none=True, default="no bound", needs="input"
+    )
 
     @property
     def conserves_energy(self) -> bool:
@@ -77,11 +93,20 @@ class Tendon(Force):
 
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
         """Yield errors for bounds in the wrong order, and for feedback that does not have three numbers."""
-        for least, most in (("slack_from", "slack_to"), ("least_force", "most_force"), ("least_input", "most_input")):
-            low, high = (None if (x := getattr(self, name)) is None else concrete(x) for name in (least, most))
+        for least, most in (
+            ("slack_from", "slack_to"),
+            ("least_force", "most_force"),
+            ("least_input", "most_input"),
+        ):
+            low, high = (
+                None if (x := getattr(self, name)) is None else concrete(x) for name in (least, most)
+            )
             if low is not None and high is not None and np.any(low > high):
                 yield f"{least} {low:g} must not be above {most} {high:g}"
         for name in ("gain", "bias"):
             numbers = concrete(getattr(self, name))
             if numbers is not None and numbers.ndim == 1 and numbers.shape != (3,):
-                yield f"{name} must be three numbers: of the input or by itself, along the length, and along the rate"
+                yield (
+                    f"{name} must be three numbers: of the input or by itself, along the length, and "
+                    "along the rate"
+                )

@@ -15,7 +15,14 @@ import jax
 from jaxdae.base.dataclass import pytree
 from jaxdae.geometry.planar_frames import Frame, Twist
 from jaxdae.mechanisms.describe import fields
-from jaxdae.mechanisms.describe.attachments import AxisInB, AxisInBody, OneBody, PointOfB, PointOfBody, TwoBodies
+from jaxdae.mechanisms.describe.attachments import (
+    AxisInB,
+    AxisInBody,
+    OneBody,
+    PointOfB,
+    PointOfBody,
+    TwoBodies,
+)
 from jaxdae.mechanisms.describe.elements import BodyName, Joint, Rows
 from jaxdae.mechanisms.describe.kinds import GROUND, Known, unknown_coordinate
 from jaxdae.mechanisms.describe.numbers import hint, said
@@ -137,10 +144,15 @@ class Speed(PointOfBody, AxisInBody, Drive):
 
 @pytree
 class JointRate(Drive):
-    """The rate of a coordinate of a joint, such as the angle of a kingpin, in rad/s or m/s; in the plane and in space."""
+    """The rate of a coordinate of a joint, such as the angle of a kingpin, in rad/s or m/s.
+
+    In the plane and in space.
+    """
 
     joint: Any = fields.joint("the joint that is moved")
-    along: Any = fields.coordinate("which coordinate of the joint, such as slide or angle; left out: the first")
+    along: Any = fields.coordinate(
+        "which coordinate of the joint, such as slide or angle; left out: the first"
+    )
 
     def unknown(self, names: Known) -> Iterable[str]:
         """Yield an error if the joint does not have the coordinate."""
@@ -162,7 +174,9 @@ class _Slip(Drive):
         # The build checks whether the joint has this quantity, because only then are the rows of the wheels
         # known.
         if not isinstance(drive.wheel, str) or drive.wheel not in names.coordinates:
-            yield f"wheel is {said(drive.wheel)}, which is no joint{hint(drive.wheel, list(names.coordinates))}"
+            yield (
+                f"wheel is {said(drive.wheel)}, which is no joint{hint(drive.wheel, list(names.coordinates))}"
+            )
 
 
 @pytree
@@ -193,5 +207,8 @@ class SlipRatio(_Slip):
         return ""
 
 
-DRIVES: dict[str, tuple[type[Drive], ...]] = {"plane": (SpinRate, YawRate, Speed, JointRate, SlipAngle, SlipRatio), "space": (JointRate,)}
+DRIVES: dict[str, tuple[type[Drive], ...]] = {
+    "plane": (SpinRate, YawRate, Speed, JointRate, SlipAngle, SlipRatio),
+    "space": (JointRate,),
+}
 """The drives that are available in each space."""

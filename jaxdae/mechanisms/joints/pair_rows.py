@@ -83,7 +83,11 @@ def of_pairs(rows: PairRows) -> Callable[[Callable[..., Any]], Callable[..., Any
 def _sides_of(measure: Any, group: Any, pair: Pairs, motion: Kinematics, t: Any) -> tuple[Array, Array]:
     """Return the result of `Derivatives.sides`, in closed form if the row structure is known."""
     rows = KNOWN.get(measure)
-    return AUTODIFF.sides(measure, group, pair, motion, t) if rows is None else _sides(rows, group, pair, motion.frame)
+    return (
+        AUTODIFF.sides(measure, group, pair, motion, t)
+        if rows is None
+        else _sides(rows, group, pair, motion.frame)
+    )
 
 
 PAIRS = AUTODIFF._replace(sides=_sides_of)
@@ -145,7 +149,9 @@ def _turning(turn: Array, vector: Array) -> Array:
 def _sides(rows: PairRows, group: Any, pair: Pairs, frames: Any) -> tuple[Array, Array]:
     """Return the entries of all rows in the twists of both bodies, 2 x (k rows, 6)."""
     a, b = _bodies(group, pair, frames)
-    parts = ([*_gap_rows(rows, a, b)] if rows.gap or rows.slides else []) + ([_product_rows(rows, a, b)] if rows.products else [])
+    parts = ([*_gap_rows(rows, a, b)] if rows.gap or rows.slides else []) + (
+        [_product_rows(rows, a, b)] if rows.products else []
+    )
     first, second = (_joined([part[side] for part in parts]) for side in range(2))
     return first, second
 
@@ -174,7 +180,10 @@ def _product_rows(rows: PairRows, a: _Body, b: _Body) -> _Part:
     by_a, by_b = [], []
     for some in zip(*rows.products, strict=True):
         factors = jnp.asarray([product.factor for product in some], a.place.dtype)[:, None]
-        own_a, own_b = a.axes[:, np.asarray([product.a for product in some])], b.axes[:, np.asarray([product.b for product in some])]
+        own_a, own_b = (
+            a.axes[:, np.asarray([product.a for product in some])],
+            b.axes[:, np.asarray([product.b for product in some])],
+        )
         by_a.append(factors * _dot(_turning(a.turn, own_a), _turned(b.turn, own_b)[:, None]))
         by_b.append(factors * _dot(_turned(a.turn, own_a)[:, None], _turning(b.turn, own_b)))
     still = jnp.zeros((len(rows.products), 3, a.place.shape[1]), a.place.dtype)

@@ -32,7 +32,11 @@ from jaxdae.mechanisms.joints.spatial_measures import nearest_turn
 def _at_start(joint: Any, a: Any, b: Any) -> Any:
     """Return the coordinates at the start pose, or zeros without a spring, to save measuring all joints."""
     count = len(joint.coordinates)
-    measured = jnp.stack(joint.coordinate(a, b, None)) if is_there(joint.stiffness) else jnp.zeros((count,), joint.stiffness.dtype)
+    measured = (
+        jnp.stack(joint.coordinate(a, b, None))
+        if is_there(joint.stiffness)
+        else jnp.zeros((count,), joint.stiffness.dtype)
+    )
     return measured[0] if count == 1 else measured
 
 
@@ -52,12 +56,22 @@ class WithElements(Joint):
     Near half a turn from rest, where such a spring jumps, the status is OUT_OF_RANGE.
     """
 
-    damping: Number = fields.per_coordinate("the damping", {"rad": "N m s/rad", "m": "N s/m"}, value=0.0, at_least=0.0)
-    friction: Number = fields.per_coordinate("the dry friction", {"rad": "N m", "m": "N"}, value=0.0, at_least=0.0)
-    friction_speed: Number = fields.per_coordinate(
-        "the speed at which friction has 76 % of its size", {"rad": "rad/s", "m": "m/s"}, value=0.01, above=0.0, needs="friction"
+    damping: Number = fields.per_coordinate(
+        "the damping", {"rad": "N m s/rad", "m": "N s/m"}, value=0.0, at_least=0.0
     )
-    stiffness: Number = fields.per_coordinate("the stiffness of a spring", {"rad": "N m/rad", "m": "N/m"}, value=0.0, at_least=0.0)
+    friction: Number = fields.per_coordinate(
+        "the dry friction", {"rad": "N m", "m": "N"}, value=0.0, at_least=0.0
+    )
+    friction_speed: Number = fields.per_coordinate(
+        "the speed at which friction has 76 % of its size",
+        {"rad": "rad/s", "m": "m/s"},
+        value=0.01,
+        above=0.0,
+        needs="friction",
+    )
+    stiffness: Number = fields.per_coordinate(
+        "the stiffness of a spring", {"rad": "N m/rad", "m": "N/m"}, value=0.0, at_least=0.0
+    )
     rest: Number = fields.per_coordinate(
         "the coordinate without force of the spring",
         {"rad": "rad", "m": "m"},
@@ -66,7 +80,9 @@ class WithElements(Joint):
         needs="stiffness",
         default="that of the start pose",
     )
-    armature: Number = fields.per_coordinate("the inertia that a motor adds", {"rad": "kg m^2", "m": "kg"}, value=0.0, at_least=0.0)
+    armature: Number = fields.per_coordinate(
+        "the inertia that a motor adds", {"rad": "kg m^2", "m": "kg"}, value=0.0, at_least=0.0
+    )
 
     @property
     def conserves_energy(self) -> bool:
@@ -76,7 +92,9 @@ class WithElements(Joint):
     @property
     def acts(self) -> bool:
         """Whether a group has any effort along its coordinates."""
-        return any(number is not None for number in (self.damping, self.friction, self.stiffness, self.armature))
+        return any(
+            number is not None for number in (self.damping, self.friction, self.stiffness, self.armature)
+        )
 
     @property
     def springs(self) -> bool:
@@ -90,7 +108,10 @@ class WithElements(Joint):
 
     def elements(self) -> dict[str, Any]:
         """Return the spring, damping, friction and armature fields of a group by name."""
-        return {name: getattr(self, name) for name in ("damping", "friction", "friction_speed", "stiffness", "rest", "armature")}
+        return {
+            name: getattr(self, name)
+            for name in ("damping", "friction", "friction_speed", "stiffness", "rest", "armature")
+        }
 
     def each(self, number: Any) -> Array:
         """Return a field of a group with one number per coordinate (k, coordinates)."""

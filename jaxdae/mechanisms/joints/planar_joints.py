@@ -79,7 +79,9 @@ class Prismatic(PointOfBoth, AxisInA, Movable):
     coordinates: ClassVar[dict[str, str]] = {"slide": "m"}
     line: ClassVar[str] = "the direction of the slide"
 
-    angle: Number = fields.at_start("the rotation of b against a", "rad", joint_measures.turn, in_config=False)
+    angle: Number = fields.at_start(
+        "the rotation of b against a", "rad", joint_measures.turn, in_config=False
+    )
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Return the distance from the line in m, and the relative rotation in rad."""
@@ -101,11 +103,15 @@ class Prismatic(PointOfBoth, AxisInA, Movable):
 
     def prescribed(self, name: str, motion: Any) -> PrescribedSlide:
         """Return the joint that prescribes the slide as a function of time."""
-        return PrescribedSlide(name, self.a, self.b, self.axis, self.at, self.point_a, self.point_b, motion=motion)
+        return PrescribedSlide(
+            name, self.a, self.b, self.axis, self.at, self.point_a, self.point_b, motion=motion
+        )
 
     def driven(self, name: str, force: Number, input: int | None, gain: Number) -> SlideForce:
         """Return the actuator force along the slide."""
-        return SlideForce(name, self.a, self.b, self.axis, self.at, self.point_a, self.point_b, force, input, gain)
+        return SlideForce(
+            name, self.a, self.b, self.axis, self.at, self.point_a, self.point_b, force, input, gain
+        )
 
 
 @pytree
@@ -114,7 +120,9 @@ class Weld(PointOfBoth, Joint):
 
     rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "angle": "rad"}
 
-    angle: Number = fields.at_start("the rotation of b against a", "rad", joint_measures.turn, in_config=False)
+    angle: Number = fields.at_start(
+        "the rotation of b against a", "rad", joint_measures.turn, in_config=False
+    )
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Return the gap between the points in m, and the relative rotation in rad."""
@@ -155,7 +163,9 @@ class Gear(TwoBodies, Joint):
     relative: ClassVar[bool] = False
 
     ratio: Number = fields.number("the turn of b over the turn of a; negative for wheels that touch outside")
-    offset: Number = fields.at_start("theta_b - ratio theta_a", "rad", lambda gear, a, b: b.angle - gear.ratio * a.angle, in_config=False)
+    offset: Number = fields.at_start(
+        "theta_b - ratio theta_a", "rad", lambda gear, a, b: b.angle - gear.ratio * a.angle, in_config=False
+    )
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Return the phase error in rad."""
@@ -203,9 +213,14 @@ class RackAndPinion(PointOfBoth, AxisInA, Joint):
     a: BodyName = fields.body("the body with the rack, or ground")
     b: BodyName = fields.body("the body with the pinion, or ground")
     radius: Number = fields.number(
-        "the radius of the pinion; negative on the other side of the rack,", "m", kw_only=True, nonzero=NO_RADIUS
+        "the radius of the pinion; negative on the other side of the rack,",
+        "m",
+        kw_only=True,
+        nonzero=NO_RADIUS,
     )
-    offset: Number = fields.at_start("the slide and the turn", "m", lambda joint, a, b: joint.rolled(a, b), in_config=False)
+    offset: Number = fields.at_start(
+        "the slide and the turn", "m", lambda joint, a, b: joint.rolled(a, b), in_config=False
+    )
 
     def rolled(self, a: Frame, b: Frame) -> Any:
         """Return the slide of the center along the rack plus the rim travel, in m."""

@@ -25,7 +25,9 @@ class PrescribedMotion(Joint):
     """
 
     joint: Any = fields.joint("the revolute or prismatic joint that is moved")
-    motion: Any = fields.motion("the coordinate over time, {type: polynomial, coefficients: [...]} or {type: sinusoid, ...}")
+    motion: Any = fields.motion(
+        "the coordinate over time, {type: polynomial, coefficients: [...]} or {type: sinusoid, ...}"
+    )
 
     @property
     def conserves_energy(self) -> bool:

@@ -131,7 +131,9 @@ class RollerWheel(SpinningWheel):
 
     velocity_rows: ClassVar[dict[str, str]] = {"rolling": "m/s"}
 
-    roller_angle: Number = fields.number("the angle from the heading to the axles of the rollers", "rad", value=0.0, within=np.pi)
+    roller_angle: Number = fields.number(
+        "the angle from the heading to the axles of the rollers", "rad", value=0.0, within=np.pi
+    )
 
     def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
         """Return the slip along the axle of the roller on the ground in m/s."""
@@ -152,11 +154,19 @@ class Wheel(PointOfBody, AxisInBody, Joint):
     site: ClassVar[str] = "the wheel"
     line: ClassVar[str] = "the heading of the wheel"
 
-    body: BodyName = fields.body("the body that carries the wheel: the chassis, or the knuckle of a steered wheel", ground=False)
-    radius: Number = fields.number("the radius", "m", value=None, may_be_none=True, above=0.0, default="the wheel has no spin")
-    spin: Any = fields.rotor("the rotor whose angle is the spin of the wheel; left out: no rolling row", default=None)
+    body: BodyName = fields.body(
+        "the body that carries the wheel: the chassis, or the knuckle of a steered wheel", ground=False
+    )
+    radius: Number = fields.number(
+        "the radius", "m", value=None, may_be_none=True, above=0.0, default="the wheel has no spin"
+    )
+    spin: Any = fields.rotor(
+        "the rotor whose angle is the spin of the wheel; left out: no rolling row", default=None
+    )
     lateral: bool = fields.truth("false where another wheel of the axle has the lateral row", value=True)
-    slip_angle: Any = fields.varying("the slip angle, n . v + tan(slip_angle) e . v = 0,", "rad", value=0.0, within=0.5 * np.pi)
+    slip_angle: Any = fields.varying(
+        "the slip angle, n . v + tan(slip_angle) e . v = 0,", "rad", value=0.0, within=0.5 * np.pi
+    )
     slip_ratio: Any = fields.varying("the slip ratio, e . v = (1 - slip_ratio) r spin", value=0.0)
 
     @property
@@ -180,7 +190,10 @@ class Wheel(PointOfBody, AxisInBody, Joint):
         These are a rolling row without spin or radius, slip without its row, and a wheel without rows.
         """
         if self.spin is None and self.radius is not None:
-            yield "has a radius and no spin: a rolling row needs the name of a Rotor as spin; without spin leave out radius"
+            yield (
+                "has a radius and no spin: a rolling row needs the name of a Rotor as spin; without spin "
+                "leave out radius"
+            )
         elif self.spin is not None and self.radius is None:
             yield f"has the spin {self.spin!r} and no radius: a rolling row needs the radius in m"
         if self.spin is None and is_there(self.slip_ratio):
@@ -204,7 +217,9 @@ class _WithRollers(PointOfBody, AxisInBody, Joint):
 
     def rolling(self, roller_angle: Any) -> RollerWheel:
         """Return the wheel joint with its row."""
-        return RollerWheel(self.name, self.spin, self.body, self.axis, self.at, self.point, self.radius, roller_angle)
+        return RollerWheel(
+            self.name, self.spin, self.body, self.axis, self.at, self.point, self.radius, roller_angle
+        )
 
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
         """Yield an error if the spin is missing."""

@@ -1,4 +1,7 @@
-"""User descriptions of relations between joint coordinates; `jaxdae.mechanisms.couplings.relations` implements them."""
+"""User descriptions of relations between joint coordinates.
+
+`jaxdae.mechanisms.couplings.relations` implements them.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,22 @@ class Relation(Joint):
     other: Any = fields.joint("the joint that is followed")
     coefficients: Any = fields.numbers("c0, c1, c2, ... of the polynomial", value=(0.0, 1.0))
     reference: Number = fields.number(
-        "what is taken from the coordinate", "rad or m", value=None, may_be_none=True, default="that of the start pose"
+        "what is taken from the coordinate",
+        "rad or m",
+        value=None,
+        may_be_none=True,
+        default="that of the start pose",
     )
     other_reference: Number = fields.number(
-        "what is taken from the coordinate that is followed", "rad or m", value=None, may_be_none=True, default="that of the start pose"
+        "what is taken from the coordinate that is followed",
+        "rad or m",
+        value=None,
+        may_be_none=True,
+        default="that of the start pose",
     )
-    along: Any = fields.coordinate("which coordinate of the joint, such as slide or angle; left out: the first")
+    along: Any = fields.coordinate(
+        "which coordinate of the joint, such as slide or angle; left out: the first"
+    )
     other_along: Any = fields.coordinate("which coordinate of the other joint; left out: the first")
 
     def unknown(self, names: Known) -> Iterable[str]:
@@ -39,7 +52,10 @@ class Relation(Joint):
         yield from unknown_coordinate(self.other, self.other_along, names, "other_along")
         own = names.coordinates.get(self.joint, ())
         if self.joint == self.other and _index(own, self.along) == _index(own, self.other_along):
-            yield f"relates the coordinate of {self.joint!r} to itself: name another joint, or another coordinate of it as other_along"
+            yield (
+                f"relates the coordinate of {self.joint!r} to itself: name another joint, or another "
+                "coordinate of it as other_along"
+            )
 
 
 @pytree
@@ -53,9 +69,13 @@ class TendonRelation(Joint):
     joints: Any = fields.joint_names("the joints of the sum, of each its first coordinate")
     weights: Any = fields.numbers("the weights of their coordinates, m/rad or 1", value=(1.0,), required=True)
     others: Any = fields.joint_names("the joints of the sum that is followed; left out: none", default=())
-    other_weights: Any = fields.numbers("the weights of their coordinates, m/rad or 1", value=(1.0,), needs="others")
+    other_weights: Any = fields.numbers(
+        "the weights of their coordinates, m/rad or 1", value=(1.0,), needs="others"
+    )
     coefficients: Any = fields.numbers("c0, c1, c2, ... of the polynomial", value=(0.0, 1.0))
-    reference: Number = fields.number("what is taken from the sum", "m", value=None, may_be_none=True, default="that of the start pose")
+    reference: Number = fields.number(
+        "what is taken from the sum", "m", value=None, may_be_none=True, default="that of the start pose"
+    )
     other_reference: Number = fields.number(
         "what is taken from the sum that is followed",
         "m",
@@ -75,7 +95,12 @@ class TendonRelation(Joint):
 def one_each(joints: Any, weights: Any, field: str) -> Iterable[str]:
     """Yield an error unless there is one weight per joint."""
     numbers = concrete(weights)
-    if numbers is not None and isinstance(joints, tuple | list) and joints and numbers.shape != (len(joints),):
+    if (
+        numbers is not None
+        and isinstance(joints, tuple | list)
+        and joints
+        and numbers.shape != (len(joints),)
+    ):
         yield f"{field} must be one number for each of the {len(joints)} joints, got {shown(weights)}"
 
 

@@ -16,11 +16,15 @@ from jaxdae.mechanisms.joints import joint_measures
 
 @pytree
 class Rod(PointOfEach, Joint):
-    """A massless rod between a point of a and a point of b; its length is the distance at the start pose by default."""
+    """A massless rod between a point of a and a point of b.
+
+    Its length is the distance at the start pose by default.
+    """
 
     rows: ClassVar[dict[str, str]] = {"length": "m"}
     instead: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("damping", "stiffness"), "a rod keeps its length: what gives way is a LinearSpring, a force, with stiffness and damping"
+        ("damping", "stiffness"),
+        "a rod keeps its length: what gives way is a LinearSpring, a force, with stiffness and damping",
     )
 
     length: Number = fields.at_start("the distance", "m", joint_measures.distance, above=0.0)

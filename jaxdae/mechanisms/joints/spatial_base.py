@@ -99,8 +99,10 @@ class OnAxis(WithAxes, _Axis):
 
 DAMPER, SPRING = "RotationalDamper", "RotationalSpring"
 ROTATIONAL = {
-    "damping": f"add the force {DAMPER}(name, a, b, damping) between the same bodies, which resists about all axes",
-    "stiffness": f"add the force {SPRING}(name, a, b, stiffness=...) between the same bodies, which pulls back about any axis",
+    "damping": f"add the force {DAMPER}(name, a, b, damping) between the same bodies, which resists about "
+    "all axes",
+    "stiffness": f"add the force {SPRING}(name, a, b, stiffness=...) between the same bodies, which pulls "
+    "back about any axis",
     "rest": f"the force {SPRING} is at rest where its axes_a and axes_b coincide",
 }
 """Remedies for rotational keywords of joints: the forces that act on any relative rotation of two bodies."""
@@ -130,10 +132,18 @@ class AnyOrientation(SpatialJoint):
         sparse=True,
     )
     friction: Number = fields.number(
-        "the dry friction against each velocity, on joints of a tree only,", "N m or N", value=0.0, at_least=0.0, sparse=True
+        "the dry friction against each velocity, on joints of a tree only,",
+        "N m or N",
+        value=0.0,
+        at_least=0.0,
+        sparse=True,
     )
     friction_speed: Number = fields.number(
-        "the speed at which friction has 76 % of its size", "rad/s or m/s", value=0.01, above=0.0, needs="friction"
+        "the speed at which friction has 76 % of its size",
+        "rad/s or m/s",
+        value=0.01,
+        above=0.0,
+        needs="friction",
     )
 
     def elements(self) -> dict[str, Any]:

@@ -82,11 +82,19 @@ class PointOnCurve(PointOfB, _Curve, SpatialJoint):
             return
         if list(self.kinds()["curve"].mistakes(self.curve, NOTHING)):
             return  # The field itself reports this error.
-        found = concrete(jnp.stack([jnp.asarray(self.curve(jnp.asarray(s))) for s in np.linspace(first, last, 5)]))
+        found = concrete(
+            jnp.stack([jnp.asarray(self.curve(jnp.asarray(s))) for s in np.linspace(first, last, 5)])
+        )
         if found is not None and not np.all(np.isfinite(found)):
-            yield f"curve must return finite places for s = {self.first} to {self.last}, got {brief(found.tolist())}: move first and last"
+            yield (
+                f"curve must return finite places for s = {self.first} to {self.last}, got "
+                f"{brief(found.tolist())}: move first and last"
+            )
         elif found is not None and np.all(found == found[0]):
-            yield f"curve must not stay at one place, got {found[0].tolist()} for s = {self.first} to {self.last}: use a Ball"
+            yield (
+                f"curve must not stay at one place, got {found[0].tolist()} for s = {self.first} to "
+                f"{self.last}: use a Ball"
+            )
 
     def requirements(self) -> Iterator[tuple[Any, str]]:
         """Yield the conditions on the fields, and the condition that the curve has a length."""
@@ -127,7 +135,9 @@ class PointOnCurve(PointOfB, _Curve, SpatialJoint):
 class OnSurface(TwoBodies, SpatialJoint):
     """A joint with a surface that is fixed in a, a function of a position in the frame of a."""
 
-    surface: Any = fields.surface("the surface, a function of a place (3,) in the frame of a in m that is zero on it")
+    surface: Any = fields.surface(
+        "the surface, a function of a place (3,) in the frame of a in m that is zero on it"
+    )
 
     @property
     def key(self) -> str:
@@ -156,7 +166,9 @@ class PointOnSurface(PointOfB, OnSurface):
 
         The multiplier is the force along the gradient in N.
         """
-        value, gradient = jax.value_and_grad(self.surface)(a.turned_back(b.point(self.point_b) - a.place).array())
+        value, gradient = jax.value_and_grad(self.surface)(
+            a.turned_back(b.point(self.point_b) - a.place).array()
+        )
         return (value / jnp.sqrt(jnp.sum(gradient**2)),)
 
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
@@ -164,7 +176,8 @@ class PointOnSurface(PointOfB, OnSurface):
         length = _steepness(self, places["point_b"])
         if length is not None and not 0.0 < length < np.inf:
             yield (
-                f"surface must have a gradient at the start, got one of length {length:.6g} at {places['point_b'].tolist()}:"
+                f"surface must have a gradient at the start, got one of length {length:.6g} at "
+                f"{places['point_b'].tolist()}:"
                 " start elsewhere, or write the surface as a function that is smooth and not flat there"
             )
 
@@ -176,7 +189,9 @@ def _steepness(joint: Any, place: Any) -> float | None:
     if list(joint.kinds()["surface"].mistakes(joint.surface, NOTHING)):
         return None  # The field itself reports this error.
     with jax.ensure_compile_time_eval():
-        length = concrete(jnp.linalg.norm(jax.grad(joint.surface)(jnp.asarray(place, jnp.result_type(float)))))
+        length = concrete(
+            jnp.linalg.norm(jax.grad(joint.surface)(jnp.asarray(place, jnp.result_type(float))))
+        )
     return None if length is None else float(length)
 
 
@@ -186,7 +201,9 @@ _LENGTH = 1e-3
 
 @pytree
 class SphereOnSurface(PointOfB, OnSurface):
-    """A sphere rolls without slip on a surface of any shape that is fixed in a, such as the wall of a pipe; it may turn about the normal.
+    """A sphere rolls without slip on a surface of any shape that is fixed in a, such as the wall of a pipe.
+
+    It may turn about the normal.
 
     The surface is a function d(p) of a position p (3,) in the frame of a (ground: the world). It returns the
     distance from the surface in m, positive on the side of the sphere: |grad d| = 1. With c the center in
@@ -212,8 +229,12 @@ class SphereOnSurface(PointOfB, OnSurface):
 
     a: BodyName = fields.body("the body with the surface, or ground")
     b: BodyName = fields.body("the sphere")
-    surface: Any = fields.surface("the surface, a function of a place (3,) in the frame of a that returns the distance from it in m")
-    radius: Number = fields.number("the radius of the sphere", "m", value=None, kw_only=True, above=0.0, required=True)
+    surface: Any = fields.surface(
+        "the surface, a function of a place (3,) in the frame of a that returns the distance from it in m"
+    )
+    radius: Number = fields.number(
+        "the radius of the sphere", "m", value=None, kw_only=True, above=0.0, required=True
+    )
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Return the clearance of the sphere in m; the multiplier is the normal force in N."""
@@ -238,6 +259,7 @@ class SphereOnSurface(PointOfB, OnSurface):
         length = _steepness(self, places["point_b"])
         if length is not None and not abs(length - 1.0) < _LENGTH:
             yield (
-                "surface must return the distance from it, whose gradient has length 1; at the start it has length"
+                "surface must return the distance from it, whose gradient has length 1; at the start it has "
+                "length"
                 f" {length:.6g}: divide by that, or return sqrt(...) - radius for a pipe or a ball"
             )

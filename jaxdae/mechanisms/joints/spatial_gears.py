@@ -30,7 +30,9 @@ class TwoWheels(TwoBodies, SpatialJoint):
 
 @pytree
 class Gear(TwoWheels):
-    """Wheels of a and b turn at a ratio: omega_b . axis_b = ratio omega_a . axis_a, each axis fixed in its body.
+    """Wheels of a and b turn at a ratio: omega_b . axis_b = ratio omega_a .
+
+    Axis_a, each axis fixed in its body.
 
     The row constrains velocities, so any ratio holds over any number of turns. The bearings of the wheels are
     separate joints, on the ground. Both angular velocities are relative to the world.
@@ -110,9 +112,14 @@ class RackAndPinion(WithAxes, _RackAxes):
     a: BodyName = fields.body("the body with the rack, or ground")
     b: BodyName = fields.body("the body with the pinion, or ground")
     radius: Number = fields.number(
-        "the radius of the pinion; negative on the other side of the rack,", "m", kw_only=True, nonzero=NO_RADIUS
+        "the radius of the pinion; negative on the other side of the rack,",
+        "m",
+        kw_only=True,
+        nonzero=NO_RADIUS,
     )
-    offset: Number = fields.at_start("the slide less the way of the rim", "m", lambda joint, a, b: joint.rolled(a, b), in_config=False)
+    offset: Number = fields.at_start(
+        "the slide less the way of the rim", "m", lambda joint, a, b: joint.rolled(a, b), in_config=False
+    )
 
     def rolled(self, a: Frame, b: Frame) -> Any:
         """Return the slide of the center along the rack minus the rim travel, in m, modulo full turns."""

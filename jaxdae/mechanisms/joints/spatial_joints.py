@@ -24,14 +24,27 @@ from jaxdae.mechanisms.joints import spatial_measures as parts
 from jaxdae.mechanisms.joints.pair_rows import ROTATION, TILT, PairRows, Product, of_pairs
 from jaxdae.mechanisms.joints.relation_elements import Relation, TendonRelation
 from jaxdae.mechanisms.joints.rod import Rod
-from jaxdae.mechanisms.joints.spatial_base import ROTATIONAL, AnyOrientation, Facing, Movable, OnAxis, WithAxes, two_axes_mistakes
+from jaxdae.mechanisms.joints.spatial_base import (
+    ROTATIONAL,
+    AnyOrientation,
+    Facing,
+    Movable,
+    OnAxis,
+    WithAxes,
+    two_axes_mistakes,
+)
 from jaxdae.mechanisms.joints.spatial_curves import PointOnCurve, PointOnSurface, SphereOnSurface
 from jaxdae.mechanisms.joints.spatial_gears import BevelGear, Gear, RackAndPinion
 from jaxdae.mechanisms.joints.spatial_prescribed import PrescribedMotion
 from jaxdae.mechanisms.joints.terrain_wheels import RollingDisc, RollingSphere, SlidingDisc, SlidingSphere
 
-_TURNING = "on what may turn about any axis Torque, RotationalSpring and RotationalDamper act, between the bodies"
-_BUSHING = "what gives way is a Bushing, a force, with stiffness, rotational_stiffness, damping and rotational_damping"
+_TURNING = (
+    "on what may turn about any axis Torque, RotationalSpring and RotationalDamper act, between the bodies"
+)
+_BUSHING = (
+    "what gives way is a Bushing, a force, with stiffness, rotational_stiffness, damping and "
+    "rotational_damping"
+)
 
 _UPRIGHT = 1e-3
 """Cosine of the angle between the axes of a Cardan joint below which they count as normal to each other."""
@@ -158,7 +171,10 @@ class _CardanAxes(TwoBodies):
 
 @pytree
 class Universal(WithAxes, _CardanAxes, Movable):
-    """A Cardan joint: an axis fixed in a and an axis fixed in b meet at a right angle. b turns about both of them."""
+    """A Cardan joint: an axis fixed in a and an axis fixed in b meet at a right angle.
+
+    B turns about both of them.
+    """
 
     rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "z": "m", "twist": "rad"}
     coordinates: ClassVar[dict[str, str]] = {"first": "rad", "second": "rad"}
@@ -195,7 +211,9 @@ class Universal(WithAxes, _CardanAxes, Movable):
             return ()
         angle = f"{np.degrees(np.arccos(cosine)):.4g} degrees"
         given = f"{brief(self.axis, str)} and {brief(self.second, str)}"
-        return [f"axis and second must be at a right angle at the start pose, got {given}, which are at {angle}"]
+        return [
+            f"axis and second must be at a right angle at the start pose, got {given}, which are at {angle}"
+        ]
 
 
 @pytree
@@ -251,7 +269,9 @@ class Planar(Facing, OnAxis, Movable):
         A coordinate whose fields are missing is zero.
         """
         zero = jnp.zeros_like(a.x)
-        slides = (zero, zero) if self.point_a is None else (parts.slide(self, a, b, 0), parts.slide(self, a, b, 1))
+        slides = (
+            (zero, zero) if self.point_a is None else (parts.slide(self, a, b, 0), parts.slide(self, a, b, 1))
+        )
         return *slides, zero if self.axes_b is None else parts.turn(self, a, b)
 
 
@@ -259,8 +279,17 @@ class Planar(Facing, OnAxis, Movable):
 class Weld(Facing, WithAxes):
     """Two bodies move as one. The relative pose is that of the start unless points and axes in both bodies are given."""
 
-    rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "z": "m", "rot_x": "rad", "rot_y": "rad", "rot_z": "rad"}
-    instead: ClassVar[Mapping[str, str]] = dict.fromkeys(("damping", "stiffness"), f"a weld does not move: {_BUSHING}")
+    rows: ClassVar[dict[str, str]] = {
+        "x": "m",
+        "y": "m",
+        "z": "m",
+        "rot_x": "rad",
+        "rot_y": "rad",
+        "rot_z": "rad",
+    }
+    instead: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("damping", "stiffness"), f"a weld does not move: {_BUSHING}"
+    )
 
     in_tree: ClassVar[bool] = True
 
@@ -291,12 +320,15 @@ class Free(TwoBodies, AnyOrientation):
     """
 
     instead: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("damping", "stiffness"), "add the force Bushing between the same bodies, or Drag and RotationalDamper"
+        ("damping", "stiffness"),
+        "add the force Bushing between the same bodies, or Drag and RotationalDamper",
     )
 
     a: BodyName = fields.body("the body that it moves against, ground mostly")
     b: BodyName = fields.body("the body that moves", ground=False)
-    point_b: Place = fields.components("the origin of the frame in the frame of b", "m", value=(0.0, 0.0, 0.0))
+    point_b: Place = fields.components(
+        "the origin of the frame in the frame of b", "m", value=(0.0, 0.0, 0.0)
+    )
     axes_b: Any = fields.frame_axes("the axes of the frame", "b")
 
     in_tree: ClassVar[bool] = True
@@ -381,7 +413,10 @@ class ConstantVelocity(Facing, OnAxis):
 
     def facing(self, a: Frame, b: Frame) -> Any:
         """Return the cosine of the twist, scaled by the bend of the shafts like the sine in the row."""
-        return 0.5 * (parts.axis_a(self, a, 0).dot(parts.axis_b(self, b, 0)) + parts.axis_a(self, a, 1).dot(parts.axis_b(self, b, 1)))
+        return 0.5 * (
+            parts.axis_a(self, a, 0).dot(parts.axis_b(self, b, 0))
+            + parts.axis_a(self, a, 1).dot(parts.axis_b(self, b, 1))
+        )
 
 
 SPATIAL_JOINTS = (

@@ -30,10 +30,18 @@ class PrescribedMotion(SpatialJoint):
     """
 
     joint: Any = fields.joint("the joint that is moved")
-    motion: Any = fields.motion("the coordinate over time, {type: polynomial, coefficients: [...]} or {type: sinusoid, ...}")
-    along: Any = fields.coordinate("which coordinate of the joint, such as slide or angle; left out: the first")
+    motion: Any = fields.motion(
+        "the coordinate over time, {type: polynomial, coefficients: [...]} or {type: sinusoid, ...}"
+    )
+    along: Any = fields.coordinate(
+        "which coordinate of the joint, such as slide or angle; left out: the first"
+    )
     reference: Number = fields.number(
-        "the coordinate from which the motion is counted", "rad or m", value=None, may_be_none=True, default="that of the start pose"
+        "the coordinate from which the motion is counted",
+        "rad or m",
+        value=None,
+        may_be_none=True,
+        default="that of the start pose",
     )
 
     @property
@@ -63,12 +71,16 @@ class _Prescribed(TwoBodies, SpatialJoint):
     joint: Any = fields.inner()
     motion: Any = fields.motion("the coordinate over time")
     number: Any = fields.index("which coordinate")
-    offset: Number = fields.at_start("the coordinate at the start", "rad or m", lambda joint, a, b: joint.measured(a, b))
+    offset: Number = fields.at_start(
+        "the coordinate at the start", "rad or m", lambda joint, a, b: joint.measured(a, b)
+    )
 
     @property
     def key(self) -> str:
         """The name of the element's group, from the motion type, the joint type and the coordinate index."""
-        return f"{self.type_key()}_{type(self.motion).__name__.lower()}_{self.joint.type_key()}_{self.number[0]}"
+        return (
+            f"{self.type_key()}_{type(self.motion).__name__.lower()}_{self.joint.type_key()}_{self.number[0]}"
+        )
 
     def measured(self, a: Frame, b: Frame) -> Any:
         """Return the coordinate in m or rad."""

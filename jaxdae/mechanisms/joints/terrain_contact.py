@@ -80,7 +80,9 @@ def _values(chosen: Callable[[Touch], Any], group: Any, pair: Pairs, motion: Kin
     """Return the velocity components (k, rows)."""
     a, b = measures.ends(pair, motion)
     twists = measures.both(pair, motion.velocity)
-    return jnp.stack([e.dot(_velocity(a, b, twists, place)) for e, place in chosen(_touches(group, a, b))], axis=-1)
+    return jnp.stack(
+        [e.dot(_velocity(a, b, twists, place)) for e, place in chosen(_touches(group, a, b))], axis=-1
+    )
 
 
 @_unit
@@ -124,7 +126,10 @@ def pushing(a: Frame, b: Frame, rows: Sequence[tuple[Vector, Vector]]) -> Blocks
 
     def forces(frame: Frame, sign: float) -> list[tuple[Any, ...]]:
         pushes = [e.times(sign) for e, _ in rows]
-        turning = [frame.turned_back((place - frame.place).cross(e)) for e, (_, place) in zip(pushes, rows, strict=True)]
+        turning = [
+            frame.turned_back((place - frame.place).cross(e))
+            for e, (_, place) in zip(pushes, rows, strict=True)
+        ]
         return [tuple(getattr(e, axis) for e in vectors) for vectors in (pushes, turning) for axis in "xyz"]
 
     return [forces(a, -1.0), forces(b, 1.0)]

@@ -37,7 +37,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae.base.dataclass import pytree
-from jaxdae.geometry.contact import Contact, ball_contact, ball_correction, ball_margin, normal_at, rim_contact, rim_correction, rim_margin
+from jaxdae.geometry.contact import (
+    Contact,
+    ball_contact,
+    ball_correction,
+    ball_margin,
+    normal_at,
+    rim_contact,
+    rim_correction,
+    rim_margin,
+)
 from jaxdae.geometry.spatial_frames import Frame, Twist, Vector
 from jaxdae.geometry.terrain import terrain_mistakes
 from jaxdae.mechanisms.describe import fields
@@ -63,7 +72,9 @@ class OnTerrain(PointOfB, SpatialJoint):
 
     a: BodyName = fields.body("the body with the terrain, or ground")
     b: BodyName = fields.body("the sphere")
-    radius: Number = fields.number("the radius of the sphere", "m", value=None, kw_only=True, above=0.0, required=True)
+    radius: Number = fields.number(
+        "the radius of the sphere", "m", value=None, kw_only=True, above=0.0, required=True
+    )
     terrain: Any = fields.terrain("the terrain")
 
     @property
@@ -117,7 +128,12 @@ class OnTerrain(PointOfB, SpatialJoint):
         """Yield an error if the start is outside the terrain."""
         place = places["point_b"]
         # The boundary of an invalid terrain is unknown.
-        if place is not None and self.a == GROUND and not terrain_mistakes(self.terrain) and self.known_beside(place):
+        if (
+            place is not None
+            and self.a == GROUND
+            and not terrain_mistakes(self.terrain)
+            and self.known_beside(place)
+        ):
             yield f"starts at {[round(float(x), 6) for x in place[:2]]}, beside the terrain"
 
     def known_beside(self, place: Any) -> bool:
@@ -146,7 +162,9 @@ class OnTerrain(PointOfB, SpatialJoint):
         forward = self.forward(contact, a, b)
         others = contact.normal.cross(forward), forward
         place = a.place + a.turned(contact.place)
-        return Touch(place, a.turned(contact.normal), tuple(a.turned(e) for e in others), b.point(self.point_b))
+        return Touch(
+            place, a.turned(contact.normal), tuple(a.turned(e) for e in others), b.point(self.point_b)
+        )
 
     def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
         """Return the slip to the left and forward in m/s.
@@ -173,7 +191,9 @@ class DiscOnTerrain(OnTerrain, AxisInB):
     a: BodyName = fields.body("the body with the terrain, or ground")
     b: BodyName = fields.body("the wheel")
     axis: Any = fields.direction("b", "at", default=None)
-    radius: Number = fields.number("the radius of the wheel", "m", value=None, kw_only=True, above=0.0, required=True)
+    radius: Number = fields.number(
+        "the radius of the wheel", "m", value=None, kw_only=True, above=0.0, required=True
+    )
 
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
         """Yield errors for a start outside the terrain, and for a disc that lies flat."""
@@ -183,7 +203,10 @@ class DiscOnTerrain(OnTerrain, AxisInB):
             return
         normal = self.known_normal(place)
         if normal is not None and np.linalg.norm(np.cross(axle, normal)) < 1e-12:
-            yield "lies flat on the terrain, which it touches all around: its axis must not be normal to the ground"
+            yield (
+                "lies flat on the terrain, which it touches all around: its axis must not be normal to "
+                "the ground"
+            )
 
     def axle(self, a: Frame, b: Frame) -> Vector:
         """Return the axle in the frame of a."""
@@ -192,7 +215,13 @@ class DiscOnTerrain(OnTerrain, AxisInB):
     def contact(self, a: Frame, b: Frame, guess: Vector | None = None) -> Contact:
         """Return the contact of the rim with the terrain, in the frame of a."""
         axle = self.axle(a, b)
-        return rim_contact(self.terrain, self.center(a, b), axle, self.radius, None if guess is None else _across(guess, axle))
+        return rim_contact(
+            self.terrain,
+            self.center(a, b),
+            axle,
+            self.radius,
+            None if guess is None else _across(guess, axle),
+        )
 
     def corrected(self, direction: Vector, a: Frame, b: Frame) -> tuple[Vector, Contact]:
         """Return a better direction normal to the axle, and the contact.
