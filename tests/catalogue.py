@@ -86,8 +86,7 @@ METHODS = {
     "explicit_euler": Method(jd.ExplicitEuler(), 1, "euler"),
     "taylor": Method(jd.textbook.Taylor(), 2, "taylor"),
     # The lecture's scheme (4): q + h v + h^2/2 a is locally of third order, but v + h a only of second, and v
-    # feeds
-    # q. Over a fixed time the method is of order 1, however exact its positions look after one step.
+    # feeds q. Over a fixed time the method is of order 1, however exact its positions look after one step.
     "lecture_taylor": Method(jd.textbook.Taylor(jerk=False), 1, "taylor"),
     "half_explicit4": Method(jd.HalfExplicitRungeKutta(), 4, "half_explicit", closed=(VELOCITIES,)),
     "rattle": _symplectic(jd.Rattle(), 2, "rattle"),

@@ -18,10 +18,9 @@ from beartype import beartype
 from jaxtyping import install_import_hook
 
 # Nearly all of the time of the tests is compilation, of programs that then run for a millisecond. Without
-# LLVM's optimizations, in one
-# module of code and without MLIR's emitters of fused loops, which newer releases cannot do without, it takes
-# a third. XLA reads these flags
-# before its first program, and does not start where it finds one that it does not know.
+# LLVM's optimizations, in one module of code and without MLIR's emitters of fused loops, which newer releases
+# cannot do without, it takes a third. XLA reads these flags before its first program, and does not start
+# where it finds one that it does not know.
 FAST_COMPILATION = ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1"]
 if jax.__version_info__ < (0, 10):
     FAST_COMPILATION.append("--xla_cpu_use_fusion_emitters=false")
@@ -44,15 +43,13 @@ def _check(function: typing.Any) -> typing.Any:
 
 
 # jaxtyping checks the shapes and dtypes in the annotations of the library, beartype all other types. The hook
-# takes
-# the name of an importable function.
+# takes the name of an importable function.
 sys.modules["_jaxdae_typechecker"] = types.ModuleType("_jaxdae_typechecker")
 sys.modules["_jaxdae_typechecker"].check = _check
 install_import_hook("jaxdae", "_jaxdae_typechecker.check")
 
 # Tracing makes millions of small objects that live on. Looking for cycles among them after every 700, as
-# Python does, takes a twelfth
-# of the time of the tests.
+# Python does, takes a twelfth of the time of the tests.
 gc.set_threshold(50_000, 5, 5)
 
 # `import problems` in test modules; with --import-mode=importlib pytest itself leaves sys.path alone.

@@ -194,8 +194,7 @@ def test_segments_keep_the_gradient_and_save_memory(long_gradients):
         # steps.
         np.testing.assert_allclose(y, x, rtol=1e-11)
     # 100 starts of segments and 100 states of one segment against 10000 states: a factor of 50, less what is
-    # kept
-    # besides.
+    # kept besides.
     assert 5 * temporary(compiled[100]) <= temporary(compiled[None])
 
 
@@ -274,8 +273,7 @@ def test_sensitivities_of_the_pendulum():
 
 
 # Second derivatives, against the same differences of the gradient. These have the round-off 8 eps |gradient|
-# / step,
-# about 1e-12 of the largest entry of the gradient.
+# / step, about 1e-12 of the largest entry of the gradient.
 
 
 def check_second_derivative(found, expected, gradient):
@@ -291,8 +289,7 @@ def test_hessian():
     def loss(at):
         system = problems.Pendulum(at["mass"], at["length"], at["gravity"])
         # Positions on the manifold, because the projection converges to round-off only from nearby;
-        # velocities off
-        # it, so that the feedback acts in the first step.
+        # velocities off it, so that the feedback acts in the first step.
         start = problems.state(
             at["length"] * jnp.stack([jnp.sin(at["angle"]), -jnp.cos(at["angle"])]), at["v"]
         )

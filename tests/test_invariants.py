@@ -241,8 +241,7 @@ def test_position_projection_moves_along_constraint_forces_only(name, metric):
     """W xi = -J0^T mu with J0 at the estimate: N0^T W xi = 0, and the constraints hold afterwards."""
     system, (state, *_) = moving_states(name)
     # As far off as a step of an integrator would be, in the units of the system: links of Andrews' mechanism
-    # are
-    # centimeters.
+    # are centimeters.
     kick = 1e-5 * np.random.default_rng(7).normal(size=state.q.shape)
     estimate = dataclasses.replace(state, q=state.q + kick)
     projected = jd.PositionProjection(metric=metric).project(system, estimate)

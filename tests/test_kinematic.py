@@ -205,12 +205,10 @@ PROBLEMS = {
     "wave": (Wave(), surfed, surfed(0.0)),
 }
 # x' = f alone knows nothing of what the constraint does to its derivatives: root-finding after the step, or
-# projecting it, is of first
-# order where f is not feasible, however good the tableau. Of a feasible f root-finding keeps the order. Steps
-# that are projected onto
-# the tangent plane at their start are bent to first order always; in their middle to second order where f is
-# feasible, and on circles,
-# whose normals in the middle of a step are those in the middle of its projection.
+# projecting it, is of first order where f is not feasible, however good the tableau. Of a feasible f
+# root-finding keeps the order. Steps that are projected onto the tangent plane at their start are bent to
+# first order always; in their middle to second order where f is feasible, and on circles, whose normals in
+# the middle of a step are those in the middle of its projection.
 ORDERS = {
     "projected_derivative": {"wind": 4, "wind_on_a_growing_circle": 4, "wave": 4},
     "sequential": {"wind": 1, "wind_on_a_growing_circle": 1, "wave": 4},

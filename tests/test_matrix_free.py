@@ -146,8 +146,7 @@ class TestPreconditioner:
     @pytest.mark.parametrize("block", [1, 2])
     def test_saves_iterations(self, method, block):
         # Single rows, or pairs of rows, that do not touch each other, in units that differ by 1e3.
-        # Preconditioned there is one eigenvalue,
-        # which one iteration finds; without there are four.
+        # Preconditioned there is one eigenvalue, which one iteration finds; without there are four.
         jacobian = jnp.array(
             [
                 [1.0, 0, 0, 0],
@@ -171,8 +170,7 @@ class TestPreconditioner:
 
     def test_the_tolerance_ends_the_loop(self):
         # The residual, here the acceleration itself, ends within the tolerance; and not far below, because
-        # the loop ends there, too. Its
-        # second round starts from the residual of the first.
+        # the loop ends there, too. Its second round starts from the residual of the first.
         rng = np.random.default_rng(1)
         jacobian, r = jnp.asarray(rng.standard_normal((20, 40))), jnp.asarray(rng.standard_normal(20))
         mass = jd.operators.DiagonalMatrix(jnp.ones(40))

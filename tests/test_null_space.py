@@ -212,8 +212,7 @@ class TestBlocksOfTheInverse:
             return jnp.concatenate([x.reshape(-1) for x in (blocks.L11, blocks.L12, blocks.L21, blocks.L22)])
 
         # Truncation and round-off of the difference are near 1e-10, the derivatives of order 1. Of the
-        # compiled function: see
-        # `test_derivative_of_a_compiled_batch`; columns are worlds here.
+        # compiled function: see `test_derivative_of_a_compiled_batch`; columns are worlds here.
         np.testing.assert_allclose(
             jax.jvp(along, (0.0,), (1.0,))[1], central(along, 0.0), rtol=0.0, atol=1e-8
         )
@@ -312,8 +311,8 @@ class TestOneDecomposition:
 @pytest.mark.long
 def test_a_batch_takes_its_svds_one_by_one():
     # jaxlib divides a batch of SVDs among the threads of XLA's pool and waits on one of them. Two independent
-    # batches at a time, as in a
-    # step of RK4 whose law takes pseudoinverses, waited for each other for ever on two cores.
+    # batches at a time, as in a step of RK4 whose law takes pseudoinverses, waited for each other for ever on
+    # two cores.
     many = jax.random.normal(jax.random.key(0), (2, 3, ROWS, SIZE))
     compiled = jax.jit(jax.vmap(jax.vmap(jd.operators.pseudoinverse))).lower(many).compile()
     calls = [

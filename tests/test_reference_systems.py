@@ -219,10 +219,8 @@ def coordinate_rates(q, v):
 
 
 # The largest error of q and v at the next state, relative to the largest component. Tolerances of 1e-12 a
-# step add up over up to some
-# hundred steps, about 1e-11. Two motions magnify them: the Lagrange top turns by 75 rad between two states,
-# and the free body leaves its
-# saddle like exp(2.9 t), of which a flip leaves 10^2.
+# step add up over up to some hundred steps, about 1e-11. Two motions magnify them: the Lagrange top turns by
+# 75 rad between two states, and the free body leaves its saddle like exp(2.9 t), of which a flip leaves 10^2.
 MOTIONS = {
     "heavy_top_bruls": 3e-10,
     "torque_free_asymmetric": 1e-9,

@@ -183,8 +183,7 @@ def test_cassie_falls_with_its_stiff_springs_and_redundant_loops():
     pytest.importorskip("mujoco", reason="the extra robots is not installed: pip install '.[robots]'")
     motion = from_mjcf("cassie_free_fall")
     # Damped at 5300 1/s: RK4 is unstable with steps over 0.5 ms, and the thousands of steps that take none of
-    # these digits are more than
-    # are allowed by default. The times of the file are not evenly spaced.
+    # these digits are more than are allowed by default. The times of the file are not evenly spaced.
     method = jd.diffrax.Adaptive(rtol=1e-10, atol=1e-10, solver=jd.SchurComplement(), method=diffrax.Tsit5())
     trajectory = jd.diffrax.adaptive_rollout(
         motion.mechanism,

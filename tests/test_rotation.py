@@ -120,8 +120,8 @@ def test_exponential_and_logarithm(precision, exact):
     np.testing.assert_allclose(q[:, 0], np.cos(angle / 2), rtol=0, atol=2 * eps * np.max(angle) / 2)
     np.testing.assert_allclose(np.linalg.norm(q, axis=1), 1.0, rtol=0, atol=3 * eps)
     # Log undoes exp up to half a turn (beyond, exp is not one to one), relative to the length of phi; q and
-    # -q are the same. At half a
-    # turn, the last row, the rounded angle may lie on either side, and -phi is as good.
+    # -q are the same. At half a turn, the last row, the rounded angle may lie on either side, and -phi is as
+    # good.
     inside = slice(0, len(PHI) - 1)
     for result in (back, back_of_minus):
         difference = np.linalg.norm(np.asarray(result)[inside] - phi[inside], axis=1)

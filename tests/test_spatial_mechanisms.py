@@ -44,8 +44,7 @@ EPS = np.finfo(float).eps
 def test_every_type_has_a_row():
     joints, forces = TYPES["space"]
     # Relations and tendons are between joints: see test_joint_elements. Wheels stand on a terrain: see
-    # test_wheels_in_space. Spheres roll
-    # on surfaces in test_sphere_on_surface. Free joints have no rows.
+    # test_wheels_in_space. Spheres roll on surfaces in test_sphere_on_surface. Free joints have no rows.
     wheels = {"rolling_disc", "rolling_sphere", "sliding_disc", "sliding_sphere", "sphere_on_surface"}
     elsewhere = {"free", "relation", "tendon_relation", *wheels}
     assert {kind.type_key() for kind in joints} == {

@@ -168,8 +168,8 @@ class TestString:
             loose = throw(1, 0.01, on=False)
         assert not events
         # The ball flies outward, so that the string is taut at once. The gap has a double zero there, found
-        # to some 1e-5 of the step; until
-        # then the ball gets a radial velocity of v^2 / L = 30 m/s^2 times 1e-7 s, which the string takes.
+        # to some 1e-5 of the step; until then the ball gets a radial velocity of v^2 / L = 30 m/s^2 times
+        # 1e-7 s, which the string takes.
         np.testing.assert_array_equal(np.asarray(loose.info.active)[:, 0], True)
         np.testing.assert_allclose(loose.info.impulse[:, 0], 0.0, rtol=0, atol=3e-5)
         np.testing.assert_allclose(loose.state.q, throws[1, 0.01].state.q, rtol=0, atol=1e-6)
@@ -197,8 +197,8 @@ class TestString:
         impulse, instant = impact(np.concatenate([at.q, at.v]).astype(float))
         assert not memory.active[0]
         # The gap is a quartic in time, of which Hermite's cubic misses g^2 h^4 / (8 L) / 16 = 1e-8 m, or 2e-8
-        # s at 0.5 m/s. In single
-        # precision the gap, a difference of squares near 1, is known to 6e-8 m at both ends.
+        # s at 0.5 m/s. In single precision the gap, a difference of squares near 1, is known to 6e-8 m at
+        # both ends.
         single = dtype is jnp.float32
         np.testing.assert_allclose(info.switched[0], instant, rtol=0.0, atol=4e-7 if single else 2e-8)
         np.testing.assert_allclose(info.impulse[0], impulse, rtol=0.0, atol=6e-6 if single else 3e-7)

@@ -524,8 +524,7 @@ def test_loads_follow_from_the_accelerations_that_they_make():
     # With the center so high that inner wheels would pull they carry nothing.
     assert float(jnp.min(at(2.0)[0])) == 0.0
     # Where two wheels of a high car hang in the air more load brings the load that asks for it, and Newton's
-    # method does not end in time:
-    # its rollout says so.
+    # method does not end in time: its rollout says so.
     tipping = dataclasses.replace(state, v=jnp.asarray([22.92, -1.9416, 0.95315]))
     drive = jax.jit(
         lambda h: (

@@ -14,8 +14,7 @@
 # # Notebook: a length by gradient
 #
 # How long must the coupler of a crank-slider be for the slider to be at a given place after half a second?
-# The whole simulation, loops
-# closed, is a function of the length, and so is its derivative.
+# The whole simulation, loops closed, is a function of the length, and so is its derivative.
 
 # %%
 import jax

@@ -48,8 +48,7 @@ start, _ = jaxdae.initialize(pendulum, jnp.array([1.0, 0.0]))
 
 # %% [markdown]
 # The equations know only the second derivative of the constraint, so that an explicit method lets it drift.
-# Feedback answers to what is
-# open, a projection takes it away.
+# Feedback answers to what is open, a projection takes it away.
 
 # %%
 midpoint = jaxdae.RungeKutta.midpoint

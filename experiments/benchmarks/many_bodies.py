@@ -229,8 +229,8 @@ def group(
             )
         if redundant:
             # Loops that are a million times as closed as MuJoCo's, with what a step has factorized anyway: J
-            # (v + h a) = -h gamma in place
-            # of a projection of velocities, and one or two corrections of positions.
+            # (v + h a) = -h gamma in place of a projection of velocities, and one or two corrections of
+            # positions.
             feedback = jaxdae.Baumgarte(0.5 / DT, 0.0)
             ways = [("", jaxdae.Proximal(), jaxdae.Projection(), jaxdae.NoStabilization())]
             for label, count in ((" once", 1), (" twice", 2)):

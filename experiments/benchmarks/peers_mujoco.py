@@ -42,9 +42,8 @@ MUJOCO = {
     "MuJoCo RK4 stiff": Setting('integrator="RK4"', connect='solref="0.002 1" solimp="0.9999 0.9999 0.001"'),
 }
 # One Newton iteration solves a problem of equalities only. Its line search needs one iteration, too, and
-# without joint
-# damping its implicit treatment does nothing: dropping both changes no printed digit and makes the last the
-# fastest.
+# without joint damping its implicit treatment does nothing: dropping both changes no printed digit and makes
+# the last the fastest.
 MJX = {
     "MJX default": Setting('integrator="Euler"'),
     "MJX iterations=1": Setting('integrator="Euler" iterations="1"'),

@@ -73,8 +73,7 @@ class Factors:
             if not any(batched):
                 return made(*arguments), ((False,) * len(unused(0)), (False,) * len(shapes[1]))
             # The last argument, the compliance, is often constant. The compiler would take a second to look
-            # up
-            # each of its zeros if it were repeated for all worlds.
+            # up each of its zeros if it were repeated for all worlds.
             last = worlds_last(size, batched[:-1], arguments[:-1])
             last += worlds_last(size if batched[-1] else 1, batched[-1:], arguments[-1:])
             return (unused(0), worlds_back(recursive(*last))), (

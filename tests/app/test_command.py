@@ -135,8 +135,8 @@ def test_results_are_labelled(run):
         )
         assert float(data.violation.max()) < 1e-12
         # The hinge damps: its work, integrated from the saved states, closes the balance. Heun's method
-        # leaves an error
-        # of the order of (dt omega)^2 = 4e-4 relative, omega = 4/s; the work itself is about 0.5 J.
+        # leaves an error of the order of (dt omega)^2 = 4e-4 relative, omega = 4/s; the work itself is about
+        # 0.5 J.
         work = data.work.isel(time=-1).values
         energy = data.kinetic_energy + data.potential_energy
         assert np.all(work < -1e-3)
