@@ -126,10 +126,7 @@ def resistance(linear: Any, quadratic: Any, velocity: Array) -> Array:
 
 @pytree
 class LinearSpring(PointOfEach, elements.Force):
-    """A spring and damper between two points.
-
-    Its rest length is the distance at the start pose by default.
-    """
+    """A spring and damper between two points, by default at rest at the start pose."""
 
     stiffness: Number = fields.number("the stiffness", "N/m", value=0.0, at_least=0.0, sparse=True)
     damping: Number = fields.number("the damping", "N s/m", value=0.0, at_least=0.0)

@@ -144,10 +144,7 @@ class Speed(PointOfBody, AxisInBody, Drive):
 
 @pytree
 class JointRate(Drive):
-    """The rate of a coordinate of a joint, such as the angle of a kingpin, in rad/s or m/s.
-
-    In the plane and in space.
-    """
+    """The rate of a coordinate of a joint, such as the angle of a kingpin, in rad/s or m/s."""
 
     joint: Any = fields.joint("the joint that is moved")
     along: Any = fields.coordinate(

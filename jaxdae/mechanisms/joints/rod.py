@@ -16,10 +16,7 @@ from jaxdae.mechanisms.joints import joint_measures
 
 @pytree
 class Rod(PointOfEach, Joint):
-    """A massless rod between a point of a and a point of b.
-
-    Its length is the distance at the start pose by default.
-    """
+    """A massless rod between a point of a and a point of b, by default as long as at the start pose."""
 
     rows: ClassVar[dict[str, str]] = {"length": "m"}
     instead: ClassVar[Mapping[str, str]] = dict.fromkeys(

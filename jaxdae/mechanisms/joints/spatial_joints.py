@@ -171,10 +171,7 @@ class _CardanAxes(TwoBodies):
 
 @pytree
 class Universal(WithAxes, _CardanAxes, Movable):
-    """A Cardan joint: an axis fixed in a and an axis fixed in b meet at a right angle.
-
-    B turns about both of them.
-    """
+    """A Cardan joint: b turns about an axis fixed in a and an axis fixed in b, which meet at a right angle."""
 
     rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "z": "m", "twist": "rad"}
     coordinates: ClassVar[dict[str, str]] = {"first": "rad", "second": "rad"}
