@@ -40,7 +40,7 @@ from jaxdae.app import conclude, line_style, precision, script, styled
 
 CONFIG = "configs/panda_identification.yaml"
 PANDA = "cmeel.prefix/share/example-robot-data/robots/panda_description/urdf/panda.urdf"
-ARM = "configs/models/gripper_arm.urdf"
+ARM = "models/gripper_arm.urdf"  # relative to the config
 DEPENDENT = 1e-7  # columns of unit length that are nearer to the others than this count as dependent
 SCALE = 0.1  # m, by which first moments are divided beside relative masses
 KINDS = ("m", "hx", "hy", "hz")
@@ -85,13 +85,15 @@ class Base(NamedTuple):
     shares: np.ndarray
 
 
-def arm(given: str) -> Arm:
-    """Returns the arm of a file, by default the Panda where its file is installed, without damping and friction."""
-    installed = next(
-        (str(path) for folder in site.getsitepackages() if (path := pathlib.Path(folder) / PANDA).exists()),
-        ARM,
-    )
-    file = given or installed
+def arm(given: str, beside: pathlib.Path = pathlib.Path()) -> Arm:
+    """Returns the arm of a file, by default the Panda where its file is installed, without damping and friction.
+
+    Args:
+        given: the file, relative to `beside`; empty for the default.
+        beside: the folder of the config.
+    """
+    installed = [path for folder in site.getsitepackages() if (path := pathlib.Path(folder) / PANDA).exists()]
+    file = str(beside / given if given else [*installed, beside / ARM][0])
     robot = robots.load(file)
     joints = [
         type(j)(**{**vars(j), "damping": 0.0, "friction": 0.0}) if hasattr(j, "damping") else j
@@ -266,7 +268,7 @@ def main() -> int:
         return 2
     seed = config.batch.seed
     with precision(config):
-        at = arm(settings.file)
+        at = arm(settings.file, pathlib.Path(asked.source).parent)
         data, truth = measured(at, settings, seed), truth_of(at)
         scale = np.sqrt(np.mean(data.torques**2, axis=0))
         jacobian = np.asarray(
@@ -305,7 +307,7 @@ def main() -> int:
         f"{len(found.chosen)} base parameters."
         + (
             " The Panda's file is not installed; this is an arm of our own."
-            if at.file == ARM and not settings.file
+            if at.file.endswith(ARM) and not settings.file
             else ""
         ),
         f"Known by themselves: {len(alone)}; to better than 0.1: {int(np.sum(error.mean(axis=0) < 0.1))}. "

@@ -1,11 +1,11 @@
-"""The command, as `python -m jaxdae` and, copied beside the package, as the script `jaxdae`.
+"""The command, as `python -m jaxdae` and as the script `jaxdae`.
 
-What XLA reads when it is loaded must be said before `import jaxdae` loads it, so the script lies beside the
-package, and `python -m jaxdae`, which comes too late, begins anew with it said.
+XLA reads its log level when JAX is imported, so the command sets it first. `import jaxdae` alone does not import
+JAX.
 
-Where it loads a compiled program, XLA reports at length, as errors, that the processor lacks two features
-which are hints to its own compiler and no features of any processor. They are switched off with the rest of
-what XLA logs; what fails still raises an exception.
+When XLA loads a compiled program, it reports at length, as errors, that the processor lacks two features. They
+are hints to its own compiler and no features of any processor. The log level 3 hides these reports with the rest
+of XLA's log. Failures still raise an exception.
 """
 
 import os
@@ -15,7 +15,7 @@ _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 
 
 def main() -> None:
-    """Runs the command line; says what to install where a package of the extra `app` is missing."""
+    """Run the command line, or name the missing package of the extra `app`."""
     os.environ.setdefault(_LEVEL, "3")
     try:
         from jaxdae.app.cli import main as command
@@ -31,7 +31,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if _LEVEL not in os.environ:
-        os.environ[_LEVEL] = "3"
-        os.execv(sys.executable, sys.orig_argv)
     main()

@@ -45,6 +45,18 @@ def test_nothing_unknown_lies_at_the_top():
     assert {path.split("/")[0] for path in listed} <= ALLOWED
 
 
+def test_git_ignores_no_tracked_file():
+    """Hatch leaves ignored files out of the wheel, for example those of `jaxdae/app/runs`."""
+    found = subprocess.run(
+        ["git", "ls-files", "--ignored", "--cached", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.stdout == ""
+
+
 def test_versions_and_requirements_are_the_same_everywhere():
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert cited["version"] == recipe()["context"]["version"] == jaxdae.__version__
@@ -127,13 +139,89 @@ def test_examples_are_listed_with_what_they_say_and_found_by_name():
         assert told.startswith(" ".join(configs[name]["description"].split())), line
         assert told.endswith(f"[{configs[name].get('script')}]") == (name in of_scripts), line
     assert [line for line in lines if line and not line.startswith(" ")] == [
-        "Configs that jaxdae runs completely, jaxdae run $(jaxdae example NAME):",
-        "Configs of the scripts in experiments/, of which jaxdae run simulates only the mechanism:",
+        "Configs that jaxdae runs completely, jaxdae example NAME --run or jaxdae run $(jaxdae example NAME):",
+        "Configs of experiments, jaxdae example NAME --run; jaxdae run simulates only their mechanism:",
     ]
     found = CliRunner().invoke(app, ["example", "crank_rocker"])
     assert (
         pathlib.Path(found.output.strip()).read_text() == (ROOT / "configs" / "crank_rocker.yaml").read_text()
     )
+
+
+@pytest.mark.parametrize("words", [["example"], ["--help"], ["run", "--help"], ["--version"]])
+def test_the_command_starts_without_jax(words):
+    program = (
+        "import sys\nfrom jaxdae.__main__ import main\n"
+        f"sys.argv[1:] = {words}\n"
+        "try:\n    main()\nexcept SystemExit as end:\n"
+        "    print(end.code, 'jax' in sys.modules, 'jaxdae' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0 False True"
+
+
+def test_every_config_of_an_experiment_has_its_script():
+    scripts = {name: examples.script(path) for name, path in examples.examples().items()}
+    assert scripts["crank_rocker"] is None
+    found = [path for path in scripts.values() if path is not None]
+    assert len(found) == 38
+    assert {path.parent for path in found} == {ROOT / "experiments"}
+    # Hatch copies the folder to the place where an installed package looks for it.
+    packed = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    assert packed["experiments"] == "jaxdae/app/experiments"
+
+
+def test_an_experiment_is_run_by_its_script(tmp_path, monkeypatch):
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "configs" / "mine.yaml").write_text(
+        "name: mine\nscript: experiments/mine.py\nexperiment: {a: 1}\n"
+    )
+    (tmp_path / "experiments" / "beside.py").write_text("CODE = 3\n")
+    script = tmp_path / "experiments" / "mine.py"
+    script.write_text("import sys, beside\nprint(*sys.argv)\nsys.exit(beside.CODE)\n")
+    monkeypatch.setattr(examples, "_REPOSITORY", tmp_path / "configs")
+    before = sys.argv, list(sys.path)
+    arguments = ["--set", "dt=1", "--set", "a=2", "--out", "there"]
+    done = CliRunner().invoke(app, ["example", "mine", "--run", *arguments])
+    config = tmp_path / "configs" / "mine.yaml"
+    assert done.output.split() == [str(script), str(config), *arguments]
+    assert (done.exit_code, sys.argv, sys.path) == (3, *before)
+    script.write_text("import package_of_nobody.part\n")
+    done = CliRunner().invoke(app, ["example", "mine", "--run"])
+    assert done.exit_code == 2
+    assert done.output == (
+        "example mine --run: mine.py cannot run: the package package_of_nobody is not installed; install it "
+        "with: pip install package_of_nobody\n"
+    )
+    script.unlink()
+    done = CliRunner().invoke(app, ["example", "mine", "--run"])
+    assert done.exit_code == 2
+    assert done.output.startswith("this installation has no experiments/mine.py, expected it in ")
+
+
+def test_a_complete_example_is_run_by_the_command(monkeypatch):
+    from jaxdae.app import cli
+
+    seen = []
+    monkeypatch.setattr(
+        cli, "run", lambda config, **options: seen.append((pathlib.Path(config).name, options))
+    )
+    done = CliRunner().invoke(app, ["example", "crank_rocker", "--run", "--set", "dt=0.001"])
+    assert (done.exit_code, seen) == (0, [("crank_rocker.yaml", {"set_": ["dt=0.001"], "out": None})])
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--run", "example: got --run without a NAME, expected both"),
+        ("arc --run --copy there", "example: got --run and --copy there, expected one of them"),
+        ("arc --set dt=1", "example: got --set or --out without --run, expected them with it"),
+    ],
+)
+def test_options_of_examples_that_do_not_go_together(words, told):
+    done = CliRunner().invoke(app, ["example", *words.split()])
+    assert (done.exit_code, done.output) == (2, f"{told}\n")
 
 
 def test_an_example_is_copied_with_its_robot_and_never_over_another(tmp_path):

@@ -1,32 +1,10 @@
 """The command `jaxdae` and what it is made of: configs, runs, results, plots. Needs the extra `app`."""
 
-from jaxdae.app.config.precision import precision
-from jaxdae.app.config.problems import ConfigError
-from jaxdae.app.draw.animation import write_animation
-from jaxdae.app.draw.picture_space import skeleton
-from jaxdae.app.draw.plot_style import line_style, styled
-from jaxdae.app.experiment_report import conclude, show_table, table_lines
-from jaxdae.app.experiment_script import Script, script, settings
-from jaxdae.app.jobs.run_config import run
-from jaxdae.app.jobs.run_record import begin, finish, table
-from jaxdae.app.model.load_config import load
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "ConfigError",
-    "Script",
-    "begin",
-    "conclude",
-    "finish",
-    "line_style",
-    "load",
-    "precision",
-    "run",
-    "script",
-    "settings",
-    "show_table",
-    "skeleton",
-    "styled",
-    "table",
-    "table_lines",
-    "write_animation",
-]
+from jaxdae.base.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from jaxdae.app.experiment_names import *  # noqa: F403
+else:
+    __getattr__, __dir__ = lazy_names(__name__, "jaxdae.app.experiment_names")

@@ -15,6 +15,7 @@ import typer
 
 from jaxdae.app import compilation_cache
 from jaxdae.app.config.bare_robot import is_robot
+from jaxdae.app.example_command import example
 from jaxdae.app.exit_codes import Commands
 from jaxdae.app.export.show import export, plot, view
 from jaxdae.app.runs.console import new_console, note, stop, warnings_as_notes
@@ -41,9 +42,9 @@ def main() -> None:
 
 def _print_version(wanted: bool | None) -> None:
     if wanted:
-        from jaxdae.app.runs.run_folder import versions
+        from jaxdae import __version__
 
-        typer.echo(f"jaxdae {versions()['jaxdae']}")
+        typer.echo(f"jaxdae {__version__}")
         raise typer.Exit
 
 
@@ -303,35 +304,8 @@ def check(
         raise typer.Exit(1)
 
 
-_NAME = typer.Argument(
-    metavar="NAME", help="A name from the list; left out, the list is printed.", show_default=False
-)
-_COPY = typer.Option(
-    "--copy", metavar="DIR", help="Copy it, and the robot file that it reads, into this folder."
-)
-
-
-@app.command()
-def example(
-    name: Annotated[str | None, _NAME] = None,
-    copy: Annotated[pathlib.Path | None, _COPY] = None,
-) -> None:
-    """List the configs that come with jaxdae, or print where one of them is: jaxdae run $(jaxdae example crank_rocker)."""
-    from jaxdae.app import examples
-
-    if name is None:
-        if copy is not None:
-            stop(f"example: got --copy {copy} without a NAME, expected both", code=2)
-        for line in examples.listed():
-            typer.echo(line)
-        return
-    found = examples.example(name)
-    for path in [found] if copy is None else examples.copy(found, copy):
-        typer.echo(path)
-
-
-for _shows in (view, plot, export):
-    app.command()(_shows)
+for _command in (example, view, plot, export):
+    app.command()(_command)
 
 
 def _learn(

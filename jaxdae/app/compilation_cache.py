@@ -14,9 +14,7 @@ import importlib.metadata
 import os
 import pathlib
 import platform
-from collections.abc import Mapping
-
-import jax
+from collections.abc import Mapping, MutableMapping
 
 FOLDER = "JAX_COMPILATION_CACHE_DIR"
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
@@ -31,22 +29,21 @@ def folder(environment: Mapping[str, str]) -> pathlib.Path:
     return base / "jaxdae" / f"jaxlib-{importlib.metadata.version('jaxlib')}-{_processor()}"
 
 
-def use() -> None:
-    """Enable the compilation cache of JAX if its folder is writable; call this before JAX compiles."""
-    given = os.environ
+def use(given: MutableMapping[str, str] = os.environ) -> None:
+    """Enable the compilation cache of JAX if its folder is writable; call this before `import jax`.
+
+    Args:
+        given: the environment that JAX reads when it is imported.
+    """
     if FOLDER not in given:
         place = folder(given)
         # With logging on, XLA reports every loaded program as an error. The script `jaxdae` sets the level 3.
         if given.get(LOG_LEVEL) != "3" or not _is_ours(place):
             return
-        jax.config.update("jax_compilation_cache_dir", str(place))
+        given[FOLDER] = str(place)
     # Cache small programs too: a run compiles dozens of them, each in a tenth of a second.
-    for name, value in (
-        ("jax_persistent_cache_min_compile_time_secs", 0.0),
-        ("jax_persistent_cache_min_entry_size_bytes", -1),
-    ):
-        if name.upper() not in given:
-            jax.config.update(name, value)
+    given.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    given.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 
 def _is_ours(place: pathlib.Path) -> bool:

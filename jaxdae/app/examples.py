@@ -1,7 +1,7 @@
 """Example configs of the package: the folder `configs/` of the repository, also included in the wheel.
 
-A wheel holds a copy of this folder next to this module. An editable install reads the folder of the
-repository.
+A wheel holds a copy of this folder, and of `experiments/` with the scripts, next to this module. An editable
+install reads the folders of the repository.
 """
 
 import pathlib
@@ -68,10 +68,10 @@ def listed() -> list[str]:
         return f"  {name:<{width}}  {described(data)}".rstrip()
 
     return [
-        "Configs that jaxdae runs completely, jaxdae run $(jaxdae example NAME):",
+        "Configs that jaxdae runs completely, jaxdae example NAME --run or jaxdae run $(jaxdae example NAME):",
         *(row(*each) for each in complete.items()),
         "",
-        "Configs of the scripts in experiments/, of which jaxdae run simulates only the mechanism:",
+        "Configs of experiments, jaxdae example NAME --run; jaxdae run simulates only their mechanism:",
         *(f"{row(*each)} [{of_script(each[1])}]" for each in of_scripts.items()),
     ]
 
@@ -84,6 +84,24 @@ def described(data: dict[str, Any]) -> str:
 def of_script(data: dict[str, Any]) -> str:
     """Return the script that a config belongs to, or an empty string if the command runs the whole config."""
     return str(data.get("script") or ("a script" if data.get("experiment") else ""))
+
+
+def script(config: pathlib.Path) -> pathlib.Path | None:
+    """Return the file of the script that a config belongs to, or None if the command runs the whole config.
+
+    Raises:
+        Refused: the installation has no such script.
+    """
+    data = _parsed(config)
+    if not of_script(data):
+        return None
+    places = [root / of_script(data) for root in (_HERE, _REPOSITORY.parent)]
+    for place in places:
+        if place.is_file():
+            return place
+    raise Refused(
+        f"this installation has no {of_script(data)}, expected it in {places[0]}: install jaxdae again"
+    )
 
 
 def _parsed(path: pathlib.Path) -> dict[str, Any]:

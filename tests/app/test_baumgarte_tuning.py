@@ -11,7 +11,7 @@ import xarray as xr
 
 ROOT = pathlib.Path(__file__).parents[2]
 TINY = (
-    "experiment.mechanisms={pendulum: {config: configs/baumgarte_tuning.yaml, dt: 0.01, duration: 0.4}}",
+    "experiment.mechanisms={pendulum: {config: baumgarte_tuning.yaml, dt: 0.01, duration: 0.4}}",
     "experiment.integrators=[semi-implicit Euler]",
     "experiment.factors=[1, 2]",
     "experiment.iterations=12",

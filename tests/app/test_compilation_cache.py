@@ -5,59 +5,44 @@ import pathlib
 import subprocess
 import sys
 
-import jax
 import pytest
 
 from jaxdae.app import compilation_cache
 
 ROOT = pathlib.Path(__file__).parents[2]
-NAMES = (
-    "jax_compilation_cache_dir",
-    "jax_persistent_cache_min_compile_time_secs",
-    "jax_persistent_cache_min_entry_size_bytes",
-)
+TIME, SIZE = "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"
 
 
-@pytest.fixture
-def settings(monkeypatch):
-    """What is told to JAX; nothing is told to the process of the tests."""
-    told = {}
-    monkeypatch.setattr(jax.config, "update", lambda name, value: told.update({name: value}))
-    for name in (*(name.upper() for name in NAMES), "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv(compilation_cache.LOG_LEVEL, "3")
-    return told
-
-
-def test_the_folder_follows_the_environment(settings, monkeypatch, tmp_path):
+def test_the_folder_follows_the_environment(tmp_path, monkeypatch):
+    settings = {compilation_cache.LOG_LEVEL: "3"}
     monkeypatch.setenv("HOME", str(tmp_path))
+
+    def told():
+        compilation_cache.use(settings)
+        return {name: settings.pop(name) for name in list(settings) if name.startswith("JAX_")}
+
     for given, base in (
         ("", tmp_path / ".cache"),
         ("relative", tmp_path / ".cache"),
         (str(tmp_path / "x"), tmp_path / "x"),
     ):
-        monkeypatch.setenv("XDG_CACHE_HOME", given)
-        compilation_cache.use()
-        place = pathlib.Path(settings["jax_compilation_cache_dir"])
+        settings["XDG_CACHE_HOME"] = given
+        found = told()
+        place = pathlib.Path(found.pop(compilation_cache.FOLDER))
         assert place.parent == base / "jaxdae"
         assert place.is_dir()
         assert place.name.startswith("jaxlib-")
-    assert settings["jax_persistent_cache_min_compile_time_secs"] == 0.0
-    settings.clear()
+        assert found == {TIME: "0", SIZE: "-1"}
     # Where XLA reports what it loads, where nothing can be written, and where the user has said it, no folder
     # is chosen.
-    monkeypatch.setenv(compilation_cache.LOG_LEVEL, "1")
-    compilation_cache.use()
-    assert settings == {}
-    monkeypatch.setenv(compilation_cache.LOG_LEVEL, "3")
+    settings[compilation_cache.LOG_LEVEL] = "1"
+    assert told() == {}
+    settings[compilation_cache.LOG_LEVEL] = "3"
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    compilation_cache.use()
-    assert settings == {}
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "elsewhere")
-    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "1")
-    compilation_cache.use()
-    assert settings == {"jax_persistent_cache_min_entry_size_bytes": -1}
+    settings["XDG_CACHE_HOME"] = str(tmp_path / "file")
+    assert told() == {}
+    settings |= {compilation_cache.FOLDER: "elsewhere", TIME: "1"}
+    assert told() == {compilation_cache.FOLDER: "elsewhere", TIME: "1", SIZE: "-1"}
 
 
 @pytest.mark.long
@@ -74,7 +59,7 @@ def test_a_second_run_compiles_nothing(tmp_path):
         program = [
             sys.executable,
             "-c",
-            "from _jaxdae_command import main; main()",
+            "from jaxdae.__main__ import main; main()",
             "run",
             str(ROOT / "configs" / "crank_rocker.yaml"),
         ]
