@@ -137,8 +137,7 @@ def diagnose(system: AnySystem, state: State) -> Diagnosis:
     """
     state = checked_state(state)
     check_fit(system, state)
-    at = system.evaluate(state.t, state.q, state.v)
-    velocity, jacobian, mass = (np.asarray(x) for x in (at.velocity, at.dense_jacobian, at.mass.as_dense()))
+    position, velocity, jacobian, mass = map(np.asarray, _terms(system, state))
     if not (np.all(np.isfinite(jacobian)) and np.all(np.isfinite(mass))):
         raise ValueError(
             "diagnose: the Jacobian or the mass matrix is not finite at this state; check state and masses"
@@ -155,7 +154,6 @@ def diagnose(system: AnySystem, state: State) -> Diagnosis:
     driven = _rank(jacobian) - rank if count > rows else 0
     dependent = _dependent_rows(jacobian, tolerance)
     redundant_rows = tuple(names[k] for k in dependent)
-    position = np.asarray(at.opening)
     dubious = rank < rows == position.size and held.dtype.itemsize == 8
     stopped = _stopped(held, jacobian[rows:], rank)
     blocking, value = ((), 0.0)
@@ -183,6 +181,13 @@ def diagnose(system: AnySystem, state: State) -> Diagnosis:
         told=tuple(names[k] for k in _told(system, state)) if blocking else (),
         stopped=tuple(names[rows + k] for k in stopped),
     )
+
+
+@jax.jit
+def _terms(system: Any, state: State) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """Return g (of angles, not their sines), [g'; w], J and M at a state."""
+    at = system.evaluate(state.t, state.q, state.v)
+    return at.opening, at.velocity, at.dense_jacobian, at.mass.as_dense()
 
 
 def _told(system: AnySystem, state: State) -> list[int]:
