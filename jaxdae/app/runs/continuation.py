@@ -4,9 +4,9 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
-from jaxdae.app.runs import run_folder
-from jaxdae.app.config.problems import ConfigError, is_whole, show
 from jaxdae.app.config.config_source import read, value_at
+from jaxdae.app.config.problems import ConfigError, is_whole, show
+from jaxdae.app.runs import run_folder
 
 
 def refusal(folder: pathlib.Path, record: dict[str, Any], command: str, overrides: tuple[str, ...]) -> str:
@@ -28,7 +28,11 @@ def refusal(folder: pathlib.Path, record: dict[str, Any], command: str, override
         return ""  # Reading the config for the run reports all errors.
     count = f"{command}.iterations"
     changes = list(_changes(before, after, ()))
-    others = [f"{'.'.join(map(str, place))} {show(old)} -> {show(new)}" for place, old, new in changes if place != (command, "iterations")]
+    others = [
+        f"{'.'.join(map(str, place))} {show(old)} -> {show(new)}"
+        for place, old, new in changes
+        if place != (command, "iterations")
+    ]
     if others:
         told = ", ".join([*others[:3], *(["..."] if len(others) > 3 else [])])
         return f"a change of {told}, expected none but a larger {count}: any other fit is a run of its own"

@@ -20,11 +20,11 @@ from typing import Any, Literal
 import pydantic
 
 from jaxdae.app.config import safe_files
-from jaxdae.app.model import fit_history
-from jaxdae.app.runs import continuation, locks, run_folder
+from jaxdae.app.config.config_source import read
 from jaxdae.app.config.problems import ConfigError, Refused
 from jaxdae.app.config.schema import Config
-from jaxdae.app.config.config_source import read
+from jaxdae.app.model import fit_history
+from jaxdae.app.runs import continuation, locks, run_folder
 from jaxdae.tuning import checkpoint
 
 _RECORD_BYTES = 100_000_000
@@ -148,8 +148,10 @@ def drawable(folder: pathlib.Path) -> Opened:
 
 def _drawable_simulation(folder: pathlib.Path, record: dict[str, Any]) -> Opened:
     if "results" not in record and not record.get("complete"):
-        raise Refused(f"{folder}: got a run that did not finish, expected a finished one; jaxdae run "
-                      f"--resume {folder} continues it")
+        raise Refused(
+            f"{folder}: got a run that did not finish, expected a finished one; jaxdae run "
+            f"--resume {folder} continues it"
+        )
     _check_parts(folder, (run_folder.RESULTS,), _EXAMPLE)
     _validated(folder, _SimulationRecord, record)
     config = _config(folder, record)
@@ -205,8 +207,9 @@ def continuable_fit(folder: pathlib.Path, command: str, overrides: tuple[str, ..
     _check_parts(folder, (run_folder.CONFIG, run_folder.RECORD), f"the folder of a run of jaxdae {command}")
     record = _record(folder)
     if not isinstance(record.get("learned"), dict) or record["learned"].get("command") != command:
-        raise Refused(f"--resume: got {folder}, which is no run of jaxdae {command}; run its "
-                      f"{run_folder.CONFIG} again")
+        raise Refused(
+            f"--resume: got {folder}, which is no run of jaxdae {command}; run its {run_folder.CONFIG} again"
+        )
     found = _fit(folder, record)
     refusal = continuation.refusal(folder, record, command, overrides)
     if refusal:
@@ -219,8 +222,9 @@ def _fit(folder: pathlib.Path, record: dict[str, Any]) -> Opened:
     _validated(folder, _FinishedFitRecord if record.get("complete") else _FitRecord, record)
     config = _config(folder, record)
     if getattr(config, record["learned"]["command"]) is None:
-        raise _damaged(folder / run_folder.RECORD, "a config without a section "
-                                                   f"{record['learned']['command']}")
+        raise _damaged(
+            folder / run_folder.RECORD, f"a config without a section {record['learned']['command']}"
+        )
     _check_targets(folder, _WRITTEN_BY_FITS)
     found = Opened(folder, config, record)
     if found.has_checkpoint:
@@ -317,8 +321,9 @@ def _check_parts(folder: pathlib.Path, parts: tuple[str, ...], expected: str) ->
     try:
         is_folder, missing = folder.is_dir(), [part for part in parts if not (folder / part).exists()]
     except OSError as error:
-        raise Refused(f"{folder}: got a folder that cannot be looked into ({error.strerror}), expected "
-                      f"{expected}") from None
+        raise Refused(
+            f"{folder}: got a folder that cannot be looked into ({error.strerror}), expected {expected}"
+        ) from None
     if missing:
         what = f"a folder without {', '.join(missing)}" if is_folder else "no such folder"
         raise Refused(f"{folder}: got {what}, expected {expected}")
@@ -351,7 +356,9 @@ def _validated(folder: pathlib.Path, model: type[pydantic.BaseModel], record: di
     except pydantic.ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        raise _damaged(folder / run_folder.RECORD, f"a record with a wrong entry {place} ({first['msg']})") from None
+        raise _damaged(
+            folder / run_folder.RECORD, f"a record with a wrong entry {place} ({first['msg']})"
+        ) from None
 
 
 def _config(folder: pathlib.Path, record: dict[str, Any]) -> Config:
@@ -360,7 +367,9 @@ def _config(folder: pathlib.Path, record: dict[str, Any]) -> Config:
     try:
         recorded = Config.model_validate(record["config"])
     except pydantic.ValidationError as error:
-        raise _damaged(folder / run_folder.RECORD, f"a config that is none ({error.error_count()} mistakes)") from None
+        raise _damaged(
+            folder / run_folder.RECORD, f"a config that is none ({error.error_count()} mistakes)"
+        ) from None
     try:
         document = read(str(file))
     except ConfigError as error:
@@ -371,8 +380,11 @@ def _config(folder: pathlib.Path, record: dict[str, Any]) -> Config:
         raise _damaged(file, f"a config that is none ({error.error_count()} mistakes)") from None
     difference = _difference(run_folder.resolved(recorded), run_folder.resolved(written), "")
     if document.problems or difference:
-        raise _damaged(file, f"a config that is not that of the run in {run_folder.RECORD} "
-                             f"({difference or document.problems[0]})")
+        raise _damaged(
+            file,
+            f"a config that is not that of the run in {run_folder.RECORD} "
+            f"({difference or document.problems[0]})",
+        )
     return recorded
 
 
@@ -387,7 +399,9 @@ def _difference(recorded: Any, written: Any, path: str) -> str:
         pairs = ((str(index), *both) for index, both in enumerate(zip(recorded, written, strict=True)))
     else:
         return f"{path}: {json.dumps(written)[:60]} instead of {json.dumps(recorded)[:60]}"
-    return next(found for key, one, other in pairs if (found := _difference(one, other, f"{path}.{key}".lstrip("."))))
+    return next(
+        found for key, one, other in pairs if (found := _difference(one, other, f"{path}.{key}".lstrip(".")))
+    )
 
 
 def _check_digests(folder: pathlib.Path, record: dict[str, Any], *required: str) -> None:
@@ -408,7 +422,10 @@ def _check_digests(folder: pathlib.Path, record: dict[str, Any], *required: str)
     if wrong:
         more = f" and {len(wrong) - 1} others" if len(wrong) > 1 else ""
         exists = (folder / wrong[0]).exists()
-        raise _damaged(folder / wrong[0], f"{'a file that is not what the run wrote' if exists else 'no such file'}{more}")
+        raise _damaged(
+            folder / wrong[0],
+            f"{'a file that is not what the run wrote' if exists else 'no such file'}{more}",
+        )
 
 
 def _check_targets(folder: pathlib.Path, names: tuple[str, ...]) -> None:
@@ -419,8 +436,10 @@ def _check_targets(folder: pathlib.Path, names: tuple[str, ...]) -> None:
         safe_files.check_place(checkpoint.partial(folder / run_folder.CHECKPOINT))
     plots = folder / run_folder.PLOTS
     if plots.is_symlink() or (plots.exists() and not plots.is_dir()):
-        raise Refused(f"{plots}: got {'a symbolic link' if plots.is_symlink() else 'a file'}, expected a "
-                      "folder of its own; remove it")
+        raise Refused(
+            f"{plots}: got {'a symbolic link' if plots.is_symlink() else 'a file'}, expected a "
+            "folder of its own; remove it"
+        )
     for file in plots.iterdir() if plots.exists() else ():
         if file.is_symlink() or not file.is_file():
             raise Refused(f"{file}: got a symbolic link or a folder, expected a picture; remove it")

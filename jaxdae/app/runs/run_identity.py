@@ -9,9 +9,9 @@ from typing import Any
 
 import jax
 
-from jaxdae.app.runs import run_folder
 from jaxdae.app.config.problems import Refused
 from jaxdae.app.config.schema import Config
+from jaxdae.app.runs import run_folder
 from jaxdae.compile.layout import Automatic, Fused
 from jaxdae.fused import Unsupported, chosen_kernel
 from jaxdae.fused.call import compiler_version

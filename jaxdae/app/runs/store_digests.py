@@ -47,7 +47,9 @@ def read(listing: pathlib.Path) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, safe_files.Unreadable) as error:
-        raise Refused(f"{listing}: got no list of files ({error}), expected what the run wrote; remove it") from None
+        raise Refused(
+            f"{listing}: got no list of files ({error}), expected what the run wrote; remove it"
+        ) from None
     pairs = (line.partition("  ") for line in text.split("\n")[:-1])
     return {name: digest for digest, _, name in pairs}
 

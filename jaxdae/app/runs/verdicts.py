@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxdae.app.model import config_outline
 from jaxdae.app.config.schema import Config
+from jaxdae.app.model import config_outline
 from jaxdae.app.runs.simulate import Summary
 from jaxdae.rollouts.rollout_arguments import checked_tolerance
 
@@ -39,7 +39,10 @@ def energy_balance(config: Config, summary: Summary) -> dict[str, Any] | None:
 def constraints(config: Config, summary: Summary) -> dict[str, Any]:
     """Return the largest violations with their limits, and the verdict over all worlds and steps."""
     tolerance, length = float(checked_tolerance(None, np.dtype(config.precision))), size(config)
-    limit, velocity_limit = tolerance * min(1.0, length), tolerance * (min(1.0, length) + summary.largest_velocity)
+    limit, velocity_limit = (
+        tolerance * min(1.0, length),
+        tolerance * (min(1.0, length) + summary.largest_velocity),
+    )
     found = [
         verdict(summary.largest_violation, limit),
         verdict(summary.largest_velocity_violation, velocity_limit),
@@ -97,5 +100,7 @@ def _percent(relative: float) -> str:
 def mechanism_only(config: Config) -> str:
     """Return the warning that the command simulates only the mechanism of a script's config."""
     remedy = f" Run the experiment with: python {config.script} CONFIG" if config.script else ""
-    return (f"This config belongs to {config.of_script}. The command jaxdae simulates only its mechanism, "
-           f"without the experiment.{remedy}")
+    return (
+        f"This config belongs to {config.of_script}. The command jaxdae simulates only its mechanism, "
+        f"without the experiment.{remedy}"
+    )
