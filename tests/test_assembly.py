@@ -599,7 +599,7 @@ def test_message_names_the_open_rows():
     )
     assert "D.x: " in message
     assert message.endswith(
-        "Check lengths and joint places, start from a better guess, or free a coordinate."
+        "Check lengths and joint positions, start from a better guess, or free a coordinate."
     )
 
 

@@ -417,7 +417,7 @@ def _real(jaxpr: Any) -> Any:
     names = {np.dtype(x).name for x in found}
     if len(names) != 1 or not names <= {"float32", "float64"}:
         raise Unsupported(
-            f"floating-point numbers of the types {', '.join(sorted(names)) or 'none'}; one of float32 and "
-            "float64 is needed"
+            f"floating-point numbers of the types {', '.join(sorted(names)) or 'none'}; use only one of "
+            "float32 and float64"
         )
     return np.dtype(names.pop())

@@ -92,7 +92,7 @@ def stable_step(
     rates = np.block([[np.zeros_like(stiffness), np.eye(len(state.v))], [stiffness, damping]])
     if not np.all(np.isfinite(rates)):
         raise ValueError(
-            "stable_step: the accelerations near this state are not finite, see diagnose(system, state)"
+            "stable_step: the accelerations near this state are not finite; see diagnose(system, state)"
         )
     growth = max(0.0, float(np.max(np.linalg.eigvals(rates).real, initial=0.0)))
 
@@ -163,7 +163,9 @@ def _linearized(system: Any, state: State, law: Any, integrator: Any) -> tuple[_
     # The period matters for the memory of the next one only.
     sampled = sampled_law(integrator, integrator.init(system, state), jnp.ones_like(state.t))
     if sampled is None or not offers(integrator, "law", "every"):
-        raise ValueError("stable_step: this sampled law cannot be linearized; give the method without it")
+        raise ValueError(
+            "stable_step: this sampled law cannot be linearized; pass the integrator without the law"
+        )
 
     def held(at: State) -> Any:
         added = input_at(law, at)
