@@ -476,7 +476,8 @@ class TestMistakes:
 
         system = Forgetful(inertia=circles.inertia, radius=circles.radius, stiffness=circles.stiffness)
         with pytest.raises(
-            ValueError, match=r"must return a tangent step of shape \(2,\), got \(4,\).*needs its inverse"
+            ValueError,
+            match=r"must return a tangent step of shape \(2,\), got \(4,\).*must also define its inverse",
         ):
             jd.rollout(system, jd.RungeKutta.rk4(), start, dt=0.01, steps=1)
 

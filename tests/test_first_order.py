@@ -402,10 +402,10 @@ def test_inputs_that_do_not_fit_and_drives_that_are_mistaken():
     with pytest.raises(ValueError, match=r"mass must be a positive number, got None.*inertia"):
         jm.mechanism(description)
     for drive, message in (
-        (jm.SpinRate("motor", "left"), "no rotor"),
+        (jm.SpinRate("motor", "left"), "not a rotor"),
         (jm.SpinRate("motor", None), "needs a spin"),
         (jm.Speed("motor", "base_lnk", (1, 0), point=(0, 0)), "did you mean 'base_link'"),
-        (jm.JointRate("motor", "kingpin"), "which is no revolute or prismatic joint"),
+        (jm.JointRate("motor", "kingpin"), "which is not a revolute or prismatic joint"),
         (jm.YawRate("left", "base_link"), None),
     ):
         changed = dataclasses.replace(description, drives=[drive])

@@ -549,8 +549,8 @@ def test_mistakes_about_wheels():
     for arguments, message in (
         ({"places": [0.0, 1.0]}, r"shape \(k, 2\)"),
         ({"places": [[0.0, 1.0]], "radius": [1.0, 2.0]}, "radius must be one number"),
-        ({"places": [[0.0, 1.0], [1.0, 0.0]], "names": ("a", "a")}, "2 different ones"),
-        ({"places": [[0.0, 1.0], [1.0, 0.0]], "names": ("a", "b", "b")}, "2 different ones"),
+        ({"places": [[0.0, 1.0], [1.0, 0.0]], "names": ("a", "a")}, "2 different names"),
+        ({"places": [[0.0, 1.0], [1.0, 0.0]], "names": ("a", "b", "b")}, "2 different names"),
         ({"places": [[0.0, 1.0]], "radius": 0}, "radius must be positive"),
     ):
         with pytest.raises(ValueError, match=message):

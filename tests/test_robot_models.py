@@ -68,7 +68,7 @@ def test_loops_that_are_open_in_the_file_are_closed_at_the_start():
         "pin_left", "lower_left", "finger_left", point_a=(0.03, 0.0, 0.5), point_b=(0.025, 0.0, 0.0)
     )
     with pytest.raises(
-        robots.RobotFileError, match=r"loop 'pin_left' is open by 450 mm .* assembly fails: .*pin_left by"
+        robots.RobotFileError, match=r"loop 'pin_left' is open by 450 mm .* assembly failed: .*pin_left by"
     ):
         robots.load(MODELS / "four_bar_gripper.urdf", loops=[away])
     across = js.Ball(

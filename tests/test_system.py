@@ -226,7 +226,7 @@ def broken(**methods):
 MISTAKES = {
     "scalar row": (
         {"constraint": lambda self, t, q: q @ q - 1.0},
-        "system.constraint(t, q) must return an array of shape (rows,), got (); jnp.stack([...])",
+        "system.constraint(t, q) must return an array of shape (rows,), got (); use jnp.stack([...])",
     ),
     "matrix of rows": (
         {"constraint": lambda self, t, q: q[None]},

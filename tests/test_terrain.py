@@ -303,7 +303,7 @@ def test_a_disc_that_nearly_lies_flat_meets_a_step_at_its_other_side():
 WRONG = {
     "normal must be three numbers (x, y, z) with z > 0": jv.Plane((1.0, 0.0, 0.0)),
     "must be lists of equal length": jv.Hills([0.1, 0.2], [1.0], [0.0], [0.0]),
-    "radius must be a number that is not zero": jv.Cylinder(0.0),
+    "radius must be a nonzero number": jv.Cylinder(0.0),
     "axis must be two numbers (x, y) that are not both zero": jv.Cylinder(1.0, (0.0, 0.0)),
     "must be a table (nx, ny) of at least 2 x 2 heights, got shape (4,)": jv.HeightMap(
         [0.0, 1.0, 2.0, 3.0], 1.0

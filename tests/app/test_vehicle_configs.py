@@ -362,7 +362,7 @@ MISTAKES = {
     "no radius": (
         space(terrain={"type": "cylinder", "radius": 0}),
         "mechanism.terrain",
-        "radius must be a number that is not zero",
+        "radius must be a nonzero number",
     ),
 }
 
@@ -397,7 +397,7 @@ def test_all_mistakes_are_told_at_once(tmp_path):
 @pytest.mark.parametrize(
     ("wheel", "expected"),
     [
-        (without(WHEEL, "radius"), "has the spin 'left_spin' and no radius"),
+        (without(WHEEL, "radius"), "has the spin 'left_spin' but no radius"),
         (without(WHEEL, "inertia"), "has a radius but no spin"),
     ],
     ids=["no radius", "no spin"],

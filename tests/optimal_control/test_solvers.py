@@ -466,7 +466,7 @@ def test_mistakes_are_named():
         (
             lambda: oc.ilqr(hanging(start_tolerance=-1.0), ZERO),
             ValueError,
-            "start_tolerance must be a number that is not negative",
+            "start_tolerance must be non-negative",
         ),
         (lambda: oc.ilqr(hanging(lower=1.0, upper=-1.0), ZERO), ValueError, "lower must not be above upper"),
         (
@@ -498,7 +498,7 @@ def test_mistakes_are_named():
         (
             lambda: oc.ModelPredictive(problem=LIMITED, guess=ZERO)(0.0, LIMITED.state),
             TypeError,
-            "has a memory",
+            "has memory",
         ),
     ]
     for call, kind, message in cases:

@@ -224,9 +224,9 @@ def test_a_checkpoint_of_another_fit_is_refused(tmp_path):
     resumable(file, 3)
     others = {
         "its fit started from different numbers": {"parameters": START | {"fixed": jnp.asarray(4.0)}},
-        "another loss, optimizer": {"clip": 9.0},
+        "a different loss, optimizer": {"clip": 9.0},
         "a different loss, optimizer, bound": {"optimizer": optax.adam(0.1)},
-        "another loss": {"loss": lambda p: rosenbrock(p) + 1e-9},
+        "a different loss": {"loss": lambda p: rosenbrock(p) + 1e-9},
     }
     for message, change in others.items():
         with pytest.raises(ValueError, match=message):
