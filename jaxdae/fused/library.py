@@ -68,7 +68,7 @@ def tables(code: Code, declaration: str) -> list[str]:
 
 
 def arguments(inputs: list[Argument], outputs: list[Argument]) -> list[str]:
-    """Return the definitions of the arguments and results, by the macros SHARED_ARRAY and EACH_ARRAY of a backend."""
+    """Return the definitions of arguments and results with the backend macros SHARED_ARRAY and EACH_ARRAY."""
     lines = []
     for k, argument in enumerate(inputs):
         kind = f"const {C_TYPES[argument.dtype]}"
@@ -83,7 +83,7 @@ def arguments(inputs: list[Argument], outputs: list[Argument]) -> list[str]:
 
 
 def cache_folder() -> Path:
-    """Return the folder of compiled kernels: JAXDAE_KERNELS, or `jaxdae/kernels` in the user's cache folder."""
+    """Return the folder of compiled kernels, JAXDAE_KERNELS or `jaxdae/kernels` in the user's cache."""
     named = os.environ.get("JAXDAE_KERNELS")
     if named:
         return Path(named)

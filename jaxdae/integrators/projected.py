@@ -165,7 +165,7 @@ class Projected(PointWrapping):
     def _projected(
         self, system: AnySystem, point: Point, end: Point
     ) -> tuple[Evaluation, Linearization | None]:
-        """Return the terms at the projected end of a step, and its linearization if the start point has one."""
+        """Return the terms at the projected end of a step, linearized if the start point is."""
         at, solver = system.evaluate(end.t, end.q, end.v), self.roles.solver
         position, velocity = self.projection.resolved(solver)
         if position is not None:

@@ -73,7 +73,7 @@ class MasslessMechanism(Mechanism):
 
 
 def without_masses(mechanism: Mechanism) -> MasslessMechanism:
-    """Return the bodies and joints of a mechanism without masses, gravity, forces, and elements along joints."""
+    """Return the bodies and joints of a mechanism without masses, gravity, forces and joint elements."""
     names = [field.name for field in dataclasses.fields(mechanism)]
     fields: dict[str, Any] = {name: getattr(mechanism, name) for name in names}
     joints, carrying = (

@@ -46,7 +46,7 @@ _SHORTEST = 2.0**-30
 def stable_step(
     system: AnySystem, state: State, integrator: Integrator, controls: Any = None, *, longest: float = 1.0
 ) -> float:
-    """Return the largest step in s for which an integrator is stable near a state, or `longest` if it is stable up to there.
+    """Return the largest step in s, at most `longest`, for which an integrator is stable near a state.
 
     The limit belongs to the motion linearized at this state: dry friction is stiffest at rest, springs and
     feedback gains may grow along the motion. Modes may grow by 10 % per step more than in the exact motion,
@@ -177,7 +177,7 @@ def _linearized(system: Any, state: State, law: Any, integrator: Any) -> tuple[_
 
 @partial(jax.jit, static_argnums=3)
 def _step_matrix(linear: _Linear, integrator: Any, dt: Any, every: int) -> Any:
-    """Return S (2 nv, 2 nv) of `every` steps in the coordinates (x, h x'), whose entries have similar sizes."""
+    """Return S (2 nv, 2 nv) of `every` steps in the coordinates (x, h x') of similar size."""
     still = jnp.zeros((linear.damping.shape[0],), linear.damping.dtype)
 
     def moved(x: Any) -> Any:

@@ -233,7 +233,7 @@ class AnySystem(abc.ABC):
 
 
 class System(AnySystem):
-    """A mechanical system. Subclass it, decorate with `@jaxdae.tree.pytree`, write `mass_matrix` and `force`."""
+    """A mechanical system: subclass it, decorate with `@jaxdae.tree.pytree`, write `mass_matrix`, `force`."""
 
     @abc.abstractmethod
     def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:

@@ -22,7 +22,8 @@ from jaxdae.mechanisms.describe.numbers import (
 )
 
 _UNIT = 1e-4
-"""Largest error of the squared length of a direction, and of the entries of a rotation matrix times its transpose.
+"""Largest error of the squared length of a direction, and of the entries of a rotation matrix times its
+transpose.
 
 It allows for single precision and for the steps of finite differences."""
 
