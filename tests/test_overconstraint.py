@@ -449,7 +449,7 @@ def test_wheels_that_swing_do_not_tell_the_twist():
     robot = dataclasses.replace(robot, bodies=[*robot.bodies, fork], joints=[*robot.joints, *caster])
     for coordinates in (jm.Absolute(), jm.Joints()):
         system, q = jm.kinematic_mechanism(robot, coordinates)
-        with pytest.raises(ValueError, match=r"places of caster move against 'base_link'.*only=\(\.\.\.\)"):
+        with pytest.raises(ValueError, match=r"wheels caster move relative to 'base_link'.*only=\(\.\.\.\)"):
             jv.wheels_of(system, q)
         wheels = jv.wheels_of(system, q, only=("right", "left"))
         assert wheels.names == ("right", "left")
@@ -458,7 +458,7 @@ def test_wheels_that_swing_do_not_tell_the_twist():
     truck, q = jm.kinematic_mechanism(
         jv.truck_and_trailers(2.0, (3.0,), (1.0,), steering=0.2, headings=(0.3,)), jm.Joints()
     )
-    with pytest.raises(ValueError, match="places of axle_1 move"):
+    with pytest.raises(ValueError, match="wheels axle_1 move"):
         jv.wheels_of(truck, q)
     np.testing.assert_allclose(
         jv.wheels_of(truck, q, only=("rear", "front")).steering, [0.0, 0.2], rtol=0, atol=1e-15
@@ -594,7 +594,7 @@ def test_mistakes_about_wheels():
         (lambda: jv.truck_and_trailers(0.0, [3.0], [1.0]), "truck_and_trailers: wheelbase must be"),
         (
             lambda: jv.truck_and_trailers(3.0, [3.0, 4.0], [1.0, 0.0], trailer_mass=[1.0] * 3),
-            "trailer_mass must be .* one a trailer",
+            "trailer_mass must be .* one per trailer",
         ),
         (lambda: jv.mecanum(1.0, 1.0, 0.1, roller_angle=[0.7] * 4), "roller_angle must be one number"),
         (lambda: jv.rocker_bogie(rocker=(0.1, 0.2), rear=np.nan), "rocker must be 3 finite numbers.*; rear"),

@@ -367,5 +367,5 @@ def test_messages_about_laws(open_arm):
             ValueError, match=r"kp and kd must give one acceleration per output, shape \(2,\), got \(3,\)"
         ):
             jc.ComputedTorque(output=tip(mechanism), **{**settings, "kd": jnp.ones((3, 2))})(state.t, state)
-        with pytest.raises(TypeError, match="PID has a memory"):
+        with pytest.raises(TypeError, match="PID has memory"):
             jc.OperationalSpace(task=tip(mechanism), **settings, posture=pid)(state.t, state)
