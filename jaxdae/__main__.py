@@ -23,7 +23,7 @@ def main() -> None:
         if (error.name or "").split(".")[0] == "jaxdae":
             raise
         sys.stderr.write(
-            f"jaxdae: the command needs the extra app, of which {error.name} is missing: pip install "
+            f"jaxdae: the command needs the extra app ({error.name} is missing); install it with pip install "
             "'.[app]' in a clone of jaxdae\n"
         )
         sys.exit(2)

@@ -13,8 +13,8 @@ from jax import Array
 from jaxtyping import Float, Int
 
 Leaf: TypeAlias = Any
-"""A dataclass field that holds array data. It is not checked, because JAX fills fields with tracers, axis specifications and
-sentinels while it takes pytrees apart and puts them together."""
+"""A dataclass field that holds array data. It is not checked, because JAX fills fields with tracers, axis
+specifications and sentinels while it takes pytrees apart and puts them together."""
 
 Scalar: TypeAlias = Float[Array, ""]
 Coordinates: TypeAlias = Float[Array, " nq"]

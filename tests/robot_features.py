@@ -351,7 +351,7 @@ FEATURES = {
     "loops of joints": (
         Refused(
             *U.robot('<joint name="k" type="fixed"><parent link="a"/><child link="b"/></joint>'),
-            "URDF cannot hold loops; remove joint 'k' and pass loops=[...]",
+            "URDF does not support loops; remove joint 'k' and pass loops=[...]",
         ),
         Honoured(
             *S.model('<joint name="k" type="ball"><parent>b</parent><child>world</child></joint>'),
@@ -400,7 +400,7 @@ FEATURES = {
             M.actuator('<plugin plugin="mujoco.pid" joint="j"/>')[1].replace(
                 "<mujoco>", '<mujoco><extension><plugin plugin="mujoco.pid"/></extension>'
             ),
-            "actuator that is a muscle, a plugin or has several controls",
+            "muscle, plugin or actuator with several controls",
         ),
     ),
     "bounds of the sum of motors at a joint": (

@@ -228,9 +228,7 @@ class TestProjectedSolver:
 
 def test_without_diffrax(monkeypatch):
     monkeypatch.setitem(sys.modules, "diffrax", None)
-    message = (
-        r"adaptive integration needs the extra adaptive: pip install '\.\[adaptive\]' in a clone of jaxdae"
-    )
+    message = r"adaptive integration needs the extra adaptive; install it with pip install '\.\[adaptive\]' in a clone of jaxdae"
     for use in (
         lambda: jd.diffrax.projected_solver(TSIT5, pendulum()),
         lambda: jd.rollout(pendulum(), jd.diffrax.Adaptive(), start(), dt=0.1, steps=2),
@@ -305,7 +303,7 @@ class TestAdaptive:
         np.testing.assert_array_equal(failed.info.status, jd.Status.STEP_BUDGET)
         np.testing.assert_array_equal(failed.state.q[-1], start().q)
         with pytest.raises(
-            jd.SimulationError, match="STEP_BUDGET at entry 0: adaptive steps did not reach the end"
+            jd.SimulationError, match="STEP_BUDGET at entry 0: the adaptive integration reached max_steps"
         ):
             jd.raise_if_failed(failed)
         # No accelerations, hence no steps: not a matter of the budget, and soon over.
@@ -532,7 +530,7 @@ class TestAdaptiveRollout:
             (
                 {"controls": jnp.zeros((3, 2))},
                 ValueError,
-                "controls hold 3 inputs, but there are 4 times; one is needed for each",
+                "controls must have one entry per time, got 3 entries for 4 times",
             ),
             ({"controls": jnp.zeros((1, 3, 2))}, TypeError, r"controls must be an array .* got \(1, 3, 2\)"),
             ({"controls": 3.0}, TypeError, "controls must be an array .* got float"),

@@ -125,7 +125,7 @@ def test_joints_that_are_turned_over_are_open():
             assert compiled_status(system, jd.State(jnp.zeros(()), turned, still), 1e-5) == status
     closed, _ = jd.initialize(mechanism, q)
     np.testing.assert_allclose(closed.q, np.eye(7)[3], rtol=0, atol=1e-12)
-    with pytest.raises(jd.SimulationError, match="Open stay: hinge by 180 degrees"):
+    with pytest.raises(jd.SimulationError, match="Still open: hinge by 180 degrees"):
         jd.initialize(mechanism, turned, fixed=np.ones(6, bool))
 
 
@@ -599,7 +599,7 @@ def test_message_names_the_open_rows():
     )
     assert "D.x: " in message
     assert message.endswith(
-        "Check lengths and joint places, start from a better guess, or free a coordinate."
+        "Check lengths and joint positions, start from a better guess, or free a coordinate."
     )
 
 

@@ -460,7 +460,9 @@ class TestMistakes:
     def test_tableaus_of_half_explicit_methods(self):
         system, start = pendulum()
         tableau = jd.Tableau(a=((), (0.5,), (1.0, 0.0)), b=(0.5, 0.0, 0.5), c=(0.0, 0.5, 1.0))
-        with pytest.raises(ValueError, match=r"must not be zero; got \[0.5, 0.0, 0.5\]. HEM4 is made for it"):
+        with pytest.raises(
+            ValueError, match=r"must not be zero; got \[0.5, 0.0, 0.5\]; HEM4 is a suitable tableau"
+        ):
             jd.HalfExplicitRungeKutta(tableau).init(system, start)
 
     def test_a_retraction_without_its_inverse(self):
@@ -474,7 +476,8 @@ class TestMistakes:
 
         system = Forgetful(inertia=circles.inertia, radius=circles.radius, stiffness=circles.stiffness)
         with pytest.raises(
-            ValueError, match=r"must return a tangent step of shape \(2,\), got \(4,\).*needs its inverse"
+            ValueError,
+            match=r"must return a tangent step of shape \(2,\), got \(4,\).*must also define its inverse",
         ):
             jd.rollout(system, jd.RungeKutta.rk4(), start, dt=0.01, steps=1)
 
@@ -493,7 +496,9 @@ class TestMistakes:
                 return circles.retract(q, xi)
 
         _, start = wheels_states((0.4, -0.9), (1.3, 0.6), 0.7)
-        with pytest.raises(TypeError, match=r"Without has a retract\(q, xi\) of its own: write difference"):
+        with pytest.raises(
+            TypeError, match=r"Without defines retract\(q, xi\) but not its inverse, difference"
+        ):
             jd.rollout(Without(), jd.textbook.ProjectedStep(jd.RungeKutta.rk4()), start, dt=0.01, steps=1)
 
 

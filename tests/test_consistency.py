@@ -138,7 +138,7 @@ class TestTolerance:
 
     @pytest.mark.parametrize("tolerance", [-1.0, jnp.nan, jnp.ones(2)])
     def test_mistakes(self, tolerance):
-        with pytest.raises(ValueError, match="start_tolerance must be a number that is not negative"):
+        with pytest.raises(ValueError, match="start_tolerance must be non-negative"):
             jd.rollout(pendulum(), RK4, at(), dt=0.01, steps=1, start_tolerance=tolerance)
 
 

@@ -26,15 +26,13 @@ def with_body(**numbers):
 
 
 DOUBTS = {
-    "body 'b': no body has the principal moments of inertia [1. 1. 3.]: the largest of them is more": {
+    "body 'b': the principal moments of inertia [1. 1. 3.] are not physical: the largest exceeds": {
         "inertia": (1.0, 3.0, 1.0)
     },
-    "no body has the principal moments of inertia [0.5 1.5 3. ]": {
+    "the principal moments of inertia [0.5 1.5 3. ] are not physical": {
         "inertia": [[1.0, 0.5, 0.0], [0.5, 1.0, 0.0], [0.0, 0.0, 3.0]]
     },
-    "body 'b': quaternion has the length 3; it was made a unit quaternion": {
-        "quaternion": (0.0, 3.0, 0.0, 0.0)
-    },
+    "body 'b': quaternion had length 3 and was normalized": {"quaternion": (0.0, 3.0, 0.0, 0.0)},
 }
 
 
@@ -51,7 +49,8 @@ def test_doubts_about_bodies_are_warnings(message):
 
 def test_all_doubts_come_in_one_warning():
     with pytest.warns(
-        jm.DescriptionWarning, match="no body has the principal.*; body 'b': quaternion has the length 2"
+        jm.DescriptionWarning,
+        match="the principal moments of inertia .* are not physical.*; body 'b': quaternion had length 2",
     ):
         with_body(inertia=(1.0, 1.0, 2.5), quaternion=(2.0, 0.0, 0.0, 0.0))
 
@@ -83,7 +82,9 @@ def test_a_cut_that_would_need_a_rod_to_carry_a_body():
     bodies, joints = four_bar()
     with pytest.raises(ValueError, match=r"Joints\.cut") as caught:
         jm.planar_mechanism(bodies, joints, coordinates=jm.Joints(cut=("D",)))
-    told = "takes body 'right' off the tree, where 'coupler' (rod) cannot carry it: leave 'D' out of cut"
+    told = (
+        "removes body 'right' from the tree, and 'coupler' (rod) cannot be a tree joint; remove 'D' from cut"
+    )
     assert str(caught.value) == f"planar_mechanism: Joints.cut: {told}"
 
 
@@ -141,7 +142,7 @@ def test_joints_that_stay_open_are_named(coordinates):
     bodies, joints = four_bar()
     joints[2] = jm.Rod("coupler", "left", "right", point_a=(0.0, 0.5), point_b=(0.0, 0.5), length=4.5)
     mechanism, q = jm.planar_mechanism(bodies, joints, coordinates=coordinates)
-    with pytest.raises(jaxdae.SimulationError, match="Open stay: ") as caught:
+    with pytest.raises(jaxdae.SimulationError, match="Still open: ") as caught:
         jaxdae.initialize(mechanism, q)
     message = str(caught.value)
     assert "the constraints cannot be closed; largest residuals " in message
@@ -150,7 +151,7 @@ def test_joints_that_stay_open_are_named(coordinates):
     shared = ("coupler by", "A by", "D by") if coordinates == jm.Absolute() else ("coupler by 472 mm",)
     assert all(part in message for part in shared)
     assert message.endswith(
-        "Check lengths and joint places, start from a better guess, or free a coordinate."
+        "Check lengths and joint positions, start from a better guess, or free a coordinate."
     )
 
 
@@ -197,21 +198,21 @@ def in_space(cut):
         "body 'hollow': inertia must be positive definite, got (1.0, 1.0, -1.0) with principal moments [-1. "
         " 1.  1.] (check the signs",
         "body 'lost': quaternion must be four finite numbers (w, x, y, z) that are not all zero, got (0, 0, "
-        "0, 0); (1, 0, 0, 0) for",
+        "0, 0); use (1, 0, 0, 0) for the world axes",
         "joint 'flat': axis must be three numbers that are not all zero",
-        "joint 'skew': axis and second must be at a right angle",
-        "joint 'nobody': a is 'world', which is no body: write 'ground', jaxdae.mechanisms.GROUND, for",
-        "joint 'nobody': b is 'bb', which is no body (did you mean 'b'?)",
-        "force 'push': joint is 'motor', which has no coordinate: it must be a revolute or",
+        "joint 'skew': axis and second must be perpendicular",
+        "joint 'nobody': a is 'world', which is not a body; use 'ground' (jaxdae.mechanisms.GROUND) for",
+        "joint 'nobody': b is 'bb', which is not a body (did you mean 'b'?)",
+        "force 'push': joint is 'motor', which has no coordinate; name a revolute or",
         "force 'screw': torque must be three finite numbers (x, y, z), got (0, 0)",
         "gravity must be three finite numbers",
-        "Description.loops: 'E' is no joint",
+        "Description.loops: 'E' is not a joint",
         *(
-            ["joint 'motor': armature acts on joints of a tree in joint coordinates only"]
+            ["joint 'motor': armature acts only on tree joints in joint coordinates"]
             if cut is None or "motor" in cut
             else []
         ),
-        *(["'E' is no joint (", "leaves a loop: 'C' would close one"] if cut else []),
+        *(["'E' is not a joint (", "leaves a loop that 'C' closes"] if cut else []),
     ]
     return {
         "space": jm.SPACE,
@@ -241,21 +242,21 @@ def in_the_plane(cut):
         jm.Weld("self", "b", "b", at=(0, 0)),
     ]
     told = [
-        "body name 'a' is used twice: each needs its own",
+        "body name 'a' is used twice; names must be unique",
         "body 'hollow': inertia must be a positive number, got -1.0",
         *(
             [
-                "body 'a': mass must be a positive number, got 0.0 (joint coordinates, Joints(), take "
-                "bodies without"
+                "body 'a': mass must be a positive number, got 0.0 (only joint coordinates, Joints(), "
+                "accept zero"
             ]
             if cut is None
             else []
         ),
         "joint 'rod': its points coincide at the start pose",
         "joint 'flat': axis must be two numbers that are not both zero",
-        "joint 'self' connects 'b' with itself: a and b must be two bodies",
+        "joint 'self' connects 'b' with itself; a and b must be two different bodies",
         "gravity must be two finite numbers",
-        *(["'E' is no joint (", "leaves a loop: 'B' would close one"] if cut else []),
+        *(["'E' is not a joint (", "leaves a loop that 'B' closes"] if cut else []),
     ]
     return {"bodies": bodies, "joints": joints, "gravity": -9.81}, told
 
@@ -282,8 +283,8 @@ def test_what_acts_in_a_tree_only_can_be_moved_into_the_tree():
     joints[1] = dataclasses.replace(joints[1], armature=0.1)
     with pytest.raises(
         ValueError,
-        match=r"joint 'B': armature acts .* only: name another joint of its loop in Joints\.cut, or leave "
-        r"it out",
+        match=r"joint 'B': armature acts only .*; name another joint of the loop in Joints\.cut, or "
+        r"omit it",
     ):
         jm.spatial_mechanism(bodies, joints, coordinates=jm.Joints())
     assert jm.spatial_mechanism(bodies, joints, coordinates=jm.Joints(cut=("C",)))[0].names.rows == (
@@ -325,12 +326,12 @@ WRONG_DESCRIPTIONS = {
     "Description.loops must be names of joints, such as (\"crank_pin\",), got 'A'": lambda: jm.mechanism(
         jm.Description(bodies=[jm.Body("a", 1.0, 1.0)], loops="A")
     ),
-    "joints[0] is the class Ball: call it, Ball(...)": lambda: jm.spatial_mechanism(
+    "joints[0] is the class Ball; call it: Ball(...)": lambda: jm.spatial_mechanism(
         [js.Body("a", 1.0, EQUAL)], [js.Ball]
     ),
     "Description has no joint (did you mean 'joints'?)": lambda: jm.Description(bodies=[], joint=[]),
-    "Description has no coordinates: mechanism(description, coordinates)": lambda: jm.Description(
-        bodies=[], coordinates=jm.Joints()
+    "Description has no coordinates: pass them to mechanism(description, coordinates)": lambda: (
+        jm.Description(bodies=[], coordinates=jm.Joints())
     ),
     "Ball has no damping: add the force RotationalDamper(name, a, b, damping)": lambda: js.Ball(
         "j", "a", "b", damping=1.0
@@ -338,10 +339,10 @@ WRONG_DESCRIPTIONS = {
     "Ball has no stiffness: add the force RotationalSpring(name, a, b, stiffness=...)": lambda: js.Ball(
         "j", "a", "b", stiffness=1.0
     ),
-    "Weld has no damping: a weld does not move: what gives way is a Bushing": lambda: js.Weld(
-        "j", "a", "b", damping=1.0
+    "Weld has no damping: a weld is rigid; for a compliant connection, use the force Bushing": lambda: (
+        js.Weld("j", "a", "b", damping=1.0)
     ),
-    "Rod has no stiffness: a rod keeps its length: what gives way is a LinearSpring": lambda: jm.Rod(
+    "Rod has no stiffness: a rod has constant length; use the force LinearSpring": lambda: jm.Rod(
         "j", "a", "b", stiffness=1.0
     ),
     "Revolute has no dampling (did you mean 'damping'?); Revolute has no stifness (did": lambda: js.Revolute(
@@ -425,8 +426,8 @@ def carried(axis, at=(0, 0, 0)):
 
 
 RESISTS = (
-    "what it carries does not resist while the joints beyond it are free: the mass matrix is "
-    "singular; give mass and inertia"
+    "it moves no inertia while the joints beyond it are free: the mass matrix is "
+    "singular; give the bodies that it moves mass and inertia"
 )
 UNRESISTED = {
     "nothing on a hinge": (hinged(0.0, (0, 0, 0)), "joint 'A': " + RESISTS),
@@ -435,7 +436,7 @@ UNRESISTED = {
     "nothing between hinges on one axis": (carried(UP), "joint 'A': " + RESISTS),
     "a free point": (
         ([js.Body("a", 1.0, (0, 0, 0))], []),
-        "body 'a' moves freely without mass or without inertia",
+        "body 'a' moves freely but lacks mass or inertia",
     ),
     "in the plane": (
         (
@@ -504,7 +505,8 @@ def test_a_start_where_nothing_resists_is_a_warning():
         for name, (a, b, axis) in zip("ABC", axes, strict=True)
     ]
     with pytest.warns(
-        jm.DescriptionWarning, match="nothing resists at the start in the joints 'A': .*; start elsewhere"
+        jm.DescriptionWarning,
+        match="the mass matrix is singular at the start because the joints 'A' move no inertia",
     ):
         mechanism, q = jm.spatial_mechanism(bodies, joints, coordinates=jm.Joints())
     assert np.linalg.eigvalsh(mechanism.mass_matrix(q + 0.5))[0] > 1e-3
@@ -514,7 +516,7 @@ def test_inertia_that_no_body_has_is_refused_in_joint_coordinates_too():
     """Though the hinge does not notice: other joints would, and a sign is wrong."""
     with pytest.raises(
         ValueError,
-        match=r"body 'a': inertia must be positive definite.*check the signs of products of inertia",
+        match=r"body 'a': inertia must be positive definite.*check the signs of the products of inertia",
     ):
         jm.spatial_mechanism(*hinged(1.0, (-1, 1, 1)), coordinates=jm.Joints())
 
@@ -522,6 +524,6 @@ def test_inertia_that_no_body_has_is_refused_in_joint_coordinates_too():
 def test_angles_in_degrees_are_doubted():
     with pytest.warns(
         jm.DescriptionWarning,
-        match=r"body 'a': pose has the angle 90 rad; where these are degrees, give 1.5708 rad",
+        match=r"body 'a': pose has the angle 90 rad; if the angle is in degrees, write 1.5708 rad",
     ):
         jm.planar_mechanism([jm.Body("a", 1.0, 1.0, (0, 0, 90))], [])

@@ -125,8 +125,8 @@ class TestMobility:
         )
         report = diagnose(mechanism, q)
         assert (report.mobility, report.told) == (0, ("drive.angle",))
-        assert "moves as it is told by      drive.angle" in str(report)
-        assert "no other motion, because of" in str(report)
+        assert "followed inputs             drive.angle" in str(report)
+        assert "all other motion blocked by" in str(report)
 
     def test_singular_configuration(self):
         # All links of the parallelogram on one line: a second motion becomes possible.

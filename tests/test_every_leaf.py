@@ -155,7 +155,7 @@ def test_vehicles_of_first_order_have_no_leaves_of_masses():
         for path in jd.tree.leaf_paths(rover)
         if path.split(".")[-1] in ("mass", "inertia", "gravity", "damping", "armature")
     ]
-    with pytest.raises(KeyError, match="does not exist in a mechanism of first order"):
+    with pytest.raises(KeyError, match="does not exist in a first-order mechanism"):
         jd.tree.set_leaf(rover, "mechanism.bodies.base_link.mass", 1.0)
 
 
@@ -221,8 +221,8 @@ def test_masses_and_forces_do_not_exist_in_first_order(form):
     ]
     for path in paths:
         message = (
-            rf"{re.escape(path)} does not exist in a mechanism of first order, whose motion does not "
-            r"depend on it"
+            rf"{re.escape(path)} does not exist in a first-order mechanism, because it does not "
+            r"affect the motion"
         )
         for address in (
             jd.tree.get_leaf,
@@ -247,7 +247,7 @@ def test_functions_that_need_masses_refuse_mechanisms_of_first_order():
         (lambda: system.mechanism.force(jnp.zeros(()), q, q, None), "forces"),
         (lambda: robots.center_of_mass(system.mechanism, q), "masses"),
     ):
-        with pytest.raises(TypeError, match=rf"a mechanism of first order has no {what}"):
+        with pytest.raises(TypeError, match=rf"a first-order mechanism has no {what}"):
             needs()
 
 
@@ -351,7 +351,7 @@ def test_the_names_of_a_description_address_its_parameters(form):
     group = "carrying" if form == "joints" else "joints"
     assert jax.tree.leaves(jd.tree.batch_axes(mechanism, "joints.A.damping")) == [0]
     assert getattr(jd.tree.batch_axes(mechanism, "joints.A.damping"), group)["revolute"].damping == 0
-    with pytest.raises(KeyError, match=r"joints\.A\.friction: no such parameter, or zero for every revolute"):
+    with pytest.raises(KeyError, match=r"joints\.A\.friction: unknown parameter, or zero for every revolute"):
         jd.tree.get_leaf(mechanism, "joints.A.friction")
     with pytest.raises(KeyError, match="no 'Z' in dict"):
         jd.tree.get_leaf(mechanism, "joints.Z.damping")
@@ -374,7 +374,7 @@ def test_a_group_that_reads_an_input_has_a_gain():
 
     with pytest.raises(
         ValueError,
-        match=r"^torque: the group reads inputs \(0,\) without gain; give it, one entry per element",
+        match=r"^torque: the group reads inputs \(0,\) without gain; give one entry per element",
     ):
         turned(dataclasses.replace(torque, input=(0,)))
     inertia = 0.1 + 1.0 * 0.5**2  # kg m^2, about the pivot

@@ -121,7 +121,7 @@ PLANE = {
     ),
     "rest": (
         {"type": "revolute", "rest": 1.0},
-        "rest = 1.0: remove rest, or give stiffness",
+        "rest = 1.0; remove rest or give stiffness",
         "remove rest, or add stiffness",
     ),
     "lengthy": ({"type": "rod", "length": 0.0}, "length must be positive, got 0.0", "a finite number > 0"),
@@ -158,8 +158,8 @@ PLANE = {
     ),
     "motor": (
         {"type": "motor", "ratio": 0.0},
-        "ratio must not be zero, got 0.0: give 1",
-        "a number that must not be zero; give 1",
+        "ratio must not be zero, got 0.0: use 1",
+        "a number that must not be zero; use 1",
     ),
     "slack": (
         {"type": "tendon", "slack_from": 0.1},
@@ -173,7 +173,7 @@ PLANE = {
     ),
     "gain": (
         {"type": "torque", "gain": 5.0},
-        "gain without input has no effect, got gain = 5.0: remove gain, or give input",
+        "gain without input has no effect, got gain = 5.0; remove gain or give input",
         None,
     ),
     "push": ({"type": "force", "direction": (0.0, 1.0)}, "direction without input has no effect", None),
@@ -207,7 +207,7 @@ SPACE = {
     "screw": (
         {"type": "screw", "lead": 0.0},
         "lead must not be zero",
-        "must not be zero; a Revolute joint turns",
+        "must not be zero; use a Revolute joint",
     ),
     "ball": (
         {"type": "ball", "friction_speed": 0.2},
@@ -385,18 +385,14 @@ CALLS = {
     ),
     "steering must lie between -pi and pi, got 20.0": lambda: jv.ackermann_angles(2.5, 1.5, 20.0),
     "steering must lie between -pi and pi, got nan": lambda: jv.ackermann_angles(2.5, 1.5, np.nan),
-    "track must be a positive, finite number of meters, got -1.5": lambda: jv.ackermann_angles(
-        2.5, -1.5, 0.2
-    ),
-    "wheelbase must be a positive, finite number of meters, got -2.5": lambda: jv.bicycle(-2.5),
+    "track must be positive and finite, in m, got -1.5": lambda: jv.ackermann_angles(2.5, -1.5, 0.2),
+    "wheelbase must be positive and finite, in m, got -2.5": lambda: jv.bicycle(-2.5),
     "wheel_radius must be positive, got (0.1, -0.1)": lambda: jv.differential_drive(0.5, (0.1, -0.1)),
-    "wheel_separation must be a positive, finite number of meters, got -0.5": lambda: jv.differential_drive(
-        -0.5, 0.1
-    ),
+    "wheel_separation must be positive and finite, in m, got -0.5": lambda: jv.differential_drive(-0.5, 0.1),
     "roller_angle must lie between -pi and pi, got 45.0": lambda: jv.mecanum(
         1.0, 1.0, 0.1, roller_angle=45.0
     ),
-    "distance must be a positive, finite number of meters, got inf": lambda: jv.omni(3, np.inf, 0.1),
+    "distance must be positive and finite, in m, got inf": lambda: jv.omni(3, np.inf, 0.1),
     "height must be non-negative and finite, got -0.5": lambda: check_requirements(
         "car", jv.LoadTransfer(None, -0.5)
     ),

@@ -382,7 +382,7 @@ def test_a_report_counts_drives_by_themselves():
     # The wheels that fight have names although the kingpins may turn, with hitches and kingpins as rows too.
     assert report.stopped == ("speed.rate",)
     assert set(report.blocking_rows) == {"front_left.lateral", "front_right.lateral"}
-    assert "inputs that nothing follows" in str(report)
+    assert "blocked inputs" in str(report)
     right_angle, at = jm.kinematic_mechanism(jv.truck_and_trailers(2.0, [3.0], [1.0], steering=0.5 * np.pi))
     found = jd.diagnose(right_angle, jd.State(0.0, at, jnp.zeros(at.shape)))
     assert (found.stopped, found.blocking_rows) == (("speed.rate",), ("front.lateral",))
@@ -396,16 +396,16 @@ def test_inputs_that_do_not_fit_and_drives_that_are_mistaken():
     state = jd.State(0.0, q, jnp.zeros(5))
     with pytest.raises(TypeError, match=r"velocities of its drives \(left_motor, right_motor\)"):
         jd.kinematic_velocity(robot, state)
-    with pytest.raises(ValueError, match=r"shape \(2,\), one velocity a drive"):
+    with pytest.raises(ValueError, match=r"shape \(2,\), one velocity per drive"):
         jd.kinematic_velocity(robot, state, jnp.zeros(3))
     description = jv.differential_drive(0.5, 0.1)
     with pytest.raises(ValueError, match=r"mass must be a positive number, got None.*inertia"):
         jm.mechanism(description)
     for drive, message in (
-        (jm.SpinRate("motor", "left"), "no rotor"),
+        (jm.SpinRate("motor", "left"), "not a rotor"),
         (jm.SpinRate("motor", None), "needs a spin"),
         (jm.Speed("motor", "base_lnk", (1, 0), point=(0, 0)), "did you mean 'base_link'"),
-        (jm.JointRate("motor", "kingpin"), "which is no revolute or prismatic joint"),
+        (jm.JointRate("motor", "kingpin"), "which is not a revolute or prismatic joint"),
         (jm.YawRate("left", "base_link"), None),
     ):
         changed = dataclasses.replace(description, drives=[drive])
@@ -471,10 +471,10 @@ def test_embedded_mechanisms_say_that_a_freedom_is_left():
         assert int(jax.jit(system.rate_status)(jnp.zeros(()), x, None)) == expected
     slip = jm.SlipRatio("slip", "right")
     system, x = embedded(dataclasses.replace(description, drives=[*description.drives, slip]))
-    with pytest.raises(ValueError, match=r"frame has inputs that are no velocities \(slip\)"):
+    with pytest.raises(ValueError, match=r"frame has slip inputs \(slip\), which are not velocities"):
         system.rate(jnp.zeros(()), x[:-1], None)
     twice = dataclasses.replace(description, drives=[slip, dataclasses.replace(slip, name="again")])
-    with pytest.raises(ValueError, match=r"\['slip', 'again'\] say how much one and the same wheel slips"):
+    with pytest.raises(ValueError, match=r"\['slip', 'again'\] set the slip of the same wheel"):
         jm.kinematic_mechanism(twice)
 
 

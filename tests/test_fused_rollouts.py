@@ -306,8 +306,8 @@ def test_what_cannot_be_fused_runs_by_xla_and_says_why(monkeypatch):
         ),
         (
             lambda x: (x, x.astype(jnp.float32)),
-            "no fused kernel: floating-point numbers of the types float32, float64; one of float32 and "
-            "float64 is needed."
+            "no fused kernel: floating-point numbers of the types float32, float64; use only one of "
+            "float32 and float64."
             " XLA runs the program",
         ),
     ):

@@ -378,9 +378,9 @@ class TestTableau:
             ),
             (
                 {"a": ((), (0.5,)), "b": (0.0, 1.0), "c": (0.0, 0.4)},
-                r"c\[1\] = 0.4 is not the sum of a\[1\] = 0.5",
+                r"c\[1\] = 0.4 must equal the sum of a\[1\] = 0.5",
             ),
-            ({"a": ((), (0.5,)), "b": (0.5, 1.0), "c": (0.0, 0.5)}, "the weights b sum to 1.5, not to 1"),
+            ({"a": ((), (0.5,)), "b": (0.5, 1.0), "c": (0.0, 0.5)}, "the weights b sum to 1.5, expected 1"),
         ],
     )
     def test_mistakes(self, numbers, message):

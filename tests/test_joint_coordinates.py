@@ -465,9 +465,9 @@ def test_digits_do_not_depend_on_how_far_away_the_ground_joint_is():
 @pytest.mark.parametrize(
     ("cut", "message"),
     [
-        (("nothing",), "'nothing' is no joint"),
-        (("rod",), "Joints.cut: leaves a loop: 'weld' would close one"),
-        (("nothing", "rod"), "'nothing' is no joint.*; leaves a loop: 'weld' would close one"),
+        (("nothing",), "'nothing' is not a joint"),
+        (("rod",), "Joints.cut: leaves a loop that 'weld' closes"),
+        (("nothing", "rod"), "'nothing' is not a joint.*; leaves a loop that 'weld' closes"),
     ],
 )
 def test_mistakes_in_the_cut(cut, message):

@@ -67,7 +67,7 @@ def test_a_copy_that_disagrees_with_its_joint_is_out_of_range(case, form):
     alone = jd.tree.set_leaf(mechanism, f"joints.slide.{name}", jnp.asarray(value))
     assert not requirements_met(alone)
     with pytest.raises(
-        ValueError, match=rf"{copy} must equal (joints|carrying)\.prismatic\.{name}: change both"
+        ValueError, match=rf"{copy} must equal (joints|carrying)\.prismatic\.{name}; change both"
     ):
         check_requirements("system", alone)
     both = jd.tree.set_leaf(alone, copy, jnp.asarray(value)[None])

@@ -483,33 +483,35 @@ def test_a_tendon_at_rest_is_as_stiff_as_elsewhere(coordinates):
 
 HINGES = [jm.Revolute("A", "ground", "a", (0, 0)), jm.Revolute("B", "a", "b", (1, 0))]
 WRONG = {
-    "joint 'C': other is 'D', which is no revolute or prismatic joint (there is: A, B)": jm.Relation(
+    "joint 'C': other is 'D', which is not a revolute or prismatic joint (available: A, B)": jm.Relation(
         "C", "A", "D"
     ),
-    "joint 'C': along is 'slide', which is no coordinate of 'A' (there is: angle)": jm.Relation(
+    "joint 'C': along is 'slide', which is not a coordinate of 'A' (available: angle)": jm.Relation(
         "C", "A", "B", along="slide"
     ),
-    "joint 'C': other_along is 'slide', which is no coordinate of 'B' (there is: angle)": jm.Relation(
+    "joint 'C': other_along is 'slide', which is not a coordinate of 'B' (available: angle)": jm.Relation(
         "C", "A", "B", other_along="slide"
     ),
-    "joint 'C': relates the coordinate of 'A' to itself: name another joint, or another coordinate": jm.Relation(
+    "joint 'C': relates the coordinate of 'A' to itself; name another joint, or another of its coordinates": jm.Relation(
         "C", "A", "A"
     ),
     "joint 'C': coefficients must be a list of finite numbers, got ()": jm.Relation("C", "A", "B", ()),
-    "joint 'C': joints is 'D', which is no revolute or prismatic joint (there is: A, B)": jm.TendonRelation(
+    "joint 'C': joints is 'D', which is not a revolute or prismatic joint (available: A, B)": jm.TendonRelation(
         "C", ("A", "D"), (1.0, 1.0)
     ),
     "joint 'C': joints must be names of joints, such as (\"hip\", \"knee\"), got 'A'": jm.TendonRelation(
         "C", "A"
     ),
-    "joint 'C': weights must be one number for each of the 2 joints, got (1.0,)": jm.TendonRelation(
+    "joint 'C': weights must be one number per joint (2 joints), got (1.0,)": jm.TendonRelation(
         "C", ("A", "B")
     ),
     "joint 'C': reference must be a finite number, got 'zero'": jm.Relation("C", "A", "B", reference="zero"),
     "joint 'C': stiffness must be a finite number, got (1.0, 2.0)": jm.Revolute(
         "C", "a", "b", (0, 0), stiffness=(1.0, 2.0)
     ),
-    "force 'C': joint is 'D', which is no revolute or prismatic joint (there is: A, B)": jm.Motor("C", "D"),
+    "force 'C': joint is 'D', which is not a revolute or prismatic joint (available: A, B)": jm.Motor(
+        "C", "D"
+    ),
 }
 
 
@@ -586,13 +588,13 @@ def test_what_acts_in_balls_and_free_joints():
         mechanism.kinetic_energy(q, v) - plain.kinetic_energy(q, v), 0.2 * v @ v, rtol=1e-14
     )
     for coordinates in (jm.Absolute(), jm.Joints(cut=("ball",))):
-        with pytest.raises(ValueError, match=r"joint 'ball': armature and friction act on joints of a tree"):
+        with pytest.raises(ValueError, match=r"joint 'ball': armature and friction act only on tree joints"):
             made(coordinates, **at)
     # A free joint is no row that could miss what acts on it: in absolute coordinates it would be lost without
     # a word.
     with pytest.raises(
         ValueError,
-        match=r"joint 'free': armature acts on joints of a tree in joint coordinates only: use Joints\(\)",
+        match=r"joint 'free': armature acts only on tree joints in joint coordinates; use Joints\(\)",
     ):
         jm.spatial_mechanism(bodies[:1], [js.Free("free", "ground", "a", armature=0.4)])
 

@@ -698,7 +698,7 @@ class TestStatus:
         found = jd.diagnose(Car(PARALLEL), AT_REST)
         assert (found.mobility, set(found.blocking_rows)) == (0, {"front_left", "front_right"})
         assert 0.0 < found.blocking_value < 0.02
-        assert "no motion, because of" in str(found)
+        assert "all motion blocked by" in str(found)
         found = jd.diagnose(Car(CENTERED), AT_REST)
         assert (found.mobility, found.blocking_rows, found.blocking_value) == (1, (), 0.0)
 
@@ -912,7 +912,7 @@ class TestMistakes:
         for method in (jd.RungeKutta.rk4(), jd.textbook.ProjectedDerivative()):
             with pytest.raises(
                 TypeError,
-                match=r"Wind is a KinematicSystem, .* has no forces: integrate it with Kinematic.rk4\(\)",
+                match=r"Wind is a KinematicSystem, .* has no forces; integrate it with Kinematic.rk4\(\)",
             ):
                 jd.rollout(wind(), method, state([1.0, 0.0]), dt=0.1, steps=1)
 
@@ -920,7 +920,7 @@ class TestMistakes:
         system = Pendulum(*(jnp.asarray(x, float) for x in (1.0, 1.0, 9.81)))
         with pytest.raises(
             TypeError,
-            match=r"x' = rate\(t, x, u\), got Pendulum; systems with forces are integrated by RungeKutta",
+            match=r"x' = rate\(t, x, u\), got Pendulum; use RungeKutta",
         ):
             jd.rollout(system, jd.Kinematic(), state([1.0, 0.0]), dt=0.1, steps=1)
         with without_typechecker(), pytest.raises(TypeError, match="must be a jaxdae"):

@@ -134,7 +134,9 @@ def test_what_is_chosen():
 
 
 def test_mistakes():
-    with pytest.raises(ValueError, match="10 worlds do not divide among 1 devices and chunks of 4"):
+    with pytest.raises(
+        ValueError, match="10 worlds cannot be divided evenly among 1 devices and chunks of 4"
+    ):
         rolled(starts(), jd.Layout(chunk=4, remainder=jd.Remainder.REFUSE))
     with pytest.raises(ValueError, match="chunk must be at least 1"):
         rolled(starts(), jd.Layout(chunk=0))
@@ -162,7 +164,7 @@ for worlds in (10, 9):
 try:
     rolled(starts(9), jd.Layout(remainder=jd.Remainder.REFUSE))
 except ValueError as error:
-    assert "9 worlds do not divide among 2 devices" in str(error), error
+    assert "9 worlds cannot be divided evenly among 2 devices" in str(error), error
 else:
     raise AssertionError
 print("the same")
@@ -199,7 +201,7 @@ for world in (5, 12):  # Of the last one there are copies: 13 worlds on eight de
 try:
     rolled(at, jd.Layout(remainder=jd.Remainder.REFUSE))
 except ValueError as error:
-    assert "13 worlds do not divide among 8 devices" in str(error), error
+    assert "13 worlds cannot be divided evenly among 8 devices" in str(error), error
 else:
     raise AssertionError
 print("the same")

@@ -170,24 +170,24 @@ class TestMasked:
         [
             (
                 lambda: jd.Masked(everything(), jnp.ones(2, bool)),
-                "one entry a constraint row, shape (3,), got shape (2,)",
+                "one entry per constraint row, shape (3,), got shape (2,)",
             ),
             (
                 lambda: jd.Masked(everything(), jnp.ones(4, bool)),
-                "one entry a constraint row, shape (3,), got shape (4,)",
+                "one entry per constraint row, shape (3,), got shape (4,)",
             ),
             (
                 lambda: jd.Masked(everything(), jnp.ones(1, bool)),
-                "one entry a constraint row, shape (3,), got shape (1,)",
+                "one entry per constraint row, shape (3,), got shape (1,)",
             ),
-            (lambda: jd.Masked(everything(), True), "Masked.active must have one entry a constraint row, "),
+            (lambda: jd.Masked(everything(), True), "Masked.active must have one entry per constraint row, "),
             (
                 lambda: jd.Masked(oscillator(), jnp.ones(2, bool)),
-                "one entry a constraint row, shape (0,), got shape (2,)",
+                "one entry per constraint row, shape (0,), got shape (2,)",
             ),
             (
                 lambda: jd.Soft(everything(), jnp.ones(2)),
-                "a scalar or have one entry a constraint row, shape (3,), got (2,)",
+                "a scalar or have one entry per constraint row, shape (3,), got (2,)",
             ),
         ],
     )

@@ -368,7 +368,8 @@ class TestInputs:
             reading.force(at.t, at.q, at.v, jnp.ones(1))
         deaf, _ = jm.planar_mechanism(BODIES, [], [jm.Torque("m", "ground", "left")])
         with pytest.raises(
-            ValueError, match=r"u must be None, got shape \(1,\): no force of this mechanism has an input"
+            ValueError,
+            match=r"u must be None because no force of this mechanism has an input, got shape \(1,\)",
         ):
             deaf.force(at.t, at.q, at.v, jnp.ones(1))
 
@@ -724,7 +725,7 @@ MISTAKES = {
     "twice the same body": ({"bodies": [BODIES[0], BODIES[0]]}, "body name 'left' is used twice"),
     "ground as a body": (
         {"bodies": [jm.Body("ground", 1.0, 1.0)]},
-        "a body cannot be named 'ground': that is the fixed world",
+        "a body cannot be named 'ground', the name of the fixed world",
     ),
     "negative mass": (
         {"bodies": [jm.Body("b", -1.0, 1.0)]},
@@ -753,11 +754,11 @@ MISTAKES = {
     "twice the same joint": ({"joints": [PIN, PIN]}, "joint name 'pin' is used twice"),
     "unknown body": (
         {"joints": [jm.Revolute("j", "ground", "lft", at=(0.0, 0.0))]},
-        "joint 'j': b is 'lft', which is no body (did you mean 'left'?)",
+        "joint 'j': b is 'lft', which is not a body (did you mean 'left'?)",
     ),
     "unlike any body": (
         {"joints": [jm.Revolute("j", "ground", "xyz", at=(0.0, 0.0))]},
-        "joint 'j': b is 'xyz', which is no body (there is: left, middle, right, ground)",
+        "joint 'j': b is 'xyz', which is not a body (available: left, middle, right, ground)",
     ),
     "a body with itself": (
         {"joints": [jm.Weld("j", "left", "left", at=(0.0, 0.0))]},
@@ -765,15 +766,15 @@ MISTAKES = {
     ),
     "no place": (
         {"joints": [jm.Weld("j", "left", "right")]},
-        "joint 'j' needs a place: give at or point_a and at or point_b",
+        "joint 'j' needs a position: give at or point_a and at or point_b",
     ),
     "half a place": (
         {"joints": [jm.Weld("j", "left", "right", point_a=(0.0, 0.0))]},
-        "joint 'j' needs a place: give at or point_b",
+        "joint 'j' needs a position: give at or point_b",
     ),
     "two places": (
         {"joints": [jm.Weld("j", "left", "right", at=(0.0, 0.0), point_a=(0.0, 0.0))]},
-        "joint 'j' has both at and point_a: give one of them",
+        "joint 'j' has both at and point_a; give only one of them",
     ),
     "a place in space": (
         {"joints": [jm.Weld("j", "left", "right", at=(0.0, 0.0, 0.0))]},
@@ -797,7 +798,7 @@ MISTAKES = {
     ),
     "no length": (
         {"joints": [jm.Rod("j", "left", "right", at_a=(1.0, 0.0), at_b=(1.0, 0.0))]},
-        "joint 'j': its points coincide at the start pose, so that its length would be 0; give length",
+        "joint 'j': its points coincide at the start pose, so its default length would be 0; give length",
     ),
     "no length in body frames": (
         {"joints": [jm.Rod("j", "ground", "left", at_a=POSES["left"][:2], point_b=(0.0, 0.0))]},
@@ -809,7 +810,7 @@ MISTAKES = {
     ),
     "motion of no joint": (
         {"joints": [PIN, jm.PrescribedMotion("m", "pni", jm.Sinusoid(1.0, 1.0))]},
-        "joint 'm': joint is 'pni', which is no revolute or prismatic joint (did you mean 'pin'?)",
+        "joint 'm': joint is 'pni', which is not a revolute or prismatic joint (did you mean 'pin'?)",
     ),
     "motion of a weld": (
         {
@@ -818,7 +819,7 @@ MISTAKES = {
                 jm.PrescribedMotion("m", "w", jm.Sinusoid(1.0, 1.0)),
             ]
         },
-        "joint 'm': joint is 'w', which has no coordinate: it must be a revolute or prismatic joint",
+        "joint 'm': joint is 'w', which has no coordinate; name a revolute or prismatic joint",
     ),
     "motion is a number": (
         {"joints": [PIN, jm.PrescribedMotion("m", "pin", 3.0)]},
@@ -838,9 +839,12 @@ MISTAKES = {
     ),
     "force on the ground": (
         {"forces": [jm.Force("f", "ground", at=(0.0, 0.0))]},
-        "force 'f': body is 'ground', which is no body",
+        "force 'f': body is 'ground', which is not a body",
     ),
-    "force without place": ({"forces": [jm.Force("f", "left")]}, "force 'f' needs a place: give at or point"),
+    "force without place": (
+        {"forces": [jm.Force("f", "left")]},
+        "force 'f' needs a position: give at or point",
+    ),
     "force of one number": (
         {"forces": [jm.Force("f", "left", at=(0.0, 0.0), force=1.0)]},
         "force 'f': force must be two finite numbers (x, y), got 1.0",
@@ -851,13 +855,13 @@ MISTAKES = {
     ),
     "force of no joint": (
         {"forces": [jm.JointForce("f", "pin")]},
-        "force 'f': joint is 'pin', which is no revolute or prismatic joint",
+        "force 'f': joint is 'pin', which is not a revolute or prismatic joint",
     ),
     "input": (
         {"forces": [jm.Torque("f", "left", "right", input=-1)]},
-        "force 'f': input must be an index 0, 1, ..., got -1",
+        "force 'f': input must be an index (0, 1, ...), got -1",
     ),
-    "input name": ({"forces": [TEXT_AS_INPUT]}, "force 'f': input must be an index 0, 1, ..., got 'motor'"),
+    "input name": ({"forces": [TEXT_AS_INPUT]}, "force 'f': input must be an index (0, 1, ...), got 'motor'"),
     "many torques": (
         {"forces": [jm.Torque("f", "left", "right", torque=(1.0, 2.0))]},
         "force 'f': torque must be a finite number, got (1.0, 2.0)",
@@ -917,7 +921,7 @@ def test_all_mistakes_come_at_once():
         "inertia must",
         "b is 'z'",
         "joint name 'j'",
-        "needs a place",
+        "needs a position",
         "body is 'q'",
         "joint is 'k'",
         "gain must",

@@ -78,17 +78,17 @@ PLACES = {
     ),
     "projection without Projection": (
         lambda: roll(jd.Projected(RK4, jd.PositionProjection())),
-        "integrator: Projected.projection must be a Projection(position, velocity), with one of them None "
-        "for the other alone, got a Posi",
+        "integrator: Projected.projection must be a Projection(position, velocity); set one of them to "
+        "None to omit it, got a Posi",
     ),
     "projection as a class": (
         lambda: roll(jd.Projected(RK4, jd.Projection)),
-        "integrator: Projected.projection must be a Projection(position, velocity), with one of them None "
-        "for the other alone, got the cl",
+        "integrator: Projected.projection must be a Projection(position, velocity); set one of them to "
+        "None to omit it, got the cl",
     ),
     "no projection": (
         lambda: roll(jd.Projected(RK4, None)),
-        "Projected.projection must be a Projection(position, velocity), with one of",
+        "Projected.projection must be a Projection(position, velocity); set one of",
     ),
     "solver as text": (
         lambda: roll(jd.RungeKutta.rk4(solver="SchurComplement")),
@@ -292,7 +292,7 @@ ANSWERS = {
     "number": (
         lambda: roll(controls=number),
         TypeError,
-        "number must return a vector of inputs (nu,), got 1.0; jnp.stack([...]) makes a vector",
+        "number must return a vector of inputs (nu,), got 1.0; use jnp.stack([...]) to return a vector",
     ),
     "array of no axis": (
         lambda: roll(controls=Flat()),
@@ -440,7 +440,7 @@ BATCHES = {
     "one state": (
         ONE,
         (None, None, 0, None),
-        "batch_rollout: state.q must have a leading world axis, shape (worlds, nq), got (2,); equal sta",
+        "batch_rollout: state.q must have a leading world axis, shape (worlds, nq), got (2,); for equal sta",
     ),
     "one v": (
         jd.State(0.0, STACKED.q, ONE.v),
@@ -450,7 +450,7 @@ BATCHES = {
     "shared": (
         STACKED,
         (0, None, None, None),
-        "state.q has shape (3, 2), but in_axes says that all worlds share it, (nq,)",
+        "state.q has shape (3, 2), but in_axes declares it shared by all worlds, with shape (nq,)",
     ),
     "parts": (
         ONE,
@@ -511,7 +511,7 @@ REFUSED = {
 def test_an_object_whose_changes_nobody_would_notice(make):
     with without_typechecker(), pytest.raises(TypeError) as caught:
         make()
-    assert "is of the class Gain, which is unknown to JAX" in str(caught.value)
+    assert "has the class Gain, which is unknown to JAX" in str(caught.value)
     assert "Decorate Gain with @jaxdae.tree.pytree, or pass a plain function" in str(caught.value)
 
 

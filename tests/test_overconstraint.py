@@ -449,7 +449,7 @@ def test_wheels_that_swing_do_not_tell_the_twist():
     robot = dataclasses.replace(robot, bodies=[*robot.bodies, fork], joints=[*robot.joints, *caster])
     for coordinates in (jm.Absolute(), jm.Joints()):
         system, q = jm.kinematic_mechanism(robot, coordinates)
-        with pytest.raises(ValueError, match=r"places of caster move against 'base_link'.*only=\(\.\.\.\)"):
+        with pytest.raises(ValueError, match=r"wheels caster move relative to 'base_link'.*only=\(\.\.\.\)"):
             jv.wheels_of(system, q)
         wheels = jv.wheels_of(system, q, only=("right", "left"))
         assert wheels.names == ("right", "left")
@@ -458,7 +458,7 @@ def test_wheels_that_swing_do_not_tell_the_twist():
     truck, q = jm.kinematic_mechanism(
         jv.truck_and_trailers(2.0, (3.0,), (1.0,), steering=0.2, headings=(0.3,)), jm.Joints()
     )
-    with pytest.raises(ValueError, match="places of axle_1 move"):
+    with pytest.raises(ValueError, match="wheels axle_1 move"):
         jv.wheels_of(truck, q)
     np.testing.assert_allclose(
         jv.wheels_of(truck, q, only=("rear", "front")).steering, [0.0, 0.2], rtol=0, atol=1e-15
@@ -526,19 +526,19 @@ def test_mistakes_about_wheels():
     wheels = car(2.5, 1.5, 0.3, 0.3)
     with pytest.raises(TypeError, match="give speed"):
         jv.vehicle_twist(wheels)
-    with pytest.raises(ValueError, match=r"rates must have shape \(4,\), one a wheel \(front_left"):
+    with pytest.raises(ValueError, match=r"rates must have shape \(4,\), one per wheel \(front_left"):
         jv.body_twist(wheels, [1.0, 2.0])
     with pytest.raises(ValueError, match=r"did you mean 'rear_left\.lateral'"):
         jv.vehicle_twist(
             wheels, speed=1.0, slip=jv.IndependentRows(("rear_lft.lateral", "front_left.lateral"))
         )
-    with pytest.raises(ValueError, match="must be 2 different names beside the speed"):
+    with pytest.raises(ValueError, match="must be 2 different names in addition to the speed"):
         jv.vehicle_twist(wheels, speed=1.0, slip=jv.IndependentRows(("rear_left.lateral",)))
-    with pytest.raises(ValueError, match="wheels that are steered and wheels that are not"):
+    with pytest.raises(ValueError, match="both steered and unsteered wheels"):
         jv.vehicle_twist(wheels, speed=1.0, slip=jv.EquivalentBicycle(NAMES))
     with pytest.raises(ValueError, match="needs wheels without rollers on two axles, got 1 of"):
         jv.vehicle_twist(jv.wheels([[0.0, 0.5]]), speed=1.0, slip=jv.EquivalentBicycle())
-    with pytest.raises(ValueError, match="no wheel is called 'front'"):
+    with pytest.raises(ValueError, match="no wheel is named 'front'"):
         jv.vehicle_twist(wheels, speed=1.0, slip=jv.EquivalentBicycle(("front",)))
     with pytest.raises(TypeError, match="give speed"):
         jv.body_twist(wheels, jnp.ones(4), jv.EquivalentBicycle(FRONT))
@@ -549,28 +549,28 @@ def test_mistakes_about_wheels():
     for arguments, message in (
         ({"places": [0.0, 1.0]}, r"shape \(k, 2\)"),
         ({"places": [[0.0, 1.0]], "radius": [1.0, 2.0]}, "radius must be one number"),
-        ({"places": [[0.0, 1.0], [1.0, 0.0]], "names": ("a", "a")}, "2 different ones"),
-        ({"places": [[0.0, 1.0], [1.0, 0.0]], "names": ("a", "b", "b")}, "2 different ones"),
+        ({"places": [[0.0, 1.0], [1.0, 0.0]], "names": ("a", "a")}, "2 different names"),
+        ({"places": [[0.0, 1.0], [1.0, 0.0]], "names": ("a", "b", "b")}, "2 different names"),
         ({"places": [[0.0, 1.0]], "radius": 0}, "radius must be positive"),
     ):
         with pytest.raises(ValueError, match=message):
             jv.wheels(**arguments)
     with pytest.raises(ValueError, match=r"twist must have shape \(3,\)"):
         jv.wheel_rates(wheels, (1.0, 0.2))
-    with pytest.raises(ValueError, match=r"gravity must be a finite number of m/s\^2 that is not zero"):
+    with pytest.raises(ValueError, match=r"gravity must be finite and nonzero, in m/s\^2"):
         jv.linear_bicycle(gravity=0.0)
     mechanism, q = jm.planar_mechanism([jm.Body("base_link", 1.0, 1.0)], [])
     with pytest.raises(ValueError, match="has no wheels"):
         jv.wheels_of(mechanism, q)
-    with pytest.raises(ValueError, match="no body is called 'car'"):
+    with pytest.raises(ValueError, match="no body is named 'car'"):
         jv.wheels_of(mechanism, q, "car")
-    with pytest.raises(ValueError, match="wheelbase must be a positive, finite number of meters"):
+    with pytest.raises(ValueError, match="wheelbase must be positive and finite, in m"):
         jv.ackermann(0.0, 1.5)
     with pytest.raises(ValueError, match=r"lengths\[1\] must be"):
         jv.truck_and_trailers(3.0, (1.0, 0.0), (0.0, 0.0))
-    with pytest.raises(ValueError, match="one length, offset and heading a trailer, got 2, 1 and 2"):
+    with pytest.raises(ValueError, match="one length, offset and heading per trailer, got 2, 1 and 2"):
         jv.truck_and_trailers(3.0, (1.0, 2.0), (0.0,))
-    with pytest.raises(ValueError, match="or 4 of them, one a wheel"):
+    with pytest.raises(ValueError, match="or 4 of them, one per wheel"):
         jv.skid_steer(1.0, 1.0, (0.1, 0.2))
 
 
@@ -594,7 +594,7 @@ def test_mistakes_about_wheels():
         (lambda: jv.truck_and_trailers(0.0, [3.0], [1.0]), "truck_and_trailers: wheelbase must be"),
         (
             lambda: jv.truck_and_trailers(3.0, [3.0, 4.0], [1.0, 0.0], trailer_mass=[1.0] * 3),
-            "trailer_mass must be .* one a trailer",
+            "trailer_mass must be .* one per trailer",
         ),
         (lambda: jv.mecanum(1.0, 1.0, 0.1, roller_angle=[0.7] * 4), "roller_angle must be one number"),
         (lambda: jv.rocker_bogie(rocker=(0.1, 0.2), rear=np.nan), "rocker must be 3 finite numbers.*; rear"),
@@ -637,7 +637,7 @@ def test_mistakes_about_wheels():
             lambda: jv.vehicle_twist(
                 car(2.5, 1.5, 0.0, 0.0), speed=1.0, slip=jv.LeastResidual(lateral=(1.0, 2.0))
             ),
-            r"LeastResidual: lateral must be one weight, or have shape \(4,\), one a wheel, got \(2,\)",
+            r"LeastResidual: lateral must be one weight, or have shape \(4,\), one per wheel, got \(2,\)",
         ),
     ],
 )

@@ -91,8 +91,8 @@ def test_the_command_as_a_module_says_what_is_missing(tmp_path):
     assert (done.returncode, done.stdout) == (2, "")
     assert (
         done.stderr
-        == "jaxdae: the command needs the extra app, of which typer is missing: pip install '.[app]' in a "
-        "clone of jaxdae\n"
+        == "jaxdae: the command needs the extra app (typer is missing); install it with pip install "
+        "'.[app]' in a clone of jaxdae\n"
     )
 
 

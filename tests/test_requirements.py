@@ -362,7 +362,7 @@ def test_precisions_may_differ():
 
 
 def test_text_is_no_number():
-    with pytest.raises(TypeError, match="limits: Limits holds something that is no number"):
+    with pytest.raises(TypeError, match="limits: Limits contains a non-numeric value"):
         check_requirements("limits", Limits("a", 1.0))
 
 

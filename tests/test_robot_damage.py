@@ -69,14 +69,14 @@ def test_files_that_name_each_other_or_lead_elsewhere(tmp_path):
         )
 
     assert "files include each other in a cycle: a.sdf -> a.sdf" in refused(include("a.sdf"))
-    assert "leads out of the folder of the robot" in refused(include("../secret.sdf"))
-    assert "leads out of the folder of the robot" in refused(include(f"file://{outside}"))
+    assert "is outside the folder of the robot" in refused(include("../secret.sdf"))
+    assert "is outside the folder of the robot" in refused(include(f"file://{outside}"))
     (path.parent / "link.sdf").symlink_to(outside)
-    assert "leads out of the folder of the robot" in refused(include("link.sdf"))
-    assert "the package or model 'gone' was not found: give its folder as packages={'gone': ...}" in refused(
+    assert "is outside the folder of the robot" in refused(include("link.sdf"))
+    assert "the package or model 'gone' was not found; give its folder as packages={'gone': ...}" in refused(
         include("model://gone")
     )
     bomb = "<!DOCTYPE s [<!ENTITY a 'aaaa'><!ENTITY b '&a;&a;&a;'>]><sdf version='1.9'>&b;</sdf>"
-    assert "a document type or an entity; write the file without" in refused(bomb)
+    assert "document types and entities are not supported; remove them" in refused(bomb)
     path.write_text(include("model://far/secret.sdf"))
     assert "m::l" in robots.load(path, packages={"far": tmp_path}).report.frames

@@ -325,12 +325,12 @@ REFUSED = {
         "",
         "MuJoCo: Error: mass and inertia of moving bodies must be larger than mjMINVAL",
     ),
-    "an entity": ("&e;", "", "no XML: undefined entity"),
-    "a file elsewhere": (BALL, '<include file="../../secret.xml"/>', "leads out of the folder of the robot"),
+    "an entity": ("&e;", "", "invalid XML: undefined entity"),
+    "a file elsewhere": (BALL, '<include file="../../secret.xml"/>', "is outside the folder of the robot"),
     "a mesh elsewhere": (
         BALL,
         '<asset><mesh file="/etc/passwd"/></asset>',
-        "leads out of the folder of the robot",
+        "is outside the folder of the robot",
     ),
     "a file that is missing": (BALL, '<include file="other.xml"/>', "other.xml does not exist"),
 }
@@ -366,7 +366,7 @@ def test_names_and_lines_that_the_file_does_not_have(tmp_path):
     path = file(tmp_path, f'<body name="c">{several}<body name="c/1" pos="1 0 0">{BALL}</body></body>')
     assert [one.child for one in robots.load(path).report.tree] == ["c/1_", "c", "c/1", "b"]
     notes = robots.load(path, base="floating").report.notes
-    assert "base='floating' frees nothing: joints of the file hold what moves to the world" in notes
+    assert "base='floating' has no effect: joints of the file attach the moving links to the world" in notes
     (tmp_path / "arm.xml").write_text(
         '<mujoco><body><joint actuatorfrcrange="-1 1"/><geom size="0.1"/></body></mujoco>'
     )
@@ -449,7 +449,7 @@ def test_a_weight_below_zero_is_carried_beside_others_only(tmp_path):
     no other one either.
     """
     for beside, forces, what in (
-        ("", [], ["gravcomp below zero alone, with which MuJoCo carries nothing"]),
+        ("", [], ["gravcomp with negative values only, which MuJoCo ignores"]),
         ('gravcomp="0.2"', [6.0, -15.0], []),
     ):
         bodies = "".join(

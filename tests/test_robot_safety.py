@@ -95,10 +95,10 @@ def test_mjcf_files_outside_of_the_folder(tmp_path):
     ]
     for text in cases:
         path = written(home, {"robot.xml": text, **inner, **settings})
-        refused(path, "leads out of the folder of the robot")
+        refused(path, "is outside the folder of the robot")
         assert not robots.read_visuals(path)[0]
         (report,) = robots.read_visuals(path)[1]
-        assert "leads out of the folder" in report
+        assert "is outside the folder" in report
 
 
 def test_mjcf_files_are_found_where_mujoco_finds_them(tmp_path):
@@ -308,13 +308,13 @@ def test_limits_of_urdf_and_sdf(tmp_path, monkeypatch):
             "files include each other in a cycle: r.sdf -> r.sdf",
         ),
         ("r.sdf", sdf(include("pipe", 1)), "it is a device or a pipe, expected a file"),
-        ("r.sdf", sdf(include("zero", 1)), "leads out of the folder of the robot"),
+        ("r.sdf", sdf(include("zero", 1)), "is outside the folder of the robot"),
         ("r.sdf", sdf(include("dir", 1)), "does not exist"),
-        ("r.sdf", sdf(include("a/" * 5000, 1)), "is no path: it has 500"),
+        ("r.sdf", sdf(include("a/" * 5000, 1)), "is not a valid path: it has 500"),
         ("r.urdf", f"<robot name='r'>{deep}</robot>", "elements are nested more than 400 deep"),
         ("r.urdf", f"<robot name='r'>{many}</robot>", "the robot has 10001 links; the limit is 10000"),
-        ("r.urdf", laughs, "a document type or an entity; write the file without"),
-        ("r.urdf", f"<robot name='r'>{names}</robot>", "reading ended after 50 mistakes"),
+        ("r.urdf", laughs, "document types and entities are not supported; remove them"),
+        ("r.urdf", f"<robot name='r'>{names}</robot>", "stopped reading after 50 errors"),
         (
             "r.urdf",
             f"<robot name='r'>{two.replace('1', '1' * 100_000, 1)}</robot>",
@@ -390,7 +390,7 @@ def test_long_values_in_messages():
         ),
         (
             [js.Body("c", 1.0, inertia) for _ in range(101)],
-            "body name 'c' is used twice: each needs its own; ... (82 more)",
+            "body name 'c' is used twice; names must be unique; ... (82 more)",
             102,
         ),
     ):

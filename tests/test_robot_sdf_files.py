@@ -97,8 +97,8 @@ def test_what_would_be_lost(tmp_path):
     balls is told.
     """
     for inertial, message in (
-        ("auto='true'>", "that of its collisions"),
-        ("><pose relative_to='f'/>", "relative_to has no meaning"),
+        ("auto='true'>", "specified by its collisions"),
+        ("><pose relative_to='f'/>", "remove relative_to"),
     ):
         with pytest.raises(robots.RobotFileError, match=message):
             loaded(tmp_path, of(link("a", "", f"<inertial {inertial}</inertial>")))
@@ -150,7 +150,7 @@ def test_bases(tmp_path):
     ]
     still = loaded(tmp_path, of("<static>true</static>", link("a"), link("b"), joint()))
     assert still.report.grounded == ("a", "b")
-    assert "nothing moves" in str(still.report)
+    assert "no link moves" in str(still.report)
 
 
 def test_worlds_models_in_models_and_other_files(tmp_path):
@@ -255,11 +255,11 @@ MISTAKES = {
     "no links": (of(), "the robot has no links"),
     "a link twice": (
         of(link("a"), "\n", link("a")),
-        ":3: the link 'a' is there a second time, after the link in line 2",
+        ":3: the link 'a' is already used by the link in line 2",
     ),
     "a name of two things": (
         of(LINKS, joint(name="a")),
-        "the joint 'a' is there a second time, after the link",
+        "the joint 'a' is already used by the link",
     ),
     "world": (of(link("world")), "a link must not be named 'world'"),
     "a type": (of(LINKS, joint("hinge")), "the joint 'j' has the unknown type 'hinge'"),
@@ -283,13 +283,13 @@ MISTAKES = {
     ),
     "a circle": (
         of(link("a", "<pose relative_to='b'/>"), link("b", "<pose relative_to='a'/>"), joint()),
-        "goes round in a circle: a -> b -> a",
+        "is defined in a cycle: a -> b -> a",
     ),
     "an old frame": (
         of(link("a", "<pose frame='b'/>"), version="1.6"),
-        "a pose with frame='b', which has no meaning that is defined",
+        "a pose with frame='b', which SDF does not define",
     ),
-    "a screw": (of(LINKS, joint("screw")), "a screw needs a <screw_thread_pitch> that is not zero"),
+    "a screw": (of(LINKS, joint("screw")), "a screw needs a nonzero <screw_thread_pitch>"),
     "skew axes": (
         of(LINKS, joint("universal", inside="<axis><xyz>0 0 1</xyz></axis><axis2><xyz>0 1 1</xyz></axis2>")),
         "the axes of joint 'j' must be at right angles",
@@ -300,7 +300,7 @@ MISTAKES = {
     ),
     "a loose frame": (
         of(LINKS, "<frame name='f' attached_to='zz'/>", joint(child="f")),
-        "the child of joint 'j' is the frame 'f', which is attached to no link",
+        "the child of joint 'j' is the frame 'f', which is not attached to a link",
     ),
     "limits": (
         of(LINKS, joint(inside="<axis><limit><lower>1</lower><upper>0</upper></limit></axis>")),
@@ -316,7 +316,7 @@ MISTAKES = {
     ),
     "a mimic of itself": (
         of(LINKS, joint(inside="<axis><mimic joint='j'/></axis>")),
-        "the joint 'j' mimics itself, by way of j -> j",
+        "the joint 'j' mimics itself through j -> j",
     ),
     "truth": (of("<static>maybe</static>", link("a")), "<static> must be true or false, got 'maybe'"),
     "mass": (
@@ -325,7 +325,7 @@ MISTAKES = {
     ),
     "a canonical link": (
         of(link("a"), model="name='m' canonical_link='b'"),
-        "the canonical_link 'b' is no link of the model",
+        "the canonical_link 'b' is not a link of the model",
     ),
     "an include of nothing": (of(link("a"), "<include/>"), "<include> cannot be read: it has no <uri>"),
 }
@@ -344,4 +344,6 @@ def test_joints_within_a_body_are_left_out(tmp_path):
     text = of(LINKS, joint("fixed", inside=""), joint(name="k"))
     robot = loaded(tmp_path, text)
     assert jointed(robot) == []
-    assert "joint 'k' in line 2 joins 'a' and 'b', which are one body: left out" in str(robot.report)
+    assert "joint 'k' in line 2 joins 'a' and 'b', which are one body; the joint is ignored" in str(
+        robot.report
+    )

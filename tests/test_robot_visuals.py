@@ -78,7 +78,7 @@ def test_shapes_of_a_urdf_stand_in_the_frames_of_bodies(tmp_path):
         0.5 * (sphere.min(axis=0) + sphere.max(axis=0)), [0.4, 0, 0], rtol=0, atol=1e-9
     )
     assert missing == [
-        "the package or model 'nowhere' was not found: give its folder as packages={'nowhere': ...}"
+        "the package or model 'nowhere' was not found; give its folder as packages={'nowhere': ...}"
     ]
     # The bar that follows from joints is gone.
     assert "arm" not in {part.name for part in scene.parts}
@@ -97,7 +97,7 @@ def test_shapes_of_an_sdf_stand_in_links_or_in_frames(tmp_path):
         0.5 * (sphere.min(axis=0) + sphere.max(axis=0)), [0.9, 0, 0], rtol=0, atol=1e-9
     )
     assert missing == [
-        "the package or model 'nowhere' was not found: give its folder as packages={'nowhere': ...}"
+        "the package or model 'nowhere' was not found; give its folder as packages={'nowhere': ...}"
     ]
 
 

@@ -146,7 +146,7 @@ def test_the_report(robot):
     assert [(one.what, one.count) for one in report.ignored] == [("transmission", 1)]
     assert str(report).splitlines() == [
         "gripper_arm: 8 links, 5 bodies, fixed base, 4.7 kg",
-        "welded to the ground, without effect: base",
+        "welded to the ground, ignored: base",
         "relation grip_back_mimic: grip_back = 0.05 + -1 grip",
         "limits of joints: 4; stored, not enforced",
         "not used: <transmission>, 1 times, first in line 102",
@@ -212,11 +212,11 @@ def of(*parts):
 LINKS = link("a") + link("b", BOX)
 
 MISTAKES = {
-    "no XML": ("<robot", ":1: no XML: "),
+    "no XML": ("<robot", ":1: invalid XML: "),
     "another root": ("<mujoco/>", ":1: the root element is <mujoco>, expected <robot>"),
     "an entity": (
         '<!DOCTYPE r [<!ENTITY e "x">]><robot/>',
-        ": a document type or an entity; write the file without",
+        ": document types and entities are not supported; remove them",
     ),
     "xacro": (of('<xacro:macro name="m"/>'), "a xacro source, not a URDF; run `xacro"),
     "a xacro value": (of(link("${x}")), "a xacro source, not a URDF"),
@@ -224,24 +224,24 @@ MISTAKES = {
     "a nameless link": (of("<link/>"), "<link> has no name"),
     "a link twice": (
         of(LINKS, "\n", link("a"), joint()),
-        ":2: the link 'a' is there a second time, after line 1",
+        ":2: the link 'a' is already defined in line 1",
     ),
     "ground": (of(link("ground")), "a link must not be named 'ground'"),
-    "a joint twice": (of(LINKS, joint(), joint()), "the joint 'j' is there a second time, after line 1"),
+    "a joint twice": (of(LINKS, joint(), joint()), "the joint 'j' is already defined in line 1"),
     "a type": (of(LINKS, joint("revolut")), "unknown type 'revolut' (did you mean 'revolute'?)"),
     "a link that is not": (of(LINKS, joint(parent="aa")), "the parent of joint 'j' is the unknown link 'aa'"),
     "no child": (
         of(LINKS, '<joint name="j" type="fixed"><parent link="a"/></joint>'),
         "the child of joint 'j' is the unknown",
     ),
-    "two roots": (of(LINKS), "the links 'a', 'b' have no parent: a robot has one root"),
+    "two roots": (of(LINKS), "the links 'a', 'b' have no parent; a robot has one root"),
     "two parents": (
         of(LINKS, joint(), joint(name="k")),
-        "link 'b' has two parents, by the joints 'j' and 'k': URDF cannot hold loops",
+        "link 'b' has two parents, by the joints 'j' and 'k'; URDF does not support loops",
     ),
     "a circle": (
         of(LINKS, link("c"), joint("fixed", "c", "b"), joint("fixed", "b", "c", name="k")),
-        "the links 'b', 'c' go round in a circle",
+        "the links 'b', 'c' form a cycle",
     ),
     "an axis of zero": (of(LINKS, joint(inside='<axis xyz="0 0 0"/>')), "the axis of joint 'j' is zero"),
     "words": (
@@ -263,7 +263,7 @@ MISTAKES = {
     ),
     "no mass": (
         of(LINKS, joint()).replace(BOX, ""),
-        "link 'b' moves by the joint 'j' and has no mass, and what it carries",
+        "link 'b' moves by the joint 'j' and has no mass, and the links that it carries",
     ),
     "inertia": (
         of(LINKS, joint()).replace('ixx="1"', 'ixx="-1"'),
@@ -271,7 +271,7 @@ MISTAKES = {
     ),
     "inertia that is not felt": (
         of(LINKS, joint()).replace('iyy="1"', 'iyy="-1"'),
-        "link 'b', with what is welded to it: inertia must be positive definite",
+        "link 'b', including the links welded to it: inertia must be positive definite",
     ),
     "a mimic of nothing": (
         of(LINKS, joint(inside='<mimic joint="k"/>')),
@@ -279,11 +279,11 @@ MISTAKES = {
     ),
     "a mimic of itself": (
         of(LINKS, joint(inside='<mimic joint="j"/>')),
-        "the joint 'j' mimics itself, by way of j -> j",
+        "the joint 'j' mimics itself through j -> j",
     ),
     "floating": (
         of(LINKS, link("c", BOX), joint(), joint("floating", "b", "c", name="k")),
-        "the floating joint 'k' must begin at the root, or at what is welded to it",
+        "the floating joint 'k' must have the root, or a link welded to the root, as parent",
     ),
 }
 
@@ -320,7 +320,8 @@ def test_mistakes_in_the_call(tmp_path, arm):
         robots.load(FILE, strict=True)
     mechanism, state = arm
     with pytest.raises(
-        ValueError, match=r"positions of 'yew', which is no joint with coordinates \(did you mean 'yaw'\?\)"
+        ValueError,
+        match=r"positions of 'yew', which is not a joint with coordinates \(did you mean 'yaw'\?\)",
     ):
         robots.joint_state(mechanism, state.q, {"yew": 1.0})
 
@@ -341,13 +342,13 @@ def test_what_acts_in_balls(tmp_path):
         of(link("a"), link("b", BOX), joint(inside='<limit lower="1" upper="2" velocity="inf"/>'))
     )
     assert robots.load(path).report.limits == {"j": {"lower": 1.0, "upper": 2.0}}
-    assert "the start is beyond the limits of: j" in robots.load(path).report.notes
+    assert "the start violates the limits of: j" in robots.load(path).report.notes
     path.write_text(
         of(link("a"), link("b", BOX), joint("continuous", inside='<limit lower="1" upper="2" velocity="3"/>'))
     )
     report = robots.load(path).report
     assert report.limits == {"j": {"velocity": 3.0}}
-    assert not any("beyond the limits" in note for note in report.notes)
+    assert not any("violates the limits" in note for note in report.notes)
 
 
 def test_floating_joint_at_the_root_makes_a_free_body(tmp_path):

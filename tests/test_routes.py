@@ -345,7 +345,7 @@ class TestNesting:
         for wrong in (jd.textbook.Taylor(), jd.Projected(RK4)):
             with (
                 without_typechecker(),
-                pytest.raises(TypeError, match=f"whose stages it makes, got {type(wrong).__name__}"),
+                pytest.raises(TypeError, match=f"whose stages it projects, got {type(wrong).__name__}"),
             ):
                 step(jd.textbook.ProjectedDerivative(wrong), everything(), consistent())
 

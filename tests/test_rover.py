@@ -310,7 +310,7 @@ def test_what_cannot_be_placed_is_named():
     four = car(jv.Plane(), FOUR)[0]
     for solver, expected in ((jd.SchurComplement(), jd.Status.SINGULAR), (jd.LeastSquares(), jd.Status.OK)):
         assert int(jv.LeastSlip(four, free, solver).rate_status(jnp.zeros(()), q, jnp.ones(3))) == expected
-    with pytest.raises(ValueError, match="every velocity is driven once"):
+    with pytest.raises(ValueError, match="each velocity must appear once"):
         jv.LeastSlip(three, ("base_link.vx", "base_link.vx")).motion(jnp.zeros(()), q, jnp.ones(2))
     with pytest.raises(ValueError, match=r"no velocity 'base_link\.v'"):
         jv.LeastSlip(mechanism, ("base_link.v",)).motion(jnp.zeros(()), q, jnp.zeros(1))

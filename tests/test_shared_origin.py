@@ -101,5 +101,5 @@ def test_a_step_goes_on_from_corrected_positions_with_dynamics_at_the_estimate()
 
 
 def test_methods_that_begin_at_the_state_alone_are_refused():
-    with pytest.raises(TypeError, match=r"Origin\.SHARED needs an integrator that begins at the estimate"):
+    with pytest.raises(TypeError, match=r"Origin\.SHARED needs an integrator that starts at the estimate"):
         jd.rollout(double_pendulum(), jd.Projected(jd.Rattle(), SHARED), swinging(), dt=1e-3, steps=1)

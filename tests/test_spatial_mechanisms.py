@@ -766,7 +766,7 @@ WRONG_BODIES = {
     "with principal moments": {"inertia": [[1.0, 2.0, 0.0], [2.0, 1.0, 0.0], [0.0, 0.0, 1.0]]},
     "three principal moments or a matrix (3, 3)": {"inertia": 1.0},
     "mass must be a positive number": {"mass": 0.0},
-    "quaternion must have a length that can be divided by, got (1e-200, 0, 0, 0)": {
+    "quaternion must have a nonzero length that does not underflow, got (1e-200, 0, 0, 0)": {
         "quaternion": (1e-200, 0, 0, 0)
     },
     "place must be three finite numbers (x, y, z)": {"place": (0.0, 0.0)},
@@ -784,57 +784,57 @@ def hinge(kind=js.Revolute, **given):
     return kind("j", "left", "right", **{"at": AT, **given})
 
 
-ROTATION = "must be a rotation matrix, right-handed with columns of length 1 at right angles"
+ROTATION = "must be a rotation matrix (orthonormal columns, determinant +1)"
 WRONG_JOINTS = {
     "axis must be three numbers that are not all zero, got (0, 0, 0)": hinge(axis=(0, 0, 0)),
     "axis must be three numbers that are not all zero, got (1.0, 0.0)": hinge(axis=(1.0, 0.0)),
-    "axis must have a length that can be divided by, got (0, 0, 1e+200)": hinge(axis=(0, 0, 1e200)),
-    "needs a direction: give axis, or axes_a and axes_b": hinge(),
+    "axis must have a nonzero length that does not underflow, got (0, 0, 1e+200)": hinge(axis=(0, 0, 1e200)),
+    "needs a direction; give axis, or axes_a and axes_b": hinge(),
     "has both axis and axes_a": hinge(axis=AXIS, axes_a=np.eye(3)),
-    "needs a place: give at or point_a and at or point_b": hinge(axis=AXIS, at=None),
+    "needs a position: give at or point_a and at or point_b": hinge(axis=AXIS, at=None),
     f"axes_a {ROTATION}": hinge(axes_a=2.0 * np.eye(3)),
     f"axes_b {ROTATION}": hinge(axes_a=np.eye(3), axes_b=np.diag([1.0, 1.0, -1.0])),
     "axes_a must be a quaternion of four numbers or a rotation matrix": hinge(axes_a=(0.0, 0.0, 0.0, 0.0)),
-    "needs two directions: give axis and second": hinge(js.Universal, axis=AXIS),
+    "needs two directions; give axis and second": hinge(js.Universal, axis=AXIS),
     "axis and second must not be parallel": hinge(js.Universal, axis=AXIS, second=(-2.0, 4.0, -1.0)),
-    "axis and second must be at a right angle at the start pose": hinge(
+    "axis and second must be perpendicular at the start pose": hinge(
         js.Universal, axis=(0.0, 0.0, 1.0), second=(0.0, 1.0, 1.0)
     ),
     "axis and pinion_axis must not be parallel": hinge(
         js.RackAndPinion, axis=AXIS, pinion_axis=AXIS, radius=0.1
     ),
-    "is 'lift', which is no body (did you mean 'left'?)": js.Ball("j", "lift", "right", AT),
-    "a is None, which is no body: write 'ground', jaxdae.mechanisms.GROUND, for": js.Ball(
+    "is 'lift', which is not a body (did you mean 'left'?)": js.Ball("j", "lift", "right", AT),
+    "a is None, which is not a body; use 'ground' (jaxdae.mechanisms.GROUND) for": js.Ball(
         "j", None, "right", AT
     ),
-    "b is a SpatialBody, which is no body (give its name, 'left')": js.Ball("j", "right", BODIES[0], AT),
+    "b is a SpatialBody, which is not a body (give its name, 'left')": js.Ball("j", "right", BODIES[0], AT),
     "connects 'left' with itself": js.Ball("j", "left", "left", AT),
     "its points coincide": js.Rod("j", "left", "right", AT, AT),
-    "axis_a and axis_b must meet at an angle": js.BevelGear(
+    "axis_a and axis_b must not be parallel": js.BevelGear(
         "j", "ground", "right", TURNS["right"].apply(AXIS), AXIS, 2.0
     ),
-    "curve must be a function of a number s that returns a place (3,)": js.PointOnCurve(
+    "curve must be a function of a number s that returns a position (3,)": js.PointOnCurve(
         "j", "left", "right", 3.0, AT
     ),
     "returns shape () instead of (3,)": js.PointOnCurve("j", "left", "right", lambda s: s, AT),
-    "which returns a list instead of (3,) (jnp.stack": js.PointOnCurve(
+    "which returns a list instead of (3,); use jnp.stack": js.PointOnCurve(
         "j", "left", "right", lambda s: [s, s, s], AT
     ),
-    "use jax.numpy in place of numpy": js.PrescribedMotion("j", "other", lambda t: np.sin(t)),
-    "curve must return finite places for s = -1.0 to 1.0": js.PointOnCurve(
+    "use jax.numpy instead of numpy": js.PrescribedMotion("j", "other", lambda t: np.sin(t)),
+    "curve must return finite positions for s = -1.0 to 1.0": js.PointOnCurve(
         "j", "left", "right", lambda s: jnp.sqrt(s) * jnp.ones(3), AT, first=-1.0
     ),
-    "surface must have a gradient at the start, got one of length 0": js.PointOnSurface(
+    "surface must have a finite, nonzero gradient at the start, got length 0": js.PointOnSurface(
         "j", "ground", "right", lambda p: 0 * p[0], AT
     ),
-    "curve must not stay at one place": js.PointOnCurve("j", "left", "right", lambda s: jnp.ones(3), AT),
+    "curve must not be a single point": js.PointOnCurve("j", "left", "right", lambda s: jnp.ones(3), AT),
     "first and last must differ": js.PointOnCurve(
         "j", "left", "right", lambda s: s * jnp.ones(3), AT, first=1.0
     ),
     "returns shape (3,) instead of one number": js.PointOnSurface("j", "left", "right", lambda p: p, AT),
-    "joint is 'k', which is no revolute or": js.PrescribedMotion("j", "k", jm.Polynomial((0.0,))),
+    "joint is 'k', which is not a revolute or": js.PrescribedMotion("j", "k", jm.Polynomial((0.0,))),
     "motion must be a function of time": js.PrescribedMotion("j", "other", 3.0),
-    "along is 'angel', which is no coordinate of 'other' (did you mean 'angle'?)": js.PrescribedMotion(
+    "along is 'angel', which is not a coordinate of 'other' (did you mean 'angle'?)": js.PrescribedMotion(
         "j", "other", jm.Polynomial((0.0,)), "angel"
     ),
 }
@@ -847,14 +847,14 @@ def test_wrong_joints(message):
 
 
 WRONG_FORCES = {
-    "along is 'angel', which is no coordinate of 'other' (did you mean 'angle'?)": js.JointForce(
+    "along is 'angel', which is not a coordinate of 'other' (did you mean 'angle'?)": js.JointForce(
         "f", "other", along="angel"
     ),
-    "(there is: slide, angle)": js.JointForce("f", "other", along="u"),
+    "(available: slide, angle)": js.JointForce("f", "other", along="u"),
     "joint is 'another', which is no": js.JointForce("f", "another", along="u"),
     "torque must be three finite numbers": js.Torque("f", "left", "right", (1.0, 2.0)),
     "input must be an index": js.Force("f", "left", AT, input=-1),
-    "body is 'ground', which is no body": js.Drag("f", "ground", AT),
+    "body is 'ground', which is not a body": js.Drag("f", "ground", AT),
 }
 
 

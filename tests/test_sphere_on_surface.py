@@ -124,5 +124,7 @@ def test_on_a_plane_it_is_a_rolling_sphere():
 
 
 def test_a_surface_that_returns_no_distance_is_a_mistake():
-    with pytest.raises(ValueError, match=r"surface must return the distance from it.*length 0.88: divide"):
+    with pytest.raises(
+        ValueError, match=r"surface must return the distance from the surface.*length 0.88; divide"
+    ):
         rolling(jm.Absolute(), lambda p: PIPE**2 - p[0] ** 2 - p[1] ** 2)

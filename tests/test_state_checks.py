@@ -133,8 +133,8 @@ def test_polynomials():
     np.testing.assert_allclose(state.v, [2.0, 2.0 * (2.0 - 2.0 + 9.0)], rtol=1e-15)
     np.testing.assert_allclose(mechanism.constraint(state.t, state.q), 0.0, rtol=0, atol=1e-14)
     message = (
-        r"positions of 'B' cannot move its driver 'A', because .* not affine with a nonzero slope; "
-        r"name 'A' instead"
+        r"positions of 'B' cannot move its driver 'A', because .* not affine with nonzero slope; "
+        r"give 'A' instead"
     )
     with pytest.raises(ValueError, match=message):
         robots.joint_state(mechanism, q, {"B": 1.0})
@@ -183,7 +183,9 @@ def test_functions_of_one_state_report_violations(gears, moved, quick):
         assert text.startswith(f"{name}: the state violates the constraints: "), text
         assert "follower_mimic.relation = 0.75 rad" in text, text
         assert ("rate of follower_mimic.relation = 1 rad/s" in text) == (name in of_state), text
-        assert text.endswith("; in robots.joint_state, name the driver, and its followers follow"), text
+        assert text.endswith("; in robots.joint_state, give the driver, and jaxdae computes its followers"), (
+            text
+        )
         assert ("initialize(system, state.q, state.v)" in text) == (name in of_state), text
 
 
@@ -239,7 +241,7 @@ def test_causes_of_results_that_are_not_finite():
     mechanism, q = pendulum(jm.Revolute("B", jm.GROUND, "rod", at=(0.0, 0.0)))
     at, single = jd.State(0.0, q, jnp.zeros(3)), pendulum()[0]
     reasons = {
-        r"the rows A.x, A.y, B.x and 1 more depend on each other \(rank 2 of 4 rows\), and SchurComplement "
+        r"the rows A.x, A.y, B.x and 1 more are linearly dependent \(rank 2 of 4 rows\), and SchurComplement "
         r"needs full rank": lambda: (
             mechanism,
             at,
@@ -278,7 +280,7 @@ class Bead(jd.System):
 def test_causes_in_systems_of_ones_own():
     at = jd.State(0.0, jnp.zeros(2), jnp.zeros(2))
     for mass, u, reason in (
-        (0.0, None, r"the mass matrix is singular \(v0\): give each moving coordinate mass"),
+        (0.0, None, r"the mass matrix is singular \(v0\); give each moving coordinate mass"),
         (1.0, jnp.array([jnp.nan, 0.0]), r"the input is not finite \(u0\)"),
         (jnp.nan, None, r"the mass matrix is not finite \(v0\)"),
     ):
@@ -300,12 +302,10 @@ def test_to_joints_reports_states_that_violate_the_tree():
     state = jm.to_absolute(mechanism, jd.State(0.0, jnp.array([7.0, 0.3]), jnp.array([1.0, 2.0])))
     jm.to_joints(mechanism, state)
     moved = dataclasses.replace(state, q=state.q.at[3].add(0.01))
-    with pytest.warns(
-        jd.StateWarning, match=r"to_joints: .* joints of the tree: tip moves by 0.01 m\. Close"
-    ):
+    with pytest.warns(jd.StateWarning, match=r"to_joints: .* tree joints: tip would move by 0.01 m\. Close"):
         jm.to_joints(mechanism, moved)
     spinning = dataclasses.replace(state, v=state.v.at[4].add(0.5))
-    with pytest.warns(jd.StateWarning, match=r"tip.vy changes by -0.5 m/s"):
+    with pytest.warns(jd.StateWarning, match=r"tip.vy would change by -0.5 m/s"):
         jm.to_joints(mechanism, spinning)
     jax.jit(lambda at: jm.to_joints(mechanism, at))(moved)
 

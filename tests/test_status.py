@@ -71,7 +71,7 @@ def test_only_the_last_entry_of_the_last_world():
     status = np.zeros((2, 3), int)
     status[1, 2] = Status.INCONSISTENT_START
     assert message(status).startswith(
-        "INCONSISTENT_START at entry 2 of world 1; 1 of 2 worlds failed: the start breaks the constraints; "
+        "INCONSISTENT_START at entry 2 of world 1; 1 of 2 worlds failed: the start state violates the constraints; "
         "usual causes: a guess that"
         " initialize(system, q) has not closed yet"
     )

@@ -456,7 +456,7 @@ HELD = jc.HeldInputs(jnp.zeros(1), jnp.zeros((1, 1)))
                 string(),
                 wrapped,
                 TypeError,
-                "integrator must not switch rows: write Switching(..., law) around projections",
+                "integrator must not switch rows; write Switching(..., law) around projections",
             )
             for inside in (
                 jd.switching.Switching(RK4, PULLS),
@@ -472,19 +472,19 @@ HELD = jc.HeldInputs(jnp.zeros(1), jnp.zeros((1, 1)))
             string(),
             jd.switching.Switching(jd.Projected(jc.Sampled(RK4, HELD)), PULLS),
             TypeError,
-            "integrator must not be Sampled inside: write Sampled(Switching(integrator, law), feedback)",
+            "integrator must not contain Sampled; write Sampled(Switching(integrator, law), feedback)",
         ),
         (
             jd.Masked(string().system, jnp.ones(2)),
             jd.switching.Switching(RK4, PULLS),
             ValueError,
-            "Masked.active must have one entry a constraint row, shape (1,), got shape (2,)",
+            "Masked.active must have one entry per constraint row, shape (1,), got shape (2,)",
         ),
         (
             string(),
             jd.switching.Switching(RK4, jd.switching.Unilateral(jnp.ones(2))),
             ValueError,
-            "Unilateral.direction must have one entry a constraint row, shape (1,), got (2,)",
+            "Unilateral.direction must have one entry per constraint row, shape (1,), got (2,)",
         ),
         (
             string(),
@@ -502,13 +502,13 @@ HELD = jc.HeldInputs(jnp.zeros(1), jnp.zeros((1, 1)))
             string(),
             jd.switching.Switching(RK4, Answer(jnp.ones(2, bool))),
             ValueError,
-            "the law must return one boolean a constraint row, shape (1,), got bool of shape (2,)",
+            "the law must return one boolean per constraint row, shape (1,), got bool of shape (2,)",
         ),
         (
             string(),
             jd.switching.Switching(RK4, Answer(jnp.ones(1))),
             ValueError,
-            "the law must return one boolean a constraint row, shape (1,), got float64 of shape (1,)",
+            "the law must return one boolean per constraint row, shape (1,), got float64 of shape (1,)",
         ),
     ],
 )

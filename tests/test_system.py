@@ -226,7 +226,7 @@ def broken(**methods):
 MISTAKES = {
     "scalar row": (
         {"constraint": lambda self, t, q: q @ q - 1.0},
-        "system.constraint(t, q) must return an array of shape (rows,), got (); jnp.stack([...])",
+        "system.constraint(t, q) must return an array of shape (rows,), got (); use jnp.stack([...])",
     ),
     "matrix of rows": (
         {"constraint": lambda self, t, q: q[None]},
@@ -234,7 +234,7 @@ MISTAKES = {
     ),
     "list of rows": (
         {"constraint": lambda self, t, q: [q @ q - 1.0]},
-        "system.constraint(t, q) must return an array, got list; jnp.stack([...]) makes one",
+        "system.constraint(t, q) must return an array, got list; use jnp.stack([...])",
     ),
     "forgotten return": (
         {"constraint": lambda self, t, q: None},
@@ -246,7 +246,7 @@ MISTAKES = {
     ),
     "rows in single precision": (
         {"constraint": lambda self, t, q: q.astype(jnp.float32)},
-        "system.constraint(t, q) returned float32, but the state is float64: give",
+        "system.constraint(t, q) returned float32, but the state is float64; use",
     ),
     "scalar force": (
         {"force": lambda self, t, q, v, u: -q[0]},

@@ -97,7 +97,7 @@ def test_a_map_goes_through_its_heights_and_through_planes():
     # A hole would be everywhere in z; here it is told where it is.
     with pytest.raises(
         ValueError,
-        match=r"HeightMap.through: .* 1 of 42 heights that are no finite numbers, the first at \[2, 3\]",
+        match=r"HeightMap.through: .* 1 of 42 non-finite heights, the first at \[2, 3\]",
     ):
         jv.HeightMap.through(jnp.asarray(HEIGHTS).at[2, 3].set(jnp.nan), 0.5)
 
@@ -302,20 +302,20 @@ def test_a_disc_that_nearly_lies_flat_meets_a_step_at_its_other_side():
 
 WRONG = {
     "normal must be three numbers (x, y, z) with z > 0": jv.Plane((1.0, 0.0, 0.0)),
-    "must be lists of one length": jv.Hills([0.1, 0.2], [1.0], [0.0], [0.0]),
-    "radius must be a number that is not zero": jv.Cylinder(0.0),
+    "must be lists of equal length": jv.Hills([0.1, 0.2], [1.0], [0.0], [0.0]),
+    "radius must be a nonzero number": jv.Cylinder(0.0),
     "axis must be two numbers (x, y) that are not both zero": jv.Cylinder(1.0, (0.0, 0.0)),
     "must be a table (nx, ny) of at least 2 x 2 heights, got shape (4,)": jv.HeightMap(
         [0.0, 1.0, 2.0, 3.0], 1.0
     ),
-    "z has 2 of 9 heights that are no finite numbers, the first at [0, 1]": jv.HeightMap(
+    "z has 2 of 9 non-finite heights, the first at [0, 1]": jv.HeightMap(
         [[0.0, np.nan, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, np.inf]], 1.0
     ),
     "spacing must be a positive number": jv.HeightMap(np.zeros((3, 3)), 0.0),
     "origin must be two numbers": jv.HeightMap(np.zeros((3, 3)), 1.0, 0.0),
     "offset must be finite numbers": jv.Plane(offset=np.nan),
     "offset must be one number": jv.Plane(offset=(0.0, 1.0)),
-    "holds something that is no number": jv.Hills(["high"], [1.0], [0.0], [0.0]),
+    "contains a non-numeric value": jv.Hills(["high"], [1.0], [0.0], [0.0]),
     "must be a terrain, such as Plane() or HeightMap(z, spacing), got 3.0": 3.0,
     "got <class": jv.Plane,
 }
@@ -339,7 +339,7 @@ def test_what_is_wrong_with_a_terrain_is_said_in_words(message):
     "terrain", [jv.Hills([0.1, 0.2], [1.0], [0.0], [0.0]), jv.HeightMap(np.zeros((3, 3)), (1.0, -0.5))]
 )
 def test_heights_are_refused_of_numbers_that_make_no_surface(terrain):
-    with pytest.raises(ValueError, match=r"lists of one length|spacing must be a positive number"):
+    with pytest.raises(ValueError, match=r"lists of equal length|spacing must be a positive number"):
         terrain.height(0.1, 0.2)
 
 
@@ -353,7 +353,7 @@ def test_wheels_that_cannot_be_are_named():
     for part in (
         "joint 'left': axis must be three numbers that are not all zero",
         "joint 'left': radius must be positive, got 0.0",
-        "joint 'left': starts at [9.0, 9.0], beside the terrain",
+        "joint 'left': starts at [9.0, 9.0], outside the terrain",
         "joint 'right': radius must be positive, got -1.0",
     ):
         assert part in str(error.value)

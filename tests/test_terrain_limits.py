@@ -96,7 +96,8 @@ def test_adaptive_rollouts_end_there_too():
 def test_a_start_beside_the_terrain_is_said_by_initialize():
     mechanism, q = ball()
     with pytest.raises(
-        jd.SimulationError, match="OFF_TERRAIN: the constraints are closed, but a wheel is at a place"
+        jd.SimulationError,
+        match="OFF_TERRAIN: the constraints are closed, but a wheel is outside the terrain",
     ):
         jd.initialize(mechanism, q.at[0].set(2.5))
     assert jd.initialize(mechanism, q)[1].status == jd.Status.OK

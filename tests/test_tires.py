@@ -546,18 +546,18 @@ def test_loads_follow_from_the_accelerations_that_they_make():
     assert found.dtype == jnp.float32
     np.testing.assert_allclose(found, loads, rtol=100 * np.finfo(np.float32).eps)
     few, _ = jm.planar_mechanism([jm.Body("car", 1.0, 1.0)], [], tires[:2], gravity=(0.0, 0.0))
-    with pytest.raises(ValueError, match=r"three or more tires with a load.*this mechanism has 2"):
+    with pytest.raises(ValueError, match=r"at least three tires with a load.*got 2"):
         jv.LoadTransfer(few, 0.5).loads(state)
 
 
 @all_cases(
     ("tire", "message"),
     [
-        ({"spin": "spin"}, "no radius: give the radius in m"),
-        ({"radius": 0.3}, "radius and no spin"),
-        ({"spin": "spin", "radius": 0.3, "rim_speed": 1.0}, "has a spin, and a rim_speed"),
+        ({"spin": "spin"}, "but no radius; give the radius in m"),
+        ({"radius": 0.3}, "radius but no spin"),
+        ({"spin": "spin", "radius": 0.3, "rim_speed": 1.0}, "has both a spin and a rim_speed"),
         ({"axis": (0, 0)}, "axis must be two numbers"),
-        ({"spin": "body", "radius": 0.3}, "a body with a place"),
+        ({"spin": "body", "radius": 0.3}, "a body with a pose"),
     ],
 )
 def test_mistakes_of_tires_are_named(tire, message):

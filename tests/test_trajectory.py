@@ -623,7 +623,7 @@ TWO = stack([start(0.3), start(1.0)])
 STACKED_MASS = jd.tree.set_leaf(swing(), "mass", jnp.ones(3))
 
 MISTAKES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
-    "no steps": ({"steps": None}, ValueError, "steps is needed where controls are not an array"),
+    "no steps": ({"steps": None}, ValueError, "steps is required if controls are not an array"),
     "zero steps": ({"steps": 0}, ValueError, "steps must be at least 1, got 0"),
     "float steps": ({"steps": 2.0}, TypeError, "steps must be an integer, got 2.0"),
     "boolean steps": ({"steps": True}, TypeError, "steps must be an integer, got True"),
@@ -649,7 +649,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "controls and steps": (
         {"controls": jnp.zeros((3, 2))},
         ValueError,
-        "steps is 4, but controls hold 3 steps; leave steps out or make them agree",
+        "steps is 4, but controls have 3 steps; omit steps or make them equal",
     ),
     "controls with one axis": (
         {"controls": jnp.zeros(4)},
@@ -712,8 +712,7 @@ SINGLE = {
     "another precision": (
         {"state": cast(start(), jnp.float32)},
         TypeError,
-        "returned float64, but the state is float32: give the numbers of the system and of the state one "
-        "precision",
+        "returned float64, but the state is float32; use the same precision for the system and the state",
     ),
 }
 
@@ -721,7 +720,7 @@ MANY = {
     "one world": (
         {"state": start()},
         ValueError,
-        "state.q must have a leading world axis, shape (worlds, nq), got (2,); equal starts are",
+        "state.q must have a leading world axis, shape (worlds, nq), got (2,); for equal starts, use",
     ),
     "nothing stacked": (
         {"state": start(), "in_axes": (None,) * 4},
@@ -741,7 +740,7 @@ MANY = {
     "a leaf without world axis": (
         {"in_axes": (jd.tree.batch_axes(swing(), "mass"), None, 0, None)},
         ValueError,
-        "in_axes names axis 0 of a leaf of shape (): it has no world axis",
+        "in_axes names axis 0 of a leaf of shape (), which has no such axis",
     ),
     "too few axes": (
         {"in_axes": (None, None, 0)},

@@ -264,7 +264,7 @@ def test_messages(four_bar, tmp_path):
         viewer.scene(mechanism, jaxdae.State(0.0, q, 0 * q))
     with pytest.raises(ValueError, match="at least one entry; got q of shape"):
         viewer.scene(mechanism, jaxdae.State(jnp.zeros(0), jnp.zeros((0, 6)), jnp.zeros((0, 6))))
-    with pytest.raises(ValueError, match="rate must be positive, in frames a second, got 0"):
+    with pytest.raises(ValueError, match="rate must be positive, in frames per second, got 0"):
         viewer.scene(mechanism, states).frames(0.0)
     with pytest.raises(ValueError, match=r"path must end in \.html, got 'scene\.gif'"):
         viewer.write_html(viewer.scene(mechanism, states), tmp_path / "scene.gif")

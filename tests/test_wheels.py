@@ -294,7 +294,7 @@ def test_slip_is_a_function_of_time_or_an_input():
     np.testing.assert_allclose(slope[:3, 3], [0.0, -0.4, 0.0], rtol=0, atol=1e-14)
     with pytest.raises(ValueError, match=r"drive 'drift': 'right' has no slip_angle .*a lateral row"):
         jm.kinematic_mechanism(dataclasses.replace(description, drives=[jm.SlipAngle("drift", "right")]))
-    with pytest.raises(ValueError, match=r"wheel is 'rihgt', which is no joint \(did you mean 'right'"):
+    with pytest.raises(ValueError, match=r"wheel is 'rihgt', which is not a joint \(did you mean 'right'"):
         jm.kinematic_mechanism(dataclasses.replace(description, drives=[jm.SlipRatio("slip", "rihgt")]))
     with pytest.raises(ValueError, match=r"slip_angle must be a number or a function of time"):
         bicycle(lambda t: jnp.zeros(2), 0.0, 0.3)
@@ -433,8 +433,8 @@ CHASSIS = [jm.Body("chassis", 1.0, 1.0), jm.Rotor("spin", 1.0)]
 @all_cases(
     ("bodies", "joints", "message"),
     [
-        (CHASSIS, [jm.Wheel("w", "chassis", (1, 0), point=(0, 0), radius=0.1)], "radius and no spin"),
-        (CHASSIS, [jm.Wheel("w", "chassis", (1, 0), point=(0, 0), spin="spin")], "'spin' and no radius"),
+        (CHASSIS, [jm.Wheel("w", "chassis", (1, 0), point=(0, 0), radius=0.1)], "radius but no spin"),
+        (CHASSIS, [jm.Wheel("w", "chassis", (1, 0), point=(0, 0), spin="spin")], "'spin' but no radius"),
         (
             CHASSIS,
             [jm.Wheel("w", "chassis", (0, 0), point=(0, 0))],
@@ -444,7 +444,7 @@ CHASSIS = [jm.Body("chassis", 1.0, 1.0), jm.Rotor("spin", 1.0)]
         (
             CHASSIS,
             [jm.Wheel("w", "chassis", point=(0, 0))],
-            "axis must be two numbers that are not both zero, the heading of the wheel, got",
+            "axis must be two numbers that are not both zero (the heading of the wheel), got",
         ),
         (
             CHASSIS,
@@ -456,17 +456,17 @@ CHASSIS = [jm.Body("chassis", 1.0, 1.0), jm.Rotor("spin", 1.0)]
             [jm.Wheel("w", "chassis", (1, 0), point=(0, 0), slip_angle=[0.1, 0.2])],
             "slip_angle must be a finite number",
         ),
-        (CHASSIS, [jm.Wheel("w", "chassis", (1, 0), point=(0, 0), lateral=False)], "holds nothing"),
+        (CHASSIS, [jm.Wheel("w", "chassis", (1, 0), point=(0, 0), lateral=False)], "has no rows"),
         (
             CHASSIS,
             [jm.Wheel("w", "chassis", (1, 0), (0, 0), None, 0.1, "spin", False, 0.1)],
             "slip_angle and lateral=False",
         ),
-        (CHASSIS, [jm.Wheel("w", "chassis", (1, 0), point=(0, 0), slip_ratio=0.1)], "slip_ratio and no spin"),
+        (CHASSIS, [jm.Wheel("w", "chassis", (1, 0), point=(0, 0), slip_ratio=0.1)], "slip_ratio but no spin"),
         (
             CHASSIS,
             [jm.Wheel("w", "chassis", (1, 0), point=(0, 0), radius=0.1, spin="chassis")],
-            "'chassis', which is a body with a place",
+            "'chassis', which is a body with a pose",
         ),
         (
             CHASSIS,
@@ -476,12 +476,12 @@ CHASSIS = [jm.Body("chassis", 1.0, 1.0), jm.Rotor("spin", 1.0)]
         (
             CHASSIS[:1],
             [jm.OmniWheel("w", "chassis", (1, 0), point=(0, 0), spin="spin", radius=0.1)],
-            "no rotor (there is none)",
+            "not a rotor (none available)",
         ),
         (
             CHASSIS,
             [jm.Wheel("w", "spin", (1, 0), point=(0, 0))],
-            "'spin' is a rotor, which has an angle and no place",
+            "'spin' is a rotor, which has an angle but no position",
         ),
         (CHASSIS, [jm.Revolute("pin", "chassis", "spin", at=(0, 0))], "'spin' is a rotor"),
         (

@@ -1,1 +1,1 @@
-"""Foundations: frozen dataclasses as pytrees, user functions, parameter requirements, suggestions, atomic writes."""
+"""Foundations: pytree dataclasses, user functions, parameter requirements, suggestions, atomic writes."""

@@ -57,9 +57,8 @@ def checked_function(function: Any, name: str) -> Any:
     if hidden is not None:
         kind = type(hidden).__name__
         raise TypeError(
-            f"{name} is of the class {kind}, which is unknown to JAX: what it holds would be fixed when the "
-            "program is compiled, and later"
-            f" changes of it ignored. Decorate {kind} with @jaxdae.tree.pytree, or pass a plain function"
+            f"{name} has the class {kind}, which is unknown to JAX, so compilation would fix its values "
+            f"and ignore later changes. Decorate {kind} with @jaxdae.tree.pytree, or pass a plain function"
         )
     if isinstance(function, types.MethodType) and not isinstance(function.__self__, type):
         return jax.tree_util.Partial(function.__func__, function.__self__)

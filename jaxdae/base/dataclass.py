@@ -163,7 +163,7 @@ def _step_into(tree: Any, name: str, path: str) -> Any:
     else:
         names = []
     known = ", ".join(names) if names else "it has no fields"
-    raise KeyError(f"leaf path {path!r}: no {name!r} in {type(tree).__name__}; there is: {known}")
+    raise KeyError(f"leaf path {path!r}: no {name!r} in {type(tree).__name__}; available: {known}")
 
 
 def _dict_key(tree: dict[Any, Any], name: str) -> Any:

@@ -164,7 +164,7 @@ def check_requirements(name: str, tree: Any) -> None:
             raise error.reason from None
         except TypeError as error:
             raise TypeError(
-                f"{path}: {type(thing).__name__} holds something that is no number: {error}"
+                f"{path}: {type(thing).__name__} contains a non-numeric value: {error}"
             ) from error
 
 

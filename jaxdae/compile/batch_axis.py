@@ -39,8 +39,7 @@ def leaf_axes(in_axes: Any, arguments: Any) -> list[int | None]:
     except ValueError as error:
         raise ValueError(
             "in_axes must be a prefix of (system, integrator, state, controls), as in jax.vmap; "
-            "batch_axes(system, 'mass')"
-            f" makes one: {error}"
+            f"batch_axes(system, 'mass') returns one: {error}"
         ) from error
     return [None if axis == -1 else axis for axis in jax.tree.leaves(spread)]
 
@@ -58,7 +57,7 @@ def count_worlds(leaves: list[Any], axes: list[int | None]) -> int:
             continue
         if jnp.ndim(x) <= axis:
             raise ValueError(
-                f"in_axes names axis {axis} of a leaf of shape {jnp.shape(x)}: it has no world axis"
+                f"in_axes names axis {axis} of a leaf of shape {jnp.shape(x)}, which has no such axis"
             )
         sizes.append(jnp.shape(x)[axis])
     if not sizes:

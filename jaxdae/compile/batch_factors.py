@@ -1,4 +1,4 @@
-"""Factors in two forms: dense matrices for one small world, recursions over a tree for batches and large worlds.
+"""Factors in two forms: dense matrices for one small world, tree recursions for batches and large worlds.
 
 LAPACK works on rows of one matrix, a recursion on the lanes of a batch. Which form is faster depends on the
 size, and on whether `jax.vmap` batches the factorization. `Factors` is the only class that makes this choice.

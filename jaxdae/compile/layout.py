@@ -130,9 +130,8 @@ class Layout:
         if self.remainder is Remainder.REFUSE:
             if worlds % devices or (self.chunk is not None and share % min(most, share)):
                 raise ValueError(
-                    f"layout: {worlds} worlds do not divide among {devices} devices and chunks of "
-                    f"{min(most, share)};"
-                    " choose another number or chunk, or remainder=Remainder.PAD"
+                    f"layout: {worlds} worlds cannot be divided evenly among {devices} devices and chunks "
+                    f"of {min(most, share)}; choose another number or chunk, or use remainder=Remainder.PAD"
                 )
             chunks = next(n for n in range(-(-share // most), share + 1) if share % n == 0)
             return Placement(worlds, mesh, chunks, share // chunks)

@@ -12,7 +12,7 @@ import jax
 
 
 def on_accelerator() -> bool:
-    """Return whether the function that is traced will run on an accelerator, as operations of XLA and not as a fused kernel."""
+    """Return whether the traced function will run on an accelerator through XLA, not as a fused kernel."""
     return jax.default_backend() != "cpu" and not for_kernel()
 
 
@@ -20,7 +20,7 @@ _FOR_KERNEL = jax.make_user_context(False)
 
 
 def for_kernel() -> bool:
-    """Return whether the function that is traced will become a fused kernel, whose cost is its number of scalar operations."""
+    """Return whether the traced function becomes a fused kernel, whose cost is its scalar operation count."""
     return _FOR_KERNEL.value
 
 

@@ -48,7 +48,7 @@ def commanded(reference: Any, kp: Any, kd: Any, t: Any, y: OutputMotion) -> Any:
     feedback = apply_gain("kp", kp, target - y.value) + apply_gain("kd", kd, target_rate - y.rate)
     if feedback.shape != y.value.shape:
         raise ValueError(
-            f"kp and kd must give one acceleration an output, {y.value.shape}; got {feedback.shape}"
+            f"kp and kd must give one acceleration per output, shape {y.value.shape}, got {feedback.shape}"
         )
     return target_second + feedback
 

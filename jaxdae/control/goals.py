@@ -198,20 +198,20 @@ def _value(name: str, target: Any, t: Any, u: Input, y: Any) -> Any:
     """Return a target (k,) at time t."""
     if isinstance(target, InputTarget):
         if u is None:
-            raise ValueError(f"Goal.{name} is read from the inputs, but there is no input: pass controls")
+            raise ValueError(f"Goal.{name} is read from the inputs, but there is no input; pass controls")
         u = jnp.asarray(u, y.dtype)
         if u.ndim != 1:
             raise ValueError(
                 f"Goal.{name} is read from the inputs, which must be a vector (nu,), got shape {u.shape}"
             )
         for k in _indices(target):
-            check_index("InputTarget.index", k, u.shape[0], "input of the goals")
+            check_index("InputTarget.index", k, u.shape[0], "goal input")
         value = u[jnp.asarray(target.index)]
     else:
         value = jnp.asarray(target(t) if callable(target) else target, y.dtype)
     if value.shape not in ((), y.shape):
         raise ValueError(
-            f"Goal.{name} must be a number or have one entry a row, shape {y.shape}, got {value.shape}"
+            f"Goal.{name} must be a number or have one entry per row, shape {y.shape}, got {value.shape}"
         )
     return jnp.broadcast_to(value, y.shape)
 
@@ -221,7 +221,7 @@ def _input_count(target: Any) -> int:
         return 0
     count = max(_indices(target)) + 1
     for k in _indices(target):
-        check_index("InputTarget.index", k, count, "input of the goals")
+        check_index("InputTarget.index", k, count, "goal input")
     return count
 
 

@@ -39,11 +39,11 @@ def count_inputs(system: AnySystem, inputs: int | None = None) -> int:
     inputs = system.n_inputs if inputs is None else inputs
     if inputs is None:
         raise ValueError(
-            f"{type(system).__name__} does not say how many inputs it has: give inputs=..., or the system "
-            "an attribute n_inputs"
+            f"{type(system).__name__} does not define its number of inputs; give inputs=..., or define the "
+            "attribute n_inputs"
         )
     if inputs < 1:
-        raise ValueError(f"{type(system).__name__} has no inputs; forces with input=k read u[k]")
+        raise ValueError(f"{type(system).__name__} has no inputs; give forces an input=k to read u[k]")
     return inputs
 
 

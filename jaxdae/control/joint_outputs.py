@@ -62,8 +62,7 @@ class JointCoordinate:
         if name not in able:
             kind = "has no coordinate" if name in mechanism.joint_names else "does not exist"
             raise ValueError(
-                f"JointCoordinate.named: joint {name!r} {kind}; those with one are: "
-                f"{', '.join(able) or 'none'}"
+                f"JointCoordinate.named: joint {name!r} {kind}; available: {', '.join(able) or 'none'}"
             )
         group = next(group for group in groups if name in group.names)
         k = group.names.index(name)
@@ -132,8 +131,8 @@ class BodyFrame:
 def _refuse_space(what: str, mechanism: Any) -> None:
     if mechanism.space.dimension != 2:
         raise ValueError(
-            f"{what}.named: the mechanism is one in space; {what} is an output of planar ones, BodyPoint of "
-            "both"
+            f"{what}.named: the mechanism is spatial, but {what} is an output of planar mechanisms; use "
+            "BodyPoint, which supports both"
         )
 
 

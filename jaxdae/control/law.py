@@ -68,9 +68,8 @@ def update_law(law: Any, t: Any, state: State, memory: Any, dt: Any) -> tuple[In
 def refuse_call(law: Any) -> NoReturn:
     """Raise TypeError for the call of a law with memory as a law without memory."""
     raise TypeError(
-        f"{type(law).__name__} has a memory, so it cannot be given as controls: wrap the integrator, "
-        "Sampled(integrator, law), and leave"
-        " controls out"
+        f"{type(law).__name__} has memory, so it cannot be passed as controls; wrap the integrator, "
+        "Sampled(integrator, law), and omit controls"
     )
 
 

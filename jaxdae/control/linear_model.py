@@ -180,14 +180,14 @@ def count_dimension(system: AnySystem, state: State, dimension: int | None) -> i
         if isinstance(jacobian, Tracer):
             if system.compliance(state.t, state.q) is not None:
                 raise ValueError(
-                    "dimension must be given under transformations where rows may give way (Soft) or be "
-                    "switched off (Masked)"
+                    "dimension must be given under transformations if rows may be soft (Soft) or inactive "
+                    "(Masked)"
                 )
             count = size - jacobian.shape[0]
         elif not np.all(np.isfinite(np.asarray(jacobian))):
             raise ValueError(
-                "states cannot be counted where the rows are not finite; check the numbers of the state and "
-                "of the system"
+                "the dimension is undefined because the rows are not finite; check the values of the state "
+                "and the system"
             )
         else:
             values = (
@@ -197,8 +197,7 @@ def count_dimension(system: AnySystem, state: State, dimension: int | None) -> i
     if not 1 <= count <= size:
         raise ValueError(
             f"dimension must be between 1 and 2 nv = {size}, got {count}; it is twice the mobility, and "
-            "must be given under"
-            " transformations where rows are dependent"
+            "must be given under transformations if rows are dependent"
         )
     return count
 

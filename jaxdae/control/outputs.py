@@ -63,7 +63,7 @@ class Coordinates:
         pairs = [(name, None) if isinstance(name, str) else name for name in names]
         for name in [name for pair in pairs for name in pair if name is not None]:
             if name not in known:
-                raise ValueError(f"Coordinates.named: no coordinate {name!r}; there is: {', '.join(known)}")
+                raise ValueError(f"Coordinates.named: no coordinate {name!r}; available: {', '.join(known)}")
         return cls(
             tuple(known.index(a) for a, _ in pairs),
             tuple(-1 if b is None else known.index(b) for _, b in pairs),
@@ -151,10 +151,12 @@ def check_index(what: str, index: Any, count: int, kind: str, none: int | None =
         ValueError: an integer out of range.
     """
     if isinstance(index, bool) or not isinstance(index, int | np.integer):
-        raise TypeError(f"{what} must hold indices, 0, 1, ..., got {index!r}")
+        raise TypeError(f"{what} must hold indices (0, 1, ...), got {index!r}")
     if index != none and not 0 <= index < count:
         also = "" if none is None else f", or {none} for none"
-        raise ValueError(f"{what} = {index} names no {kind}: there are {count}, counted from 0{also}")
+        raise ValueError(
+            f"{what} = {index} is not a valid {kind} index; there are {count}, counted from 0{also}"
+        )
 
 
 def point_of_body(what: str, mechanism: Any, name: str, point: Any) -> tuple[int, Array, Any]:
@@ -166,7 +168,7 @@ def point_of_body(what: str, mechanism: Any, name: str, point: Any) -> tuple[int
         ValueError: an unknown body, or a point with a wrong number of components.
     """
     if name not in mechanism.body_names:
-        raise ValueError(f"{what}.named: no body {name!r}; there is: {', '.join(mechanism.body_names)}")
+        raise ValueError(f"{what}.named: no body {name!r}; available: {', '.join(mechanism.body_names)}")
     place = jnp.asarray(point, mechanism.dtype)
     if place.shape != (mechanism.space.dimension,):
         raise ValueError(
@@ -274,12 +276,10 @@ def checked_vector(what: str, value: Any) -> Any:
         ValueError: not a vector.
     """
     if not hasattr(value, "shape"):
-        raise TypeError(
-            f"{what} must return an array, got {type(value).__name__}; jnp.stack([...]) makes one"
-        )
+        raise TypeError(f"{what} must return an array, got {type(value).__name__}; use jnp.stack([...])")
     if len(value.shape) != 1:
         raise ValueError(
-            f"{what} must return a vector, got shape {value.shape}; jnp.stack([...]) makes one of numbers"
+            f"{what} must return a vector, got shape {value.shape}; use jnp.stack([...]) for numbers"
         )
     return value
 

@@ -144,17 +144,15 @@ def _why_none(system: AnySystem, state: State, model: LinearModel) -> str:
             lost = np.maximum(lost, np.max(np.abs(left) * (size < 1e-6 * size[0]), axis=1))
     if not np.any(lost):
         return (
-            "the weights do not see an undamped motion of the linear model, or the inputs hardly reach one; "
-            "give position_weight and"
-            " velocity_weight to all coordinates"
+            "the weights do not penalize an undamped motion of the linear model, or the inputs hardly "
+            "affect one; give all coordinates a position_weight and a velocity_weight"
         )
     share = np.max(np.abs(np.asarray(model.inverse).T @ np.diag(lost)), axis=1).reshape(2, -1).max(axis=0)
     names = system.names.filled(system.sizes(state.q)).velocities
     moved = ", ".join(name for name, part in zip(names, share, strict=True) if part > 0.1 * share.max())
     return (
-        f"the inputs do not reach a motion of {moved} that does not die away by itself (with nonholonomic "
-        "rows there always is one);"
-        " drive it, damp it, or hold it by a joint"
+        f"the inputs do not affect an undamped motion of {moved} (nonholonomic rows always leave one); "
+        "drive it, damp it, or constrain it with a joint"
     )
 
 
@@ -167,9 +165,8 @@ def _check_equilibrium(system: AnySystem, state: State, u: Input, solver: Any, s
     free, _ = forward_dynamics(system, state, jnp.zeros_like(u), solver=solver, stabilization=stabilization)
     if not violation <= limit * (1.0 + float(jnp.max(jnp.abs(free), initial=0.0))):
         raise ValueError(
-            f"state and u are no equilibrium: the largest acceleration is {violation:.3g}; the motors may "
-            "be too few to hold it, or the"
-            " loops not be closed"
+            f"state and u must be an equilibrium, but the largest acceleration is {violation:.3g}; there "
+            "may be too few motors to hold the state, or open loops"
         )
 
 

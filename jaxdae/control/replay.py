@@ -35,7 +35,7 @@ class HeldInputs:
 
     def requirements(self) -> Any:
         """Yield the conditions on the fields; see `jaxdae.base.requirements`."""
-        yield ascending(self.times), "times must ascend"
+        yield ascending(self.times), "times must be increasing"
 
     def __call__(self, t: Any, state: State) -> Input:
         """Return u (nu,)."""

@@ -352,6 +352,6 @@ def _spread(name: str, value: Any, rows: Any, what: str = "row", dtype: Any = No
     value = jnp.asarray(value, dtype or rows.dtype)
     if value.shape not in ((), rows.shape):
         raise ValueError(
-            f"{name} must be a number or have one entry a {what}, shape {rows.shape}, got {value.shape}"
+            f"{name} must be a number or have one entry per {what}, shape {rows.shape}, got {value.shape}"
         )
     return jnp.broadcast_to(value, rows.shape)

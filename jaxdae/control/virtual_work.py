@@ -128,15 +128,15 @@ def _checked(motor: Any, goal: Any, lam: Any, jacobian: Any, mass: Any) -> int:
     for name, x in matrices.items():
         if jnp.ndim(x) != 2 or jnp.shape(x)[1] != jnp.shape(motor)[-1]:
             raise ValueError(
-                f"{name} must have shape (rows, nv), nv the same for all, got "
+                f"{name} must have shape (rows, nv) with equal nv, got "
                 f"{ ({n: jnp.shape(m) for n, m in matrices.items()}) }"
             )
     nv = motor.shape[1]
     if motor.shape[0] == 0:
-        raise ValueError("motor_jacobian must have at least one row: one for every motor")
+        raise ValueError("motor_jacobian must have at least one row, one per motor")
     if jnp.shape(lam) != (goal.shape[0],):
         raise ValueError(
-            f"goal_lam must have one entry a row of goal_jacobian, shape ({goal.shape[0]},), got "
+            f"goal_lam must have one entry per row of goal_jacobian, shape ({goal.shape[0]},), got "
             f"{jnp.shape(lam)}"
         )
     size = None if mass is None else mass.shape
@@ -206,7 +206,7 @@ class VirtualWork:
         lever = jnp.asarray(self.lever(state.t, state.q), jacobian.dtype)
         if lever.shape != jacobian.shape:
             raise ValueError(
-                f"VirtualWork.lever must return one row a motor, shape {jacobian.shape}, got {lever.shape}"
+                f"VirtualWork.lever must return one row per motor, shape {jacobian.shape}, got {lever.shape}"
             )
         return lever
 

@@ -154,12 +154,13 @@ class WithGoals(Wrapper):
         for goal in self.goals:
             if has_both_targets(goal):
                 raise ValueError(
-                    "WithGoals.goals: a goal with both a target and a rate needs the step h: use "
+                    "WithGoals.goals: a goal with both a target and a rate needs the step h; use "
                     "VelocityStepping"
                 )
         if input_count(self.goals):
             raise ValueError(
-                "WithGoals.goals: a constraint sees no inputs: an InputTarget needs VelocityStepping"
+                "WithGoals.goals: a constraint has no access to the inputs; use VelocityStepping for an "
+                "InputTarget"
             )
         return _GoalSystem(self.system, self.goals)
 

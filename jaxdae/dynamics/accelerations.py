@@ -81,7 +81,7 @@ def forward_dynamics(
     check_solver(solver)
     check_stabilization(stabilization)
     if isinstance(compliance, int | float) and compliance < 0:
-        raise ValueError(f"forward_dynamics: compliance must not be negative, got {compliance}")
+        raise ValueError(f"forward_dynamics: compliance must be non-negative, got {compliance}")
     used = solver or system.default_solver
     found = _forward_dynamics(
         system, state, u, used, stabilization or NoStabilization(), compliance, linearization

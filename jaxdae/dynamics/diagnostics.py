@@ -106,15 +106,15 @@ class Diagnosis:
                 f"{', '.join(self.blocking_rows)} (singular value {self.blocking_value:.2g} of the largest)"
             )
             if self.told:
-                lines.append(("moves as it is told by", ", ".join(self.told)))
+                lines.append(("followed inputs", ", ".join(self.told)))
             if self.stopped:
-                lines.append(("inputs that nothing follows", ", ".join(self.stopped)))
+                lines.append(("blocked inputs", ", ".join(self.stopped)))
             label = (
-                "because of"
+                "blocked by"
                 if self.stopped
-                else "no other motion, because of"
+                else "all other motion blocked by"
                 if self.told
-                else "no motion, because of"
+                else "all motion blocked by"
             )
             lines.append((label, stopped))
         if self.open_joints:

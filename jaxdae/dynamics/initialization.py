@@ -211,15 +211,15 @@ def _message(
 ) -> str:
     found = Status(int(info.status))
     if found != Status.INCONSISTENT_START:
-        return f"{found.name}: the constraints are closed, but {found.meaning}. Start from a guess elsewhere."
+        return f"{found.name}: the constraints are closed, but {found.meaning}. Start from a different guess."
     if info.violation <= limit:
         residual = np.asarray(velocity_residual(system, state))
         what, quantity, held = "velocities cannot be made consistent", "rates", (fixed_velocity, "velocities")
-        remedy = "Free a velocity, or give wanted velocities that the constraints allow."
+        remedy = "Free a velocity, or give desired velocities that the constraints allow."
     else:
         residual = np.asarray(info.residual)
         what, quantity, held = "constraints cannot be closed", "residuals", (fixed, "coordinates")
-        remedy = "Check lengths and joint places, start from a better guess, or free a coordinate."
+        remedy = "Check lengths and joint positions, start from a better guess, or free a coordinate."
     known = system.names.filled(system.sizes(state.q))
     names = known.rows
     order = np.argsort(-np.nan_to_num(np.abs(residual), nan=np.inf))[:3]
@@ -227,7 +227,7 @@ def _message(
     count = f" with {int(np.sum(held[0]))} {held[1]} held fixed" if np.any(held[0]) else ""
     wide = openings(names, known.row_units, residual, limit) if quantity == "residuals" else ()
     more = f" and {len(wide) - _NAMED} more" if len(wide) > _NAMED else ""
-    stay = f". Open stay: {', '.join(map(str, wide[:_NAMED]))}{more}" if wide else ""
+    stay = f". Still open: {', '.join(map(str, wide[:_NAMED]))}{more}" if wide else ""
     return f"{Status.INCONSISTENT_START.name}: the {what}{count}; largest {quantity} {rows}{stay}. {remedy}"
 
 

@@ -69,7 +69,7 @@ def mobility_nearby(system: AnySystem, state: State, jacobian: np.ndarray, rank:
 
 
 def _second_order(system: AnySystem, state: State, free: np.ndarray, lost: np.ndarray) -> np.ndarray:
-    """Returns the matrices (k, m, m) of the forms W^T g_2(z), of free directions (m, nv) and lost rows (ng, k)."""
+    """Return the matrices (k, m, m) of the forms W^T g_2(z) for free directions (m, nv), lost rows (ng, k)."""
 
     def opening(z: Any) -> Any:
         return lost.T @ system.constraint(state.t, system.retract(state.q, z @ free))

@@ -65,7 +65,7 @@ def choose_solver(system: AnySystem, state: State) -> SolverChoice:
         return SolverChoice(LeastSquares(), rows)
     if found.scaled_condition > lost:
         reason = (
-            f"the condition number of J M^-1/2 is {found.scaled_condition:.1e}, beyond {lost:.0e}, and "
+            f"the condition number of J M^-1/2 is {found.scaled_condition:.1e}, above {lost:.0e}, and "
             "the Delassus matrix squares it"
         )
         return SolverChoice(DenseKKT(), reason)

@@ -155,7 +155,7 @@ class Environment:
         action = jnp.asarray(action, before.q.dtype)
         if action.shape != (task.actions,):
             raise ValueError(
-                f"action must have shape ({task.actions},), got {action.shape}; jax.vmap steps many worlds"
+                f"action must have shape ({task.actions},), got {action.shape}; use jax.vmap for many worlds"
             )
         new, memory, status = _simulated(task, system, state, action, self.kernel)
         failed = status != Status.OK
@@ -187,8 +187,8 @@ class Environment:
         observation = jnp.asarray(self.task.observe(system, at.state, at.goal), at.state.q.dtype)
         if observation.ndim != 1:
             raise ValueError(
-                f"Task.observe must return a vector, got shape {observation.shape}; jnp.concatenate([...]) "
-                "makes one"
+                f"Task.observe must return a vector, got shape {observation.shape}; use "
+                "jnp.concatenate([...])"
             )
         return strong(observation)
 
@@ -246,11 +246,13 @@ def with_params(system: Any, params: Mapping[str, Any] | None) -> Any:
             wrong.append(str(error.args[0]))
             continue
         if not jax.tree_util.all_leaves([old]):
-            wrong.append(f"{path!r} is no leaf of the system; jaxdae.tree.leaf_paths(system) lists them")
+            wrong.append(
+                f"{path!r} is not a leaf of the system; jaxdae.tree.leaf_paths(system) lists all leaves"
+            )
         elif jnp.shape(value) != jnp.shape(old):
             wrong.append(
-                f"{path!r} must have shape {jnp.shape(old)}, got {jnp.shape(value)}; jax.vmap takes stacks "
-                "of worlds apart"
+                f"{path!r} must have shape {jnp.shape(old)}, got {jnp.shape(value)}; use jax.vmap for "
+                "stacked worlds"
             )
         else:
             system = set_leaf(system, path, _as_leaf(value, jnp.result_type(old), real))

@@ -111,7 +111,8 @@ def check_task(task: Any) -> None:
     """
     if not isinstance(task, Task):
         raise TypeError(
-            f"expected a jaxdae.envs.Task, got {type(task).__name__}; cart_pole() and its like return one"
+            f"expected a jaxdae.envs.Task, got {type(task).__name__}; functions such as cart_pole() return "
+            "one"
         )
     check_system(task.system)
     check_integrator(task.integrator)

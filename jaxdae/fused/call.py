@@ -143,7 +143,7 @@ class Program:
         return self._tangents[moving]
 
     def pullback(self, linear: tuple[bool, ...]) -> Program:
-        """Return the transpose (other arguments, cotangents of the outputs) -> cotangents of the linear arguments."""
+        """Return the transpose: (other arguments, output cotangents) -> cotangents of the linear arguments."""
         if linear not in self._pullbacks:
             places = [k for k, is_linear in enumerate(linear) if is_linear]
             rest = [k for k, is_linear in enumerate(linear) if not is_linear]
@@ -260,7 +260,7 @@ def warn_of_fallback(reason: str) -> None:
 
 
 def traced(function: Callable[..., Any], *arguments: Any) -> tuple[Program, Any]:
-    """Return the program of a function for arguments, or shapes, of one world, and the structure of its results."""
+    """Return the program of a function for the arguments or shapes of one world, and its result structure."""
     with tracing_for_kernel():
         jaxpr, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
     return Program(jaxpr), jax.tree.structure(shape)
@@ -417,7 +417,7 @@ def _real(jaxpr: Any) -> Any:
     names = {np.dtype(x).name for x in found}
     if len(names) != 1 or not names <= {"float32", "float64"}:
         raise Unsupported(
-            f"floating-point numbers of the types {', '.join(sorted(names)) or 'none'}; one of float32 and "
-            "float64 is needed"
+            f"floating-point numbers of the types {', '.join(sorted(names)) or 'none'}; use only one of "
+            "float32 and float64"
         )
     return np.dtype(names.pop())

@@ -63,8 +63,8 @@ def compiler() -> tuple[str, ...]:
     if importlib.util.find_spec("ziglang") is not None:
         return (sys.executable, "-m", "ziglang", "c++")
     raise Unsupported(
-        "no C++ compiler found; install g++, clang++ or `pip install ziglang`, or name one in the "
-        "environment variable CXX"
+        "no C++ compiler found; install g++, clang++ or `pip install ziglang`, or set the environment "
+        "variable CXX"
     )
 
 

@@ -29,12 +29,13 @@ BLOCK = 128
 OPTIMIZED = 25_000
 """Assembler code of programs of at most so many operations is optimized fully, of longer ones by -O1."""
 FLAGS = ("-std=c++17", "-O3", "-prec-div=false", "-prec-sqrt=false", "-w", "-shared", "-Xcompiler", "-fPIC")
-"""Quotients and square roots in single precision are correct to two units in the last place; XLA's quotients are, too. A four-bar then has
-1,973 instructions per step and 168 registers instead of 2,812 and 208. Double precision is rounded correctly."""
+"""Quotients and square roots in single precision are correct to two units in the last place; XLA's quotients
+are, too. A four-bar then has 1,973 instructions per step and 168 registers instead of 2,812 and 208. Double
+precision is rounded correctly."""
 
 
 def compiler() -> Path:
-    """Return the path of nvcc: in the environment variable CUDA_HOME, on PATH, or in the Python package nvidia-cuda-nvcc.
+    """Return the path of nvcc from CUDA_HOME, PATH, or the Python package nvidia-cuda-nvcc.
 
     Raises:
         Unsupported: nvcc is not found.

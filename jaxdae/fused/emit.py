@@ -278,7 +278,7 @@ class _Writer:
 
 
 def _runs(entries: Any) -> list[tuple[int, int, int, Any]]:
-    """Return (start, stop, step, first entry) of runs: columns of a buffer at constant strides, else single entries."""
+    """Return (start, stop, step, first entry) of runs: buffer columns at constant strides, or single entries."""
     columns: dict[Any, list[int]] = {}
     runs = []
     for k, x in enumerate(entries):

@@ -68,7 +68,7 @@ def tables(code: Code, declaration: str) -> list[str]:
 
 
 def arguments(inputs: list[Argument], outputs: list[Argument]) -> list[str]:
-    """Return the definitions of the arguments and results, by the macros SHARED_ARRAY and EACH_ARRAY of a backend."""
+    """Return the definitions of arguments and results with the backend macros SHARED_ARRAY and EACH_ARRAY."""
     lines = []
     for k, argument in enumerate(inputs):
         kind = f"const {C_TYPES[argument.dtype]}"
@@ -83,7 +83,7 @@ def arguments(inputs: list[Argument], outputs: list[Argument]) -> list[str]:
 
 
 def cache_folder() -> Path:
-    """Return the folder of compiled kernels: JAXDAE_KERNELS, or `jaxdae/kernels` in the user's cache folder."""
+    """Return the folder of compiled kernels, JAXDAE_KERNELS or `jaxdae/kernels` in the user's cache."""
     named = os.environ.get("JAXDAE_KERNELS")
     if named:
         return Path(named)
@@ -105,9 +105,9 @@ def answer(command: tuple[str, ...]) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:
-        raise Unsupported(f"the compiler {command[0]} does not start: {error.strerror}") from None
+        raise Unsupported(f"the compiler {command[0]} did not start: {error.strerror}") from None
     if done.returncode:
-        raise Unsupported(f"the compiler {command[0]} fails: {first_error(done.stderr + done.stdout)}")
+        raise Unsupported(f"the compiler {command[0]} failed: {first_error(done.stderr + done.stdout)}")
     return done.stdout
 
 
@@ -145,7 +145,7 @@ def built(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise Unsupported(
-            f"the cache folder {folder} cannot be made ({error}); set JAXDAE_KERNELS to another folder"
+            f"the cache folder {folder} cannot be created ({error}); set JAXDAE_KERNELS to another folder"
         ) from None
     LOG.info("compiling a kernel of %s operations", f"{operations:,}")
     with tempfile.TemporaryDirectory(dir=folder) as work:

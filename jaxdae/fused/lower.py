@@ -25,7 +25,10 @@ from jaxdae.fused.graph import Block, Graph, Node, Unsupported, affine, filled, 
 from jaxdae.fused.primitives import RULES
 
 UNROLLED = 300
-"""A scan with at most so many scalar operations is unrolled, and so is a scan over a table of integers or with `unroll=True`."""
+"""The number of scalar operations up to which a scan is unrolled.
+
+Scans over a table of integers and scans with `unroll=True` are always unrolled.
+"""
 SMALL_BRANCH = 30
 """Branches with at most so many scalar operations run in all worlds, without a jump."""
 
@@ -482,7 +485,7 @@ def _state_after(state: str, start: Any, end: Any, variable: Any, varies: bool) 
 def _trip_count(
     lowering: Lowering, condition: Any, p: Any, carry: list[Array], consts: list[Array]
 ) -> list[Array] | None:
-    """Return the carry after a loop whose condition does not depend on data, None if it does or if the loop is long."""
+    """Return the carry after a short loop whose condition does not depend on data, else None."""
     first = condition(carry)
     if isinstance(first, Node):
         return None

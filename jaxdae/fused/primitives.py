@@ -30,7 +30,7 @@ def _call(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
 
 def _fused(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
     if any(equation.params["batched"]):
-        raise Unsupported("a batch of worlds inside of a world")
+        raise Unsupported("a batch of worlds inside a world")
     return low.closed(equation.params["program"].jaxpr, inputs)
 
 

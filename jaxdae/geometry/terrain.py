@@ -165,7 +165,7 @@ class Hills(Terrain):
             # Otherwise, one wave would be broadcast to several.
             shapes = [part.shape for part in (amplitudes, kx, ky, phase)]
             raise ValueError(
-                f"Hills: amplitudes, kx, ky and phase must be lists of one length, got shapes {shapes}"
+                f"Hills: amplitudes, kx, ky and phase must be lists of equal length, got shapes {shapes}"
             )
         cos, sin = kept_cos_sin(kx * x + ky * y + phase)
         return kx, ky, amplitudes * cos, amplitudes * sin
@@ -175,7 +175,7 @@ class Hills(Terrain):
         shapes = {name: np.shape(getattr(self, name)) for name in ("amplitudes", "kx", "ky", "phase")}
         if len(set(shapes.values())) > 1 or any(len(shape) != 1 for shape in shapes.values()):
             yield (
-                "amplitudes, kx, ky and phase must be lists of one length, got shapes "
+                "amplitudes, kx, ky and phase must be lists of equal length, got shapes "
                 f"{list(shapes.values())}"
             )
 
@@ -223,8 +223,8 @@ class Cylinder(Terrain):
         """Yield the errors of the radius, the axis and the center."""
         if (radius := _numbers(self.radius)) is not None and not (radius.shape == () and radius != 0.0):
             yield (
-                "radius must be a number that is not zero: positive for a ridge, negative for a trough, "
-                f"got {self.radius}"
+                "radius must be a nonzero number (positive for a ridge, negative for a trough), got "
+                f"{self.radius}"
             )
         if (axis := _numbers(self.axis)) is not None and not (axis.shape == (2,) and np.any(axis)):
             yield f"axis must be two numbers (x, y) that are not both zero, got {self.axis}"
@@ -324,9 +324,8 @@ class HeightMap(Terrain):
         elif (z := _numbers(self.z)) is not None and not np.all(np.isfinite(z)):
             holes = np.argwhere(~np.isfinite(z))
             yield (
-                f"z has {len(holes)} of {z.size} heights that are no finite numbers, the first at "
-                f"{[int(k) for k in holes[0]]}: fill holes"
-                " of a map before"
+                f"z has {len(holes)} of {z.size} non-finite heights, the first at "
+                f"{[int(k) for k in holes[0]]}; fill the holes of the map first"
             )
         yield from self._spacing_mistakes()
         if np.shape(self.origin) != (2,):
@@ -391,7 +390,7 @@ def terrain_mistakes(terrain: Any) -> list[str]:
             for path, leaf in jax.tree_util.tree_flatten_with_path(terrain)[0]
         ]
     except (TypeError, ValueError) as error:
-        return [f"holds something that is no number: {error}"]
+        return [f"contains a non-numeric value: {error}"]
     return [
         f"{path.lstrip('.')} must be finite numbers, got {leaf}"
         for path, leaf in leaves

@@ -86,7 +86,7 @@ class HalfExplicitRungeKutta(PointMethod):
         if 0.0 in below:
             raise ValueError(
                 "HalfExplicitRungeKutta: the last entry of each row of a, and of b, must not be zero; got "
-                f"{below}. HEM4 is made for it"
+                f"{below}; HEM4 is a suitable tableau"
             )
         return ()
 

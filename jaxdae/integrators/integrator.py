@@ -133,8 +133,7 @@ def checked_input(law: Any, u: Any, system: Any = None) -> Input:
     got = f"shape {u.shape}" if isinstance(u, jax.Array | np.ndarray) else came(u)
     error = ValueError if isinstance(u, jax.Array | np.ndarray) else TypeError
     raise error(
-        f"the feedback law {name} must return {expected}, got {got}; jnp.stack([...]) makes a vector of "
-        "numbers"
+        f"the feedback law {name} must return {expected}, got {got}; use jnp.stack([...]) to return a vector"
     )
 
 

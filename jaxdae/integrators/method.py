@@ -325,7 +325,7 @@ def _says(integrator: Any, attribute: str) -> bool:
 
 
 NOT_SWITCHING = (
-    "integrator must not switch rows: write Switching(..., law) around projections, not inside of them"
+    "integrator must not switch rows; write Switching(..., law) around projections, not inside them"
 )
 """Message of wrappers that read the constraint rows after a step; `Switching` activates others."""
 

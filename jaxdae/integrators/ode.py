@@ -92,7 +92,8 @@ def load_diffrax() -> tuple[Any, Any]:
         from jaxdae.integrators import diffrax_solver
     except ImportError as error:
         raise ImportError(
-            "adaptive integration needs the extra adaptive: pip install '.[adaptive]' in a clone of jaxdae "
+            "adaptive integration needs the extra adaptive; install it with pip install '.[adaptive]' in a "
+            "clone of jaxdae "
             f"({error})"
         ) from error
     return diffrax, diffrax_solver

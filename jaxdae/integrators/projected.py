@@ -110,12 +110,12 @@ class Projected(PointWrapping):
         """Yield the conditions on the fields; see `jaxdae.base.requirements`."""
         yield (
             offers(self.projection, "resolved"),
-            "projection must be a Projection(position, velocity), with one of them None for the other alone",
+            "projection must be a Projection(position, velocity); set one of them to None to omit it",
         )
         yield not switches_rows(self.integrator), NOT_SWITCHING
         yield (
             not self._goes_on_at_estimate or self.inner.begins_at_estimate,
-            "Origin.SHARED needs an integrator that begins at the estimate: SemiImplicitEuler, "
+            "Origin.SHARED needs an integrator that starts at the estimate: SemiImplicitEuler, "
             "ExplicitEuler or RungeKutta",
         )
 
@@ -165,7 +165,7 @@ class Projected(PointWrapping):
     def _projected(
         self, system: AnySystem, point: Point, end: Point
     ) -> tuple[Evaluation, Linearization | None]:
-        """Return the terms at the projected end of a step, and its linearization if the start point has one."""
+        """Return the terms at the projected end of a step, linearized if the start point is."""
         at, solver = system.evaluate(end.t, end.q, end.v), self.roles.solver
         position, velocity = self.projection.resolved(solver)
         if position is not None:

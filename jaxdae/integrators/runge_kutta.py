@@ -70,9 +70,9 @@ class Tableau:
                     f"Tableau: row {i} of a must have {i} entries (explicit method), got {len(row)}"
                 )
             if abs(sum(row) - self.c[i]) > 1e-12:
-                raise ValueError(f"Tableau: c[{i}] = {self.c[i]} is not the sum of a[{i}] = {sum(row)}")
+                raise ValueError(f"Tableau: c[{i}] = {self.c[i]} must equal the sum of a[{i}] = {sum(row)}")
         if abs(sum(self.b) - 1.0) > 1e-12:
-            raise ValueError(f"Tableau: the weights b sum to {sum(self.b)}, not to 1")
+            raise ValueError(f"Tableau: the weights b sum to {sum(self.b)}, expected 1")
 
 
 EULER = Tableau(a=((),), b=(1.0,), c=(0.0,))

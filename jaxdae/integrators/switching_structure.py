@@ -139,7 +139,7 @@ class Unilateral:
         direction = jnp.asarray(self.direction, lam.dtype)
         if direction.shape not in ((), active.shape):
             raise ValueError(
-                f"Unilateral.direction must have one entry a constraint row, shape {active.shape}, got "
+                f"Unilateral.direction must have one entry per constraint row, shape {active.shape}, got "
                 f"{direction.shape}"
             )
         return jnp.broadcast_to(direction, active.shape)
@@ -263,7 +263,7 @@ class Switching(Wrapping):
         )
         yield (
             not samples_law(self.integrator),
-            "integrator must not be Sampled inside: write Sampled(Switching(integrator, law), feedback)",
+            "integrator must not contain Sampled; write Sampled(Switching(integrator, law), feedback)",
         )
 
     def init(self, system: AnySystem, state: State) -> SwitchingMemory:
@@ -460,7 +460,7 @@ def _answer(who: str, rows: Any, active: Any) -> Any:
     rows = jnp.asarray(rows)
     if rows.shape != active.shape or rows.dtype != active.dtype:
         raise ValueError(
-            f"{who} must return one boolean a constraint row, shape {active.shape}, got {rows.dtype} of "
+            f"{who} must return one boolean per constraint row, shape {active.shape}, got {rows.dtype} of "
             f"shape {rows.shape}"
         )
     return rows

@@ -58,8 +58,8 @@ def tangent_rate(system: AnySystem, q0: Coordinates, xi: Velocity, v: Velocity) 
     rate = jax.jvp(lambda s: system.difference(q0, system.retract(q, s * v)), (zero,), (one,))[1]
     if rate.shape != v.shape:
         raise ValueError(
-            f"system.difference(q0, q1) must return a tangent step of shape {v.shape}, got {rate.shape}:"
-            " a system with a retract of its own needs its inverse as well"
+            f"system.difference(q0, q1) must return a tangent step of shape {v.shape}, got {rate.shape}; a "
+            "system that defines retract must also define its inverse, difference"
         )
     return rate
 

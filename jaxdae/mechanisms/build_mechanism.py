@@ -68,7 +68,7 @@ class Description(ByKeywords):
     gravity: Any = None
     loops: Sequence[str] = ()
 
-    instead: ClassVar[Mapping[str, str]] = {"coordinates": "mechanism(description, coordinates) takes them"}
+    instead: ClassVar[Mapping[str, str]] = {"coordinates": "pass them to mechanism(description, coordinates)"}
 
 
 def mechanism(description: Description, coordinates: Any = Absolute()) -> tuple[Mechanism, Any]:

@@ -68,8 +68,8 @@ def to_joints(mechanism: Mechanism, state: State) -> State:
     tree = mechanism.coordinates
     if not isinstance(tree, TreeCoordinates):
         raise TypeError(
-            "to_joints: mechanism must have joint coordinates, such as jm.mechanism(description, "
-            "jm.Joints()) returns"
+            "to_joints: mechanism must have joint coordinates; build it with jm.mechanism(description, "
+            "jm.Joints())"
         )
     motion = mechanism.absolute.kinematics(state.q, state.v)
     q = _coordinates(mechanism, tree, motion)
@@ -90,13 +90,16 @@ def _report_change(mechanism: Mechanism, state: State, found: State) -> None:
     k, j = np.argmax(np.abs(moved)), np.argmax(np.abs(changed))
     near, slow = (1.0 + np.max(np.abs(x)) for x in (state.q, state.v))
     if np.abs(moved[k]) > default_tolerance(state.q.dtype) * near:
-        text = f"{names[k].rpartition('.')[0]} moves by {np.abs(moved[k]):.3g} {units[k].removesuffix('/s')}"
+        text = (
+            f"{names[k].rpartition('.')[0]} would move by {np.abs(moved[k]):.3g} "
+            f"{units[k].removesuffix('/s')}"
+        )
     elif np.abs(changed[j]) > default_tolerance(state.q.dtype) * slow:
-        text = f"{names[j]} changes by {changed[j]:.3g} {units[j]}"
+        text = f"{names[j]} would change by {changed[j]:.3g} {units[j]}"
     else:
         return
-    remedy = "Close the joints with initialize on the mechanism in absolute coordinates"
-    message = f"to_joints: the state violates the joints of the tree: {text}. {remedy}"
+    remedy = "Close the joints first: call initialize with the mechanism in absolute coordinates"
+    message = f"to_joints: the state violates the tree joints: {text}. {remedy}"
     warnings.warn(message, StateWarning, stacklevel=3)
 
 

@@ -177,8 +177,8 @@ class EmbeddedMechanism(KinematicSystem):
         if self.frame.slips:
             given = ", ".join(slip.name for slip in self.frame.slips)
             raise ValueError(
-                f"EmbeddedMechanism: frame has inputs that are no velocities ({given}): give wheels their "
-                "slips as numbers"
+                f"EmbeddedMechanism: frame has slip inputs ({given}), which are not velocities; give the "
+                "slips of the wheels as numbers"
             )
         q, z = x[: -self._freedoms], x[-self._freedoms :]
         return self._frame.at_input(z).evaluate(

@@ -353,7 +353,9 @@ class Mechanism(Labels, System):
         if u.shape == (self.n_inputs,):
             return u
         if self.n_inputs == 0:
-            raise ValueError(f"u must be None, got shape {u.shape}: no force of this mechanism has an input")
+            raise ValueError(
+                f"u must be None because no force of this mechanism has an input, got shape {u.shape}"
+            )
         raise ValueError(
             f"u must have shape {(self.n_inputs,)}, got {u.shape}: forces with input=k read u[k], and the "
             "largest k here is"

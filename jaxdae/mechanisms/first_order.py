@@ -210,7 +210,7 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
         u = jnp.asarray(u, self.mechanism.dtype)
         if u.shape != (self.n_inputs,):
             raise ValueError(
-                f"u must have shape ({self.n_inputs},), one velocity a drive ({', '.join(inputs)}), got "
+                f"u must have shape ({self.n_inputs},), one velocity per drive ({', '.join(inputs)}), got "
                 f"{u.shape}"
             )
         joints = dict(self.mechanism.joints)
@@ -345,7 +345,7 @@ def kinematic_mechanism(
     told = [(slip.group, slip.field, slip.element) for slip in slips]
     mistakes = [mistake for mistake in found if isinstance(mistake, str)]
     if twice := [slip.name for slip, number in zip(slips, told, strict=True) if told.count(number) > 1]:
-        mistakes.append(f"drives {twice} say how much one and the same wheel slips: leave one of them")
+        mistakes.append(f"drives {twice} set the slip of the same wheel; keep only one of them")
     if mistakes:
         raise ValueError(f"kinematic_mechanism: {'; '.join(mistakes)}")
     return KinematicMechanism(mechanism=mechanism, drives=drives, order=order, slips=slips), q
@@ -363,7 +363,6 @@ def _slip_input(mechanism: Mechanism, drive: Any, number: int) -> SlipInput | st
             return SlipInput(drive.name, drive.unit, number, key, drive.slips, group.names.index(drive.wheel))
     what = "lateral" if drive.slips == "slip_angle" else "rolling"
     return (
-        f"drive {drive.name!r}: {drive.wheel!r} has no {drive.slips} that an input could set: it needs a "
-        f"{what} row,"
-        f" and a {drive.slips} that is a number"
+        f"drive {drive.name!r}: {drive.wheel!r} has no {drive.slips} that an input can set; it needs a "
+        f"{what} row and a numeric {drive.slips}"
     )

@@ -80,7 +80,7 @@ def copy_requirements(mechanism: Any, copies: tuple[Copy, ...]) -> Iterator[tupl
                 for x, y in zip(ours, theirs, strict=True):
                     yield (
                         abs(x - y) <= _TOLERANCE * size,
-                        f"{path}.{name} must equal {of_place}.{of_key}.{name}: change both",
+                        f"{path}.{name} must equal {of_place}.{of_key}.{name}; change both",
                     )
 
 

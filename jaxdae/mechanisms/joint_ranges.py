@@ -1,4 +1,4 @@
-"""Range checks of a mechanism: joint limits, half turns of angles between frames in space, and jumps of motions.
+"""Range checks of a mechanism: joint limits, half turns of angles in space, and jumps of motions.
 
 Such angles are known modulo 2 pi only. Relations, springs, servos and tendons that depend on them would jump
 at half a turn.
@@ -59,7 +59,7 @@ def condition(mechanism: Any, t: Scalar, q: Coordinates, *, forces: bool) -> Cou
 
 
 def jumps(mechanism: Any, before: State, after: State, *, forces: bool) -> Any:
-    """Return whether an angle passes half a turn, or a prescribed motion opens its joint by a jump, in a step ().
+    """Return whether an angle passes half a turn or a prescribed motion jumps open in a step ().
 
     The result is None without such angles and motions. The step itself must be less than half a turn.
 
@@ -82,7 +82,7 @@ def jumps(mechanism: Any, before: State, after: State, *, forces: bool) -> Any:
 
 
 def _opens(mechanism: Any, group: Any, before: State, after: State) -> Any:
-    """Return whether a motion of a group of prescribed coordinates jumps in a step, and leaves its joint open ()."""
+    """Return whether a prescribed motion of a group jumps in a step and leaves its joint open ()."""
     pair, end = Pairs(group.a, group.b, len(mechanism.body_names)), mechanism.coordinates.at_rest(after.q)
     times = jnp.stack([before.t, 0.5 * (before.t + after.t), after.t])
 

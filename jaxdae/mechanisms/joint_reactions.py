@@ -58,7 +58,7 @@ class Reactions:
             ValueError: if the joint is unknown.
         """
         if name not in self.names:
-            raise ValueError(f"Reactions.of: no joint {name!r}; there is: {', '.join(self.names)}")
+            raise ValueError(f"Reactions.of: no joint {name!r}; available: {', '.join(self.names)}")
         k = self.names.index(name)
         return self.force[k], self.torque[k]
 
@@ -89,7 +89,7 @@ def reactions(
     rows, lam = len(mechanism.names.rows), jnp.asarray(lam)
     if lam.shape != (rows,):
         raise ValueError(
-            f"reactions: lam must have shape ({rows},), one multiplier a row of the mechanism, got "
+            f"reactions: lam must have shape ({rows},), one multiplier per row of the mechanism, got "
             f"{lam.shape}"
         )
     motion = mechanism.coordinates.kinematics(state.q, state.v)

@@ -147,8 +147,8 @@ class Labels:
             if name in group.names:
                 if getattr(group, field, None) is None or field not in group.kinds():
                     raise KeyError(
-                        f"{'.'.join(names)}: no such parameter, or zero for every {key} of the description; "
-                        "leaf_paths lists all"
+                        f"{'.'.join(names)}: unknown parameter, or zero for every {key} of the "
+                        "description; leaf_paths lists all parameters"
                     )
                 return f"{place}.{key}.{field}", group.names.index(name)
         return None

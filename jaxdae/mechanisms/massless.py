@@ -58,11 +58,9 @@ class MasslessMechanism(Mechanism):
         """
         if names[0] in _UNUSED or (names[0] == "bodies" and names[-1] in _UNUSED) or self._acts(names):
             raise KeyError(
-                f"{'.'.join(names)} does not exist in a mechanism of first order, whose motion does not "
-                "depend"
-                " on it; leaf_paths lists all parameters, and jaxdae.mechanisms.mechanism(description) "
-                "makes the"
-                " mechanism of second order"
+                f"{'.'.join(names)} does not exist in a first-order mechanism, because it does not affect "
+                "the motion; leaf_paths lists all parameters, and jaxdae.mechanisms.mechanism(description) "
+                "returns the second-order mechanism"
             )
         return super().named_leaf(names)
 
@@ -75,7 +73,7 @@ class MasslessMechanism(Mechanism):
 
 
 def without_masses(mechanism: Mechanism) -> MasslessMechanism:
-    """Return the bodies and joints of a mechanism without masses, gravity, forces, and elements along joints."""
+    """Return the bodies and joints of a mechanism without masses, gravity, forces and joint elements."""
     names = [field.name for field in dataclasses.fields(mechanism)]
     fields: dict[str, Any] = {name: getattr(mechanism, name) for name in names}
     joints, carrying = (
@@ -100,6 +98,6 @@ def refuse(what: str) -> NoReturn:
         what: the missing quantity, a noun.
     """
     raise TypeError(
-        f"a mechanism of first order has no {what}, because masses and forces do not change its motion;"
-        " jaxdae.mechanisms.mechanism(description) makes the mechanism of second order"
+        f"a first-order mechanism has no {what}, because masses and forces do not affect its motion; use "
+        "the second-order mechanism, jaxdae.mechanisms.mechanism(description)"
     )

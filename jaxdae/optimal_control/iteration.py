@@ -299,7 +299,7 @@ def _begin(
 def dimension_of(problem: Problem) -> int:
     """Return the counted dimension of a problem."""
     if problem.dimension is None:
-        raise ValueError("Problem.dimension is not known here: give problem.counted()")
+        raise ValueError("Problem.dimension is unknown here; pass problem.counted()")
     return problem.dimension
 
 

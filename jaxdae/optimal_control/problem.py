@@ -224,8 +224,8 @@ def checked_problem(problem: Any, controls: Any) -> tuple[Problem, Array]:
     check_fit(problem.system, state)
     if problem.system.first_order:
         raise TypeError(
-            f"{type(problem.system).__name__} is of first order, its velocities are no states: optimal "
-            "control needs a system with masses"
+            f"{type(problem.system).__name__} is of first order, so its velocities are not states; use a "
+            "system with masses"
         )
     check_dt(problem.dt)
     check_arrays("problem", problem)
@@ -239,13 +239,13 @@ def checked_problem(problem: Any, controls: Any) -> tuple[Problem, Array]:
     if controls.ndim != 2 or controls.shape[0] != problem.stages or count not in (None, controls.shape[1]):
         expected = f"({problem.stages}, {'nu' if count is None else count})"
         raise ValueError(
-            f"controls must have the shape (stages, nu) = {expected}, got {controls.shape}; jax.vmap takes "
-            "many starts"
+            f"controls must have the shape (stages, nu) = {expected}, got {controls.shape}; use jax.vmap "
+            "for many starts"
         )
     if controls.shape[1] == 0:
         raise ValueError(
-            f"{type(problem.system).__name__} has no inputs, nothing can be chosen; motors of a mechanism "
-            "have input=..."
+            f"{type(problem.system).__name__} has no inputs to optimize; give the motors of a mechanism an "
+            "input=..."
         )
     for name in ("lower", "upper"):
         limit = getattr(problem, name)
@@ -256,10 +256,7 @@ def checked_problem(problem: Any, controls: Any) -> tuple[Problem, Array]:
             )
     problem = dataclasses.replace(problem, state=state).counted()
     if problem.running is None and problem.final is None:
-        raise ValueError(
-            "Problem.running and Problem.final are both None: without a cost every input is as good as any "
-            "other"
-        )
+        raise ValueError("Problem.running and Problem.final are both None; give at least one cost")
     costs = {
         "running": lambda: running_cost(problem, state, controls[0]),
         "final": lambda: final_cost(problem, state),
@@ -274,7 +271,7 @@ def checked_problem(problem: Any, controls: Any) -> tuple[Problem, Array]:
 def finite_or_raise(name: str, controls: Array) -> None:
     """Raise ValueError if a guess with known values contains NaN or infinity."""
     if not isinstance(controls, Tracer) and not np.all(np.isfinite(np.asarray(controls))):
-        raise ValueError(f"{name} must be finite; zeros are a guess as well")
+        raise ValueError(f"{name} must be finite; use zeros without a better guess")
 
 
 def is_ok(status: Any) -> Array:

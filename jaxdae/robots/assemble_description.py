@@ -145,11 +145,11 @@ def assembled(
         keyframes=_keyframes(graph, frames, named, count),
     )
     if options.base == "floating" and report.base == "fixed" and bodies:
-        text = "base='floating' frees nothing: joints of the file hold what moves to the world"
+        text = "base='floating' has no effect: joints of the file attach the moving links to the world"
         report = dataclasses.replace(report, notes=(*report.notes, text))
     if not bodies:
         report = dataclasses.replace(
-            report, notes=(*report.notes, "nothing moves: base='floating' makes the root a free body")
+            report, notes=(*report.notes, "no link moves; use base='floating' to make the root a free body")
         )
     start = Posture(
         report.keyframes["home"].positions if "home" in report.keyframes else _start(moving, graph)
@@ -244,7 +244,7 @@ def _bodies(graph: Graph, owner: Mapping[str, str]) -> tuple[list[js.Body], dict
             own = here.rotation.T @ inertia @ here.rotation
             own = 0.5 * (own + own.T)
             bodies.append(js.Body(body, mass, own, place=center, quaternion=matrix_quaternion(here.rotation)))
-            notes += [f"body {brief(body)}: {doubt}; taken as it is" for doubt in bodies[-1].doubts()]
+            notes += [f"body {brief(body)}: {doubt}; used unchanged" for doubt in bodies[-1].doubts()]
         for link in inside:
             pose = link.pose.seen_from(here)
             frames[link.name] = LinkFrame(body, pose.rotation, pose.place)
@@ -301,14 +301,14 @@ def _check_inertia(
         )
         source.wrong(
             link.line,
-            f"link {brief(link.name)} moves {by}{what}, and what it carries does not resist either: the "
-            "mass matrix is singular;"
-            " give it an inertial",
+            f"link {brief(link.name)} moves {by}{what}, and the links that it carries lack inertia too, so "
+            "the mass matrix is singular; add an <inertial>",
         )
     for body in made:
         for mistake in body.mistakes(massless=True) if body.name not in told else ():
             source.wrong(
-                graph.links[body.name].line, f"link {brief(body.name)}, with what is welded to it: {mistake}"
+                graph.links[body.name].line,
+                f"link {brief(body.name)}, including the links welded to it: {mistake}",
             )
 
 
@@ -338,7 +338,7 @@ def _loops(
             notes.append(
                 f"joint {brief(joint.name)} in line {joint.line} joins {brief(joint.parent)} and "
                 f"{brief(joint.child)},"
-                " which are one body: left out"
+                " which are one body; the joint is ignored"
             )
             continue
         flat = reduced(joint, tree.branches, tree.free, graph.links)
@@ -351,20 +351,20 @@ def _loops(
         made.extend(flat.joints)
         if flat.sine > EXACT:
             notes.append(
-                f"loop {joint.name}: hinges that are parallel to {flat.sine:.1g} rad were taken for "
-                "parallel ones"
+                f"loop {joint.name}: hinges that are parallel within {flat.sine:.1g} rad are treated as "
+                "parallel"
             )
         if abs(flat.gap) > 1e-6:
             source.wrong(
                 joint.line,
                 f"the loop of joint {brief(joint.name)} is open by {1e3 * flat.gap:.6g} mm"
-                " along the hinges on its way, which are all parallel:"
-                " no motion closes it; move the joint or one of the hinges along their axes",
+                " along its hinges, which are all parallel, so no motion closes it; move the joint or one "
+                "of the hinges along the axes",
             )
         elif abs(flat.gap) > _OPEN:
             notes.append(
-                f"loop {joint.name}: {1e3 * flat.gap:.3g} mm along the axes of its parallel hinges, which "
-                "no motion changes, were left out"
+                f"loop {joint.name}: {1e3 * flat.gap:.3g} mm along the axes of its parallel hinges is "
+                "ignored, because no motion changes it"
             )
     return made, tuple(reports), notes
 
@@ -423,7 +423,7 @@ def _acting(forces: Sequence[Any]) -> tuple[list[Any], list[str]]:
     for force in forces:
         ends = [getattr(force, name) for name, kind in force.kinds().items() if kind.names_body]
         if ends and set(ends) == {GROUND}:
-            idle.append(f"force {brief(force.name)} acts on the ground only: left out")
+            idle.append(f"force {brief(force.name)} acts only on the ground and is ignored")
         else:
             acting.append(force)
     return acting, idle

@@ -141,9 +141,7 @@ def ordered(report: Report, engine: Engine) -> list[Carried]:
 
 def _entries(report: Report, mechanism: Mechanism, engine: Engine) -> list[_Entry]:
     if not isinstance(report, Report):
-        raise TypeError(
-            f"{engine.name}: report must be the report of a robot, robot.report, got {type(report).__name__}"
-        )
+        raise TypeError(f"{engine.name}: report must be robot.report, got {type(report).__name__}")
     if not hasattr(mechanism, "names"):
         got = type(mechanism).__name__
         raise TypeError(
@@ -160,13 +158,13 @@ def _entries(report: Report, mechanism: Mechanism, engine: Engine) -> list[_Entr
         in_q, in_v = (np.flatnonzero([name == one.joint for name in group]) for group in (of_q, of_v))
         if not in_q.size:
             raise TypeError(
-                f"the mechanism has no joint coordinate of {brief(one.joint)}: build it of this robot with "
-                "jm.Joints()"
+                f"the mechanism has no joint coordinate of {brief(one.joint)}; build the mechanism from "
+                "this robot with jm.Joints()"
             )
         if one.reversed or (one.kind == "axes" and in_q.size != 1):
             raise ValueError(
-                f"{engine.name} has no joint such as {brief(one.joint)}, which has several coordinates or "
-                "leads to its carrier"
+                f"{engine.name} does not support the joint {brief(one.joint)}, which has several "
+                "coordinates or points from child to parent"
             )
         arm, turned = np.zeros(3), np.asarray([1.0, 0.0, 0.0, 0.0])
         if one.kind == "free":

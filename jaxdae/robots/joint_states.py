@@ -70,8 +70,7 @@ def joint_state(
                     one, other = (brief(names.coordinates[k].rsplit(".", 1)[0]) for k in link.in_q)
                     raise ValueError(
                         f"joint_state: {numbers.what} of {one} cannot move its driver {other}, because "
-                        "their relation is not affine with a"
-                        f" nonzero slope; name {other} instead"
+                        f"their relation is not affine with nonzero slope; give {other} instead"
                     )
                 numbers.values[driver] = invert(numbers.values[follower])
                 numbers.chosen.add(driver)
@@ -124,7 +123,7 @@ def _given(
     for name, numbers in given.items():
         if name not in places:
             raise ValueError(
-                f"joint_state: {what} of {brief(name)}, which is no joint with "
+                f"joint_state: {what} of {brief(name)}, which is not a joint with "
                 f"coordinates{hint(name, list(places))}"
             )
         count, given_numbers = len(places[name]), _known(numbers, dtype)

@@ -56,7 +56,9 @@ class LinkPlace:
         """
         frame = found_frame(report, name)
         if frame.body == GROUND:
-            raise ValueError(f"LinkPlace.named: {brief(name)} is welded to the ground: nothing moves it")
+            raise ValueError(
+                f"LinkPlace.named: {brief(name)} is welded to the ground and cannot move; name a moving link"
+            )
         place = np.asarray(frame.place) + np.asarray(frame.rotation) @ np.asarray(point, float)
         return cls(mechanism, mechanism.body_names.index(frame.body), jnp.asarray(place, mechanism.dtype))
 

@@ -122,10 +122,10 @@ class Report:
             f"{self.robot}: {len(links)} links, {len(bodies)} bodies, {self.base} base, {self.mass:.6g} kg"
         ]
         if self.grounded:
-            lines.append(f"welded to the ground, without effect: {join_first(self.grounded)}")
+            lines.append(f"welded to the ground, ignored: {join_first(self.grounded)}")
         lines += _first(
             f"loop {one.name}: {one.kind} between {one.a} and {one.b}, {one.rows} rows"
-            + (f" in place of {one.rows_in_file}" if one.rows < one.rows_in_file else "")
+            + (f" instead of {one.rows_in_file}" if one.rows < one.rows_in_file else "")
             for one in self.loops
         )
         lines += _first(f"relation {name}: {text}" for name, text in self.relations.items())

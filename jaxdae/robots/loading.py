@@ -86,8 +86,8 @@ def load(
     if strict and unused:
         raise RobotFileError(
             [
-                f"{path}:{one.line}: <{one.what}> is not used ({one.count} times); strict=False reads the "
-                "rest"
+                f"{path}:{one.line}: <{one.what}> is not used ({one.count} times); use strict=False to "
+                "ignore it"
                 for one in unused
             ]
         )
@@ -96,7 +96,7 @@ def load(
     unknown = [name for name in cut if name not in known]
     if unknown:
         raise ValueError(
-            f"load: loops names {brief(unknown[0])}, which is no joint of "
+            f"load: loops names {brief(unknown[0])}, which is not a joint of "
             f"{path.name}{hint(unknown[0], known)}"
         )
     by_names = path.suffix == ".urdf"
@@ -114,7 +114,7 @@ def load(
         warnings.warn(f"load: {path.name}: {doubts}", DescriptionWarning, stacklevel=2)
     beyond = [name for name, limits in found.report.limits.items() if _is_beyond(start.get(name), limits)]
     if beyond:
-        notes = (*notes, f"the start is beyond the limits of: {join_first(beyond)}")
+        notes = (*notes, f"the start violates the limits of: {join_first(beyond)}")
     return found._replace(
         start=Posture(start), report=dataclasses.replace(found.report, notes=(*found.report.notes, *notes))
     )

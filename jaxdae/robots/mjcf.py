@@ -117,7 +117,7 @@ def read_mjcf(path: pathlib.Path, folders: Folders) -> tuple[Source, Graph]:
         mujoco: Any = importlib.import_module("mujoco")
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "MJCF is read by MuJoCo's compiler: pip install '.[robots]' in a clone of jaxdae"
+            "reading MJCF requires MuJoCo; install it with pip install '.[robots]' in a clone of jaxdae"
         ) from error
     source = Source(path)
     files = prepared(path, folders, source.library)
@@ -143,8 +143,7 @@ def _check_numbers(source: Source, model: Any) -> None:
         if not np.all(np.isfinite(getattr(model, name))):
             source.wrong(
                 0,
-                f"the compiled model has numbers in {name} that are not finite: look for nan and inf in the "
-                "file",
+                f"{name} of the compiled model must be finite; look for nan and inf in the file",
             )
     source.end()
 
@@ -273,11 +272,7 @@ class _Reading:
         off = model.opt.disableflags & self.mujoco.mjtDisableBit.mjDSBL_GRAVITY
         notes = [
             *doubts,
-            *(
-                [f"files that are missing, which dynamics does not need: {join_first(missing)}"]
-                if missing
-                else []
-            ),
+            *([f"missing files that the dynamics does not need: {join_first(missing)}"] if missing else []),
         ]
         between = [link for link in self.links if link not in self.bodies]
         if between:
@@ -286,11 +281,11 @@ class _Reading:
         if shaped:
             line, name = shaped[0]
             notes.append(
-                f"mass and inertia of {len(shaped)} bodies are those of their geoms, the first of them "
+                f"mass and inertia of {len(shaped)} bodies are computed from their geoms, first "
                 f"{brief(name)} in line {line}"
             )
         if model.neq:
-            notes.append("equalities hold to round-off: solref and solimp are not used")
+            notes.append("equalities hold to round-off; solref and solimp are not used")
         return Graph(
             model.names[: model.names.index(b"\0")].decode(errors="replace") or path.stem,
             self.links,
@@ -325,7 +320,7 @@ class _Reading:
         first, count = int(model.body_jntadr[k]), int(model.body_jntnum[k])
         above = self.bodies[parent]
         if model.body_gravcomp[k] and not model.ngravcomp:
-            self.unused.append(("gravcomp below zero alone, with which MuJoCo carries nothing", line))
+            self.unused.append(("gravcomp with negative values only, which MuJoCo ignores", line))
         if model.body_mocapid[k] >= 0:
             self.unused.append(("mocap", line))
         if model.body_plugin[k] >= 0:
@@ -382,9 +377,7 @@ class _Reading:
         if model.jnt_actfrclimited[k]:
             self.unused.append(("actuatorfrcrange", line))
         if model.jnt_actgravcomp[k] and not len(model.actuator_trntype):
-            self.unused.append(
-                ("actuatorgravcomp without actuators, with which MuJoCo carries nothing", line)
-            )
+            self.unused.append(("actuatorgravcomp without actuators, which MuJoCo ignores", line))
 
     def _resistance(self, k: int) -> dict[str, float]:
         """Return the damping, friction and armature of a joint."""

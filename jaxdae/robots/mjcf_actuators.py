@@ -72,13 +72,13 @@ def _refusal(mujoco: Any, model: Any, k: int, inputs: Sequence[int]) -> str:
     gains, biases = mujoco.mjtGain, mujoco.mjtBias
     all_off = int(model.opt.disableflags) & int(mujoco.mjtDisableBit.mjDSBL_ACTUATION)
     if all_off or int(model.opt.disableactuator) >> int(model.actuator_group[k]) & 1:
-        return "actuator that is disabled"
+        return "disabled actuator"
     if int(model.actuator_dyntype[k]) != mujoco.mjtDyn.mjDYN_NONE:
         return "actuator with activation"
     linear = int(model.actuator_gaintype[k]) in (gains.mjGAIN_FIXED, gains.mjGAIN_AFFINE)
     linear = linear and int(model.actuator_biastype[k]) in (biases.mjBIAS_NONE, biases.mjBIAS_AFFINE)
     if not linear or len(inputs) != 1 or model.actuator_plugin[k] >= 0:
-        return "actuator that is a muscle, a plugin or has several controls"
+        return "muscle, plugin or actuator with several controls"
     return ""
 
 
@@ -183,11 +183,11 @@ class _Reader:
         """Add force and torque per unit input (without gain) at a point of the second body, in its axes."""
         model, name, (parent, child) = self.model, self.names[law.number], ends
         if np.any(law.gain[1:]) or np.any(law.bias):
-            self.unused.append(("actuator with feedback that is on no hinge or slide", law.number))
+            self.unused.append(("actuator with feedback that is not on a hinge or slide", law.number))
             return
         if model.actuator_ctrllimited[law.input] or model.actuator_forcelimited[law.number]:
             self.unused.append(
-                ("ctrlrange or forcerange of an actuator that is on no hinge or slide", law.number)
+                ("ctrlrange or forcerange of an actuator that is not on a hinge or slide", law.number)
             )
         push, turn = law.gain[0] * force, law.gain[0] * torque
         if np.any(force):

@@ -36,7 +36,7 @@ def compiled(mujoco: Any, path: pathlib.Path, files: Prepared) -> tuple[Any, Any
             needed = [files.missing[mesh.file] for mesh in spec.meshes if mesh.file in files.missing]
             if needed:
                 raise RobotFileError(
-                    [f"{path}: missing meshes that give bodies their inertia: {join_first(needed)}"]
+                    [f"{path}: missing meshes that determine the inertia of bodies: {join_first(needed)}"]
                 )
         with warnings.catch_warnings(record=True) as doubts:
             warnings.simplefilter("always")
@@ -48,7 +48,7 @@ def compiled(mujoco: Any, path: pathlib.Path, files: Prepared) -> tuple[Any, Any
         for buffer, name in files.names.items():
             text = text.replace(buffer, name)
         found = re.search(r"line (\d+)", text)
-        more = f"; files that are missing: {join_first(files.missing.values())}" if files.missing else ""
+        more = f"; missing files: {join_first(files.missing.values())}" if files.missing else ""
         raise RobotFileError([f"{path}:{found.group(1) if found else 0}: MuJoCo: {text}{more}"]) from error
     finally:
         mujoco.set_mju_user_warning(before)

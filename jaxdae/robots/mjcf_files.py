@@ -280,7 +280,7 @@ class _Model:
                     self.bytes += size
                     if node.tag == "flexcomp":
                         self.bytes_of[id(node)] = size
-            elif "leads out" in found or node.tag == "flexcomp":
+            elif "is outside" in found or node.tag == "flexcomp":
                 self.reading.wrong(origin.file, line, f"<{node.tag}> {found}")
             else:
                 replaced = f"{self.reading.token}-missing{len(self.reading.missing)}{pathlib.PurePosixPath(name).suffix[:9]}"

@@ -42,7 +42,7 @@ def found_frame(report: Report, name: str) -> LinkFrame:
     """
     if name not in report.frames:
         raise ValueError(
-            f"{report.robot} has no link, frame or site {brief(name)}{hint(name, list(report.frames))}"
+            f"{report.robot} has no link, frame or site named {brief(name)}{hint(name, list(report.frames))}"
         )
     return report.frames[name]
 

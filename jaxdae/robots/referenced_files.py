@@ -37,7 +37,7 @@ class Folders:
             beside: folder of the file that contains the reference.
         """
         if "\0" in uri or not uri.strip():
-            return f"{brief(uri)} is no path"
+            return f"{brief(uri)} is not a path"
         uri = uri.strip()
         for scheme in _SCHEMES:
             if uri.startswith(scheme):
@@ -52,7 +52,7 @@ class Folders:
         if isinstance(found, pathlib.Path):
             return found
         return (
-            f"the package or model {brief(name)} was not found: give its folder as "
+            f"the package or model {brief(name)} was not found; give its folder as "
             f"packages={{{brief(name)}: ...}}"
         )
 
@@ -60,7 +60,7 @@ class Folders:
         """Return the resolved path if it is in an allowed folder, else the reason in words."""
         shown = shorten(str(path), 300)
         if len(path.parts) > _MOST_PARTS:  # Each part costs a link lookup.
-            return f"{shown} is no path: it has {len(path.parts)} parts; the limit is {_MOST_PARTS}"
+            return f"{shown} is not a valid path: it has {len(path.parts)} parts; the limit is {_MOST_PARTS}"
         try:
             real = pathlib.Path(os.path.realpath(path))
             exists = real.exists()
@@ -69,8 +69,8 @@ class Folders:
         allowed = [self.home, *self.packages.values()]
         if not any(real.is_relative_to(os.path.realpath(folder)) for folder in allowed):
             return (
-                f"{shown} leads out of the folder of the robot: only files there and in packages={{...}} "
-                "are read"
+                f"{shown} is outside the folder of the robot; only files there and in packages={{...}} are "
+                "read"
             )
         if not exists:
             return f"{shown} does not exist"

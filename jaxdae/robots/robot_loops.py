@@ -45,19 +45,19 @@ def check_loops(graph: Graph, loops: Sequence[Any]) -> None:
         )
         if len(ends) != 2 or not loop.rows:
             raise ValueError(
-                "load: loops must hold joints with rows between two links, or names of joints of the file, "
-                f"got {brief(loop)}"
+                "load: loops must contain joints with rows between two links, or names of joints in the "
+                f"file, got {brief(loop)}"
             )
         if not isinstance(loop.name, str) or not loop.name:
             raise ValueError(f"load: loops: name must be text, got {brief(loop.name)}")
         if loop.name in taken:
-            raise ValueError(f"load: loop {brief(loop.name)}: a joint has this name already; rename the loop")
+            raise ValueError(f"load: loop {brief(loop.name)}: a joint already has this name; rename the loop")
         taken.add(loop.name)
         for end in ends:
             name = getattr(loop, end)
             if name not in known:
                 raise ValueError(
-                    f"load: loop {brief(loop.name)}: {end} is {brief(name)}, which is no "
+                    f"load: loop {brief(loop.name)}: {end} is {brief(name)}, which is not a "
                     f"link{hint(name, known)}"
                 )
         missing = [
@@ -66,7 +66,7 @@ def check_loops(graph: Graph, loops: Sequence[Any]) -> None:
             if getattr(loop, at) is None and getattr(loop, point) is None
         ]
         if missing:
-            raise ValueError(f"load: loop {brief(loop.name)} needs a place: give {' and '.join(missing)}")
+            raise ValueError(f"load: loop {brief(loop.name)} needs a position: give {' and '.join(missing)}")
         names = Known(known, (), "", {})
         for name, kind in loop.kinds().items():
             wrong = () if kind.names_body else kind.mistakes(getattr(loop, name), names)
@@ -168,8 +168,8 @@ def closed_start(
         size = 1.0 + max(float(np.max(np.abs(np.asarray(body.place)))) for body in description.bodies)
         if not apart[widest] <= _REACH * size:
             text = (
-                f"loop {brief(widest)} is open by {apart[widest]:.4g} m {where}, where bodies are within "
-                f"{size:.4g} m"
+                f"loop {brief(widest)} is open by {apart[widest]:.4g} m {where}, although all bodies are "
+                f"within {size:.4g} m"
             )
             source.wrong(lines.get(widest, 0), text)
             return dict(start), ()
@@ -192,11 +192,11 @@ def closed_start(
     except SimulationError as error:
         source.wrong(
             lines.get(widest, 0),
-            f"loop {brief(widest)} is open by {opening} {where}, and assembly fails: {error}",
+            f"loop {brief(widest)} is open by {opening} {where}, and assembly failed: {error}",
         )
         return dict(start), ()
     moved: dict[str, Any] = {}
     for name, value in zip(made.names.coordinates, np.asarray(state.q, float), strict=True):
         moved.setdefault(name.rsplit(".", 1)[0], []).append(float(value))
-    text = f"loops open {where}, by up to {opening} ({widest}): the start closes them"
+    text = f"loops were open {where}, by up to {opening} ({widest}); the start closes them"
     return {name: values[0] if len(values) == 1 else tuple(values) for name, values in moved.items()}, (text,)

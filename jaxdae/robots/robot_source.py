@@ -166,7 +166,7 @@ class Source:
         self.problems.append(f"{self.path}:{line}: {shorten(text, _LONGEST)}")
         if len(self.problems) >= MOST_PROBLEMS:
             raise RobotFileError(
-                [*self.problems, f"{self.path}: reading ended after {MOST_PROBLEMS} mistakes"]
+                [*self.problems, f"{self.path}: stopped reading after {MOST_PROBLEMS} errors"]
             )
 
     def end(self) -> None:
@@ -291,7 +291,7 @@ def _parsed(path: pathlib.Path, data: bytes, most: int) -> tuple[Node, int]:
 
     def refuse(*_: object) -> None:
         raise RobotFileError(
-            [f"{path}:{parser.CurrentLineNumber}: a document type or an entity; write the file without"]
+            [f"{path}:{parser.CurrentLineNumber}: document types and entities are not supported; remove them"]
         )
 
     parser.buffer_text = True
@@ -303,9 +303,11 @@ def _parsed(path: pathlib.Path, data: bytes, most: int) -> tuple[Node, int]:
     try:
         parser.Parse(data, True)
     except expat.ExpatError as error:
-        raise RobotFileError([f"{path}:{error.lineno}: no XML: {expat.ErrorString(error.code)}"]) from error
+        raise RobotFileError(
+            [f"{path}:{error.lineno}: invalid XML: {expat.ErrorString(error.code)}"]
+        ) from error
     except (ValueError, LookupError) as error:
         if isinstance(error, RobotFileError):
             raise
-        raise RobotFileError([f"{path}: no XML: {error}"]) from error
+        raise RobotFileError([f"{path}: invalid XML: {error}"]) from error
     return top.children[0], count

@@ -158,7 +158,7 @@ def _joints(
                 name, known = node.attributes.get("name"), list(_KINDS)
                 text = (
                     f"the joint {brief(name)} has the unknown type {brief(kind)}{hint(kind, known)}; "
-                    f"there is: {join_first(known)}"
+                    f"available: {join_first(known)}"
                 )
                 source.wrong(node.line, text)
             elif kind == "gearbox":
@@ -216,15 +216,14 @@ def _link(source: Source, node: Node, name: str, frames: Frames) -> Link:
     if source.truth_of(inertial, "auto"):
         source.wrong(
             inertial.line,
-            f"the inertia of link {brief(name)} is to be that of its collisions, which are not read: write "
+            f"the inertia of link {brief(name)} is specified by its collisions, which are not read; write "
             "mass and inertia",
         )
     own = inertial.first("pose")
     if own is not None and own.attributes.get("relative_to"):
         source.wrong(
             own.line,
-            f"the pose of the inertia of link {brief(name)} is that in the link: relative_to has no meaning "
-            "there",
+            f"the pose of the inertia of link {brief(name)} is relative to the link; remove relative_to",
         )
     at = frames.raw(source, own)
     mass = source.value(inertial.first("mass"), 1.0)
@@ -253,7 +252,7 @@ def _ends(source: Source, scope: Scope, node: Node, frames: Frames) -> tuple[str
             )
             known = [one.removeprefix(scope.prefix) for one in frames.entries if one.startswith(scope.prefix)]
             if given in known:
-                source.wrong(line, f"{said} the frame {brief(given)}, which is attached to no link")
+                source.wrong(line, f"{said} the frame {brief(given)}, which is not attached to a link")
             else:
                 source.wrong(line, f"{said} the unknown link {brief(given)}{hint(given, known)}")
         found.append(link)
@@ -330,7 +329,7 @@ def _axis(
     if not length > 0.0:
         source.wrong(
             (xyz or joint).line,
-            f"the axis of joint {brief(joint.attributes.get('name'))} is zero: give a direction, such as 0 "
+            f"the axis of joint {brief(joint.attributes.get('name'))} is zero; give a direction, such as 0 "
             "0 1",
         )
         return default
@@ -421,7 +420,7 @@ def _lead(source: Source, node: Node) -> float:
     if not lead:
         source.wrong(
             (turn or old or node).line,
-            "a screw needs a <screw_thread_pitch> that is not zero, in m a turn; positive is right-handed",
+            "a screw needs a nonzero <screw_thread_pitch>, in m per turn; positive is right-handed",
         )
     return lead
 
@@ -435,7 +434,7 @@ def _mimics(source: Source, scope: Scope, node: Node) -> list[Coupling]:
             continue
         if key == "axis2" or mimic.attributes.get("axis", "axis") != "axis":
             source.wrong(
-                mimic.line, "mimic of a second axis is not supported: write the joint as two revolute joints"
+                mimic.line, "mimic of a second axis is not supported; write the joint as two revolute joints"
             )
             continue
         multiplier, offset, reference = (
@@ -471,8 +470,8 @@ def _gear(
     if carrier is None or not ratio:
         source.wrong(
             node.line,
-            f"the gearbox {brief(name)} needs a <gearbox_reference_body> that is a link, and a "
-            "<gearbox_ratio> that is not zero",
+            f"the gearbox {brief(name)} needs a <gearbox_reference_body> that is a link, and a nonzero "
+            "<gearbox_ratio>",
         )
         return None
     angles = []
@@ -508,8 +507,8 @@ def _check_couplings(source: Source, couplings: Sequence[Coupling], joints: Sequ
         if one.joint not in able:
             source.wrong(
                 one.line,
-                f"the joint {brief(one.joint)} has not one coordinate: only revolute, prismatic and screw "
-                "joints can mimic others",
+                f"the joint {brief(one.joint)} must have exactly one coordinate; only revolute, prismatic "
+                "and screw joints can mimic others",
             )
         if one.other not in able:
             source.wrong(
@@ -525,8 +524,7 @@ def _check_couplings(source: Source, couplings: Sequence[Coupling], joints: Sequ
         if others.get(at) == one.joint:
             source.wrong(
                 one.line,
-                f"the joint {brief(one.joint)} mimics itself, by way of "
-                f"{join_first([*way, one.joint], ' -> ')}",
+                f"the joint {brief(one.joint)} mimics itself through {join_first([*way, one.joint], ' -> ')}",
             )
         else:
             done |= way.keys()

@@ -138,7 +138,7 @@ class Frames:
             if name in other:
                 self.source.wrong(
                     node.line,
-                    f"the {what} {brief(name)} is there a second time, after the {other[name].what} in line "
+                    f"the {what} {brief(name)} is already used by the {other[name].what} in line "
                     f"{other[name].line}; rename one",
                 )
                 return
@@ -152,8 +152,7 @@ class Frames:
         if old and pose is not None:
             self.source.wrong(
                 pose.line,
-                f"a pose with frame={brief(old)}, which has no meaning that is defined: use SDF 1.7 with "
-                "relative_to",
+                f"a pose with frame={brief(old)}, which SDF does not define; use SDF 1.7 with relative_to",
             )
         table[name] = Entry(
             node.line, what, scope.full(given) if given else base, self.raw(self.source, pose), attached
@@ -190,7 +189,7 @@ class Frames:
         if name in way or len(way) > 400:
             self.source.wrong(
                 entry.line,
-                f"the pose of {brief(name)} goes round in a circle: {join_first([*way[-5:], name], ' -> ')}",
+                f"the pose of {brief(name)} is defined in a cycle: {join_first([*way[-5:], name], ' -> ')}",
             )
             self.known[key] = None
             return None
@@ -212,7 +211,8 @@ class Frames:
             if inner is None:
                 self.source.wrong(
                     entry.line,
-                    f"the placement_frame of {brief(name)} is the unknown frame {brief(entry.placement)}",
+                    f"the placement_frame of {brief(name)} refers to the unknown frame "
+                    f"{brief(entry.placement)}",
                 )
                 inner = HERE
             pose = pose.then(HERE.seen_from(inner))
@@ -340,7 +340,7 @@ class _Reading:
             self.frames.canonical[frame] = canonical
             given = node.attributes.get("canonical_link")
             if given and canonical not in self.frames.entries:
-                self.source.wrong(node.line, f"the canonical_link {brief(given)} is no link of the model")
+                self.source.wrong(node.line, f"the canonical_link {brief(given)} is not a link of the model")
 
     def contents(self, scope: Scope, way: _Way, several: bool) -> None:
         """Read the contents of a model or a world."""
@@ -385,7 +385,7 @@ class _Reading:
         models = list(root.all("model"))
         if len(models) != 1:
             self.source.wrong(
-                node.line, f"<include> of {found.name}, which has {len(models)} models; expected one"
+                node.line, f"<include> of {found.name} must contain one model, got {len(models)}"
             )
             return
         model = models[0]

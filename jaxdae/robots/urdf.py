@@ -111,7 +111,10 @@ def read_urdf(path: pathlib.Path) -> tuple[Source, Graph]:
         for node in root.everything()
     ):
         raise RobotFileError(
-            [f"{path}:{root.line}: a xacro source, not a URDF; run `xacro {path.name} > robot.urdf` first"]
+            [
+                f"{path}:{root.line}: this is a xacro source, not a URDF; run `xacro {path.name} > "
+                "robot.urdf` first"
+            ]
         )
     for tag in ("link", "joint"):
         source.at_most(MOST_LINKS, sum(1 for _ in root.all(tag)), f"{tag}s")
@@ -202,9 +205,8 @@ def _placed(
             source.wrong(
                 joint.line,
                 f"link {brief(joint.child)} has two parents, by the joints {brief(first.name)} and "
-                f"{brief(joint.name)}:"
-                " URDF cannot hold loops;"
-                f" remove joint {brief(joint.name)} and pass loops=[...]",
+                f"{brief(joint.name)}; URDF does not support loops; remove joint {brief(joint.name)} and "
+                "pass loops=[...]",
             )
             continue
         parents[joint.child] = joint
@@ -214,8 +216,8 @@ def _placed(
         line = links[roots[1]].line
         source.wrong(
             line,
-            f"the links {join_first(map(brief, roots))} have no parent: a robot has one root; join the "
-            "others to it",
+            f"the links {join_first(map(brief, roots))} have no parent; a robot has one root, so connect "
+            "the others to it",
         )
     order: list[_Joint] = []
     poses = dict.fromkeys(roots[:1], HERE)
@@ -231,8 +233,8 @@ def _placed(
             if joint.kind is _FREE and joint.parent not in still:
                 source.wrong(
                     joint.line,
-                    f"the floating joint {brief(joint.name)} must begin at the root, or at what is welded "
-                    "to it",
+                    f"the floating joint {brief(joint.name)} must have the root, or a link welded to the "
+                    "root, as parent",
                 )
             order.append(joint)
             queue.append(joint.child)
@@ -240,7 +242,7 @@ def _placed(
     if around and len(roots) <= 1:
         source.wrong(
             links[around[0]].line,
-            f"the links {join_first(map(brief, around))} go round in a circle: no chain of joints leads to "
+            f"the links {join_first(map(brief, around))} form a cycle; no chain of joints connects them to "
             "a root",
         )
     source.end()
@@ -255,7 +257,7 @@ def _pose(source: Source, node: Node | None) -> Pose:
         return Pose(roll_pitch_yaw(*rpy), place)
     quaternion = source.numbers(node, "quat_xyzw", (0.0, 0.0, 0.0, 1.0))
     if "rpy" in node.attributes or not np.any(quaternion):
-        source.wrong(node.line, "<origin> must have either rpy or a quat_xyzw that is not zero")
+        source.wrong(node.line, "<origin> must have either rpy or a nonzero quat_xyzw")
         return HERE
     return Pose(quaternion_matrix(np.roll(quaternion, 1)), place)
 
@@ -267,8 +269,7 @@ def _links(source: Source, root: Node) -> dict[str, Link]:
         if name in links:
             source.wrong(
                 node.line,
-                f"the link {brief(name)} is there a second time, after line {links[name].line}; rename one "
-                "of them",
+                f"the link {brief(name)} is already defined in line {links[name].line}; rename one of them",
             )
         elif name == "ground":
             source.wrong(node.line, "a link must not be named 'ground', which is the fixed world; rename it")
@@ -298,8 +299,8 @@ def _joint(source: Source, node: Node, links: Mapping[str, Link]) -> _Joint | No
         known = ", ".join(_KINDS)
         source.wrong(
             node.line,
-            f"the joint {brief(name)} has the unknown type {brief(kind)}{hint(kind, list(_KINDS))}; there "
-            f"is: {known}",
+            f"the joint {brief(name)} has the unknown type {brief(kind)}{hint(kind, list(_KINDS))}; "
+            f"available: {known}",
         )
     ends = {}
     for side in ("parent", "child"):
@@ -317,7 +318,7 @@ def _joint(source: Source, node: Node, links: Mapping[str, Link]) -> _Joint | No
     if kind in _WITH_AXIS and not length > 0.0:
         source.wrong(
             (node.first("axis") or node).line,
-            f"the axis of joint {brief(name)} is zero: give a direction, such as 0 0 1",
+            f"the axis of joint {brief(name)} is zero; give a direction, such as 0 0 1",
         )
     dynamics, limit = node.first("dynamics"), node.first("limit")
     acting = {key: source.number(dynamics, key) for key in ("damping", "friction")}
@@ -346,7 +347,7 @@ def _joint(source: Source, node: Node, links: Mapping[str, Link]) -> _Joint | No
     if followed is not None and kind not in ("fixed", "revolute", "continuous", "prismatic"):
         source.wrong(
             followed.line,
-            f"the joint {brief(name)} is {kind}: only revolute and prismatic joints can mimic others",
+            f"the joint {brief(name)} is {kind}; only revolute and prismatic joints can mimic others",
         )
     if followed is not None and kind != "fixed":  # A fixed joint has no coordinate.
         mimic = _Mimic(
@@ -388,8 +389,8 @@ def _check_names(source: Source, joints: list[_Joint]) -> None:
         if joint.name in lines:
             source.wrong(
                 joint.line,
-                f"the joint {brief(joint.name)} is there a second time, after line {lines[joint.name]}; "
-                "rename one of them",
+                f"the joint {brief(joint.name)} is already defined in line {lines[joint.name]}; rename one "
+                "of them",
             )
         lines.setdefault(joint.name, joint.line)
 
@@ -415,7 +416,7 @@ def _check_mimics(source: Source, joints: list[_Joint]) -> None:
                 break
             if other is not None and other.name in seen:
                 way = join_first([*seen, other.name], " -> ")
-                source.wrong(joint.line, f"the joint {brief(joint.name)} mimics itself, by way of {way}")
+                source.wrong(joint.line, f"the joint {brief(joint.name)} mimics itself through {way}")
                 break
             if other is None or other.name in done:
                 break

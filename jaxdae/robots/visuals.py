@@ -211,7 +211,7 @@ def _of_mjcf(path: pathlib.Path, folders: Folders) -> tuple[list[Visual], list[s
         mujoco: Any = importlib.import_module("mujoco")
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "MJCF is read by MuJoCo's compiler: pip install '.[robots]' in a clone of jaxdae"
+            "reading MJCF requires MuJoCo; install it with pip install '.[robots]' in a clone of jaxdae"
         ) from error
     try:
         files = prepared(path, folders, Library())

@@ -115,7 +115,7 @@ def _checked_times(times: Any, state: State) -> Any:
         and np.asarray(values)[0] < np.asarray(state.t)
     ):
         raise ValueError(
-            f"times must not lie before the start: the first is {float(values[0])} s, state.t is "
+            f"times must not be before the start: the first is {float(values[0])} s, state.t is "
             f"{float(state.t)} s"
         )
     return values
@@ -186,8 +186,8 @@ def _held(controls: Any, times: Any) -> tuple[Any, bool]:
         return controls, False
     if controls.shape[0] != times.shape[0]:
         raise ValueError(
-            f"controls hold {controls.shape[0]} inputs, but there are {times.shape[0]} times; one is needed "
-            "for each"
+            f"controls must have one entry per time, got {controls.shape[0]} entries for {times.shape[0]} "
+            "times"
         )
     return _Held(times, controls), times.shape[0] > 1
 

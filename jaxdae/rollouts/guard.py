@@ -45,8 +45,8 @@ def checked_memory(memory: Any, begun: Any) -> Any:
     if jax.tree.structure(memory) != jax.tree.structure(begun) or given != wanted:
         raise ValueError(
             "memory must be the memory of a trajectory of this system with this integrator, "
-            "rollout(memory=trajectory.memory); None begins"
-            f" anew. Got {jax.tree.structure(memory)} of shapes {given}"
+            f"rollout(memory=trajectory.memory), or None to start fresh. Got {jax.tree.structure(memory)} "
+            f"of shapes {given}"
         )
     return memory
 

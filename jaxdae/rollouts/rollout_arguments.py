@@ -54,15 +54,14 @@ def state_axes_of(state: Any, axes: Any) -> Any:
         axis, shape = getattr(axes, name, axes), jnp.shape(getattr(state, name))
         if axis is None and len(shape) != 1:
             raise ValueError(
-                f"batch_rollout: state.{name} has shape {shape}, but in_axes says that all worlds share it, "
-                f"({length},)"
+                f"batch_rollout: state.{name} has shape {shape}, but in_axes declares it shared by all "
+                f"worlds, with shape ({length},)"
             )
         if isinstance(axis, int) and len(shape) != 2:
             raise ValueError(
                 f"batch_rollout: state.{name} must have a leading world axis, shape (worlds, {length}), got "
-                f"{shape}; equal starts are"
-                f" jnp.tile(state.{name}, (worlds, 1)), or in_axes=(..., None, ...) for the state where "
-                "other arguments are stacked"
+                f"{shape}; for equal starts, use jnp.tile(state.{name}, (worlds, 1)), or None for the "
+                "state in in_axes if other arguments are stacked"
             )
     return axes
 
@@ -137,7 +136,7 @@ def make_plan(
         given = controls.shape[time_axis]
         if steps is not None and steps != given:
             raise ValueError(
-                f"steps is {steps}, but controls hold {given} steps; leave steps out or make them agree"
+                f"steps is {steps}, but controls have {given} steps; omit steps or make them equal"
             )
         steps = given
     elif controls is not None and not callable(controls):
@@ -148,7 +147,7 @@ def make_plan(
     if not isinstance(keep, Keep):
         raise TypeError(f"keep must be a Keep, such as Keep.STATES, got {came(keep)}")
     if steps is None:
-        raise ValueError("steps is needed where controls are not an array")
+        raise ValueError("steps is required if controls are not an array")
     steps, save_every = checked_count("steps", steps), checked_count("save_every", save_every)
     if steps % save_every:
         raise ValueError(f"save_every = {save_every} must divide steps = {steps}")
@@ -188,7 +187,7 @@ def checked_tolerance(tolerance: Any, dtype: Any) -> Any:
     if not _is_number(tolerance):
         raise TypeError(f"start_tolerance must be a number, got {tolerance!r}")
     if not isinstance(tolerance, Tracer) and (jnp.ndim(tolerance) != 0 or not tolerance >= 0):
-        raise ValueError(f"start_tolerance must be a number that is not negative, got {tolerance}")
+        raise ValueError(f"start_tolerance must be non-negative, got {tolerance}")
     return tolerance
 
 

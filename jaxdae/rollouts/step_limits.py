@@ -46,7 +46,7 @@ _SHORTEST = 2.0**-30
 def stable_step(
     system: AnySystem, state: State, integrator: Integrator, controls: Any = None, *, longest: float = 1.0
 ) -> float:
-    """Return the largest step in s for which an integrator is stable near a state, or `longest` if it is stable up to there.
+    """Return the largest step in s, at most `longest`, for which an integrator is stable near a state.
 
     The limit belongs to the motion linearized at this state: dry friction is stiffest at rest, springs and
     feedback gains may grow along the motion. Modes may grow by 10 % per step more than in the exact motion,
@@ -92,7 +92,7 @@ def stable_step(
     rates = np.block([[np.zeros_like(stiffness), np.eye(len(state.v))], [stiffness, damping]])
     if not np.all(np.isfinite(rates)):
         raise ValueError(
-            "stable_step: the accelerations near this state are not finite, see diagnose(system, state)"
+            "stable_step: the accelerations near this state are not finite; see diagnose(system, state)"
         )
     growth = max(0.0, float(np.max(np.linalg.eigvals(rates).real, initial=0.0)))
 
@@ -163,7 +163,9 @@ def _linearized(system: Any, state: State, law: Any, integrator: Any) -> tuple[_
     # The period matters for the memory of the next one only.
     sampled = sampled_law(integrator, integrator.init(system, state), jnp.ones_like(state.t))
     if sampled is None or not offers(integrator, "law", "every"):
-        raise ValueError("stable_step: this sampled law cannot be linearized; give the method without it")
+        raise ValueError(
+            "stable_step: this sampled law cannot be linearized; pass the integrator without the law"
+        )
 
     def held(at: State) -> Any:
         added = input_at(law, at)
@@ -175,7 +177,7 @@ def _linearized(system: Any, state: State, law: Any, integrator: Any) -> tuple[_
 
 @partial(jax.jit, static_argnums=3)
 def _step_matrix(linear: _Linear, integrator: Any, dt: Any, every: int) -> Any:
-    """Return S (2 nv, 2 nv) of `every` steps in the coordinates (x, h x'), whose entries have similar sizes."""
+    """Return S (2 nv, 2 nv) of `every` steps in the coordinates (x, h x') of similar size."""
     still = jnp.zeros((linear.damping.shape[0],), linear.damping.dtype)
 
     def moved(x: Any) -> Any:

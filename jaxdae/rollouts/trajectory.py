@@ -235,8 +235,8 @@ def batch_rollout(
     tolerance = checked_tolerance(start_tolerance, q.dtype)
     if any(jnp.shape(x)[:1] != (worlds,) for x in jax.tree.leaves(memory)):
         raise ValueError(
-            f"memory must be the memory of a trajectory of these {worlds} worlds: every leaf stacked along "
-            "a leading axis"
+            f"memory must be the memory of a trajectory of these {worlds} worlds, with every leaf stacked "
+            "along a leading axis"
         )
     placement = layout.placement(worlds, jnp.shape(state.v)[-1], q.dtype)
     carried, stored = jax.tree.flatten(memory)

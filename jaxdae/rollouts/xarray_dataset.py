@@ -9,11 +9,11 @@ import numpy as np
 _FIELDS: tuple[tuple[str, str, str], ...] = (
     ("a", "velocity", "accelerations at the start of the step"),
     ("lam", "row", "multipliers at the start of the step; the constraint force is +J^T lam"),
-    ("violation", "", "largest constraint violation since the entry before, in m or rad"),
+    ("violation", "", "largest constraint violation since the previous entry, in m or rad"),
     (
         "velocity_violation",
         "",
-        "largest violation of the velocity constraints since the entry before, in m/s or rad/s",
+        "largest violation of the velocity constraints since the previous entry, in m/s or rad/s",
     ),
     ("iterations", "", "iterations of the steps"),
     ("status", "", "jaxdae.Status, 0 is OK"),
@@ -26,7 +26,7 @@ def as_dataset(state: Any, info: Any, system: Any) -> Any:
         import xarray
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "Trajectory.to_xarray needs xarray: pip install xarray", name="xarray"
+            "Trajectory.to_xarray needs xarray; install it with pip install xarray", name="xarray"
         ) from error
     q, v = np.asarray(state.q), np.asarray(state.v)
     lead = ("world", "time") if q.ndim == 3 else ("time",)

@@ -49,7 +49,7 @@ class Evaluation:
         return dataclasses.replace(self, v=v)
 
     def with_system(self, system: Any) -> Evaluation:
-        """Return the terms at the same state for a system with the same coordinates, but other forces or rows."""
+        """Return the terms at the same state for a system with the same coordinates and other forces or rows."""
         return dataclasses.replace(self, system=system)
 
     @property
@@ -125,8 +125,8 @@ class Evaluation:
         """
         if self.system.first_order:
             raise TypeError(
-                f"{type(self.system).__name__} is a KinematicSystem, x' = rate(t, x, u), and has no forces: "
-                "integrate it with"
+                f"{type(self.system).__name__} is a KinematicSystem, x' = rate(t, x, u), and has no "
+                "forces; integrate it with"
                 " Kinematic.rk4() (or Sequential or ProjectedStep around a Kinematic), and get its velocity "
                 "from kinematic_velocity"
             )
@@ -227,7 +227,7 @@ def checked(method: str, value: Any, shape: tuple[int | None, ...], dtype: Any, 
     """
     if not (hasattr(value, "shape") and hasattr(value, "dtype")):
         raise TypeError(
-            f"system.{method} must return an array, got {type(value).__name__}; jnp.stack([...]) makes one"
+            f"system.{method} must return an array, got {type(value).__name__}; use jnp.stack([...])"
         )
     if len(value.shape) != len(shape) or any(
         n not in (None, m) for n, m in zip(shape, value.shape, strict=True)
@@ -235,15 +235,14 @@ def checked(method: str, value: Any, shape: tuple[int | None, ...], dtype: Any, 
         expected = ", ".join("rows" if n is None else str(n) for n in shape) + (
             "," if len(shape) == 1 else ""
         )
-        hint = "; jnp.stack([...]) makes a vector of numbers" if not value.shape else ""
+        hint = "; use jnp.stack([...]) to return a vector" if not value.shape else ""
         raise ValueError(
             f"system.{method} must return an array of shape ({expected}){why}, got {value.shape}{hint}"
         )
     if value.dtype != dtype:
         raise TypeError(
-            f"system.{method} returned {value.dtype}, but the state is {dtype}: give the numbers of the "
-            "system and of the"
-            " state one precision"
+            f"system.{method} returned {value.dtype}, but the state is {dtype}; use the same precision for "
+            "the system and the state"
         )
     return value
 

@@ -176,8 +176,7 @@ def check_kinematic(system: Any) -> None:
     if not system.first_order:
         raise TypeError(
             f"system must be a jaxdae.KinematicSystem, x' = rate(t, x, u), got {type(system).__name__}; "
-            "systems with forces are"
-            " integrated by RungeKutta and its sisters"
+            "use RungeKutta and related methods for systems with forces"
         )
 
 

@@ -145,7 +145,7 @@ class Masked(Wrapper):
         if active.ndim != 1 or (rows is not None and active.shape[0] != rows):
             expected = "" if rows is None else f", shape ({rows},)"
             raise ValueError(
-                f"Masked.active must have one entry a constraint row{expected}, got shape {active.shape}"
+                f"Masked.active must have one entry per constraint row{expected}, got shape {active.shape}"
             )
         return jax.lax.stop_gradient(active).astype(bool)
 
@@ -164,7 +164,7 @@ class _SoftEvaluation(WrappedEvaluation):
         softness, rows = jnp.asarray(self.system.softness, self.q.dtype), self.system.system.sizes(self.q).nc
         if softness.shape not in ((), (rows,)):
             raise ValueError(
-                f"Soft.softness must be a scalar or have one entry a constraint row, shape ({rows},), got "
+                f"Soft.softness must be a scalar or have one entry per constraint row, shape ({rows},), got "
                 f"{softness.shape}"
             )
         own = self.inner.compliance

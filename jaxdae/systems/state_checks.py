@@ -101,7 +101,7 @@ def _report(function: str, system: AnySystem, state: State, remedy: str) -> None
     else:
         violated = _violations(system, state)
         follows = (
-            "; in robots.joint_state, name the driver, and its followers follow"
+            "; in robots.joint_state, give the driver, and jaxdae computes its followers"
             if ".relation" in violated
             else ""
         )
@@ -199,19 +199,20 @@ def _cause(system: AnySystem, state: State, u: Any, solver: Any) -> str:
     massless = size <= 100.0 * eps * len(size) * max(size[-1], 0.0)
     if np.any(massless):
         return (
-            f"the mass matrix is singular ({_first(_part(modes[:, massless], names.velocities))}): give "
+            f"the mass matrix is singular ({_first(_part(modes[:, massless], names.velocities))}); give "
             "each moving coordinate mass"
         )
     dependent, rank = _dependent(jacobian, mass, eps)
     if len(dependent):
         return (
-            f"the rows {_first([names.rows[k] for k in dependent])} depend on each other (rank {rank} of "
-            f"{len(jacobian)} rows), and"
-            f" {kind} needs full rank: use LeastSquares() or NullSpace() as solver; "
+            f"the rows {_first([names.rows[k] for k in dependent])} are linearly dependent (rank {rank} of "
+            f"{len(jacobian)} rows), and {kind} needs full rank; use LeastSquares() or NullSpace() as "
+            "solver; "
             "independent_rows(system, state) names the rows to keep"
         )
     return (
-        f"{kind} found no solution, although the force, the mass matrix and the rows are regular; try "
+        f"{kind} found no solution, although the force, the mass matrix and the rows are finite and "
+        "regular; try "
         "LeastSquares() as solver"
     )
 

@@ -56,25 +56,24 @@ _MEANINGS = {
         " or a massless coordinate that no constraint determines"
     ),
     Status.INCONSISTENT_START: (
-        "the start breaks the constraints; usual causes: a guess that initialize(system, q) has not closed "
+        "the start state violates the constraints; usual causes: a guess that initialize(system, q) has "
+        "not closed "
         "yet, or one that it cannot"
         " close: lengths that cannot close the loop, coordinates held fixed at values that prevent closing, "
         "a guess on the wrong side of a"
         " singularity"
     ),
     Status.STEP_BUDGET: (
-        "adaptive steps did not reach the end of their interval, because max_steps of them were used up or "
-        "they became too short for"
-        " round-off; usual causes: tolerances that the precision cannot meet, a stiff spring or gain, a "
+        "the adaptive integration reached max_steps, or the step size underflowed, before the end of the "
+        "interval; usual causes: tolerances that the precision cannot meet, a stiff spring or gain, a "
         "force that jumps or becomes NaN"
         " just after the last good state, a singular configuration, or max_steps too small for the interval"
     ),
     Status.CONFLICTING_ROWS: (
-        "the constraint rows contradict each other, or leave no motion although one is asked for; usual "
-        "causes: wheels whose axes do not"
-        " meet in one point, a motion that is prescribed twice, more hard rows than velocities. "
-        "diagnose(system, state) names the"
-        " rows that leave no motion"
+        "the constraint rows contradict each other, or leave no motion although motion is requested; usual "
+        "causes: wheels whose axes do not meet in one point, a motion prescribed twice, more hard rows "
+        "than velocities. "
+        "diagnose(system, state) names the blocking rows"
     ),
     Status.UNSTABLE: (
         "the time step is beyond the stability limit of an explicit method, so that errors grow instead of "
@@ -84,10 +83,10 @@ _MEANINGS = {
         " jaxdae.stable_step(system, state, integrator) returns the largest stable step"
     ),
     Status.OUT_OF_RANGE: (
-        "a parameter lies outside of the range in which it has a meaning; usual causes: a lower limit above "
+        "a parameter is outside its valid range; usual causes: a lower limit above "
         "the upper one, a negative"
         " tolerance, mass, damping or compliance, a direction without length 1, or a parameter that was "
-        "trained without bounds; or an angle"
+        "fitted without bounds; or an angle"
         " in space that a relation, spring, servo or tendon depends on came near half a turn, where "
         "absolute coordinates lose full turns:"
         " use joint coordinates, which count turns; or a prescribed motion jumped and opened its joint: "
@@ -95,15 +94,13 @@ _MEANINGS = {
         " use a method that closes joints, such as Projected"
     ),
     Status.OFF_TERRAIN: (
-        "a wheel is at a place where the terrain is not known; usual causes: a vehicle that drove over the "
-        "edge of a height map or of a"
-        " cylinder, or a start beside it. jaxdae.vehicles.terrain_report names the wheels"
+        "a wheel is outside the terrain; usual causes: a vehicle that drove over the edge of a height map "
+        "or of a cylinder, or a start outside the terrain. jaxdae.vehicles.terrain_report names the wheels"
     ),
     Status.TWO_CONTACTS: (
-        "a wheel is curved less than the terrain that it stands in, or is in the ground beside its contact, "
-        "as at a step, so that it"
-        " touches at two places and stands no longer on one; usual"
-        " causes: a hollow or a step that is narrower than the wheel, a coarse or noisy height map, or a "
+        "a wheel touches the terrain at more than one point, because the terrain curves more than the "
+        "wheel or has a step; usual causes: a hollow or a step narrower than the wheel, a coarse or noisy "
+        "height map, or a "
         "radius too large."
         " jaxdae.vehicles.terrain_report names the wheels"
     ),

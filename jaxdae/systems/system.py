@@ -167,9 +167,9 @@ class AnySystem(abc.ABC):
         """
         if type(self).retract is not AnySystem.retract:
             raise TypeError(
-                f"{type(self).__name__} has a retract(q, xi) of its own: write difference(q0, q1) as well, "
-                "its inverse, for which something"
-                " here has a use (jaxdae.rotation has that of quaternions)"
+                f"{type(self).__name__} defines retract(q, xi) but not its inverse, difference(q0, q1), "
+                "which is required here; define difference too (jaxdae.rotation has the inverse for "
+                "quaternions)"
             )
         return q1 - q0
 
@@ -233,7 +233,7 @@ class AnySystem(abc.ABC):
 
 
 class System(AnySystem):
-    """A mechanical system. Subclass it, decorate with `@jaxdae.tree.pytree`, write `mass_matrix` and `force`."""
+    """A mechanical system: subclass it, decorate with `@jaxdae.tree.pytree`, write `mass_matrix`, `force`."""
 
     @abc.abstractmethod
     def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
@@ -297,9 +297,8 @@ class LagrangianSystem(System):
         """
         if not self.flat:
             raise TypeError(
-                f"{type(self).__name__} is a LagrangianSystem with a retract of its own: Lagrange's "
-                "equations need coordinates with q' = v;"
-                " write a System with mass_matrix and force instead"
+                f"{type(self).__name__} is a LagrangianSystem that defines retract, but Lagrange's "
+                "equations need coordinates with q' = v; write a System with mass_matrix and force instead"
             )
         momentum = jax.grad(self.kinetic_energy, argnums=1)
         lagrangian_gradient = jax.grad(lambda x: self.kinetic_energy(x, v) - self.potential_energy(t, x))(q)

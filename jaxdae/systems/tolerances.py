@@ -16,7 +16,9 @@ def are_lengths(units: tuple[str, ...], count: int) -> np.ndarray:
 
 
 def scales(system: AnySystem, units: tuple[str, ...], count: int, dtype: Any) -> Any:
-    """Return the characteristic sizes (count,) of quantities with these units: `system.characteristic_length` for m and m/s, else 1.
+    """Return the characteristic sizes (count,) of quantities with these units.
+
+    The size is `system.characteristic_length` for m and m/s, else 1.
 
     Args:
         system: the system.

@@ -29,7 +29,7 @@ Step = Callable[[Any, Any], tuple[Any, Any]]
 
 
 def outward(tree: Tree, step: Step, own: Any, root: Any) -> Any:
-    """Return the results that a recursion from the roots to the leaves leaves at the nodes, a pytree (slots, ...).
+    """Return the node results of a recursion from the roots to the leaves, a pytree (slots, ...).
 
     Args:
         tree: the tree.
@@ -51,7 +51,7 @@ def outward(tree: Tree, step: Step, own: Any, root: Any) -> Any:
 
 
 def inward(tree: Tree, step: Step, own: Any, leaf: Any) -> Any:
-    """Return the results that a recursion from the leaves to the roots leaves at the nodes, a pytree (slots, ...).
+    """Return the node results of a recursion from the leaves to the roots, a pytree (slots, ...).
 
     Args:
         tree: the tree.
@@ -155,7 +155,7 @@ def _summed(x: Array, above: np.ndarray, width: int) -> Array:
 
 
 def _gathered_sum(x: Array, children: Any) -> Array:
-    """Return sums over children (width, ...) by their slots (width, children), the number of slots for none."""
+    """Return sums (width, ...) over children slots (width, children); the number of slots marks no child."""
     padded = jnp.concatenate([x, jnp.zeros_like(x[:1])])
     return sum((padded[children[:, k]] for k in range(1, children.shape[1])), padded[children[:, 0]])
 

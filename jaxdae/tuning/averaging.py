@@ -61,8 +61,8 @@ def _of_each(loss: _Loss, x: Any, items: Any) -> Any:
 def _scalars(value: Any, shape: tuple[int, ...]) -> Any:
     if not hasattr(value, "shape") or value.shape != shape:
         raise ValueError(
-            f"loss must return a scalar, got {getattr(value, 'shape', type(value).__name__)}; reduce it, by "
-            "jnp.mean or jnp.sum"
+            f"loss must return a scalar, got {getattr(value, 'shape', type(value).__name__)}; reduce it "
+            "with jnp.mean or jnp.sum"
         )
     return value
 

@@ -154,7 +154,7 @@ class GradientReport:
                 f"exponent {self.exponent:.3g}/s"
             )
             chaos = (
-                "chaotic: gradients are exact and useless, shorten the horizon"
+                "chaotic: the gradients are exact but useless; shorten the horizon"
                 if self.chaotic
                 else "not chaotic"
             )

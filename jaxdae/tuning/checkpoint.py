@@ -84,8 +84,8 @@ def write(
     size = sum(x.nbytes for x in arrays.values())
     if size > LARGEST:
         raise CheckpointError(
-            f"checkpoint: {file} would take {size} bytes, at most {LARGEST} are read again; record less, or "
-            "train fewer"
+            f"checkpoint: {file} would have {size} bytes, the limit is {LARGEST}; record less, or train "
+            "fewer parameters"
         )
     told = {"format": _FORMAT, "content": _content(arrays), **identity}
     meta = np.frombuffer(json.dumps(told).encode(), np.uint8)
@@ -110,7 +110,8 @@ def load(file: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         same = meta.get("format") != _FORMAT or meta["content"] == _content(arrays)
     if not same:
         raise CheckpointError(
-            f"checkpoint: {file} is no checkpoint of a fit (its content was changed); remove it to start anew"
+            f"checkpoint: {file} is not a valid checkpoint of a fit (its content was changed); remove it "
+            "to start over"
         )
     return meta, arrays
 
@@ -133,7 +134,7 @@ def _read(file: pathlib.Path) -> Iterator[None]:
     except Exception as error:  # Archive readers raise many types for damaged files.
         reason = " ".join(str(error).split()) or type(error).__name__
         raise CheckpointError(
-            f"checkpoint: {file} is no checkpoint of a fit ({reason}); remove it to start anew"
+            f"checkpoint: {file} is not a checkpoint of a fit ({reason}); remove it to start over"
         ) from error
 
 
@@ -177,16 +178,17 @@ def read(file: pathlib.Path, like: Any, identity: dict[str, str]) -> tuple[Any, 
     partial(file).unlink(missing_ok=True)
     meta, arrays = load(file)
     told = {
-        "format": "its format is another",
-        "jax": f"it was written with JAX {meta.get('jax')}, and this is {identity['jax']}",
-        "program": "its fit has another loss, optimizer, bound, clipping or mode",
-        "numbers": "its fit began from other numbers (start values, other leaves, hyperparameters, or batch)",
+        "format": "its format differs",
+        "jax": f"it was written with JAX {meta.get('jax')}, but this is JAX {identity['jax']}",
+        "program": "its fit has a different loss, optimizer, bound, clipping or mode",
+        "numbers": "its fit started from different numbers (start values, other leaves, hyperparameters, "
+        "or batch)",
     }
     for key, what in told.items():
         if meta.get(key) != {"format": _FORMAT, **identity}[key]:
             raise CheckpointError(
-                f"checkpoint: {file} is of another fit: {what}; continue that fit as it was, or name "
-                "another file"
+                f"checkpoint: {file} belongs to a different fit: {what}; continue that fit unchanged, or "
+                "name another file"
             )
     leaves, structure = jax.tree.flatten(like)
     carried = [arrays.get(f"carried_{k}") for k in range(len(leaves))]

@@ -150,7 +150,7 @@ def fit(
     """
     _check(optimizer, mode, steps, starts, clip, checkpoint)
     if mesh is not None and (batch is None or starts is not None):
-        raise ValueError("mesh divides the items of a batch: give batch, and no starts")
+        raise ValueError("mesh divides the items of a batch; give batch, and omit starts")
     chosen = reparametrize(parameters, trainable, starts=starts)
     # The step number and all parameters are arguments: no value is a constant of the program.
     parameters = jax.tree.map(jnp.asarray, parameters)
@@ -174,9 +174,9 @@ def fit(
         if count == 0 and not callable(batch) and np.all(told[0].skipped):
             raise ValueError(
                 f"fit: the loss ({told[0].loss}) or its gradient (norm {told[0].gradient_norm}) is not "
-                "finite at the start, as it is where"
-                " a rollout or the assembly of its start failed: raise_if_failed(trajectory) says why,"
-                " check_gradients(loss, parameters) which leaf and which step"
+                "finite at the start, probably because a rollout or the assembly of its start failed; "
+                "raise_if_failed(trajectory) reports the cause, check_gradients(loss, parameters) the leaf "
+                "and the step"
             )
         history.steps.append(jax.tree.leaves(told))
         if progress is not None:
@@ -320,13 +320,13 @@ def _checked_count(
     for now, then in zip(*(jax.tree.leaves((c.free, c.good, c.best)) for c in (carried, start)), strict=True):
         if np.any(~np.isfinite(now) & np.isfinite(then)):
             raise CheckpointError(
-                f"checkpoint: {file} holds numbers that are not finite, from which no fit goes on; remove "
-                "it to start anew"
+                f"checkpoint: {file} contains non-finite numbers, so the fit cannot continue; remove it to "
+                "start over"
             )
     if count > steps or any(len(stored.get(str(k), ())) != count for k in range(columns)):
         raise CheckpointError(
             f"checkpoint: {file} holds {count} steps, expected at most {steps} with their history; remove "
-            "it to start anew"
+            "it to start over"
         )
     return count
 

@@ -68,8 +68,8 @@ def tracking(
     seen = _mapped(observe, trajectory.state)
     if not hasattr(seen, "shape"):
         raise TypeError(
-            f"tracking: observe must return a number or a vector, got {type(seen).__name__}; "
-            "jnp.stack([...]) makes one"
+            f"tracking: observe must return a number or a vector, got {type(seen).__name__}; use "
+            "jnp.stack([...])"
         )
     wanted = (
         _mapped(lambda state: target(state.t), trajectory.state)
@@ -81,9 +81,8 @@ def tracking(
     # equal.
     if wanted.shape != () and wanted.shape not in [seen.shape[k:] for k in range(axes + 1)]:
         raise ValueError(
-            "tracking: target must be a number, or have the shape of what is observed, "
-            f"{seen.shape[axes:]}, alone or for every saved"
-            f" state, {seen.shape}; got {wanted.shape}"
+            f"tracking: target must be a number, or have the shape of the observation, {seen.shape[axes:]}, "
+            f"or of all saved observations, {seen.shape}; got {wanted.shape}"
         )
     return _over(over, seen - wanted, trajectory)
 

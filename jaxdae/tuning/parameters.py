@@ -275,8 +275,7 @@ def reparametrize(
             found[leaf] = _checked(leaf, get_leaf(parameters, leaf), bound, starts)
     if not found:
         raise ValueError(
-            "trainable names no leaf, so that nothing could be trained; there is: "
-            f"{_listed(leaf_paths(parameters))}"
+            f"trainable must name at least one leaf; available: {_listed(leaf_paths(parameters))}"
         )
     bounds, entries = zip(*found.values(), strict=True)
     return Reparametrization(tuple(found), bounds, entries)
@@ -300,14 +299,14 @@ def _below(parameters: Any, path: str) -> list[str]:
         inside = get_leaf(parameters, path)
     except KeyError:
         known = leaf_paths(parameters)
-        remedy = " ".join(filter(None, (meant(path, known), f"there is: {_listed(known)}")))
+        remedy = " ".join(filter(None, (meant(path, known), f"available: {_listed(known)}")))
         raise ValueError(f"trainable: the parameters have no leaf {path!r}; {remedy}") from None
     if jax.tree_util.all_leaves([inside]):
         return [path]
     leaves = [f"{path}.{below}" for below in leaf_paths(inside) if _is_float(get_leaf(inside, below))]
     if not leaves:
         raise ValueError(
-            f"trainable: nothing below {path!r} is a floating-point leaf; there is: "
+            f"trainable: {path!r} contains no floating-point leaf; available: "
             f"{_listed(leaf_paths(parameters))}"
         )
     return leaves

@@ -28,14 +28,14 @@ def length_mistakes(name: str, x: Any) -> Iterator[str]:
     """Yield a value that is not a positive, finite length in m."""
     known = concrete(x)
     if known is not None and not (known.ndim == 0 and np.isfinite(known) and known > 0.0):
-        yield f"{name} must be a positive, finite number of meters, got {shown(x)}"
+        yield f"{name} must be positive and finite, in m, got {shown(x)}"
 
 
 def offset_mistakes(name: str, x: Any) -> Iterator[str]:
     """Yield a value that is not a finite, nonzero distance in m; its sign is a direction."""
     known = concrete(x)
     if known is not None and not (known.ndim == 0 and np.isfinite(known) and known != 0.0):
-        yield f"{name} must be a finite number of meters that is not zero, got {shown(x)}"
+        yield f"{name} must be finite and nonzero, in m, got {shown(x)}"
 
 
 def number_mistakes(name: str, x: Any, size: int, what: str) -> Iterator[str]:
@@ -57,7 +57,7 @@ def wheel_mistakes(
     known = concrete(x)
     if known is not None and not (_is_for(known, count, listed=listed) and np.all(np.isfinite(known))):
         shape = f" of shape {known.shape}" if known.ndim else ""
-        wanted = f"one number, or {count} of them, one a {each}" if listed or count > 1 else "one number"
+        wanted = f"one number, or {count} of them, one per {each}" if listed or count > 1 else "one number"
         yield f"{name} must be {wanted}, finite, got {shown(x)}{shape}"
 
 

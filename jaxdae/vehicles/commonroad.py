@@ -114,7 +114,10 @@ class KinematicSingleTrackTrailer(KinematicSystem):
     def requirements(self) -> Any:
         """Yield the conditions on the numbers; see `jaxdae.base.requirements`."""
         yield positive(self.wheelbase), "wheelbase must be positive and finite"
-        yield self.trailer != 0.0, "trailer must not be zero: the trailer would turn about its own axle"
+        yield (
+            self.trailer != 0.0,
+            "trailer must not be zero, because the trailer would turn about its own axle",
+        )
 
     @property
     def names(self) -> Names:
@@ -307,7 +310,7 @@ def axle_loads(
     length = front + rear
     known = concrete(length)
     if known is not None and np.any(known == 0.0):
-        raise ValueError("axle_loads: front + rear must not be zero: both axles would be at one place")
+        raise ValueError("axle_loads: front + rear must not be zero, because both axles would coincide")
     return jnp.stack(
         [
             mass * (gravity * rear - acceleration * height) / length,
@@ -338,7 +341,8 @@ def wheel_loads(
     places = floating(places)
     if places.ndim != 2 or places.shape[1] != 2:
         raise ValueError(
-            f"wheel_loads: places must have shape (k, 2), one place (x, y) a wheel in m, got {places.shape}"
+            "wheel_loads: places must have shape (k, 2), one position (x, y) per wheel in m, got "
+            f"{places.shape}"
         )
     known = concrete(places)
     if (
@@ -347,8 +351,8 @@ def wheel_loads(
         < 2
     ):
         raise ValueError(
-            f"wheel_loads: places must not all be on a line, got {known.tolist()}; of two axles axle_loads "
-            "has the loads"
+            f"wheel_loads: places must not all be on a line, got {known.tolist()}; use axle_loads for two "
+            "axles"
         )
     acceleration = jnp.asarray(acceleration, places.dtype)
     if acceleration.shape != (2,):

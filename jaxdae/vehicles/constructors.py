@@ -231,8 +231,8 @@ def omni(
     whole = concrete(count)
     if whole is None or whole.ndim or not (3.0 <= whole < np.inf and whole == np.floor(whole)):
         raise ValueError(
-            f"omni: count must be a whole number, at least 3, got {count}: two omni wheels leave a motion "
-            "that none of them drives"
+            f"omni: count must be a whole number, at least 3, got {count}; with two omni wheels, one "
+            "motion is not driven"
         )
     count = int(count)
     refuse(
@@ -394,13 +394,15 @@ def truck_and_trailers(
     """
     if not all(isinstance(some, Sequence) or jnp.ndim(some) for some in (lengths, offsets)):
         raise ValueError(
-            f"truck_and_trailers: lengths and offsets must be lists, one number a trailer, got {lengths} "
+            "truck_and_trailers: lengths and offsets must be lists with one number per trailer, got "
+            f"{lengths} "
             f"and {offsets}"
         )
     if len(lengths) != len(offsets) or (headings is not None and len(headings) != len(lengths)):
         given = len(lengths), len(offsets), len(lengths if headings is None else headings)
         raise ValueError(
-            f"truck_and_trailers: give one length, offset and heading a trailer, got {given[0]}, {given[1]} "
+            f"truck_and_trailers: give one length, offset and heading per trailer, got {given[0]}, "
+            f"{given[1]} "
             f"and {given[2]}"
         )
     refuse(
@@ -501,5 +503,5 @@ def _each(numbers: Any, count: int) -> list[Any]:
     """Return one number per wheel, from one number or `count` numbers."""
     given = jnp.asarray(numbers, jnp.result_type(float))
     if given.shape not in ((), (count,)):
-        raise ValueError(f"give one number, or {count} of them, one a wheel; got shape {given.shape}")
+        raise ValueError(f"give one number, or {count} of them, one per wheel; got shape {given.shape}")
     return list(jnp.broadcast_to(given, (count,)))

@@ -76,9 +76,8 @@ class HeightLoads(WithLoads):
         ]
         if not wheels or len(wheels) != len(self.tire_names):
             raise ValueError(
-                "HeightLoads needs tires that stand on terrain, such as jaxdae.mechanisms.spatial.BrushTire "
-                "on a SlidingDisc; in the plane"
-                " LoadTransfer has the loads"
+                "HeightLoads needs tires on terrain, such as jaxdae.mechanisms.spatial.BrushTire on a "
+                "SlidingDisc; use LoadTransfer in the plane"
             )
         return np.array([names.index(f"{wheel}.height") for wheel in wheels], int)
 

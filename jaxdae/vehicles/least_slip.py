@@ -161,7 +161,7 @@ class LeastSlip(SameCoordinates, KinematicSystem):
         if unknown:
             raise ValueError(f"LeastSlip.driven: no velocity {unknown[0]!r}{hint(unknown[0], names)}")
         if len(set(self.driven)) != len(self.driven):
-            raise ValueError(f"LeastSlip.driven: every velocity is driven once, got {self.driven}")
+            raise ValueError(f"LeastSlip.driven: each velocity must appear once, got {self.driven}")
         u = jnp.asarray(u, x.dtype)
         if u.shape != (len(self.driven),):
             raise ValueError(

@@ -112,9 +112,8 @@ class LoadTransfer(WithLoads):
         count = len(self.tire_names)
         if count < 3:
             raise ValueError(
-                "LoadTransfer needs three or more tires with a load, such as BrushTire, not all on a line; "
-                f"this mechanism has {count}."
-                " Of a single track axle_loads has the loads"
+                "LoadTransfer needs at least three tires with a load, such as BrushTire, not all on a "
+                f"line, got {count}; use axle_loads for a single-track vehicle"
             )
         return found
 

@@ -112,8 +112,8 @@ def vehicle_twist(
     rates = None if rates is None else jnp.asarray(rates, dtype)
     if speed is not None and speed.shape != ():
         raise ValueError(
-            f"vehicle_twist: speed must be one number in m/s, got shape {speed.shape}; of many vehicles use "
-            "jax.vmap"
+            f"vehicle_twist: speed must be one number in m/s, got shape {speed.shape}; use jax.vmap for "
+            "many vehicles"
         )
     if slip is not None and not offers(slip, "twist"):
         raise TypeError(
@@ -122,7 +122,7 @@ def vehicle_twist(
         )
     if rates is not None and rates.shape != wheels.radius.shape:
         raise ValueError(
-            f"vehicle_twist: rates must have shape {wheels.radius.shape}, one a wheel "
+            f"vehicle_twist: rates must have shape {wheels.radius.shape}, one per wheel "
             f"({', '.join(wheels.names)}), got {rates.shape}"
         )
     # Rematerialize in reverse mode: in batches that is faster than saving and loading some dozen numbers.
@@ -155,8 +155,8 @@ class LeastResidual:
             shape = jnp.asarray(weights, dtype).shape
             if shape not in ((), wheels.radius.shape):
                 raise ValueError(
-                    f"LeastResidual: {name} must be one weight, or have shape {wheels.radius.shape}, one a "
-                    f"wheel, got {shape}"
+                    f"LeastResidual: {name} must be one weight, or have shape {wheels.radius.shape}, one "
+                    f"per wheel, got {shape}"
                 )
 
         def each(weights: Any) -> Array:
@@ -240,10 +240,10 @@ class IndependentRows:
         known = lateral | rolling
         unknown = [f"{name!r}{hint(name, list(known))}" for name in self.rows if name not in known]
         if unknown:
-            raise ValueError(f"IndependentRows: no row is called {'; '.join(unknown)}")
+            raise ValueError(f"IndependentRows: no row is named {'; '.join(unknown)}")
         needed = 3 if speed is None else 2
         if len(set(self.rows)) != needed or len(self.rows) != needed:
-            extra = "" if speed is None else " beside the speed"
+            extra = "" if speed is None else " in addition to the speed"
             raise ValueError(
                 f"IndependentRows: rows must be {needed} different names{extra}, got {self.rows}"
             )
@@ -288,7 +288,7 @@ class EquivalentBicycle:
             )
         if self.steered is not None and len(set(named)) in (0, used.size):
             raise ValueError(
-                "EquivalentBicycle: needs wheels that are steered and wheels that are not, got "
+                "EquivalentBicycle: needs both steered and unsteered wheels, got "
                 f"steered={self.steered} of {wheels.names}"
             )
         along = wheels.place[used, 0]

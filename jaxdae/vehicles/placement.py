@@ -152,8 +152,8 @@ def place_on_terrain(
     if not isinstance(mechanism.coordinates, TreeCoordinates) and len(mechanism.body_names) > 1:
         raise ValueError(
             "place_on_terrain: mechanism must be in joint coordinates, jm.mechanism(description, "
-            "jm.Joints()): in absolute ones wheels"
-            f" do not move with {body!r}"
+            "jm.Joints()); in absolute coordinates, "
+            f"wheels do not move with {body!r}"
         )
     _standing(mechanism)
     return _placed(mechanism, q, place, yaw, _where(mechanism, body, suspension))
@@ -169,7 +169,7 @@ def _where(
     if missing:
         known = sorted({name.rsplit(".", 1)[0] for name in names if name.endswith(".qw")})
         raise ValueError(
-            "place_on_terrain: body must be one that moves freely, in joint coordinates, got "
+            "place_on_terrain: body must be a free body in joint coordinates, got "
             f"{body!r}{hint(body, known or ['none'])}"
         )
     found = []
@@ -378,7 +378,7 @@ def _standing(mechanism: Mechanism) -> list[tuple[Any, measures.Pairs]]:
     ]
     if not found:
         raise ValueError(
-            "the mechanism has no wheels on terrain: give it joints such as RollingDisc or SlidingSphere"
+            "the mechanism has no wheels on terrain; add joints such as RollingDisc or SlidingSphere"
         )
     return found
 

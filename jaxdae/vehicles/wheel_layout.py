@@ -102,7 +102,7 @@ class Wheels:
             ValueError: an unknown name.
         """
         if name not in self.names:
-            raise ValueError(f"no wheel is called {name!r}{hint(name, self.names)}")
+            raise ValueError(f"no wheel is named {name!r}{hint(name, self.names)}")
         return self.names.index(name)
 
 
@@ -129,12 +129,12 @@ def wheels(
     place = floating(places)
     if place.ndim != 2 or place.shape[1] != 2 or not place.shape[0]:
         raise ValueError(
-            f"wheels: places must have shape (k, 2), one place (x, y) a wheel, got {place.shape}"
+            f"wheels: places must have shape (k, 2), one position (x, y) per wheel, got {place.shape}"
         )
     count = place.shape[0]
     names = tuple(f"wheel_{k}" for k in range(count)) if names is None else tuple(names)
     if len(names) != count or len(set(names)) != count:
-        raise ValueError(f"wheels: names must be {count} different ones, got {names}")
+        raise ValueError(f"wheels: names must be {count} different names, got {names}")
 
     def each(name: str, numbers: Any) -> Array:
         given = jnp.asarray(numbers, place.dtype)
@@ -183,11 +183,11 @@ def wheels_of(
     """
     inner: Any = getattr(mechanism, "mechanism", mechanism)
     if body not in inner.body_names:
-        raise ValueError(f"wheels_of: no body is called {body!r}{hint(body, inner.body_names)}")
+        raise ValueError(f"wheels_of: no body is named {body!r}{hint(body, inner.body_names)}")
     groups = _groups(inner)
     if not groups:
         raise ValueError(
-            "wheels_of: the mechanism has no wheels; they are joints of the types Wheel, MecanumWheel and "
+            "wheels_of: the mechanism has no wheels; wheels are joints of type Wheel, MecanumWheel or "
             "OmniWheel"
         )
     every = _standing(inner, groups, q, body)
@@ -198,9 +198,8 @@ def wheels_of(
     moving = _swinging(inner, q, body, every.names) if swing else set()
     if found := [name for name in wanted if name in moving]:
         raise ValueError(
-            f"wheels_of: the places of {', '.join(found)} move against {body!r}, whose twist does not tell "
-            "how they roll: name the others,"
-            " only=(...)"
+            f"wheels_of: the wheels {', '.join(found)} move relative to {body!r}, so its twist does not "
+            "determine how they roll; name the other wheels with only=(...)"
         )
     rollers = tuple(every.rollers[k] for k in numbers)
     return Wheels(

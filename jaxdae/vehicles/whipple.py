@@ -257,9 +257,7 @@ def linear_bicycle(parameters: BicycleParameters | None = None, *, gravity: Any 
     Differentiable with respect to the parameters.
     """
     if (known := concrete(gravity)) is not None and not (np.isfinite(known) and known != 0.0):
-        raise ValueError(
-            f"linear_bicycle: gravity must be a finite number of m/s^2 that is not zero, got {gravity}"
-        )
+        raise ValueError(f"linear_bicycle: gravity must be finite and nonzero, in m/s^2, got {gravity}")
     made, q = mechanism(whipple_bicycle(parameters, gravity=gravity), Joints())
     rear = (BicycleParameters() if parameters is None else parameters).rR
     return _linear(made, q, jnp.asarray(rear, q.dtype), jnp.asarray(gravity, q.dtype))

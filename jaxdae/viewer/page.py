@@ -48,7 +48,9 @@ def write_html(
         partial.write_text(text, encoding="utf-8")
     if len(text) > LARGE:
         what = f"{path} has {len(text) / 1e6:.0f} MB, {len(shown)} frames of {scene.worlds} worlds"
-        warnings.warn(f"{what}; show fewer worlds, or fewer frames a second, for a smaller one", stacklevel=2)
+        warnings.warn(
+            f"{what}; for a smaller page, show fewer worlds or fewer frames per second", stacklevel=2
+        )
     return path
 
 

@@ -77,12 +77,13 @@ def _file(file: MeshFile, wrong: list[str]) -> Mesh | None:
         trimesh: Any = importlib.import_module("trimesh")
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "mesh files need the extra viewer: pip install '.[viewer]' in a clone of jaxdae", name="trimesh"
+            "mesh files need the extra viewer; install it with pip install '.[viewer]' in a clone of jaxdae",
+            name="trimesh",
         ) from error
     kind = file.path.suffix.lower().removeprefix(".")
     if kind not in _FORMATS:
         wrong.append(
-            f"{file.path} cannot be read (the format {brief(kind)}; expected one of {', '.join(_FORMATS)})"
+            f"{file.path} cannot be read (format {brief(kind)}; expected one of {', '.join(_FORMATS)})"
         )
         return None
     try:

@@ -182,7 +182,7 @@ def shown_instants(times: np.ndarray, rate: float = FASTEST) -> np.ndarray:
         ValueError: the rate is not positive.
     """
     if not rate > 0.0:
-        raise ValueError(f"rate must be positive, in frames a second, got {rate}")
+        raise ValueError(f"rate must be positive, in frames per second, got {rate}")
     seconds = (times - times[0]) / pace(times)
     count = min(len(times), max(2, int(np.floor(seconds[-1] * rate + 1e-9)) + 1))
     wanted = np.linspace(0.0, seconds[-1], count)

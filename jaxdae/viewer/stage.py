@@ -59,7 +59,8 @@ def import_viser() -> Any:
         return importlib.import_module("viser")
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "the viewer needs the extra viewer: pip install '.[viewer]' in a clone of jaxdae", name="viser"
+            "the viewer needs the extra viewer; install it with pip install '.[viewer]' in a clone of jaxdae",
+            name="viser",
         ) from error
 
 

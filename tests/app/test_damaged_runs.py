@@ -409,7 +409,7 @@ def test_a_longer_fit_is_complete_when_it_has_finished_again(copy, closed, monke
     # What ends before the checkpoint was looked at leaves the shorter run as it was.
     for fit, code, message in (
         (press, 130, "are complete, and jaxdae plot"),
-        (another, 2, "is of another fit: its fit has another loss"),
+        (another, 2, "belongs to a different fit: its fit has a different loss"),
     ):
         monkeypatch.setattr(fit_run.tuning, "fit", fit)
         got, _, err = command(*longer)

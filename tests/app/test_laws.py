@@ -149,7 +149,7 @@ def test_a_regulator_knows_of_redundant_rows_and_of_starts_that_nothing_holds(tm
     falling = ARM["mechanism"] | {"joints": [], "bodies": [body | {"free": True}]}
     with pytest.raises(
         ConfigError,
-        match="control: got a regulator that there is not: state and u are no equilibrium: the largest",
+        match="control: got a regulator that there is not: state and u must be an equilibrium, but the largest",
     ):
         load(str(written(tmp_path, control=law, mechanism=falling)))
 
@@ -230,7 +230,7 @@ def test_held_inputs_change_on_time():
     assert float(law(summed, single)[0]) == 2.0
     wrong = control.HeldInputs(jnp.array([1.0, 0.0]), jnp.ones((2, 1)))
     free = dataclasses.replace(state, v=jnp.zeros(1))
-    with pytest.raises(ValueError, match=r"HeldInputs\.times must ascend, got"):
+    with pytest.raises(ValueError, match=r"HeldInputs\.times must be increasing, got"):
         jaxdae.rollout(Falling(), control.Sampled(jaxdae.SemiImplicitEuler(), wrong), free, dt=0.1, steps=1)
     with pytest.raises(
         ValueError, match=r"times must have the shape \(k,\), values \(k, nu\), got \(2,\) and \(1, 1\)"

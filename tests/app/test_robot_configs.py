@@ -159,7 +159,7 @@ MISTAKES = {
     ),
     "a link": (
         "  file: models/gripper_arm.urdf\n  loops: [{type: ball, name: l, a: tol, b: arm, at: [0, 0, 0]}]\n",
-        "loop 'l': a is 'tol', which is no link (did you mean 'tool'?)",
+        "loop 'l': a is 'tol', which is not a link (did you mean 'tool'?)",
     ),
     "packages": (
         "  file: models/gripper_arm.urdf\n  packages: 3\n",

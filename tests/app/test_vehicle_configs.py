@@ -240,7 +240,7 @@ MISTAKES = {
     "wheelbase 0": (
         {"vehicle": BICYCLE | {"wheelbase": 0}},
         "mechanism.vehicle",
-        "wheelbase must be a positive, finite",
+        "wheelbase must be positive and finite",
         "got 0",
     ),
     "steering": (
@@ -362,7 +362,7 @@ MISTAKES = {
     "no radius": (
         space(terrain={"type": "cylinder", "radius": 0}),
         "mechanism.terrain",
-        "radius must be a number that is not zero",
+        "radius must be a nonzero number",
     ),
 }
 
@@ -397,8 +397,8 @@ def test_all_mistakes_are_told_at_once(tmp_path):
 @pytest.mark.parametrize(
     ("wheel", "expected"),
     [
-        (without(WHEEL, "radius"), "has the spin 'left_spin' and no radius"),
-        (without(WHEEL, "inertia"), "has a radius and no spin"),
+        (without(WHEEL, "radius"), "has the spin 'left_spin' but no radius"),
+        (without(WHEEL, "inertia"), "has a radius but no spin"),
     ],
     ids=["no radius", "no spin"],
 )

@@ -293,7 +293,7 @@ def pd(**changes):
 
 def test_a_law_with_memory_cannot_be_a_control():
     for law in (PID, jc.Sum((PD, PID)), jc.Saturated(PID, -1.0, 1.0)):
-        with pytest.raises(TypeError, match=r"PID has a memory.*Sampled\(integrator, law\)"):
+        with pytest.raises(TypeError, match=r"PID has memory.*Sampled\(integrator, law\)"):
             jd.rollout(PENDULUM, INTEGRATOR, HANGING, law, dt=DT, steps=2)
 
 
@@ -333,7 +333,7 @@ def test_messages_about_values(law, message):
     ("output", "message"),
     [
         (3, r"output must be a pytree with __call__\(q\).*got int"),
-        (lambda q: [q[0]], r"output\(q\) must return an array, got list; jnp.stack"),
+        (lambda q: [q[0]], r"output\(q\) must return an array, got list; use jnp.stack"),
     ],
 )
 def test_messages_about_types(output, message):

@@ -20,19 +20,19 @@ def stepping(index, u):
 PLACES = {
     "coordinate": (
         lambda: jc.Coordinates((0, 6))(TWO_BODIES),
-        "Coordinates.of = 6 names no coordinate: there are 6, counted from 0",
+        "Coordinates.of = 6 is not a valid coordinate index; there are 6, counted from 0",
     ),
     "coordinate from the end": (
         lambda: jc.Coordinates((-1,))(TWO_BODIES),
-        "Coordinates.of = -1 names no coordinate: there are 6",
+        "Coordinates.of = -1 is not a valid coordinate index; there are 6",
     ),
     "minus": (
         lambda: jc.Coordinates((0, 1), (-1, 9))(TWO_BODIES),
-        "Coordinates.minus = 9 names no coordinate: there are 6, counted from 0, or -1 for none",
+        "Coordinates.minus = 9 is not a valid coordinate index; there are 6, counted from 0, or -1 for none",
     ),
     "minus from the end": (
         lambda: jc.Coordinates((0,), (-2,))(TWO_BODIES),
-        "Coordinates.minus = -2 names no coordinate: there are 6",
+        "Coordinates.minus = -2 is not a valid coordinate index; there are 6",
     ),
     "one minus for two": (
         lambda: jc.Coordinates((0, 1), (2,))(TWO_BODIES),
@@ -40,36 +40,39 @@ PLACES = {
     ),
     "body": (
         lambda: jc.BodyPoint(7, POINT)(TWO_BODIES),
-        "BodyPoint.body = 7 names no body: there are 2, counted from 0",
+        "BodyPoint.body = 7 is not a valid body index; there are 2, counted from 0",
     ),
     "body from the end": (
         lambda: jc.BodyPoint(-1, POINT)(TWO_BODIES),
-        "BodyPoint.body = -1 names no body: there are 2",
+        "BodyPoint.body = -1 is not a valid body index; there are 2",
     ),
-    "frame": (lambda: jc.BodyFrame(2, POINT)(TWO_BODIES), "BodyFrame.body = 2 names no body: there are 2"),
+    "frame": (
+        lambda: jc.BodyFrame(2, POINT)(TWO_BODIES),
+        "BodyFrame.body = 2 is not a valid body index; there are 2",
+    ),
     "first body of a joint": (
         lambda: jc.JointCoordinate(2, 0, None)(TWO_BODIES),
-        "JointCoordinate.a = 2 names no body: there are 2",
+        "JointCoordinate.a = 2 is not a valid body index; there are 2",
     ),
     "second body of a joint": (
         lambda: jc.JointCoordinate(None, -1, None)(TWO_BODIES),
-        "JointCoordinate.b = -1 names no body: there are 2",
+        "JointCoordinate.b = -1 is not a valid body index; there are 2",
     ),
     "input": (
         lambda: stepping(2, jnp.ones(2)),
-        "InputTarget.index = 2 names no input of the goals: there are 2",
+        "InputTarget.index = 2 is not a valid goal input index; there are 2",
     ),
     "one input of several": (
         lambda: stepping((0, 5), jnp.ones(2)),
-        "InputTarget.index = 5 names no input of the goals: there are 2",
+        "InputTarget.index = 5 is not a valid goal input index; there are 2",
     ),
     "input from the end": (
         lambda: stepping(-1, jnp.ones(2)),
-        "InputTarget.index = -1 names no input of the goals: there are 2",
+        "InputTarget.index = -1 is not a valid goal input index; there are 2",
     ),
     "count of inputs": (
         lambda: jc.Goal(jc.Coordinates((0,)), jc.InputTarget((-3, 1))).input_count,
-        "InputTarget.index = -3 names no input",
+        "InputTarget.index = -3 is not a valid goal input index",
     ),
     "inputs": (
         lambda: stepping(0, jnp.ones(())),
@@ -91,15 +94,15 @@ KINDS = {
     "no tuple": (lambda: jc.Coordinates(0), "Coordinates.of must be a tuple, got 0"),
     "half": (
         lambda: jc.Coordinates((0.5,))(TWO_BODIES),
-        "Coordinates.of must hold indices, 0, 1, ..., got 0.5",
+        "Coordinates.of must hold indices (0, 1, ...), got 0.5",
     ),
     "true": (
         lambda: jc.BodyPoint(True, POINT)(TWO_BODIES),
-        "BodyPoint.body must hold indices, 0, 1, ..., got True",
+        "BodyPoint.body must hold indices (0, 1, ...), got True",
     ),
     "name": (
         lambda: jc.BodyPoint("arm", POINT)(TWO_BODIES),
-        "BodyPoint.body must hold indices, 0, 1, ..., got 'arm'",
+        "BodyPoint.body must hold indices (0, 1, ...), got 'arm'",
     ),
 }
 

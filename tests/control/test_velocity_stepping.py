@@ -424,17 +424,20 @@ class TestMistakes:
             ({"goals": (Goal(Coordinates((0,))),)}, "Goal: give a target, a rate, or both"),
             (
                 {"beta": jnp.ones(3)},
-                r"GoalGroup\.beta must be a number or have one entry a row, shape \(1,\), got \(3,\)",
+                r"GoalGroup\.beta must be a number or have one entry per row, shape \(1,\), got \(3,\)",
             ),
             (
                 {"limit": jnp.ones(2)},
-                r"GoalGroup\.limit must be a number or have one entry a row, shape \(1,\), got \(2,\)",
+                r"GoalGroup\.limit must be a number or have one entry per row, shape \(1,\), got \(2,\)",
             ),
-            ({"active": jnp.ones(2)}, r"GoalGroup\.active must be a number or have one entry a row"),
-            ({"compliance": jnp.ones(2)}, r"GoalGroup\.compliance must be a number or have one entry a row"),
+            ({"active": jnp.ones(2)}, r"GoalGroup\.active must be a number or have one entry per row"),
+            (
+                {"compliance": jnp.ones(2)},
+                r"GoalGroup\.compliance must be a number or have one entry per row",
+            ),
             (
                 {"goals": (Goal(Coordinates((0,)), jnp.ones(2)),)},
-                r"Goal\.target must be a number or have one entry a row, shape \(1,\)",
+                r"Goal\.target must be a number or have one entry per row, shape \(1,\)",
             ),
             (
                 {"goals": (Goal(lambda q: q[0], 0.0),)},
@@ -459,7 +462,7 @@ class TestMistakes:
     def test_of_the_stepper(self):
         with pytest.raises(
             ValueError,
-            match=r"VelocityStepping\.beta must be a number or have one entry a position-level row",
+            match=r"VelocityStepping\.beta must be a number or have one entry per position-level row",
         ):
             jax.eval_shape(step, VelocityStepping(jnp.ones(2)), *masses())
         groups = (group(rate_of(0, InputTarget(3))),)

@@ -195,12 +195,12 @@ class TestMistakes:
         [
             (
                 {"goal_jacobian": jnp.eye(3)},
-                r"goal_jacobian must have shape \(rows, nv\), nv the same for all",
+                r"goal_jacobian must have shape \(rows, nv\) with equal nv",
             ),
             ({"motor_jacobian": jnp.zeros((0, 2))}, "motor_jacobian must have at least one row"),
             (
                 {"goal_lam": jnp.ones(3)},
-                r"goal_lam must have one entry a row of goal_jacobian, shape \(2,\), got \(3,\)",
+                r"goal_lam must have one entry per row of goal_jacobian, shape \(2,\), got \(3,\)",
             ),
             ({"constraint_jacobian": jnp.ones((1, 3))}, "constraint_jacobian must have shape"),
             ({"mass": jnp.eye(3)}, r"mass must have shape \(2, 2\), got \(3, 3\)"),
@@ -220,7 +220,7 @@ class TestMistakes:
         mechanism, state, motors = three_links
         with pytest.raises(ValueError, match=r"VirtualWork\.motors must hold at least one output"):
             VirtualWork(()).jacobian(mechanism, state)
-        with pytest.raises(ValueError, match=r"one row a motor, shape \(3, 9\), got \(1, 9\)"):
+        with pytest.raises(ValueError, match=r"one row per motor, shape \(3, 9\), got \(1, 9\)"):
             VirtualWork(motors.motors, lever=lambda t, q: q[None]).levers(mechanism, state)
         with pytest.raises(ValueError, match=r"an output must return a vector, got shape \(\)"):
             VirtualWork((lambda q: q[0],)).jacobian(mechanism, state)
@@ -228,10 +228,10 @@ class TestMistakes:
     def test_of_names(self, three_links):
         mechanism, _, _ = three_links
         with pytest.raises(
-            ValueError, match="joint 'elbow' does not exist; those with one are: hinge0, hinge1, hinge2"
+            ValueError, match="joint 'elbow' does not exist; available: hinge0, hinge1, hinge2"
         ):
             JointCoordinate.named(mechanism, "elbow")
-        with pytest.raises(ValueError, match="no body 'hand'; there is: rod0, rod1, rod2"):
+        with pytest.raises(ValueError, match="no body 'hand'; available: rod0, rod1, rod2"):
             BodyFrame.named(mechanism, "hand")
 
 
@@ -260,7 +260,7 @@ def test_coordinates_of_joints_are_those_that_forces_act_on():
         mechanism, at
     )
     np.testing.assert_allclose(levers, effect.T, rtol=0, atol=1e-15)
-    with pytest.raises(ValueError, match="joint 'glue' has no coordinate; those with one are: rail, pivot"):
+    with pytest.raises(ValueError, match="joint 'glue' has no coordinate; available: rail, pivot"):
         JointCoordinate.named(mechanism, "glue")
     # In joint coordinates those of the tree are entries of q, with all turns, and bodies are where they carry
     # them.

@@ -72,9 +72,9 @@ def test_without_goals_of_a_kind():
     [
         (
             Goal(Coordinates((0,)), 0.0, 1.0),
-            "a goal with both a target and a rate needs the step h: use VelocityStepping",
+            "a goal with both a target and a rate needs the step h; use VelocityStepping",
         ),
-        (Goal(Coordinates((0,)), InputTarget(0)), "an InputTarget needs VelocityStepping"),
+        (Goal(Coordinates((0,)), InputTarget(0)), "use VelocityStepping for an InputTarget"),
     ],
 )
 def test_mistakes(goal, message):

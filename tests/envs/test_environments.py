@@ -188,7 +188,7 @@ def test_mistakes_are_named():
         ValueError, match=r"no 'masses' in Mechanism.*'gravity' must have shape \(2,\), got \(3,\)"
     ):
         environment.reset(KEY, {"masses": 1.0, "gravity": jnp.zeros(3)})
-    with pytest.raises(ValueError, match="'joints' is no leaf"):
+    with pytest.raises(ValueError, match="'joints' is not a leaf"):
         environment.reset(KEY, {"joints": 1.0})
     with pytest.raises(ValueError, match=r"action must have shape \(1,\), got \(2,\)"):
         jax.eval_shape(environment.step, KEY, state, jnp.zeros(2))

@@ -100,7 +100,7 @@ def test_what_no_optimizer_of_scipy_could_tell_is_told_at_the_guess(name, change
 def test_guesses_and_starts_that_are_no_numbers():
     with pytest.raises(ValueError, match="controls must be finite"):
         oc.as_scipy(hanging(), ZERO.at[3].set(jnp.nan))
-    with pytest.raises(ValueError, match="where the rows are not finite"):
+    with pytest.raises(ValueError, match="because the rows are not finite"):
         oc.ilqr(dataclasses.replace(hanging(), state=state([0.0, -1.0], [np.nan, 0.0])), ZERO)
 
 
@@ -466,7 +466,7 @@ def test_mistakes_are_named():
         (
             lambda: oc.ilqr(hanging(start_tolerance=-1.0), ZERO),
             ValueError,
-            "start_tolerance must be a number that is not negative",
+            "start_tolerance must be non-negative",
         ),
         (lambda: oc.ilqr(hanging(lower=1.0, upper=-1.0), ZERO), ValueError, "lower must not be above upper"),
         (
@@ -474,7 +474,7 @@ def test_mistakes_are_named():
             ValueError,
             r"Problem.lower must be a number or have the shape",
         ),
-        (lambda: oc.ilqr(hanging(running=None, final=None), ZERO), ValueError, "without a cost"),
+        (lambda: oc.ilqr(hanging(running=None, final=None), ZERO), ValueError, "at least one cost"),
         (
             lambda: oc.ilqr(hanging(running=lambda at, u: u * at.q), ZERO),
             ValueError,
@@ -485,7 +485,7 @@ def test_mistakes_are_named():
         (
             lambda: oc.ilqr(dataclasses.replace(LIMITED, system=still), ZERO[:, :0]),
             ValueError,
-            "no inputs, nothing can be chosen",
+            "no inputs to optimize",
         ),
         (lambda: oc.ilqr(LIMITED, ZERO, iterations=0), ValueError, "iterations must be at least 1"),
         (lambda: oc.ilqr(LIMITED, ZERO, tolerance=-1.0), ValueError, "tolerance must be positive"),
@@ -498,7 +498,7 @@ def test_mistakes_are_named():
         (
             lambda: oc.ModelPredictive(problem=LIMITED, guess=ZERO)(0.0, LIMITED.state),
             TypeError,
-            "has a memory",
+            "has memory",
         ),
     ]
     for call, kind, message in cases:

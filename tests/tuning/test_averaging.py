@@ -66,7 +66,7 @@ def rolled(layout, count):
     axes = (jd.tree.batch_axes(system, "mass"), None, 0, None)
     return (lambda s, x: jd.batch_rollout(s, method, x, dt=2e-3, steps=10, in_axes=axes, layout=layout).state.q), system, many
 
-# Worlds that do not divide among the devices, too.
+# Worlds that cannot be divided evenly among the devices, too.
 divided, alone = (batch(*given) for batch, *given in (rolled(layout, 5) for layout in (jd.Layout(mesh=mesh), jd.Layout(mesh=one))))
 np.testing.assert_allclose(divided, alone, rtol=1e-12)
 assert exchanges(program(*rolled(jd.Layout(mesh=mesh), 4))) == [0, 0, 0, 0, 0]
@@ -99,5 +99,7 @@ def test_a_mesh_of_one_device_and_what_has_no_items():
         with pytest.raises(ValueError, match=r"loss must return a scalar, got \(3, 2\)"):
             averaging.mean(lambda x, item: jnp.stack([item, item]), at, items, over)
     for wrong in ({"batch": None}, {"batch": items, "starts": 2}):
-        with pytest.raises(ValueError, match="mesh divides the items of a batch: give batch, and no starts"):
+        with pytest.raises(
+            ValueError, match="mesh divides the items of a batch; give batch, and omit starts"
+        ):
             tuning.fit(loss, at, optax.sgd(0.1), steps=1, mesh=mesh, **wrong)

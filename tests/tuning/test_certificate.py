@@ -78,7 +78,7 @@ def test_a_pendulum_is_not_chaotic_and_a_double_pendulum_is(pendulum):
     )
     assert double.chaotic is True
     assert double.growth > 1e3
-    assert "chaotic: gradients are exact and useless" in str(double)
+    assert "chaotic: the gradients are exact but useless" in str(double)
 
 
 def test_a_wrong_derivative_fails():

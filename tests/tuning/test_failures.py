@@ -54,7 +54,7 @@ def test_a_loop_that_cannot_close_is_no_small_loss():
 def test_fit_refuses_to_begin_there_and_says_why():
     with pytest.raises(
         ValueError,
-        match=r"not finite at the start, as it is where a rollout or the assembly of its start failed",
+        match=r"not finite at the start, probably because a rollout or the assembly of its start failed",
     ):
         jt.fit(miss, SHORT, optax.sgd(0.1), steps=3, trainable=LENGTH)
 

@@ -164,7 +164,7 @@ MISTAKES = {
         ValueError,
         r"loss must return a scalar, got \(3, 2\)",
     ),
-    "leaf": ({"trainable": "y"}, ValueError, "no leaf 'y'; there is: fixed, x"),
+    "leaf": ({"trainable": "y"}, ValueError, "no leaf 'y'; available: fixed, x"),
 }
 
 
@@ -223,16 +223,16 @@ def test_a_checkpoint_of_another_fit_is_refused(tmp_path):
     file = tmp_path / "fit.npz"
     resumable(file, 3)
     others = {
-        "its fit began from other numbers": {"parameters": START | {"fixed": jnp.asarray(4.0)}},
-        "another loss, optimizer": {"clip": 9.0},
-        "another loss, optimizer, bound": {"optimizer": optax.adam(0.1)},
-        "another loss": {"loss": lambda p: rosenbrock(p) + 1e-9},
+        "its fit started from different numbers": {"parameters": START | {"fixed": jnp.asarray(4.0)}},
+        "a different loss, optimizer": {"clip": 9.0},
+        "a different loss, optimizer, bound": {"optimizer": optax.adam(0.1)},
+        "a different loss": {"loss": lambda p: rosenbrock(p) + 1e-9},
     }
     for message, change in others.items():
         with pytest.raises(ValueError, match=message):
             resumable(file, 6, **change)
     file.write_bytes(file.read_bytes()[:-200])
-    with pytest.raises(ValueError, match="is no checkpoint of a fit"):
+    with pytest.raises(ValueError, match=r"is not a (valid )?checkpoint of a fit"):
         resumable(file, 6)
 
 
@@ -249,7 +249,7 @@ def test_a_checkpoint_from_which_no_fit_goes_on(tmp_path):
     history = {name.removeprefix("history_"): x for name, x in arrays.items() if name.startswith("history_")}
     nan = [np.full_like(x, np.nan) if x.dtype.kind == "f" else x for x in carried]
     for numbers, told, message in (
-        (nan, history, "numbers that are not finite"),
+        (nan, history, "non-finite numbers"),
         ([x[None] for x in carried], history, r"as carried_0, expected int32\(\)"),
         (carried[:-1], history, "holds nothing as carried_"),
         (carried, {name: x[:-1] for name, x in history.items()}, "holds 3 steps"),
@@ -266,7 +266,7 @@ def test_a_checkpoint_from_which_no_fit_goes_on(tmp_path):
     ):
         file.unlink()
         damage()
-        with pytest.raises(checkpoints.CheckpointError, match="is no checkpoint of a fit"):
+        with pytest.raises(checkpoints.CheckpointError, match=r"is not a (valid )?checkpoint of a fit"):
             checkpoints.load(file)
 
 

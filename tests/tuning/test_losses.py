@@ -117,7 +117,7 @@ def test_failures_are_not_taken_for_successes():
         (
             {"target": jnp.ones(3)},
             ValueError,
-            r"what is observed, \(2,\), alone or for every saved state, \(3, 2\); got \(3,\)",
+            r"the observation, \(2,\), or of all saved observations, \(3, 2\); got \(3,\)",
         ),
         ({"target": lambda t: t}, ValueError, r"tracking: target must be a number, or .* got \(3,\)"),
         ({"over": "final"}, TypeError, r"over must be a function of an array \(..., time\), .* got 'final'"),

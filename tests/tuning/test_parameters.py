@@ -82,10 +82,10 @@ MISTAKES = {
     "unknown leaf": (
         "gains.alfa",
         ValueError,
-        "no leaf 'gains.alfa'; did you mean 'gains.alpha'. there is: gains.alpha, gains.beta, state.t",
+        "no leaf 'gains.alfa'; did you mean 'gains.alpha'. available: gains.alpha, gains.beta, state.t",
     ),
-    "nothing": ([], ValueError, "names no leaf"),
-    "nothing by a mapping": ({}, ValueError, "names no leaf"),
+    "nothing": ([], ValueError, "must name at least one leaf"),
+    "nothing by a mapping": ({}, ValueError, "must name at least one leaf"),
     "twice": (["gains.alpha", "gains.alpha"], ValueError, "'gains.alpha' is named twice"),
     "twice by a subtree": (["gains", "gains.alpha"], ValueError, "'gains.alpha' is named twice"),
     "an integer": ("steps", TypeError, "the leaf 'steps' is int.*, expected floating point; write 0.0"),

@@ -89,8 +89,8 @@ def cassie_on_blades(
     ]
     if missing:
         raise ValueError(
-            f"{file} is no Cassie: it has no joint {missing[0]!r}; MuJoCo Menagerie has it as "
-            "agility_cassie/cassie.xml"
+            f"{file} must be a model of Cassie, but has no joint {missing[0]!r}; use "
+            "agility_cassie/cassie.xml of MuJoCo Menagerie"
         )
     system, q = jm.mechanism(description, jm.Joints())
     guess, placed = _placed(posture, system, q)
@@ -243,4 +243,4 @@ def _balanced(system: Any, q: Any, pelvis: np.ndarray) -> Any:
         if float(jnp.max(jnp.abs(rest))) < 1e-13:
             return State(jnp.zeros(()), system.retract(q, x[:size]), jnp.zeros((size,), q.dtype))
         x = x - change
-    raise ValueError("no posture in which motors and springs carry the weight: choose another posture")
+    raise ValueError("the motors and springs cannot carry the weight in this posture; choose another posture")

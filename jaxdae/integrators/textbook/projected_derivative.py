@@ -90,7 +90,8 @@ def _tableau(integrator: Any) -> Tableau:
         return EULER
     if not isinstance(integrator, RungeKutta):
         raise TypeError(
-            "ProjectedDerivative.integrator must be a RungeKutta or ExplicitEuler, whose stages it makes, got"
-            f" {type(integrator).__name__}; Sequential, ProjectedStep and Projected take any integrator"
+            "ProjectedDerivative.integrator must be a RungeKutta or ExplicitEuler, whose stages it "
+            "projects, got"
+            f" {type(integrator).__name__}; Sequential, ProjectedStep and Projected accept any integrator"
         )
     return integrator.tableau

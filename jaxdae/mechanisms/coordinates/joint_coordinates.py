@@ -67,7 +67,7 @@ class Joints(ByKeywords):
             yield "", "", f"Joints.cut: {join_first(found, '; ')}"
         yield from lost_off_the_tree(
             [joint for joint in (*joints, *unsound) if joint.name in cut],
-            "name another joint of its loop in cut",
+            "name another joint of the loop in cut",
         )
         others = [joint for joint in joints if joint.tree_only and joint.name not in cut]
         if others and not (found or unsound):
@@ -77,7 +77,7 @@ class Joints(ByKeywords):
                 if edge.joint is not None
             }
             off = [joint for joint in others if joint.name not in edges]
-            yield from lost_off_the_tree(off, "name another joint of its loop in Joints.cut")
+            yield from lost_off_the_tree(off, "name another joint of the loop in Joints.cut")
 
     def of(
         self,

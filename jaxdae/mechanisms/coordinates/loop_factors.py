@@ -210,7 +210,7 @@ def _pushes(tables: Sequence[np.ndarray], pushes: Any, none: Any) -> Any:
 
 
 class _Joints:
-    """The relations of a front to its children: D, and one for the entries (places, joint, ...) that stay open."""
+    """The relations of a front to its children: D, and one for the open entries (places, joint, ...)."""
 
     def own_part(self, own: Any, g: Any) -> Any:
         return jnp.sum(own[0] * g[:, :, None], axis=1)

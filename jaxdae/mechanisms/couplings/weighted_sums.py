@@ -148,18 +148,18 @@ class Tendons:
         for name in ("stiffness", "damping", "friction"):
             yield (
                 spring[name] >= 0.0,
-                f"spring must have non-negative {name}, in column {columns.index(name)}",
+                f"spring must have non-negative {name} in column {columns.index(name)}",
             )
-        yield spring["friction_speed"] > 0.0, "spring must have positive friction_speed, in column 5"
+        yield spring["friction_speed"] > 0.0, "spring must have positive friction_speed in column 5"
         yield (
             spring["slack_from"] <= spring["slack_to"],
-            "spring must not have slack_from above slack_to, in columns 2 and 3",
+            "spring must not have slack_from (column 2) above slack_to (column 3)",
         )
         yield self.ratio != 0.0, "ratio must not be zero"
         for k, what in ((0, "force"), (2, "input")):
             yield (
                 self.bounds[..., k] <= self.bounds[..., k + 1],
-                f"bounds must not have least_{what} above most_{what}, in columns {k}, {k + 1}",
+                f"bounds must not have least_{what} (column {k}) above most_{what} (column {k + 1})",
             )
 
     def _stretch(self, length: Array) -> Array:

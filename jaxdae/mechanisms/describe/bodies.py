@@ -83,7 +83,7 @@ class Body(ByKeywords):
         pose = concrete(self.pose)
         if pose is not None and looks_like_degrees(pose[2]):
             yield (
-                f"pose has the angle {pose[2]:g} rad; where these are degrees, give "
+                f"pose has the angle {pose[2]:g} rad; if the angle is in degrees, write "
                 f"{np.radians(pose[2]):.6g} rad"
             )
 
@@ -202,7 +202,7 @@ class SpatialBody(ByKeywords):
         quaternion = concrete(self.quaternion)
         if not is_vector(self.quaternion, 4) or (quaternion is not None and not np.any(quaternion)):
             remedy = (
-                "; (1, 0, 0, 0) for the axes of the world"
+                "; use (1, 0, 0, 0) for the world axes"
                 if is_vector(self.quaternion, 4)
                 else batches(self.quaternion, 4)
             )
@@ -211,7 +211,9 @@ class SpatialBody(ByKeywords):
                 f"{shown(self.quaternion)}{remedy}"
             )
         elif not has_length(self.quaternion):
-            yield f"quaternion must have a length that can be divided by, got {shown(self.quaternion)}"
+            yield (
+                f"quaternion must have a nonzero length that does not underflow, got {shown(self.quaternion)}"
+            )
 
     def doubts(self) -> Iterable[str]:
         """Yield warnings about computable values that no physical body has."""
@@ -219,15 +221,15 @@ class SpatialBody(ByKeywords):
         if inertia is not None:
             moments, nothing = _principal(inertia), self._nothing()
             if moments[0] < -nothing:
-                yield f"no body has the principal moments of inertia {moments}, of which one is negative"
+                yield f"the principal moments of inertia {moments} are not physical: one is negative"
             elif moments[2] > (moments[0] + moments[1]) * (1.0 + _ROUNDED) + nothing:
                 yield (
-                    f"no body has the principal moments of inertia {moments}: the largest of them is more "
-                    "than the sum of the others; check"
-                    " the signs of products of inertia, and that they are about the mass center"
+                    f"the principal moments of inertia {moments} are not physical: the largest exceeds the "
+                    "sum of the other two; check the signs of the products of inertia, and that all values "
+                    "are about the mass center"
                 )
         if quaternion is not None and abs(np.linalg.norm(quaternion) - 1.0) > _ROUNDED:
-            yield f"quaternion has the length {np.linalg.norm(quaternion):.6g}; it was made a unit quaternion"
+            yield f"quaternion had length {np.linalg.norm(quaternion):.6g} and was normalized"
 
     def _nothing(self) -> float:
         """Return the threshold below which a moment of inertia is zero.
@@ -298,7 +300,7 @@ def _one_where_missing(body: Any, **ones: Any) -> dict[str, Any]:
     return {name: one for name, one in ones.items() if getattr(body, name) is None}
 
 
-_SINGULAR = "joint coordinates, Joints(), take bodies without where the mass matrix is positive definite"
+_SINGULAR = "only joint coordinates, Joints(), accept zero, and only if the mass matrix is positive definite"
 
 
 def _number_mistakes(name: str, given: Any, massless: bool) -> Iterable[str]:
@@ -326,8 +328,8 @@ def _inertia_mistakes(body: SpatialBody, massless: bool) -> Iterable[str]:
     # Tolerance relative to the largest entry: round-off from rotating or shifting a tensor is not an error.
     if not np.allclose(matrix, matrix.T, rtol=0.0, atol=1e-9 * np.max(np.abs(matrix))):
         yield (
-            f"inertia must be symmetric, got {shown(given)}: products of inertia stand on both sides of "
-            "the diagonal"
+            f"inertia must be symmetric, got {shown(given)}; write each product of inertia on both sides "
+            "of the diagonal"
         )
         return
     principal = _principal(moments)
@@ -337,7 +339,7 @@ def _inertia_mistakes(body: SpatialBody, massless: bool) -> Iterable[str]:
         remedy = (
             _SINGULAR
             if singular
-            else "check the signs of products of inertia, and that they are about the mass center"
+            else "check the signs of the products of inertia, and that all values are about the mass center"
         )
         yield (
             f"inertia must be positive definite, got {shown(given)} with principal moments {principal} "

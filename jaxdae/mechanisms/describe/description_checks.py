@@ -186,8 +186,8 @@ def check_resistance(
     if at_start:
         listed = join_first(map(brief, at_start))
         text = (
-            f"{caller}: nothing resists at the start in the joints {listed}: the mass matrix is singular "
-            "there; start elsewhere"
+            f"{caller}: the mass matrix is singular at the start because the joints {listed} move no "
+            "inertia there; start from another configuration"
         )
         warnings.warn(text, DescriptionWarning, stacklevel=4)
 
@@ -225,20 +225,19 @@ def _lacks_inertia(body: Any) -> bool:
 def _unresisted(name: str, is_joint: bool) -> Mistake:
     if is_joint:
         remedy = (
-            "the mass matrix is singular; give mass and inertia to what it carries, or an armature to "
-            "the joint"
+            "the mass matrix is singular; give the bodies that it moves mass and inertia, or give the "
+            "joint an armature"
         )
         return (
             "joint",
             name,
-            f"joint {brief(name)}: what it carries does not resist while the joints beyond it are free: "
-            f"{remedy}",
+            f"joint {brief(name)}: it moves no inertia while the joints beyond it are free:\x20{remedy}",
         )
     return (
         "body",
         name,
-        f"body {brief(name)} moves freely without mass or without inertia: the mass matrix is singular; "
-        "give it both",
+        f"body {brief(name)} moves freely but lacks mass or inertia, so the mass matrix is singular; give "
+        "it both",
     )
 
 
@@ -270,7 +269,7 @@ def _of_elements(
     every = [*names.coordinates, *strays]
     if are_names(loops):
         found += [
-            ("", "", f"Description.loops: {brief(name)} is no joint{hint(name, every)}")
+            ("", "", f"Description.loops: {brief(name)} is not a joint{hint(name, every)}")
             for name in loops
             if name not in every
         ]
@@ -334,7 +333,7 @@ def _kind_mistakes(what: str, items: Any, kinds: tuple[Any, ...]) -> Iterable[st
 def _thing(item: Any, kinds: tuple[Any, ...]) -> str:
     """Return a message that describes an element of the wrong type and the expected types."""
     if item in kinds:
-        return f"the class {item.__name__}: call it, {item.__name__}(...)"
+        return f"the class {item.__name__}; call it: {item.__name__}(...)"
     kind = type(item)
     expected = ", ".join(own.__name__ for own in kinds)
     home = next(
@@ -358,9 +357,9 @@ def _name_mistakes(what: str, items: Sequence[Any]) -> Iterable[tuple[str, str]]
     seen: set[str] = set()
     for item in items:
         if item.name in seen:
-            yield item.name, f"{what} name {brief(item.name)} is used twice: each needs its own"
+            yield item.name, f"{what} name {brief(item.name)} is used twice; names must be unique"
         if item.name == GROUND:
-            yield item.name, f"a {what} cannot be named {GROUND!r}: that is the fixed world"
+            yield item.name, f"a {what} cannot be named {GROUND!r}, the name of the fixed world"
         seen.add(item.name)
 
 
@@ -372,29 +371,30 @@ def _element_mistakes(
     ends = _ends(item)
     if len(ends) == 2 and all(map(_is_name, ends)) and ends[0] == ends[1]:
         yield (
-            f" connects {brief(ends[0])} with itself: a and b must be two bodies, one of them may be the "
-            "ground"
+            f" connects {brief(ends[0])} with itself; a and b must be two different bodies, or a body and "
+            "the ground"
         )
     pairs = item.places()
     given = {name for pair in pairs for name in pair if getattr(item, name) is not None}
     missing = [f"{x} or {y}" for x, y in pairs if not {x, y} & given]
     double = [f"{x} and {y}" for x, y in pairs if {x, y} <= given]
     if missing:
-        yield f" needs a place: give {' and '.join(missing)}"
+        yield f" needs a position: give {' and '.join(missing)}"
     if double:
-        yield f" has both {' and both '.join(double)}: give one of them"
+        yield f" has both {' and both '.join(double)}; give only one of them"
     for name, kind in kinds.items():
         for mistake in kind.mistakes(getattr(item, name), names):
             yield f": {name} {mistake}"
     for name, partner in item.idle(space):
         yield (
-            f": {name} without {partner} has no effect, got {name} = {shown(getattr(item, name))}: remove "
-            f"{name}, or give {partner}"
+            f": {name} without {partner} has no effect, got {name} = {shown(getattr(item, name))}; remove "
+            f"{name} or give {partner}"
         )
     for body in dict.fromkeys(filter(_is_name, (getattr(item, kinds[point].body) for _, point in pairs))):
         if body in names.rotors:
             yield (
-                f": {brief(body)} is a rotor, which has an angle and no place: name the body that carries it"
+                f": {brief(body)} is a rotor, which has an angle but no position; name the body that "
+                "carries it"
             )
     places = {point: _start_place(item, at, point, kinds[point], frames) for at, point in pairs}
     directions = {

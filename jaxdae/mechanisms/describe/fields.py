@@ -154,7 +154,7 @@ def per_coordinate(text: str, units: Mapping[str, str], *, value: Any, **options
 def at_start(text: str, unit: str, measure: Callable[[Any, Any, Any], Any], **options: Any) -> Any:
     """Declare a number that is measured at the start pose if it is not given."""
     return _leaf(
-        Number(text=text, unit=unit, default="that of the start pose", at_start=measure, **options),
+        Number(text=text, unit=unit, default="the value at the start pose", at_start=measure, **options),
         default=None,
     )
 
@@ -186,13 +186,13 @@ def motion(text: str, **options: Any) -> Any:
 
 def curve(text: str) -> Any:
     """Declare a curve: a function of a number that returns a position."""
-    what = "a function of a number s that returns a place (3,)"
+    what = "a function of a number s that returns a position (3,)"
     return _leaf(Function(text=text, name="curve", what=what, returns="(3,)", gives=(3,), in_config=False))
 
 
 def surface(text: str) -> Any:
     """Declare a surface: a function of a position that is zero on the surface."""
-    what = "a function of a place (3,) that returns a number"
+    what = "a function of a position (3,) that returns a number"
     return _leaf(
         Function(text=text, name="surface", what=what, returns="one number", takes=(3,), in_config=False)
     )
@@ -201,7 +201,7 @@ def surface(text: str) -> Any:
 def terrain(text: str) -> Any:
     """Declare a terrain."""
     return _leaf(
-        Ground(text=text, inherited=True, default="that of the mechanism"), default=None, kw_only=True
+        Ground(text=text, inherited=True, default="the terrain of the mechanism"), default=None, kw_only=True
     )
 
 

@@ -45,7 +45,7 @@ class Function(Kind):
         numbers = [leaf for leaf in jax.tree.leaves(value) if leaf is not value]
         wrong = [x for x in numbers if (known := concrete(x)) is not None and not np.all(np.isfinite(known))]
         if wrong:
-            yield f"has {shown(wrong[0])} where a finite number is needed"
+            yield f"contains {shown(wrong[0])}, expected finite numbers"
             return
         try:
             check_requirements("", value)
@@ -56,7 +56,7 @@ class Function(Kind):
             found = jax.eval_shape(lambda x: value(x), jnp.zeros(self.takes))
         except Exception as error:
             numpy = (
-                "; use jax.numpy in place of numpy"
+                "; use jax.numpy instead of numpy"
                 if isinstance(error, jax.errors.TracerArrayConversionError)
                 else ""
             )
@@ -64,7 +64,7 @@ class Function(Kind):
             return
         shape = getattr(found, "shape", None)
         if shape is None:
-            remedy = " (jnp.stack makes an array of it)" if isinstance(found, list | tuple) else ""
+            remedy = "; use jnp.stack to return an array" if isinstance(found, list | tuple) else ""
             yield f"{expected}, which returns a {type(found).__name__} instead of {self.returns}{remedy}"
         elif shape != self.gives:
             yield f"{expected}, which returns shape {shape} instead of {self.returns}"

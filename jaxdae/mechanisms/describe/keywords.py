@@ -35,4 +35,4 @@ class ByKeywords:
 def _told(cls: type[ByKeywords], name: str, fields: list[str]) -> str:
     if name in cls.instead:
         return f"{cls.__name__} has no {name}: {cls.instead[name]}"
-    return f"{cls.__name__} has no {name} ({meant(name, fields) or 'there is: ' + ', '.join(fields)})"
+    return f"{cls.__name__} has no {name} ({meant(name, fields) or 'available: ' + ', '.join(fields)})"

@@ -116,7 +116,7 @@ class Kind:
     def description(self) -> str:
         """A one-line description with the unit."""
         unit = f" in {self.unit}" if self.unit else ""
-        return f"{self.text}{unit}" + (f"; left out: {self.default}" if self.default else "")
+        return f"{self.text}{unit}" + (f"; default: {self.default}" if self.default else "")
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yield the errors of a value; each message follows the name of the field."""
@@ -164,7 +164,7 @@ class ElementName(Kind):
 
     def of(self, element: Any, space: Any) -> Kind:
         """Return the kind of the field in a given element type."""
-        return dataclasses.replace(super().of(element, space), text=f"the name of the {element.noun}, a word")
+        return dataclasses.replace(super().of(element, space), text=f"the name of the {element.noun}")
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Return a tuple of one name."""
@@ -186,11 +186,11 @@ class BodyName(Kind):
             value is None or (isinstance(value, str) and value not in known and value.lower() in _WORLD)
         ):
             yield (
-                f"is {value!r}, which is no body: write {GROUND!r}, jaxdae.mechanisms.GROUND, for the "
+                f"is {value!r}, which is not a body; use {GROUND!r} (jaxdae.mechanisms.GROUND) for the "
                 "fixed world"
             )
         elif not isinstance(value, str) or value not in known:
-            yield f"is {said(value)}, which is no body{hint(value, known)}"
+            yield f"is {said(value)}, which is not a body{hint(value, known)}"
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Return the index of the body, in a tuple of length one."""
@@ -206,11 +206,11 @@ class RotorName(Kind):
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yield an error for an unknown name, or for a body that is not a rotor."""
         if not isinstance(value, str | None):
-            yield f"is {said(value)}, which is no rotor{hint(value, names.rotors)}"
+            yield f"is {said(value)}, which is not a rotor{hint(value, names.rotors)}"
         elif value in names.bodies and value not in names.rotors:
-            yield f"is {value!r}, which is a body with a place; the spin of a wheel is a Rotor"
+            yield f"is {value!r}, which is a body with a pose; use a Rotor for the spin of a wheel"
         elif value is not None and value not in names.rotors:
-            yield f"is {value!r}, which is no rotor{hint(value, names.rotors)}"
+            yield f"is {value!r}, which is not a rotor{hint(value, names.rotors)}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -224,9 +224,9 @@ class JointName(Kind):
         known = isinstance(value, str) and value in names.coordinates
         if known and value not in names.movable:
             instead = names.instead.get(value, "")
-            yield f"is {value!r}, which has no coordinate: it must be a {names.movable_types} joint{instead}"
+            yield f"is {value!r}, which has no coordinate; name a {names.movable_types} joint{instead}"
         elif not known:
-            yield f"is {said(value)}, which is no {names.movable_types} joint{hint(value, names.movable)}"
+            yield f"is {said(value)}, which is not a {names.movable_types} joint{hint(value, names.movable)}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -284,7 +284,7 @@ class Input(Kind):
         if value is not None and (
             not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 0
         ):
-            yield f"must be an index 0, 1, ..., got {shown(value)}"
+            yield f"must be an index (0, 1, ...), got {shown(value)}"
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Return the index in a tuple of length one."""
@@ -314,4 +314,4 @@ def unknown_coordinate(joint: Any, along: Any, names: Known, field: str = "along
         and along is not None
         and along not in known
     ):
-        yield f"{field} is {along!r}, which is no coordinate of {joint!r}{hint(along, known)}"
+        yield f"{field} is {along!r}, which is not a coordinate of {joint!r}{hint(along, known)}"

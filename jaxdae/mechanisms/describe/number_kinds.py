@@ -49,7 +49,11 @@ class Bounded(Kind):
     def limits(self, x: Any) -> Iterable[tuple[Any, str, str]]:
         """Yield each bound as a condition on numbers, its text, and its remedy, which may be empty."""
         if self.above is not None:
-            yield x > self.above, "be positive" if self.above == 0.0 else f"be larger than {self.above:g}", ""
+            yield (
+                x > self.above,
+                "be positive" if self.above == 0.0 else f"be greater than {self.above:g}",
+                "",
+            )
         if self.at_least is not None:
             yield (
                 x >= self.at_least,

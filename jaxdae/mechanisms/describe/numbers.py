@@ -117,14 +117,14 @@ def vector(x: Any) -> Any:
 def hint(name: Any, known: Sequence[str]) -> str:
     """Return a suggestion of the closest known name for an unknown name."""
     if not known:
-        return " (there is none)"
+        return " (none available)"
     if isinstance(name, str):
-        return f" ({meant(name, known) or 'there is: ' + join_first(dict.fromkeys(known))})"
+        return f" ({meant(name, known) or 'available: ' + join_first(dict.fromkeys(known))})"
     own = getattr(name, "name", None)
     return (
         f" (give its name, {brief(own)})"
         if isinstance(own, str)
-        else f" (there is: {join_first(dict.fromkeys(known))})"
+        else f" (available: {join_first(dict.fromkeys(known))})"
     )
 
 
@@ -132,7 +132,7 @@ def batches(x: Any, *shape: int) -> str:
     """Return the remedy for numbers with a leading world axis, or empty text for other shapes."""
     given = shape_of(x)
     return (
-        "; where these are of many worlds: a description is of one, and jax.vmap makes many of it"
+        "; if the leading axis is a world axis: a description holds one world, use jax.vmap for many"
         if given and given[1:] == shape
         else ""
     )

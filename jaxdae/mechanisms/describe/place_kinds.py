@@ -22,7 +22,8 @@ from jaxdae.mechanisms.describe.numbers import (
 )
 
 _UNIT = 1e-4
-"""Largest error of the squared length of a direction, and of the entries of a rotation matrix times its transpose.
+"""Largest error of the squared length of a direction, and of the entries of a rotation matrix times its
+transpose.
 
 It allows for single precision and for the steps of finite differences."""
 
@@ -115,7 +116,7 @@ class Direction(Kind):
         axis = concrete(value)
         if is_vector(value, self.dimension) and (axis is None or np.any(axis)):
             if not has_length(value):
-                yield f"must have a length that can be divided by, got {shown(value)}"
+                yield f"must have a nonzero length that does not underflow, got {shown(value)}"
         else:
             count = (
                 "two numbers that are not both zero"
@@ -123,7 +124,7 @@ class Direction(Kind):
                 else "three numbers that are not all zero"
             )
             yield (
-                f"must be {count}, {self.text}, got {value}"
+                f"must be {count} ({self.text}), got {value}"
                 if value is None
                 else f"must be {count}, got {shown(value)}"
             )
@@ -206,12 +207,12 @@ class JointAxes(Kind):
     def description(self) -> str:
         """A one-line description."""
         made = (
-            f"made of {' and '.join(self.columns)}"
+            f"constructed from {' and '.join(self.columns)}"
             if self.columns and self.body == "a"
-            else "those of the start pose"
+            else "the axes at the start pose"
         )
         return (
-            f"the axes of the joint in the frame of {self.body}, a quaternion [w, x, y, z]; left out: {made}"
+            f"the axes of the joint in the frame of {self.body}, a quaternion [w, x, y, z]; default: {made}"
         )
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
@@ -226,10 +227,7 @@ class JointAxes(Kind):
         elif numbers.ndim == 2 and not (
             np.allclose(numbers.T @ numbers, np.eye(3), atol=1e-6) and np.linalg.det(numbers) > 0.0
         ):
-            yield (
-                "must be a rotation matrix, right-handed with columns of length 1 at right angles, got "
-                f"{shown(value)}"
-            )
+            yield (f"must be a rotation matrix (orthonormal columns, determinant +1), got {shown(value)}")
 
     def requirements(self, name: str, value: Any) -> Iterable[tuple[Any, str]]:
         """Yield the condition that the matrices (k, 3, 3) are rotations."""
@@ -246,8 +244,7 @@ class JointAxes(Kind):
         for error in errors:
             yield (
                 abs(error) < _UNIT,
-                f"{name} must be rotation matrices, with orthogonal columns of length 1 that are "
-                "right-handed",
+                f"{name} must be rotation matrices (orthonormal columns, determinant +1)",
             )
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
@@ -285,7 +282,7 @@ class FrameAxes(JointAxes):
     def description(self) -> str:
         """A one-line description."""
         return (
-            f"{self.text} in the frame of {self.body}, a quaternion [w, x, y, z]; left out: those of "
+            f"{self.text} in the frame of {self.body}, a quaternion [w, x, y, z]; default: the axes of "
             f"{self.body}"
         )
 

@@ -76,16 +76,15 @@ def cut_mistakes(
     if not cut:
         return []
     names = [*(joint.name for joint in joints), *unsound]
-    mistakes = [f"{brief(name)} is no joint{hint(name, names)}" for name in cut if name not in names]
+    mistakes = [f"{brief(name)} is not a joint{hint(name, names)}" for name in cut if name not in names]
     able = _able(joints, cut)
     edges = _edges(bodies, able)
     used = {edge.joint.name for edge in edges if edge.joint is not None}
     left = [repr(joint.name) for joint in able if joint.name not in used and holds(joint)]
     if left:
         mistakes.append(
-            f"leaves a loop: {join_first(left)} would close one; name a joint of each loop, or leave cut "
-            "out for the tree that grows"
-            " from the ground in the order of the joints"
+            f"leaves a loop that {join_first(left)} closes; name one joint of each loop, or omit cut to "
+            "grow the tree from the ground in the order of the joints"
         )
     return mistakes if unsound else [*mistakes, *_torn(bodies, joints, cut, edges)]
 
@@ -111,8 +110,8 @@ def lost_off_the_tree(joints: Sequence[Any], remedy: str) -> Iterable[tuple[str,
     for joint in joints:
         if lost := [name for name in joint.tree_only if is_there(getattr(joint, name))]:
             act = "acts" if len(lost) == 1 else "act"
-            where = f"{act} on joints of a tree in joint coordinates only"
-            text = f"joint {brief(joint.name)}: {' and '.join(lost)} {where}: {remedy}, or leave it out"
+            where = f"{act} only on tree joints in joint coordinates"
+            text = f"joint {brief(joint.name)}: {' and '.join(lost)} {where}; {remedy}, or omit it"
             yield "joint", joint.name, text
 
 
@@ -140,7 +139,8 @@ def _torn(
             named = join_first(f"{joint.name!r} ({joint.type_key()})" for joint in others)
             own = join_first(brief(joint.name) for joint in across if joint.name in cut)
             found.append(
-                f"takes body {root!r} off the tree, where {named} cannot carry it: leave {own} out of cut"
+                f"removes body {root!r} from the tree, and {named} cannot be a tree joint; remove {own} "
+                "from cut"
             )
     return found
 

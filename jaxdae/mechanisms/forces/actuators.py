@@ -39,15 +39,16 @@ class Actuator(elements.Force):
     joint: Any = fields.joint("the joint that is driven")
     input: Any = fields.input_index()
     ratio: Number = fields.number(
-        "turns or way of the actuator for one of the coordinate; may be negative", value=1.0, nonzero=NO_RATIO
+        "actuator travel per unit of the joint coordinate; may be negative", value=1.0, nonzero=NO_RATIO
     )
     gain: Any = fields.components(
-        "force of the input, and how it grows with length and rate, N or N m",
+        "input force, and its derivatives with respect to length and rate, N or N m",
         value=(1.0, 0.0, 0.0),
         needs="input",
     )
     bias: Any = fields.components(
-        "force without input, and how it grows with length and rate, N or N m", value=(0.0, 0.0, 0.0)
+        "force without input, and its derivatives with respect to length and rate, N or N m",
+        value=(0.0, 0.0, 0.0),
     )
     least_force: Number = fields.number(
         "the least force", "N or N m", value=None, may_be_none=True, default="no bound"
@@ -56,14 +57,12 @@ class Actuator(elements.Force):
         "the largest force", "N or N m", value=None, may_be_none=True, default="no bound"
     )
     least_input: Number = fields.number(
-        "the least input that counts", value=None, may_be_none=True, default="no bound", needs="input"
+        "the lower bound of the input", value=None, may_be_none=True, default="no bound", needs="input"
     )
     most_input: Number = fields.number(
-        "the largest input that counts", value=None, may_be_none=True, default="no bound", needs="input"
+        "the upper bound of the input", value=None, may_be_none=True, default="no bound", needs="input"
     )
-    along: Any = fields.coordinate(
-        "which coordinate of the joint, such as slide or angle; left out: the first"
-    )
+    along: Any = fields.coordinate("the coordinate of the joint, such as slide or angle; default: the first")
 
     @property
     def conserves_energy(self) -> bool:
@@ -117,9 +116,9 @@ class CoordinateActuator(TwoBodies, Driven):
     number: Any = fields.index("which coordinate")
     input: Any = fields.input_index()
     ratio: Number = fields.number(
-        "length of the actuator for one of the coordinate", value=1.0, nonzero=NO_RATIO
+        "actuator travel per unit of the joint coordinate", value=1.0, nonzero=NO_RATIO
     )
-    gain: Any = fields.components("force of the input", value=(1.0, 0.0, 0.0))
+    gain: Any = fields.components("input force", value=(1.0, 0.0, 0.0))
     bias: Any = fields.components("force without input", value=(0.0, 0.0, 0.0))
     least_force: Number = fields.number("the least force", value=0.0)
     most_force: Number = fields.number("the largest force", value=0.0)

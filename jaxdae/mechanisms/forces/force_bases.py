@@ -37,7 +37,7 @@ class Driven(elements.Force):
         absent = [name for name in self.of_input if getattr(self, name) is None]
         if absent and any(k is not None and k >= 0 for k in self.input):
             raise ValueError(
-                f"{self.key}: the group reads inputs {self.input} without {', '.join(absent)}; give it, one "
+                f"{self.key}: the group reads inputs {self.input} without {', '.join(absent)}; give one "
                 "entry per element"
             )
         return self.input
@@ -56,9 +56,9 @@ class Force(GroundAndPoint, Driven):
     force: Any = fields.components("the force", "N", first=0.0, required=True)
     input: Any = fields.input_index()
     direction: Any = fields.components(
-        "the force of the input", "N", first=1.0, in_config=False, needs="input"
+        "the force per unit of input", "N", first=1.0, in_config=False, needs="input"
     )
-    body_frame: Any = fields.truth("true where the force turns with the body", value=False)
+    body_frame: Any = fields.truth("true if the force rotates with the body", value=False)
 
     @property
     def key(self) -> str:
@@ -131,7 +131,7 @@ class LinearSpring(PointOfEach, elements.Force):
     stiffness: Number = fields.number("the stiffness", "N/m", value=0.0, at_least=0.0, sparse=True)
     damping: Number = fields.number("the damping", "N s/m", value=0.0, at_least=0.0)
     rest_length: Number = fields.at_start(
-        "the length without force", "m", joint_measures.distance, at_least=0.0, needs="stiffness"
+        "the length at zero force", "m", joint_measures.distance, at_least=0.0, needs="stiffness"
     )
 
     @property

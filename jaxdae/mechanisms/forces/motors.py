@@ -12,7 +12,7 @@ from jaxdae.mechanisms.describe import fields
 from jaxdae.mechanisms.describe.elements import Force, Joint, Number
 from jaxdae.mechanisms.describe.numbers import is_there, real
 
-NO_RATIO = "give 1 for a motor without gears"
+NO_RATIO = "use 1 for a motor without gears"
 """The remedy for a ratio of zero."""
 
 
@@ -22,14 +22,16 @@ class GearedMotor(Force):
 
     joint: Any = fields.joint("the joint that is driven")
     ratio: Number = fields.number(
-        "turns of the rotor for one of the joint, or rad for a m of a slide; may be negative",
+        "rotor angle per joint angle, or rad per m of a slide; may be negative",
         value=1.0,
         nonzero=NO_RATIO,
     )
     rotor_inertia: Number = fields.number("the inertia of the rotor", "kg m^2", value=0.0, at_least=0.0)
     torque: Number = fields.number("the torque on the rotor", "N m", value=0.0)
     input: Any = fields.input_index()
-    gain: Number = fields.number("the torque of the input", "N m", value=1.0, in_config=False, needs="input")
+    gain: Number = fields.number(
+        "the torque per unit of input", "N m", value=1.0, in_config=False, needs="input"
+    )
 
     @property
     def coordinate_name(self) -> str | None:

@@ -32,7 +32,7 @@ class TorsionalSpring(TwoBodies, elements.Force):
     stiffness: Number = fields.number("the stiffness", "N m/rad", value=0.0, at_least=0.0, sparse=True)
     damping: Number = fields.number("the damping", "N m s/rad", value=0.0, at_least=0.0)
     rest_angle: Number = fields.at_start(
-        "theta_b - theta_a without torque", "rad", joint_measures.turn, needs="stiffness"
+        "theta_b - theta_a at zero torque", "rad", joint_measures.turn, needs="stiffness"
     )
 
     @property
@@ -71,7 +71,9 @@ class Torque(TwoBodies, Driven):
         "the torque on b, with its reaction on a,", "N m", value=0.0, required=True
     )
     input: Any = fields.input_index()
-    gain: Number = fields.number("the torque of the input", "N m", value=1.0, in_config=False, needs="input")
+    gain: Number = fields.number(
+        "the torque per unit of input", "N m", value=1.0, in_config=False, needs="input"
+    )
 
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Return the relative angle in rad."""
@@ -97,7 +99,7 @@ class JointForce(elements.Force):
     force: Number = fields.number("the torque or force", "N m or N", value=0.0, required=True)
     input: Any = fields.input_index()
     gain: Number = fields.number(
-        "the effort of the input", "N m or N", value=1.0, in_config=False, needs="input"
+        "the effort per unit of input", "N m or N", value=1.0, in_config=False, needs="input"
     )
 
     def resolved(self, joints: Mapping[str, Any]) -> elements.Force:
@@ -114,7 +116,7 @@ class SlideForce(PointOfBoth, AxisInA, Driven):
 
     force: Number = fields.number("the force", "N", value=0.0)
     input: Any = fields.input_index()
-    gain: Number = fields.number("the force of the input", "N", value=1.0)
+    gain: Number = fields.number("the force per unit of input", "N", value=1.0)
 
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Return the slide along the axis in m."""

@@ -129,8 +129,8 @@ class Contact(PointOfB, AxisInB, Driven):
     radius: Number = fields.number("the radius", "m", value=1.0, above=0.0)
     rim_speed: Number = fields.number("the speed of the rim", "m/s", value=0.0)
     input: Any = fields.input_index()
-    gain: Number = fields.number("the speed of the rim of the input", "m/s", value=1.0)
-    driven: Number = fields.number("one where the rim has a speed of its own", value=0.0)
+    gain: Number = fields.number("the rim speed per unit of input", "m/s", value=1.0)
+    driven: Number = fields.number("1 if the rim has its own speed, else 0", value=0.0)
 
     def rate(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
         """Return w_x without the contribution of an input to the rim speed, w_y, and v_x, in m/s."""
@@ -165,14 +165,14 @@ class Tire(PointOfBody, AxisInBody, Force):
         "the radius", "m", value=None, may_be_none=True, above=0.0, default="the wheel has no spin"
     )
     spin: Any = fields.rotor(
-        "the rotor whose angle is the spin of the wheel; left out: it rolls freely", default=None
+        "the rotor whose angle is the spin of the wheel; default: the wheel rolls freely", default=None
     )
     rim_speed: Number = fields.number(
-        "the speed of the rim", "m/s", value=None, may_be_none=True, default="that of the spin"
+        "the speed of the rim", "m/s", value=None, may_be_none=True, default="the speed of the spin"
     )
     input: Any = fields.input_index()
     gain: Number = fields.number(
-        "the speed of the rim of the input", "m/s", value=1.0, in_config=False, needs="input"
+        "the rim speed per unit of input", "m/s", value=1.0, in_config=False, needs="input"
     )
 
     @property
@@ -183,11 +183,14 @@ class Tire(PointOfBody, AxisInBody, Force):
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
         """Yield errors for a spin without radius, a radius without spin, and a rim speed given twice."""
         if self.spin is not None and self.radius is None:
-            yield f"has the spin {self.spin!r} and no radius: give the radius in m"
+            yield f"has the spin {self.spin!r} but no radius; give the radius in m"
         if self.spin is None and self.radius is not None:
-            yield "has a radius and no spin: give the name of a Rotor as spin, or the rim_speed in m/s"
+            yield "has a radius but no spin; give the name of a Rotor as spin, or the rim_speed in m/s"
         if self.spin is not None and (self.rim_speed is not None or self.input is not None):
-            yield "has a spin, and a rim_speed or an input besides: the rotor says how fast the rim is"
+            yield (
+                "has both a spin and a rim_speed or input; the rotor determines the rim speed, so remove "
+                "one of them"
+            )
 
     def resolved(self, joints: Mapping[str, Any]) -> Force:
         """Return the tire between the rotor or the ground and its body."""
@@ -213,9 +216,9 @@ class Tire(PointOfBody, AxisInBody, Force):
 class ViscousLaw:
     """F = -c w."""
 
-    lateral: Number = fields.number("the force over the slip speed to the side", "N s/m", at_least=0.0)
+    lateral: Number = fields.number("lateral force per slip speed", "N s/m", at_least=0.0)
     longitudinal: Number = fields.number(
-        "the force over the slip speed along the heading", "N s/m", value=0.0, at_least=0.0
+        "longitudinal force per slip speed", "N s/m", value=0.0, at_least=0.0
     )
 
     def forces(self, slip_x: Any, slip_y: Any, speed: Any) -> tuple[Any, Any]:
@@ -241,9 +244,11 @@ class LinearLaw:
     """F in proportion to slips, as far as friction allows."""
 
     lateral: Number = fields.number("the cornering stiffness", "N/rad", at_least=0.0)
-    longitudinal: Number = fields.number("the force over the slip ratio", "N", value=0.0, at_least=0.0)
+    longitudinal: Number = fields.number(
+        "the longitudinal force per slip ratio", "N", value=0.0, at_least=0.0
+    )
     steer: Number = fields.number(
-        "a small steering angle, taken off the slip angle", "rad", value=0.0, within=0.5 * np.pi
+        "a small steering angle, subtracted from the slip angle", "rad", value=0.0, within=0.5 * np.pi
     )
     most: Number = fields.number(
         "the largest force, friction times load; zero: no limit,", "N", value=0.0, at_least=0.0
@@ -281,7 +286,7 @@ class LinearTire(LinearLaw, Tire):
 class BrushLaw:
     """F of a brush."""
 
-    stiffness: Number = fields.number("the force over a small slip, in both directions,", "N", above=0.0)
+    stiffness: Number = fields.number("the force per slip at small slip, in both directions,", "N", above=0.0)
     friction: Number = fields.number("the coefficient of friction", above=0.0)
     load: Number = fields.number("the normal load", "N", above=0.0)
     slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW, above=0.0)
@@ -310,13 +315,15 @@ class MagicFormulaLaw:
     """F of the Magic Formula."""
 
     load: Number = fields.number("the normal load", "N", above=0.0)
-    stiffness: Number = fields.number("the factor of stiffness B", value=10.0, at_least=0.0)
-    shape: Number = fields.number("the factor of shape C", value=1.9, at_least=0.0)
-    peak: Number = fields.number("the largest lateral force over the load, D_y", value=1.0, at_least=0.0)
-    peak_longitudinal: Number = fields.number(
-        "the largest longitudinal force over the load, D_x", value=1.0, at_least=0.0
+    stiffness: Number = fields.number("the stiffness factor B", value=10.0, at_least=0.0)
+    shape: Number = fields.number("the shape factor C", value=1.9, at_least=0.0)
+    peak: Number = fields.number(
+        "the largest lateral force divided by the load, D_y", value=1.0, at_least=0.0
     )
-    curvature: Number = fields.number("the factor of curvature E", value=0.97)
+    peak_longitudinal: Number = fields.number(
+        "the largest longitudinal force divided by the load, D_x", value=1.0, at_least=0.0
+    )
+    curvature: Number = fields.number("the curvature factor E", value=0.97)
     slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW, above=0.0)
 
     def forces(self, slip_x: Any, slip_y: Any, speed: Any) -> tuple[Any, Any]:

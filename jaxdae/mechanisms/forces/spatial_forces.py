@@ -54,16 +54,14 @@ class JointForce(SpatialForce):
     force: Number = fields.number("the torque or force", "N m or N", value=0.0)
     input: Any = fields.input_index()
     gain: Number = fields.number(
-        "the effort of the input", "N m or N", value=1.0, in_config=False, needs="input"
+        "the effort per unit of input", "N m or N", value=1.0, in_config=False, needs="input"
     )
-    along: Any = fields.coordinate(
-        "which coordinate of the joint, such as slide or angle; left out: the first"
-    )
+    along: Any = fields.coordinate("the coordinate of the joint, such as slide or angle; default: the first")
     stiffness: Number = fields.number(
         "the stiffness of the spring", "N m/rad or N/m", value=0.0, at_least=0.0
     )
     rest: Number = fields.number(
-        "the coordinate without force of the spring", "rad or m", value=0.0, needs="stiffness"
+        "the coordinate at which the spring force is zero", "rad or m", value=0.0, needs="stiffness"
     )
 
     @property
@@ -98,12 +96,12 @@ class CoordinateForce(TwoBodies, SpatialDriven):
     turns: Any = fields.index("whether it is an angle")
     force: Number = fields.number("the torque or force", "N m or N", value=0.0)
     input: Any = fields.input_index()
-    gain: Number = fields.number("the effort of the input", "N m or N", value=1.0)
+    gain: Number = fields.number("the effort per unit of input", "N m or N", value=1.0)
     stiffness: Number = fields.number(
         "the stiffness of the spring", "N m/rad or N/m", value=0.0, at_least=0.0, sparse=True
     )
     rest: Number = fields.number(
-        "the coordinate without force of the spring", "rad or m", value=0.0, needs="stiffness"
+        "the coordinate at which the spring force is zero", "rad or m", value=0.0, needs="stiffness"
     )
 
     @property
@@ -156,9 +154,7 @@ class Motor(GearedMotor, SpatialForce):
     the bodies is neglected, as is usual for small rotors with large gear ratios.
     """
 
-    along: Any = fields.coordinate(
-        "which coordinate of the joint, such as slide or angle; left out: the first"
-    )
+    along: Any = fields.coordinate("the coordinate of the joint, such as slide or angle; default: the first")
 
     @property
     def coordinate_name(self) -> str | None:
@@ -193,9 +189,9 @@ class Torque(TwoBodies, SpatialDriven):
     torque: Any = fields.components("the torque", "N m", value=(0.0, 0.0, 0.0), required=True)
     input: Any = fields.input_index()
     direction: Any = fields.components(
-        "the torque of the input", "N m", value=(1.0, 0.0, 0.0), in_config=False, needs="input"
+        "the torque per unit of input", "N m", value=(1.0, 0.0, 0.0), in_config=False, needs="input"
     )
-    body_frame: Any = fields.truth("true where the torque turns with b", value=False)
+    body_frame: Any = fields.truth("true if the torque rotates with b", value=False)
 
     @property
     def conserves_energy(self) -> bool:

@@ -101,7 +101,10 @@ class TireOnWheel(elements.Force):
     def unknown(self, names: Known) -> Iterable[str]:
         """Yield an error if the wheel does not exist."""
         if not isinstance(self.wheel, str) or self.wheel not in names.coordinates:
-            yield f"wheel is {said(self.wheel)}, which is no joint{hint(self.wheel, list(names.coordinates))}"
+            yield (
+                f"wheel is {said(self.wheel)}, which is not a "
+                f"joint{hint(self.wheel, list(names.coordinates))}"
+            )
 
     def resolved(self, joints: Mapping[str, Any]) -> elements.Force:
         """Return the tire between the terrain and its wheel.
@@ -112,9 +115,8 @@ class TireOnWheel(elements.Force):
         wheel = joints[self.wheel]
         if not isinstance(wheel, SlidingDisc):
             raise ValueError(
-                f"force {self.name!r}: wheel must be a SlidingDisc, whose tire alone holds it sideways, "
-                f"{self.wheel!r} is a"
-                f" {type(wheel).__name__}"
+                f"force {self.name!r}: wheel must be a SlidingDisc, which leaves the lateral force to its "
+                f"tire; {self.wheel!r} is a {type(wheel).__name__}"
             )
         return self.contact(
             name=self.name, a=wheel.a, b=wheel.b, joint=wheel, stands_on=self.wheel, **parameters(self)

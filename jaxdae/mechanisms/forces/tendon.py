@@ -33,41 +33,49 @@ class Tendon(Force):
     a turn.
     """
 
-    joints: Any = fields.joint_names("the joints that it runs over, of each its first coordinate")
+    joints: Any = fields.joint_names("the joints that it spans; the first coordinate of each counts")
     weights: Any = fields.numbers(
-        "by how much a unit of each coordinate makes it longer, m/rad or 1", value=(1.0,), required=True
+        "the derivatives of the length with respect to the coordinates, m/rad or 1",
+        value=(1.0,),
+        required=True,
     )
     stiffness: Number = fields.number("the stiffness", "N/m", value=0.0, at_least=0.0)
     damping: Number = fields.number("the damping", "N s/m", value=0.0, at_least=0.0)
     slack_from: Number = fields.number(
-        "the least length without force of the spring",
+        "the least length at which the spring is slack",
         "m",
         value=None,
         may_be_none=True,
-        default="that of the start pose",
+        default="the length at the start pose",
         needs="stiffness",
     )
     slack_to: Number = fields.number(
-        "the largest length without force of the spring",
+        "the largest length at which the spring is slack",
         "m",
         value=None,
         may_be_none=True,
-        default="that of the start pose",
+        default="the length at the start pose",
         needs="stiffness",
     )
     friction: Number = fields.number("the dry friction", "N", value=0.0, at_least=0.0)
     friction_speed: Number = fields.number(
-        "the speed at which friction has 76 % of its size", "m/s", value=0.01, above=0.0, needs="friction"
+        "the speed at which friction reaches 76 % of its maximum",
+        "m/s",
+        value=0.01,
+        above=0.0,
+        needs="friction",
     )
     input: Any = fields.input_index()
     ratio: Number = fields.number(
-        "way of the actuator for one of the tendon; may be negative", value=1.0, nonzero=NO_RATIO
+        "actuator travel per unit of tendon length; may be negative", value=1.0, nonzero=NO_RATIO
     )
     gain: Any = fields.numbers(
-        "force of the input, and how it grows with length and rate, N", value=(1.0, 0.0, 0.0), needs="input"
+        "input force, and its derivatives with respect to length and rate, N",
+        value=(1.0, 0.0, 0.0),
+        needs="input",
     )
     bias: Any = fields.numbers(
-        "force without input, and how it grows with length and rate, N", value=(0.0, 0.0, 0.0)
+        "force without input, and its derivatives with respect to length and rate, N", value=(0.0, 0.0, 0.0)
     )
     least_force: Number = fields.number(
         "the least force", "N", value=None, may_be_none=True, default="no bound"
@@ -107,6 +115,5 @@ class Tendon(Force):
             numbers = concrete(getattr(self, name))
             if numbers is not None and numbers.ndim == 1 and numbers.shape != (3,):
                 yield (
-                    f"{name} must be three numbers: of the input or by itself, along the length, and "
-                    "along the rate"
+                    f"{name} must be three numbers: constant term, derivative by length, derivative by rate"
                 )

@@ -103,12 +103,12 @@ class CoordinateRate(TwoBodies, Drive):
 class SpinRate(Drive):
     """The spin of a wheel, in rad/s."""
 
-    spin: Any = fields.rotor("the rotor that is turned")
+    spin: Any = fields.rotor("the driven rotor")
 
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
         """Yield an error if the rotor is missing."""
         if self.spin is None:
-            yield "needs a spin: the name of the Rotor that is turned"
+            yield "needs a spin, the name of the driven Rotor"
 
     def resolved(self, joints: Mapping[str, Any]) -> Joint:
         """Return a drive of the rotor's angular velocity."""
@@ -119,7 +119,7 @@ class SpinRate(Drive):
 class YawRate(OneBody, Drive):
     """The angular velocity of a body, in rad/s."""
 
-    body: BodyName = fields.body("the body that is turned", ground=False)
+    body: BodyName = fields.body("the driven body", ground=False)
 
     def resolved(self, joints: Mapping[str, Any]) -> Joint:
         """Return a drive of the body's angular velocity."""
@@ -146,10 +146,8 @@ class Speed(PointOfBody, AxisInBody, Drive):
 class JointRate(Drive):
     """The rate of a coordinate of a joint, such as the angle of a kingpin, in rad/s or m/s."""
 
-    joint: Any = fields.joint("the joint that is moved")
-    along: Any = fields.coordinate(
-        "which coordinate of the joint, such as slide or angle; left out: the first"
-    )
+    joint: Any = fields.joint("the driven joint")
+    along: Any = fields.coordinate("the coordinate of the joint, such as slide or angle; default: the first")
 
     def unknown(self, names: Known) -> Iterable[str]:
         """Yield an error if the joint does not have the coordinate."""
@@ -172,7 +170,8 @@ class _Slip(Drive):
         # known.
         if not isinstance(drive.wheel, str) or drive.wheel not in names.coordinates:
             yield (
-                f"wheel is {said(drive.wheel)}, which is no joint{hint(drive.wheel, list(names.coordinates))}"
+                f"wheel is {said(drive.wheel)}, which is not a "
+                f"joint{hint(drive.wheel, list(names.coordinates))}"
             )
 
 
@@ -182,7 +181,7 @@ class SlipAngle(_Slip):
 
     slips: ClassVar[str] = "slip_angle"
 
-    wheel: Any = fields.wheel("the wheel that slips as the input says")
+    wheel: Any = fields.wheel("the wheel whose slip is the input")
 
     @property
     def unit(self) -> str:
@@ -196,7 +195,7 @@ class SlipRatio(_Slip):
 
     slips: ClassVar[str] = "slip_ratio"
 
-    wheel: Any = fields.wheel("the wheel that slips as the input says")
+    wheel: Any = fields.wheel("the wheel whose slip is the input")
 
     @property
     def unit(self) -> str:

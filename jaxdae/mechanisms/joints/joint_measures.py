@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxdae.geometry.planar_frames import Frame
 
-NO_RADIUS = "a joint such as Prismatic lets b slide without turning"
+NO_RADIUS = "use a joint such as Prismatic for sliding without rotation"
 """The remedy for a pinion with radius zero."""
 
 

@@ -63,7 +63,7 @@ class WithElements(Joint):
         "the dry friction", {"rad": "N m", "m": "N"}, value=0.0, at_least=0.0
     )
     friction_speed: Number = fields.per_coordinate(
-        "the speed at which friction has 76 % of its size",
+        "the speed at which friction reaches 76 % of its maximum",
         {"rad": "rad/s", "m": "m/s"},
         value=0.01,
         above=0.0,
@@ -73,15 +73,15 @@ class WithElements(Joint):
         "the stiffness of a spring", {"rad": "N m/rad", "m": "N/m"}, value=0.0, at_least=0.0
     )
     rest: Number = fields.per_coordinate(
-        "the coordinate without force of the spring",
+        "the coordinate at which the spring force is zero",
         {"rad": "rad", "m": "m"},
         value=None,
         at_start=_at_start,
         needs="stiffness",
-        default="that of the start pose",
+        default="the value at the start pose",
     )
     armature: Number = fields.per_coordinate(
-        "the inertia that a motor adds", {"rad": "kg m^2", "m": "kg"}, value=0.0, at_least=0.0
+        "the inertia that a motor adds (armature)", {"rad": "kg m^2", "m": "kg"}, value=0.0, at_least=0.0
     )
 
     @property

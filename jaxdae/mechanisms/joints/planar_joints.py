@@ -162,7 +162,9 @@ class Gear(TwoBodies, Joint):
     rows: ClassVar[dict[str, str]] = {"angle": "rad"}
     relative: ClassVar[bool] = False
 
-    ratio: Number = fields.number("the turn of b over the turn of a; negative for wheels that touch outside")
+    ratio: Number = fields.number(
+        "the rotation of b divided by the rotation of a; negative for external gears"
+    )
     offset: Number = fields.at_start(
         "theta_b - ratio theta_a", "rad", lambda gear, a, b: b.angle - gear.ratio * a.angle, in_config=False
     )
@@ -185,7 +187,7 @@ class Skate(PointOfB, AxisInB, Joint):
     site: ClassVar[str] = "the blade"
     line: ClassVar[str] = "the direction of the blade"
 
-    a: BodyName = fields.body("the body that is skated on, or ground")
+    a: BodyName = fields.body("the body with the surface, or ground")
     b: BodyName = fields.body("the body with the blade")
 
     def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
@@ -213,7 +215,7 @@ class RackAndPinion(PointOfBoth, AxisInA, Joint):
     a: BodyName = fields.body("the body with the rack, or ground")
     b: BodyName = fields.body("the body with the pinion, or ground")
     radius: Number = fields.number(
-        "the radius of the pinion; negative on the other side of the rack,",
+        "the radius of the pinion; negative if the pinion is on the other side of the rack,",
         "m",
         kw_only=True,
         nonzero=NO_RADIUS,

@@ -24,7 +24,7 @@ class PrescribedMotion(Joint):
             plain function.
     """
 
-    joint: Any = fields.joint("the revolute or prismatic joint that is moved")
+    joint: Any = fields.joint("the revolute or prismatic driven joint")
     motion: Any = fields.motion(
         "the coordinate over time, {type: polynomial, coefficients: [...]} or {type: sinusoid, ...}"
     )

@@ -161,9 +161,9 @@ class Wheel(PointOfBody, AxisInBody, Joint):
         "the radius", "m", value=None, may_be_none=True, above=0.0, default="the wheel has no spin"
     )
     spin: Any = fields.rotor(
-        "the rotor whose angle is the spin of the wheel; left out: no rolling row", default=None
+        "the rotor whose angle is the spin of the wheel; default: no rolling row", default=None
     )
-    lateral: bool = fields.truth("false where another wheel of the axle has the lateral row", value=True)
+    lateral: bool = fields.truth("false if another wheel of the axle has the lateral row", value=True)
     slip_angle: Any = fields.varying(
         "the slip angle, n . v + tan(slip_angle) e . v = 0,", "rad", value=0.0, within=0.5 * np.pi
     )
@@ -191,17 +191,17 @@ class Wheel(PointOfBody, AxisInBody, Joint):
         """
         if self.spin is None and self.radius is not None:
             yield (
-                "has a radius and no spin: a rolling row needs the name of a Rotor as spin; without spin "
-                "leave out radius"
+                "has a radius but no spin; give the name of a Rotor as spin for a rolling row, or omit the "
+                "radius"
             )
         elif self.spin is not None and self.radius is None:
-            yield f"has the spin {self.spin!r} and no radius: a rolling row needs the radius in m"
+            yield f"has the spin {self.spin!r} but no radius; a rolling row needs the radius in m"
         if self.spin is None and is_there(self.slip_ratio):
-            yield "has a slip_ratio and no spin: only a rolling row slips along the heading"
+            yield "has a slip_ratio but no spin; only a rolling row slips along the heading"
         if not self.lateral and is_there(self.slip_angle):
-            yield "has a slip_angle and lateral=False: only a lateral row slips across the heading"
+            yield "has a slip_angle and lateral=False; only a lateral row slips across the heading"
         if self.spin is None and not self.lateral:
-            yield "holds nothing: give lateral=True, or a spin and a radius"
+            yield "has no rows; give lateral=True, or a spin and a radius"
 
 
 @pytree
@@ -224,7 +224,7 @@ class _WithRollers(PointOfBody, AxisInBody, Joint):
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
         """Yield an error if the spin is missing."""
         if self.spin is None:
-            yield "needs a spin: the name of the Rotor whose angle turns the wheel"
+            yield "needs a spin, the name of the Rotor whose angle is the rotation of the wheel"
 
 
 @pytree

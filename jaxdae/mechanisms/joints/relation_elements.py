@@ -24,27 +24,25 @@ class Relation(Joint):
     at the start pose.
     """
 
-    joint: Any = fields.joint("the joint that follows")
-    other: Any = fields.joint("the joint that is followed")
+    joint: Any = fields.joint("the follower joint")
+    other: Any = fields.joint("the leading joint")
     coefficients: Any = fields.numbers("c0, c1, c2, ... of the polynomial", value=(0.0, 1.0))
     reference: Number = fields.number(
-        "what is taken from the coordinate",
+        "the offset subtracted from the coordinate",
         "rad or m",
         value=None,
         may_be_none=True,
-        default="that of the start pose",
+        default="the value at the start pose",
     )
     other_reference: Number = fields.number(
-        "what is taken from the coordinate that is followed",
+        "the offset subtracted from the leading coordinate",
         "rad or m",
         value=None,
         may_be_none=True,
-        default="that of the start pose",
+        default="the value at the start pose",
     )
-    along: Any = fields.coordinate(
-        "which coordinate of the joint, such as slide or angle; left out: the first"
-    )
-    other_along: Any = fields.coordinate("which coordinate of the other joint; left out: the first")
+    along: Any = fields.coordinate("the coordinate of the joint, such as slide or angle; default: the first")
+    other_along: Any = fields.coordinate("the coordinate of the other joint; default: the first")
 
     def unknown(self, names: Known) -> Iterable[str]:
         """Yield errors for coordinates that the joints lack, and for a coordinate that follows itself."""
@@ -53,8 +51,8 @@ class Relation(Joint):
         own = names.coordinates.get(self.joint, ())
         if self.joint == self.other and _index(own, self.along) == _index(own, self.other_along):
             yield (
-                f"relates the coordinate of {self.joint!r} to itself: name another joint, or another "
-                "coordinate of it as other_along"
+                f"relates the coordinate of {self.joint!r} to itself; name another joint, or another of "
+                "its coordinates as other_along"
             )
 
 
@@ -66,22 +64,26 @@ class TendonRelation(Joint):
     joint contributes its first coordinate. The default references are the sums at the start pose.
     """
 
-    joints: Any = fields.joint_names("the joints of the sum, of each its first coordinate")
+    joints: Any = fields.joint_names("the joints of the sum; the first coordinate of each counts")
     weights: Any = fields.numbers("the weights of their coordinates, m/rad or 1", value=(1.0,), required=True)
-    others: Any = fields.joint_names("the joints of the sum that is followed; left out: none", default=())
+    others: Any = fields.joint_names("the joints of the leading sum; default: none", default=())
     other_weights: Any = fields.numbers(
         "the weights of their coordinates, m/rad or 1", value=(1.0,), needs="others"
     )
     coefficients: Any = fields.numbers("c0, c1, c2, ... of the polynomial", value=(0.0, 1.0))
     reference: Number = fields.number(
-        "what is taken from the sum", "m", value=None, may_be_none=True, default="that of the start pose"
-    )
-    other_reference: Number = fields.number(
-        "what is taken from the sum that is followed",
+        "the offset subtracted from the sum",
         "m",
         value=None,
         may_be_none=True,
-        default="that of the start pose",
+        default="the value at the start pose",
+    )
+    other_reference: Number = fields.number(
+        "the offset subtracted from the leading sum",
+        "m",
+        value=None,
+        may_be_none=True,
+        default="the value at the start pose",
         needs="others",
     )
 
@@ -101,7 +103,7 @@ def one_each(joints: Any, weights: Any, field: str) -> Iterable[str]:
         and joints
         and numbers.shape != (len(joints),)
     ):
-        yield f"{field} must be one number for each of the {len(joints)} joints, got {shown(weights)}"
+        yield f"{field} must be one number per joint ({len(joints)} joints), got {shown(weights)}"
 
 
 def joint_coordinate(joint: Any, along: Any) -> int:

@@ -21,7 +21,7 @@ class Rod(PointOfEach, Joint):
     rows: ClassVar[dict[str, str]] = {"length": "m"}
     instead: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("damping", "stiffness"),
-        "a rod keeps its length: what gives way is a LinearSpring, a force, with stiffness and damping",
+        "a rod has constant length; use the force LinearSpring for stiffness and damping",
     )
 
     length: Number = fields.at_start("the distance", "m", joint_measures.distance, above=0.0)
@@ -38,4 +38,4 @@ class Rod(PointOfEach, Joint):
         """Yield an error if the default length would be zero."""
         ends = places["point_a"], places["point_b"]
         if self.length is None and ends[0] is not None and ends[1] is not None and np.array_equal(*ends):
-            yield "its points coincide at the start pose, so that its length would be 0; give length"
+            yield "its points coincide at the start pose, so its default length would be 0; give length"

@@ -92,18 +92,18 @@ class OnAxis(WithAxes, _Axis):
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
         """Yield an error if the axis is missing or specified twice."""
         if self.axis is None and self.axes_a is None:
-            yield "needs a direction: give axis, or axes_a and axes_b"
+            yield "needs a direction; give axis, or axes_a and axes_b"
         if self.axis is not None and self.axes_a is not None:
-            yield "has both axis and axes_a: give one of them"
+            yield "has both axis and axes_a; give only one of them"
 
 
 DAMPER, SPRING = "RotationalDamper", "RotationalSpring"
 ROTATIONAL = {
-    "damping": f"add the force {DAMPER}(name, a, b, damping) between the same bodies, which resists about "
-    "all axes",
-    "stiffness": f"add the force {SPRING}(name, a, b, stiffness=...) between the same bodies, which pulls "
-    "back about any axis",
-    "rest": f"the force {SPRING} is at rest where its axes_a and axes_b coincide",
+    "damping": f"add the force {DAMPER}(name, a, b, damping) between the same bodies, which damps rotation "
+    "about all axes",
+    "stiffness": f"add the force {SPRING}(name, a, b, stiffness=...) between the same bodies, which acts "
+    "about all axes",
+    "rest": f"the force {SPRING} has zero torque if its axes_a and axes_b coincide",
 }
 """Remedies for rotational keywords of joints: the forces that act on any relative rotation of two bodies."""
 
@@ -125,21 +125,21 @@ class AnyOrientation(SpatialJoint):
     tree_only: ClassVar[tuple[str, ...]] = ("armature", "friction")
 
     armature: Number = fields.number(
-        "the inertia that motors add to each velocity, on joints of a tree only,",
+        "the inertia that motors add to each velocity (armature), for tree joints only,",
         "kg m^2 or kg",
         value=0.0,
         at_least=0.0,
         sparse=True,
     )
     friction: Number = fields.number(
-        "the dry friction against each velocity, on joints of a tree only,",
+        "the dry friction against each velocity, for tree joints only,",
         "N m or N",
         value=0.0,
         at_least=0.0,
         sparse=True,
     )
     friction_speed: Number = fields.number(
-        "the speed at which friction has 76 % of its size",
+        "the speed at which friction reaches 76 % of its maximum",
         "rad/s or m/s",
         value=0.01,
         above=0.0,
@@ -164,10 +164,10 @@ def two_axes_mistakes(joint: Any, places: Mapping[str, Any], names: tuple[str, s
     """
     given = [name for name in names if getattr(joint, name) is not None]
     if joint.axes_a is not None:
-        yield from (f"has both {name} and axes_a: give one of them" for name in given)
+        yield from (f"has both {name} and axes_a; give only one of them" for name in given)
         return
     if len(given) < 2:
-        yield f"needs two directions: give {names[0]} and {names[1]}, or axes_a and axes_b"
+        yield f"needs two directions; give {names[0]} and {names[1]}, or axes_a and axes_b"
         return
     first, second = (places[name] for name in names)
     if first is not None and second is not None and np.linalg.norm(np.cross(first, second)) < PARALLEL:

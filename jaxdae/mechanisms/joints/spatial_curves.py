@@ -32,7 +32,9 @@ Well within the sample spacing, each iteration squares the error, so this number
 
 @pytree
 class _Curve(TwoBodies):
-    curve: Any = fields.curve("the curve, a function of s that returns a place (3,) in the frame of a in m")
+    curve: Any = fields.curve(
+        "the curve, a function of s that returns a position (3,) in the frame of a in m"
+    )
 
 
 @pytree
@@ -78,7 +80,7 @@ class PointOnCurve(PointOfB, _Curve, SpatialJoint):
         if first is None or last is None or first.shape != () or last.shape != ():
             return
         if first == last:
-            yield "first and last must differ: they are the parameters of the ends of the curve"
+            yield "first and last must differ; they are the parameters of the two ends of the curve"
             return
         if list(self.kinds()["curve"].mistakes(self.curve, NOTHING)):
             return  # The field itself reports this error.
@@ -87,13 +89,13 @@ class PointOnCurve(PointOfB, _Curve, SpatialJoint):
         )
         if found is not None and not np.all(np.isfinite(found)):
             yield (
-                f"curve must return finite places for s = {self.first} to {self.last}, got "
-                f"{brief(found.tolist())}: move first and last"
+                f"curve must return finite positions for s = {self.first} to {self.last}, got "
+                f"{brief(found.tolist())}; change first and last"
             )
         elif found is not None and np.all(found == found[0]):
             yield (
-                f"curve must not stay at one place, got {found[0].tolist()} for s = {self.first} to "
-                f"{self.last}: use a Ball"
+                f"curve must not be a single point, got {found[0].tolist()} for s = {self.first} to "
+                f"{self.last}; use a Ball instead"
             )
 
     def requirements(self) -> Iterator[tuple[Any, str]]:
@@ -136,7 +138,7 @@ class OnSurface(TwoBodies, SpatialJoint):
     """A joint with a surface that is fixed in a, a function of a position in the frame of a."""
 
     surface: Any = fields.surface(
-        "the surface, a function of a place (3,) in the frame of a in m that is zero on it"
+        "the surface, a function of a position (3,) in the frame of a in m that is zero on the surface"
     )
 
     @property
@@ -176,9 +178,9 @@ class PointOnSurface(PointOfB, OnSurface):
         length = _steepness(self, places["point_b"])
         if length is not None and not 0.0 < length < np.inf:
             yield (
-                f"surface must have a gradient at the start, got one of length {length:.6g} at "
-                f"{places['point_b'].tolist()}:"
-                " start elsewhere, or write the surface as a function that is smooth and not flat there"
+                f"surface must have a finite, nonzero gradient at the start, got length {length:.6g} at "
+                f"{places['point_b'].tolist()}; start elsewhere, or use a function that is smooth with a "
+                "nonzero gradient there"
             )
 
 
@@ -230,7 +232,8 @@ class SphereOnSurface(PointOfB, OnSurface):
     a: BodyName = fields.body("the body with the surface, or ground")
     b: BodyName = fields.body("the sphere")
     surface: Any = fields.surface(
-        "the surface, a function of a place (3,) in the frame of a that returns the distance from it in m"
+        "the surface, a function of a position (3,) in the frame of a that returns the distance from the "
+        "surface in m"
     )
     radius: Number = fields.number(
         "the radius of the sphere", "m", value=None, kw_only=True, above=0.0, required=True
@@ -259,7 +262,7 @@ class SphereOnSurface(PointOfB, OnSurface):
         length = _steepness(self, places["point_b"])
         if length is not None and not abs(length - 1.0) < _LENGTH:
             yield (
-                "surface must return the distance from it, whose gradient has length 1; at the start it has "
-                "length"
-                f" {length:.6g}: divide by that, or return sqrt(...) - radius for a pipe or a ball"
+                "surface must return the distance from the surface, whose gradient has length 1; at the "
+                "start the gradient has length"
+                f" {length:.6g}; divide by that length, or return sqrt(...) - radius for a pipe or a ball"
             )

@@ -25,7 +25,7 @@ class TwoWheels(TwoBodies, SpatialJoint):
     b: BodyName = fields.body("the second wheel")
     axis_a: Any = fields.fixed_axis("the axis of the first wheel", "a")
     axis_b: Any = fields.fixed_axis("the axis of the second wheel", "b")
-    ratio: Number = fields.number("the turn of b over the turn of a")
+    ratio: Number = fields.number("the rotation of b divided by the rotation of a")
 
 
 @pytree
@@ -67,7 +67,9 @@ class BevelGear(TwoWheels):
 
     velocity_rows: ClassVar[dict[str, str]] = {"ratio": "rad/s"}
 
-    ratio: Number = fields.number("the turn of b over the turn of a, both against their carrier")
+    ratio: Number = fields.number(
+        "the rotation of b divided by the rotation of a, both relative to their carrier"
+    )
 
     def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
         """Return the slip of the wheels in rad/s; the multiplier is the torque on b about its axis in N m."""
@@ -80,7 +82,7 @@ class BevelGear(TwoWheels):
         """Yield an error for parallel axes."""
         axes = places["axis_a"], places["axis_b"]
         if axes[0] is not None and axes[1] is not None and np.linalg.norm(np.cross(*axes)) < PARALLEL:
-            yield "axis_a and axis_b must meet at an angle: wheels with parallel axes are a Gear"
+            yield "axis_a and axis_b must not be parallel; use a Gear for wheels with parallel axes"
 
 
 @pytree
@@ -110,7 +112,7 @@ class RackAndPinion(WithAxes, _RackAxes):
     a: BodyName = fields.body("the body with the rack, or ground")
     b: BodyName = fields.body("the body with the pinion, or ground")
     radius: Number = fields.number(
-        "the radius of the pinion; negative on the other side of the rack,",
+        "the radius of the pinion; negative if the pinion is on the other side of the rack,",
         "m",
         kw_only=True,
         nonzero=NO_RADIUS,

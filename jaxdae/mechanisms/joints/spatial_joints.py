@@ -38,11 +38,9 @@ from jaxdae.mechanisms.joints.spatial_gears import BevelGear, Gear, RackAndPinio
 from jaxdae.mechanisms.joints.spatial_prescribed import PrescribedMotion
 from jaxdae.mechanisms.joints.terrain_wheels import RollingDisc, RollingSphere, SlidingDisc, SlidingSphere
 
-_TURNING = (
-    "on what may turn about any axis Torque, RotationalSpring and RotationalDamper act, between the bodies"
-)
+_TURNING = "for free rotation, add the forces Torque, RotationalSpring or RotationalDamper between the bodies"
 _BUSHING = (
-    "what gives way is a Bushing, a force, with stiffness, rotational_stiffness, damping and "
+    "for a compliant connection, use the force Bushing with stiffness, rotational_stiffness, damping and "
     "rotational_damping"
 )
 
@@ -141,10 +139,10 @@ class Screw(Facing, OnAxis, Movable):
     unread: ClassVar[dict[str, tuple[str, ...]]] = {"rad": ("axes_b",)}
 
     lead: Number = fields.number(
-        "the way along the axis a radian; positive for a right-handed thread,",
+        "the travel along the axis per radian; positive for a right-handed thread,",
         "m/rad",
         kw_only=True,
-        nonzero="a Revolute joint turns without moving along its axis",
+        nonzero="use a Revolute joint for rotation without travel",
     )
     in_tree: ClassVar[bool] = True
 
@@ -166,7 +164,7 @@ class Screw(Facing, OnAxis, Movable):
 @pytree
 class _CardanAxes(TwoBodies):
     axis: Any = fields.axis("the axis that is fixed in a")
-    second: Any = fields.axis("the axis that is fixed in b, normal to the first,", "b")
+    second: Any = fields.axis("the axis that is fixed in b, perpendicular to the first axis,", "b")
 
 
 @pytree
@@ -208,9 +206,7 @@ class Universal(WithAxes, _CardanAxes, Movable):
             return ()
         angle = f"{np.degrees(np.arccos(cosine)):.4g} degrees"
         given = f"{brief(self.axis, str)} and {brief(self.second, str)}"
-        return [
-            f"axis and second must be at a right angle at the start pose, got {given}, which are at {angle}"
-        ]
+        return [f"axis and second must be perpendicular at the start pose, got {given} at {angle}"]
 
 
 @pytree
@@ -285,7 +281,7 @@ class Weld(Facing, WithAxes):
         "rot_z": "rad",
     }
     instead: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("damping", "stiffness"), f"a weld does not move: {_BUSHING}"
+        ("damping", "stiffness"), f"a weld is rigid; {_BUSHING}"
     )
 
     in_tree: ClassVar[bool] = True
@@ -321,7 +317,7 @@ class Free(TwoBodies, AnyOrientation):
         "add the force Bushing between the same bodies, or Drag and RotationalDamper",
     )
 
-    a: BodyName = fields.body("the body that it moves against, ground mostly")
+    a: BodyName = fields.body("the reference body, usually ground")
     b: BodyName = fields.body("the body that moves", ground=False)
     point_b: Place = fields.components(
         "the origin of the frame in the frame of b", "m", value=(0.0, 0.0, 0.0)

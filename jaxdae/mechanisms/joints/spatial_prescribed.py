@@ -29,19 +29,17 @@ class PrescribedMotion(SpatialJoint):
             start pose.
     """
 
-    joint: Any = fields.joint("the joint that is moved")
+    joint: Any = fields.joint("the driven joint")
     motion: Any = fields.motion(
         "the coordinate over time, {type: polynomial, coefficients: [...]} or {type: sinusoid, ...}"
     )
-    along: Any = fields.coordinate(
-        "which coordinate of the joint, such as slide or angle; left out: the first"
-    )
+    along: Any = fields.coordinate("the coordinate of the joint, such as slide or angle; default: the first")
     reference: Number = fields.number(
-        "the coordinate from which the motion is counted",
+        "the zero of the motion",
         "rad or m",
         value=None,
         may_be_none=True,
-        default="that of the start pose",
+        default="the value at the start pose",
     )
 
     @property

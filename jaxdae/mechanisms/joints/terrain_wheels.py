@@ -134,7 +134,7 @@ class OnTerrain(PointOfB, SpatialJoint):
             and not terrain_mistakes(self.terrain)
             and self.known_beside(place)
         ):
-            yield f"starts at {[round(float(x), 6) for x in place[:2]]}, beside the terrain"
+            yield f"starts at {[round(float(x), 6) for x in place[:2]]}, outside the terrain"
 
     def known_beside(self, place: Any) -> bool:
         """Return whether a world position is known to be outside the terrain."""
@@ -203,10 +203,7 @@ class DiscOnTerrain(OnTerrain, AxisInB):
             return
         normal = self.known_normal(place)
         if normal is not None and np.linalg.norm(np.cross(axle, normal)) < 1e-12:
-            yield (
-                "lies flat on the terrain, which it touches all around: its axis must not be normal to "
-                "the ground"
-            )
+            yield ("lies flat on the terrain; its axis must not be normal to the ground")
 
     def axle(self, a: Frame, b: Frame) -> Vector:
         """Return the axle in the frame of a."""
