@@ -45,6 +45,12 @@ def test_nothing_unknown_lies_at_the_top():
     assert {path.split("/")[0] for path in listed} <= ALLOWED
 
 
+def test_git_ignores_no_tracked_file():
+    """Ruff and hatchling read .gitignore: an ignored folder is neither checked nor part of the wheel."""
+    command = ["git", "ls-files", "--cached", "--ignored", "--exclude-standard"]
+    assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout == ""
+
+
 def test_versions_and_requirements_are_the_same_everywhere():
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert cited["version"] == recipe()["context"]["version"] == jaxdae.__version__
