@@ -133,8 +133,8 @@ def test_examples_are_listed_with_what_they_say_and_found_by_name():
         assert told.startswith(" ".join(configs[name]["description"].split())), line
         assert told.endswith(f"[{configs[name].get('script')}]") == (name in of_scripts), line
     assert [line for line in lines if line and not line.startswith(" ")] == [
-        "Configs that jaxdae runs completely, jaxdae run $(jaxdae example NAME):",
-        "Configs of the scripts in experiments/, of which jaxdae run simulates only the mechanism:",
+        "Configs that jaxdae runs completely; use jaxdae run $(jaxdae example NAME):",
+        "Configs of the scripts in experiments/; jaxdae run simulates only their mechanism:",
     ]
     found = CliRunner().invoke(app, ["example", "crank_rocker"])
     assert (
@@ -166,7 +166,7 @@ def test_what_an_example_needs_but_an_installation_lacks_hides_it(tmp_path, monk
     assert examples.listed()[-1] == "  near  two lines # and no comment [a script]"
     monkeypatch.setattr(examples, "_INSTALLED", tmp_path / "none")
     monkeypatch.setattr(examples, "_REPOSITORY", tmp_path / "none")
-    with pytest.raises(Refused, match="holds no example configs"):
+    with pytest.raises(Refused, match="has no example configs"):
         examples.examples()
 
 

@@ -28,7 +28,7 @@ def folder() -> pathlib.Path:
         if place.is_dir():
             return place
     raise Refused(
-        f"this installation holds no example configs; expected them in {_INSTALLED}: install jaxdae again"
+        f"the installation has no example configs, expected them in {_INSTALLED}; install jaxdae again"
     )
 
 
@@ -68,10 +68,10 @@ def listed() -> list[str]:
         return f"  {name:<{width}}  {described(data)}".rstrip()
 
     return [
-        "Configs that jaxdae runs completely, jaxdae run $(jaxdae example NAME):",
+        "Configs that jaxdae runs completely; use jaxdae run $(jaxdae example NAME):",
         *(row(*each) for each in complete.items()),
         "",
-        "Configs of the scripts in experiments/, of which jaxdae run simulates only the mechanism:",
+        "Configs of the scripts in experiments/; jaxdae run simulates only their mechanism:",
         *(f"{row(*each)} [{of_script(each[1])}]" for each in of_scripts.items()),
     ]
 

@@ -5,11 +5,11 @@ import pathlib
 import jax
 
 from jaxdae.app.config import safe_files
-from jaxdae.app.model.build import Worlds
-from jaxdae.app.runs.result_grid import grid
 from jaxdae.app.config.problems import Refused
 from jaxdae.app.config.schema import Config
 from jaxdae.app.config.schema_tuning import Optimize, Tune
+from jaxdae.app.model.build import Worlds
+from jaxdae.app.runs.result_grid import grid
 
 _OVERHEAD = 10_000_000  # bytes of plots, reports, records and metadata
 _WORD = 25  # bytes per number in a text table
@@ -37,15 +37,15 @@ def forecast(config: Config, entry: int, worlds: Worlds) -> str:
     parts = -(-cut.size // cut.part)
     if parts == 1:
         return ""
-    starts = sum(x.nbytes for x in jax.tree.leaves((worlds.system, worlds.state, worlds.guess, worlds.parameters)))
+    starts = sum(
+        x.nbytes for x in jax.tree.leaves((worlds.system, worlds.state, worlds.guess, worlds.parameters))
+    )
     # Count the pending instants, the computed block and its copy on the host.
     together = cut.part * entry * (min(cut.entries, cut.saved) + 2 * cut.block)
     return (
         f"{cut.size} worlds in {parts} parts of at most {cut.part}: {safe_files.in_words(starts)} of starts "
-        f"and {safe_files.in_words(together)} of"
-        " results in memory at a time, beside Python and the compiled program; at most "
-        f"{safe_files.in_words(results_bytes(config, entry))}"
-        " on the disk"
+        f"and {safe_files.in_words(together)} of results in memory at a time, in addition to Python and the "
+        f"compiled program; at most {safe_files.in_words(results_bytes(config, entry))} on the disk"
     )
 
 
@@ -57,7 +57,9 @@ def fit_bytes(config: Config, section: Tune | Optimize) -> int:
         trained, driven = len(section.parameters), 0
     iteration = 8 + trained
     # A checkpoint exists twice during its replacement; the history table and the metrics lines are text.
-    return section.iterations * (iteration * (2 * 8 + _WORD) + 10 * _WORD) + config.steps * (driven + 1) * _WORD
+    return (
+        section.iterations * (iteration * (2 * 8 + _WORD) + 10 * _WORD) + config.steps * (driven + 1) * _WORD
+    )
 
 
 def check(folder: pathlib.Path, needed: int, remedy: str) -> None:
@@ -66,7 +68,7 @@ def check(folder: pathlib.Path, needed: int, remedy: str) -> None:
     free = safe_files.free_bytes(folder)
     if free is not None and free < needed:
         raise Refused(
-            f"--out: got {folder}, where {safe_files.in_words(free)} are free, expected "
-            f"{safe_files.in_words(needed)} for the results of this run;"
-            f" {remedy}, make room, or choose another folder; nothing was written"
+            f"--out: got {folder} with {safe_files.in_words(free)} of free space, expected "
+            f"{safe_files.in_words(needed)} for the results of this run; {remedy}, free some space, or "
+            "choose another folder; nothing was written"
         )

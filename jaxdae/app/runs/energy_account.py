@@ -18,11 +18,11 @@ import numpy as np
 
 import jaxdae
 from jaxdae import control
-from jaxdae.base.dataclass import pytree, static
-from jaxdae.app.model import driven_forces, config_laws
-from jaxdae.app.model.build import sample, with_numbers
 from jaxdae.app.config.config_elements import described
 from jaxdae.app.config.schema import Config
+from jaxdae.app.model import config_laws, driven_forces
+from jaxdae.app.model.build import sample, with_numbers
+from jaxdae.base.dataclass import pytree, static
 from jaxdae.integrators import StepInfo
 from jaxdae.integrators.method import PointWrapping, roles_of
 from jaxdae.integrators.tangent_rates import tangent_rate
@@ -86,11 +86,15 @@ class Accounted(PointWrapping):
         begun = Account(kinetic + potential, zero, zero, zero, kinetic, twice, jnp.stack([zero, zero]))
         return self.integrator.init(system, state), begun
 
-    def advance(self, system: Any, point: Any, memory: Any, u: Any, dt: Any) -> tuple[Any, Any, AccountedInfo]:
+    def advance(
+        self, system: Any, point: Any, memory: Any, u: Any, dt: Any
+    ) -> tuple[Any, Any, AccountedInfo]:
         """Return the point after dt, the new memory and the step report."""
         inner, account = memory
         new, inner, info = self.inner.advance(system, point, inner, u, dt)
-        gained = self._work(system, point.state, new.state, u, dt) if self.works else jnp.zeros_like(account.work)
+        gained = (
+            self._work(system, point.state, new.state, u, dt) if self.works else jnp.zeros_like(account.work)
+        )
         account = _updated(account, gained, *energies(system, new.state))
         return new, (inner, account), AccountedInfo(**vars(info), account=account)
 
@@ -154,7 +158,9 @@ def energies(system: Any, state: Any) -> tuple[Any, Any]:
 
 def _passive(system: Any) -> Any:
     """Return the mechanism without motors, inputs or given forces."""
-    return dataclasses.replace(system, forces={key: group for key, group in system.forces.items() if not isinstance(group, Driven)})
+    return dataclasses.replace(
+        system, forces={key: group for key, group in system.forces.items() if not isinstance(group, Driven)}
+    )
 
 
 def power(system: Any, state: Any, u: Any, solve: Callable[[Any], Any] | None) -> Any:
@@ -216,7 +222,8 @@ def relative_error(account: Account, precision: str) -> tuple[np.ndarray, np.nda
     energy, because a mechanism at rest exchanges no energy.
     """
     first, error, kinetic, potential, work = (
-        np.asarray(x, float) for x in (account.first, account.error, account.kinetic, account.potential, account.exchanged)
+        np.asarray(x, float)
+        for x in (account.first, account.error, account.kinetic, account.potential, account.exchanged)
     )
     exchanged = np.maximum.reduce([kinetic, potential[:, 1] - potential[:, 0], work[:, 1] - work[:, 0]])
     largest = np.maximum.reduce([np.abs(first), kinetic, *np.abs(potential).T, *np.abs(work).T])
@@ -235,7 +242,8 @@ def does_work(config: Config) -> bool:
     mechanism = values["mechanism"]
     elements = (*mechanism["joints"], *mechanism["forces"])
     return bool(config_laws.driven_names(values)) or any(
-        each["type"] in _SOURCES or not described(each, mechanism["space"]).conserves_energy for each in elements
+        each["type"] in _SOURCES or not described(each, mechanism["space"]).conserves_energy
+        for each in elements
     )
 
 

@@ -10,8 +10,8 @@ import pathlib
 from collections.abc import Iterator
 
 from jaxdae.app.config import safe_files
-from jaxdae.app.runs import run_folder
 from jaxdae.app.config.problems import Refused
+from jaxdae.app.runs import run_folder
 
 
 @contextlib.contextmanager
@@ -32,13 +32,15 @@ def lock(folder: pathlib.Path, name: str = run_folder.LOCK) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Refused(f"{folder}: got a run that another process works on; wait for its end, or end it "
-                          "first") from None
+            raise Refused(
+                f"{folder}: got a run that another process is working on; wait for its end, or stop it first"
+            ) from None
         except OSError as error:
-            raise Refused(f"{file}: the disk knows no locks ({error.strerror}); copy the folder to another "
-                          "disk") from None
+            raise Refused(
+                f"{file}: the disk does not support locks ({error.strerror}); copy the folder to another disk"
+            ) from None
         if not file.exists() or not os.path.samestat(os.fstat(descriptor), file.stat()):
-            raise Refused(f"{folder}: got a run that another process ends at this moment; try again")
+            raise Refused(f"{folder}: got a run that another process is just finishing; try again")
         try:
             yield
         finally:

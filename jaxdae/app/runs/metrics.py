@@ -89,7 +89,9 @@ class FitMetrics:
         """Read the progress of a resumed fit; write nothing yet."""
         self._file = folder / "metrics.jsonl"
         self._of, self._worlds, self._steps = iterations, worlds, steps
-        self._done = next((int(line.get("iterations", 0)) for line in last_lines(folder) if isinstance(line, dict)), 0)
+        self._done = next(
+            (int(line.get("iterations", 0)) for line in last_lines(folder) if isinstance(line, dict)), 0
+        )
         self._before = time.monotonic()
 
     def add(self, told: FitStep) -> None:
@@ -125,7 +127,9 @@ def _append(file: pathlib.Path, line: dict[str, Any]) -> None:
     """Append a line, with the time first and the memory last."""
     time_now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     with file.open("a", encoding="utf-8") as stream:
-        stream.write(json.dumps({"time": time_now} | line | {"memory_MB": memory_bytes() // 1_000_000}) + "\n")
+        stream.write(
+            json.dumps({"time": time_now} | line | {"memory_MB": memory_bytes() // 1_000_000}) + "\n"
+        )
 
 
 def _mend(file: pathlib.Path) -> None:

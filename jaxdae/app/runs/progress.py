@@ -35,7 +35,13 @@ class Progress:
         others: Callable[[], str] | None = None,
     ):
         """Prepare the display; entering the context shows it."""
-        self._steps, self._console, self._worlds, self._seconds, self._others = steps, console, worlds, seconds, others
+        self._steps, self._console, self._worlds, self._seconds, self._others = (
+            steps,
+            console,
+            worlds,
+            seconds,
+            others,
+        )
         self._total, self._done = steps * worlds, 0
         self._bar: rich.progress.Progress | None = None
 
@@ -55,9 +61,12 @@ class Progress:
             self._bar.start()
             self._task = self._bar.add_task("simulating", total=self._total, speed="compiling the steps")
         else:
-            self._line(f"simulating {self._steps} steps" + (f" of {self._worlds} worlds" if self._worlds > 1 else ""))
-            compiling(self._console, f"the steps of {self._worlds} worlds" if self._worlds > 1 else "the "
-                                                                                                    "steps")
+            self._line(
+                f"simulating {self._steps} steps" + (f" of {self._worlds} worlds" if self._worlds > 1 else "")
+            )
+            compiling(
+                self._console, f"the steps of {self._worlds} worlds" if self._worlds > 1 else "the steps"
+            )
         return self
 
     def update(self, done: int) -> None:
@@ -67,21 +76,29 @@ class Progress:
         if first:
             # The first block includes compilation. Speed and remaining time count from its end.
             self._measured_from, self._start = done, now
-        speed = (done - self._measured_from) / (now - self._start) if done > self._measured_from and now > self._start else 0.0
+        speed = (
+            (done - self._measured_from) / (now - self._start)
+            if done > self._measured_from and now > self._start
+            else 0.0
+        )
         is_due = now - self._last >= self._seconds
         if self._bar is not None:
             self._bar.update(self._task, completed=done, speed=_speed(speed, self._worlds))
         elif is_due and done < self._total:
             left = f", {duration((self._total - done) / speed)} left" if speed else ""
             what = "world steps" if self._worlds > 1 else "steps"
-            self._line(f"{done}/{self._total} {what} ({100 * done // self._total} %), "
-                       f"{_speed(speed, self._worlds)}{left}")
+            self._line(
+                f"{done}/{self._total} {what} ({100 * done // self._total} %), "
+                f"{_speed(speed, self._worlds)}{left}"
+            )
         if is_due and self._others is not None:
             self._line(f"all processes: {self._others()}")
         if is_due:
             self._last = now
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Remove the bar."""
         if self._bar is not None:
             self._bar.stop()
@@ -131,4 +148,6 @@ def duration(seconds: float) -> str:
     """Return a time in hours, minutes and seconds."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+    return (
+        f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+    )

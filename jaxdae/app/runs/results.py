@@ -21,11 +21,11 @@ import xarray as xr
 import zarr
 
 from jaxdae.app.config import safe_files
+from jaxdae.app.config.schema import Config
 from jaxdae.app.model import config_laws, coordinate_names
+from jaxdae.app.model.coordinate_names import Entries
 from jaxdae.app.runs import store_digests
 from jaxdae.app.runs.result_grid import Grid, Range
-from jaxdae.app.model.coordinate_names import Entries
-from jaxdae.app.config.schema import Config
 from jaxdae.base.atomic_writes import beside, force_names
 from jaxdae.systems.status import Status
 
@@ -40,7 +40,9 @@ _IN_BODIES: dict[str, dict[str, list[str]]] = {
 }
 
 
-def variables(entries: Entries, absolute: bool, driven: bool, first_order: bool = False) -> dict[str, tuple[str, tuple[str, ...], str]]:
+def variables(
+    entries: Entries, absolute: bool, driven: bool, first_order: bool = False
+) -> dict[str, tuple[str, tuple[str, ...], str]]:
     """Return the stored variables by name: meaning, dimensions beyond world and time, and units.
 
     Args:
@@ -49,208 +51,48 @@ def variables(entries: Entries, absolute: bool, driven: bool, first_order: bool 
         driven: whether inputs over time or a law drive forces.
         first_order: whether drives prescribe velocities; multipliers are then not forces.
     """
-    push, linear, angular = ("the velocities are", "m/s", "rad/s") if first_order else ("the constraint "
-                                                                                        "force is", "N", "N "
-                                                                                                         "m")
-    inputs = {"u": ("inputs of the step that begins here", ("input",), "see input_unit")}
+    push, linear, angular = (
+        ("the velocities are", "m/s", "rad/s") if first_order else ("the constraint force is", "N", "N m")
+    )
+    inputs = {"u": ("inputs of the step that starts at this time", ("input",), "see input_unit")}
     moving = "coordinate" if entries.flat else "velocity"
-    rate, second = ("see unit, per s", "see unit, per s^2") if entries.flat else ("see velocity_unit", "see "
-                                                                                                       "velocity_unit, "
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       ""
-                                                                                                       "per "
-                                                                                                       "s")
+    rate, second = (
+        ("see unit, per s", "see unit, per s^2")
+        if entries.flat
+        else ("see velocity_unit", "see velocity_unit, per s")
+    )
     bodies = {
-        "pose": ("poses of the bodies, of their mass centers", ("body", "in_pose"), "m; angles rad; quaternions body to world"),
-        "twist": ("velocities of the bodies, of their mass centers", ("body", "in_twist"), "m/s and rad/s"),
+        "pose": (
+            "poses of the centers of mass of the bodies",
+            ("body", "in_pose"),
+            "m; angles rad; quaternions body to world",
+        ),
+        "twist": ("velocities of the centers of mass of the bodies", ("body", "in_twist"), "m/s and rad/s"),
     }
     more = ({} if absolute else bodies) | (inputs if driven else {})
     return {
         "q": ("coordinates", ("coordinate",), "see unit"),
         "v": ("velocities", (moving,), rate),
         "a": ("accelerations", (moving,), second),
-        "lam": (f"multipliers; {push} +J^T lam", ("row",), f"{linear} for rows in m or m/s, {angular} for rows in rad or rad/s"),
-        "violation": ("largest constraint violation since the entry before", (), "m or rad"),
-        "velocity_violation": ("largest violation of the velocity constraints since the entry before", (), "m/s or rad/s"),
-        "status": ("jaxdae.Status of the world, 0 is OK", (), "1"),
+        "lam": (
+            f"multipliers; {push} +J^T lam",
+            ("row",),
+            f"{linear} for rows in m or m/s, {angular} for rows in rad or rad/s",
+        ),
+        "violation": ("largest constraint violation since the previous entry", (), "m or rad"),
+        "velocity_violation": (
+            "largest violation of the velocity constraints since the previous entry",
+            (),
+            "m/s or rad/s",
+        ),
+        "status": ("jaxdae.Status of the world; 0 is OK", (), "1"),
         "kinetic_energy": ("kinetic energy", (), "J"),
         "potential_energy": ("potential energy of gravity and springs", (), "J"),
-        "work": ("work since the start of motors, given forces, dampers, friction and prescribed motions", (), "J"),
+        "work": (
+            "work of motors, given forces, dampers, friction and prescribed motions since the start",
+            (),
+            "J",
+        ),
     } | more
 
 
@@ -263,7 +105,11 @@ def entry_bytes(system: Any, real: int) -> int:
     """
     entries = coordinate_names.of_system(system)
     mechanism = coordinate_names.mechanism_of(system)
-    bodies = 0 if coordinate_names.is_absolute(system) else len(mechanism.body_names) * (7 + 6 if mechanism.space.dimension == 3 else 3 + 3)
+    bodies = (
+        0
+        if coordinate_names.is_absolute(system)
+        else len(mechanism.body_names) * (7 + 6 if mechanism.space.dimension == 3 else 3 + 3)
+    )
     inputs = 0 if system.first_order else system.n_inputs or 0
     numbers = len(entries.coordinates) + 2 * len(entries.velocities) + len(system.row_names) + bodies + inputs
     return real * (numbers + _SCALARS) + _STATUS
@@ -282,7 +128,14 @@ def poses(data: xr.Dataset, count: int) -> xr.DataArray:
     return xr.DataArray(shaped, dims=("world", "time", "body", "in_pose"))
 
 
-def create(store: pathlib.Path, listed: pathlib.Path, config: Config, grid: Grid, system: Any, parameters: dict[str, np.ndarray]) -> None:
+def create(
+    store: pathlib.Path,
+    listed: pathlib.Path,
+    config: Config,
+    grid: Grid,
+    system: Any,
+    parameters: dict[str, np.ndarray],
+) -> None:
     """Create the store of a run with all names, units, instants and varied numbers, but without results.
 
     The store is put in place atomically, after the list of its files. If another process of the same run was
@@ -316,19 +169,38 @@ def create(store: pathlib.Path, listed: pathlib.Path, config: Config, grid: Grid
             raise
 
 
-def _fill(store: pathlib.Path, config: Config, grid: Grid, system: Any, parameters: dict[str, np.ndarray]) -> None:
+def _fill(
+    store: pathlib.Path, config: Config, grid: Grid, system: Any, parameters: dict[str, np.ndarray]
+) -> None:
     labels = _labels(system) | _inputs(config)
     data = xr.Dataset({}, labels | {"world": np.arange(grid.size), "time": instants(config, grid)})
     data.time.attrs = {"long_name": "time", "units": "s"}
     if parameters:
         data = data.assign_coords(parameter=list(parameters))
         data["varied"] = (("world", "parameter"), np.stack(list(parameters.values()), axis=1))
-        data.varied.attrs = {"long_name": "numbers of the config that differ from world to world"}
-    data.attrs = {"name": config.name, "description": config.description, "dt_s": config.dt, "integrator": config.integrator.type}
-    data.to_zarr(store, mode="w-", zarr_format=2, consolidated=False, encoding={"time": {"chunks": (100_000,)}}, write_empty_chunks=True)
+        data.varied.attrs = {"long_name": "numbers of the config that differ between worlds"}
+    data.attrs = {
+        "name": config.name,
+        "description": config.description,
+        "dt_s": config.dt,
+        "integrator": config.integrator.type,
+    }
+    data.to_zarr(
+        store,
+        mode="w-",
+        zarr_format=2,
+        consolidated=False,
+        encoding={"time": {"chunks": (100_000,)}},
+        write_empty_chunks=True,
+    )
     sizes = {name: len(label[1] if isinstance(label, tuple) else label) for name, label in labels.items()}
     root = zarr.open_group(store, mode="r+", zarr_format=2)
-    stored = variables(coordinate_names.of_system(system), coordinate_names.is_absolute(system), "input" in labels, system.first_order)
+    stored = variables(
+        coordinate_names.of_system(system),
+        coordinate_names.is_absolute(system),
+        "input" in labels,
+        system.first_order,
+    )
     for name, (meaning, extra, units) in stored.items():
         shape = tuple(sizes[dimension] for dimension in extra)
         exact = name == "status"
@@ -372,7 +244,9 @@ def _arrays(store: pathlib.Path) -> dict[str, Any]:
     """Return the arrays (world, time, ...) of a store by name."""
     with zarr.config.set({"array.write_empty_chunks": True}):
         arrays: Any = zarr.open_group(store, mode="r+", zarr_format=2, use_consolidated=True).arrays()
-        return {name: array for name, array in arrays if array.attrs["_ARRAY_DIMENSIONS"][:2] == ["world", "time"]}
+        return {
+            name: array for name, array in arrays if array.attrs["_ARRAY_DIMENSIONS"][:2] == ["world", "time"]
+        }
 
 
 def chunk_files(store: pathlib.Path, grid: Grid, worlds: Range, written: int) -> list[str]:
@@ -454,7 +328,12 @@ class Writer:
     def pending(self) -> dict[str, np.ndarray]:
         """The instants not yet in the store, (world, time, ...) by name; empty if all are written."""
         if len(self._blocks) > 1:
-            self._blocks = [{name: np.concatenate([block[name] for block in self._blocks], axis=1) for name in self._arrays}]
+            self._blocks = [
+                {
+                    name: np.concatenate([block[name] for block in self._blocks], axis=1)
+                    for name in self._arrays
+                }
+            ]
         return self._blocks[0] if self._blocks else {}
 
     def add(self, time: np.ndarray, block: dict[str, np.ndarray]) -> None:
@@ -469,7 +348,11 @@ class Writer:
         self._blocks.append(block)
         waiting = sum(block["status"].shape[1] for block in self._blocks)
         if waiting >= self._grid.entries or self.written + waiting == self._grid.saved:
-            whole = waiting if self.written + waiting == self._grid.saved else waiting // self._grid.entries * self._grid.entries
+            whole = (
+                waiting
+                if self.written + waiting == self._grid.saved
+                else waiting // self._grid.entries * self._grid.entries
+            )
             store_digests.append(self._listed, self._write(whole))
             rest = {name: array[:, whole:] for name, array in self.pending.items()}
             self.written += whole
@@ -496,7 +379,9 @@ class Writer:
             for name, array in self._arrays.items():
                 value = self.pending[name][:, :count]
                 if value.size:
-                    array[self._first : self._first + value.shape[0], self.written : self.written + count] = value
+                    array[self._first : self._first + value.shape[0], self.written : self.written + count] = (
+                        value
+                    )
                     digests |= self._forced(name, value)
         except OSError:
             # Chunks are written concurrently. This function raises one error; asyncio would log the other
@@ -544,5 +429,7 @@ def read(store: pathlib.Path, written: list[list[int]] | None = None) -> xr.Data
 def last_status(store: pathlib.Path, worlds: Range | None = None) -> dict[str, int]:
     """Return the number of worlds per final status, for all worlds or a range of complete worlds."""
     with read(store) as data:
-        codes, counts = np.unique(data.status.isel(time=-1, world=slice(*(worlds or (None,)))).values, return_counts=True)
+        codes, counts = np.unique(
+            data.status.isel(time=-1, world=slice(*(worlds or (None,)))).values, return_counts=True
+        )
     return {Status(int(code)).name: int(count) for code, count in zip(codes, counts, strict=True)}

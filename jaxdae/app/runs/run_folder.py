@@ -60,7 +60,9 @@ def create(parent: pathlib.Path, name: str, now: datetime.datetime | None = None
 
 def write_config(folder: pathlib.Path, config: Config) -> None:
     """Write the resolved config, including defaults, in a form that `jaxdae run` can read again."""
-    text = yaml.safe_dump(resolved(config), sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
+    text = yaml.safe_dump(
+        resolved(config), sort_keys=False, allow_unicode=True, default_flow_style=None, width=120
+    )
     safe_files.write_text(folder / CONFIG, text)
 
 
@@ -76,7 +78,7 @@ def read_record(folder: pathlib.Path) -> dict[str, Any]:
 
 def incomplete(record: dict[str, Any]) -> str:
     """Return the reason why the run of a record is incomplete, or an empty string for a complete run."""
-    return "" if record["complete"] else record.get("stopped") or "it goes on at this moment, or was killed"
+    return "" if record["complete"] else record.get("stopped") or "it is still in progress, or it was killed"
 
 
 def failed(error: OSError, folder: pathlib.Path, told: str) -> Failed:
@@ -90,14 +92,17 @@ def failed(error: OSError, folder: pathlib.Path, told: str) -> Failed:
     if (folder / RECORD).exists():
         return Failed(f"{safe_files.explained(error, folder)}; {told}")
     return Failed(
-        f"{folder}: it was removed on the way, or its disk is gone; without it the config has to be run "
-        f"anew; once it is back, {told}"
+        f"{folder}: the folder was removed during the run, or its disk is gone; restore it, and {told}; "
+        "otherwise, run the config again"
     )
 
 
 def digests(folder: pathlib.Path) -> dict[str, str]:
     """Return the SHA-256 digests of all result files of a run, by their paths in the run folder."""
-    candidates = [*(folder / RESULTS).rglob("*"), *(folder / name for name in (HISTORY, TUNED, CONTROLS, OPTIMIZED))]
+    candidates = [
+        *(folder / RESULTS).rglob("*"),
+        *(folder / name for name in (HISTORY, TUNED, CONTROLS, OPTIMIZED)),
+    ]
     found = sorted(file for file in candidates if file.is_file() and file.suffix != safe_files.PARTIAL)
     return {file.relative_to(folder).as_posix(): safe_files.digest(file) for file in found}
 
@@ -156,7 +161,10 @@ def git_state(project: pathlib.Path) -> dict[str, Any] | None:
     commit = _git(project, "rev-parse", "HEAD")
     if commit is None:
         return None
-    return {"commit": commit, "changed_files": len((_git(project, "status", "--porcelain") or "").splitlines())}
+    return {
+        "commit": commit,
+        "changed_files": len((_git(project, "status", "--porcelain") or "").splitlines()),
+    }
 
 
 def command_line() -> list[str]:
@@ -166,7 +174,9 @@ def command_line() -> list[str]:
 
 def _git(project: pathlib.Path, *arguments: str) -> str | None:
     try:
-        done = subprocess.run(["git", *arguments], cwd=project, capture_output=True, text=True, timeout=10, check=False)
+        done = subprocess.run(
+            ["git", *arguments], cwd=project, capture_output=True, text=True, timeout=10, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
@@ -177,14 +187,19 @@ def _processor() -> str:
         lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.processor(),
+    )
 
 
 def _without_none(value: Any) -> Any:
     """Return the value as in a config file: without None entries, type and name first."""
     if isinstance(value, dict):
         value = {key: value[key] for key in ("type", "name") if key in value} | value
-        kept = {key: "none" if inside is None and key in _SAY_NONE else inside for key, inside in value.items()}
+        kept = {
+            key: "none" if inside is None and key in _SAY_NONE else inside for key, inside in value.items()
+        }
         return {key: _without_none(inside) for key, inside in kept.items() if inside is not None}
     if isinstance(value, list):
         return [_without_none(inside) for inside in value]

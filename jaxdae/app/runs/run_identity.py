@@ -9,9 +9,9 @@ from typing import Any
 
 import jax
 
-from jaxdae.app.runs import run_folder
 from jaxdae.app.config.problems import Refused
 from jaxdae.app.config.schema import Config
+from jaxdae.app.runs import run_folder
 from jaxdae.compile.layout import Automatic, Fused
 from jaxdae.fused import Unsupported, chosen_kernel
 from jaxdae.fused.call import compiler_version
@@ -73,9 +73,9 @@ def check(place: pathlib.Path, before: dict[str, Any], now: dict[str, str], aske
     differing = [f"{_TOLD[key]} was {before.get(key, 'not recorded')} and is {now[key]}" for key in keys]
     if differing:
         raise Refused(
-            f"{asked}: got {place}, which is of another run: its {'; its '.join(differing)};"
-            " numbers would not fit together: go on with what it began with, or run it anew; nothing was "
-            "written"
+            f"{asked}: got {place}, which belongs to another run: its {'; its '.join(differing)}; the "
+            "results would not be consistent; continue with the original setup, or start a new run; nothing "
+            "was written"
         )
 
 

@@ -4,8 +4,8 @@ import pathlib
 from typing import Any
 
 from jaxdae.app.config import safe_files
-from jaxdae.app.runs import run_folder, verdicts
 from jaxdae.app.config.schema import Config
+from jaxdae.app.runs import run_folder, verdicts
 
 
 def rows(config: Config, record: dict[str, Any]) -> list[tuple[str, str]]:
@@ -13,17 +13,22 @@ def rows(config: Config, record: dict[str, Any]) -> list[tuple[str, str]]:
     numbers, timing = record["results"], record["timing"]
     batch, mechanism = config.batch, config.mechanism
     varied = [vary.path for vary in batch.vary] if batch.size > 1 else []  # World 0 is nominal.
-    acting, count = ("drives", len(mechanism.drives)) if mechanism.order == "first" else ("forces", len(mechanism.forces))
+    acting, count = (
+        ("drives", len(mechanism.drives)) if mechanism.order == "first" else ("forces", len(mechanism.forces))
+    )
     projection = config.integrator.projection
     projected = "none"
     if projection is not None:
         velocities = "yes" if projection.velocity else "no"
-        projected = (f"positions {projection.position or 'no'}, velocities {velocities}, metric "
-                    f"{projection.metric}")
+        projected = (
+            f"positions {projection.position or 'no'}, velocities {velocities}, metric {projection.metric}"
+        )
     constraints, energy = numbers["constraints"], numbers.get("energy_balance")
     found = [
-        (f"bodies, joints, {acting}", f"{len(config.mechanism.bodies)}, {len(config.mechanism.joints)}, "
-                                      f"{count}"),
+        (
+            f"bodies, joints, {acting}",
+            f"{len(config.mechanism.bodies)}, {len(config.mechanism.joints)}, {count}",
+        ),
         (
             "worlds",
             f"{batch.size}" + (f" (seed {batch.seed}; {', '.join(varied)} varied)" if varied else ""),
@@ -50,8 +55,11 @@ def rows(config: Config, record: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         *([(_energy_label(config), _energy(energy))] if energy else []),
         ("status", ", ".join(f"{count} {name}" for name, count in numbers["status"].items())),
-        ("simulated in", f"{timing['simulate_s']:.3g} s after {timing['compile_s']:.3g} s of compiling"),
-        ("speed", f"{timing['worlds_per_s']:,.4g} worlds/s, {timing['world_steps_per_s']:,.4g} world steps/s"),
+        ("simulated in", f"{timing['simulate_s']:.3g} s after {timing['compile_s']:.3g} s of compilation"),
+        (
+            "speed",
+            f"{timing['worlds_per_s']:,.4g} worlds/s, {timing['world_steps_per_s']:,.4g} world steps/s",
+        ),
     ]
     return found
 
@@ -62,8 +70,10 @@ def _energy_label(config: Config) -> str:
 
 def _energy(energy: dict[str, Any]) -> str:
     """Return error, scale and verdict of the energy balance in words."""
-    return (f"{energy['error_J']:.3g} J of {energy['exchanged_J']:.3g} J exchanged "
-           f"({energy['relative']:.2g}); {energy['verdict']}")
+    return (
+        f"{energy['error_J']:.3g} J of {energy['exchanged_J']:.3g} J exchanged "
+        f"({energy['relative']:.2g}); {energy['verdict']}"
+    )
 
 
 def _judged(value: float, limit: float) -> str:
@@ -88,6 +98,8 @@ def write(file: pathlib.Path, config: Config, record: dict[str, Any], pictures: 
     for picture in pictures:
         lines += [f"![{picture.stem}]({picture.parent.name}/{picture.name})", ""]
     written = ", ".join(f"{name} {version}" for name, version in versions.items())
-    lines += [f"Started {record['started']}; {written}. `run.json` holds the rest, `results.zarr` the "
-              "numbers."]
+    lines += [
+        f"Started {record['started']}; {written}. `run.json` has all details, and `results.zarr` has "
+        "the numbers."
+    ]
     safe_files.write_text(file, "\n".join(lines) + "\n")

@@ -40,9 +40,17 @@ def observe(axes: Any, system: Any, integrator: Any, saved: Any, dt: Any) -> dic
     # the batch size.
     last = jax.tree.map(lambda axis: None if axis is None else -1, axes, is_leaf=lambda x: x is None)
     given: Any = (system, integrator)
-    turned = jax.tree.map(lambda axis, x: x if axis is None else jnp.moveaxis(x, 0, -1), axes, given, is_leaf=lambda x: x is None)
+    turned = jax.tree.map(
+        lambda axis, x: x if axis is None else jnp.moveaxis(x, 0, -1),
+        axes,
+        given,
+        is_leaf=lambda x: x is None,
+    )
     over_worlds = jax.vmap(one, in_axes=(*last, -1), out_axes=-1)
-    found = jax.lax.map(lambda at: over_worlds(turned[0], turned[1], at), jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), saved))
+    found = jax.lax.map(
+        lambda at: over_worlds(turned[0], turned[1], at),
+        jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), saved),
+    )
     return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), found)
 
 
@@ -66,4 +74,7 @@ def _bodies(system: Any, state: Any) -> dict[str, Any]:
     absolute = mechanisms.to_absolute(system, state)
     # Rotors come last, with one entry each.
     count, rotors = len(system.body_names) - len(system.rotors), len(system.rotors)
-    return {name: x[: x.shape[0] - rotors].reshape(count, -1) for name, x in (("pose", absolute.q), ("twist", absolute.v))}
+    return {
+        name: x[: x.shape[0] - rotors].reshape(count, -1)
+        for name, x in (("pose", absolute.q), ("twist", absolute.v))
+    }

@@ -19,14 +19,14 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxdae
+from jaxdae.app.config.schema import Config
 from jaxdae.app.model import config_laws
+from jaxdae.app.model.build import Worlds, cut
 from jaxdae.app.runs import interrupts
 from jaxdae.app.runs.energy_account import Account, account_of, accounted, relative_error
-from jaxdae.app.model.build import Worlds, cut
 from jaxdae.app.runs.result_grid import Range
 from jaxdae.app.runs.run_identity import selected_kernel
 from jaxdae.app.runs.saved_fields import observe
-from jaxdae.app.config.schema import Config
 from jaxdae.compile.layout import lanes, local
 from jaxdae.compile.platform import on_accelerator
 from jaxdae.fused import FallbackWarning
@@ -124,7 +124,14 @@ class Simulator:
             worlds smaller; 0 for a single part.
     """
 
-    def __init__(self, config: Config, block: int, mesh: jax.sharding.Mesh | None = None, threads: int = 1, most: int = 0):
+    def __init__(
+        self,
+        config: Config,
+        block: int,
+        mesh: jax.sharding.Mesh | None = None,
+        threads: int = 1,
+        most: int = 0,
+    ):
         """Store the settings; compile nothing yet."""
         self._config, self._block, self._threads, self._most = config, block, threads, most
         self._layout = jaxdae.Layout(mesh=mesh, chunk=config.layout.chunk, kernel=selected_kernel(config))
@@ -176,7 +183,10 @@ class Simulator:
         worlds = self._accounted(worlds)
         shares, summary.layout = self._divided(worlds)
         each = [worlds.part(*share) for share in shares]
-        stand: list[Any] = [jax.tree.map(lambda x, a=a, b=b: cut(x, a, b), (at.state, at.status, at.memory)) for a, b in shares]
+        stand: list[Any] = [
+            jax.tree.map(lambda x, a=a, b=b: cut(x, a, b), (at.state, at.status, at.memory))
+            for a, b in shares
+        ]
         run = self._compiled(each[0], stand[0], dt)
         summary.layout |= {"program_bytes": summary.layout["threads"] * _bytes(run)} | self._kernel()
         summary.compile_s += time.perf_counter() - started
@@ -325,7 +335,9 @@ def _block(
     if status.shape[0] == 1 and layout.kernel is None:
         one, method = (_first(tree, kind) for tree, kind in zip((system, integrator), axes, strict=True))
         start, carried = jax.tree.map(lambda x: x[0], (state, memory))
-        trajectory = jax.tree.map(lambda x: x[None], jaxdae.rollout(one, method, start, dt=dt, memory=carried, **counts))
+        trajectory = jax.tree.map(
+            lambda x: x[None], jaxdae.rollout(one, method, start, dt=dt, memory=carried, **counts)
+        )
     else:
         given: Any = {"memory": memory, "layout": layout} | counts
         trajectory = jaxdae.batch_rollout(system, integrator, state, dt=dt, in_axes=(*axes, 0, None), **given)
@@ -342,7 +354,9 @@ def _block(
     found = {name: jnp.concatenate([begin[name], x], axis=1) for name, x in found.items()}
     with_start = jax.tree.map(lambda old, x: jnp.concatenate([old[:, None], x], axis=1), state, saved)
     begun = config_laws.memory_at_start(integrator, memory)
-    laws_memory = jax.tree.map(lambda old, x: jnp.concatenate([old[:, None], x], axis=1), begun, config_laws.memory_after(info))
+    laws_memory = jax.tree.map(
+        lambda old, x: jnp.concatenate([old[:, None], x], axis=1), begun, config_laws.memory_after(info)
+    )
     last = jax.tree.map(lambda x: x[:, -1], saved)
     found |= observe(axes, system, integrator, (with_start, laws_memory), dt)
     # The account of a failed world ends with its last good state.
@@ -385,7 +399,13 @@ class _Track:
     """Pass blocks to the sink, and update the extremes over all blocks."""
 
     def __init__(self, config: Config, worlds: Worlds, summary: Summary, sink: Sink, part: Part):
-        self._config, self._worlds, self._summary, self._sink, self._part = config, worlds, summary, sink, part
+        self._config, self._worlds, self._summary, self._sink, self._part = (
+            config,
+            worlds,
+            summary,
+            sink,
+            part,
+        )
         self._is_first = part.carried is None
 
     def take(self, instants: np.ndarray, block: dict[str, Any]) -> None:
@@ -412,7 +432,9 @@ class _Track:
             ("largest_velocity_violation", "velocity_violation"),
             ("largest_velocity", "v"),
         ):
-            setattr(summary, field, max(getattr(summary, field), float(np.max(np.abs(block[name]), initial=0.0))))
+            setattr(
+                summary, field, max(getattr(summary, field), float(np.max(np.abs(block[name]), initial=0.0)))
+            )
         failed = np.argwhere(block["status"] != jaxdae.Status.OK)
         if failed.size and not summary.failure:
             world, entry = failed[np.argmin(failed[:, 1])]

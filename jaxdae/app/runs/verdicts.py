@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxdae.app.model import config_outline
 from jaxdae.app.config.schema import Config
+from jaxdae.app.model import config_outline
 from jaxdae.app.runs.simulate import Summary
 from jaxdae.rollouts.rollout_arguments import checked_tolerance
 
@@ -39,7 +39,10 @@ def energy_balance(config: Config, summary: Summary) -> dict[str, Any] | None:
 def constraints(config: Config, summary: Summary) -> dict[str, Any]:
     """Return the largest violations with their limits, and the verdict over all worlds and steps."""
     tolerance, length = float(checked_tolerance(None, np.dtype(config.precision))), size(config)
-    limit, velocity_limit = tolerance * min(1.0, length), tolerance * (min(1.0, length) + summary.largest_velocity)
+    limit, velocity_limit = (
+        tolerance * min(1.0, length),
+        tolerance * (min(1.0, length) + summary.largest_velocity),
+    )
     found = [
         verdict(summary.largest_violation, limit),
         verdict(summary.largest_velocity_violation, velocity_limit),
@@ -75,17 +78,17 @@ def sentences(results: dict[str, Any]) -> list[str]:
     if energy and energy["verdict"] != OK:
         world = f" in world {energy['world']}" if energy["world"] else ""
         found.append(
-            f"The energy balance is {energy['verdict']}: its error{world} is {energy['error_J']:.3g} J,"
-            f" {_percent(energy['relative'])} of the energy exchanged; at most {_percent(energy['limit'])} "
-            "counts as ok."
-            " Halve dt and compare: the step does not resolve the motion, or the method loses energy."
+            f"The energy balance is {energy['verdict']}: its error{world} is {energy['error_J']:.3g} J, "
+            f"{_percent(energy['relative'])} of the exchanged energy; the limit is "
+            f"{_percent(energy['limit'])}. Either the step does not resolve the motion, or the method loses "
+            "energy. Halve dt and compare."
         )
     rows = results.get("constraints")
     if rows and rows["verdict"] != OK:
         found.append(
-            f"The constraints are {rows['verdict']}: they are open by up to {rows['violation']:.3g} m or rad"
-            f" (limit {rows['limit']:.3g}) and {rows['velocity_violation']:.3g} m/s or rad/s"
-            f" (limit {rows['velocity_limit']:.3g}). Use a projection, or a smaller dt."
+            f"The constraints are {rows['verdict']}: their violation is up to {rows['violation']:.3g} m or "
+            f"rad (limit {rows['limit']:.3g}) and {rows['velocity_violation']:.3g} m/s or rad/s (limit "
+            f"{rows['velocity_limit']:.3g}). Use a projection, or a smaller dt."
         )
     return found
 
@@ -97,5 +100,7 @@ def _percent(relative: float) -> str:
 def mechanism_only(config: Config) -> str:
     """Return the warning that the command simulates only the mechanism of a script's config."""
     remedy = f" Run the experiment with: python {config.script} CONFIG" if config.script else ""
-    return (f"This config belongs to {config.of_script}. The command jaxdae simulates only its mechanism, "
-           f"without the experiment.{remedy}")
+    return (
+        f"This config belongs to {config.of_script}. The command jaxdae simulates only its mechanism, "
+        f"without the experiment.{remedy}"
+    )
