@@ -1,4 +1,4 @@
-"""How much do a few lines of code buy? A path of constant curvature by Euler's method, the midpoint method and RK4.
+"""A path of constant curvature by Euler's method, the midpoint method and RK4: accuracy against code length.
 
 The path is the notes' example, integrated with respect to its length s:
 
@@ -45,7 +45,7 @@ class Arc(jaxdae.KinematicSystem):
     curvature: Any
 
     def rate(self, t, x, u):
-        """Returns the direction of the path, and its curvature."""
+        """Return the direction of the path, and its curvature."""
         return jnp.stack([jnp.cos(x[2]), jnp.sin(x[2]), self.curvature])
 
 
@@ -84,14 +84,14 @@ class Settings(pydantic.BaseModel, extra="forbid", strict=True):
 
 
 def exact(curvature: float, s: np.ndarray) -> np.ndarray:
-    """Returns the path (..., 2) at the lengths s."""
+    """Return the path (..., 2) at the lengths s."""
     angle = curvature * s
     # 1 - cos without cancellation.
     return np.stack([np.sin(angle), 2.0 * np.sin(0.5 * angle) ** 2], axis=-1) / curvature
 
 
 def integrate(curvature: float, length: float, steps: list[float], dtype: Any) -> xr.Dataset:
-    """Returns errors (integrator, step) in m at the end and at most, and the paths (integrator, step, node, 3) as far as they go."""
+    """Return final and largest errors (integrator, step) in m, and paths (integrator, step, node, 3)."""
     counts = [round(length / step) for step in steps]
     system = Arc(jnp.asarray(curvature, dtype))
     start = jaxdae.State(jnp.zeros((), dtype), jnp.zeros(3, dtype), jnp.zeros(3, dtype))
@@ -117,25 +117,25 @@ def integrate(curvature: float, length: float, steps: list[float], dtype: Any) -
 
 
 def step_for(data: xr.Dataset, name: str, error: float) -> float:
-    """Returns the step at which a method has an error, by its order from the measured step with the error nearest to it."""
+    """Return the step for a given error, extrapolated by the order from the nearest measurement."""
     errors = data.error.sel(integrator=name).values
     k = int(np.abs(np.log(errors / error)).argmin())
     return float(data.step[k]) * float(error / errors[k]) ** (1.0 / ORDERS[name])
 
 
 def error_at(data: xr.Dataset, name: str, step: float) -> float:
-    """Returns the error of a method at a step, by its order from the nearest measured step."""
+    """Return the error of a method at a step, by its order from the nearest measured step."""
     k = int(np.abs(np.log(data.step.values / step)).argmin())
     return float(data.error.sel(integrator=name)[k]) * float(step / data.step[k]) ** ORDERS[name]
 
 
 def millimeters(error: float) -> str:
-    """Returns a length in mm, with three digits."""
+    """Return a length in mm, with three digits."""
     return f"{1e3 * error:.3g} mm"
 
 
 def findings(near: xr.Dataset, far: xr.Dataset, settings: Settings) -> list[str]:
-    """Returns what the results say of the three statements."""
+    """Return what the results say of the three statements."""
 
     def gains(better: str) -> str:
         ratios = near.error.sel(integrator="Euler").values / near.error.sel(integrator=better).values
@@ -180,7 +180,7 @@ def findings(near: xr.Dataset, far: xr.Dataset, settings: Settings) -> list[str]
 
 
 def rows(data: xr.Dataset, length: float, digits: int) -> list[tuple[str, ...]]:
-    """Returns the rows of the table: length, step, number of steps, and the errors of each method at the end and at most."""
+    """Return the rows of the table: length, step, number of steps, final and largest errors per method."""
     table = []
     for step in data.step.values:
         cells = [
@@ -193,7 +193,7 @@ def rows(data: xr.Dataset, length: float, digits: int) -> list[tuple[str, ...]]:
 
 
 def draw(near: xr.Dataset, far: xr.Dataset, settings: Settings):
-    """Returns the figure: the paths with the longest step, and the errors over the step and over the work."""
+    """Return the figure: the paths with the longest step, and the errors over the step and over the work."""
     with styled() as figure_class:
         figure = figure_class(figsize=(13.5, 4.4), layout="constrained")
         path, by_step, by_work = figure.subplots(1, 3)
@@ -237,7 +237,7 @@ def draw(near: xr.Dataset, far: xr.Dataset, settings: Settings):
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config, console = asked.config, asked.console
     settings = jaxdae.app.settings(asked, Settings)

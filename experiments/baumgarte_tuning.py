@@ -108,7 +108,9 @@ class Problem:
     reference: Any
 
     def measured(self, method: Any, factor: Any, alpha: Any, beta: Any) -> tuple[Any, Any, Any]:
-        """Returns rms |g|, rms |q - reference| over the horizon, and whether the motion stayed finite, with steps factor * dt.
+        """Return rms |g|, rms |q - reference| and whether the motion stayed finite, with steps factor * dt.
+
+        The root mean squares are over the horizon.
 
         All factors run the same number of steps; what lies beyond the horizon does not count.
         """
@@ -136,7 +138,7 @@ class Problem:
 
 
 def problem(system: Any, state: Any, case: Case, entries: int, factors: list[int]) -> Problem:
-    """Returns a mechanism with its reference: RK4 with projection and a tenth of the shortest step."""
+    """Return a mechanism with its reference: RK4 with projection and a tenth of the shortest step."""
     steps = round(case.duration / case.dt)
     every = max(1, steps // entries)
     steps -= steps % (every * max(factors))
@@ -153,7 +155,7 @@ def problem(system: Any, state: Any, case: Case, entries: int, factors: list[int
 
 
 def loss(problem: Problem, method: Any, p: Any) -> Any:
-    """Returns the mean logarithm of drift and inaccuracy.
+    """Return the mean logarithm of drift and inaccuracy.
 
     NaN where the motion broke, which `fit` walks back from.
     """
@@ -162,7 +164,7 @@ def loss(problem: Problem, method: Any, p: Any) -> Any:
 
 
 def tuned(problem: Problem, method: Any, settings: Settings) -> FitResult:
-    """Returns the fit of both gains from all starts and at all steps, in one program.
+    """Return the fit of both gains from all starts and at all steps, in one program.
 
     Steps in the outer order.
     """
@@ -187,7 +189,7 @@ def tuned(problem: Problem, method: Any, settings: Settings) -> FitResult:
 
 
 def compare(problem: Problem, method: Any, settings: Settings) -> xr.Dataset:
-    """Returns drift and error of the rules, of the tuned gains and along alpha = beta = s/h, by step."""
+    """Return drift and error of the rules, of the tuned gains and along alpha = beta = s/h, by step."""
     found = tuned(problem, method, settings)
     factors = np.asarray(settings.factors, float)
     losses = np.where(np.isfinite(found.loss), found.loss, np.inf).reshape(len(factors), -1)
@@ -214,7 +216,7 @@ def compare(problem: Problem, method: Any, settings: Settings) -> xr.Dataset:
 
 
 def stability_limit(data: xr.Dataset) -> list[float]:
-    """Returns by step the last s before the drift jumps: the next is not finite or ten times as large.
+    """Return by step the last s before the drift jumps: the next is not finite or ten times as large.
 
     Infinite where none does.
     """
@@ -227,7 +229,7 @@ def stability_limit(data: xr.Dataset) -> list[float]:
 
 
 def rows(results: dict[tuple[str, str], xr.Dataset]) -> list[tuple[str, ...]]:
-    """Returns the table: mechanism, integrator, step; for all gains drift and error; the tuned gains.
+    """Return the table: mechanism, integrator, step; for all gains drift and error; the tuned gains.
 
     The gain over the best rule.
     """
@@ -272,7 +274,7 @@ HEADINGS = (
 
 
 def draw(results: dict[tuple[str, str], xr.Dataset]):
-    """Returns the figure: drift along alpha = beta = s/h for the middle step, with the rules and the tuned gains."""
+    """Return the figure of the drift along alpha = beta = s/h at the middle step, with all gains."""
     mechanisms = list(dict.fromkeys(name for name, _ in results))
     integrators = list(dict.fromkeys(name for _, name in results))
     with styled() as figure_class:
@@ -313,7 +315,7 @@ def draw(results: dict[tuple[str, str], xr.Dataset]):
 
 
 def findings(results: dict[tuple[str, str], xr.Dataset]) -> list[str]:
-    """Returns in words where tuning wins, and by how much."""
+    """Return in words where tuning wins, and by how much."""
     gains = {}
     for (mechanism, integrator), data in results.items():
         both = np.sqrt(data.drift.values * data.error.values)
@@ -346,7 +348,7 @@ def findings(results: dict[tuple[str, str], xr.Dataset]) -> list[str]:
 
 
 def outlines(mechanism: Any, q: Any) -> np.ndarray:
-    """Returns the bodies of a mechanism as one line through their joints, (time, vertices, 2), interrupted between bodies."""
+    """Return the bodies as one line through their joints (time, vertices, 2), interrupted between bodies."""
     lines = []
     for k, body in enumerate(mechanism.bodies):
         x, y, theta = (q[:, 3 * k + i] for i in range(3))
@@ -375,7 +377,7 @@ def outlines(mechanism: Any, q: Any) -> np.ndarray:
 def animate(
     path: pathlib.Path, mechanism: Any, here: Problem, method: Any, data: xr.Dataset, factor: int
 ) -> None:
-    """Draws the motion at the longest step with tuned gains and with two rules, over the reference."""
+    """Draw the motion at the longest step with tuned gains and with two rules, over the reference."""
     h = factor * here.dt
     plan = {"dt": h, "steps": here.steps // factor}
     shown = {"reference": jaxdae.Projected(jaxdae.RungeKutta.rk4())}
@@ -393,7 +395,7 @@ def animate(
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config, console = asked.config, asked.console
     settings = jaxdae.app.settings(asked, Settings)

@@ -1,4 +1,4 @@
-"""Bricard's six-bar moves although its rows say that it cannot: which solvers follow it, and how well does its loop stay closed?
+"""Bricard's overconstrained six-bar: which solvers follow its motion, and how well does its loop stay closed?
 
 Five rods and six hinges have 30 velocities and 30 rows. One row depends on the others on all of its motion,
 and only there: an instant off the manifold all of them are independent, and the mechanism is locked. A solver
@@ -39,7 +39,11 @@ SOLVERS = {
 
 
 class Result(NamedTuple):
-    """One simulation, an entry for each saved state: largest opening in m or rad, energy error in J, place of P3 in m, poses, status."""
+    """One simulation, with an entry per saved state.
+
+    The entries are the largest opening in m or rad, the energy error in J, the position of P3 in m, the poses
+    and the status.
+    """
 
     time: np.ndarray
     opening: np.ndarray
@@ -50,7 +54,7 @@ class Result(NamedTuple):
 
 
 def simulate(system: Any, start: Any, solver: Any, dt: float, steps: int, save_every: int) -> Result:
-    """Returns what becomes of the mechanism with a solver."""
+    """Return what becomes of the mechanism with a solver."""
     method = jaxdae.Projected(jaxdae.RungeKutta.dormand_prince5(solver=solver))
     trajectory = jaxdae.rollout(system, method, start, dt=dt, steps=steps, save_every=save_every)
     states = trajectory.state
@@ -71,7 +75,7 @@ def simulate(system: Any, start: Any, solver: Any, dt: float, steps: int, save_e
 
 
 def error(result: Result) -> float:
-    """Returns the largest error of P3 at the times of the reference in m, of those that there are.
+    """Return the largest error of P3 at the times of the reference in m, of those that there are.
 
     NaN without any.
     """
@@ -84,7 +88,7 @@ def error(result: Result) -> float:
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config = asked.config
     with precision(config):

@@ -1,4 +1,4 @@
-"""A car whose wheels hold their side: does it go where its one freedom says, and how do two rear wheels with one row share its force?
+"""A car without side slip: its single degree of freedom, and the force on redundant rear wheels.
 
 The lecture's car has rear wheels welded to the chassis and a steered front wheel on a rotary joint: 12
 coordinates and 12 rows of rank
@@ -45,7 +45,7 @@ class Car(NamedTuple):
 
 
 def car(system: Any, config: Any) -> Car:
-    """Returns the numbers of a car: chassis, two rear wheels and a front wheel, in this order."""
+    """Return the numbers of a car: chassis, two rear wheels and a front wheel, in this order."""
     mass, inertia = np.asarray(system.mass), np.asarray(system.inertia)
     places = np.array([body.pose for body in config.mechanism.bodies])[:, :2]
     # About the middle of the rear axle; the front wheel as a point with a spin of its own.
@@ -57,7 +57,7 @@ def car(system: Any, config: Any) -> Car:
 
 
 def closed_form(car: Car, motion: Any, speed: float, dt: float, steps: int) -> np.ndarray:
-    """Returns speed, place and heading of the rear axle after every step (steps, 4), by the equation of the one freedom."""
+    """Return speed, position and heading of the rear axle (steps, 4) from the single equation of motion."""
 
     def rate(t: Any, x: Any) -> Any:
         u, _, _, heading = x
@@ -87,7 +87,7 @@ def closed_form(car: Car, motion: Any, speed: float, dt: float, steps: int) -> n
 
 
 def rear_axle(car: Car, states: Any) -> np.ndarray:
-    """Returns speed, place and heading of the rear axle at states (time, 4)."""
+    """Return speed, place and heading of the rear axle at states (time, 4)."""
     x, y, heading = (states.q[:, k] for k in range(3))
     vx, vy = states.v[:, 0], states.v[:, 1]
     cos, sin = jnp.cos(heading), jnp.sin(heading)
@@ -97,7 +97,10 @@ def rear_axle(car: Car, states: Any) -> np.ndarray:
 
 
 def blades(spins: Any, slope: float, time: float, steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns places (spins, steps, 2) of a blade on a slope, down along x, that turns at spins in rad/s, and those of the closed form."""
+    """Return the positions (spins, steps, 2) of a blade on a slope, simulated and in closed form.
+
+    x points down the slope, and the blade turns at spins in rad/s.
+    """
     pull = 9.81 * np.sin(slope)
     edge = mechanisms.Wheel("edge", "blade", (1.0, 0.0), point=(0.0, 0.0))
     blade, q = mechanisms.planar_mechanism([mechanisms.Body("blade", 1.0, 0.1)], [edge], gravity=(pull, 0.0))
@@ -117,7 +120,7 @@ def blades(spins: Any, slope: float, time: float, steps: int) -> tuple[np.ndarra
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config = asked.config
     with precision(config):

@@ -1,4 +1,4 @@
-"""How evenly does a shaft with universal joints turn? One joint against its closed form, then two of them in and out of phase.
+"""Speed of a shaft with universal joints: one joint against its closed form, two joints at two phases.
 
 The input turns at a constant rate. Behind one joint that bends the shaft by beta, the rate of the middle
 shaft is
@@ -34,7 +34,10 @@ class Settings(pydantic.BaseModel, extra="forbid", strict=True):
 
 
 class Shaft(NamedTuple):
-    """A shaft at all saved states: times (s), rates of input, middle and output (time, 3) in rad/s, closed forms of the last two (time, 2).
+    """A shaft at all saved states.
+
+    It has the times in s, the rates of input, middle and output (time, 3) in rad/s, and the closed forms of
+    the middle and output rates (time, 2).
 
     `opening` is the largest violation at any step in m or rad, `poses` those of the bodies (time, 3, 7).
     """
@@ -48,7 +51,10 @@ class Shaft(NamedTuple):
 
 
 def with_phase(config: Any, phase: float) -> tuple[Any, Any, Any]:
-    """Returns the section `mechanism` with the pins of the second joint turned by degrees, its mechanism and its closed start."""
+    """Return the section `mechanism`, its mechanism and its closed start.
+
+    The pins of the second joint are rotated by degrees.
+    """
     values = config.model_dump()
     joint = next(each for each in values["mechanism"]["joints"] if each["name"] == "joint2")
     axis, second = np.asarray(joint["axis"]), np.asarray(joint["second"])
@@ -67,12 +73,18 @@ def with_phase(config: Any, phase: float) -> tuple[Any, Any, Any]:
 
 
 def ratio(beta: float, theta: Any) -> Any:
-    """Returns the rate of the second shaft over that of the first, theta the angle of the first one's pins from the plane of the shafts."""
+    """Return the rate of the second shaft divided by the rate of the first shaft.
+
+    theta is the angle between the pins of the first shaft and the plane of the shafts.
+    """
     return math.cos(beta) / (1.0 - math.sin(beta) ** 2 * np.cos(theta) ** 2)
 
 
 def behind(beta: float, theta: Any) -> Any:
-    """Returns by how much the second shaft has turned since theta was a quarter turn, where the first one turned by theta - pi / 2."""
+    """Return the angle of the second shaft since theta = pi / 2.
+
+    The first shaft has turned by theta - pi / 2.
+    """
     turn = theta - 0.5 * np.pi
     # tan(theta_2) = cos(beta) tan(theta_1) with both counted from there, on the branch of theta_1.
     return np.arctan2(np.sin(turn) * math.cos(beta), np.cos(turn)) + 2.0 * np.pi * np.round(
@@ -81,7 +93,7 @@ def behind(beta: float, theta: Any) -> Any:
 
 
 def simulate(system: Any, start: Any, method: Any, phase: float, config: Any) -> Shaft:
-    """Returns the rates of the shafts, and what they should be."""
+    """Return the rates of the shafts, and what they should be."""
     plan: Any = {"dt": config.dt, "steps": config.steps, "save_every": config.save_every}
     trajectory = jaxdae.rollout(system, method, start, **plan)
     states = trajectory.state
@@ -107,7 +119,7 @@ def simulate(system: Any, start: Any, method: Any, phase: float, config: Any) ->
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config = asked.config
     settings = jaxdae.app.settings(asked, Settings)

@@ -1,4 +1,6 @@
-"""Cassie, a robot with springs and closed loops in its legs: does it fall as in MuJoCo, does it stand, and do the loops stay closed?
+"""Cassie, a robot with springs and closed loops in its legs: falling, standing and loop errors.
+
+The fall is compared with MuJoCo.
 
     python experiments/cassie.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
@@ -65,7 +67,7 @@ class Settings(pydantic.BaseModel, extra="forbid", strict=True):
 
 
 class Fall(NamedTuple):
-    """One fall: times (time,) in s, opening of the loops in m and energy less that of the start in J, both (time,), and the step in s."""
+    """One fall: times in s, loop errors in m and energy changes in J, all (time,), and the step in s."""
 
     time: np.ndarray
     opening: np.ndarray
@@ -77,7 +79,7 @@ class Fall(NamedTuple):
 
 
 def falling(file: str) -> tuple[Any, Any, Any]:
-    """Returns the report of a robot file, its mechanism without damping, and q in the pose of the file."""
+    """Return the report of a robot file, its mechanism without damping, and q in the pose of the file."""
     robot = robots.load(file)
     joints = [
         dataclasses.replace(j, damping=0.0) if hasattr(j, "damping") else j for j in robot.description.joints
@@ -89,7 +91,7 @@ def falling(file: str) -> tuple[Any, Any, Any]:
 
 
 def fall(system: Any, method: Any, start: Any, dt: float, steps: int, save_every: int) -> tuple[Fall, Any]:
-    """Returns a fall by jaxdae, and its states; the opening is the largest between saved entries too."""
+    """Return a fall by jaxdae, and its states; the opening is the largest between saved entries too."""
     found = jaxdae.rollout(system, method, start, dt=dt, steps=steps, save_every=save_every)
     jaxdae.raise_if_failed(found)
     energy = jax.vmap(lambda x: jaxdae.energy(system, x))(found.state) - jaxdae.energy(system, start)
@@ -99,7 +101,9 @@ def fall(system: Any, method: Any, start: Any, dt: float, steps: int, save_every
 
 
 def fall_of_mujoco(file: str, qpos: Any, qvel: Any, steps: int, save_every: int, stiff: float | None) -> Fall:
-    """Returns a fall by MuJoCo: as it comes, or with equalities as stiff as it allows and RK4 at the step `stiff` in s.
+    """Return a fall by MuJoCo.
+
+    The settings are the defaults, or the stiffest equalities and RK4 at the step `stiff` in s.
 
     Args:
         file: of the robot.
@@ -138,7 +142,7 @@ def fall_of_mujoco(file: str, qpos: Any, qvel: Any, steps: int, save_every: int,
 
 
 class Standing(NamedTuple):
-    """A robot on its blades: the system, the state and the torques in which it rests, the feedback about them, and the joints of motors.
+    """A robot on its blades: system, equilibrium state and torques, feedback about them, and motor joints.
 
     The joints are in the order of the inputs: those of the left leg, then those of the right.
     """
@@ -151,7 +155,7 @@ class Standing(NamedTuple):
 
 
 def on_blades(settings: Settings) -> Standing:
-    """Returns the robot on its blades."""
+    """Return the robot on its blades."""
     made = cassie_on_blades(settings.file, settings.posture, (settings.blade.point, settings.blade.axis))
     joints = [_without_spin(joint, made) for joint in made.description.joints]
     held, _ = jm.mechanism(dataclasses.replace(made.description, joints=joints), jm.Joints())
@@ -175,7 +179,10 @@ def on_blades(settings: Settings) -> Standing:
 
 
 def _without_spin(joint: Any, robot: CassieOnBlades) -> Any:
-    """Return a ball at the end of an achilles rod as a universal joint, which keeps the rod from spinning at rest; others as they are."""
+    """Return a universal joint for a ball at the end of an achilles rod, and any other joint unchanged.
+
+    The universal joint prevents the spin of the rod about its axis.
+    """
     if not joint.name.endswith("-achilles"):
         return joint
     rod = robot.report.frames[f"{joint.name}-rod"]
@@ -193,7 +200,7 @@ def _at_rest(robot: CassieOnBlades, body: str) -> np.ndarray:
 
 
 def pushed(standing: Standing, push: dict[str, float]) -> Any:
-    """Returns the state at rest with velocities of the pelvis, and what the rows make of the others."""
+    """Return the state at rest with velocities of the pelvis, and what the rows make of the others."""
     names = standing.system.names.velocities
     v = (
         jnp.zeros_like(standing.rest.v)
@@ -205,7 +212,7 @@ def pushed(standing: Standing, push: dict[str, float]) -> Any:
 
 
 def scattered(standing: Standing, worlds: int, scatter: float, seed: int) -> Any:
-    """Returns the system with masses and inertias of all bodies scattered (worlds, ...)."""
+    """Return the system with masses and inertias of all bodies scattered (worlds, ...)."""
     system = standing.system
     factors = 1.0 + scatter * np.random.default_rng(seed).standard_normal((worlds, len(system.mass)))
     factors = jnp.asarray(np.maximum(factors, 0.1))
@@ -216,7 +223,7 @@ def scattered(standing: Standing, worlds: int, scatter: float, seed: int) -> Any
 
 
 def stand(standing: Standing, start: Any, dt: float, steps: int, save_every: int, systems: Any = None) -> Any:
-    """Returns the trajectory of one world, or of many with systems of their own, under the feedback."""
+    """Return the trajectory of one world, or of many with systems of their own, under the feedback."""
     method = jaxdae.Projected(jaxdae.SemiImplicitEuler())
     plan = {"dt": dt, "steps": steps, "save_every": save_every}
     if systems is None:
@@ -236,7 +243,7 @@ def stand(standing: Standing, start: Any, dt: float, steps: int, save_every: int
 def falls(
     config: Any, settings: Settings, method: Any, velocities: dict[str, float]
 ) -> tuple[dict[str, Fall], Any, Any]:
-    """Returns all falls by name, and system and states of that by jaxdae."""
+    """Return all falls by name, and system and states of that by jaxdae."""
     report, system, q = falling(settings.file)
     names = system.names.velocities
     v = (
@@ -262,7 +269,7 @@ def falls(
 
 
 def draw(name: str, made: dict[str, Fall], standing: Standing, used: np.ndarray, one: Any, many: Any) -> Any:
-    """Returns the figure: openings and energies of the falls, torques of the one that stands, and heights of the many."""
+    """Return the figure: loop errors, energies, torques of the standing robot, and heights of the batch."""
     with styled() as figure_class:
         figure = figure_class(figsize=(11, 8), layout="constrained")
         (opening, energy), (torque, height) = figure.subplots(2, 2)
@@ -301,7 +308,7 @@ def draw(name: str, made: dict[str, Fall], standing: Standing, used: np.ndarray,
 
 
 def limbs(lines: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns the lines of bodies by the limb that they belong to, with gaps between them."""
+    """Return the lines of bodies by the limb that they belong to, with gaps between them."""
     found: dict[str, list[np.ndarray]] = {}
     for name, line in lines.items():
         gap = np.full((len(line), 1, 3), np.nan)
@@ -311,7 +318,7 @@ def limbs(lines: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config = asked.config
     settings = jaxdae.app.settings(asked, Settings)

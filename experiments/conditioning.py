@@ -74,7 +74,7 @@ class Settings(pydantic.BaseModel, extra="forbid", strict=True):
 
 
 def exact_solution(matrix: np.ndarray, sides: np.ndarray) -> list[list[fractions.Fraction]]:
-    """Returns the solutions X of A X = B as rational numbers, by elimination without fractions (Bareiss) over integers.
+    """Return the solutions X of A X = B as rational numbers, by fraction-free (Bareiss) integer elimination.
 
     Args:
         matrix: A (n, n), doubles.
@@ -100,7 +100,7 @@ def exact_solution(matrix: np.ndarray, sides: np.ndarray) -> list[list[fractions
 
 
 def digits(result: np.ndarray, exact: list[fractions.Fraction]) -> float:
-    """Returns how many digits of the largest entry are right; none where something is not finite."""
+    """Return how many digits of the largest entry are right; none where something is not finite."""
     largest = max(abs(x) for x in exact)
     if not np.all(np.isfinite(result)) or not largest:
         return 0.0
@@ -111,7 +111,7 @@ def digits(result: np.ndarray, exact: list[fractions.Fraction]) -> float:
 def problem(
     system, state, settings: Settings, family: str, mass: str, ratio: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns M (nv, nv), J (nc, nv), and what the rows are multiplied with (nc, nc), of a family at a ratio."""
+    """Return M (nv, nv), J (nc, nv) and the row transformation (nc, nc) of a family at a ratio."""
     diagonal = np.array(system.mass_operator(state.q).diagonal)
     jacobian = np.array(system.constraint_jacobian(state.t, state.q, state.v))
     count = len(diagonal) // 3
@@ -132,26 +132,26 @@ def problem(
 
 @jax.jit
 def solutions(solver, mass, jacobian, f, r):
-    """Returns (a, lam) (samples, nv + nc); one by one, as a mechanism is simulated alone."""
+    """Return (a, lam) (samples, nv + nc); one by one, as a mechanism is simulated alone."""
     return jax.lax.map(
         lambda sides: jnp.concatenate(jaxdae.solve_saddle_point(solver, mass, jacobian, *sides)), (f, r)
     )
 
 
 def condition(matrix: np.ndarray) -> float:
-    """Returns the condition number in the Euclidean norm."""
+    """Return the condition number in the Euclidean norm."""
     values = np.linalg.svd(matrix, compute_uv=False)
     return float(values[0] / values[-1]) if values[-1] else math.inf
 
 
 def scaled(matrix: np.ndarray) -> np.ndarray:
-    """Returns the symmetric matrix with rows and columns in units that make its diagonal one."""
+    """Return the symmetric matrix with rows and columns in units that make its diagonal one."""
     units = 1.0 / np.sqrt(np.diag(matrix))
     return units[:, None] * matrix * units[None, :]
 
 
 def measure(system, state, settings: Settings, family: str, mass: str) -> xr.Dataset:
-    """Returns digits (solver, ratio) of a and lam, and condition numbers (ratio), of one family."""
+    """Return digits (solver, ratio) of a and lam, and condition numbers (ratio), of one family."""
     ratios = np.geomspace(1.0, settings.highest, settings.count)
     rng = np.random.default_rng(settings.seed)
     found = {part: np.zeros((len(SOLVERS), len(ratios))) for part in PARTS}
@@ -186,7 +186,7 @@ def measure(system, state, settings: Settings, family: str, mass: str) -> xr.Dat
 
 
 def draw(found: dict[tuple[str, str], xr.Dataset]):
-    """Returns the figure: digits over the ratio.
+    """Return the figure: digits over the ratio.
 
     A column a family, and a row for a and for lam with each mass matrix.
     """
@@ -217,7 +217,7 @@ def draw(found: dict[tuple[str, str], xr.Dataset]):
 
 
 def loss(data: xr.Dataset, part: str, solver: str) -> float:
-    """Returns how many digits are lost when the ratio grows tenfold, on average, as long as any are left."""
+    """Return how many digits are lost when the ratio grows tenfold, on average, as long as any are left."""
     values = data[part].sel(solver=solver).values
     left = np.flatnonzero(values > 1.0)
     last = int(left[-1]) if left.size else 0
@@ -225,7 +225,7 @@ def loss(data: xr.Dataset, part: str, solver: str) -> float:
 
 
 def rows(found: dict[tuple[str, str], xr.Dataset]) -> list[tuple[str, ...]]:
-    """Returns the rows of the table: digits of a and lam at ratio 1, in the middle and at the end, and how many are lost a decade."""
+    """Return the rows of the table: digits of a and lam at three ratios, and the digits lost per decade."""
     table = []
     for (family, mass), data in found.items():
         for name in SOLVERS:
@@ -241,14 +241,14 @@ def rows(found: dict[tuple[str, str], xr.Dataset]) -> list[tuple[str, ...]]:
 
 
 def headings(found: dict[tuple[str, str], xr.Dataset]) -> tuple[str, ...]:
-    """Returns the heading of each column."""
+    """Return the heading of each column."""
     ratio = next(iter(found.values())).ratio.values
     places = (f"{part} at {ratio[k]:.0e}" for k in (0, len(ratio) // 2, -1) for part in PARTS)
     return ("family", "mass matrix", "solver", *places, *(f"{part}: lost a decade" for part in PARTS))
 
 
 def verdict(family: str, mass: str, data: xr.Dataset) -> str:
-    """Returns whether the remark holds in one family, in numbers."""
+    """Return whether the remark holds in one family, in numbers."""
     lost = {part: {name: loss(data, part, name) for name in SOLVERS} for part in PARTS}
     lead = [lost[part]["SchurComplement"] - lost[part]["DenseKKT"] for part in PARTS]
     answer = (
@@ -278,7 +278,7 @@ def verdict(family: str, mass: str, data: xr.Dataset) -> str:
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config, console = asked.config, asked.console
     settings = jaxdae.app.settings(asked, Settings)

@@ -19,7 +19,7 @@ REFERENCE = {1.0: -2.1812300736, 2.0: -4.7662002052, 5.0: -4.6071611334, 10.0: -
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     done = run(asked.config, asked.worlds, asked.out, asked.console, source=asked.source)
     asked.console.print(table(asked.config, done.record))

@@ -1,4 +1,4 @@
-"""A Delta robot picks and places: how well does computed torque lead it through its loops, and which way takes the least torques?
+"""A Delta robot picks and places with computed torque through its loops, and along the path of least torque.
 
     python experiments/delta_robot.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
@@ -66,7 +66,7 @@ class Way:
     shape: Any
 
     def __call__(self, t):
-        """Returns the place (3,) in m at time t; before and after the motion those of its ends."""
+        """Return the place (3,) in m at time t; before and after the motion those of its ends."""
         s = jnp.clip(t / self.duration, 0.0, 1.0)
         along, bump, x = s**3 * (10.0 - 15.0 * s + 6.0 * s**2), 64.0 * (s * (1.0 - s)) ** 3, 2.0 * s - 1.0
         legendre = [jnp.ones_like(x), x]
@@ -83,7 +83,7 @@ class Way:
 
 
 class Robot(NamedTuple):
-    """The robot with its motors, where the tool is, the integrator, and the start at rest with the tool at the first place."""
+    """The robot with motors and tool, the integrator, and the start at rest at the first tool position."""
 
     system: Any
     tool: Any
@@ -92,7 +92,7 @@ class Robot(NamedTuple):
 
 
 class Motion(NamedTuple):
-    """One motion, an entry a step: trajectory, torques (steps, 3) in N m, the tool and where it should be (steps, 3) in m."""
+    """One motion: trajectory, torques (steps, 3) in N m, tool and target positions (steps, 3) in m."""
 
     trajectory: Any
     torques: Any
@@ -101,7 +101,7 @@ class Motion(NamedTuple):
 
 
 def robot(config: Any, settings: Settings, method: Any) -> Robot:
-    """Returns the robot of the config, whose torques become inputs."""
+    """Return the robot of the config, whose torques become inputs."""
     values = config.model_dump()
     for index, force in enumerate(values["mechanism"]["forces"]):
         force |= {"input": index}
@@ -112,13 +112,13 @@ def robot(config: Any, settings: Settings, method: Any) -> Robot:
 
 
 def first_way(config: Any, settings: Settings) -> Way:
-    """Returns the way without sway."""
+    """Return the way without sway."""
     numbers = (jnp.asarray(x, float) for x in (settings.pick, settings.place, settings.lift, config.duration))
     return Way(*numbers, jnp.zeros((settings.shapes, 3)))
 
 
 def law(at: Robot, way: Way, settings: Settings) -> control.ComputedTorque:
-    """Returns computed torque along a way."""
+    """Return computed torque along a way."""
     return control.ComputedTorque(
         model=at.system,
         output=at.tool,
@@ -130,7 +130,7 @@ def law(at: Robot, way: Way, settings: Settings) -> control.ComputedTorque:
 
 
 def move(at: Robot, way: Way, settings: Settings, dt: float, steps: int, system: Any = None) -> Motion:
-    """Returns the motion along a way; of another system than the controller's where one is given."""
+    """Return the motion along a way; of another system than the controller's where one is given."""
     chosen = law(at, way, settings)
     method = control.Sampled(at.method, chosen)
     trajectory = jaxdae.rollout(at.system if system is None else system, method, at.start, dt=dt, steps=steps)
@@ -140,7 +140,7 @@ def move(at: Robot, way: Way, settings: Settings, dt: float, steps: int, system:
 
 
 def inverse(at: Robot, way: Way, t: Any, guess: Any) -> tuple[Any, Any]:
-    """Returns the torques (3,) in N m that lead the tool along a way at time t in s, and how the loops could be closed there.
+    """Return the torques (3,) in N m along a path at time t in s, and the result of the loop closure there.
 
     The way is three rows more, which determine q, v and a together with those of the loops; then M a = f +
     S^T tau + J^T lam is solved for torques and multipliers.
@@ -159,7 +159,7 @@ def inverse(at: Robot, way: Way, t: Any, guess: Any) -> tuple[Any, Any]:
 
 
 def least_torques(at: Robot, way: Way, settings: Settings, times: Any, guesses: Any) -> Any:
-    """Returns the result of the search for the shape with the least mean square of the torques at times (k,) in s.
+    """Return the search result for the path shape with the least mean square torque at times (k,) in s.
 
     Args:
         at: the robot.
@@ -178,13 +178,13 @@ def least_torques(at: Robot, way: Way, settings: Settings, times: Any, guesses: 
 
 
 def loaded(at: Robot, settings: Settings) -> Any:
-    """Returns the system with a payload, a point at the mass center of the platform."""
+    """Return the system with a payload, a point at the mass center of the platform."""
     system, k = at.system, at.system.body_names.index("platform")
     return jaxdae.tree.set_leaf(system, "mass", system.mass.at[k].add(settings.payload))
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config = asked.config
     settings = jaxdae.app.settings(asked, Settings)

@@ -70,19 +70,19 @@ class SphericalPendulum(jaxdae.System):
     gravity: Any
 
     def mass_matrix(self, q):
-        """Returns m I."""
+        """Return m I."""
         return self.mass * jnp.eye(3, dtype=q.dtype)
 
     def force(self, t, q, v, u):
-        """Returns the weight."""
+        """Return the weight."""
         return jnp.zeros_like(q).at[2].set(-self.mass * self.gravity)
 
     def constraint(self, t, q):
-        """Returns (|q|^2 / L - L) / 2, which is |q| - L to first order."""
+        """Return (|q|^2 / L - L) / 2, which is |q| - L to first order."""
         return jnp.stack([0.5 * (jnp.sum(q**2) / self.length - self.length)])
 
     def potential_energy(self, t, q):
-        """Returns m g z."""
+        """Return m g z."""
         return self.mass * self.gravity * q[2]
 
 
@@ -112,7 +112,7 @@ class Start(pydantic.BaseModel, extra="forbid", strict=True):
         return self
 
     def build(self, dtype: Any) -> tuple[SphericalPendulum, jaxdae.State]:
-        """Returns the pendulum and its start."""
+        """Return the pendulum and its start."""
         numbers = (self.mass, self.length, self.gravity, self.position, self.velocity)
         mass, length, gravity, q, v = (jnp.asarray(x, dtype) for x in numbers)
         return SphericalPendulum(mass, length, gravity), jaxdae.State(jnp.zeros((), dtype), q, v)
@@ -162,7 +162,7 @@ class Fit:
 
 
 def fit(t: np.ndarray, values: np.ndarray, blocks: int) -> Fit:
-    """Returns the line of least squares through the means of blocks, with a standard error for neighbors that are alike.
+    """Return the least-squares line through block means, with a standard error for correlated neighbors.
 
     Args:
         t: (entries,) in s, equally spaced.
@@ -187,12 +187,12 @@ def fit(t: np.ndarray, values: np.ndarray, blocks: int) -> Fit:
 
 
 def random_walk(steps: int, eps: float) -> float:
-    """Returns how far round-off takes the relative energy in so many steps."""
+    """Return how far round-off takes the relative energy in so many steps."""
     return ERRORS * eps * float(np.sqrt(steps))
 
 
 def verdict(found: Fit, walk: float, unit: float) -> str:
-    """Returns whether there is a drift, in words; `unit` is one unit of round-off a step."""
+    """Return whether there is a drift, in words; `unit` is one unit of round-off a step."""
     if abs(found.drift) <= ERRORS * found.error:
         return "none"
     if abs(found.drift) <= walk:
@@ -235,12 +235,12 @@ class Run:
         return f"{NAMES[self.method]}, {1e3 * self.dt:g} ms" if self.coarse else NAMES[self.method]
 
     def largest(self, field: str) -> float:
-        """Returns the largest magnitude of a field over the run; NaN without such a field."""
+        """Return the largest magnitude of a field over the run; NaN without such a field."""
         return float(np.abs(self.data[field].values).max()) if field in self.data else float("nan")
 
 
 def simulate(name: str, problem: Any, method: str, solver: Any, *, coarse: bool = False, **plan: Any) -> Run:
-    """Returns the run of a method on a system.
+    """Return the run of a method on a system.
 
     Args:
         name: "mechanism" or "pendulum".
@@ -279,7 +279,7 @@ def simulate(name: str, problem: Any, method: str, solver: Any, *, coarse: bool 
 
 
 def row_of(run: Run, found: Fit, walk: float, eps: float, title: str) -> dict[str, str]:
-    """Returns the row of the table."""
+    """Return the row of the table."""
     good = run.status == jaxdae.Status.OK
     momentum = run.largest("momentum_error")
     return {
@@ -295,7 +295,7 @@ def row_of(run: Run, found: Fit, walk: float, eps: float, title: str) -> dict[st
 
 
 def conclusion(runs: list[Run], rows: list[dict[str, str]], settings: Settings) -> list[str]:
-    """Returns what the results say of the bars."""
+    """Return what the results say of the bars."""
     titles = settings.titles
     kept = [
         (run, row) for run, row in zip(runs, rows, strict=True) if run.method in SYMPLECTIC and not run.coarse
@@ -337,7 +337,7 @@ def _names(runs: list[Run], titles: dict[str, str]) -> str:
 
 
 def draw(runs: list[Run], fits: list[Fit], settings: Settings, duration: float):
-    """Returns the figure: for both systems energy errors, their block means, and what else is kept."""
+    """Return the figure: for both systems energy errors, their block means, and what else is kept."""
     colors = {name: line_style(k) for k, name in enumerate(METHODS)}
     with styled() as figure_class:
         figure = figure_class(figsize=(12, 11), layout="constrained")
@@ -384,7 +384,7 @@ def draw(runs: list[Run], fits: list[Fit], settings: Settings, duration: float):
 
 
 def _largest_in_blocks(data: xr.Dataset, field: str, blocks: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns mean time and largest magnitude in so many blocks."""
+    """Return mean time and largest magnitude in so many blocks."""
     parts = zip(
         np.array_split(data.time.values, blocks),
         np.array_split(np.abs(data[field].values), blocks),
@@ -395,7 +395,7 @@ def _largest_in_blocks(data: xr.Dataset, field: str, blocks: int) -> tuple[np.nd
 
 
 def plans(config: Any, settings: Settings) -> list[tuple[str, dict[str, Any]]]:
-    """Returns method and step of every run.
+    """Return method and step of every run.
 
     Raises:
         ValueError: fewer entries than twice the blocks, or a coarse step that does not fit between two
@@ -419,7 +419,7 @@ def plans(config: Any, settings: Settings) -> list[tuple[str, dict[str, Any]]]:
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config, console = asked.config, asked.console
     settings = jaxdae.app.settings(asked, Settings)

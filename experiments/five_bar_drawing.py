@@ -73,14 +73,14 @@ class Eight:
     duration: Any
 
     def __call__(self, t):
-        """Returns the place (2,) in m at time t."""
+        """Return the place (2,) in m at time t."""
         part = jnp.clip(t / self.duration, 0.0, 1.0)
         angle = 2.0 * jnp.pi * part - jnp.sin(2.0 * jnp.pi * part)
         return self.center + self.size * jnp.stack([jnp.sin(angle), jnp.sin(2.0 * angle)])
 
 
 def driven(mechanism: Any) -> Any:
-    """Returns the mechanism with its motors, which a config gives constant torques, driven by inputs in their order."""
+    """Return the mechanism with its motors driven by inputs instead of the constant torques of the config."""
     torque = mechanism.forces["torque"]
     count = len(torque.names)
     motors = dataclasses.replace(torque, input=tuple(range(count)), gain=jnp.ones(count))
@@ -88,23 +88,23 @@ def driven(mechanism: Any) -> Any:
 
 
 def tip_of(mechanism: Any) -> control.BodyPoint:
-    """Returns the tip as an output."""
+    """Return the tip as an output."""
     return control.BodyPoint.named(mechanism, "left_link", (LINK, 0.0))
 
 
 def figure_of(config: Any, settings: Settings, dtype: Any) -> Eight:
-    """Returns what is to be drawn."""
+    """Return what is to be drawn."""
     return Eight(*(jnp.asarray(x, dtype) for x in (settings.center, settings.size, config.duration)))
 
 
 def start_of(mechanism: Any, state: Any, figure: Eight) -> jaxdae.State:
-    """Returns the state at rest with the tip where the figure begins: assembly with the goal as a further constraint."""
+    """Return the state at rest with the tip at the start of the figure, by assembly with the goal."""
     held = control.WithGoals(mechanism, (control.Goal(tip_of(mechanism), figure(jnp.zeros_like(state.t))),))
     return jaxdae.initialize(held, state.q)[0]
 
 
 def controlled(mechanism: Any, figure: Eight, settings: Settings) -> control.VelocityStepping:
-    """Returns the stepper of virtual-work control."""
+    """Return the stepper of virtual-work control."""
     motors = control.VirtualWork(
         tuple(control.JointCoordinate.named(mechanism, name) for name in settings.motors)
     )
@@ -118,18 +118,18 @@ def controlled(mechanism: Any, figure: Eight, settings: Settings) -> control.Vel
 
 
 def hats(steps: int, knots: int) -> np.ndarray:
-    """Returns the matrix (steps, knots + 1) from torques at knots to those in the middle of steps, linear between knots."""
+    """Return the matrix (steps, knots + 1) of linear interpolation from knots to the middles of steps."""
     places = (np.arange(steps) + 0.5) / steps * knots
     return np.maximum(0.0, 1.0 - np.abs(places[:, None] - np.arange(knots + 1)[None, :]))
 
 
 def replay(mechanism: Any, start: jaxdae.State, controls: Any, dt: float) -> jaxdae.Trajectory:
-    """Returns the trajectory of given torques (steps, 2)."""
+    """Return the trajectory of given torques (steps, 2)."""
     return jaxdae.rollout(mechanism, jaxdae.Projected(jaxdae.RungeKutta.rk4()), start, controls, dt=dt)
 
 
 def simulate(config: Any, settings: Settings, worlds: Any) -> tuple[xr.Dataset, dict[str, float]]:
-    """Returns tips, torques and poses of all methods, and seconds of wall time."""
+    """Return tips, torques and poses of all methods, and seconds of wall time."""
     mechanism, _, closed = worlds.one()
     mechanism = driven(mechanism)
     figure = figure_of(config, settings, closed.q.dtype)
@@ -156,7 +156,7 @@ def simulate(config: Any, settings: Settings, worlds: Any) -> tuple[xr.Dataset, 
     wanted = jax.vmap(figure)(dt * jnp.arange(1.0, steps + 1.0, dtype=closed.q.dtype))
 
     def gaps(knots: Any) -> Any:
-        """Returns the error of the tip at all entries (steps, 2) in mm."""
+        """Return the error of the tip at all entries (steps, 2) in mm."""
         return 1e3 * (jax.vmap(output)(replay(mechanism, start, matrix @ knots, dt).state.q) - wanted)
 
     begun = time.perf_counter()
@@ -199,7 +199,7 @@ def simulate(config: Any, settings: Settings, worlds: Any) -> tuple[xr.Dataset, 
 
 
 def summary(data: xr.Dataset) -> list[tuple[str, ...]]:
-    """Returns the rows of the table: method, errors in mm, largest torque in N m."""
+    """Return the rows of the table: method, errors in mm, largest torque in N m."""
     gaps = 1e3 * np.linalg.norm(data.tip.values - data.wanted.values, axis=-1)
     return [
         (
@@ -214,7 +214,7 @@ def summary(data: xr.Dataset) -> list[tuple[str, ...]]:
 
 
 def outline(data: xr.Dataset, name: str) -> np.ndarray:
-    """Returns the mechanism of a method (time, 5, 2) in m: pivot, knee, tip, knee, pivot."""
+    """Return the mechanism of a method (time, 5, 2) in m: pivot, knee, tip, knee, pivot."""
 
     def place(body: str, along: float) -> np.ndarray:
         x, y, angle = (data.q.sel(way=name, coordinate=f"{body}.{c}").values for c in ("x", "y", "theta"))
@@ -233,7 +233,7 @@ def outline(data: xr.Dataset, name: str) -> np.ndarray:
 
 
 def draw(data: xr.Dataset):
-    """Returns the figure: what was drawn, the errors and the torques."""
+    """Return the figure: what was drawn, the errors and the torques."""
     with styled() as figure_class:
         figure = figure_class(figsize=(14, 6), layout="constrained")
         grid = figure.add_gridspec(2, 2, width_ratios=(1, 1.2))
@@ -266,7 +266,7 @@ def draw(data: xr.Dataset):
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config, console = asked.config, asked.console
     settings = jaxdae.app.settings(asked, Settings)

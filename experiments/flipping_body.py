@@ -1,4 +1,4 @@
-"""A body that is spun about its middle axis flips over and over: what do integrators keep of it in many steps?
+"""A body spun about its middle axis flips repeatedly: what do integrators conserve over many steps?
 
 Nothing acts on it: its energy and its angular momentum in the world stay as they are, and the time between
 two flips follows from elliptic integrals. Near the unstable rotation errors grow a thousandfold within two
@@ -67,7 +67,7 @@ class Result(NamedTuple):
 
 
 def simulate(system: Any, start: Any, method: Any, dt: float, steps: int, save_every: int) -> Result:
-    """Returns what a method makes of the body."""
+    """Return what a method makes of the body."""
     trajectory = jaxdae.rollout(system, method, start, dt=dt, steps=steps, save_every=save_every)
 
     def momentum(state: Any) -> Any:
@@ -86,7 +86,7 @@ def simulate(system: Any, start: Any, method: Any, dt: float, steps: int, save_e
 
 
 def time_between_flips(moments: Any, omega: Any) -> float:
-    """Returns the time from one flip to the next in s, for principal moments a < b < c and a start at omega (3,) in rad/s.
+    """Return the time between flips in s, for principal moments a < b < c and a start at omega (3,) in rad/s.
 
     It is half the period of the middle rate, 2 K(m) / p with Jacobi's modulus m of the polhode, K by the
     arithmetic-geometric mean.
@@ -105,14 +105,14 @@ def time_between_flips(moments: Any, omega: Any) -> float:
 
 
 def flips(result: Result) -> np.ndarray:
-    """Returns when the middle rate changes its sign, in s, by lines between the saved states."""
+    """Return when the middle rate changes its sign, in s, by lines between the saved states."""
     middle = result.omega[:, 1]
     k = np.flatnonzero(middle[1:] * middle[:-1] < 0.0)
     return result.time[k] + (result.time[k + 1] - result.time[k]) * middle[k] / (middle[k] - middle[k + 1])
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config = asked.config
     settings = jaxdae.app.settings(asked, Settings)

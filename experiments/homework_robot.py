@@ -1,4 +1,4 @@
-"""A robot of three links whose end effector is pinned: what do joint coordinates change, and about which state is to be projected?
+"""A three-link robot with a pinned end effector: effects of joint coordinates and projection point.
 
 A lecture's homework asks for it in joint coordinates, 3 coordinates with the 2 rows of the pin, and with a
 linear projection after every step. Here it is simulated in both forms, the joints of the tree being rows as
@@ -39,7 +39,7 @@ PROJECTIONS = {
 
 
 class Result(NamedTuple):
-    """One simulation: largest opening in m at every step (time,), links' angles (time, 3) in rad, largest energy error in J, and status."""
+    """One simulation: openings (time,) in m, link angles (time, 3) in rad, energy error in J, status."""
 
     opening: np.ndarray
     angles: np.ndarray
@@ -48,7 +48,7 @@ class Result(NamedTuple):
 
 
 def forms(config: Any) -> dict[str, tuple[Any, Any]]:
-    """Returns the mechanism and its closed start in joint and in absolute coordinates."""
+    """Return the mechanism and its closed start in joint and in absolute coordinates."""
     given = description(config.model_dump())
     found = {}
     for name, chosen in (("joint", jm.Joints(cut=tuple(config.mechanism.cut))), ("absolute", jm.Absolute())):
@@ -58,7 +58,7 @@ def forms(config: Any) -> dict[str, tuple[Any, Any]]:
 
 
 def simulate(system: Any, start: Any, method: Any, dt: float, steps: int) -> Result:
-    """Returns what becomes of the robot."""
+    """Return what becomes of the robot."""
     trajectory = jaxdae.rollout(system, method, start, dt=dt, steps=steps)
     states = trajectory.state
     angles = jax.vmap(lambda q: system.frames(q).angle)(states.q)
@@ -70,7 +70,7 @@ def simulate(system: Any, start: Any, method: Any, dt: float, steps: int) -> Res
 
 
 def error(result: Result, dt: float) -> float:
-    """Returns the largest error of the angles at the times of the reference in rad.
+    """Return the largest error of the angles at the times of the reference in rad.
 
     NaN where the simulation ends before them.
     """
@@ -84,7 +84,7 @@ def error(result: Result, dt: float) -> float:
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config = asked.config
     found: dict[tuple[str, str, str], Result] = {}

@@ -1,4 +1,4 @@
-"""Which inertial parameters of a four-bar do noisy measurements reveal, and do the reported intervals hold the truth as often as they say?
+"""Inertial parameters of a four-bar from noisy measurements, and the coverage of their intervals.
 
 A crank-rocker with known lengths and mass centers moves for 5 s under gravity and a known motor torque.
 Unknown are three masses, three inertias about the mass centers and the viscous damping of four joints; the
@@ -96,7 +96,7 @@ class Settings(pydantic.BaseModel, extra="forbid", strict=True):
 
 @jaxdae.tree.pytree
 class Multisine:
-    """The torque of the motor as a law of time: offset (), amplitude (k,) in N m, frequency (k,) in Hz, phase (k,)."""
+    """The motor torque over time: offset (), amplitude (k,) in N m, frequency (k,) in Hz, phase (k,)."""
 
     offset: Any
     amplitude: Any
@@ -104,7 +104,7 @@ class Multisine:
     phase: Any
 
     def __call__(self, t, state):
-        """Returns the input (1,)."""
+        """Return the input (1,)."""
         waves = self.amplitude * jnp.sin(2.0 * jnp.pi * self.frequency_hz * t + self.phase)
         return (self.offset + jnp.sum(waves))[None]
 
@@ -136,18 +136,18 @@ class Bench:
     samples: int
 
     def truth(self) -> dict[str, Any]:
-        """Returns the true parameters: the mechanism, and the start of the held coordinate."""
+        """Return the true parameters: the mechanism, and the start of the held coordinate."""
         index = int(np.flatnonzero(self.held)[0])
         return {"system": self.system, "angle": self.start.q[index], "rate": self.start.v[index]}
 
     def trainable(self) -> dict[str, Any]:
-        """Returns what is fitted, and that masses, inertias and dampings are positive."""
+        """Return what is fitted, and that masses, inertias and dampings are positive."""
         return {f"system.{leaf}": tuning.Positive() for leaf in LEAVES.values()} | dict.fromkeys(
             NUISANCES, tuning.Unbounded()
         )
 
     def simulate(self, parameters: dict[str, Any], motor: Multisine, finer: int = 1) -> Any:
-        """Returns q and lam (samples, nq + nc) at t = 0, dt, 2 dt, ..., from steps of dt / finer."""
+        """Return q and lam (samples, nq + nc) at t = 0, dt, 2 dt, ..., from steps of dt / finer."""
         system, held = parameters["system"], jnp.asarray(self.held)
         q = jnp.where(held, parameters["angle"], self.start.q)
         v = jnp.where(held, parameters["rate"], 0.0)
@@ -160,12 +160,12 @@ class Bench:
         return jnp.concatenate([q, run.info.lam], axis=1)[::finer]
 
     def measure(self, parameters: dict[str, Any], motor: Multisine) -> Any:
-        """Returns the signals (samples, signals) without errors."""
+        """Return the signals (samples, signals) without errors."""
         return self.simulate(parameters, motor)[:, self.columns]
 
 
 def bench(config: Any, settings: Settings, worlds: Any) -> Bench:
-    """Returns the bench of a config.
+    """Return the bench of a config.
 
     Raises:
         ValueError: names of signals that the mechanism does not have, no torque, or not one held coordinate.
@@ -200,14 +200,14 @@ def bench(config: Any, settings: Settings, worlds: Any) -> Bench:
 
 
 def numbers(parameters: Any) -> Any:
-    """Returns masses, inertias and dampings in one row (..., n)."""
+    """Return masses, inertias and dampings in one row (..., n)."""
     return jnp.concatenate(
         [jaxdae.tree.get_leaf(parameters["system"], leaf) for leaf in LEAVES.values()], axis=-1
     )
 
 
 def labels(system: Any) -> list[str]:
-    """Returns the names of these, such as "m crank" or "c A"."""
+    """Return the names of these, such as "m crank" or "c A"."""
     joints = system.joints["revolute"].names
     return [f"{key} {name}" for key in LEAVES for name in (joints if key == "c" else system.body_names)]
 
@@ -216,7 +216,7 @@ def labels(system: Any) -> list[str]:
 
 
 def base_parameters(system: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the matrix (5, 6) from masses and inertias to the base parameters, and the direction (6,) that they do not see."""
+    """Return the matrix (5, 6) from masses and inertias to base parameters, and its null direction (6,)."""
     group = system.joints["revolute"]
     ends = {
         name: (np.asarray(group.point_a)[k], np.asarray(group.point_b)[k])
@@ -238,7 +238,9 @@ def base_parameters(system: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def sensitivities(at: Bench) -> dict[str, np.ndarray]:
-    """Returns the relative Jacobians (samples, signals, n + 2) in units of the errors at 100 %, with the motor and without.
+    """Return the relative Jacobians (samples, signals, n + 2) in units of the errors at 100 %.
+
+    The result has one Jacobian with the motor and one without it.
 
     A column is the change of the signals, over their standard deviations, by a change of a parameter by its
     own size (of the start: by 1 rad and 1 rad/s). Without the motor the crank is released 1 rad away.
@@ -265,7 +267,10 @@ def sensitivities(at: Bench) -> dict[str, np.ndarray]:
 
 
 def identifiability(at: Bench, settings: Settings) -> xr.Dataset:
-    """Returns singular values of the relative Jacobians, ranks, and the relative standard errors to be expected, for sets of signals."""
+    """Return singular values of the relative Jacobians, ranks and expected relative standard errors.
+
+    There is one entry per set of signals.
+    """
     jacobians, count = sensitivities(at), len(labels(at.system))
     angles = np.arange(len(settings.angles))
     sets = {
@@ -299,7 +304,7 @@ def identifiability(at: Bench, settings: Settings) -> xr.Dataset:
 
 
 def data_sets(at: Bench, settings: Settings, key: Any) -> tuple[Any, Any]:
-    """Returns noisy signals (repeats, samples, signals), and the motion without errors (samples, nq + nc)."""
+    """Return noisy signals (repeats, samples, signals), and the motion without errors (samples, nq + nc)."""
     motion = jax.jit(functools.partial(at.simulate, finer=settings.finer))(at.truth(), at.motor)
     exact = motion[:, at.columns]
     errors = jax.random.normal(key, (settings.repeats, *exact.shape), exact.dtype)
@@ -307,7 +312,7 @@ def data_sets(at: Bench, settings: Settings, key: Any) -> tuple[Any, Any]:
 
 
 def guesses(at: Bench, settings: Settings, key: Any, data: Any) -> dict[str, Any]:
-    """Returns starts of the fits: numbers off by random factors, the measured first angle, and rest."""
+    """Return starts of the fits: numbers off by random factors, the measured first angle, and rest."""
     parameters = at.truth()
     for leaf in LEAVES.values():
         key, now = jax.random.split(key)
@@ -322,7 +327,10 @@ def guesses(at: Bench, settings: Settings, key: Any, data: Any) -> dict[str, Any
 
 
 def fit(at: Bench, settings: Settings, data: Any, starts: dict[str, Any]) -> tuple[Any, Any]:
-    """Returns the results of all repeats, and the number of iterations (stages, repeats): the first window, then all of the data."""
+    """Return the results of all repeats, and the iterations (stages, repeats).
+
+    The stages are the first window and the full data.
+    """
     axes = jaxdae.tree.batch_axes(at.truth(), *at.trainable())
 
     def one(start: Any, measured: Any, weight: Any) -> Any:
@@ -351,7 +359,7 @@ def fit(at: Bench, settings: Settings, data: Any, starts: dict[str, Any]) -> tup
 
 
 def judged(at: Bench, settings: Settings, result: Any, starts: Any) -> xr.Dataset:
-    """Returns estimates, standard errors, intervals and whether they hold the truth, by repeat and parameter."""
+    """Return estimates, standard errors, intervals and their coverage, by repeat and parameter."""
     truth, names = np.asarray(numbers(at.truth())), labels(at.system)
     estimate = np.asarray(numbers(result.parameters))
     error = np.concatenate(
@@ -389,7 +397,7 @@ def judged(at: Bench, settings: Settings, result: Any, starts: Any) -> xr.Datase
 
 
 def rows(found: xr.Dataset, known: xr.Dataset) -> list[tuple[str, ...]]:
-    """Returns the rows of the table, one a parameter."""
+    """Return the rows of the table, one a parameter."""
     table = []
     for name in found.parameter.values:
         one = found.sel(parameter=name)
@@ -422,7 +430,7 @@ HEADINGS = (
 
 
 def findings(at: Bench, found: xr.Dataset, known: xr.Dataset, iterations: np.ndarray) -> list[str]:
-    """Returns what the results say, in sentences."""
+    """Return what the results say, in sentences."""
     repeats, names = found.sizes["repeat"], found.parameter.values
     worst = 100 * float((np.abs(found.estimate - found.truth) / found.truth).max())
     counts = found.covered.sum("repeat").values
@@ -470,7 +478,7 @@ def findings(at: Bench, found: xr.Dataset, known: xr.Dataset, iterations: np.nda
 
 
 def draw_fit(at: Bench, data: np.ndarray, fitted: np.ndarray, noise: np.ndarray):
-    """Returns the figure of one repeat: signals with errors, the fit, and what is left in standard deviations."""
+    """Return the figure of one repeat: noisy signals, the fit, and the residuals in standard deviations."""
     with styled() as figure_class:
         figure = figure_class(figsize=(13.0, 1.5 * len(at.signals) + 0.6), layout="constrained")
         panels = figure.subplots(len(at.signals), 2, sharex=True, squeeze=False, width_ratios=(2.2, 1.0))
@@ -496,7 +504,7 @@ def draw_fit(at: Bench, data: np.ndarray, fitted: np.ndarray, noise: np.ndarray)
 
 
 def draw_intervals(found: xr.Dataset):
-    """Returns the figure of all intervals, by parameter, sorted by their middle."""
+    """Return the figure of all intervals, by parameter, sorted by their middle."""
     names = found.parameter.values
     with styled() as figure_class:
         columns = 5
@@ -531,7 +539,7 @@ def draw_intervals(found: xr.Dataset):
 
 
 def draw_singular_values(known: xr.Dataset):
-    """Returns the figure of the singular values of each set of signals."""
+    """Return the figure of the singular values of each set of signals."""
     with styled() as figure_class:
         figure = figure_class(figsize=(6.4, 4.2), layout="constrained")
         axes = figure.subplots()
@@ -548,7 +556,7 @@ def draw_singular_values(known: xr.Dataset):
 
 
 def pins(system: Any, q: np.ndarray) -> np.ndarray:
-    """Returns the places (time, joints, 2) of the joints in the order of their names, in m."""
+    """Return the places (time, joints, 2) of the joints in the order of their names, in m."""
     group = system.joints["revolute"]
     places = []
     for k in np.argsort(group.names):
@@ -560,7 +568,7 @@ def pins(system: Any, q: np.ndarray) -> np.ndarray:
 
 
 def report(config: Any, sentences: list[str], table: list[tuple[str, ...]], pictures: list[str]) -> str:
-    """Returns the text of the report."""
+    """Return the text of the report."""
     lines = [f"# {config.name}", "", config.description, "", *(f"- {sentence}" for sentence in sentences), ""]
     lines += [
         "*Scatter*: standard deviation of the estimates over the repeats. *Standard error*: mean of the "
@@ -576,7 +584,7 @@ def report(config: Any, sentences: list[str], table: list[tuple[str, ...]], pict
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__ or "")
     config, console = asked.config, asked.console
     settings = jaxdae.app.settings(asked, Settings)

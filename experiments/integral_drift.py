@@ -47,7 +47,7 @@ class Feedback:
     integral: Any
 
     def target(self, at: Any, linearization: Any) -> Any:
-        """Returns r (nc,)."""
+        """Return r (nc,)."""
         g, velocity = at.position, at.velocity
         g = jnp.pad(g, (0, velocity.shape[0] - g.shape[0]))
         return -at.bias - self.d * velocity - self.p * g - self.i * self.integral
@@ -77,12 +77,12 @@ class WithIntegral:
         return jnp.concatenate([system.constraint(state.t, state.q), jnp.zeros_like(w)])
 
     def init(self, system: Any, state: jaxdae.State) -> Any:
-        """Returns the memory: the integral, zero, and that of the method."""
+        """Return the memory: the integral, zero, and that of the method."""
         integral = jnp.zeros_like(self._g(system, state))
         return integral, self._inside(integral).init(system, state)
 
     def step(self, system: Any, state: jaxdae.State, memory: Any, u: Any, dt: Any) -> Any:
-        """Returns the state after dt, the memory, and what the step found out."""
+        """Return the state after dt, the memory, and what the step found out."""
         integral, inner = memory
         new, inner, info = self._inside(integral).step(system, state, inner, u, dt)
         return new, (integral + dt * self._g(system, state), inner), info
@@ -91,7 +91,7 @@ class WithIntegral:
 def opening(
     system: Any, start: jaxdae.State, gains: tuple[float, float, float], dt: float, steps: int
 ) -> np.ndarray:
-    """Returns g (steps,) of the rod, in its row unit."""
+    """Return g (steps,) of the rod, in its row unit."""
     method = WithIntegral(jaxdae.ExplicitEuler(), *map(jnp.asarray, gains))
     found = jaxdae.rollout(system, method, start, dt=dt, steps=steps)
     jaxdae.raise_if_failed(found)
@@ -99,7 +99,7 @@ def opening(
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config, given = asked.config, asked.config.experiment
     gain = given["gain"]

@@ -1,4 +1,4 @@
-"""Four-bar linkages whose coupler passes given points: how many random starts get there, and is the branch kept?
+"""Four-bar linkages through given coupler points: success rate of random starts, and branch defects.
 
 Unknown are the places of the fixed pins A and D, the lengths of crank AB, coupler BC and rocker CD, the place
 of the tracing point on the coupler, and the crank angle at each point. For each point the mechanism is
@@ -108,13 +108,13 @@ class Linkage:
     side: Any
 
     def lengths(self):
-        """Returns the lengths (4,) of crank, coupler, rocker and ground in m."""
+        """Return the lengths (4,) of crank, coupler, rocker and ground in m."""
         crank = self.ratio * self.ground
         both, difference = (1.0 + self.spread) * (self.ground + crank), self.skew * (self.ground - crank)
         return jnp.stack([crank, 0.5 * (both + difference), 0.5 * (both - difference), self.ground])
 
     def mechanism(self) -> jm.Mechanism:
-        """Returns the mechanism; mass centers in the middle of the links."""
+        """Return the mechanism; mass centers in the middle of the links."""
         crank, coupler, rocker, ground = self.lengths()
         half = {"crank": 0.5 * crank, "coupler": 0.5 * coupler, "rocker": 0.5 * rocker}
         bodies = [jm.Body(name, mass=1.0, inertia=1.0) for name in half]
@@ -132,7 +132,7 @@ class Linkage:
         return jm.planar_mechanism(bodies, joints)[0]
 
     def assembled(self, angle: Any) -> dict[str, Any]:
-        """Returns the linkage at a crank angle (): tracing point (2,), pins (4, 2), sine of coupler to rocker, opening of the loop.
+        """Return tracing point (2,), pins (4, 2), coupler-rocker sine and loop opening at a crank angle ().
 
         Differentiable through the closure. Its guess has C on its side of BD, half a rocker away, and all
         links at their angles then.
@@ -157,12 +157,12 @@ class Linkage:
 
 
 def along(angle: Any) -> Any:
-    """Returns the direction (2,) of an angle."""
+    """Return the direction (2,) of an angle."""
     return jnp.stack([jnp.cos(angle), jnp.sin(angle)])
 
 
 def turned_by(angle: Any, places: Any) -> Any:
-    """Returns vectors (..., 2) turned by an angle (...)."""
+    """Return vectors (..., 2) turned by an angle (...)."""
     c, s = jnp.cos(angle), jnp.sin(angle)
     return jnp.stack(
         [c * places[..., 0] - s * places[..., 1], s * places[..., 0] + c * places[..., 1]], axis=-1
@@ -170,7 +170,7 @@ def turned_by(angle: Any, places: Any) -> Any:
 
 
 def trainable(settings: Settings) -> dict[str, Any]:
-    """Returns what is found, and in which ranges."""
+    """Return what is found, and in which ranges."""
     free = dict.fromkeys(("pivot", "direction", "point", "angles"), tuning.Unbounded())
     shape = {
         "ratio": tuning.Between(0.05, 0.95),
@@ -181,7 +181,7 @@ def trainable(settings: Settings) -> dict[str, Any]:
 
 
 def start(key: Any, settings: Settings) -> Linkage:
-    """Returns a random linkage, moved as a rigid body to where its coupler curve comes nearest to the points."""
+    """Return a random linkage, moved rigidly so that its coupler curve is nearest to the points."""
     targets = jnp.asarray(settings.points)
     keys = jax.random.split(key, 6)
     low, high = settings.ground
@@ -220,12 +220,12 @@ def start(key: Any, settings: Settings) -> Linkage:
 
 
 def distances(linkage: Linkage, targets: Any) -> Any:
-    """Returns how far (targets, 2) the tracing point is from each target, in m."""
+    """Return how far (targets, 2) the tracing point is from each target, in m."""
     return jax.vmap(linkage.assembled)(linkage.angles)["point"] - targets
 
 
 def search(key: Any, settings: Settings) -> tuple[Linkage, Any]:
-    """Returns the starts, and the results of least squares (starts,)."""
+    """Return the starts, and the results of least squares (starts,)."""
     targets = jnp.asarray(settings.points)
     starts = jax.jit(jax.vmap(lambda k: start(k, settings)))(jax.random.split(key, settings.starts))
 
@@ -239,7 +239,7 @@ def search(key: Any, settings: Settings) -> tuple[Linkage, Any]:
 
 
 def judged(result: Any, settings: Settings) -> xr.Dataset:
-    """Returns, by start, errors, the whole turn of the crank, and whether the points are reached on one branch."""
+    """Return per start the errors, the full crank turn, and whether one branch reaches the points."""
     found: Linkage = result.parameters
     angles = jnp.linspace(0.0, 2.0 * jnp.pi, settings.turn + 1)
 
@@ -277,7 +277,10 @@ def judged(result: Any, settings: Settings) -> xr.Dataset:
 
 
 def in_order(angles: np.ndarray) -> np.ndarray:
-    """Returns whether one turn of the crank, in either sense, passes the targets in their order, from crank angles (starts, targets)."""
+    """Return whether one crank turn, in either sense, passes the targets in order.
+
+    The crank angles have shape (starts, targets).
+    """
 
     def once(sense: float) -> np.ndarray:
         steps = np.mod(sense * np.diff(angles, axis=1, append=angles[:, :1]), 2.0 * np.pi)
@@ -287,7 +290,7 @@ def in_order(angles: np.ndarray) -> np.ndarray:
 
 
 def findings(found: xr.Dataset, settings: Settings) -> list[str]:
-    """Returns what the results say, in sentences."""
+    """Return what the results say, in sentences."""
     good = found.isel(start=np.flatnonzero(found.reached))
     near = found.error.max("target").values <= settings.reached
     sentences = [
@@ -322,7 +325,7 @@ def findings(found: xr.Dataset, settings: Settings) -> list[str]:
 
 
 def draw(found: xr.Dataset, settings: Settings):
-    """Returns the figure: all curves that reach the points, the errors of all starts, and some of the linkages."""
+    """Return the figure: all curves through the points, the errors of all starts, and some linkages."""
     good = np.flatnonzero(found.reached)
     order = good[np.argsort(-found.least_sine.values[good])]
     targets = np.array(settings.points)
@@ -360,7 +363,7 @@ def draw(found: xr.Dataset, settings: Settings):
 
 
 def animate(path: Any, found: xr.Dataset, settings: Settings, k: int) -> None:
-    """Writes one linkage turning its crank once in 4 s, the path of its tracing point, and the targets."""
+    """Write one linkage turning its crank once in 4 s, the path of its tracing point, and the targets."""
     pins, point = found.pins.values[k], found.curve.values[k]
     times = 4.0 * np.arange(len(point)) / (len(point) - 1)
     lines = {"linkage": pins, "tracing point": np.stack([pins[:, 1], point, pins[:, 2]], axis=1)}
@@ -375,7 +378,7 @@ def animate(path: Any, found: xr.Dataset, settings: Settings, k: int) -> None:
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__ or "")
     config, console = asked.config, asked.console
     settings = jaxdae.app.settings(asked, Settings)

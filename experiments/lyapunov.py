@@ -32,7 +32,7 @@ CONFIG = "configs/lyapunov.yaml"
 
 
 def function(system: Any, state: jaxdae.State, alpha: Any) -> Any:
-    """Returns V () in J for gains in N/m: a point mass on one rod has A = 1/m."""
+    """Return V () in J for gains in N/m: a point mass on one rod has A = 1/m."""
     terms = jaxdae.operators.constraint_terms(system, state)
     g, rate = terms.position, terms.velocity
     delassus = terms.jacobian @ jnp.linalg.solve(system.mass_matrix(state.q), terms.jacobian.T)
@@ -40,7 +40,7 @@ def function(system: Any, state: jaxdae.State, alpha: Any) -> Any:
 
 
 def parts(system: Any, state: jaxdae.State, beta: Any) -> tuple[Any, Any]:
-    """Returns both parts of V' () in W: what the damping takes, and what the motion of A adds."""
+    """Return both parts of V' () in W: what the damping takes, and what the motion of A adds."""
 
     def delassus(q: Any) -> Any:
         jacobian = system.constraint_jacobian(state.t, q, state.v)
@@ -53,7 +53,7 @@ def parts(system: Any, state: jaxdae.State, beta: Any) -> tuple[Any, Any]:
 
 
 def opened(system: Any, start: jaxdae.State, g: Any, rate: Any) -> jaxdae.State:
-    """Returns a start whose rods are open by g (2,) in m and open at a rate (2,) in m/s.
+    """Return a start whose rods are open by g (2,) in m and open at a rate (2,) in m/s.
 
     Newton's method along J^T.
     """
@@ -67,7 +67,7 @@ def opened(system: Any, start: jaxdae.State, g: Any, rate: Any) -> jaxdae.State:
 def follow(
     system: Any, start: jaxdae.State, alpha: float, beta: float, dt: float, steps: int
 ) -> dict[str, np.ndarray]:
-    """Returns V (time,), largest |g| (time,) and the parts of V' (time,) of a motion that begins with open rods."""
+    """Return V, largest |g| and the parts of V', all (time,), of a motion that starts with open rods."""
     feedback = jaxdae.textbook.MultiplierFeedback(jnp.asarray(alpha), jnp.asarray(beta))
     method = jaxdae.RungeKutta.rk4(stabilization=feedback)
     trajectory = jaxdae.rollout(system, method, start, dt=dt, steps=steps, start_tolerance=jnp.inf)
@@ -87,7 +87,7 @@ def follow(
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config, given = asked.config, asked.config.experiment
     alpha, dampings = given["stiffness"], given["damping"]

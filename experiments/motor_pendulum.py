@@ -1,4 +1,4 @@
-"""Does a motor do what a force at the end was asked to do? The published example of goals, decoupled solution and virtual work.
+"""A motor that replaces a force at the end of a pendulum: the published example of goals and virtual work.
 
 A point mass on a rod; the motor is to hold it at an angle. The goal is a place of the mass, solved as if
 there were no rod, and its force lam is exchanged for the torque tau of the motor by virtual work, J_m^T tau =
@@ -61,7 +61,7 @@ class Settings(pydantic.BaseModel, extra="forbid", strict=True):
 
 
 def angle(q: Any) -> Any:
-    """Returns the angle of the rod (1,) in rad, zero below, growing to the left.
+    """Return the angle of the rod (1,) in rad, zero below, growing to the left.
 
     Its derivative is [y, -x] / r^2, as of atan(x / y).
     """
@@ -69,12 +69,12 @@ def angle(q: Any) -> Any:
 
 
 def lever(t: Any, q: Any) -> Any:
-    """Returns [y, -x], by which the published program lets a unit of torque act (1, 3)."""
+    """Return [y, -x], by which the published program lets a unit of torque act (1, 3)."""
     return jnp.stack([q[1], -q[0], jnp.zeros_like(q[0])])[None]
 
 
 def steppers(mechanism: Any, settings: Settings) -> dict[str, control.VelocityStepping]:
-    """Returns the three steppers."""
+    """Return the three steppers."""
     end = control.BodyPoint.named(mechanism, mechanism.body_names[0], (0.0, 0.0))
     place = jnp.asarray([np.sin(settings.target), -np.cos(settings.target)], mechanism.mass.dtype)
 
@@ -96,7 +96,10 @@ def steppers(mechanism: Any, settings: Settings) -> dict[str, control.VelocitySt
 
 
 def simulate(config: Any, settings: Settings, worlds: Any) -> xr.Dataset:
-    """Returns frames of all steppers: places (stepper, frame, 2) in m, torques (stepper, frame) in N m, of the step after each frame."""
+    """Return positions (stepper, frame, 2) in m and torques (stepper, frame) in N m of all steppers.
+
+    Each torque is the torque of the step after the frame.
+    """
     mechanism, _, start = worlds.one()
     places, torques = [], []
     for stepper in steppers(mechanism, settings).values():
@@ -119,7 +122,7 @@ def simulate(config: Any, settings: Settings, worlds: Any) -> xr.Dataset:
 
 
 def compare(data: xr.Dataset, settings: Settings) -> list[tuple[str, ...]]:
-    """Returns the rows of the table: frame, coordinate, published, and what each stepper differs by."""
+    """Return the rows of the table: frame, coordinate, published, and what each stepper differs by."""
     rows = []
     for published in settings.published:
         for name in ("x", "y"):
@@ -131,7 +134,7 @@ def compare(data: xr.Dataset, settings: Settings) -> list[tuple[str, ...]]:
 
 
 def findings(data: xr.Dataset, settings: Settings) -> list[str]:
-    """Returns what the frames say."""
+    """Return what the frames say."""
     radius = np.hypot(*np.moveaxis(data.place.values, -1, 0))
     angles = np.arctan2(data.place.values[..., 0], -data.place.values[..., 1])
     errors = [
@@ -162,7 +165,7 @@ def findings(data: xr.Dataset, settings: Settings) -> list[str]:
 
 
 def draw(data: xr.Dataset, settings: Settings):
-    """Returns the figure: angle, torque and length of the rod."""
+    """Return the figure: angle, torque and length of the rod."""
     with styled() as figure_class:
         figure = figure_class(figsize=(9, 8), layout="constrained")
         upper, middle, lower = figure.subplots(3, 1, sharex=True)
@@ -199,7 +202,7 @@ def draw(data: xr.Dataset, settings: Settings):
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config, console = asked.config, asked.console
     settings = jaxdae.app.settings(asked, Settings)

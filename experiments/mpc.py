@@ -1,4 +1,4 @@
-"""Is model-predictive control of a constrained cart-pole, and of an arm of seven joints, fast enough for 100 Hz?
+"""Model-predictive control at 100 Hz of a constrained cart-pole and of an arm of seven joints.
 
     python experiments/mpc.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
@@ -128,7 +128,7 @@ class Motion:
 def law_of(
     system: Any, start: Any, horizon: Horizon, integrator: Any, running: Any, final: Any, guess: Any
 ) -> Any:
-    """Returns the law that begins with a guess."""
+    """Return the law that begins with a guess."""
     problem = optimal_control.Problem(
         system=system,
         integrator=integrator,
@@ -145,7 +145,7 @@ def law_of(
 
 
 def cart_pole(config: Any, worlds: Any, horizon: Horizon, starts: list[CartStart]) -> Case:
-    """Returns the cart-pole of the config, from several starts."""
+    """Return the cart-pole of the config, from several starts."""
     plain, integrator, start = worlds.one()
     system = swing_up.driven(plain, ["motor"])
     given = np.array(
@@ -184,7 +184,7 @@ def cart_pole(config: Any, worlds: Any, horizon: Horizon, starts: list[CartStart
 
 
 def arm_of_seven() -> tuple[Any, Any]:
-    """Returns an arm of seven revolute joints, 0.15 m apart, with a motor in each, and its coordinates upright."""
+    """Return an arm of seven motorized revolute joints, 0.15 m apart, and its upright coordinates."""
     length, bodies, joints, forces = 0.15, [], [], []
     for k in range(JOINTS):
         mass = 3.0 - 0.35 * k
@@ -208,7 +208,7 @@ def arm_of_seven() -> tuple[Any, Any]:
 
 
 def arm(duration: float, horizon: Horizon) -> Case:
-    """Returns the arm, which goes to the second posture and halfway back."""
+    """Return the arm, which goes to the second posture and halfway back."""
     system, _ = arm_of_seven()
     postures = jnp.asarray(POSTURES)
     start = jaxdae.State(jnp.zeros(()), postures[0], jnp.zeros(JOINTS))
@@ -253,7 +253,7 @@ def arm(duration: float, horizon: Horizon) -> Case:
 
 
 def motion(case: Case, start: Any, dt: float, every: int) -> Motion:
-    """Returns the motion from a start, with the push on its way."""
+    """Return the motion from a start, with the push on its way."""
     system = case.law.problem.system
     method = control.Sampled(case.plant, case.law, every=every)
     parts = [
@@ -282,7 +282,7 @@ def motion(case: Case, start: Any, dt: float, every: int) -> Motion:
 def timed(
     case: Case, states: Any, every: int, period: float, repeats: int
 ) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
-    """Returns wall and CPU milliseconds of solutions along the motion, each from the plan before.
+    """Return wall and CPU milliseconds of solutions along the motion, each from the plan before.
 
     Beside them CPU milliseconds of a simulation of the horizon (median), and the inputs.
     """
@@ -312,7 +312,7 @@ def timed(
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config = asked.config
     settings = jaxdae.app.settings(asked, Settings)
@@ -371,7 +371,7 @@ def main() -> int:
 
 
 def draw(settings: Settings, drawn: list[Any]) -> Any:
-    """Returns the figure: errors, inputs and times of each case."""
+    """Return the figure: errors, inputs and times of each case."""
     with styled() as figure_class:
         figure = figure_class(figsize=(13.0, 6.4), layout="constrained")
         for row, (case, motions, inputs, walls) in zip(figure.subplots(2, 3), drawn, strict=True):

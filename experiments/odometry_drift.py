@@ -31,7 +31,7 @@ CONFIG = "configs/odometry_drift.yaml"
 
 
 def rates_of_s(wheels: Any, given: dict[str, Any]) -> Any:
-    """Returns the spins (steps, wheels) of an S: half of the time to the left, then to the right."""
+    """Return the spins (steps, wheels) of an S: half of the time to the left, then to the right."""
     steps = given["steps"]
     turns = jnp.where(jnp.arange(steps) < steps // 2, given["turn"], -given["turn"])
     twists = jnp.stack([jnp.full(steps, given["speed"]), jnp.zeros(steps), turns], axis=1)
@@ -39,7 +39,7 @@ def rates_of_s(wheels: Any, given: dict[str, Any]) -> Any:
 
 
 def driven(wheels: Any, rates: Any, dt: float) -> Any:
-    """Returns the poses (steps, 3) after each step of spins (steps, wheels)."""
+    """Return the poses (steps, 3) after each step of spins (steps, wheels)."""
 
     def step(pose: Any, spins: Any) -> Any:
         return (vehicles.integrate_twist(pose, vehicles.body_twist(wheels, spins)[0], dt),) * 2
@@ -48,7 +48,7 @@ def driven(wheels: Any, rates: Any, dt: float) -> Any:
 
 
 def scattered(wheels: Any, rates: Any, dt: float, variance: float, runs: int, seed: int) -> Any:
-    """Returns the poses (runs, steps, 3) of robots whose wheels travel with errors of a variance in m^2/m."""
+    """Return the poses (runs, steps, 3) of robots whose wheels travel with errors of a variance in m^2/m."""
     # Twists are linear in spins: what a wheel adds to the travel is a spin over dt.
     to_twist = jax.jacobian(lambda spins: vehicles.body_twist(wheels, spins)[0])(rates[0])
     size = jnp.sqrt(variance * jnp.abs(wheels.radius * rates) * dt) / (wheels.radius * dt)
@@ -63,7 +63,7 @@ def scattered(wheels: Any, rates: Any, dt: float, variance: float, runs: int, se
 
 
 def closed_form(wheels: Any, rates: Any, dt: float, variance: float) -> Any:
-    """Returns the covariance (steps, 3, 3) of the pose after each step."""
+    """Return the covariance (steps, 3, 3) of the pose after each step."""
 
     def step(carry: Any, spins: Any) -> Any:
         pose, covariance = carry
@@ -76,7 +76,10 @@ def closed_form(wheels: Any, rates: Any, dt: float, variance: float) -> Any:
 
 
 def corners(numbers: Any, spins: Any, times: Any) -> Any:
-    """Returns the poses (legs, 3) at the ends of legs with spins (legs, 2) and times (legs,), for numbers (left radius, right, track)."""
+    """Return the poses (legs, 3) at the ends of legs with spins (legs, 2) and times (legs,).
+
+    The parameters are the left radius, the right radius and the track.
+    """
     half = 0.5 * numbers[2]
     wheels = vehicles.wheels(
         jnp.stack([jnp.stack([0.0 * half, half]), jnp.stack([0.0 * half, -half])]), radius=numbers[:2]
@@ -89,7 +92,7 @@ def corners(numbers: Any, spins: Any, times: Any) -> Any:
 
 
 def square(wheels: Any, given: dict[str, Any], left: bool) -> tuple[Any, Any]:
-    """Returns spins (legs, 2) and times (legs,) of loops around a square as a robot commands them that knows its wheels."""
+    """Return spins (legs, 2) and times (legs,) of loops around a square, for known wheels."""
     turn = given["turn"] if left else -given["turn"]
     straight = vehicles.wheel_rates(wheels, jnp.asarray([given["speed"], 0.0, 0.0]))
     around = vehicles.wheel_rates(wheels, jnp.asarray([0.0, 0.0, turn]))
@@ -99,7 +102,7 @@ def square(wheels: Any, given: dict[str, Any], left: bool) -> tuple[Any, Any]:
 
 
 def identified(wheels: Any, given: dict[str, Any]) -> tuple[Any, Any, list[Any]]:
-    """Returns radii and track (3,) that squares in both directions reveal, their standard errors, and the true corners of each."""
+    """Return radii and track (3,) from squares in both directions, standard errors and true corners."""
     true = jnp.asarray([*given["radii"], given["track"]])
     guess = jnp.asarray([*wheels.radius, wheels.place[0, 1] - wheels.place[1, 1]])
     keys = jax.random.split(jax.random.key(given["seed"] + 1), 2)
@@ -119,7 +122,7 @@ def identified(wheels: Any, given: dict[str, Any]) -> tuple[Any, Any, list[Any]]
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config, given = asked.config, asked.config.experiment
     with precision(config):
@@ -206,7 +209,7 @@ def main() -> int:
 
 
 def ellipse(center: Any, covariance: Any, sigmas: float = 2.0) -> Any:
-    """Returns the places (2, 100) of an ellipse of so many standard deviations."""
+    """Return the places (2, 100) of an ellipse of so many standard deviations."""
     sizes, axes = np.linalg.eigh(covariance)
     angles = np.linspace(0.0, 2.0 * np.pi, 100)
     circle = np.stack([np.cos(angles), np.sin(angles)])

@@ -1,4 +1,4 @@
-"""Four wheels that contradict each other: how far apart are the three remedies, and what does each of them do to the wheels?
+"""Four wheels in conflict: how different are the three remedies, and what is their effect on the wheels?
 
 The front wheels stand at Ackermann angles but for an error of the right one. With any error no motion
 satisfies all rows. Least slip (`LeastResidual`), two rows and the speed (`IndependentRows`: the rear axle
@@ -35,7 +35,7 @@ ENLARGED = 12.0
 
 
 def with_error(wheels: Any, angles: Any, error: Any) -> Any:
-    """Returns the wheels with the front ones at their angles (2,), the right one beside it by an error in rad."""
+    """Return the wheels with the front wheels at their angles (2,) and an error in rad of the right wheel."""
     left, right = (wheels.number(name) for name in FRONT)
     return dataclasses.replace(
         wheels, steering=wheels.steering.at[left].set(angles[0]).at[right].set(angles[1] + error)
@@ -43,7 +43,7 @@ def with_error(wheels: Any, angles: Any, error: Any) -> Any:
 
 
 def driven(wheels: Any, angles: Any, errors: Any, answer: Any, way: float) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the places (k, 3) after some way in m, and how fast each wheel slips at 1 m/s (k, wheels), for errors (k,) in rad."""
+    """Return poses (k, 3) after a path in m and slip at 1 m/s (k, wheels), for errors (k,) in rad."""
 
     def one(error: Any) -> tuple[Any, Any]:
         twist, report = vehicles.vehicle_twist(with_error(wheels, angles, error), speed=1.0, slip=answer)
@@ -54,7 +54,7 @@ def driven(wheels: Any, angles: Any, errors: Any, answer: Any, way: float) -> tu
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config, given = asked.config, asked.config.experiment
     with precision(config):
@@ -110,7 +110,7 @@ def main() -> int:
 
 
 def from_above(axes: Any, wheels: Any) -> None:
-    """Draws wheels with their axles, about which point each answer turns, and how wheels slip with least slip, at 1 m/s."""
+    """Draw wheels and axles, the center of rotation of each remedy, and the least slip at 1 m/s."""
     places, angles = np.asarray(wheels.place), np.asarray(wheels.steering)
     headings, lefts = (
         np.stack([np.cos(angles), np.sin(angles)], axis=1),

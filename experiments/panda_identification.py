@@ -60,7 +60,7 @@ class Settings(pydantic.BaseModel, extra="forbid", strict=True):
 
 
 class Arm(NamedTuple):
-    """An arm: mechanism, file, numbers of the hinges among velocities, of the bodies with unknowns, and limits (hinges, 2) in rad."""
+    """An arm: mechanism, file, indices of hinge velocities and unknown bodies, limits (hinges, 2) in rad."""
 
     system: Any
     file: str
@@ -70,7 +70,7 @@ class Arm(NamedTuple):
 
 
 class Data(NamedTuple):
-    """Y (samples, hinges, bodies, 10), the known part of the torques and the torques themselves (samples, hinges) in N m."""
+    """Y (samples, hinges, bodies, 10), and the known and total torques (samples, hinges) in N m."""
 
     matrix: np.ndarray
     known: np.ndarray
@@ -78,7 +78,7 @@ class Data(NamedTuple):
 
 
 class Base(NamedTuple):
-    """What can be known: numbers of the unknowns that stand for base parameters, of the others, and the shares of these (base, others)."""
+    """Indices of the base parameters and of the others, and the combination matrix (base, others)."""
 
     chosen: np.ndarray
     others: np.ndarray
@@ -86,7 +86,7 @@ class Base(NamedTuple):
 
 
 def arm(given: str, beside: pathlib.Path = pathlib.Path()) -> Arm:
-    """Returns the arm of a file, by default the Panda where its file is installed, without damping and friction.
+    """Return the arm of a file (default: the Panda, if installed) without damping and friction.
 
     Args:
         given: the file, relative to `beside`; empty for the default.
@@ -115,7 +115,7 @@ def arm(given: str, beside: pathlib.Path = pathlib.Path()) -> Arm:
 
 
 def motion(at: Arm, settings: Settings, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns q, v and a (samples, nv) of sums of sines that use three quarters of the limits."""
+    """Return q, v and a (samples, nv) of sums of sines that use three quarters of the limits."""
     dice, n = np.random.default_rng(seed), len(at.system.names.velocities)
     k = np.arange(1, settings.harmonics + 1)
     t = settings.seconds * np.arange(settings.samples) / settings.samples
@@ -135,10 +135,13 @@ def motion(at: Arm, settings: Settings, seed: int) -> tuple[np.ndarray, np.ndarr
 
 
 def regressor(system: Any, q: Any, v: Any, a: Any) -> Any:
-    """Returns Y (nv, bodies, 10) with the torques Y (m, h, I_p), I_p as xx, yy, zz, xy, xz, yz, about the mass centers of the model."""
+    """Return Y (nv, bodies, 10) with the torques Y (m, h, I_p).
+
+    I_p has the entries xx, yy, zz, xy, xz, yz about the mass centers of the model.
+    """
 
     def twist(q: Any, v: Any) -> tuple[Any, Any]:
-        """Returns the velocity of the points in the world and the angular velocity in the bodies, (bodies, 3) each."""
+        """Return world velocities of the points and angular velocities in body axes, (bodies, 3) each."""
         found = system.twists(q, v)
         return jnp.stack(found[:3], -1), jnp.stack(found[3:], -1)
 
@@ -148,7 +151,7 @@ def regressor(system: Any, q: Any, v: Any, a: Any) -> Any:
     felt = jnp.einsum("kji,kj->ki", turned, rate - system.gravity)
 
     def wrench(part: Any) -> tuple[Any, Any]:
-        """Returns force and moment of bodies with the numbers `part` (bodies, 10), in their axes."""
+        """Return force and moment of bodies with the numbers `part` (bodies, 10), in their axes."""
         m, h, (xx, yy, zz, xy, xz, yz) = part[:, :1], part[:, 1:4], part[:, 4:].T
         inertia = jnp.stack([xx, xy, xz, xy, yy, yz, xz, yz, zz], axis=-1).reshape(-1, 3, 3)
         moved = jnp.cross(alpha, h) + jnp.cross(omega, jnp.cross(omega, h))
@@ -165,19 +168,19 @@ def regressor(system: Any, q: Any, v: Any, a: Any) -> Any:
 
 
 def numbers(mass: Any, moment: Any, inertia: Any) -> Any:
-    """Returns (m, h, I_p) (bodies, 10) of masses, first moments (bodies, 3) and inertias (bodies, 3, 3)."""
+    """Return (m, h, I_p) (bodies, 10) of masses, first moments (bodies, 3) and inertias (bodies, 3, 3)."""
     flat = [inertia[:, i, j] for i, j in ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))]
     return jnp.concatenate([mass[:, None], moment, jnp.stack(flat, -1)], axis=-1)
 
 
 def inertias(system: Any) -> Any:
-    """Returns the inertias (bodies, 3, 3) in kg m^2."""
+    """Return the inertias (bodies, 3, 3) in kg m^2."""
     given = system.inertia
     return jax.vmap(jnp.diag)(given) if given.ndim == 2 else given
 
 
 def measured(at: Arm, settings: Settings, seed: int) -> Data:
-    """Returns the data without noise."""
+    """Return the data without noise."""
     matrix = jax.jit(jax.vmap(lambda q, v, a: regressor(at.system, q, v, a)))(
         *(jnp.asarray(x) for x in motion(at, settings, seed))
     )
@@ -189,14 +192,17 @@ def measured(at: Arm, settings: Settings, seed: int) -> Data:
 
 
 def torques_of(at: Arm, data: Data, x: Any) -> Any:
-    """Returns the torques (samples, hinges) for the unknowns (4 bodies,): masses over those of the file, moments by these and SCALE."""
+    """Return the torques (samples, hinges) for the unknowns (4 bodies,).
+
+    The unknowns are masses relative to the file, and first moments divided by these masses and SCALE.
+    """
     mass, part = at.system.mass[at.bodies], x.reshape(-1, 4)
     found = numbers(mass * part[:, 0], SCALE * mass[:, None] * part[:, 1:], inertias(at.system)[at.bodies])
     return jnp.asarray(data.known) + jnp.einsum("shkp,kp->sh", data.matrix, found)
 
 
 def base(jacobian: np.ndarray) -> Base:
-    """Returns which columns of a Jacobian can be known, by Gram-Schmidt with the farthest column first."""
+    """Return which columns of a Jacobian can be known, by Gram-Schmidt with the farthest column first."""
     rest, chosen, size = jacobian.copy(), [], np.linalg.norm(jacobian, axis=0).max()
     while len(chosen) < rest.shape[1]:
         lengths = np.linalg.norm(rest, axis=0)
@@ -213,12 +219,12 @@ def base(jacobian: np.ndarray) -> Base:
 
 
 def labels(at: Arm) -> list[str]:
-    """Returns the names of the unknowns."""
+    """Return the names of the unknowns."""
     return [f"{kind}({at.system.body_names[k]})" for k in at.bodies for kind in KINDS]
 
 
 def named(at: Arm, found: Base) -> list[str]:
-    """Returns the base parameters in words."""
+    """Return the base parameters in words."""
     words = labels(at)
     made = []
     for row, k in enumerate(found.chosen):
@@ -234,7 +240,7 @@ def named(at: Arm, found: Base) -> list[str]:
 def fits(
     at: Arm, settings: Settings, data: Data, found: Base, seed: int
 ) -> tuple[Any, np.ndarray, np.ndarray]:
-    """Returns the results of all repeats, the noise (hinges,) in N m, and the unknowns of the guess."""
+    """Return the results of all repeats, the noise (hinges,) in N m, and the unknowns of the guess."""
     dice = np.random.default_rng(seed + 1)
     truth = truth_of(at)
     guess = truth + settings.guess * dice.standard_normal(truth.size)
@@ -255,12 +261,12 @@ def fits(
 
 
 def truth_of(at: Arm) -> np.ndarray:
-    """Returns the unknowns of the file: masses 1, first moments 0."""
+    """Return the unknowns of the file: masses 1, first moments 0."""
     return np.tile([1.0, 0.0, 0.0, 0.0], len(at.bodies))
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config = asked.config
     settings = jaxdae.app.settings(asked, Settings)

@@ -32,7 +32,7 @@ CLOSE, TURNED = 0.05, 0.03
 
 
 def controls(knots: Any, given: dict[str, Any]) -> Any:
-    """Returns steering rate and acceleration (steps, 2) from free numbers at knots (knots, 2).
+    """Return steering rate and acceleration (steps, 2) from free numbers at knots (knots, 2).
 
     Steering angle and speed are linear between knots, within their limits at them, and zero at the first; the
     speed also at the last.
@@ -45,14 +45,14 @@ def controls(knots: Any, given: dict[str, Any]) -> Any:
 
 
 def path(car: Any, start: Any, knots: Any, given: dict[str, Any]) -> Any:
-    """Returns the states (steps, 5) of the car: x, y, steering angle, speed, heading."""
+    """Return the states (steps, 5) of the car: x, y, steering angle, speed, heading."""
     state = jaxdae.State(jnp.zeros(()), start, jnp.zeros(5))
     run = jaxdae.rollout(car, METHOD, state, controls(knots, given), dt=given["time"] / given["steps"])
     return run.state.q
 
 
 def corners(states: Any, given: dict[str, Any]) -> Any:
-    """Returns the corners (steps, 4, 2) of the car at states (steps, 5)."""
+    """Return the corners (steps, 4, 2) of the car at states (steps, 5)."""
     length, width = given["car"]
     x = jnp.asarray([-given["rear"], length - given["rear"], length - given["rear"], -given["rear"]])
     y = 0.5 * width * jnp.asarray([-1.0, -1.0, 1.0, 1.0])
@@ -61,7 +61,7 @@ def corners(states: Any, given: dict[str, Any]) -> Any:
 
 
 def apart(states: Any, given: dict[str, Any]) -> Any:
-    """Returns how far the car is from each parked one (steps, parked) in m; negative where they overlap.
+    """Return how far the car is from each parked one (steps, parked) in m; negative where they overlap.
 
     Rectangles that do not overlap are apart along the normal of one of their sides (separating axes).
     """
@@ -80,7 +80,7 @@ def apart(states: Any, given: dict[str, Any]) -> Any:
 
 
 def residual(parameters: Any, car: Any, start: Any, given: dict[str, Any]) -> Any:
-    """Returns what should be zero: the end off the goal, what is beyond a limit, and a little of the effort."""
+    """Return the residuals: error at the goal, limit violations, and a small effort term."""
     knots = parameters["knots"]
     states = path(car, start, knots, given)
     goal = jnp.stack([states[-1, 0], states[-1, 1], states[-1, 4]]) / 0.01
@@ -93,7 +93,7 @@ def residual(parameters: Any, car: Any, start: Any, given: dict[str, Any]) -> An
 
 
 def starts(given: dict[str, Any]) -> Any:
-    """Returns random starts at rest (starts, 5)."""
+    """Return random starts at rest (starts, 5)."""
     low, high, near, far = given["place"]
     x, y, heading = jax.random.uniform(jax.random.key(given["seed"]), (3, given["starts"]))
     zero = jnp.zeros_like(x)
@@ -110,7 +110,7 @@ def starts(given: dict[str, Any]) -> Any:
 
 
 def parked(car: Any, at: Any, given: dict[str, Any], iterations: int = 100) -> Any:
-    """Returns the paths (starts, steps, 5) that were found from starts (starts, 5), and the knots of their inputs."""
+    """Return the optimized paths (starts, steps, 5) from starts (starts, 5), and their input knots."""
 
     def one(start: Any, key: Any) -> Any:
         # A guess: back on two arcs of opposite curvature, which leave the heading, k = 4 y / x^2.
@@ -128,7 +128,7 @@ def parked(car: Any, at: Any, given: dict[str, Any], iterations: int = 100) -> A
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config, given = asked.config, asked.config.experiment
     with precision(config):
@@ -208,7 +208,7 @@ def main() -> int:
 
 
 def rectangle(corner: Any, size: Any) -> Any:
-    """Returns a parked car for a picture."""
+    """Return a parked car for a picture."""
     from matplotlib.patches import Rectangle
 
     return Rectangle(corner, *size, facecolor="#bbbbbb", edgecolor="black", linewidth=0.8)

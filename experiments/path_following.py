@@ -45,14 +45,14 @@ METHOD = jaxdae.Kinematic.rk4()
 
 
 def road(x: Any, given: dict[str, Any]) -> tuple[Any, Any]:
-    """Returns the road beside x in m, and its heading in rad."""
+    """Return the road beside x in m, and its heading in rad."""
     amplitude, length = given["waves"]
     k = 2.0 * np.pi / length
     return amplitude * jnp.sin(k * x), jnp.arctan(amplitude * k * jnp.cos(k * x))
 
 
 def pursuit(car: Any, state: Any, gains: dict[str, Any], given: dict[str, Any]) -> Any:
-    """Returns the steering angle of pure pursuit in rad."""
+    """Return the steering angle of pure pursuit in rad."""
     x, y, _, _, heading = state
     ahead = gains["lookahead"]
     # A step along the road by its heading, and one to be at the distance: within a few percent on such a
@@ -64,7 +64,7 @@ def pursuit(car: Any, state: Any, gains: dict[str, Any], given: dict[str, Any]) 
 
 
 def stanley(car: Any, state: Any, gains: dict[str, Any], given: dict[str, Any]) -> Any:
-    """Returns the steering angle of Stanley's law in rad."""
+    """Return the steering angle of Stanley's law in rad."""
     x, y, _, speed, heading = state
     front_x, front_y = x + car.wheelbase * jnp.cos(heading), y + car.wheelbase * jnp.sin(heading)
     beside, along = road(front_x, given)
@@ -73,13 +73,13 @@ def stanley(car: Any, state: Any, gains: dict[str, Any], given: dict[str, Any]) 
 
 
 def trailer_of(car: Any, state: Any) -> tuple[Any, Any]:
-    """Returns place across the line in m and heading in rad of the trailer."""
+    """Return place across the line in m and heading in rad of the trailer."""
     heading = state[4] + state[5]
     return state[1] - car.trailer * jnp.sin(heading), heading
 
 
 def reversing(car: Any, state: Any, gains: dict[str, Any], given: dict[str, Any]) -> Any:
-    """Returns the steering angle of the cascade in rad."""
+    """Return the steering angle of the cascade in rad."""
     beside, heading = trailer_of(car, state)
     wished = -0.6 * jnp.tanh(gains["heading"] * (heading - gains["cross"] * beside) / 0.6)
     return -gains["hitch"] * (state[5] - wished)
@@ -87,7 +87,9 @@ def reversing(car: Any, state: Any, gains: dict[str, Any], given: dict[str, Any]
 
 @jaxdae.tree.pytree
 class Train(jaxdae.KinematicSystem):
-    """A truck with trailers, (x, y, steering angle, speed, heading) as `KinematicSingleTrack` and an angle a hitch.
+    """A truck with trailers: the state of `KinematicSingleTrack` and one angle per hitch.
+
+    The state is (x, y, steering angle, speed, heading).
 
     Attributes:
         embedded: `truck_and_trailers` in joint coordinates, without rows.
@@ -100,14 +102,14 @@ class Train(jaxdae.KinematicSystem):
     n_inputs = 2
 
     def rate(self, t: Any, x: Any, u: Any) -> Any:
-        """Returns x' of the inputs (steering rate in rad/s, acceleration in m/s^2)."""
+        """Return x' of the inputs (steering rate in rad/s, acceleration in m/s^2)."""
         q = jnp.concatenate([x[:2], x[4:5], x[2:3], x[5:]])
         v = self.embedded.rate(t, q, jnp.stack([x[3], u[0]]))
         return jnp.concatenate([v[:2], u, v[2:3], v[4:]])
 
 
 def train(wheelbase: Any, given: dict[str, Any]) -> Train:
-    """Returns the truck with its trailers."""
+    """Return the truck with its trailers."""
     lengths = given["trailers"]
     description = vehicles.truck_and_trailers(wheelbase, lengths, [0.0] * len(lengths))
     return Train(
@@ -117,7 +119,7 @@ def train(wheelbase: Any, given: dict[str, Any]) -> Train:
 
 
 def axles(lengths: Any, states: Any) -> list[tuple[Any, Any, Any]]:
-    """Returns x and y in m and the heading in rad of the rear axle and of that of each trailer."""
+    """Return x and y in m and the heading in rad of the rear axle and of that of each trailer."""
     found = [(states[..., 0], states[..., 1], states[..., 4])]
     for k in range(len(lengths)):
         x, y, heading = found[-1]
@@ -127,7 +129,7 @@ def axles(lengths: Any, states: Any) -> list[tuple[Any, Any, Any]]:
 
 
 def reversing_train(car: Any, state: Any, gains: dict[str, Any], given: dict[str, Any]) -> Any:
-    """Returns the steering angle of the cascade for two trailers in rad."""
+    """Return the steering angle of the cascade for two trailers in rad."""
     _, beside, heading = axles(car.lengths, state)[-1]
     first, second = state[5], state[6]
     wished = -0.6 * jnp.tanh(gains["heading"] * (heading - gains["cross"] * beside) / 0.6)
@@ -136,7 +138,7 @@ def reversing_train(car: Any, state: Any, gains: dict[str, Any], given: dict[str
 
 
 def followed(law: Any, car: Any, starts: Any, gains: dict[str, Any], config: Any) -> tuple[Any, Any]:
-    """Returns states (starts, steps, nx) and steering rates (starts, steps) of a law."""
+    """Return states (starts, steps, nx) and steering rates (starts, steps) of a law."""
     given = config.experiment
 
     def rate(state: Any) -> Any:
@@ -162,23 +164,23 @@ def followed(law: Any, car: Any, starts: Any, gains: dict[str, Any], config: Any
 
 
 def off_road(car: Any, states: Any, given: dict[str, Any]) -> Any:
-    """Returns how far the rear axle is from the road in m."""
+    """Return how far the rear axle is from the road in m."""
     beside, along = road(states[..., 0], given)
     return (states[..., 1] - beside) * jnp.cos(along)
 
 
 def off_line(car: Any, states: Any, given: dict[str, Any]) -> Any:
-    """Returns how far the axle of the trailer is from the line in m."""
+    """Return how far the axle of the trailer is from the line in m."""
     return states[..., 1] - car.trailer * jnp.sin(states[..., 4] + states[..., 5])
 
 
 def off_behind(car: Any, states: Any, given: dict[str, Any]) -> Any:
-    """Returns how far the axle of the last trailer is from the line in m."""
+    """Return how far the axle of the last trailer is from the line in m."""
     return axles(car.lengths, states)[-1][1]
 
 
 def tuned(law: Any, off: Any, car: Any, starts: Any, gains: dict[str, Any], config: Any) -> Any:
-    """Returns the gains that follow best."""
+    """Return the gains that follow best."""
     given = config.experiment
 
     def residual(parameters: Any) -> Any:
@@ -191,7 +193,7 @@ def tuned(law: Any, off: Any, car: Any, starts: Any, gains: dict[str, Any], conf
 
 
 def cases(system: Any, q: Any, given: dict[str, Any]) -> dict[str, tuple[Any, Any, Any, Any]]:
-    """Returns laws with their distance, car and starts, by the names of their gains."""
+    """Return laws with their distance, car and starts, by the names of their gains."""
     wheels = vehicles.wheels_of(system, q)
     wheelbase = wheels.place[wheels.number("front"), 0] - wheels.place[wheels.number("rear"), 0]
     car, truck = (
@@ -215,7 +217,7 @@ def cases(system: Any, q: Any, given: dict[str, Any]) -> dict[str, tuple[Any, An
 
 
 def on_a_circle(car: Train, given: dict[str, Any], config: Any) -> Any:
-    """Returns the states (steps, 7) of a train that drives around a circle, its steering let out in the first second."""
+    """Return the states (steps, 7) of a train on a circle, with a steering ramp in the first second."""
     steps = round(given["circle_time"] / config.dt)
     turning = jnp.where(jnp.arange(steps) * config.dt < 1.0, given["circle"], 0.0)
     start = jaxdae.State(jnp.zeros(()), jnp.zeros(7).at[3].set(-given["reverse"]), jnp.zeros(7))
@@ -225,7 +227,7 @@ def on_a_circle(car: Train, given: dict[str, Any], config: Any) -> Any:
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config, given = asked.config, asked.config.experiment
     paths, rows, rms = {}, [], {}
@@ -293,14 +295,14 @@ def main() -> int:
 
 
 def _radius(a: Any, b: Any, c: Any) -> float:
-    """Returns the radius of the circle through three places (2,)."""
+    """Return the radius of the circle through three places (2,)."""
     sides = [float(np.hypot(*(q - p))) for p, q in ((a, b), (b, c), (c, a))]
     (px, py), (qx, qy) = b - a, c - a
     return float(np.prod(sides) / (2.0 * abs(px * qy - py * qx)))
 
 
 def sweep(axes: Any, places: list[np.ndarray], wheelbase: float, given: dict[str, Any]) -> None:
-    """Draws the outlines of a train on a circle, and the ways of its axles."""
+    """Draw the outlines of a train on a circle, and the ways of its axles."""
     for index, (x, y, heading) in enumerate(places):
         front = wheelbase + 0.9 if not index else given["trailers"][index - 1] - 0.4
         along, across = np.array([-0.9, front, front, -0.9]), np.array([-1.0, -1.0, 1.0, 1.0])
@@ -332,7 +334,7 @@ def sweep(axes: Any, places: list[np.ndarray], wheelbase: float, given: dict[str
 
 
 def draw(axes: Any, name: str, paths: Any, given: dict[str, Any]) -> None:
-    """Draws where a law goes before and after tuning."""
+    """Draw where a law goes before and after tuning."""
     behind = {"reversing": [given["trailer"]], "train": given["trailers"]}
     for index, when in enumerate(("before", "after")):
         for k, states in enumerate(paths[name, when]):

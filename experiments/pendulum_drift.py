@@ -68,7 +68,10 @@ class Settings(pydantic.BaseModel, extra="forbid", strict=True):
 
 
 def simulate(config, system, integrator, state, axes=None) -> xr.Dataset:
-    """Returns largest |g| and energy error so far (method, time); `axes` are those of a stack of integrators."""
+    """Return the running maxima of |g| and of the energy error (method, time).
+
+    `axes` are the axes of a stack of integrators.
+    """
     plan = {"dt": config.dt, "steps": config.steps, "save_every": config.save_every}
     if axes is None:
         trajectory = jax.tree.map(lambda x: x[None], jaxdae.rollout(system, integrator, state, **plan))
@@ -87,7 +90,7 @@ def simulate(config, system, integrator, state, axes=None) -> xr.Dataset:
 
 
 def compare(config, system, method, state, gains) -> dict[str, xr.Dataset]:
-    """Returns the drift of all cures with one integrator.
+    """Return the drift of all cures with one integrator.
 
     The sweeps are batches whose worlds differ in their gains.
     """
@@ -105,7 +108,7 @@ def compare(config, system, method, state, gains) -> dict[str, xr.Dataset]:
 
 
 def draw(found, drawn, duration):
-    """Returns the figure: the first integrator over time, then each integrator over the gain."""
+    """Return the figure: the first integrator over time, then each integrator over the gain."""
     styles = {name: line_style(k) for k, name in enumerate(("naive", *FORMS, *PROJECTIONS))}
     styles["both projections"]["linestyle"] = "--"
     with styled() as figure_class:
@@ -127,7 +130,7 @@ def draw(found, drawn, duration):
 
 
 def draw_over_time(axes, results, field, drawn, styles):
-    """Draws the drift over time; Baumgarte's at the gains `drawn`, the other form in the legend only."""
+    """Draw the drift over time; Baumgarte's at the gains `drawn`, the other form in the legend only."""
     for name, data in results.items():
         axes.plot([], [], **styles[name], label=name)
         if "gain" not in data.coords:
@@ -148,7 +151,7 @@ def draw_over_time(axes, results, field, drawn, styles):
 
 
 def draw_over_gain(axes, results, field, styles):
-    """Draws the largest drift over the gain; horizontal lines have no gain."""
+    """Draw the largest drift over the gain; horizontal lines have no gain."""
     axes.set_xscale("log")
     for name, data in results.items():
         largest = data[field].values[:, -1]
@@ -174,7 +177,7 @@ def draw_over_gain(axes, results, field, styles):
 
 
 def summary(found) -> list[tuple[str, ...]]:
-    """Returns the rows of the table: integrator, cure, gain, opening, energy error."""
+    """Return the rows of the table: integrator, cure, gain, opening, energy error."""
     rows = []
     for integrator, results in found.items():
         for name, data in results.items():
@@ -196,7 +199,7 @@ def summary(found) -> list[tuple[str, ...]]:
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config, console = asked.config, asked.console
     settings = jaxdae.app.settings(asked, Settings)

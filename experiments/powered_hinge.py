@@ -25,14 +25,14 @@ CONFIG = "configs/powered_hinge.yaml"
 
 
 def angle(q: Any) -> Any:
-    """Returns the angle of the rod (1,) in rad, zero below, growing to the right."""
+    """Return the angle of the rod (1,) in rad, zero below, growing to the right."""
     return jnp.arctan2(q[0], -q[1])[None]
 
 
 def radii(
     system: Any, start: jaxdae.State, rod: float, betas: Any, target: float, dt: float, steps: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns lengths of the rod in m and angles in rad (n, steps) for biases of the motor (n,)."""
+    """Return lengths of the rod in m and angles in rad (n, steps) for biases of the motor (n,)."""
 
     def one(beta: Any) -> tuple[Any, Any]:
         motor = control.GoalGroup(goals=(control.Goal(angle, target),), beta=beta)
@@ -44,12 +44,12 @@ def radii(
 
 
 def first(betas: np.ndarray, error: float) -> np.ndarray:
-    """Returns the length of a rod of 1 m after the first step, in m: along the tangent by the angle that the motor takes."""
+    """Return the length in m of a 1 m rod after the first step, along the tangent by the motor angle."""
     return np.sqrt(1.0 + (betas * error) ** 2)
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config, given = asked.config, asked.config.experiment
     target = given["target"]

@@ -34,13 +34,13 @@ WAYS = {"linear, once": None, "iterated, 3": 3, "iterated, 20": 20}
 
 
 def place(radius: Any, angle: Any) -> jaxdae.State:
-    """Returns the state at rest of the mass at a radius in m and an angle in rad from the horizontal."""
+    """Return the state at rest of the mass at a radius in m and an angle in rad from the horizontal."""
     q = jnp.stack([radius * jnp.cos(angle), radius * jnp.sin(angle), jnp.zeros_like(angle)])
     return jaxdae.State(jnp.zeros_like(angle), q, jnp.zeros_like(q))
 
 
 def project(system: Any, estimate: jaxdae.State, about: jaxdae.State, iterations: int | None) -> jaxdae.State:
-    """Returns the estimate projected with the constraint linearized about a point: once, or so many corrections with the same Jacobian."""
+    """Return the estimate after one or several corrections with the Jacobian at a point of linearization."""
     plan: dict[str, Any] = {"metric": jaxdae.Metric.EUCLIDEAN, "origin": jaxdae.Origin.PREVIOUS}
     way = (
         jaxdae.textbook.LinearPositionProjection(**plan)
@@ -51,7 +51,7 @@ def project(system: Any, estimate: jaxdae.State, about: jaxdae.State, iterations
 
 
 def sweep(system: Any, off: float, angles: Any) -> dict[str, np.ndarray]:
-    """Returns where each way puts the mass (n, 2) in m, for points of linearization at angles (n,) in rad on the circle."""
+    """Return the positions of the mass (n, 2) in m per method, for linearization at angles (n,) in rad."""
     estimate = place(1.0 + off, jnp.zeros(()))
 
     def one(iterations: int | None) -> np.ndarray:
@@ -65,7 +65,7 @@ def sweep(system: Any, off: float, angles: Any) -> dict[str, np.ndarray]:
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config, given = asked.config, asked.config.experiment
     off = given["off"]

@@ -1,4 +1,4 @@
-"""A quadruped jumps: which torques bring it to a height, and back onto its feet, through contacts that switch?
+"""A quadruped jump: optimal torques through switching contacts, from takeoff to landing.
 
     python experiments/quadruped_jump.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
@@ -88,31 +88,31 @@ class OnGround(jaxdae.System):
     bodies: tuple[int, ...] = jaxdae.tree.static()
 
     def mass_matrix(self, q):
-        """Returns that of the mechanism."""
+        """Return that of the mechanism."""
         return self.mechanism.mass_matrix(q)
 
     def mass_operator(self, q):
-        """Returns that of the mechanism."""
+        """Return that of the mechanism."""
         return self.mechanism.mass_operator(q)
 
     def force(self, t, q, v, u):
-        """Returns that of the mechanism."""
+        """Return that of the mechanism."""
         return self.mechanism.force(t, q, v, u)
 
     def potential_energy(self, t, q):
-        """Returns that of the mechanism."""
+        """Return that of the mechanism."""
         return self.mechanism.potential_energy(t, q)
 
     def constraint(self, t, q):
-        """Returns the heights of the feet in m."""
+        """Return the heights of the feet in m."""
         return self.feet(q)[:, 1]
 
     def velocity_constraint(self, t, q, v):
-        """Returns the velocities of the feet along the ground in m/s."""
+        """Return the velocities of the feet along the ground in m/s."""
         return jax.jvp(self.feet, (q,), (v,))[1][:, 0]
 
     def feet(self, q):
-        """Returns the places of the feet (2, 2) in m."""
+        """Return the places of the feet (2, 2) in m."""
         frames = self.mechanism.frames(q)
         each = [jax.tree.map(lambda entry, k=k: entry[k], frames) for k in self.bodies]
         return jnp.stack([frame.point(self.points[i]).array() for i, frame in enumerate(each)])
@@ -139,12 +139,12 @@ class Motors:
     angles: tuple[int, ...] = jaxdae.tree.static()
 
     def __call__(self, t, state):
-        """Returns the torques (4,) in N m."""
+        """Return the torques (4,) in N m."""
         at = jnp.asarray(self.angles)
         return self.feedforward(t) - self.kp * (state.q[at] - self.posture) - self.kd * state.v[at]
 
     def feedforward(self, t):
-        """Returns what does not depend on the state (4,) in N m: hats about the knots, whose sum is one."""
+        """Return what does not depend on the state (4,) in N m: hats about the knots, whose sum is one."""
         count = self.knots.shape[0]
         hats = jnp.maximum(
             0.0, 1.0 - jnp.abs(t / self.span * (count - 1) - jnp.arange(count, dtype=self.knots.dtype))
@@ -153,7 +153,11 @@ class Motors:
 
 
 class Jumper(NamedTuple):
-    """The quadruped: the system with all rows on, the integrator, the start, motors without feedforward, step in s, number of steps."""
+    """The quadruped with all rows active.
+
+    It has the system, the integrator, the start, the motors without feedforward, the step in s and the number
+    of steps.
+    """
 
     system: Any
     method: Any
@@ -164,7 +168,7 @@ class Jumper(NamedTuple):
 
 
 def jumper(config: Any, settings: Settings, method: Any) -> Jumper:
-    """Returns the quadruped of the config on its feet."""
+    """Return the quadruped of the config on its feet."""
     values = config.model_dump()
     for index, force in enumerate(values["mechanism"]["forces"]):
         force |= {"input": index}
@@ -198,25 +202,25 @@ def jumper(config: Any, settings: Settings, method: Any) -> Jumper:
 
 
 def center(at: Jumper, q: Any) -> Any:
-    """Returns the mass center (2,) in m."""
+    """Return the mass center (2,) in m."""
     mechanism = at.system.system.mechanism
     frames = mechanism.frames(q)
     return mechanism.mass @ jnp.stack([frames.place.x, frames.place.y], axis=-1) / jnp.sum(mechanism.mass)
 
 
 def jump(at: Jumper, knots: Any) -> Any:
-    """Returns the trajectory with a feedforward of these knots (knots + 1, 4) in N m."""
+    """Return the trajectory with a feedforward of these knots (knots + 1, 4) in N m."""
     law = jaxdae.tree.set_leaf(at.motors, "knots", knots)
     return jaxdae.rollout(at.system, at.method, at.start, law, dt=at.dt, steps=at.steps)
 
 
 def torques(at: Jumper, knots: Any, states: Any) -> Any:
-    """Returns the torques (steps, 4) in N m at states of a trajectory."""
+    """Return the torques (steps, 4) in N m at states of a trajectory."""
     return jax.vmap(jaxdae.tree.set_leaf(at.motors, "knots", knots))(states.t, states)
 
 
 def first_torques(at: Jumper, settings: Settings) -> Any:
-    """Returns the torques at knots (knots + 1, 4) in N m that hold the start, raised for a while."""
+    """Return the torques at knots (knots + 1, 4) in N m that hold the start, raised for a while."""
     held = control.static_inputs(at.system, at.start, 4)
     times = jnp.linspace(0.0, at.motors.span, settings.knots + 1)
     raised = jnp.where(times < settings.push.until, settings.push.factor, 1.0)[:, None] * held
@@ -224,7 +228,7 @@ def first_torques(at: Jumper, settings: Settings) -> Any:
 
 
 def residuals(at: Jumper, settings: Settings, knots: Any) -> Any:
-    """Returns what is to be small."""
+    """Return what is to be small."""
     weights, states = settings.weights, jump(at, knots).state
     k = round(settings.apex.time / at.dt) - 1
     height, rise = jax.jvp(lambda q: center(at, q)[1], (states.q[k],), (states.v[k],))
@@ -238,7 +242,7 @@ def residuals(at: Jumper, settings: Settings, knots: Any) -> Any:
 
 
 def optimized(at: Jumper, settings: Settings, first: Any) -> Any:
-    """Returns the result of the search."""
+    """Return the result of the search."""
     return tuning.least_squares(
         lambda p: residuals(at, settings, p["torque"]),
         {"torque": first},
@@ -250,7 +254,7 @@ def optimized(at: Jumper, settings: Settings, first: Any) -> Any:
 
 
 def outline(at: Jumper, states: Any) -> dict[str, np.ndarray]:
-    """Returns the lines of trunk and legs over time (time, points, 2) in m."""
+    """Return the lines of trunk and legs over time (time, points, 2) in m."""
     mechanism = at.system.system.mechanism
 
     def ends(q: Any) -> Any:
@@ -272,7 +276,7 @@ def outline(at: Jumper, states: Any) -> dict[str, np.ndarray]:
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config = asked.config
     settings = jaxdae.app.settings(asked, Settings)

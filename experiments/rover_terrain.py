@@ -40,7 +40,7 @@ class Settings(pydantic.BaseModel, extra="forbid"):
 
 
 class Drive(NamedTuple):
-    """The drive at all times (n,): coordinates (n, nq), slip (n, 12) in m/s, gaps (n, 6), differences from placed ones (n,)."""
+    """The drive: coordinates (n, nq), slip (n, 12) in m/s, gaps (n, 6), placement errors (n,)."""
 
     t: np.ndarray
     q: np.ndarray
@@ -50,33 +50,33 @@ class Drive(NamedTuple):
 
 
 def heading(mechanism: Any, q: Any) -> Any:
-    """Returns the heading of the body in rad."""
+    """Return the heading of the body in rad."""
     frame = jax.tree.map(lambda x: x[0], mechanism.frames(q))
     return jnp.arctan2(frame.r21, frame.r11)
 
 
 def placed(mechanism: Any, q: Any, place: Any, yaw: Any) -> tuple[Any, Any]:
-    """Returns the coordinates of the rover that stands at a place, and its report."""
+    """Return the coordinates of the rover that stands at a place, and its report."""
     return vehicles.place_on_terrain(mechanism, q, place, yaw, suspension=vehicles.ROVER_SUSPENSION)
 
 
 @jax.jit
 def after_step(rover: Any, state: Any, u: Any, dt: Any) -> tuple[Any, Any]:
-    """Returns the state after a step, and its slip before it."""
+    """Return the state after a step, and its slip before it."""
     slip = rover.motion(state.t, state.q, u)[1]
     return jaxdae.Kinematic.rk4().step(rover, state, (), u, dt)[0], slip
 
 
 @jax.jit
 def checked(mechanism: Any, q: Any) -> tuple[Any, Any, Any]:
-    """Returns the gaps beneath the wheels, how far q is from the pose that is placed there, and the status."""
+    """Return the gaps beneath the wheels, how far q is from the pose that is placed there, and the status."""
     report = vehicles.terrain_report(mechanism, q)
     again, _ = placed(mechanism, q, q[:2], heading(mechanism, q))
     return report.gap, jnp.max(jnp.abs(mechanism.difference(again, q))), report.status
 
 
 def driven(mechanism: Any, q: Any, plan: Settings) -> Drive:
-    """Returns the drive from a placed start."""
+    """Return the drive from a placed start."""
     rover = vehicles.LeastSlip(mechanism, tuple(f"{wheel}.angle_rate" for wheel in vehicles.ROVER_WHEELS))
     u, dt = jnp.asarray(plan.rates, q.dtype), jnp.asarray(plan.dt, q.dtype)
     state = jaxdae.State(jnp.zeros((), q.dtype), q, jnp.zeros((len(mechanism.names.velocities),), q.dtype))
@@ -92,7 +92,7 @@ def driven(mechanism: Any, q: Any, plan: Settings) -> Drive:
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     plan = settings(asked, Settings)
     if plan is None:
@@ -127,7 +127,7 @@ def main() -> int:
 
 
 def side_view(axes: Any, mechanism: Any, terrain: Any, q: Any, side: str) -> None:
-    """Draws the left or right suspension and the ground beneath it in the vertical plane of the heading."""
+    """Draw the left or right suspension and the ground beneath it in the vertical plane of the heading."""
     frames = mechanism.frames(q)
     places = {
         name: np.array([frames.x[k], frames.y[k], frames.z[k]]) for k, name in enumerate(mechanism.body_names)
@@ -169,7 +169,7 @@ def side_view(axes: Any, mechanism: Any, terrain: Any, q: Any, side: str) -> Non
 
 
 def drawn(mechanism: Any, drive: Drive) -> Any:
-    """Returns the figure: the path over the hills, the rover from its left side where it rocks most, angles and slip against time."""
+    """Return the figure: path, left view at the largest rocker angle, angles and slip over time."""
     terrain = jax.tree.map(lambda leaf: leaf[0], next(iter(mechanism.joints.values())).terrain)
     x, y = drive.q[:, 0], drive.q[:, 1]
     span = np.linspace(min(x.min(), y.min()) - 0.8, max(x.max(), y.max()) + 0.8, 160)

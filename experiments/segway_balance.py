@@ -33,7 +33,7 @@ WISHED_FROM = 3.0
 
 
 def robot(config: Any) -> vehicles.Segway:
-    """Returns the robot of a config, whose wheels are those of its vehicle."""
+    """Return the robot of a config, whose wheels are those of its vehicle."""
     given = config.experiment
     left, right = config.mechanism.joints
     return vehicles.Segway(
@@ -49,7 +49,7 @@ def robot(config: Any) -> vehicles.Segway:
 
 
 def state_of(system: Any, z: Any) -> jaxdae.State:
-    """Returns a state of the robot at the origin from pitch, pitch rate, speed and turn, on its rows."""
+    """Return a state of the robot at the origin from pitch, pitch rate, speed and turn, on its rows."""
     pitch, pitch_rate, speed, turn = z
     zero, half = jnp.zeros_like(pitch), 0.5 * system.wheel_separation
     spins = [(speed - side * half * turn) / system.wheel_radius for side in (1.0, -1.0)]
@@ -61,13 +61,13 @@ def state_of(system: Any, z: Any) -> jaxdae.State:
 
 
 def reduced(system: Any, states: Any) -> Any:
-    """Returns pitch, pitch rate, speed and turn of a state."""
+    """Return pitch, pitch rate, speed and turn of a state."""
     q, v = states.q, states.v
     return jnp.stack([q[3], v[3], jnp.cos(q[2]) * v[0] + jnp.sin(q[2]) * v[1], v[2]])
 
 
 def linearized(system: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Returns A (4, 4) and B (4, 2) of z' = A z + B u about upright."""
+    """Return A (4, 4) and B (4, 2) of z' = A z + B u about upright."""
 
     def rate(z: Any, u: Any) -> Any:
         state = state_of(system, z)
@@ -80,7 +80,10 @@ def linearized(system: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def regulator(a: Any, b: Any, weights: dict[str, float]) -> np.ndarray:
-    """Returns K (2, 4) of the least integral of z^T Q z + u^T R u: the stable half of the Hamiltonian matrix gives Riccati's solution."""
+    """Return the gain K (2, 4) that minimizes the integral of z^T Q z + u^T R u.
+
+    The stable subspace of the Hamiltonian matrix gives the solution of the Riccati equation.
+    """
     q = np.diag([weights[name] for name in NAMES])
     hamiltonian = np.block([[a, -b @ b.T / weights["torque"]], [-q, -a.T]])
     values, vectors = np.linalg.eig(hamiltonian)
@@ -90,7 +93,10 @@ def regulator(a: Any, b: Any, weights: dict[str, float]) -> np.ndarray:
 
 
 def balanced(system: Any, gain: Any, tilts: Any, config: Any) -> tuple[Any, Any, Any]:
-    """Returns pitch, pitch rate, speed and turn (tilts, steps, 4), places (tilts, steps, 2) and statuses from leaning starts."""
+    """Return pitch, pitch rate, speed and turn (tilts, steps, 4), positions (tilts, steps, 2) and statuses.
+
+    The starts are tilted.
+    """
     given, gain = config.experiment, jnp.asarray(gain)
 
     def law(t: Any, state: Any) -> Any:
@@ -110,7 +116,7 @@ def balanced(system: Any, gain: Any, tilts: Any, config: Any) -> tuple[Any, Any,
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config, given = asked.config, asked.config.experiment
     with precision(config):

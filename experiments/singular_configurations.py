@@ -92,7 +92,7 @@ class Branch:
 
     @classmethod
     def of(cls, system, state):
-        """Returns the branch of a start.
+        """Return the branch of a start.
 
         Raises:
             ValueError: a start that is not upright, or does not turn clockwise.
@@ -113,7 +113,7 @@ class Branch:
         return cls(q, turns.astype(float), rate, float(w2))
 
     def angle(self, t) -> tuple[Any, Any]:
-        """Returns theta in rad and its rate at times (k,) in s."""
+        """Return theta in rad and its rate at times (k,) in s."""
         fastest = np.sqrt(self.rate**2 / 4 + self.w2)
         m = self.w2 / fastest**2
         # The arithmetic-geometric mean, and Landen's transformation back from it.
@@ -127,7 +127,7 @@ class Branch:
         return 2 * amplitude - np.pi, 2 * fastest * np.sqrt(1 - m * np.sin(amplitude) ** 2)
 
     def at(self, t) -> tuple[np.ndarray, np.ndarray]:
-        """Returns poses and velocities (k, n, 3) at times (k,) in s."""
+        """Return poses and velocities (k, n, 3) at times (k,) in s."""
         theta, rate = (x[:, None] for x in self.angle(t))
         x, y, angle = self.upright.T
         poses = np.stack([x + y * np.sin(theta), y * np.cos(theta), angle - self.turns * theta], axis=-1)
@@ -136,7 +136,7 @@ class Branch:
         )
 
     def in_line(self) -> float:
-        """Returns when the cranks are horizontal for the first time, in s."""
+        """Return when the cranks are horizontal for the first time, in s."""
         before, after = 0.0, np.pi / 2 / self.rate
         for _ in range(60):
             middle = (before + after) / 2
@@ -145,7 +145,7 @@ class Branch:
 
 
 def starts(settings, branch, dt) -> np.ndarray:
-    """Returns the start times (world,) on the branch: the config's, then those with a step that ends in line, and before that."""
+    """Return the start times (world,) of the config and for steps that end in line or before."""
     approach = settings.approach
     before = np.concatenate([[0.0], np.geomspace(approach.closest, approach.farthest, approach.count)])
     instant = branch.in_line()
@@ -153,7 +153,7 @@ def starts(settings, branch, dt) -> np.ndarray:
 
 
 def simulate(config, system, solver, branch, times) -> xr.Dataset:
-    """Returns distance from the branch, energy error, largest opening so far, and smallest singular value (world, time)."""
+    """Return branch distance, energy error, largest opening and smallest singular value, (world, time)."""
     poses, velocities = (jnp.asarray(x.reshape(len(times), -1)) for x in branch.at(times))
     states = jaxdae.State(jnp.asarray(times), poses, velocities)
     method = jaxdae.Projected(jaxdae.RungeKutta.rk4(solver=solver))
@@ -181,7 +181,7 @@ def simulate(config, system, solver, branch, times) -> xr.Dataset:
 
 
 def draw(found, before, duration):
-    """Returns the figure: over time as configured and with a step that ends in line, and at the end over how near a step comes."""
+    """Return the figure over time, and at the end over the distance of a step from the line."""
     with styled() as figure_class:
         figure = figure_class(figsize=(14, 11), layout="constrained")
         panels = figure.subplots(4, 3, sharey="row", squeeze=False)
@@ -227,7 +227,7 @@ def draw(found, before, duration):
 
 
 def summary(found) -> list[tuple[str, ...]]:
-    """Returns the rows of the table: solver, as configured, with a step in line, and of the other worlds those that are lost."""
+    """Return the rows of the table: solver, configured run, run with a step in line, lost worlds."""
     rows = []
     for name, data in found.items():
         cells = []
@@ -241,12 +241,12 @@ def summary(found) -> list[tuple[str, ...]]:
 
 
 def lost(data) -> np.ndarray:
-    """Returns which worlds (world,) have failed or left the branch."""
+    """Return which worlds (world,) have failed or left the branch."""
     return (data.status.values[:, -1] != jaxdae.Status.OK) | ~(data.error.values[:, -1] <= LOST)
 
 
 def conclusion(found, before) -> str:
-    """Returns what the results show, in words."""
+    """Return what the results show, in words."""
     lines = []
     for name, data in found.items():
         gone = lost(data)
@@ -276,7 +276,7 @@ def conclusion(found, before) -> str:
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config, console = asked.config, asked.console
     settings = jaxdae.app.settings(asked, Settings)

@@ -58,26 +58,29 @@ class Result(NamedTuple):
 
 @jaxdae.tree.pytree
 class Along:
-    """Where the goal is: on the circle of radius 1 m at the angle swing sin(rate t), and off it by a part that grows as 1 - cos(rate t)."""
+    """The goal: a point on the circle of radius 1 m at the angle swing sin(rate t), plus a radial offset.
+
+    The offset grows as 1 - cos(rate t).
+    """
 
     swing: Any
     rate: Any
     off: Any
 
     def __call__(self, t: Any) -> Any:
-        """Returns the place (2,) in m at a time in s."""
+        """Return the place (2,) in m at a time in s."""
         phi = self.swing * jnp.sin(self.rate * t)
         radius = 1.0 + self.off * (1.0 - jnp.cos(self.rate * t))
         return radius * jnp.stack([jnp.sin(phi), -jnp.cos(phi)])
 
 
 def with_goal(system: Any, goal: Along) -> Any:
-    """Returns the pendulum with the place of its mass as two further rows."""
+    """Return the pendulum with the place of its mass as two further rows."""
     return control.WithGoals(system, (control.Goal(control.Coordinates((0, 1)), goal),))
 
 
 def follow(system: Any, start: jaxdae.State, goal: Along, solver: Any, dt: float, steps: int) -> Result:
-    """Returns how a solver gets through, with RK4 and projections."""
+    """Return how a solver gets through, with RK4 and projections."""
     both = with_goal(system, goal)
     method = jaxdae.Projected(jaxdae.RungeKutta.rk4(solver=solver))
     # The start moves with the goal: phi' = swing rate.
@@ -110,7 +113,7 @@ def follow(system: Any, start: jaxdae.State, goal: Along, solver: Any, dt: float
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config, given = asked.config, asked.config.experiment
     with precision(config):

@@ -34,7 +34,7 @@ ANGLES = {
 
 
 def angles(values: xr.DataArray) -> np.ndarray:
-    """Returns the seven angles of the reference from coordinates of the bodies, or their rates from velocities."""
+    """Return the seven angles of the reference from body coordinates, or their rates from velocities."""
 
     def theta(body):
         return 0.0 if body is None else values.sel(coordinate=f"{body}.theta").values
@@ -43,7 +43,7 @@ def angles(values: xr.DataArray) -> np.ndarray:
 
 
 def comparison(data: xr.Dataset) -> rich.table.Table:
-    """Returns the end state of the nominal world beside the reference."""
+    """Return the end state of the nominal world beside the reference."""
     reference = json.loads(REFERENCE.read_text())
     end = data.isel(world=0, time=-1)
     states = [
@@ -78,7 +78,7 @@ def comparison(data: xr.Dataset) -> rich.table.Table:
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     done = run(asked.config, asked.worlds, asked.out, asked.console, source=asked.source)
     asked.console.print(table(asked.config, done.record))

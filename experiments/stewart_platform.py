@@ -1,4 +1,4 @@
-"""A Stewart platform on a path: the motor forces that it takes, and whether these forces bring it along the path.
+"""A Stewart platform on a path: the required motor forces, and the motion under these forces.
 
 The platform is given a path, the legs follow from closing their loops, accelerations from the rows
 differentiated twice. Inverse dynamics then solve M a = f + S^T tau + J^T lam for the six motor forces tau and
@@ -28,7 +28,10 @@ Triple = Annotated[tuple[float, float, float], pydantic.Strict(False)]
 
 
 class Path(pydantic.BaseModel, extra="forbid", strict=True):
-    """The path of the platform about its middle pose: amplitudes in m and rad, 1 - cos over time, so that it begins at rest."""
+    """The path of the platform about its middle pose: amplitudes in m and rad.
+
+    It follows 1 - cos over time, so that it starts at rest.
+    """
 
     shift: Triple
     turn: Triple
@@ -42,7 +45,7 @@ class Settings(pydantic.BaseModel, extra="forbid", strict=True):
 
 
 class Motion(NamedTuple):
-    """States (time,) on the path, with accelerations (time, 24), and the worst of how closing the loops went."""
+    """States (time,) on the path with accelerations (time, 24), and the worst result of the loop closure."""
 
     states: Any
     a: Any
@@ -50,7 +53,7 @@ class Motion(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What inverse dynamics found at states: motor forces (time, 6) in N, multipliers (time, 18), and the errors of all comparisons."""
+    """Results of inverse dynamics: motor forces (time, 6) in N, multipliers (time, 18) and errors."""
 
     forces: Any
     lam: Any
@@ -61,7 +64,7 @@ class Found(NamedTuple):
 
 
 def driven(config: Any) -> tuple[Any, Any, Any]:
-    """Returns the mechanism in joint and in absolute coordinates with a motor in each leg in place of its springs, and its q."""
+    """Return the mechanism in joint and absolute coordinates with motors for leg springs, and its q."""
     values = config.model_dump()
     for index, force in enumerate(values["mechanism"]["forces"]):
         force |= {"input": index, "stiffness": 0.0, "force": 0.0}
@@ -71,7 +74,7 @@ def driven(config: Any) -> tuple[Any, Any, Any]:
 
 
 def on_path(system: Any, q: Any, path: Path, times: Any) -> Motion:
-    """Returns the motion on a path at times (k,) in s."""
+    """Return the motion on a path at times (k,) in s."""
     names = system.names
     held = np.array([name.startswith("platform.") for name in names.velocities])
     place = np.array(
@@ -80,7 +83,7 @@ def on_path(system: Any, q: Any, path: Path, times: Any) -> Motion:
     shift, turn = jnp.asarray(path.shift), jnp.asarray(path.turn)
 
     def follow(t: Any) -> tuple[Any, Any]:
-        """Returns q of the platform (7,) and its velocities (6,)."""
+        """Return q of the platform (7,) and its velocities (6,)."""
 
         def way(t: Any) -> Any:
             # The frequencies differ, so that the path is no line.
@@ -109,7 +112,7 @@ def on_path(system: Any, q: Any, path: Path, times: Any) -> Motion:
 
 
 def inverse_dynamics(system: Any, absolute: Any, motion: Motion) -> Found:
-    """Returns the motor forces on a motion, and what forward dynamics and reactions say of them."""
+    """Return the motor forces on a motion, and what forward dynamics and reactions say of them."""
     slides = np.array([system.names.velocities.index(f"leg{k}.slide_rate") for k in range(LEGS)])
     platform = absolute.body_names.index("platform")
     twist = slice(6 * platform, 6 * platform + 6)
@@ -145,7 +148,7 @@ def inverse_dynamics(system: Any, absolute: Any, motion: Motion) -> Found:
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config = asked.config
     settings = jaxdae.app.settings(asked, Settings)

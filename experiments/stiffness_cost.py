@@ -1,4 +1,4 @@
-"""Stiffer is more expensive: what do gains of Baumgarte's feedback cost an explicit method with adaptive steps?
+"""Cost of Baumgarte gains: the number of steps of an explicit method with adaptive steps.
 
 With alpha = beta = G what is open decays as exp(-G t): a further motion whose rate is G. An explicit method
 of order five is stable for h G < 3.3 or so, whatever its tolerance: an interval T takes at least G T / 3.3
@@ -27,7 +27,7 @@ INSTANTS = 50
 def cost(
     system: Any, start: jaxdae.State, gains: Any, tolerance: float, end: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the steps (n,), the largest opening in m (n,) and the status (n,) for gains (n,) in 1/s."""
+    """Return the steps (n,), the largest opening in m (n,) and the status (n,) for gains (n,) in 1/s."""
     times = jnp.linspace(end / INSTANTS, end, INSTANTS)
 
     def one(gain: Any) -> tuple[Any, Any, Any]:
@@ -42,7 +42,7 @@ def cost(
 
 
 def projected(system: Any, start: jaxdae.State, tolerance: float, end: float) -> tuple[int, float]:
-    """Returns steps and largest opening in m of the same method with projections and without feedback."""
+    """Return steps and largest opening in m of the same method with projections and without feedback."""
     times = jnp.linspace(end / INSTANTS, end, INSTANTS)
     found = jaxdae.diffrax.adaptive_rollout(
         system, jaxdae.diffrax.Adaptive(tolerance, tolerance, method=diffrax.Dopri5()), start, times=times
@@ -52,7 +52,7 @@ def projected(system: Any, start: jaxdae.State, tolerance: float, end: float) ->
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config, given = asked.config, asked.config.experiment
     with precision(config):

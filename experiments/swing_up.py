@@ -1,4 +1,6 @@
-"""Which torques swing a mechanism up, within limits too low to lift it slowly? By gradients through the rollout, from random torques.
+"""Swing a mechanism up with torques too low to lift it slowly, by gradients through the rollout.
+
+The search starts from random torques.
 
     python experiments/swing_up.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
@@ -103,19 +105,19 @@ class Task:
         return self.knots * self.limits.size
 
     def torques(self, z: Any) -> Any:
-        """Returns the inputs (..., knots, nu) of free variables (..., knots * nu)."""
+        """Return the inputs (..., knots, nu) of free variables (..., knots * nu)."""
         return tuning.Between(-self.limits, self.limits).constrained(
             z.reshape(*z.shape[:-1], self.knots, self.limits.size)
         )
 
     def errors(self, q: Any, v: Any) -> tuple[Any, Any]:
-        """Returns how far coordinates (..., k) and rates (..., k) are from the target, angles by the nearer way around."""
+        """Return the distances of coordinates and rates (..., k) from the target, with wrapped angles."""
         away = q[..., self.entries] - self.target
         turns = jnp.where(self.angles, jnp.round(away / (2.0 * jnp.pi)), 0.0)
         return away - 2.0 * jnp.pi * jax.lax.stop_gradient(turns), v[..., self.entries]
 
     def simulate(self, torques: Any, steps: int, save_every: int | None = None) -> jaxdae.Trajectory:
-        """Returns the trajectories of a stack of inputs (worlds, knots, nu)."""
+        """Return the trajectories of a stack of inputs (worlds, knots, nu)."""
         worlds = torques.shape[0]
         states = jaxdae.State(self.start.t, *(jnp.tile(x, (worlds, 1)) for x in (self.start.q, self.start.v)))
         controls = jnp.repeat(torques, steps // self.knots, axis=1)
@@ -123,14 +125,14 @@ class Task:
         return jaxdae.batch_rollout(self.mechanism, self.method, states, controls, **plan)
 
     def residual(self, z: Any, steps: int) -> Any:
-        """Returns r (worlds, 2 k) of a stack of free variables; NaN where a simulation failed."""
+        """Return r (worlds, 2 k) of a stack of free variables; NaN where a simulation failed."""
         end = jax.tree.map(lambda x: x[:, -1], self.simulate(self.torques(z), steps))
         away, rates = self.errors(end.state.q, end.state.v)
         r = jnp.concatenate([away, self.rate_weight * rates], axis=1)
         return jnp.where((end.info.status == jaxdae.Status.OK)[:, None], r, jnp.nan)
 
     def loss(self, torques: Any, steps: int) -> Any:
-        """Returns |r|^2 / 2 of the inputs (knots, nu) of a single world."""
+        """Return |r|^2 / 2 of the inputs (knots, nu) of a single world."""
         controls = jnp.repeat(torques, steps // self.knots, axis=0)
         plan = {"dt": self.duration / steps, "save_every": steps}
         end = jaxdae.rollout(self.mechanism, self.method, self.start, controls, **plan).state
@@ -139,7 +141,7 @@ class Task:
 
 
 def driven(mechanism: Any, motors: list[str]) -> Any:
-    """Returns the mechanism with the named torques or forces reading the inputs, in this order."""
+    """Return the mechanism with the named torques or forces reading the inputs, in this order."""
     found = [name for group in mechanism.forces.values() for name in group.names]
     for name in motors:
         if name not in found:
@@ -152,7 +154,7 @@ def driven(mechanism: Any, motors: list[str]) -> Any:
 
 
 def coordinates(mechanism: Any, key: str, values: dict[str, float]) -> np.ndarray:
-    """Returns the places of named coordinates in q."""
+    """Return the places of named coordinates in q."""
     names = list(mechanism.coordinate_names)
     for name in values:
         if name not in names:
@@ -161,7 +163,7 @@ def coordinates(mechanism: Any, key: str, values: dict[str, float]) -> np.ndarra
 
 
 def task_of(config: Any, settings: Settings, worlds: Any) -> Task:
-    """Returns the task of a config.
+    """Return the task of a config.
 
     Raises:
         ValueError: names that do not exist, steps that the intervals of the torques do not divide.
@@ -196,7 +198,7 @@ def task_of(config: Any, settings: Settings, worlds: Any) -> Task:
 
 
 def static_torques(task: Task, held: dict[str, float]) -> np.ndarray:
-    """Returns the inputs (nu,) that hold the mechanism still with some coordinates at given values."""
+    """Return the inputs (nu,) that hold the mechanism still with some coordinates at given values."""
     entries = coordinates(task.mechanism, "experiment.held", held)
     fixed = np.isin(np.arange(task.start.q.size), entries)
     state, _ = jaxdae.initialize(
@@ -215,7 +217,7 @@ def static_torques(task: Task, held: dict[str, float]) -> np.ndarray:
 def search(
     task: Task, settings: Settings, seed: int, say: Any = lambda text: None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the free variables (starts, n) that were found, and |r| (iteration, starts)."""
+    """Return the free variables (starts, n) that were found, and |r| (iteration, starts)."""
     errors, starts = 2 * task.entries.size, settings.starts
     steps = round(task.duration / settings.coarse_dt)
     random = [
@@ -279,7 +281,7 @@ def search(
 
 
 def judge(config: Any, settings: Settings, task: Task, z: np.ndarray) -> xr.Dataset:
-    """Returns the motions with the step of the config, their errors at the end, and which of them are successes."""
+    """Return the motions with the step of the config, their final errors, and which of them are successes."""
     torques = np.asarray(task.torques(jnp.asarray(z)))
     trajectory = task.simulate(jnp.asarray(torques), config.steps, config.save_every)
     q, v = (
@@ -319,7 +321,7 @@ def judge(config: Any, settings: Settings, task: Task, z: np.ndarray) -> xr.Data
 
 
 def _first(task: Task, trajectory: Any) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
-    """Returns coordinates and velocities of the start, and those of the trajectories."""
+    """Return coordinates and velocities of the start, and those of the trajectories."""
     return (np.asarray(task.start.q), np.asarray(task.start.v)), (
         np.asarray(trajectory.state.q),
         np.asarray(trajectory.state.v),
@@ -329,7 +331,10 @@ def _first(task: Task, trajectory: Any) -> tuple[tuple[Any, Any], tuple[Any, Any
 def certificate(
     task: Task, torques: np.ndarray, steps: int, repeats: int = REPEATS
 ) -> tuple[tuning.GradientReport, dict[str, float]]:
-    """Returns the comparison of three gradients at some inputs (knots, nu), and times in s of a simulation and of its gradient."""
+    """Return a comparison of three gradients at inputs (knots, nu), and times in s.
+
+    The times are the time of a simulation and the time of its gradient.
+    """
 
     def loss(parameters: Any) -> Any:
         return task.loss(parameters["torques"], steps)
@@ -354,7 +359,7 @@ def certificate(
 
 
 def worst(data: xr.Dataset, unit: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the largest error and the largest rate (start,) at the end, of all coordinates of a unit."""
+    """Return the largest error and the largest rate (start,) at the end, of all coordinates of a unit."""
     of_unit = data.isel(time=-1, goal=np.flatnonzero(data.unit.values == unit))
     return tuple(np.abs(of_unit[name].values).max(axis=1) for name in ("away", "rate"))
 
@@ -367,7 +372,7 @@ def findings(
     report: Any,
     seconds: dict[str, float],
 ) -> list[str]:
-    """Returns what was found, in sentences."""
+    """Return what was found, in sentences."""
     success = data.success.values
     sentences = [
         f"**{success.sum()} of {success.size}** random starts swing up; limits kept by "
@@ -409,7 +414,7 @@ def findings(
 
 
 def draw(task: Task, data: xr.Dataset, history: np.ndarray):
-    """Returns the figure: torques, motions and iterations of all starts, and how near they end."""
+    """Return the figure: torques, motions and iterations of all starts, and how near they end."""
     with styled() as figure_class:
         figure = figure_class(figsize=(13.5, 8.0), layout="constrained")
         ((torques, motions), (errors, convergence)) = figure.subplots(2, 2)
@@ -468,7 +473,7 @@ def _held(values: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def placed(task: Task, q: np.ndarray, body: str, points: Any) -> np.ndarray:
-    """Returns points of a body in the world (time, k, 2)."""
+    """Return points of a body in the world (time, k, 2)."""
     x, y, angle = np.moveaxis(q.reshape(len(q), -1, 3)[:, task.mechanism.body_names.index(body)], -1, 0)
     c, s = np.cos(angle)[:, None], np.sin(angle)[:, None]
     px, py = np.asarray(points, float).reshape(-1, 2).T
@@ -476,7 +481,7 @@ def placed(task: Task, q: np.ndarray, body: str, points: Any) -> np.ndarray:
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config, console = asked.config, asked.console
     settings = jaxdae.app.settings(asked, Settings)

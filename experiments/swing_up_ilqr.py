@@ -1,4 +1,4 @@
-"""How fast does iLQR swing the five-bar robot up, against the search by Levenberg-Marquardt steps through the rollout?
+"""iLQR against Levenberg-Marquardt steps through the rollout: time to swing up the five-bar robot.
 
     python experiments/swing_up_ilqr.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
@@ -43,7 +43,7 @@ class Settings(swing_up.Settings, extra="forbid", strict=True):
 
 
 def problem_of(task: swing_up.Task, settings: Settings) -> optimal_control.Problem:
-    """Returns the task as an optimal control problem."""
+    """Return the task as an optimal control problem."""
     steps, limits = round(task.duration / settings.coarse_dt), jnp.asarray(task.limits)
 
     def final(state: Any) -> Any:
@@ -70,7 +70,7 @@ def problem_of(task: swing_up.Task, settings: Settings) -> optimal_control.Probl
 def search(
     task: swing_up.Task, settings: Settings, seed: int, steps: int
 ) -> tuple[np.ndarray, list[Any], np.ndarray]:
-    """Returns the torques (starts, knots, nu), the last solution of every start, and how many tries it took.
+    """Return the torques (starts, knots, nu), the last solution of every start, and how many tries it took.
 
     Args:
         task: what is to be reached.
@@ -103,20 +103,20 @@ def search(
 
 
 def free_variables(task: swing_up.Task, torques: np.ndarray) -> np.ndarray:
-    """Returns z (starts, n) of torques, those at a limit within rounding of it."""
+    """Return z (starts, n) of torques, those at a limit within rounding of it."""
     share = np.clip(torques / task.limits, -1.0 + 1e-15, 1.0 - 1e-15)
     return 2.0 * np.arctanh(share).reshape(len(torques), -1)
 
 
 def timed(function: Any) -> tuple[Any, float, float]:
-    """Returns the result of a function, CPU seconds and wall seconds."""
+    """Return the result of a function, CPU seconds and wall seconds."""
     cpu, wall = time.process_time(), time.perf_counter()
     result = function()
     return result, time.process_time() - cpu, time.perf_counter() - wall
 
 
 def draw(task: swing_up.Task, solutions: list[Any], ends: dict[str, np.ndarray]) -> Any:
-    """Returns the figure: costs of all starts over the passes, torques, and how near the ends are."""
+    """Return the figure: costs of all starts over the passes, torques, and how near the ends are."""
     with styled() as figure_class:
         figure = figure_class(figsize=(13.5, 4.2), layout="constrained")
         costs, torques, errors = figure.subplots(1, 3)
@@ -156,7 +156,7 @@ def draw(task: swing_up.Task, solutions: list[Any], ends: dict[str, np.ndarray])
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config, console = asked.config, asked.console
     settings = jaxdae.app.settings(asked, Settings)

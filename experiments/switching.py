@@ -1,4 +1,4 @@
-"""A string that goes slack and taut, and a walker whose feet pin and release: are impulses and energies those of the closed forms?
+"""A slack and taut string, and a walker with pinning feet: impulses and energies against closed forms.
 
     python experiments/switching.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
@@ -52,7 +52,9 @@ class Settings(pydantic.BaseModel, extra="forbid", strict=True):
 
 @jaxdae.tree.pytree(kw_only=True)
 class Scene(jaxdae.System):
-    """A mechanism on a slope through the origin: further rows are the heights of two feet, and their velocities along the ground.
+    """A mechanism on a slope through the origin.
+
+    Additional rows are the heights of two feet and their velocities along the ground.
 
     Attributes:
         mechanism: the mechanism.
@@ -67,31 +69,31 @@ class Scene(jaxdae.System):
     bodies: tuple[int, ...] = jaxdae.tree.static()
 
     def mass_matrix(self, q):
-        """Returns that of the mechanism."""
+        """Return that of the mechanism."""
         return self.mechanism.mass_matrix(q)
 
     def mass_operator(self, q):
-        """Returns that of the mechanism, a diagonal."""
+        """Return that of the mechanism, a diagonal."""
         return self.mechanism.mass_operator(q)
 
     def force(self, t, q, v, u):
-        """Returns that of the mechanism."""
+        """Return that of the mechanism."""
         return self.mechanism.force(t, q, v, u)
 
     def potential_energy(self, t, q):
-        """Returns that of the mechanism."""
+        """Return that of the mechanism."""
         return self.mechanism.potential_energy(t, q)
 
     def constraint(self, t, q):
-        """Returns the rows of the mechanism, then the heights of the feet."""
+        """Return the rows of the mechanism, then the heights of the feet."""
         return jnp.concatenate([self.mechanism.constraint(t, q), self.feet(q)[:, 1]])
 
     def velocity_constraint(self, t, q, v):
-        """Returns the velocities of the feet along the ground."""
+        """Return the velocities of the feet along the ground."""
         return jax.jvp(self.feet, (q,), (v,))[1][:, 0]
 
     def feet(self, q):
-        """Returns places along the slope and heights above it (2, 2), in m."""
+        """Return places along the slope and heights above it (2, 2), in m."""
         x, y, theta = q.reshape(-1, 3)[jnp.asarray(self.bodies)].T
         c, s = jnp.cos(theta), jnp.sin(theta)
         x = x + c * self.points[:, 0] - s * self.points[:, 1]
@@ -111,7 +113,7 @@ class Stride(jaxdae.switching.Unilateral):
     ahead: Any = 0.0
 
     def __call__(self, system, state, lam, active):
-        """Returns the rows that are to be on."""
+        """Return the rows that are to be on."""
         others, stands = super().__call__(system, state, lam, active)[:-4], active[-2:]
         feet, rates = jax.jvp(system.feet, (state.q,), (state.v,))
         strikes = (
@@ -121,14 +123,14 @@ class Stride(jaxdae.switching.Unilateral):
         return jnp.concatenate([others, stands, stands])
 
     def margin(self, system, state, lam, active):
-        """Returns how far each row is from switching: the feet switch together."""
+        """Return how far each row is from switching: the feet switch together."""
         others, stands = super().margin(system, state, lam, active)[:-4], active[-2:]
         height = jnp.sum(jnp.where(stands, 0.0, system.feet(state.q)[:, 1]))
         return jnp.concatenate([others, jnp.broadcast_to(height, (4,))])
 
 
 def scene(settings, mechanism) -> tuple[Scene, Any, Any]:
-    """Returns the scene, the rows that are on at the start, and the direction of each row's force."""
+    """Return the scene, the rows that are on at the start, and the direction of each row's force."""
     bodies = tuple(mechanism.body_names.index(side) for side in SIDES)
     points = jnp.asarray([getattr(settings.feet, side) for side in SIDES])
     standing = jnp.asarray([side == settings.standing for side in SIDES])
@@ -143,7 +145,7 @@ def scene(settings, mechanism) -> tuple[Scene, Any, Any]:
 
 
 def simulate(config, settings, worlds) -> tuple[Scene, xr.Dataset, np.ndarray]:
-    """Returns the scene, all saved entries with the start among them, and the status of each world."""
+    """Return the scene, all saved entries with the start among them, and the status of each world."""
     mechanism, method, _ = worlds.one()
     system, active, direction = scene(settings, mechanism)
     masked = jaxdae.Masked(system, active)
@@ -200,7 +202,7 @@ def simulate(config, settings, worlds) -> tuple[Scene, xr.Dataset, np.ndarray]:
 
 
 def jerks(system, data) -> xr.Dataset:
-    """Returns the first flight of each world in which the string goes slack, simulated and by the closed form."""
+    """Return the first flight of each world with a slack string, simulated and in closed form."""
     rod, body = system.mechanism.joints["rod"], system.mechanism.body_names.index("ball")
     length, pivot = float(rod.length[0]), np.asarray(rod.point_a[0])
     mass, g = float(system.mechanism.mass[body]), -float(system.mechanism.gravity[1])
@@ -242,17 +244,17 @@ def jerks(system, data) -> xr.Dataset:
 
 
 def outward(angle) -> Any:
-    """Returns the unit vectors (n, 2) at angles (n,) from below, counterclockwise."""
+    """Return the unit vectors (n, 2) at angles (n,) from below, counterclockwise."""
     return np.stack([np.sin(angle), -np.cos(angle)], axis=-1)
 
 
 def along(angle) -> Any:
-    """Returns the derivatives of the unit vectors (n, 2)."""
+    """Return the derivatives of the unit vectors (n, 2)."""
     return np.stack([np.cos(angle), np.sin(angle)], axis=-1)
 
 
 def compared(simulated, closed, worlds, times) -> xr.Dataset:
-    """Returns simulated and closed numbers side by side, events along the first axis, with the simulated time of each."""
+    """Return simulated and closed-form values, with events along the first axis, and the simulated times."""
     pairs = {name: np.stack([x, closed[name]], axis=1) for name, x in simulated.items()}
     axes = ("event", "source", "direction")
     table = {name: (axes[: x.ndim], x) for name, x in pairs.items()}
@@ -265,7 +267,7 @@ def compared(simulated, closed, worlds, times) -> xr.Dataset:
 
 
 def strikes(system, data) -> xr.Dataset:
-    """Returns all strikes of all worlds, simulated and by the closed form."""
+    """Return all strikes of all worlds, simulated and by the closed form."""
     feet = data.sel(row=["left.height", "left.slip", "right.height", "right.slip"])
     stands = feet.active.values[..., ::2].astype(bool)
     worlds, entries = np.nonzero(stands[:, 1:, 0] != stands[:, :-1, 0])
@@ -320,7 +322,7 @@ class Legs:
 
     @classmethod
     def of(cls, system):
-        """Returns the legs of a scene, hips and feet on their long axes."""
+        """Return the legs of a scene, hips and feet on their long axes."""
         mechanism, bodies = system.mechanism, np.asarray(system.bodies)
         hip = mechanism.joints["revolute"]
         ends = {hip.a[0]: hip.point_a[0], hip.b[0]: hip.point_b[0]}
@@ -331,7 +333,7 @@ class Legs:
         return cls(mass[bodies], inertia[bodies], offset, offset - np.asarray(system.points)[:, 1], gravity)
 
     def accelerations(self, angle, rate, order):
-        """Returns the second derivatives of the angles (n, 2), by Lagrange's equations."""
+        """Return the second derivatives of the angles (n, 2), by Lagrange's equations."""
         (m, n), (i, j) = self.mass[order].T, self.inertia[order].T
         (b, c), reach = self.offset[order].T, self.length[order][:, 0]
         cosine, sine = np.cos(angle[:, 0] - angle[:, 1]), np.sin(angle[:, 0] - angle[:, 1])
@@ -346,7 +348,7 @@ class Legs:
         return np.linalg.solve(mass.reshape(-1, 2, 2), np.stack([f0, f1], axis=1)[..., None])[..., 0]
 
     def moved(self, angle, rate, order, duration, steps=20):
-        """Returns angles and rates after a while (n,), by RK4."""
+        """Return angles and rates after a while (n,), by RK4."""
         h = (duration / steps)[:, None]
         for _ in range(steps):
             slopes = []
@@ -361,7 +363,7 @@ class Legs:
         return angle, rate
 
     def struck(self, angle, rate, order):
-        """Returns the impulse on the foot that strikes (n, 2) and the energy that is lost (n,)."""
+        """Return the impulse on the foot that strikes (n, 2) and the energy that is lost (n,)."""
         arm = outward(angle)
         mass, inertia, offset, length = (
             x[order] for x in (self.mass, self.inertia, self.offset, self.length)
@@ -374,7 +376,7 @@ class Legs:
             return hip[:, None] + offset[..., None] * along(angle) * rate[..., None]
 
         def momenta(rate, standing):
-            """Returns the angular momentum of both legs about the foot that strikes, and of the first one about the hip."""
+            """Return the angular momenta of both legs about the striking foot and of one about the hip."""
             momentum = mass[..., None] * velocities(rate, standing)
             about = [np.sum(cross(centers, momentum) + inertia * rate, axis=1)]
             about.append(cross(centers[:, 0] - hip, momentum[:, 0]) + inertia[:, 0] * rate[:, 0])
@@ -388,7 +390,7 @@ class Legs:
 
 
 def cross(x, y) -> Any:
-    """Returns the cross products of vectors in the plane."""
+    """Return the cross products of vectors in the plane."""
     return x[..., 0] * y[..., 1] - x[..., 1] * y[..., 0]
 
 
@@ -396,7 +398,7 @@ def cross(x, y) -> Any:
 
 
 def draw(data, system, jerked, struck, count):
-    """Returns the figure: paths, energies, gaits, times and impulses."""
+    """Return the figure: paths, energies, gaits, times and impulses."""
     order = jerked.world.values[np.argsort(jerked.loss.sel(source="closed").values)]
     balls = order[np.linspace(0, order.size - 1, count).astype(int)]
     legs = range(count)
@@ -448,7 +450,7 @@ def draw(data, system, jerked, struck, count):
 
 
 def summary(data, jerked, struck) -> list[tuple[str, ...]]:
-    """Returns the rows of the table: what, how many events, size, largest error."""
+    """Return the rows of the table: what, how many events, size, largest error."""
     rows = []
     quantities = {
         "string goes slack, s": jerked.slack,
@@ -483,7 +485,7 @@ def summary(data, jerked, struck) -> list[tuple[str, ...]]:
 
 
 def report(config, data, jerked, struck, headings, rows, failed) -> str:
-    """Returns the report: what was asked, what came out, and the table."""
+    """Return the report: what was asked, what came out, and the table."""
     strides = np.bincount(struck.world, minlength=data.sizes["world"])
     first, last = float(jerked.time.min()), float(jerked.time.max())
     errors = dict(
@@ -507,7 +509,7 @@ strikes take what the slope gives. Worlds that failed: {failed}."""
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config, console = asked.config, asked.console
     settings = jaxdae.app.settings(asked, Settings)

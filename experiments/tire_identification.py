@@ -1,4 +1,4 @@
-"""What do yaw rate and side slip of a car tell of its tires, and how hard must one steer to learn their friction?
+"""Tire identification from yaw rate and side slip: how large must the steering input be to identify friction?
 
 A car in the plane on two brush tires (one an axle) drives at 20 m/s while its front wheel swings to and fro.
 Measured are the yaw rate and the velocity to the side with noise. Levenberg-Marquardt with the Jacobian
@@ -32,7 +32,7 @@ NAMES = ("front stiffness, N", "rear stiffness, N", "friction")
 
 
 def with_tires(system: Any, numbers: Any) -> Any:
-    """Returns the car with other tires, (front stiffness, rear stiffness, friction)."""
+    """Return the car with other tires, (front stiffness, rear stiffness, friction)."""
     tires = system.forces["brush_contact"]
     order = [tires.names.index(name) for name in ("front", "rear")]
     stiffness = tires.stiffness.at[jnp.asarray(order)].set(numbers[:2])
@@ -43,7 +43,7 @@ def with_tires(system: Any, numbers: Any) -> Any:
 
 
 def with_steering(system: Any, amplitude: Any) -> Any:
-    """Returns the car with another amplitude of its steering in rad."""
+    """Return the car with another amplitude of its steering in rad."""
     key = next(name for name, group in system.joints.items() if hasattr(group, "motion"))
     motion = dataclasses.replace(system.joints[key].motion, amplitude=jnp.reshape(amplitude, (1,)))
     return dataclasses.replace(
@@ -52,7 +52,7 @@ def with_steering(system: Any, amplitude: Any) -> Any:
 
 
 def measured(system: Any, method: Any, start: Any, numbers: Any, amplitude: Any, config: Any) -> Any:
-    """Returns yaw rate and velocity to the side (instants, 2) of the car with these tires."""
+    """Return yaw rate and velocity to the side (instants, 2) of the car with these tires."""
     car = with_steering(with_tires(system, numbers), amplitude)
     # The steering turns from the first instant on: the knuckle starts with its rate.
     begun, _ = jaxdae.initialize(car, start.q, start.v)
@@ -62,7 +62,7 @@ def measured(system: Any, method: Any, start: Any, numbers: Any, amplitude: Any,
 
 
 def fitted(system: Any, method: Any, start: Any, true: Any, config: Any) -> tuple[Any, Any, Any]:
-    """Returns what is found at each amplitude (k, 3), its standard errors (k, 3), and what was measured (k, instants, 2)."""
+    """Return estimates (k, 3), standard errors (k, 3) and data (k, instants, 2) of k amplitudes."""
     given = config.experiment
     noise, amplitudes = jnp.asarray(given["noise"]), jnp.asarray(given["amplitudes"])
     guess = jnp.asarray(given["guess"])
@@ -88,7 +88,7 @@ def fitted(system: Any, method: Any, start: Any, true: Any, config: Any) -> tupl
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config, given = asked.config, asked.config.experiment
     with precision(config):
@@ -171,7 +171,7 @@ def main() -> int:
 
 
 def _draw_combined(axes: Any, numbers: Any, load: float) -> None:
-    """Draws the forces of the front tire that was found, each curve at one slip angle, within the circle of friction."""
+    """Draw the forces of the estimated front tire, one curve per slip angle, within the friction circle."""
     most = 1e-3 * numbers[2] * load
     turn = np.linspace(0.0, 2.0 * np.pi, 200)
     axes.plot(
@@ -193,7 +193,10 @@ def _draw_combined(axes: Any, numbers: Any, load: float) -> None:
 
 
 def _draw_gains(axes: Any, mechanism: Any, numbers: Any) -> None:
-    """Draws steady yaw rates over the steering angle of three cars, by the closed form and by the single-track model at small angles."""
+    """Draw the steady yaw rates of three cars over the steering angle.
+
+    The curves are the closed form and the single-track model at small angles.
+    """
     a, b = mechanism.joints[0].point_a[0], -mechanism.forces[1].point[0]
     mass, inertia = (sum(getattr(body, name) for body in mechanism.bodies) for name in ("mass", "inertia"))
     mean = 0.5 * (numbers[0] + numbers[1])
@@ -214,7 +217,7 @@ def _draw_gains(axes: Any, mechanism: Any, numbers: Any) -> None:
         model = vehicles.DynamicSingleTrack(a, b, mass, inertia, 0.0, 1.0, *over)
 
         def steady(speed: Any, model: Any = model) -> Any:
-            """Returns the yaw rate over the steering angle (), where yaw acceleration and the change of side slip are zero."""
+            """Return the yaw rate per steering angle () at zero yaw acceleration and constant side slip."""
 
             def change(z: Any) -> Any:
                 return model.rate(
@@ -241,7 +244,7 @@ def _draw_gains(axes: Any, mechanism: Any, numbers: Any) -> None:
 
 
 def _curve(slips: Any, stiffness: Any, friction: Any, load: Any) -> np.ndarray:
-    """Returns the side forces of a brush at slips, as positive numbers in N."""
+    """Return the side forces of a brush at slips, as positive numbers in N."""
     return -np.asarray(
         jax.vmap(lambda slip: mechanisms.brush_forces(0.0, slip, stiffness, friction, load)[1])(slips)
     )

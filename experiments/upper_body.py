@@ -1,4 +1,4 @@
-"""Can constraints come and go while a body moves? An upper body whose hands reach for goals that are switched at run time.
+"""Constraints that switch at run time: an upper body whose hands reach for goals.
 
 Hinges are hard constraints. A goal pulls the fingers of a hand to a place while it is on; off, its rows are
 masked. In the velocity-level stepper each goal is a pair of rows J v+ + C p = -(beta / h) psi, solved
@@ -98,14 +98,14 @@ class Hours:
     off: Any
 
     def __call__(self, t, q):
-        """Returns which rows are on."""
+        """Return which rows are on."""
         return jnp.repeat((self.on <= t) & (t < self.off), 2)
 
 
 def stepper(
     mechanism: Any, settings: Settings, dt: float, soft: bool, hours: Hours, places: Any, limit: float
 ) -> jaxdae.Projected:
-    """Returns the stepper of one world, hinges closed after every step.
+    """Return the stepper of one world, hinges closed after every step.
 
     Places (goals, 2) in m, limit in N.
     """
@@ -128,7 +128,7 @@ def stepper(
 
 
 def steppers(mechanism: Any, settings: Settings, dt: float) -> list[jaxdae.Projected]:
-    """Returns the steppers of all worlds."""
+    """Return the steppers of all worlds."""
     dtype = mechanism.mass.dtype
     places = np.array([goal.place for goal in settings.goals])
     far = places.copy()
@@ -149,7 +149,7 @@ def steppers(mechanism: Any, settings: Settings, dt: float) -> list[jaxdae.Proje
 
 
 def simulate(config: Any, settings: Settings, worlds: Any) -> tuple[xr.Dataset, dict[str, float]]:
-    """Returns the entries of all worlds, and the seconds of the first and the second run."""
+    """Return the entries of all worlds, and the seconds of the first and the second run."""
     mechanism, _, start = worlds.one()
     made = steppers(mechanism, settings, config.dt)
     stack = jax.tree.map(lambda *leaves: jnp.stack(leaves), *made)
@@ -208,21 +208,21 @@ def simulate(config: Any, settings: Settings, worlds: Any) -> tuple[xr.Dataset, 
 
 
 def frame_point(data: xr.Dataset, body: str, point: tuple[float, float]) -> np.ndarray:
-    """Returns places (world, time, 2) in m of a point of a body."""
+    """Return places (world, time, 2) in m of a point of a body."""
     x, y, angle = (data.q.sel(coordinate=f"{body}.{name}").values for name in ("x", "y", "theta"))
     cos, sin = np.cos(angle), np.sin(angle)
     return np.stack([x + cos * point[0] - sin * point[1], y + sin * point[0] + cos * point[1]], axis=-1)
 
 
 def distances(data: xr.Dataset, settings: Settings) -> np.ndarray:
-    """Returns the distance of each goal's fingers from its place (world, time, goal) in m."""
+    """Return the distance of each goal's fingers from its place (world, time, goal) in m."""
     tips = {side: frame_point(data, f"{side}_hand", (settings.tip, 0.0)) for side in SIDES}
     gaps = [tips[goal.hand] - data.place.values[:, None, k] for k, goal in enumerate(settings.goals)]
     return np.linalg.norm(np.stack(gaps, axis=2), axis=-1)
 
 
 def summary(data: xr.Dataset, settings: Settings) -> list[tuple[str, ...]]:
-    """Returns the rows of the table: world, goal, its hours, distance and force at its end, largest force at an entry."""
+    """Return the rows of the table: world, goal, interval, final distance and force, largest force."""
     rows, gaps = [], distances(data, settings)
     strength = np.linalg.norm(data.force.values, axis=-1)
     for w, world in enumerate(WORLDS):
@@ -247,7 +247,7 @@ def summary(data: xr.Dataset, settings: Settings) -> list[tuple[str, ...]]:
 
 
 def outlines(data: xr.Dataset, settings: Settings, world: int) -> dict[str, np.ndarray]:
-    """Returns the polylines of a world (time, vertices, 2) in m: torso with shoulders, arms, and goals while they are on."""
+    """Return the polylines (time, vertices, 2) in m of a world: torso with shoulders, arms, active goals."""
     torso = [
         (-0.28, 0.0),
         (0.22, 0.0),
@@ -271,7 +271,7 @@ def outlines(data: xr.Dataset, settings: Settings, world: int) -> dict[str, np.n
 
 
 def draw(data: xr.Dataset, settings: Settings):
-    """Returns the figure: distances from the goals, forces, hinges and poses."""
+    """Return the figure: distances from the goals, forces, hinges and poses."""
     gaps, force = distances(data, settings), np.linalg.norm(data.force.values, axis=-1)
     time_s = data.time.values
     with styled() as figure_class:
@@ -312,7 +312,7 @@ def draw(data: xr.Dataset, settings: Settings):
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     config, console = asked.config, asked.console
     settings = jaxdae.app.settings(asked, Settings)

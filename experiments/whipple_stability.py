@@ -1,4 +1,4 @@
-"""At which speeds does a bicycle balance itself? Its eigenvalues from the mechanism, on those of the published matrices.
+"""Self-stability of a bicycle: eigenvalues from the mechanism compared with the published matrices.
 
 The Whipple bicycle is four bodies, three hinges and two wheels that roll without slip. Running upright at a
 speed v is a solution; near it roll and steer, q, obey M q'' + v C1 q' + (g K0 + v^2 K2) q = 0. The script
@@ -48,7 +48,7 @@ class Settings(pydantic.BaseModel, extra="forbid"):
 
 @jax.jit
 def state_matrix(system: Any, q: Any, spin: Any) -> Any:
-    """Returns A (4, 4) of roll, steer and their rates about upright running, the rear wheel turning at `spin`, from the mechanism."""
+    """Return A (4, 4) for roll, steer and their rates, about upright motion at rear wheel rate `spin`."""
     names = system.names.velocities
     chosen = np.array([names.index(name) for name in CHOSEN])
     others = np.setdiff1d(np.arange(len(names)), chosen)
@@ -73,7 +73,7 @@ def state_matrix(system: Any, q: Any, spin: Any) -> Any:
 
 
 def of_mechanism(system: Any, q: Any, radius: float, gravity: float) -> LinearBicycle:
-    """Returns M^-1 C1, M^-1 K0 and M^-1 K2 of the mechanism, with the identity for M: the same eigenvalues."""
+    """Return M^-1 C1, M^-1 K0 and M^-1 K2 of the mechanism, with the identity for M: the same eigenvalues."""
     rest, fast = (np.asarray(state_matrix(system, q, jnp.asarray(v / radius)))[2:] for v in (0.0, 1.0))
     return LinearBicycle(
         jnp.eye(2),
@@ -85,7 +85,7 @@ def of_mechanism(system: Any, q: Any, radius: float, gravity: float) -> LinearBi
 
 
 def main() -> int:
-    """Runs the experiment; returns its exit code."""
+    """Run the experiment and return its exit code."""
     asked = script(CONFIG, __doc__)
     plan = settings(asked, Settings)
     if plan is None:
@@ -136,7 +136,7 @@ def main() -> int:
 
 
 def drawn(speeds: np.ndarray, found: np.ndarray, published: LinearBicycle, critical: dict[str, float]) -> Any:
-    """Returns the figure: curves of the published matrices, dots of the mechanism, the speeds at which it is stable."""
+    """Return the figure: curves of the published matrices, dots of the mechanism, and the stable speeds."""
     fine = np.linspace(0.0, speeds[-1], 1500)
     curves = np.array([published.eigenvalues(v) for v in fine])
     oscillating = np.abs(curves.imag) > 1e-9

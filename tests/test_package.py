@@ -248,7 +248,7 @@ def test_what_an_example_needs_but_an_installation_lacks_hides_it(tmp_path, monk
     assert examples.listed()[-1] == "  near  two lines # and no comment [a script]"
     monkeypatch.setattr(examples, "_INSTALLED", tmp_path / "none")
     monkeypatch.setattr(examples, "_REPOSITORY", tmp_path / "none")
-    with pytest.raises(Refused, match="holds no example configs"):
+    with pytest.raises(Refused, match="has no example configs"):
         examples.examples()
 
 

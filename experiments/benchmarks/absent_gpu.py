@@ -1,4 +1,4 @@
-"""How many kernels does a step begin on a GPU? Counted without one: XLA compiles for a GPU that is only described.
+"""Count the kernels of a step on a GPU without a GPU: XLA compiles for a described device.
 
     pip install 'jax[cuda12]==0.9.2' .     # the release of jax that is installed; `.` is the clone
     python experiments/benchmarks/absent_gpu.py [--worlds N] [--models pendulum four-bar Andrews]
@@ -53,7 +53,7 @@ platform_name: "CUDA"
 dnn_version_info { major: 9 minor: 10 }
 device_description_str: "H200"
 """
-"""From NVIDIA's data sheet and its tables of compute capability 9.0, in the words of XLA's `GpuTargetConfigProto`."""
+"""Data from NVIDIA's data sheet and tables of compute capability 9.0, as a `GpuTargetConfigProto` of XLA."""
 
 
 def described() -> SingleDeviceSharding:
@@ -66,7 +66,7 @@ def described() -> SingleDeviceSharding:
 
 
 def compiled(model: Model, worlds: int, device: SingleDeviceSharding) -> tuple[float, float, str]:
-    """Return seconds to trace, seconds to compile, and the optimized program of a batch of a model, for `STEPS` steps."""
+    """Return trace time in s, compile time in s, and the optimized program of a batch for `STEPS` steps."""
 
     def end(state: jaxdae.State) -> jaxdae.Trajectory:
         return jaxdae.rollout(model.system, model.method, state, dt=model.dt, steps=STEPS, save_every=STEPS)
@@ -82,7 +82,7 @@ def compiled(model: Model, worlds: int, device: SingleDeviceSharding) -> tuple[f
 
 
 def main() -> None:
-    """Counts and prints a table."""
+    """Count and print a table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

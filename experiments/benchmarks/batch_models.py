@@ -1,4 +1,6 @@
-"""Models of `absent_gpu.py`, `limits.py` and `two_cores.py`: pendulums, the models of `gpu.py`, the humanoid G1 and Cassie.
+"""Models of `absent_gpu.py`, `limits.py` and `two_cores.py`.
+
+They are pendulums, the models of `gpu.py`, the humanoid G1 and Cassie.
 
 Each model has the default precision of JAX at the time of the call. G1 needs the package example-robot-data,
 and Cassie needs MuJoCo, which reads MJCF.
@@ -68,12 +70,12 @@ def _cassie() -> Model:
 
 
 def _without(joint: Any, *names: str) -> Any:
-    """Returns a joint whose numbers of these names, where it has them, are zero."""
+    """Return a joint whose numbers of these names, where it has them, are zero."""
     return type(joint)(**{**vars(joint), **{name: 0.0 for name in names if hasattr(joint, name)}})
 
 
 def _links(count: int) -> Model:
-    """Return that many links in a row, hanging from the first end, in joint coordinates by semi-implicit Euler."""
+    """Return a hanging chain of this many links, in joint coordinates with semi-implicit Euler."""
     bodies = [jm.Body(f"link{k}", mass=1.0, inertia=0.1, pose=(k + 0.5, 0.0, 0.0)) for k in range(count)]
     names = [jm.GROUND, *(body.name for body in bodies)]
     joints = [jm.Revolute(f"hinge{k}", names[k], names[k + 1], at=(float(k), 0.0)) for k in range(count)]

@@ -18,7 +18,7 @@ import sys
 
 
 def build(model: dict):
-    """Returns Exudyn's assembled system."""
+    """Return Exudyn's assembled system."""
     import exudyn as exu
     from exudyn import itemInterface as items
 
@@ -66,7 +66,7 @@ def build(model: dict):
 
 
 def simulate(mbs, end: float, solver: str, steps: int) -> dict:
-    """Returns the answer to a run."""
+    """Return the answer to a run."""
     import exudyn as exu
 
     settings = exu.SimulationSettings()
@@ -91,7 +91,7 @@ def simulate(mbs, end: float, solver: str, steps: int) -> dict:
 
 
 def main() -> None:
-    """Answers until stdin ends."""
+    """Answer until stdin ends."""
     # Exudyn prints from C++ too: answers get a descriptor of their own.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

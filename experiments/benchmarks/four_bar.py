@@ -18,7 +18,7 @@ TURN_IN_1_S = -2.1812300736  # rad, crank angle after 1 s minus START_ANGLE, fro
 
 
 def link_angles(crank_angle):
-    """Returns the angles (rad) of crank, coupler and rocker against the ground line, on the branch of the start pose.
+    """Return the angles (rad) of crank, coupler and rocker to the ground line, on the start branch.
 
     Args:
         crank_angle: Crank angle or angles, rad.
@@ -39,7 +39,7 @@ def link_angles(crank_angle):
 
 
 def poses(crank_angle):
-    """Returns the poses (x, y, theta) of crank, coupler and rocker (m, rad), shape (..., 9), with the loop closed."""
+    """Return the poses (x, y, theta) of crank, coupler and rocker (m, rad), (..., 9), with closed loop."""
     angles = link_angles(crank_angle)
     half = 0.5 * np.array([CRANK, COUPLER, ROCKER])
     x, y = half * np.cos(angles), half * np.sin(angles)
@@ -50,12 +50,12 @@ def poses(crank_angle):
 
 
 def start_angles(worlds: int):
-    """Returns the start angles (rad) of a batch: the nominal one first, the others up to 0.05 rad ahead of it."""
+    """Return the start angles (rad) of a batch: the nominal angle, then angles up to 0.05 rad ahead."""
     return START_ANGLE + np.linspace(0.0, 0.05, worlds)
 
 
 def loop_opening(q):
-    """Returns the largest distance (m) between the two points of any of the four joints, poses q of shape (..., 9)."""
+    """Return the largest distance (m) between the two points of any joint, for poses q (..., 9)."""
     q = np.asarray(q, float).reshape(-1, 3, 3)
     center = q[..., :2]
     arm = (
@@ -68,7 +68,7 @@ def loop_opening(q):
 
 
 def four_bar(crank_angle: float = START_ANGLE, coordinates: Any = Absolute()) -> tuple[Mechanism, np.ndarray]:
-    """Returns the mechanism and its start coordinates, by default three poses (x, y, theta) stacked, m and rad."""
+    """Return the mechanism and its start, by default three stacked poses (x, y, theta) in m and rad."""
     pose = poses(crank_angle).reshape(3, 3)
     lengths = {"crank": CRANK, "coupler": COUPLER, "rocker": ROCKER}
     bodies = [

@@ -1,4 +1,4 @@
-"""Counts the kernels of a compiled program: what a device is asked to begin, one after the other, in each step of a loop.
+"""Count the kernels of a compiled program: the sequence of kernel launches in each step of a loop.
 
 Read from the optimized program (HLO) of XLA, whose top-level operations are launched one by one: fused loops,
 calls of libraries, products, copies, sorts. Names, tuples and views cost nothing and do not count. A loop
@@ -48,7 +48,7 @@ def computations(text: str) -> dict[str, Computation]:
 
 
 def _parts(instruction: str) -> tuple[str, str, str]:
-    """Return the type of an instruction, which may be a tuple, the name of its operation, and its operands."""
+    """Return the type of an instruction (possibly a tuple), the name of its operation, and its operands."""
     kind = _closed(instruction) if instruction.startswith("(") else instruction.partition(" ")[0]
     operation, _, rest = instruction[len(kind) :].strip().partition("(")
     return kind, operation.strip(), _closed("(" + rest)

@@ -30,7 +30,7 @@ TINY = (2, 4, 6, 8, 10, 12, 16, 20, 24, 32)
 
 
 def arguments() -> argparse.Namespace:
-    """Returns the command line's options."""
+    """Return the command line's options."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -63,12 +63,12 @@ def arguments() -> argparse.Namespace:
 
 
 def note(text: str) -> None:
-    """Prints progress."""
+    """Print progress."""
     print(text, file=sys.stderr, flush=True)
 
 
 def solvers() -> dict:
-    """Returns the solvers by the names of the columns."""
+    """Return the solvers by the names of the columns."""
     import jaxdae
 
     return {
@@ -85,7 +85,7 @@ def solvers() -> dict:
 
 
 def problem(rows: int, worlds: int, precision: str):
-    """Returns (mass diagonal, J, f, r), worlds last."""
+    """Return (mass diagonal, J, f, r), worlds last."""
     import jax.numpy as jnp
     import numpy as np
 
@@ -97,7 +97,7 @@ def problem(rows: int, worlds: int, precision: str):
 
 
 def forward(solver, inputs):
-    """Returns (a, lam) of every world."""
+    """Return (a, lam) of every world."""
     import jax
 
     import jaxdae
@@ -107,7 +107,7 @@ def forward(solver, inputs):
 
 
 def gradient(solver, inputs):
-    """Returns the gradient of a scalar of all worlds with respect to all inputs."""
+    """Return the gradient of a scalar of all worlds with respect to all inputs."""
     import jax
     import jax.numpy as jnp
 
@@ -115,7 +115,7 @@ def gradient(solver, inputs):
 
 
 def interleaved(calls: dict, repeats: int) -> dict[str, list[float]]:
-    """Returns the times of every call in s, one a repetition."""
+    """Return the times of every call in s, one a repetition."""
     import jax
 
     times: dict[str, list[float]] = {name: [] for name in calls}
@@ -128,7 +128,7 @@ def interleaved(calls: dict, repeats: int) -> dict[str, list[float]]:
 
 
 def compiled(function, *inputs):
-    """Returns a call of the compiled function, and how long its first run took."""
+    """Return a call of the compiled function, and how long its first run took."""
     import jax
 
     call = functools.partial(jax.jit(function).lower(*inputs).compile(), *inputs)
@@ -138,7 +138,7 @@ def compiled(function, *inputs):
 
 
 def solver_tables(options) -> dict[str, list[list[str]]]:
-    """Returns a table for every precision, mode and batch size, by title."""
+    """Return a table for every precision, mode and batch size, by title."""
     import jax
 
     tables = {}
@@ -171,7 +171,7 @@ def solver_tables(options) -> dict[str, list[list[str]]]:
 
 
 def tiny_tables(options) -> dict[str, list[list[str]]]:
-    """Returns the tables of tiny matrices, by title."""
+    """Return the tables of tiny matrices, by title."""
     import jax
     import jax.numpy as jnp
     import numpy as np

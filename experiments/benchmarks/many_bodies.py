@@ -1,4 +1,6 @@
-"""Mechanisms of many bodies, by absolute and by joint coordinates, beside MuJoCo (C), MJX, Pinocchio and frax: a part of `make bench`.
+"""Mechanisms of many bodies compared with MuJoCo (C), MJX, Pinocchio and frax: a part of `make bench`.
+
+jaxdae uses absolute and joint coordinates.
 
 Chains of hinges in the plane and in space, ladders of four-bars in the plane, trees and Bricard's six-bar in
 space, and the humanoid G1 where the package example-robot-data is installed; float64, one core, microseconds
@@ -61,7 +63,7 @@ PINOCCHIO_UP_TO = 256  # to read a chain of 1024 takes it more than 20 GB
 
 
 def of_mujoco(model: mujoco.MjModel, steps: int) -> Contender:
-    """Returns MuJoCo with one world."""
+    """Return MuJoCo with one world."""
     data = mujoco.MjData(model)
 
     def run() -> None:
@@ -76,7 +78,7 @@ def of_mujoco(model: mujoco.MjModel, steps: int) -> Contender:
 
 
 def of_mjx(model: mujoco.MjModel, worlds: int, steps: int) -> Contender:
-    """Returns MJX with a batch of worlds."""
+    """Return MJX with a batch of worlds."""
     model = copy.copy(model)
     model.opt.iterations, model.opt.ls_iterations = 1, 1  # its fastest setting
     mx = mjx.put_model(model)
@@ -101,7 +103,7 @@ def of_mjx(model: mujoco.MjModel, worlds: int, steps: int) -> Contender:
 
 
 def of_pinocchio(description: str, steps: int) -> Contender:
-    """Returns Pinocchio with one world of a model in MJCF."""
+    """Return Pinocchio with one world of a model in MJCF."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.xml"
         file.write_text(description)
@@ -119,7 +121,7 @@ def of_pinocchio(description: str, steps: int) -> Contender:
 
 
 def of_frax(description: str, worlds: int, steps: int) -> Contender:
-    """Returns frax with one or more worlds of a tree, a URDF."""
+    """Return frax with one or more worlds of a tree, a URDF."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.urdf"
         file.write_text(description)
@@ -157,7 +159,7 @@ def of_jaxdae(
     stabilization: Any = jaxdae.NoStabilization(),
     guarded: bool = False,
 ) -> Contender:
-    """Returns jaxdae with one or more worlds, in a bare scan or, `guarded`, one world by `rollout` with its guards and reports."""
+    """Return jaxdae with worlds in a bare scan, or `guarded`, with one world in `rollout`."""
     mechanism, q = jm.mechanism(description, coordinates)
     method: Any = jaxdae.SemiImplicitEuler(solver=solver, stabilization=stabilization)
     method = jaxdae.Projected(method, projection) if project else method
@@ -193,7 +195,7 @@ def of_jaxdae(
 def group(
     title: str, space: Any, shape: Callable[[int], Any], size: int, options: argparse.Namespace
 ) -> Group:
-    """Returns all contenders of a size."""
+    """Return all contenders of a size."""
     places, joints = shape(size)
     description, redundant = links(space, places, joints), shape is bricard
     loops = redundant or shape is ladder
@@ -269,7 +271,7 @@ def group(
 
 
 def humanoid(file: Any) -> Group:
-    """Returns all contenders of G1, a free base and 29 hinges."""
+    """Return all contenders of G1, a free base and 29 hinges."""
     description, model = g1(file), g1_of_mujoco(file, DT)
     found = [of_mujoco(model, 200), of_mjx(model, WORLDS, 10)]
     found += [
@@ -280,7 +282,7 @@ def humanoid(file: Any) -> Group:
 
 
 def main() -> None:
-    """Runs and prints everything."""
+    """Run and print everything."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -20,7 +20,7 @@ Hinges = list[tuple[str, str, Any, Any]]
 
 
 def links(space: Any, places: Places, joints: Hinges) -> jm.Description:
-    """Returns bodies of 1 kg with hinges (body, body, axis, place)."""
+    """Return bodies of 1 kg with hinges (body, body, axis, place)."""
     if space is jm.PLANE:
         bodies = [jm.Body(name, 1.0, INERTIA[2], (*place[:2], 0.0)) for name, place in places.items()]
         hinges = [jm.Revolute(f"j{k}", a, b, at=at[:2]) for k, (a, b, _, at) in enumerate(joints)]
@@ -31,7 +31,7 @@ def links(space: Any, places: Places, joints: Hinges) -> jm.Description:
 
 
 def chain(size: int) -> tuple[Places, Hinges]:
-    """Returns a horizontal chain of links of 1 m."""
+    """Return a horizontal chain of links of 1 m."""
     places = {f"b{k}": (k + 0.5, 0.0, 0.0) for k in range(size)}
     return places, [
         ("ground" if k == 0 else f"b{k - 1}", f"b{k}", (0.0, 0.0, 1.0), (float(k), 0.0, 0.0))
@@ -40,7 +40,7 @@ def chain(size: int) -> tuple[Places, Hinges]:
 
 
 def tree(size: int) -> tuple[Places, Hinges]:
-    """Returns five limbs on one body, with hinges in all directions."""
+    """Return five limbs on one body, with hinges in all directions."""
     rng = np.random.default_rng(0)
     places, joints = {"b0": (0.5, 0.0, 0.0)}, [("ground", "b0", (0.0, 0.0, 1.0), (0.0, 0.0, 0.0))]
     for k in range(1, size):
@@ -53,7 +53,7 @@ def tree(size: int) -> tuple[Places, Hinges]:
 
 
 def ladder(size: int) -> tuple[Places, Hinges]:
-    """Returns four-bars, each on the coupler of the one below."""
+    """Return four-bars, each on the coupler of the one below."""
     places, joints, axis = {}, [], (0.0, 0.0, 1.0)
     for k in range(size):
         base, left = ("ground", 0.0) if k == 0 else (f"c{k - 1}", 0.1)
@@ -68,7 +68,7 @@ def ladder(size: int) -> tuple[Places, Hinges]:
 
 
 def bricard(_: int) -> tuple[Places, Hinges]:
-    """Returns the six-bar of Bricard: five links of 1 m and six hinges, one row of which is redundant on all of its motion."""
+    """Return Bricard's six-bar: five links of 1 m and six hinges, with one row that is always redundant."""
     points = np.array([[0, 0, 0], [1, 0, 0], [1, -1, 0], [1, -1, 1], [0, -1, 1], [0, 0, 1]], float)
     names = ["ground", *(f"b{k}" for k in range(5)), "ground"]
     places = {f"b{k}": tuple(0.5 * (points[k] + points[k + 1])) for k in range(5)}
@@ -81,7 +81,7 @@ def _text(values: Any) -> str:
 
 
 def mjcf(places: Places, joints: Hinges, dt: float, *, hinged: bool = False) -> str:
-    """Returns the same bodies as a tree of MuJoCo, all with axes of the world at the start, and `connect` for what closes loops.
+    """Return the same bodies as a MuJoCo tree with world axes at the start, and `connect` for loops.
 
     Args:
         places: of the mass centers.
@@ -132,7 +132,7 @@ def mjcf(places: Places, joints: Hinges, dt: float, *, hinged: bool = False) -> 
 
 
 def urdf(places: Places, joints: Hinges) -> str:
-    """Returns a tree as a URDF whose z axis is the y axis of the others: frax has gravity along z.
+    """Return a tree as a URDF whose z axis is the y axis of the others: frax has gravity along z.
 
     Args:
         places: of the mass centers.
@@ -165,7 +165,7 @@ def urdf(places: Places, joints: Hinges) -> str:
 
 
 def g1_file() -> Path | None:
-    """Returns the URDF file of a humanoid with 29 joints.
+    """Return the URDF file of a humanoid with 29 joints.
 
     None where the package example-robot-data is not installed.
     """
@@ -173,7 +173,7 @@ def g1_file() -> Path | None:
 
 
 def g1(file: Path) -> jm.Description:
-    """Returns the humanoid on a free base without limits, friction and damping."""
+    """Return the humanoid on a free base without limits, friction and damping."""
     found = robots.load(file, base="floating", gravity=(0.0, -9.81, 0.0)).description
     joints = [
         type(j)(**{**vars(j), **dict.fromkeys({"damping", "friction"} & vars(j).keys(), 0.0)})
@@ -183,7 +183,7 @@ def g1(file: Path) -> jm.Description:
 
 
 def g1_of_mujoco(file: Path, dt: float) -> mujoco.MjModel:
-    """Returns the same humanoid, its base free, without meshes, constraints and damping."""
+    """Return the same humanoid, its base free, without meshes, constraints and damping."""
     root = xml.parse(file).getroot()
     for link in root.findall("link"):
         for picture in (*link.findall("visual"), *link.findall("collision")):

@@ -28,7 +28,7 @@ JAXDAE_EULER, JAXDAE_RK4 = "jaxdae semi-implicit Euler + projection", "jaxdae RK
 
 
 def arguments() -> argparse.Namespace:
-    """Returns the command line's options."""
+    """Return the command line's options."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -56,7 +56,7 @@ def arguments() -> argparse.Namespace:
 
 
 def environment() -> dict:
-    """Returns what the times depend on."""
+    """Return what the times depend on."""
     cpu = platform.processor() or platform.machine()
     if Path("/proc/cpuinfo").exists():
         names = [
@@ -76,12 +76,12 @@ def environment() -> dict:
 
 
 def note(text: str) -> None:
-    """Prints one line of progress to stderr."""
+    """Print one line of progress to stderr."""
     print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
 
 
 def single_world(engines: list[str]) -> list:
-    """Returns the two groups of one world, float64: Euler and RK4."""
+    """Return the two groups of one world, float64: Euler and RK4."""
     from side_by_side import Group
 
     steps = round(10 / DT)
@@ -107,7 +107,7 @@ def single_world(engines: list[str]) -> list:
 
 
 def batches(engines: list[str], sizes: list[int]) -> list:
-    """Returns one group a precision and batch size.
+    """Return one group a precision and batch size.
 
     An engine's accuracy is measured once a precision, on 64 worlds.
     """
@@ -132,7 +132,7 @@ def batches(engines: list[str], sizes: list[int]) -> list:
 
 
 def batch_makers(engines: list[str]) -> dict:
-    """Returns what makes a batch, by contender name."""
+    """Return what makes a batch, by contender name."""
     makers: dict = {}
     if "jaxdae" in engines:
         from peers_jaxdae import KERNEL, Batch
@@ -148,7 +148,7 @@ def batch_makers(engines: list[str]) -> dict:
 
 
 def comparison(groups: list) -> list[list[str]]:
-    """Returns what jaxdae must reach: 4 times MuJoCo's time.
+    """Return what jaxdae must reach: 4 times MuJoCo's time.
 
     MJX's, a quarter of it from 1024 worlds on, at 1000 times less opening.
     """

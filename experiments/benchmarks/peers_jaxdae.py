@@ -1,4 +1,4 @@
-"""The four-bar in jaxdae: three bodies in absolute coordinates, four revolute joints, eight constraint rows."""
+"""The four-bar in jaxdae: three bodies in absolute coordinates, four revolute joints, eight rows."""
 
 import time
 from functools import partial
@@ -26,7 +26,7 @@ KERNEL = ", fused kernel"
 
 
 def compiled(function, *arguments):
-    """Returns the compiled function and the seconds that tracing and compiling took."""
+    """Return the compiled function and the seconds that tracing and compiling took."""
     begin = time.perf_counter()
     executable = jax.jit(function).lower(*arguments).compile()
     return executable, time.perf_counter() - begin
@@ -59,7 +59,7 @@ class Batch:
         return (lambda state: executable(self.mechanism, self.integrator, state, dt)), seconds
 
     def accuracy(self, duration: float = 10.0) -> Accuracy:
-        """Returns the accuracy over a run in which every step is looked at."""
+        """Return the accuracy over a run in which every step is looked at."""
         with jax.enable_x64(self.x64):
             advance, _ = self._rollout(round(1 / self.dt), save_every=1)
             last = -1 if self.worlds is None else (slice(None), -1)
@@ -74,7 +74,7 @@ class Batch:
         return Accuracy(largest, turn - TURN_IN_1_S)
 
     def contender(self, steps: int, accuracy: Accuracy) -> Contender:
-        """Returns the batch as a contender that takes `steps` steps from the start."""
+        """Return the batch as a contender that takes `steps` steps from the start."""
         with jax.enable_x64(self.x64):
             advance, seconds = self._rollout(steps, save_every=steps)
 

@@ -1,4 +1,4 @@
-"""The four-bar in MuJoCo (C) and MJX: a tree of three hinges, and a `connect` equality that closes the loop at C."""
+"""The four-bar in MuJoCo (C) and MJX: a tree of three hinges, and a `connect` equality at C."""
 
 import contextlib
 import io
@@ -54,7 +54,7 @@ MJX = {
 
 
 def model(setting: Setting, dt: float) -> mujoco.MjModel:
-    """Returns the compiled model; its reference pose is the start pose."""
+    """Return the compiled model; its reference pose is the start pose."""
     crank, coupler, rocker = link_angles(START_ANGLE)
 
     def turn(angle):
@@ -86,13 +86,13 @@ def model(setting: Setting, dt: float) -> mujoco.MjModel:
 
 
 def opening(sites) -> float:
-    """Returns the largest distance (m) of the two sites at C, in positions (..., 2, 3)."""
+    """Return the largest distance (m) of the two sites at C, in positions (..., 2, 3)."""
     sites = np.asarray(sites, float)
     return float(np.linalg.norm(sites[..., 0, :] - sites[..., 1, :], axis=-1).max())
 
 
 def mujoco_single(name: str, dt: float, steps: int) -> Contender:
-    """Returns one world of MuJoCo, `steps` steps from the start without Python between them."""
+    """Return one world of MuJoCo, `steps` steps from the start without Python between them."""
     m = model(MUJOCO[name], dt)
     d = mujoco.MjData(m)
 
@@ -132,12 +132,12 @@ class MJXBatch:
             self.compile_s = time.perf_counter() - begin
 
     def advance(self, batch, steps: int):
-        """Returns the batch after `steps` steps."""
+        """Return the batch after `steps` steps."""
         with jax.enable_x64(self.x64):
             return jax.block_until_ready(self.compiled(batch, jnp.int32(steps)))
 
     def accuracy(self, duration: float = 10.0) -> Accuracy:
-        """Returns the accuracy over a run in which every step is looked at."""
+        """Return the accuracy over a run in which every step is looked at."""
         batch, largest, turn = self.start, 0.0, np.nan
         for k in range(1, round(duration / self.dt) + 1):
             batch = self.advance(batch, 1)
@@ -147,6 +147,6 @@ class MJXBatch:
         return Accuracy(largest, turn - TURN_IN_1_S)
 
     def contender(self, steps: int, accuracy: Accuracy) -> Contender:
-        """Returns the batch as a contender that takes `steps` steps from the start."""
+        """Return the batch as a contender that takes `steps` steps from the start."""
         run = lambda: self.advance(self.start, steps)  # noqa: E731
         return Contender(self.name, run, steps * self.worlds, accuracy, self.compile_s)

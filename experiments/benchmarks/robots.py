@@ -1,4 +1,4 @@
-"""Robots with loops beside MuJoCo (C) and MJX, from the same files, and what a humanoid's program costs: a part of `make bench`.
+"""Robots with loops compared with MuJoCo (C) and MJX, and the program of a humanoid: a part of `make bench`.
 
 Cassie (12 rows of rank 10) and the gripper Robotiq 2F-85 (two four-bars and geared drivers, 7 rows of rank 5)
 move without damping: microseconds of CPU time a step, of one world and of each of 1024 (64 at a time in one
@@ -91,7 +91,7 @@ class Contender:
             raise SystemExit(f"{name}: the loops are open by {self.opening}")
 
     def measured(self) -> None:
-        """Adds a repetition."""
+        """Add a repetition."""
         begin = time.process_time()
         self.run()
         self.times.append(1e6 * (time.process_time() - begin) / self.world_steps)
@@ -118,15 +118,15 @@ class Subject:
         )
 
     def robot(self) -> Any:
-        """Returns the robot of the file."""
+        """Return the robot of the file."""
         return robots.load(self.path)
 
     def spec(self) -> mujoco.MjSpec:
-        """Returns what MuJoCo reads."""
+        """Return what MuJoCo reads."""
         return mujoco.MjSpec.from_file(str(self.path))
 
     def model(self, *, fastest: bool = False) -> mujoco.MjModel:
-        """Returns the model of MuJoCo without damping, limits and contacts."""
+        """Return the model of MuJoCo without damping, limits and contacts."""
         model = self.spec().compile()
         model.dof_damping[:] = 0.0
         model.opt.timestep, model.opt.integrator = self.dt, mujoco.mjtIntegrator.mjINT_EULER
@@ -137,7 +137,7 @@ class Subject:
         return model
 
     def data(self, model: mujoco.MjModel) -> mujoco.MjData:
-        """Returns the start."""
+        """Return the start."""
         data = mujoco.MjData(model)
         data.qpos[:], data.qvel[:] = self.qpos, self.qvel
         mujoco.mj_forward(model, data)
@@ -153,7 +153,7 @@ class Hanging(Subject):
     UP = (0.0, 0.0, 9.81)
 
     def robot(self) -> Any:
-        """Returns the robot of the file, its loops closed by pins."""
+        """Return the robot of the file, its loops closed by pins."""
         ends = (("left", 1.0), ("right", -1.0))
         pins = [
             js.Ball(
@@ -168,7 +168,7 @@ class Hanging(Subject):
         return robots.load(self.path, loops=pins, gravity=self.UP)
 
     def spec(self) -> mujoco.MjSpec:
-        """Returns what MuJoCo reads, with the pins and the mimic joint as equalities."""
+        """Return what MuJoCo reads, with the pins and the mimic joint as equalities."""
         spec = super().spec()
         spec.option.gravity = self.UP
         for side, sign in (("left", 1.0), ("right", -1.0)):
@@ -184,13 +184,13 @@ class Hanging(Subject):
 
 
 def opening(model: mujoco.MjModel, data: mujoco.MjData) -> float:
-    """Returns by how much equalities are not satisfied where `data` is, in m or rad."""
+    """Return by how much equalities are not satisfied where `data` is, in m or rad."""
     mujoco.mj_forward(model, data)
     return float(np.max(np.abs(data.efc_pos[: data.ne])))
 
 
 def of_mujoco(subject: Subject, steps: int) -> Contender:
-    """Returns MuJoCo with one world."""
+    """Return MuJoCo with one world."""
     model = subject.model()
 
     def run() -> float:
@@ -209,7 +209,7 @@ def rolled(
     worlds: int,
     steps: int,
 ) -> tuple[Any, float]:
-    """Returns the compiled program of steps of worlds from one start, and the CPU seconds of compiling.
+    """Return the compiled program of steps of worlds from one start, and the CPU seconds of compiling.
 
     It returns the end of the first.
     """
@@ -230,12 +230,12 @@ def rolled(
 
 
 def title(name: str, worlds: int) -> str:
-    """Returns the name of a contender with the number of its worlds."""
+    """Return the name of a contender with the number of its worlds."""
     return f"{name}, {'one world' if worlds == 1 else f'each of {worlds}'}"
 
 
 def of_mjx(subject: Subject, worlds: int, steps: int, *, fastest: bool) -> Contender:
-    """Returns MJX with a batch of worlds."""
+    """Return MJX with a batch of worlds."""
     model = subject.model(fastest=fastest)
     mx = mjx.put_model(model)
     start = mjx.make_data(mx).replace(qpos=jnp.asarray(subject.qpos), qvel=jnp.asarray(subject.qvel))
@@ -252,7 +252,7 @@ def of_mjx(subject: Subject, worlds: int, steps: int, *, fastest: bool) -> Conte
 
 
 def of_jaxdae(name: str, subject: Subject, worlds: int, steps: int, method: Any) -> Contender:
-    """Returns jaxdae with a batch of worlds.
+    """Return jaxdae with a batch of worlds.
 
     What a step has factorized at its end serves the next one, as in rollouts.
     """
@@ -274,7 +274,7 @@ def of_jaxdae(name: str, subject: Subject, worlds: int, steps: int, method: Any)
 
 
 def ways(dt: float) -> tuple[tuple[str, Any], ...]:
-    """Returns the methods by their names."""
+    """Return the methods by their names."""
     whole = jaxdae.Projection(jaxdae.PositionProjection(origin=jaxdae.Origin.PREVIOUS))
     once = jaxdae.Projection(jaxdae.PositionProjection(iterations=1, origin=jaxdae.Origin.SHARED), None)
     euler = jaxdae.SemiImplicitEuler()
@@ -283,7 +283,7 @@ def ways(dt: float) -> tuple[tuple[str, Any], ...]:
 
 
 def with_loops(name: str, worlds: int, repeats: int) -> list[list[str]]:
-    """Returns the table of a robot with loops."""
+    """Return the table of a robot with loops."""
     subject = Subject(name)
     found = [of_mujoco(subject, 1000)]
     for count in (1, worlds):
@@ -301,7 +301,7 @@ def with_loops(name: str, worlds: int, repeats: int) -> list[list[str]]:
 
 
 def kept(duration: float = 5.0) -> list[list[str]]:
-    """Returns the table of the largest opening and change of energy over a motion of the hanging gripper."""
+    """Return the table of the largest opening and change of energy over a motion of the hanging gripper."""
     subject = Hanging("Hanging gripper")
     steps = round(duration / subject.dt)
     rows = [["", "opens by at most, m or rad", "energy changes by at most, J"]]
@@ -335,7 +335,7 @@ def kept(duration: float = 5.0) -> list[list[str]]:
 
 
 def humanoid(steps: int = 200) -> list[list[str]]:
-    """Returns what the programs of a step and of a gradient cost."""
+    """Return what the programs of a step and of a gradient cost."""
     mechanism, q = jm.mechanism(robots.load(HUMANOID).description, jm.Joints())
     method = jaxdae.SemiImplicitEuler()
     start = jaxdae.State(jnp.zeros(()), q, jnp.zeros((len(mechanism.names.velocities),)))
@@ -366,7 +366,7 @@ def humanoid(steps: int = 200) -> list[list[str]]:
 
 
 def main() -> None:
-    """Runs and prints everything."""
+    """Run and print everything."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

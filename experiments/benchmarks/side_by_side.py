@@ -54,16 +54,16 @@ class Group:
     baselines: list[str]
 
     def __getitem__(self, name: str) -> Contender:
-        """Returns the contender of that name."""
+        """Return the contender of that name."""
         return next(contender for contender in self.contenders if contender.name == name)
 
     def __contains__(self, name: str) -> bool:
-        """Tells whether a contender of that name takes part."""
+        """Report whether a contender of that name takes part."""
         return any(contender.name == name for contender in self.contenders)
 
 
 def measure(group: Group, repeats: int) -> None:
-    """Runs every contender once to warm up, then `repeats` times in turn, and stores the times in the contenders."""
+    """Run every contender once to warm up, then `repeats` times in turn, and store the times."""
     for contender in group.contenders:
         contender.run()
         contender.times.clear()
@@ -75,7 +75,7 @@ def measure(group: Group, repeats: int) -> None:
 
 
 def table(group: Group) -> list[list[str]]:
-    """Returns header and rows of the group's table."""
+    """Return header and rows of the group's table."""
     baselines = [name for name in group.baselines if name in group]
     header = ["", "us/step min", "median", "steps/s", *(f"time / {name}" for name in baselines)]
     header += ["loop opening, m", "crank error at 1 s, rad", "compile, s"]
@@ -95,7 +95,7 @@ def table(group: Group) -> list[list[str]]:
 
 
 def plain(rows: list[list[str]]) -> str:
-    """Returns the table as aligned plain text."""
+    """Return the table as aligned plain text."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
@@ -108,13 +108,13 @@ def plain(rows: list[list[str]]) -> str:
 
 
 def markdown(rows: list[list[str]]) -> str:
-    """Returns the table as Markdown."""
+    """Return the table as Markdown."""
     rule = ["---"] + ["---:"] * (len(rows[0]) - 1)
     return "\n".join("| " + " | ".join(row) + " |" for row in (rows[0], rule, *rows[1:]))
 
 
 def record(group: Group) -> dict:
-    """Returns the group as plain data for JSON."""
+    """Return the group as plain data for JSON."""
     return {
         "title": group.title,
         "contenders": [

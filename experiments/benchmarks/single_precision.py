@@ -30,7 +30,7 @@ STEPS = [50 * 2**k for k in range(6)]
 
 
 def methods() -> dict:
-    """Returns the integrators by name."""
+    """Return the integrators by name."""
     explicit = {
         "explicit Euler, projected": jd.Projected(jd.ExplicitEuler()),
         "semi-implicit Euler, projected": jd.Projected(jd.SemiImplicitEuler()),
@@ -61,14 +61,14 @@ def methods() -> dict:
 
 
 def cast(tree, dtype):
-    """Returns a pytree with its floating-point leaves in a precision."""
+    """Return a pytree with its floating-point leaves in a precision."""
     return jax.tree.map(
         lambda x: jnp.asarray(x, dtype) if jnp.issubdtype(jnp.result_type(x), jnp.floating) else x, tree
     )
 
 
 def measured(integrator, dtype) -> np.ndarray:
-    """Returns (error, opening, rate of opening), one row a step size.
+    """Return (error, opening, rate of opening), one row a step size.
 
     An infinite error where the run failed.
     """

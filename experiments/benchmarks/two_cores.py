@@ -41,7 +41,7 @@ STEPS = {"four-bar": 4000, "Andrews": 400, "G1": 400, "Cassie": 100}
 
 
 def program(model: Model, worlds: int, steps: int) -> Any:
-    """Returns what simulates so many worlds, compiled; it takes their start velocities (world, nv)."""
+    """Return what simulates so many worlds, compiled; it takes their start velocities (world, nv)."""
 
     def run(system: Any, method: Any, v: Any, dt: Any) -> Any:
         start = jax.tree.map(lambda x: jnp.broadcast_to(x, (worlds, *jnp.shape(x))), model.start)
@@ -57,7 +57,7 @@ def program(model: Model, worlds: int, steps: int) -> Any:
 
 
 def timed(run: Any) -> tuple[float, float]:
-    """Returns the wall time and the CPU time of a run in s."""
+    """Return the wall time and the CPU time of a run in s."""
     wall, cpu = time.perf_counter(), time.process_time()
     run()
     return time.perf_counter() - wall, time.process_time() - cpu
@@ -65,7 +65,7 @@ def timed(run: Any) -> tuple[float, float]:
 
 @contextlib.contextmanager
 def confined() -> Iterator[None]:
-    """Confines all threads of the process to one core."""
+    """Confine all threads of the process to one core."""
     cores = os.sched_getaffinity(0)
     _allow({min(cores)})
     try:
@@ -81,7 +81,7 @@ def _allow(cores: set[int]) -> None:
 
 
 def compare(name: str, worlds: int, threads: int, repeats: int) -> list[str]:
-    """Returns the row of a model."""
+    """Return the row of a model."""
     model, steps = MODELS[name](), STEPS[name]
     each = worlds // threads
     together, share = program(model, threads * each, steps), program(model, each, steps)
@@ -130,7 +130,7 @@ def compare(name: str, worlds: int, threads: int, repeats: int) -> list[str]:
 
 
 def main() -> None:
-    """Runs and prints everything."""
+    """Run and print everything."""
     cores = len(os.sched_getaffinity(0))
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -45,7 +45,7 @@ Way = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 def runge_kutta(rate: Callable[[Any], Any], x: Any, steps: int, again: bool = False) -> Any:
-    """Returns x after steps of the method of order 4, by a loop that knows nothing but the rate.
+    """Return x after steps of the method of order 4, by a loop that knows nothing but the rate.
 
     Reverse mode may make steps again.
     """
@@ -61,7 +61,7 @@ def runge_kutta(rate: Callable[[Any], Any], x: Any, steps: int, again: bool = Fa
 
 
 def by_hand(x: Any, u: Any, steps: int) -> Any:
-    """Returns the state of KS after steps with inputs (2,)."""
+    """Return the state of KS after steps with inputs (2,)."""
 
     def rate(x: Any) -> Any:
         return jnp.stack(
@@ -73,12 +73,15 @@ def by_hand(x: Any, u: Any, steps: int) -> Any:
 
 @jaxdae.tree.pytree
 class FourWheels(jaxdae.KinematicSystem):
-    """A car (x, y, heading, two steering angles) whose front wheels fight, with inputs (speed, two steering rates)."""
+    """A car (x, y, heading, two steering angles) with front wheels in conflict.
+
+    The inputs are the speed and two steering rates.
+    """
 
     n_inputs = 3
 
     def rate(self, t: Any, x: Any, u: Any) -> Any:
-        """Returns x' (5,)."""
+        """Return x' (5,)."""
         half = 0.5 * TRACK
         places = jnp.asarray([[WHEELBASE, half], [WHEELBASE, -half], [0.0, half], [0.0, -half]], x.dtype)
         steering = jnp.concatenate([x[3:], jnp.zeros((2,), x.dtype)])
@@ -90,12 +93,12 @@ class FourWheels(jaxdae.KinematicSystem):
 
 
 def four_wheels(x: Any, u: Any, steps: int, again: bool) -> Any:
-    """Returns (x, y, heading, two steering angles) after steps with inputs (speed, two steering rates)."""
+    """Return (x, y, heading, two steering angles) after steps with inputs (speed, two steering rates)."""
     return runge_kutta(lambda x: FourWheels().rate(0.0, x, u), x, steps, again)
 
 
 def by_steps(system: Any, x: Any, u: Any, steps: int) -> Any:
-    """Returns the coordinates of a system of first order after steps with inputs (nu,), by a loop over the steps of the method."""
+    """Return the coordinates of a first-order system after steps with inputs (nu,), by a loop over steps."""
     start = jaxdae.State(jnp.zeros((), x.dtype), x, jnp.zeros_like(x))
     return jax.lax.scan(
         lambda state, _: (METHOD.step(system, state, (), u, DT)[0], None), start, None, length=steps
@@ -103,7 +106,7 @@ def by_steps(system: Any, x: Any, u: Any, steps: int) -> Any:
 
 
 def by_rollout(system: Any, x: Any, u: Any, steps: int) -> Any:
-    """Returns the coordinates of a system of first order after steps with inputs (nu,)."""
+    """Return the coordinates of a system of first order after steps with inputs (nu,)."""
     start = jaxdae.State(jnp.zeros((), x.dtype), x, jnp.zeros_like(x))
     run = jaxdae.rollout(
         system, METHOD, start, jnp.broadcast_to(u, (steps, *u.shape)), dt=DT, save_every=steps
@@ -112,7 +115,7 @@ def by_rollout(system: Any, x: Any, u: Any, steps: int) -> Any:
 
 
 def cars(count: int, steps: int, with_mechanisms: bool) -> dict[str, Way]:
-    """Returns the ways to move a car, each with the states and the inputs of all cars."""
+    """Return the ways to move a car, each with the states and the inputs of all cars."""
     keys = jax.random.split(jax.random.key(0), 4)
     zero = jnp.zeros((count, 1), jnp.float32)
     steering, speed = (0.1 * jax.random.normal(key, (count, 1)) for key in keys[:2])
@@ -146,7 +149,7 @@ def cars(count: int, steps: int, with_mechanisms: bool) -> dict[str, Way]:
 
 
 def rovers() -> dict[str, Way]:
-    """Returns what is asked of a rover, each with the arguments of all of them: those that are differentiated for."""
+    """Return the timed functions of a rover; all have the same differentiated arguments."""
     hills = vehicles.Hills(amplitudes=[0.10, 0.06], kx=[1.1, -0.7], ky=[0.6, 1.9], phase=[0.3, 1.0])
     mechanism, flat = mechanisms.mechanism(vehicles.rocker_bogie(hills), mechanisms.Joints())
     rover = vehicles.LeastSlip(mechanism, tuple(f"{wheel}.angle_rate" for wheel in vehicles.ROVER_WHEELS))
@@ -174,7 +177,7 @@ def rovers() -> dict[str, Way]:
 
 
 def spent(function: Callable[..., Any], arguments: tuple[Any, ...]) -> float:
-    """Returns the CPU seconds of a call."""
+    """Return the CPU seconds of a call."""
     begun = time.process_time()
     jax.block_until_ready(function(*arguments))
     return time.process_time() - begun
@@ -183,7 +186,7 @@ def spent(function: Callable[..., Any], arguments: tuple[Any, ...]) -> float:
 def compared(
     ways: dict[str, Way], differentiated: Callable[[tuple[Any, ...]], tuple[int, ...]]
 ) -> dict[str, tuple[float, float]]:
-    """Returns the CPU seconds of each way for all worlds, and those of its gradient."""
+    """Return the CPU seconds of each way for all worlds, and those of its gradient."""
     forward, backward, arguments = {}, {}, {}
     for name, (way, given) in ways.items():
         every = jax.vmap(way)
@@ -203,7 +206,7 @@ def compared(
 
 
 def main() -> int:
-    """Prints the times; returns the exit code."""
+    """Print the times and return the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -240,7 +243,7 @@ def main() -> int:
 
 
 def whipple(steps: int = 2000) -> None:
-    """Prints how long the Whipple bicycle takes to compile and to step."""
+    """Print how long the Whipple bicycle takes to compile and to step."""
     mechanism, q = mechanisms.mechanism(vehicles.whipple_bicycle())
     wanted = {"vx": 4.6, "omega_x": 0.5}
     v = jnp.asarray([wanted.get(name.rsplit(".", 1)[1], 0.0) for name in mechanism.names.velocities])

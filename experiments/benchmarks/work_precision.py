@@ -32,7 +32,7 @@ FLAG = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
 
 
 def arguments() -> argparse.Namespace:
-    """Returns the command line's options."""
+    """Return the command line's options."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -67,7 +67,7 @@ def arguments() -> argparse.Namespace:
 
 
 def environment() -> dict:
-    """Returns what the times depend on."""
+    """Return what the times depend on."""
     cpu = platform.processor() or platform.machine()
     if Path("/proc/cpuinfo").exists():
         names = [
@@ -93,7 +93,7 @@ def environment() -> dict:
 
 
 def note(text: str) -> None:
-    """Prints one line of progress to stderr."""
+    """Print one line of progress to stderr."""
     print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
 
 
@@ -101,7 +101,7 @@ def note(text: str) -> None:
 
 
 def methods(problem) -> dict:
-    """Returns (integrator, steps of the coarsest run over those of the problem, whether it also runs in poses) by name."""
+    """Return (integrator, step factor of the coarsest run, whether it also runs in poses) by name."""
     import jaxdae as jd
 
     # Parts of compositions are taken with large steps, some of them back in time, close to the singular
@@ -135,7 +135,7 @@ def methods(problem) -> dict:
 
 
 def ours(problem, options) -> dict:
-    """Returns jaxdae's contenders, compiled."""
+    """Return jaxdae's contenders, compiled."""
     import diffrax
     import jax
     import jax.numpy as jnp
@@ -192,7 +192,7 @@ def ours(problem, options) -> dict:
 
 
 def measure(problem, contenders: dict, options) -> dict[str, list[dict]]:
-    """Returns the points (setting, error, time in ms) of every contender."""
+    """Return the points (setting, error, time in ms) of every contender."""
     kept = []
     for name, points in contenders.items():
         for point in points:
@@ -225,7 +225,7 @@ def measure(problem, contenders: dict, options) -> dict[str, list[dict]]:
 
 
 def front(points: list[dict]) -> list[dict]:
-    """Returns the points that no faster point of the same contender beats, by time."""
+    """Return the points that no faster point of the same contender beats, by time."""
     best, out = float("inf"), []
     for point in sorted(points, key=lambda p: p["time_ms"]):
         if point["error"] < best:
@@ -235,7 +235,7 @@ def front(points: list[dict]) -> list[dict]:
 
 
 def time_at(points: list[dict], target: float) -> float | None:
-    """Returns the time in ms at an error, between the points around it on log scales.
+    """Return the time in ms at an error, between the points around it on log scales.
 
     None where it is not reached.
     """
@@ -258,7 +258,10 @@ def time_at(points: list[dict], target: float) -> float | None:
 
 
 def table(found: dict[str, list[dict]]) -> list[list[str]]:
-    """Returns contender, time at the target error, ratio to the fastest of jaxdae, and the most accurate point; the fastest first."""
+    """Return contender, time at the target error, ratio to the fastest of jaxdae, and most accurate point.
+
+    The fastest contender comes first.
+    """
     times = {name: time_at(points, TARGET) for name, points in found.items()}
     mine = [x for name, x in times.items() if x is not None and name.startswith("jaxdae")]
     rows = []
@@ -276,7 +279,7 @@ def table(found: dict[str, list[dict]]) -> list[list[str]]:
 
 
 def andrews_against_ida(found: dict[str, list[dict]]) -> list[list[str]]:
-    """Returns the time of adaptive jaxdae to 1e-9 rad against IDA's at its tolerance of 1e-6, and to 1e-6."""
+    """Return the time of adaptive jaxdae to 1e-9 rad against IDA's at its tolerance of 1e-6, and to 1e-6."""
     rows = [["Andrews, jaxdae adaptive to 1e-9 rad against", "IDA, ms", "jaxdae, ms", "ratio", "to reach"]]
     adaptive = [t for name, points in found.items() if "adaptive" in name and (t := time_at(points, 1e-9))]
     for name, points in found.items():
@@ -300,7 +303,7 @@ def andrews_against_ida(found: dict[str, list[dict]]) -> list[list[str]]:
 
 
 def plot(problem, found: dict[str, list[dict]], path: Path) -> None:
-    """Draws error against time: jaxdae's methods in color, peers in black and gray."""
+    """Draw error against time: jaxdae's methods in color, peers in black and gray."""
     import matplotlib
 
     matplotlib.use("Agg")

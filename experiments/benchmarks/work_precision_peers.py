@@ -37,7 +37,7 @@ EVALUATIONS = 50_000  # of IDA's residual, after which a run has failed
 
 @dataclasses.dataclass
 class Point:
-    """One setting of a contender: `run()` simulates, and `read` takes what it returned to what `Problem.error` takes."""
+    """One setting of a contender: `run()` simulates, and `read` converts its result for `Problem.error`."""
 
     setting: str
     run: Callable
@@ -48,7 +48,7 @@ class Point:
 
 
 def numpy_terms(problem: Problem) -> tuple[Callable, np.ndarray, np.ndarray]:
-    """Returns ((q, v) -> (M, f, J, gamma, g), q0, v0), in NumPy."""
+    """Return ((q, v) -> (M, f, J, gamma, g), q0, v0), in NumPy."""
     if problem.linkage is None:
         mass, weight = np.eye(2), np.array([0.0, -GRAVITY])
 
@@ -90,7 +90,7 @@ def numpy_terms(problem: Problem) -> tuple[Callable, np.ndarray, np.ndarray]:
 
 
 def ida(problem: Problem, quick: bool) -> dict[str, list[Point]]:
-    """Returns IDA's contenders: both forms, residuals in NumPy and compiled by JAX."""
+    """Return IDA's contenders: both forms, residuals in NumPy and compiled by JAX."""
     import jax
     import jax.numpy as jnp
     from sksundae.ida import IDA
@@ -204,7 +204,7 @@ class ExudynWorker:
         self.start()
 
     def start(self) -> None:
-        """Starts the process and waits until the model is assembled."""
+        """Start the process and wait until the model is assembled."""
         script = Path(__file__).with_name("exudyn_worker.py")
         command = [sys.executable, str(script)]
         # Killed with this process, because it then reads the end of its input.
@@ -215,7 +215,7 @@ class ExudynWorker:
             raise RuntimeError("Exudyn does not start")
 
     def ask(self, message: dict) -> dict:
-        """Returns the answer, or that there is none."""
+        """Return the answer, or that there is none."""
         try:
             self.process.stdin.write(json.dumps(message) + "\n")
             self.process.stdin.flush()
@@ -225,7 +225,7 @@ class ExudynWorker:
         return json.loads(line) if line else {"failed": f"the process ended with {self.process.wait()}"}
 
     def coordinates(self, solver: str, steps: int) -> np.ndarray | None:
-        """Returns the end coordinates of a run, or None where it failed."""
+        """Return the end coordinates of a run, or None where it failed."""
         answer = self.ask({"solver": solver, "steps": steps})
         if self.process.poll() is not None:
             self.start()
@@ -233,7 +233,7 @@ class ExudynWorker:
 
 
 def exudyn_model(problem: Problem) -> dict:
-    """Returns the model as `exudyn_worker.py` reads it."""
+    """Return the model as `exudyn_worker.py` reads it."""
     linkage = problem.linkage
     if linkage is None:
         return {"end": problem.end, "gravity": GRAVITY, "bodies": [], "hinges": [], "spring": None}
@@ -269,7 +269,7 @@ def exudyn_model(problem: Problem) -> dict:
 
 
 def exudyn(problem: Problem, quick: bool) -> dict[str, list[Point]]:
-    """Returns Exudyn's contenders."""
+    """Return Exudyn's contenders."""
     worker = ExudynWorker(exudyn_model(problem))
 
     def run(solver, steps):
@@ -295,7 +295,7 @@ def exudyn(problem: Problem, quick: bool) -> dict[str, list[Point]]:
 
 
 def mujoco_xml(problem: Problem, dt: float, tendon: bool) -> str:
-    """Returns the model; the frames of all bodies lie along x and y at the start."""
+    """Return the model; the frames of all bodies lie along x and y at the start."""
     stiff = f'solref="{2 * dt!r} 1" solimp="0.9999 0.9999 0.001"'
     option = (
         f'<option timestep="{dt!r}" gravity="0 '
@@ -360,7 +360,7 @@ def mujoco_xml(problem: Problem, dt: float, tendon: bool) -> str:
 
 
 def mujoco(problem: Problem, quick: bool) -> dict[str, list[Point]]:
-    """Returns MuJoCo's contenders."""
+    """Return MuJoCo's contenders."""
     import mujoco as mj
 
     names = (
@@ -404,7 +404,7 @@ def mujoco(problem: Problem, quick: bool) -> dict[str, list[Point]]:
 
 
 def total(names: list[str], parents: dict, turns: dict) -> np.ndarray:
-    """Returns the turns of the bodies from those of their hinges."""
+    """Return the turns of the bodies from those of their hinges."""
 
     def of(name):
         return 0.0 if name == "ground" else turns[name] + of(parents[name][0])

@@ -1,4 +1,4 @@
-"""The four problems of `work_precision.py`: bodies and joints from which every engine builds its own model, and exact end values.
+"""The four problems of `work_precision.py`: bodies, joints and exact final values for all engines.
 
 A `Linkage` is planar: bodies with mass centers and hinges at their places at the start. Its coordinates for
 jaxdae and IDA are the turns phi of its bodies since the start. With e_j = exp(i phi_j) every point of a body
@@ -44,7 +44,7 @@ EXACT_CRANK = -1.203664127260277  # published before, rounded: -1.2036641273
 
 @dataclasses.dataclass(frozen=True)
 class Body:
-    """A planar body: mass in kg, moment of inertia in kg m^2, mass center at the start in m as a complex number."""
+    """A planar body: mass in kg, inertia in kg m^2, start position of the mass center in m (complex)."""
 
     name: str
     mass: float
@@ -65,7 +65,10 @@ class Spring:
 
 @dataclasses.dataclass(frozen=True)
 class Linkage:
-    """Bodies and hinges (body or "ground", body, point): a body hangs on the first hinge that names it last, others close loops."""
+    """Bodies and hinges (body or "ground", body, point).
+
+    A body hangs on the first hinge that names it as second body. Other hinges close loops.
+    """
 
     bodies: tuple[Body, ...]
     hinges: tuple[tuple[str, str, complex], ...]
@@ -74,7 +77,7 @@ class Linkage:
     spring: Spring | None = None
 
     def tree(self) -> tuple[dict[str, tuple[str, complex]], list[tuple[str, str, complex]]]:
-        """Returns (what every body hangs on and where, the hinges that close loops)."""
+        """Return (what every body hangs on and where, the hinges that close loops)."""
         parents: dict[str, tuple[str, complex]] = {}
         loops = []
         for a, b, point in self.hinges:
@@ -85,7 +88,7 @@ class Linkage:
         return parents, loops
 
     def arms(self, body: str, point: complex) -> np.ndarray:
-        """Returns d (n,) of a point of a body (m): its place is a constant + sum_j d_j exp(i phi_j)."""
+        """Return d (n,) of a point of a body (m): its place is a constant + sum_j d_j exp(i phi_j)."""
         parents, _ = self.tree()
         names = [b.name for b in self.bodies]
         d = np.zeros(len(names), complex)
@@ -96,7 +99,7 @@ class Linkage:
         return d
 
     def numbers(self) -> dict[str, np.ndarray]:
-        """Returns the constants of the equations: A, moments of gravity, loops (k, n) and what they sum to (k,), torques, spring."""
+        """Return the constants: A, gravity moments, loops (k, n) and their sums (k,), torques, spring."""
         arms = np.array([self.arms(b.name, b.center) for b in self.bodies])
         mass = np.array([b.mass for b in self.bodies])
         inertia = np.diag([b.inertia for b in self.bodies])
@@ -130,7 +133,7 @@ class Turns(jaxdae.System):
 
     @classmethod
     def of(cls, linkage: Linkage) -> "Turns":
-        """Returns the system of a linkage."""
+        """Return the system of a linkage."""
         numbers = linkage.numbers()
         parts = {
             name: jnp.stack([jnp.asarray(x.real), jnp.asarray(x.imag)])
@@ -148,17 +151,17 @@ class Turns(jaxdae.System):
         return cls(**parts, torque=jnp.asarray(numbers["torque"]), spring=spring)
 
     def _turned(self, q):
-        """Returns the parts of conj(e_j) e_k."""
+        """Return the parts of conj(e_j) e_k."""
         c, s = jnp.cos(q), jnp.sin(q)
         return c[:, None] * c + s[:, None] * s, c[:, None] * s - s[:, None] * c
 
     def mass_matrix(self, q):
-        """Returns M (n, n)."""
+        """Return M (n, n)."""
         real, imaginary = self._turned(q)
         return self.A[0] * real - self.A[1] * imaginary
 
     def force(self, t, q, v, u):
-        """Returns f (n,)."""
+        """Return f (n,)."""
         real, imaginary = self._turned(q)
         c, s = jnp.cos(q), jnp.sin(q)
         f = (
@@ -176,7 +179,7 @@ class Turns(jaxdae.System):
         return f + pull[0] * y - pull[1] * x
 
     def constraint(self, t, q):
-        """Returns what the loops are open by (2 k,), m."""
+        """Return what the loops are open by (2 k,), m."""
         c, s = jnp.cos(q), jnp.sin(q)
         x = jnp.sum(self.loops[0] * c - self.loops[1] * s, axis=1)
         y = jnp.sum(self.loops[0] * s + self.loops[1] * c, axis=1)
@@ -190,15 +193,15 @@ class Pendulum(jaxdae.System):
     length: jaxdae.typing.Leaf
 
     def mass_matrix(self, q):
-        """Returns the unit matrix."""
+        """Return the unit matrix."""
         return jnp.eye(2, dtype=q.dtype)
 
     def force(self, t, q, v, u):
-        """Returns the weight."""
+        """Return the weight."""
         return jnp.array([0.0, -GRAVITY], q.dtype)
 
     def constraint(self, t, q):
-        """Returns (|q|^2 - length^2) / 2."""
+        """Return (|q|^2 - length^2) / 2."""
         return jnp.array([0.5 * (q @ q - self.length**2)])
 
 
@@ -224,12 +227,12 @@ class Problem:
     steps: int
 
     def error(self, q) -> float:
-        """Returns the largest position error of end coordinates."""
+        """Return the largest position error of end coordinates."""
         found = self.positions(np.asarray(q, float))
         return float(np.max(np.abs(found - self.exact))) if np.all(np.isfinite(found)) else np.inf
 
     def forms(self) -> dict[str, tuple]:
-        """Returns (system, start, turns from coordinates) by the name of the coordinates."""
+        """Return (system, start, turns from coordinates) by the name of the coordinates."""
         if self.linkage is None:
             start = jaxdae.State(jnp.zeros(()), jnp.array([-1.0, 0.0]), jnp.zeros(2))
             return {"x, y": (Pendulum(jnp.ones(())), start, lambda q: q)}
@@ -245,7 +248,7 @@ class Problem:
 
 
 def start_rates(problem: Problem) -> np.ndarray:
-    """Returns the rates of the bodies at the start, rad/s."""
+    """Return the rates of the bodies at the start, rad/s."""
     return (
         np.array([-1.0, 0.0, -1.0, 0.0, -1.0])
         if problem.name == "double_four_bar"
@@ -254,7 +257,7 @@ def start_rates(problem: Problem) -> np.ndarray:
 
 
 def poses(linkage: Linkage, rates: np.ndarray) -> tuple:
-    """Returns (mechanism, coordinates, velocities) of jaxdae's bodies and hinges.
+    """Return (mechanism, coordinates, velocities) of jaxdae's bodies and hinges.
 
     All frames lie along x and y at the start.
     """
@@ -288,7 +291,7 @@ def poses(linkage: Linkage, rates: np.ndarray) -> tuple:
 
 
 def andrews() -> Problem:
-    """Returns Andrews' squeezing mechanism; compared are the seven angles of the test set, rad."""
+    """Return Andrews' squeezing mechanism; compared are the seven angles of the test set, rad."""
     start = [
         -0.06171389001427645,
         0.0,
@@ -349,7 +352,7 @@ def andrews() -> Problem:
 
 
 def crank_rocker() -> Problem:
-    """Returns the crank-rocker four-bar over 10 s; compared is the crank angle, rad."""
+    """Return the crank-rocker four-bar over 10 s; compared is the crank angle, rad."""
     foot, tip = 2.0 + 0j, complex(np.exp(1j))
     ray = foot - tip
     along = (abs(ray) ** 2 + 2.5**2 - 2.0**2) / (2 * abs(ray))
@@ -374,13 +377,13 @@ def crank_rocker() -> Problem:
 
 
 def pendulum() -> Problem:
-    """Returns the pendulum A01 over 10 s; compared are x and y, m."""
+    """Return the pendulum A01 over 10 s; compared are x and y, m."""
     exact = np.array([-0.27508746257611686, -0.961419205099125064])
     return Problem("pendulum", "Pendulum A01, 10 s", 10.0, None, lambda q: q, exact, 500)
 
 
 def double_four_bar() -> Problem:
-    """Returns the double four-bar A02 over 10 s, through ten singular configurations.
+    """Return the double four-bar A02 over 10 s, through ten singular configurations.
 
     Compared are the five angles, rad.
     """

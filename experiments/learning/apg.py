@@ -1,4 +1,4 @@
-"""Analytic policy gradient: the return of whole episodes, differentiated through every step of the simulation.
+"""Analytic policy gradient: differentiate the return of whole episodes through every step of the simulation.
 
     gradient = d/d policy  mean over worlds of sum of rewards
 
@@ -19,7 +19,7 @@ from jaxdae.envs import Environment
 
 
 def episode_return(policy: Any, environment: Environment, key: Any, worlds: int) -> Any:
-    """Returns the mean return of episodes from random starts."""
+    """Return the mean return of episodes from random starts."""
     state, observation = begun(environment, key, worlds)
 
     def one(carry: Any, _: Any) -> Any:
@@ -44,7 +44,7 @@ def train(
     rate: float = 3e-3,
     width: int = 64,
 ) -> Any:
-    """Returns the policy; `report(update, actor, policy, environment steps)` is called after each update."""
+    """Return the policy; `report(update, actor, policy, environment steps)` is called after each update."""
     sizes = (environment.reset(key)[1].shape[0], width, width, environment.task.actions)
     policy = network(key, sizes, last=0.01)
     optimizer = optax.chain(

@@ -1,4 +1,4 @@
-"""What is a gradient through the simulation worth? APG, SHAC and PPO learn to reach with a five-bar, against the clock.
+"""The value of gradients through the simulation: APG, SHAC and PPO learn to reach with a five-bar.
 
     python experiments/learning/compare.py [--out DIR] [--seeds N] [--quick]
 
@@ -44,7 +44,7 @@ class Clock:
     """Times training between evaluations; called after every update."""
 
     def __init__(self, method: str, seed: int, environment: Environment, every: int):
-        """Starts nothing yet: the first update compiles."""
+        """Start nothing yet: the first update compiles."""
         self.points: list[Point] = []
         self.compile_cpu_s = 0.0
         self._name, self._seed, self._environment, self._every = method, seed, environment, every
@@ -57,7 +57,7 @@ class Clock:
         self._from = time.perf_counter(), time.process_time()
 
     def __call__(self, update: int, actor: Any, policy: Any, steps: int) -> None:
-        """Takes note of an update."""
+        """Take note of an update."""
         jax.block_until_ready(jax.tree.leaves(policy))
         wall, cpu = time.perf_counter() - self._from[0], time.process_time() - self._from[1]
         if update == 0:
@@ -89,7 +89,7 @@ _JUDGES: dict[str, Any] = {}
 
 
 def judge(environment: Environment, method: str, policy: Any) -> Any:
-    """Returns the score of a policy on 256 episodes that are the same for all."""
+    """Return the score of a policy on 256 episodes that are the same for all."""
     if method not in _JUDGES:
 
         def score(policy: Any) -> Any:
@@ -103,7 +103,7 @@ def judge(environment: Environment, method: str, policy: Any) -> Any:
 
 
 def main() -> int:
-    """Trains, writes the table and the figure; returns the exit code."""
+    """Trains, writes the table and the figure and return the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -131,7 +131,10 @@ def main() -> int:
 
 
 def drawn(points: list[Point], path: pathlib.Path) -> None:
-    """Writes the figure: return and distance against wall time, and against CPU time, which other programs stretch less."""
+    """Write the figure: return and distance over wall time and over CPU time.
+
+    CPU time depends less on the machine load.
+    """
     clocks = {"wall_s": "wall time of training in s", "cpu_s": "CPU time of training in s"}
     with styled() as figure_class:
         figure = figure_class(figsize=(10, 7.5), layout="constrained")

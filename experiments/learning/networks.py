@@ -1,4 +1,4 @@
-"""Networks as lists of matrices, how they are improved, and how a policy is judged: what APG, SHAC and PPO share."""
+"""Common parts of APG, SHAC and PPO: networks as lists of matrices, their updates, and policy evaluation."""
 
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ class Score(NamedTuple):
 
 
 def network(key: Any, sizes: tuple[int, ...], last: float = 1.0) -> list[tuple[Any, Any]]:
-    """Returns the layers of a network, (weights, offsets) each, for tanh between them.
+    """Return the layers of a network, (weights, offsets) each, for tanh between them.
 
     `last` scales those of the last.
     """
@@ -34,19 +34,19 @@ def network(key: Any, sizes: tuple[int, ...], last: float = 1.0) -> list[tuple[A
 
 
 def apply(layers: list[tuple[Any, Any]], x: Any) -> Any:
-    """Returns what a network makes of x (..., inputs)."""
+    """Return what a network makes of x (..., inputs)."""
     for weights, offset in layers[:-1]:
         x = jnp.tanh(x @ weights + offset)
     return x @ layers[-1][0] + layers[-1][1]
 
 
 def act(policy: list[tuple[Any, Any]], observation: Any) -> Any:
-    """Returns the action (..., actions) between -1 and 1 of a deterministic policy."""
+    """Return the action (..., actions) between -1 and 1 of a deterministic policy."""
     return jnp.tanh(apply(policy, observation))
 
 
 def improved(optimizer: Any, gradient: Any, memory: Any, network: Any) -> tuple[Any, Any]:
-    """Returns a network and the memory of its optimizer after a step down a gradient."""
+    """Return a network and the memory of its optimizer after a step down a gradient."""
     # Optax mixes integers with numbers of either precision; where promotion is strict, that is meant for the
     # program of its user.
     with jax.numpy_dtype_promotion("standard"):
@@ -55,12 +55,12 @@ def improved(optimizer: Any, gradient: Any, memory: Any, network: Any) -> tuple[
 
 
 def begun(environment: Any, key: Any, worlds: int) -> tuple[EnvState, Any]:
-    """Returns states and observations of many episodes at their begin."""
+    """Return states and observations of many episodes at their begin."""
     return jax.vmap(environment.reset)(jax.random.split(key, worlds))
 
 
 def judged(environment: Environment, actor: Any, key: Any, worlds: int = 256) -> Score:
-    """Returns how good a policy is over whole episodes; after the end of an episode nothing counts."""
+    """Return how good a policy is over whole episodes; after the end of an episode nothing counts."""
     limit = environment.task.limit
     state, observation = begun(environment, key, worlds)
 

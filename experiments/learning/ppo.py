@@ -45,7 +45,7 @@ class Rollout(NamedTuple):
 
 
 def agent(key: Any, seen: int, actions: int, width: int) -> Agent:
-    """Returns an agent that knows nothing."""
+    """Return an agent that knows nothing."""
     first, second = jax.random.split(key)
     return Agent(
         network(first, (seen, width, width, actions), last=0.01),
@@ -55,20 +55,20 @@ def agent(key: Any, seen: int, actions: int, width: int) -> Agent:
 
 
 def log_likelihood(one: Agent, observation: Any, action: Any) -> Any:
-    """Returns the logarithm of the density of actions (...,)."""
+    """Return the logarithm of the density of actions (...,)."""
     away = (action - apply(one.mean, observation)) / jnp.exp(one.log_spread)
     return jnp.sum(-0.5 * away**2 - one.log_spread - 0.5 * jnp.log(2.0 * jnp.pi), axis=-1)
 
 
 def value_of(one: Agent, observation: Any) -> Any:
-    """Returns the values (...,) of observations."""
+    """Return the values (...,) of observations."""
     return apply(one.value, observation)[..., 0]
 
 
 def explore(
     one: Agent, environment: Any, state: Any, observation: Any, key: Any, steps: int
 ) -> tuple[Any, Any, Rollout]:
-    """Returns where the worlds end, and what was seen on the way."""
+    """Return where the worlds end, and what was seen on the way."""
 
     def act(carry: Any, key: Any) -> Any:
         state, observation = carry
@@ -87,7 +87,7 @@ def explore(
 
 
 def advantages(seen: Rollout) -> Any:
-    """Returns the advantages (steps, worlds) by GAE; sums end where episodes do."""
+    """Return the advantages (steps, worlds) by GAE; sums end where episodes do."""
 
     def one(later: Any, step: Rollout) -> Any:
         now = step.reward + GAMMA * step.after - step.value
@@ -98,7 +98,7 @@ def advantages(seen: Rollout) -> Any:
 
 
 def loss(one: Agent, seen: Rollout, advantage: Any, target: Any) -> Any:
-    """Returns the clipped loss of a batch: policy, value, and a little entropy."""
+    """Return the clipped loss of a batch: policy, value, and a little entropy."""
     ratio = jnp.exp(log_likelihood(one, seen.observation, seen.action) - seen.log_likelihood)
     gain = (advantage - jnp.mean(advantage)) / (jnp.std(advantage) + 1e-8)
     worse = jnp.minimum(ratio * gain, jnp.clip(ratio, 1.0 - CLIP, 1.0 + CLIP) * gain)
@@ -118,7 +118,11 @@ def train(
     rate: float = 1e-3,
     width: int = 64,
 ) -> Agent:
-    """Returns the agent; `report(update, actor, agent, environment steps)` is called after each update, with the mean as actor."""
+    """Return the agent.
+
+    Each update ends with a call of `report(update, actor, agent, environment steps)`; the actor is the mean
+    policy.
+    """
     environment = AutoReset(task_environment)
     state, observation = begun(environment, key, worlds)
     one = agent(key, observation.shape[-1], environment.task.actions, width)

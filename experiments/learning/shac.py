@@ -28,7 +28,7 @@ GAMMA, LAMBDA, SLOW = 0.97, 0.95, 0.8
 def window(
     policy: Any, slow: Any, environment: Any, state: Any, observation: Any, key: Any, horizon: int
 ) -> Any:
-    """Returns (minus the mean gain of a window, (where it ends, what the critic learns from))."""
+    """Return (minus the mean gain of a window, (where it ends, what the critic learns from))."""
 
     def one(carry: Any, key: Any) -> Any:
         state, observation, discount, gain = carry
@@ -50,7 +50,7 @@ def window(
 
 
 def returns(rewards: Any, after: Any, done: Any) -> Any:
-    """Returns the TD(lambda) returns (h, worlds) of a window.
+    """Return the TD(lambda) returns (h, worlds) of a window.
 
     `after` is the value of what each step led to.
     """
@@ -73,7 +73,7 @@ def train(
     rate: float = 3e-3,
     width: int = 64,
 ) -> Any:
-    """Returns the policy; `report(update, actor, policy, environment steps)` is called after each update."""
+    """Return the policy; `report(update, actor, policy, environment steps)` is called after each update."""
     environment = AutoReset(task_environment)
     state, observation = begun(environment, key, worlds)
     seen = observation.shape[-1]

@@ -1,4 +1,4 @@
-"""The command `jaxdae` and what it is made of: configs, runs, results, plots. Needs the extra `app`."""
+"""The command `jaxdae` and its parts: configs, runs, results and plots. It needs the extra `app`."""
 
 from typing import TYPE_CHECKING
 

@@ -2,8 +2,8 @@
 
 Heavy imports wait until a subcommand needs them.
 
-Exit codes: 0 all is well, 1 a simulation failed or its disk did, 2 the command line, the config or a run
-folder is wrong (nothing is written then), 130 Ctrl-C, 143 SIGTERM.
+Exit codes: 0 success; 1 a simulation or a disk write failed; 2 the command line, the config or a run folder
+has an error (nothing is written); 130 Ctrl-C; 143 SIGTERM.
 """
 
 import contextlib
@@ -26,14 +26,14 @@ _SET = typer.Option(
     metavar="PATH=VALUE",
     help="Override one value, for example --set forces.motor.torque=0.05. Repeatable.",
 )
-_OUT = typer.Option("--out", metavar="DIR", help="Where the run folder is made.", show_default="runs")
+_OUT = typer.Option("--out", metavar="DIR", help="Parent folder of the new run folder.", show_default="runs")
 _RUNS = pathlib.Path("runs")
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
 def main() -> None:
-    """Runs the command line."""
+    """Run the command line."""
     for_small_programs()
     warnings_as_notes()
     compilation_cache.use()
@@ -58,42 +58,44 @@ def _common(
     """Mechanics with hard constraints: simulate mechanisms described in YAML files."""
 
 
-_OPTIONAL_CONFIG = typer.Argument(help="YAML file, see configs/; left out with --resume.", show_default=False)
+_OPTIONAL_CONFIG = typer.Argument(help="YAML file, see configs/. Omit it with --resume.", show_default=False)
 _MOVED = typer.Argument(
     metavar="[CONFIG]",
-    help="YAML file, see configs/, or a robot file (.urdf, .sdf, .xml), released at its start for 2 s; left "
-    "out with --resume.",
+    help="YAML file, see configs/, or a robot file (.urdf, .sdf, .xml), which is released at its start for 2 "
+    "s. Omit it with --resume.",
     show_default=False,
 )
 _RESUME = typer.Option(
     "--resume",
     metavar="RUN",
-    help="Continue the run in this folder, bit for bit as if it had not stopped; with --set of more "
-    "iterations, beyond its end.",
+    help="Continue the run in this folder, with results bitwise identical to an uninterrupted run. With "
+    "--set and more iterations, continue beyond its end.",
 )
 
 
 _RESUME_RUN = typer.Option(
-    "--resume", metavar="RUN", help="Continue the run in this folder, bit for bit as if it had not stopped."
+    "--resume",
+    metavar="RUN",
+    help="Continue the run in this folder, with results bitwise identical to an uninterrupted run.",
 )
 _CHUNKS = typer.Option(
     "--chunks",
     min=1,
-    help="Share the worlds among this many jobs, of which this is one; jaxdae merge ends the run.",
+    help="Divide the worlds among this many jobs and run one of them; jaxdae merge combines the results.",
 )
-_CHUNK = typer.Option("--chunk", min=0, help="Which of the jobs this is, from 0.")
+_CHUNK = typer.Option("--chunk", min=0, help="Index of this job, from 0.")
 _DISTRIBUTED = typer.Option(
     "--distributed",
-    help="This is one of several processes, started by srun, mpirun or with the three options below.",
+    help="Join several processes, started by srun, by mpirun or with the three options below.",
 )
 _COORDINATOR = typer.Option(
     "--coordinator", metavar="HOST:PORT", help="With --distributed: the address of process 0."
 )
-_PROCESSES = typer.Option("--processes", min=1, help="With --distributed: how many processes there are.")
-_PROCESS = typer.Option("--process", min=0, help="With --distributed: which of them this is, from 0.")
-_ANIMATE = typer.Option("--animate", help="Write the motion of the nominal world, too: plots/motion.gif.")
+_PROCESSES = typer.Option("--processes", min=1, help="With --distributed: the number of processes.")
+_PROCESS = typer.Option("--process", min=0, help="With --distributed: the index of this process, from 0.")
+_ANIMATE = typer.Option("--animate", help="Also write an animation of the nominal world, plots/motion.gif.")
 _DEVICES = typer.Option(
-    "--devices", min=1, help="Among how many cores, or devices, the worlds are divided; left out: all."
+    "--devices", min=1, help="Number of cores, or of devices, that share the worlds. Default: all."
 )
 
 
@@ -112,26 +114,27 @@ def run(
     devices: Annotated[int | None, _DEVICES] = None,
     animate: Annotated[bool, _ANIMATE] = False,
 ) -> None:
-    """Simulate a config; results, plots and report go to a new folder."""
+    """Simulate a config and write results, plots and a report to a new folder."""
     from jaxdae.app.jobs import launch
 
     if (config is None) == (resume is None):
         stop(f"run: got {'both' if config else 'neither'}, expected a CONFIG or --resume RUN", code=2)
     if (chunks is None) != (chunk is None) or (chunk is not None and chunks is not None and chunk >= chunks):
         stop(
-            f"run: got --chunks {chunks} and --chunk {chunk}, expected both, --chunk from 0 to one less "
+            f"run: got --chunks {chunks} and --chunk {chunk}, expected both, with --chunk from 0 to one less "
             "than --chunks",
             code=2,
         )
     if distributed and (chunks or resume):
         stop(
-            "run --distributed: got --chunks or --resume, expected neither: the same command continues a "
-            "run that was stopped",
+            "run --distributed: got --chunks or --resume, expected neither: to continue a stopped run, "
+            "repeat the same command",
             code=2,
         )
     if animate and (chunks or distributed or resume):
         stop(
-            "run --animate: got --chunks, --distributed or --resume with it, expected a run of this process",
+            "run --animate: got --chunks, --distributed or --resume too, expected a new run in a single "
+            "process",
             code=2,
         )
     given = coordinator, processes, process
@@ -139,8 +142,8 @@ def run(
     if resume is not None:
         if set_ or chunks or out:
             stop(
-                "run --resume: got --set, --chunks or --out, expected none of them: a run goes on where and "
-                "as it began",
+                "run --resume: got --set, --chunks or --out, expected none of them: a continued run keeps "
+                "its folder and settings",
                 code=2,
             )
         _tell(launch.resume(resume, _load_again, new_console(), devices))
@@ -178,7 +181,7 @@ def _joined(
     given: tuple[str | None, int | None, int | None],
     check: Callable[[], Any],
 ) -> Any:
-    """Connects this process with the others where that was asked for, after a check of what can be seen without them."""
+    """Connect this process to the others with `--distributed`, after the checks that do not need them."""
     from jaxdae.app.jobs import hosts
 
     coordinator, processes, process = given
@@ -195,9 +198,9 @@ def _joined(
 
 
 def _read_before(source: str, overrides: list[str] | None) -> Any:
-    """Returns a config as it is read without computing anything.
+    """Return a config after the checks of its text, without any computation.
 
-    Ends the command with all of its mistakes where there are some.
+    If the config has errors, print all of them and end the command.
     """
     from jaxdae.app.model.load_config import readable
 
@@ -208,7 +211,7 @@ def _read_before(source: str, overrides: list[str] | None) -> Any:
 def merge(
     folder: Annotated[pathlib.Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)],
 ) -> None:
-    """Put together what the jobs of jaxdae run --chunks left in a run folder, and draw it."""
+    """Combine the results of the jobs of jaxdae run --chunks in a run folder, and draw the plots."""
     from jaxdae.app.jobs import launch
 
     _tell(launch.merge(folder, _load_again, new_console()))
@@ -218,7 +221,7 @@ def merge(
 def status(
     folder: Annotated[pathlib.Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)],
 ) -> None:
-    """Say how far a run or a fit is, who works on it, and how fast."""
+    """Show the progress of a run or fit, the processes that work on it, and their speed."""
     from jaxdae.app.jobs import watch
 
     for line in watch.lines(folder):
@@ -236,9 +239,9 @@ def tune(
     processes: Annotated[int | None, _PROCESSES] = None,
     process: Annotated[int | None, _PROCESS] = None,
 ) -> None:
-    """Find numbers of a config by gradient, as its section tune says.
+    """Fit numbers of a config by gradient descent, as its section tune specifies.
 
-    History, plots and tuned config go to a new folder.
+    Write the history, the plots and the tuned config to a new folder.
     """
     _learn("tune", config, set_, out, resume, distributed, (coordinator, processes, process))
 
@@ -254,9 +257,9 @@ def optimize(
     processes: Annotated[int | None, _PROCESSES] = None,
     process: Annotated[int | None, _PROCESS] = None,
 ) -> None:
-    """Find inputs over time by gradient, as the section optimize of a config says.
+    """Optimize inputs over time by gradient descent, as the section optimize of a config specifies.
 
-    History, plots and inputs go to a new folder.
+    Write the history, the plots and the inputs to a new folder.
     """
     _learn("optimize", config, set_, out, resume, distributed, (coordinator, processes, process))
 
@@ -265,7 +268,8 @@ _FILE = typer.Argument(
     metavar="CONFIG", help="YAML file, see configs/, or a robot file (.urdf, .sdf, .xml).", show_default=False
 )
 _GRADIENTS = typer.Option(
-    "--gradients", help="Print the certificate of the gradient of its loss: forward, reverse, differences."
+    "--gradients",
+    help="Compare the gradient of the loss in forward mode, in reverse mode and by finite differences.",
 )
 
 
@@ -275,7 +279,7 @@ def check(
     set_: Annotated[list[str] | None, _SET] = None,
     gradients: Annotated[bool, _GRADIENTS] = False,
 ) -> None:
-    """Validate a config, close its loops and print tree, loops, mobility and diagnosis, without simulating."""
+    """Validate a config, close its loops, and print tree, loops, mobility and diagnosis."""
     if is_robot(config):
         _check_robot(config)
         return
@@ -321,12 +325,14 @@ def _learn(
 
     if (config is None) == (resume is None):
         stop(
-            f"{command}: got {'both' if config else 'neither'}, expected a CONFIG or --resume RUN, either "
-            "with --set or not",
+            f"{command}: got {'both' if config else 'neither'}, expected a CONFIG or --resume RUN",
             code=2,
         )
     if resume is not None and out is not None:
-        stop(f"{command} --resume: got --out {out}, expected none: a run goes on in its folder", code=2)
+        stop(
+            f"{command} --resume: got --out {out}, expected no --out: a continued run keeps its folder",
+            code=2,
+        )
     given = tuple(overrides or ())
 
     def check() -> None:
@@ -357,8 +363,8 @@ def _check_section(checked: Any, command: str, source: str) -> None:
     if getattr(checked, command) is None:
         if checked.mechanism.order == "first":
             stop(
-                f"{source}: got order first, expected order second for {command}: velocities are what "
-                "drives say, no force moves",
+                f"{source}: got order first, expected order second for {command}, because drives set the "
+                "velocities and forces have no effect",
                 code=2,
             )
         stop(f"{source}: got no section {command}, expected one; configs/README.md has an example", code=2)
@@ -367,7 +373,7 @@ def _check_section(checked: Any, command: str, source: str) -> None:
 def _learn_checked(
     command: str, source: str, overrides: list[str] | None, out: pathlib.Path, found: Any, hosts: Any
 ) -> None:
-    """Runs a fit of a config in a new folder, or in the one that was found."""
+    """Run a fit of a config in a new folder, or in the folder that it continues."""
     checked, worlds = _load(source, overrides)
     _check_section(checked, command, source)
     from jaxdae.app.learn.fit_run import learn, rows
@@ -377,12 +383,12 @@ def _learn_checked(
     disk_space.check(
         found.folder if found else out,
         disk_space.fit_bytes(checked, getattr(checked, command)),
-        "take fewer iterations",
+        "use fewer iterations",
     )
     if found is None:
         _make(out)
     elif not found.has_checkpoint:
-        note(f"{found.folder} holds no checkpoint: the run begins again with its first iteration")
+        note(f"{found.folder} has no checkpoint; the fit restarts at its first iteration")
     try:
         done = learn(checked, worlds, command, console, parent=out, source=source, resume=found, hosts=hosts)
     except ValueError as error:
@@ -394,7 +400,7 @@ def _learn_checked(
 
 
 def _check_robot(path: str) -> None:
-    """Prints what a robot file holds."""
+    """Print the content of a robot file."""
     from jaxdae.app.config import robot_section
 
     try:
@@ -410,7 +416,7 @@ def _make(out: pathlib.Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        stop(f"--out: got {out}, where no folder can be made ({error.strerror}), expected a folder", code=2)
+        stop(f"--out: got {out}, which cannot be created ({error.strerror}), expected a folder", code=2)
 
 
 def _load_again(config: str) -> tuple:
@@ -424,7 +430,7 @@ def _check_space(checked: Any, worlds: Any, out: pathlib.Path) -> None:
     disk_space.check(
         out,
         disk_space.results_bytes(checked, entry),
-        "save less often (save_every), simulate fewer worlds or a shorter time",
+        "increase save_every, or simulate fewer worlds or a shorter time",
     )
     told = disk_space.forecast(checked, entry, worlds)
     if told:
@@ -432,7 +438,7 @@ def _check_space(checked: Any, worlds: Any, out: pathlib.Path) -> None:
 
 
 def _note_script(checked: Any) -> None:
-    """Say that a config belongs to a script, where it does."""
+    """Print a note if the config belongs to a script."""
     from jaxdae.app.runs import verdicts
 
     if checked.of_script:
@@ -446,19 +452,18 @@ def _warn_of_rows(checked: Any, worlds: Any) -> None:
     if found.redundant and checked.solver.type in ("dense_kkt", "schur_complement"):
         note(
             f"redundant constraints at the start: {', '.join(found.redundant)}; {checked.solver.type} needs "
-            "full rank and may fail:"
-            " least_squares, null_space and proximal do not, and auto chooses"
+            "full rank and may fail; use least_squares, null_space, proximal or auto"
         )
-    # A structure that stands is a result, too; wheels that fight should not look like one.
+    # A structure without mobility is a valid result. Wheels that block each other should not pass for one.
     if found.blocking_rows and not found.told:
         note(
-            f"nothing can move at the start, because of {', '.join(found.blocking_rows)}; jaxdae check says "
-            "more"
+            f"the mechanism cannot move at the start, because of {', '.join(found.blocking_rows)}; see "
+            "jaxdae check"
         )
 
 
 def _tell(done: Any) -> None:
-    """Prints what a run was like; ends with exit code 1 where it failed."""
+    """Print the report of a run; exit with code 1 if the run failed."""
     from jaxdae.app.jobs.run_record import table
     from jaxdae.app.runs import verdicts
 
@@ -472,7 +477,7 @@ def _tell(done: Any) -> None:
 
 
 def _certificate(checked: Any, worlds: Any, console: Any) -> bool:
-    """Prints the certificate of each section that has a loss; returns whether all passed."""
+    """Print the gradient check of each section that has a loss, and return whether all of them passed."""
     from jaxdae.app.config.precision import precision
     from jaxdae.app.model.objective import objective
     from jaxdae.app.runs.progress import compiling
@@ -485,8 +490,8 @@ def _certificate(checked: Any, worlds: Any, console: Any) -> bool:
             found = objective(checked, worlds, section)
             if not found.parameters:
                 stop(
-                    "check --gradients: got no number to differentiate; add mechanism.rates or a section "
-                    "tune",
+                    "check --gradients: got no number to differentiate, expected mechanism.rates or a "
+                    "section tune",
                     code=2,
                 )
             compiling(console, "the loss and its derivatives, forward and reverse")

@@ -28,7 +28,7 @@ def folder() -> pathlib.Path:
         if place.is_dir():
             return place
     raise Refused(
-        f"this installation holds no example configs; expected them in {_INSTALLED}: install jaxdae again"
+        f"the installation has no example configs, expected them in {_INSTALLED}; install jaxdae again"
     )
 
 

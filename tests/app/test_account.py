@@ -109,7 +109,7 @@ def test_an_oscillation_that_the_step_does_not_resolve_is_poor():
         {"energy_balance": energy, "constraints": verdicts.constraints(config, summary)}
     )
     assert told.startswith("The energy balance is poor: its error is ")
-    assert "% of the energy exchanged; at most 5 % counts as ok" in told
+    assert "% of the exchanged energy; the limit is 5 %" in told
 
 
 @pytest.mark.long

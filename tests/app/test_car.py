@@ -105,7 +105,7 @@ def test_a_config_with_rotors_is_built(tmp_path):
     ("old", "new", "parts"),
     [
         ("spin: left}", "spin: lft}", ("unknown rotor 'lft'", "did you mean 'left'")),
-        ("spin: left}", "spin: chassis}", ("'chassis', which has a place",)),
+        ("spin: left}", "spin: chassis}", ("'chassis', which is not a rotor",)),
         ("radius: 0.1, spin: left}", "radius: 0.1}", ("radius but no spin",)),
         ("{name: left, inertia: 0.02}", "{name: left, inertia: 0}", ("inertia", "> 0")),
         ("{name: left, ", "{name: chassis, ", ("'chassis' a second time",)),

@@ -60,8 +60,8 @@ ONE_MISTAKE = {
     "a table that is not there": (
         "controls=nowhere.csv",
         "controls",
-        "which cannot be read",
-        "a file of CSV",
+        "which is not readable",
+        "a CSV file",
     ),
     "drives where there are forces": (
         "mechanism.order=first",
@@ -88,11 +88,16 @@ ONE_MISTAKE = {
     "steps not whole": ("dt=0.3", "duration", "3.33333333 steps", "a whole number of steps", "0.9 or 1.2"),
     "too many steps": ("dt=1e-12", "dt", "1e+12 steps", "at most 1e+08 steps"),
     "step beyond the run": ("dt=2.5", "duration", "0.4 steps", "set duration to 2.5"),
-    "save_every does not divide": ("save_every=3", "save_every", "the 100 steps", "for example 1, 2, 4"),
+    "save_every does not divide": (
+        "save_every=3",
+        "save_every",
+        "the number of steps, 100",
+        "for example 1, 2, 4",
+    ),
     "save_every beyond the run": (
         "save_every=1000",
         "save_every",
-        "the 100 steps",
+        "the number of steps, 100",
         "for example 25, 50, 100",
     ),
     "unknown solver": (
@@ -157,7 +162,7 @@ ONE_MISTAKE = {
     "not connected": (
         "bodies.rod.free=false",
         "mechanism.bodies.rod",
-        "without connection to the ground",
+        "without a connection to the ground",
         "free: true",
     ),
     "unknown coordinate": (
@@ -180,7 +185,7 @@ ONE_MISTAKE = {
     ),
     "metric of nothing": (
         "integrator={type: rk4, projection: {position: none, velocity: false, metric: euclidean}}",
-        "metric euclidean where nothing is projected",
+        "metric euclidean without any projection",
     ),
     "tolerance of no rank": (
         "solver={type: null_space, decomposition: qr, tolerance: 0.1}",
@@ -271,7 +276,7 @@ def test_numbers_that_vary_have_a_value_for_world_0(tmp_path):
     for spread in ("std", "scatter"):
         data["batch"] = {"size": 3, "vary": [{"path": "forces.cable.rest_length", spread: 0.1}]}
         (line,) = messages(tmp_path, data)
-        assert "got 'forces.cable.rest_length', which is not given" in line
+        assert "got 'forces.cable.rest_length', which has no value" in line
         assert line.endswith("give forces.cable.rest_length a value")
     data["batch"]["vary"] = [
         {"path": "forces.cable.damping", "distribution": "uniform", "low": 0.1, "high": 0.2}
@@ -310,7 +315,7 @@ sped: 3
         4: "mechanism.gravity.1: got .nan",
         6: "mechanism.bodies.crank.inertia: got 0",
         7: "mechanism.bodies.rod.color: got an unknown key",
-        8: "mechanism.bodies.lost: got the body 'lost' without connection to the ground",
+        8: "mechanism.bodies.lost: got the body 'lost' without a connection to the ground",
         11: "mechanism.joints.B.type: got the unknown type 'revolut'",
         12: "mechanism.joints.2.b: got the unknown body 'wheel'",
         13: "integrator: got the unknown type 'rk5'",

@@ -196,7 +196,7 @@ def test_a_run_whose_results_were_changed_is_not_continued(copy):
     file.write_bytes(b"other")
     code, _, err = command("run", "--resume", folder)
     assert code == 2
-    assert f"{file}: got a file that is not what the run wrote" in err
+    assert f"{file}: got a file that has changed since the run" in err
 
 
 def removed(file, other):
@@ -315,7 +315,7 @@ def test_fits_are_drawn_as_far_as_they_came(copy, kind):
     shutil.rmtree(folder / "plots", ignore_errors=True)
     code, out, err = command("plot", folder)
     assert (code, "drawn into" in out) == (0, True)
-    reason = {"killed": "it goes on at this moment, or was killed", "finished": ""}.get(
+    reason = {"killed": "it is still in progress, or it was killed", "finished": ""}.get(
         kind.rpartition("-")[2], "interrupted"
     )
     assert err == (f"note: {folder} is not complete: {reason}\n" if reason else "")
@@ -362,7 +362,7 @@ def test_the_status_of_fits(copy):
     told = command("status", folder)[1]
     assert "jaxdae tune, " in told
     assert "iteration 4 of " in told
-    assert "it goes on at this moment, or was killed; no process of this machine works on it" in told
+    assert "it is still in progress, or it was killed; no process on this machine is working on it" in told
     (folder / "history.csv").unlink()
     assert "no checkpoint yet" in command("status", folder)[1]
     assert "complete, finished" in command("status", copy("tune-finished"))[1]
@@ -408,7 +408,7 @@ def test_a_longer_fit_is_complete_when_it_has_finished_again(copy, closed, monke
 
     # What ends before the checkpoint was looked at leaves the shorter run as it was.
     for fit, code, message in (
-        (press, 130, "are complete, and jaxdae plot"),
+        (press, 130, "are complete; use jaxdae plot"),
         (another, 2, "belongs to a different fit: its fit has a different loss"),
     ):
         monkeypatch.setattr(fit_run.tuning, "fit", fit)
@@ -426,7 +426,7 @@ def test_a_longer_fit_is_complete_when_it_has_finished_again(copy, closed, monke
     # The inputs in the folder are still those of the shorter run.
     assert {path.name for path in (folder / "plots").iterdir()} == {"history.png"}
     code, _, err = command("optimize", "--resume", folder, "--set", "optimize.iterations=15")
-    assert (code, "it can be lengthened, not shortened" in err) == (2, True)
+    assert (code, "a run can be lengthened but not shortened" in err) == (2, True)
     monkeypatch.setattr(fit_run.tuning, "fit", fit_of(20))
 
     def full(*arguments):
@@ -448,10 +448,10 @@ def test_what_no_fit_is_continued_with(copy):
     before = content(folder)
     for overrides, message in (
         ((), "there is nothing to continue; --set tune.iterations=N with N above 12 lengthens it"),
-        (("tune.iterations=11",), "it can be lengthened, not shortened"),
+        (("tune.iterations=11",), "a run can be lengthened but not shortened"),
         (
             ("tune.iterations=20", "dt=0.01"),
-            "a change of dt 0.02 -> 0.01, expected none but a larger tune.iterations",
+            "a change of dt 0.02 -> 0.01, expected no change except a larger tune.iterations",
         ),
     ):
         code, out, err = command(
@@ -463,7 +463,7 @@ def test_what_no_fit_is_continued_with(copy):
         with locks.lock(folder):
             assert (
                 command("tune", "--resume", folder, "--set", "tune.iterations=20")[2].count(
-                    "another process works on"
+                    "another process is working on"
                 )
                 == 1
             )
@@ -496,7 +496,7 @@ def test_a_run_without_a_checkpoint_begins_again_and_says_so(copy, monkeypatch):
     )
     code, _, err = command("tune", "--resume", folder)
     assert code == 1
-    assert "holds no checkpoint: the run begins again with its first iteration" in err
+    assert "has no checkpoint; the fit restarts at its first iteration" in err
 
 
 @pytest.mark.parametrize("kind", ["run", "tune"])
@@ -508,7 +508,7 @@ def test_a_config_of_another_mechanism_beside_the_run(copy, kind):
     code, _, err = command(*(["plot"] if kind == "run" else ["tune", "--resume"]), folder)
     assert code == 2
     assert (
-        "a config that is not that of the run in run.json (mechanism.bodies.0.mass: 2.0 instead of 1.0)"
+        "a config that differs from the config in run.json (mechanism.bodies.0.mass: 2.0 instead of 1.0)"
         in err
     )
 
@@ -528,16 +528,16 @@ def test_a_checkpoint_whose_numbers_were_changed(copy):
 @all_cases(
     ("change", "message"),
     [
-        (lambda record: [], "JSON that is no mapping"),
-        (lambda record: {}, "did not finish"),
+        (lambda record: [], "JSON that is not a mapping"),
+        (lambda record: {}, "an unfinished run"),
         (lambda record: record | {"results": {}}, "a wrong entry results.largest_violation"),
         (lambda record: record | {"complete": "yes"}, "a wrong entry complete"),
         (lambda record: record | {"digests": {}}, "without the digests of the results"),
         (lambda record: record | {"digests": {"../x": "0"}}, "outside of the folder"),
-        (lambda record: record | {"config": {}}, "a config that is none"),
+        (lambda record: record | {"config": {}}, "an invalid config"),
         (
             lambda record: {key: x for key, x in record.items() if key not in ("results", "digests")},
-            "did not finish",
+            "an unfinished run",
         ),
     ],
 )
@@ -578,7 +578,7 @@ def test_two_processes_never_continue_the_same_run(copy):
     with locks.lock(folder):
         code, _, err = command("tune", "--resume", folder)
         assert code == 2
-        assert "another process works on" in err
+        assert "another process is working on" in err
         with pytest.raises(Refused, match="another process"), locks.lock(folder):
             pass
     assert not (folder / run_folder.LOCK).exists()

@@ -172,10 +172,7 @@ def test_a_folder_that_is_removed_on_the_way(config, closed, tmp_path, monkeypat
     )
     code, _, err = command("run", config, "--out", tmp_path / "out")
     assert (code, err.count("\n")) == (1, 1), err
-    assert (
-        ": it was removed on the way, or its disk is gone; without it the config has to be run anew; once "
-        "it is back, " in err
-    )
+    assert ": the folder was removed during the run, or its disk is gone; restore it, and " in err
 
 
 @pytest.mark.parametrize("what", ["write_config", "create"])
@@ -189,7 +186,7 @@ def test_a_disk_that_fails_at_once_leaves_nothing(config, closed, tmp_path, monk
         assert code == 2
         assert err == (
             "somewhere: the disk is full, or a quota or limit is reached (No space left on device);"
-            " make room, or choose a folder elsewhere\n"
+            " free some space, or choose another folder\n"
         )
         assert not list((tmp_path / "out").iterdir())
 
@@ -227,7 +224,7 @@ def test_a_run_that_does_not_fit_the_disk(config, loaded, closed, tmp_path, monk
     for name in ("run", "tune"):
         code, _, err = command(name, config, "--out", tmp_path / "deep" / "out")
         assert code == 2
-        assert "where 5 MB are free, expected 10.0" in err
+        assert "with 5 MB of free space, expected 10.0" in err
         assert "nothing was written" in err
         assert not (tmp_path / "deep").exists()
     # 8 bytes for q, v, a of one body, two multipliers and five scalars, and 4 of a status, of 41 instants.
@@ -245,11 +242,11 @@ def test_configs_that_are_no_files(tmp_path):
     for file, message in (
         (
             pipe,
-            "got a pipe, a device or a socket, expected a config file; write its content to a file and name "
-            "that",
+            "got a pipe, a device or a socket, expected a config file; write its content to a file and give "
+            "the path of that file",
         ),
         ("/dev/zero", "got a pipe, a device or a socket"),
-        (large, "got a file of 20 MB, expected a config file; at most 10 MB are read"),
+        (large, "got a file of 20 MB, expected a config file; the limit is 10 MB"),
         (tmp_path / ("a" * 300), "got an unreadable file (File name too long)"),
     ):
         for name in ("run", "check", "tune"):
@@ -311,7 +308,7 @@ def test_a_lock_ends_with_its_process(tmp_path):
     assert child.stdout is not None
     with child, child.stdout as stream:
         assert stream.readline() == "locked\n"
-        with pytest.raises(Refused, match="another process works on"), locks.lock(tmp_path):
+        with pytest.raises(Refused, match="another process is working on"), locks.lock(tmp_path):
             pass
         child.kill()
         child.wait()

@@ -120,7 +120,7 @@ def test_what_runs_away_before_it_fails_does_not_hide_the_rest():
     data = results(61, factor=1e25)
     figure = drawn(plots.positions, data)
     assert figure.axes[0].get_ylim()[1] < 5.0
-    assert [text.get_text() for text in figure.axes[0].texts] == ["runs away, up to 5.0e+24"]
+    assert [text.get_text() for text in figure.axes[0].texts] == ["diverges, up to 5.0e+24"]
     figure = drawn(plots.overlay, data)
-    assert titled(figure)[1] == "drawn up to t = 2.9 s, where it runs out of the picture"
+    assert titled(figure)[1] == "drawn up to t = 2.9 s, where the motion leaves the picture"
     assert np.ptp(figure.axes[0].get_xlim()) < 5.0

@@ -87,7 +87,7 @@ def test_another_number_of_processes_continues_a_fit(tmp_path):
 @all_cases(
     ("arguments", "told"),
     [
-        (("tune", "arm.yaml"), "tune --distributed: got one world, expected batch.size and batch.vary"),
+        (("tune", "arm.yaml"), "tune --distributed: got one world, expected several worlds to divide"),
         (("tune", "arm.yaml", "--set", "dt=soon"), "got the text 'soon'"),
         (("optimize", "crank_rocker.yaml", *BATCH[:2]), "got no section optimize, expected one"),
         (

@@ -77,7 +77,7 @@ def test_more_processes_than_gpus(told, monkeypatch):
     """Refused before any process waits for another; on CPUs nothing is."""
     told(**SLURM, CUDA_VISIBLE_DEVICES="0,1", SLURM_GPUS_ON_NODE="2")
     message = (
-        "got 4 processes on a host that see the same 2 GPUs, expected one process a GPU, such as srun "
+        "got 4 processes on a host that see the same 2 GPUs, expected one process per GPU, such as srun "
         "--ntasks-per-node=2 "
     )
     with pytest.raises(Refused, match=re.escape(message)):

@@ -149,7 +149,7 @@ def test_a_regulator_knows_of_redundant_rows_and_of_starts_that_nothing_holds(tm
     falling = ARM["mechanism"] | {"joints": [], "bodies": [body | {"free": True}]}
     with pytest.raises(
         ConfigError,
-        match="control: got a regulator that there is not: state and u must be an equilibrium, but the largest",
+        match="control: got a regulator that does not exist: state and u must be an equilibrium, but the largest",
     ):
         load(str(written(tmp_path, control=law, mechanism=falling)))
 
@@ -246,15 +246,15 @@ def test_all_mistakes_at_once(tmp_path):
         [{"type": "coordinate", "coordinate": "arm.theta", "target": 0.0}],
     )
     wrong = {
-        "a": ({"controls": "nowhere.csv"}, "controls: got 'nowhere.csv', which cannot be read"),
-        "b": ({"controls": "empty.csv"}, "which is no such table, expected numbers in a column t"),
+        "a": ({"controls": "nowhere.csv"}, "controls: got 'nowhere.csv', which is not readable"),
+        "b": ({"controls": "empty.csv"}, "which has another format, expected numbers in a column t"),
         "c": (
             {"controls": {"times": [0.0, 0.0], "inputs": {"motor": [1.0, 2.0]}}},
-            "got times that do not ascend",
+            "got times that are not ascending",
         ),
         "d": ({"controls": {"times": [0.0], "inputs": {"engine": [1.0]}}}, "got the unknown force 'engine'"),
         "e": ({"control": PD | {"coordinates": ["arm.phi"]}}, "got the unknown coordinate 'arm.phi'"),
-        "f": ({"control": PD | {"reference": [1.0, 2.0]}}, "got 2 references of 1 coordinates"),
+        "f": ({"control": PD | {"reference": [1.0, 2.0]}}, "got 2 references for 1 coordinates"),
         "g": (
             {"control": PD, "controls": {"times": [0.0], "inputs": {"motor": [1.0]}}},
             "got controls and control, expected one of them",
@@ -266,7 +266,7 @@ def test_all_mistakes_at_once(tmp_path):
         ),
         "j": (
             {"control": PD, "tune": {"parameters": [torque], "loss": loss}},
-            "'forces.motor.torque', in whose place an input acts",
+            "'forces.motor.torque', which an input replaces",
         ),
     }
     for others, text in wrong.values():

@@ -201,7 +201,7 @@ def test_optimized_inputs(config, tmp_path, command):
     code, out, _ = command("optimize", config, "--out", tmp_path / "runs", "--set", "output.plots=true")
     assert code == 0, out
     assert (
-        "compiling the loss over 10 steps and its derivatives by 3 numbers, in forward mode"
+        "compiling the loss over 10 steps and its derivatives with respect to 3 numbers, in forward mode"
         in out.splitlines()
     )
     (folder,) = (tmp_path / "runs").iterdir()
@@ -244,7 +244,7 @@ def redrawn_from_the_folder(folder, command):
     record |= {"complete": False, "finished": None, "digests": {}}
     (folder / "run.json").write_text(json.dumps(record))
     code, _, err = command("plot", folder)
-    assert (code, "is not complete: it goes on at this moment, or was killed" in err) == (0, True)
+    assert (code, "is not complete: it is still in progress, or it was killed" in err) == (0, True)
     (folder / "history.csv").rename(folder / "kept.csv")
     code, _, err = command("plot", folder)
     assert code == 2

@@ -204,6 +204,6 @@ def test_what_a_run_can_be_continued_with(tmp_path):
         yaml.safe_dump(VALUES | {"tune": VALUES["tune"] | {"optimizer": {"schedule": "cosine"}}})
     )
     assert asked(unfinished) == ""
-    assert "the learning rates of cosine are spread over all iterations" in asked(
+    assert "with cosine, the learning rate of every iteration depends on the number of iterations" in asked(
         finished, "tune.iterations=6"
     )

@@ -129,6 +129,6 @@ def test_a_stabilization_needs_a_method_that_lets_constraints_drift():
     assert isinstance(built("adaptive", stabilization=feedback).stabilization, jd.Baumgarte)
     with pytest.raises(
         ValueError,
-        match=r"stabilization baumgarte with integrator rattle.*remove stabilization: rattle keeps",
+        match=r"stabilization baumgarte with integrator rattle.*remove stabilization: rattle satisfies",
     ):
         built("rattle", stabilization=feedback)

@@ -112,7 +112,7 @@ def test_the_store_says_what_it_holds(whole):
 def test_jobs_that_share_a_run(place, whole, tmp_path, monkeypatch, count):
     for index in reversed(range(count)):
         told = f"chunk {index} of {count}, worlds "
-        for again in ("complete", "was complete before"):
+        for again in ("complete", "already complete"):
             code, out, err = command(
                 "run", place / "swing.yaml", "--out", tmp_path, "--chunks", count, "--chunk", index
             )
@@ -128,13 +128,13 @@ def test_jobs_that_share_a_run(place, whole, tmp_path, monkeypatch, count):
         code, _, err = command("merge", only(tmp_path))
         assert code == 2
         assert (
-            "results.zarr/v/3.0.0: got a file that is not what the run wrote (worlds 96 to 99, saved states "
+            "results.zarr/v/3.0.0: got a file that has changed since the run (worlds 96 to 99, saved states "
             "0 to 45), expected" in err
         )
     with monkeypatch.context() as patch:
         patch.setattr(run_folder, "write_record", full)
         code, _, err = command("merge", only(tmp_path))
-    assert (code, f"jaxdae merge {only(tmp_path)} puts it together again\n" in err) == (1, True), err
+    assert (code, f"run jaxdae merge {only(tmp_path)} again\n" in err) == (1, True), err
     assert command("merge", only(tmp_path))[0] == 0
     assert_equal(only(tmp_path), whole)
     code, out, _ = command("run", place / "swing.yaml", "--out", tmp_path, "--chunks", count, "--chunk", 0)
@@ -232,10 +232,13 @@ def test_results_that_were_changed_after_a_kill(place, whole, tmp_path, monkeypa
         code, _, err = command("run", "--resume", folder)
         return code, err
 
-    same, other = "use the folder as the run left it, or remove ", "got a file that is not what the run wrote"
+    same, other = (
+        ("restore the folder as the run left it, or remove "),
+        "got a file that has changed since the run",
+    )
     first, second = (
-        "parts/worlds-00000000-00000031.json, and worlds 0 to 31",
-        "parts/worlds-00000032-00000063.npz, and worlds 32 to 63",
+        "parts/worlds-00000000-00000031.json to restart worlds 0 to 31",
+        "parts/worlds-00000032-00000063.npz to restart worlds 32 to 63",
     )
     for name, change, got, remedy in (
         ("q/0.4.0", lambda data: data[:-1], f"{other} (worlds 0 to 31, saved states 40 to 45)", first),
@@ -246,19 +249,19 @@ def test_results_that_were_changed_after_a_kill(place, whole, tmp_path, monkeypa
             f"{other} (worlds 32 to 63, saved states 20 to 29)",
             second,
         ),
-        (".zmetadata", lambda data: data + b" ", other, "results.zarr and parts, and it"),
-        ("time/0", lambda data: None, "got no such file", "results.zarr and parts, and it"),
+        (".zmetadata", lambda data: data + b" ", other, "results.zarr and parts to restart"),
+        ("time/0", lambda data: None, "got no such file", "results.zarr and parts to restart"),
     ):
         with damaged(store / name, change):
             code, err = resumed()
         assert (
             code,
-            f"{store / name}: {got}, expected what the run wrote; {same}" in err,
+            f"{store / name}: {got}, expected the original file of the run; {same}" in err,
             remedy in err,
         ) == (2, True, True), err
     with damaged(folder / "parts" / "worlds-00000000-00000031.sha256", lambda data: data[: len(data) // 2]):
         code, err = resumed()
-        assert (code, "a file that was not listed" in err) == (2, True), err
+        assert (code, "an unlisted file" in err) == (2, True), err
     assert content(folder) == before
     store.rename(tmp_path / "elsewhere")
     code, err = resumed()
@@ -310,7 +313,7 @@ def test_what_is_shown_of_runs_that_were_killed(place, tmp_path, monkeypatch):
     (checkpoint,) = (folder / "parts").glob("*.npz")
     other = checkpoint.rename(checkpoint.with_name("worlds-00000032-00000131.npz"))
     code, _, err = command("run", "--resume", folder)
-    assert (code, f"{other}: got no checkpoint of a part" in err) == (2, True), err
+    assert (code, f"{other}: got an invalid checkpoint of a part" in err) == (2, True), err
     # Without the nominal world there is nothing to draw.
     other.unlink()
     assert command("run", "--resume", folder)[0] == 130
@@ -372,12 +375,12 @@ def test_worlds_that_another_process_completes_while_a_job_waits(place, whole, t
     checked, worlds = loaded()
     monkeypatch.setattr(parts, "locked", late)
     code, out, _ = command(*job, 0)
-    assert (code, "worlds 0 to 63: was complete before" in out) == (0, True), out
+    assert (code, "worlds 0 to 63: already complete" in out) == (0, True), out
     folder = only(tmp_path)
     assert written == [{file: file.stat().st_mtime_ns for file in (folder / "results.zarr").rglob("*.0")}]
     with locks.lock(folder, "parts/worlds-00000032-00000099.lock"):
         code, _, err = command(*job, 1)
-        assert (code, "while another process works on worlds 32 to 99" in err) == (2, True), err
+        assert (code, "while another process is working on worlds 32 to 99" in err) == (2, True), err
     (found,) = parts.found(folder)
     run_folder.write_record(folder, run_folder.read_record(folder) | {"complete": True})
     working = shares.Shares(
@@ -387,7 +390,7 @@ def test_worlds_that_another_process_completes_while_a_job_waits(place, whole, t
         worlds,
         rich.console.Console(quiet=True),
     )
-    assert working.share(1, 2).endswith("was complete before")
+    assert working.share(1, 2).endswith("already complete")
     assert parts.found(folder) == [found]
 
 
@@ -445,7 +448,7 @@ def test_a_run_that_is_stopped_goes_on(place, whole, tmp_path, monkeypatch, numb
         code, out, _ = command("status", folder)
         assert code == 0
         assert "100 worlds, 90 steps" in out
-        assert "no process of this machine works on it" in out
+        assert "no process on this machine is working on it" in out
         with results.read(folder / "results.zarr", run_folder.read_record(folder)["written"]) as data:
             assert data.q.notnull().all()
             assert data.sizes["time"] == (16, 31, 46)[stops]
@@ -457,8 +460,8 @@ def test_a_run_that_is_stopped_goes_on(place, whole, tmp_path, monkeypatch, numb
         code, _, err = command("run", "--resume", folder, "--out", tmp_path)
         assert (code, err) == (
             2,
-            "run --resume: got --set, --chunks or --out, expected none of them: a run goes on where and as "
-            "it began\n",
+            "run --resume: got --set, --chunks or --out, expected none of them: a continued run keeps its "
+            "folder and settings\n",
         )
         arguments = ["run", "--resume", folder]
         stops += 1
@@ -481,7 +484,7 @@ def test_a_run_that_another_number_of_jobs_ends(place, whole, tmp_path, monkeypa
         patch.setattr(shares.Metrics, "add", stopping)
         code, _, err = command("run", place / "swing.yaml", "--out", tmp_path, "--chunks", 2, "--chunk", 1)
         assert code == 143
-        assert err.endswith("is not complete; the same command goes on with it\n")
+        assert err.endswith("is not complete; repeat the same command to continue\n")
     for index in range(3):
         assert (
             command("run", place / "swing.yaml", "--out", tmp_path, "--chunks", 3, "--chunk", index)[0] == 0
@@ -511,8 +514,8 @@ def test_what_is_not_continued(place, whole, tmp_path, monkeypatch):
         code, _, err = command(*arguments)
         assert code == 2
         assert (
-            f"which is of another run: its code of jaxdae was {real()} and is other code; numbers would not "
-            "fit together" in err
+            f"which belongs to another run: its code of jaxdae was {real()} and is other code; the results "
+            "would not be consistent" in err
         )
     monkeypatch.undo()
     with monkeypatch.context() as patch:
@@ -538,7 +541,7 @@ def test_what_is_not_continued(place, whole, tmp_path, monkeypatch):
         record.write_text(text)
         code, _, err = command("merge", folder)
         assert code == 2
-        assert f"{record}: got no record of a part ({reason})" in err
+        assert f"{record}: got an invalid record of a part ({reason})" in err
     for change in (lambda data: b"{", lambda data: data.replace(b'"identity"', b'"other"')):
         with damaged(folder / "run.json", change):
             code, _, err = command(*job)
@@ -552,7 +555,7 @@ def test_a_part_on_which_another_process_works(place, tmp_path):
     assert only(tmp_path) == folder
     with parts.locked(folder, (0, 66)):
         assert parts.at_work(folder) == [(0, 66)]
-        with pytest.raises(Refused, match="another process works on"), parts.locked(folder, (0, 66)):
+        with pytest.raises(Refused, match="another process is working on"), parts.locked(folder, (0, 66)):
             pass
     assert parts.at_work(folder) == []
 
@@ -573,7 +576,7 @@ def test_a_run_that_is_stopped_while_a_job_goes_on(place, tmp_path, monkeypatch)
     monkeypatch.setattr(shares.Shares, "_simulate", interrupted)
     with (
         parts.locked(folder, (66, 100)),
-        pytest.raises(KeyboardInterrupt, match="while other processes go on with it; jaxdae run"),
+        pytest.raises(KeyboardInterrupt, match="; other processes continue the run; jaxdae run"),
     ):
         working.all()
     assert "stopped" not in run_folder.read_record(folder)
@@ -588,7 +591,9 @@ def test_a_run_that_is_stopped_while_a_job_goes_on(place, tmp_path, monkeypatch)
     # Nor does anybody wait for worlds of which nothing is known any more, or miss them.
     working.wait()
     for end in (working.all, working.merge):
-        with pytest.raises(Refused, match="another process has ended meanwhile; jaxdae plot draws it"):
+        with pytest.raises(
+            Refused, match="another process has finished in the meantime; use jaxdae plot to draw it"
+        ):
             end()
 
 

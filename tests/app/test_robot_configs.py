@@ -155,7 +155,7 @@ MISTAKES = {
     ),
     "a loop": (
         "  file: models/gripper_arm.urdf\n  loops: [{type: bal}]\n",
-        "mechanism.loops: got {'type': 'bal'}, which is no joint",
+        "mechanism.loops: got {'type': 'bal'}, which is not a joint",
     ),
     "a link": (
         "  file: models/gripper_arm.urdf\n  loops: [{type: ball, name: l, a: tol, b: arm, at: [0, 0, 0]}]\n",
@@ -163,7 +163,7 @@ MISTAKES = {
     ),
     "packages": (
         "  file: models/gripper_arm.urdf\n  packages: 3\n",
-        "mechanism.packages: got 3, expected folders by the names",
+        "mechanism.packages: got 3, expected a mapping of package names to folders",
     ),
 }
 

@@ -190,7 +190,7 @@ def test_roll_pitch_yaw_and_quaternions_of_any_length():
     np.testing.assert_allclose(x, [0, 0, -1], rtol=0, atol=1e-15)
     assert poses[0] == {"place": (1.0, 0.0, 0.0), "quaternion": None, "rpy": None}
     (note,) = notes(config)
-    assert note == "bodies.three.pose.quaternion has the length 2.82843: it is made a unit quaternion"
+    assert note == "bodies.three.pose.quaternion has length 2.82843; it is normalized"
 
 
 def test_the_tables_of_types_in_space_are_those_of_their_fields():
@@ -355,7 +355,7 @@ FREE_MISTAKES = {
     ),
     "a velocity twice": (
         "start.velocities={arm.x: 1, arm.vx: 2}",
-        "'arm.vx', which is 'arm.x' by another name",
+        "'arm.vx', which is another name of 'arm.x'",
         "each velocity once",
     ),
     "gravity of the plane": ("gravity=[0, -9.81]", "mechanism.gravity.2", "got nothing", "[x, y, z]"),
@@ -377,7 +377,7 @@ FREE_MISTAKES = {
     "type that needs a function": (
         "mechanism.joints=[{type: point_on_curve, name: w, a: ground, b: arm}]",
         "mechanism.joints.w.type",
-        "it needs a function: build this mechanism in Python",
+        "this type needs a function: build the mechanism in Python",
     ),
     "type of the plane": (
         "mechanism.forces=[{type: torsional_spring, name: s, a: ground, b: arm}]",
@@ -418,7 +418,7 @@ HINGED_MISTAKES = {
     "along": (
         "forces.motor.along=turn",
         "mechanism.forces.motor.along",
-        "no coordinate of 'shaft'",
+        "not a coordinate of 'shaft'",
         "slide, angle",
     ),
     "joint without coordinate": (
@@ -437,7 +437,7 @@ HINGED_MISTAKES = {
         "joints.shaft.axes_a=[1, 0, 0, 0]",
         "mechanism.joints.shaft",
         "axis, axes_a",
-        "one of these ways",
+        "one of these forms",
     ),
     "place twice": (
         "joints.socket.point_a=[0, 0, 0]",
@@ -447,7 +447,7 @@ HINGED_MISTAKES = {
     ),
     "pose varied": (
         "batch.vary=[{path: bodies.arm.pose.place.x, std: 1}]",
-        "the start pose of 'arm', from which joint coordinates are measured",
+        "the start pose of 'arm', the reference of joint coordinates",
         "coordinates: absolute",
     ),
     "point in the plane": (
@@ -460,7 +460,7 @@ HINGED_MISTAKES = {
         "tune={parameters: [{path: bodies.arm.mass}], loss: [{type: reaction, joint: shaft}]}",
         "tune.loss.0.joint",
         "has no multipliers",
-        "name it in cut",
+        "add it to cut",
     ),
     "unknown coordinate of a term": (
         "tune={parameters: [{path: bodies.arm.mass}], loss: [{type: coordinate, coordinate: shaft.turn, "
@@ -514,7 +514,7 @@ def test_a_torque_without_direction_is_no_input(tmp_path):
         {"type": "torque", "name": "push", "a": "ground", "b": "arm", "torque": [0, 0, 0]}
     ]
     (line,) = messages(tmp_path, data, "optimize={inputs: [{force: push}], loss: [{type: effort}]}")
-    for part in ("optimize.inputs.0.force", "the torque 'push' of size 0", "a torque that is not zero"):
+    for part in ("optimize.inputs.0.force", "the torque 'push' with magnitude 0", "a nonzero torque"):
         assert part in line
 
 
@@ -597,7 +597,7 @@ def test_a_cut_that_leaves_a_loop(tmp_path, monkeypatch):
     data["mechanism"]["joints"] += [hinge, hinge | {"name": "other"}]
     (line,) = messages(tmp_path, data, "cut=[other]")
     assert (
-        "mechanism.cut: got a cut that leaves a loop that 'socket' closes, expected joints that cut "
+        "mechanism.cut: got a cut that leaves a loop that 'socket' closes, expected joints that open "
         "all loops" in line
     )
     assert "name one joint of each loop" in line

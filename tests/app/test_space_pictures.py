@@ -226,6 +226,4 @@ def test_check_tells_the_tree_and_of_quaternions(tmp_path):
     assert "ground\n  bar (universal A)\n  plate (moves freely)\nloops closed by: none\n" in done.stdout
     assert "mobility                    8" in done.stdout
     assert "redundant joints            none" in done.stdout
-    assert (
-        "note: bodies.bar.pose.quaternion has the length 2.82843: it is made a unit quaternion" in done.stderr
-    )
+    assert "note: bodies.bar.pose.quaternion has length 2.82843; it is normalized" in done.stderr

@@ -222,7 +222,7 @@ MISTAKES = {
     "a list of masses": (
         {"vehicle": DRIVE | {"mass": [20]}},
         "mechanism.vehicle",
-        "a list in the place of a number",
+        "a list instead of a number",
         "one number",
     ),
     "three radii": (
@@ -327,11 +327,11 @@ MISTAKES = {
         "mechanism.wheels.contact.inertia",
         "the body has",
     ),
-    "no ground": (space(), "mechanism.wheels.contact", "without ground", "add terrain"),
+    "no ground": (space(), "mechanism.wheels.contact", "without a terrain", "add terrain"),
     "ground in the plane": (
         {"bodies": CHASSIS, "terrain": "plane"},
         "mechanism.terrain",
-        "stands on level ground",
+        "has level ground",
     ),
     "unknown terrain": (space(terrain={"type": "plain"}), "mechanism.terrain.type", "did you mean 'plane'?"),
     "holes": (
@@ -344,13 +344,13 @@ MISTAKES = {
         space(terrain=MAP | {"heights": [[0, 0], [0]]}),
         "mechanism.terrain.heights",
         "rows of [1, 2] numbers",
-        "one length",
+        "the same length",
     ),
     "no heights": (space(terrain=without(MAP, "heights")), "mechanism.terrain", "neither heights nor z"),
     "spacing": (
         space(terrain=MAP | {"spacing": 0}),
         "mechanism.terrain",
-        "no ground: spacing must be a positive number",
+        "invalid height_map: spacing must be a positive number",
         "a surface",
     ),
     "three spacings": (
@@ -537,4 +537,4 @@ def test_a_start_beyond_the_terrain_is_a_mistake(tmp_path):
 def test_a_disc_that_lies_flat_is_a_mistake_and_no_open_loop(tmp_path):
     (line,) = messages(space(terrain="plane", wheels=[CONTACT | {"axis": [0, 0, 1]}]), tmp_path)
     assert "mechanism.wheels.contact" in line
-    assert "touches the ground at two places" in line
+    assert "touches the ground at two points" in line

@@ -92,12 +92,12 @@ def test_messages(run, tmp_path):
     wrong = runner.invoke(app, ["export", str(run), "--format", "xml"])
     assert (wrong.exit_code, "got --format xml, expected one of csv, npz, mcap" in wrong.output) == (2, True)
     flat = runner.invoke(app, ["plot", str(run), "--dark"])
-    assert (flat.exit_code, "without --html, expected them with it" in flat.output) == (2, True)
+    assert (flat.exit_code, "without --html, expected them only with --html" in flat.output) == (2, True)
     (tmp_path / "taken.csv").mkdir()
     taken = runner.invoke(app, ["export", str(run), "--format", "csv", "--out", str(tmp_path / "taken.csv")])
     assert (
         taken.exit_code,
-        "got something that is no file; remove it, or choose another --out" in taken.output,
+        "got something that is not a regular file; remove it, or choose another --out" in taken.output,
     ) == (2, True)
     for package, command in (
         ("viser", ["plot", str(run), "--html"]),

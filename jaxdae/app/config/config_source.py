@@ -403,7 +403,7 @@ def read(path: str, overrides: tuple[str, ...] = (), defaults: Defaults = _no_de
         raise ConfigError([Problem(path, "", error.got, "a config file", error.remedy)]) from None
     except ValueError as error:
         raise ConfigError(
-            [Problem(path, "", f"a name that no file has ({error})", "a config file", "check the path")]
+            [Problem(path, "", f"an invalid file name ({error})", "a config file", "check the path")]
         ) from None
     except OSError as error:
         raise ConfigError(

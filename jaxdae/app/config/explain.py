@@ -211,7 +211,9 @@ def _unknown_type(walk: _Walk, place: Location, kind: str, value: object, docume
         if isinstance(value, dict) and isinstance(value_at(document.data, place), dict)
         else place
     )
-    from_python = "it needs a function: build this mechanism in Python" if str(tag) in PYTHON_TYPES else ""
+    from_python = (
+        ("this type needs a function: build the mechanism in Python") if str(tag) in PYTHON_TYPES else ""
+    )
     return document.problem(
         place,
         f"the unknown {key} {tag!r}",

@@ -72,9 +72,7 @@ def did_you_mean(word: object, known: Iterable[str], what: str = "") -> str:
     if question := meant(word, words):
         return question
     if not words:
-        return {"": "there is no such thing here", "one": "there is none here"}.get(
-            what, f"there are no {what} here"
-        )
+        return {"": "no names exist here", "one": "none exists here"}.get(what, f"no {what} exist here")
     shown = ", ".join(words[:12]) + (", ..." if len(words) > 12 else "")
     return f"choose {what + ' ' if what else ''}from: {shown}"
 

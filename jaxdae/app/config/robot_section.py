@@ -47,7 +47,7 @@ def lines(path: str, base: str | None = None) -> list[str]:
     def tree(link: str, depth: int) -> Iterator[str]:
         for one in sorted(below.get(link, []), key=lambda one: one.number):
             how = "moves freely" if one.kind == "free" else one.joint if one.kind != "fixed" else "welded"
-            backward = f", given from {one.child} to {one.parent}" if one.reversed else ""
+            backward = f", defined from {one.child} to {one.parent}" if one.reversed else ""
             yield f"{'  ' * depth}{one.child} ({how}{backward})"
             yield from tree(one.child, depth + 1)
 
@@ -84,7 +84,7 @@ def expand(section: yaml.MappingNode, config: str, root: yaml.Node) -> list[Prob
                 "file",
                 repr(plain["file"]),
                 "a path to a robot file",
-                f"such as robot.urdf; {', '.join(robots.ENDINGS)} are read",
+                f"such as robot.urdf; the formats are {', '.join(robots.ENDINGS)}",
             )
         ]
     path = pathlib.Path(config).parent / plain["file"]
@@ -94,7 +94,7 @@ def expand(section: yaml.MappingNode, config: str, root: yaml.Node) -> list[Prob
             problem(
                 "packages",
                 repr(packages),
-                "folders by the names of packages",
+                "a mapping of package names to folders",
                 "such as {my_robot: ../my_robot}",
             )
         ]
@@ -117,9 +117,7 @@ def expand(section: yaml.MappingNode, config: str, root: yaml.Node) -> list[Prob
             Problem(where, "mechanism.file", text, "a robot", "", mark.line + 1) for text in error.problems
         ]
     except (ValueError, TypeError, ModuleNotFoundError) as error:
-        return [
-            Problem(where, "mechanism.file", str(error), "a robot file that can be read", "", mark.line + 1)
-        ]
+        return [Problem(where, "mechanism.file", str(error), "a readable robot file", "", mark.line + 1)]
     names = words(found)
     _write(section, found, poses, names, str(path))
     if isinstance(root, yaml.MappingNode):
@@ -172,7 +170,7 @@ def _loops(given: Any) -> tuple[list[Any], list[str]]:
         try:
             loops.append(described(one, "space"))
         except (TypeError, KeyError, ValueError, AttributeError) as error:
-            wrong.append(f"{one!r}, which is no joint ({error})")
+            wrong.append(f"{one!r}, which is not a joint ({error})")
     return loops, wrong
 
 

@@ -54,13 +54,15 @@ def check_regular(status: os.stat_result, largest: int) -> None:
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(status.st_mode):
-        raise Unreadable("a pipe, a device or a socket", "write its content to a file and name that")
+        raise Unreadable(
+            "a pipe, a device or a socket", "write its content to a file and give the path of that file"
+        )
     if status.st_size > largest:
         raise Unreadable(*_too_large(status.st_size, largest))
 
 
 def _too_large(size: int, largest: int) -> tuple[str, str]:
-    return f"a file of {in_words(size)}", f"at most {in_words(largest)} are read"
+    return f"a file of {in_words(size)}", f"the limit is {in_words(largest)}"
 
 
 def check_place(file: pathlib.Path, otherwise: str = "") -> None:
@@ -71,9 +73,11 @@ def check_place(file: pathlib.Path, otherwise: str = "") -> None:
         otherwise: text of an alternative to removing it.
     """
     if file.is_symlink():
-        raise Refused(f"{file}: got a symbolic link, through which nothing is written; remove it{otherwise}")
+        raise Refused(
+            f"{file}: got a symbolic link, expected a regular file or a free path; remove it{otherwise}"
+        )
     if file.exists() and not file.is_file():
-        raise Refused(f"{file}: got something that is no file; remove it{otherwise}")
+        raise Refused(f"{file}: got something that is not a regular file; remove it{otherwise}")
 
 
 def write_text(file: pathlib.Path, text: str) -> None:
@@ -132,11 +136,11 @@ def explained(error: OSError, place: pathlib.Path | str) -> str:
     where = error.filename if isinstance(error.filename, str) else place
     if error.errno in _FULL:
         return (
-            f"{where}: the disk is full, or a quota or limit is reached ({reason}); make room, or choose "
-            "a folder elsewhere"
+            f"{where}: the disk is full, or a quota or limit is reached ({reason}); free some space, or "
+            "choose another folder"
         )
     if error.errno == errno.EROFS:
-        return f"{where}: the disk cannot be written to ({reason}); choose a folder elsewhere"
+        return f"{where}: the disk is not writable ({reason}); choose another folder"
     if error.errno in (errno.EACCES, errno.EPERM):
-        return f"{where}: no permission to write there ({reason}); change it, or choose a folder elsewhere"
-    return f"{where}: {reason}; the folder must be one that can be written to"
+        return f"{where}: no permission to write ({reason}); change the permissions, or choose another folder"
+    return f"{where}: {reason}; choose a writable folder"

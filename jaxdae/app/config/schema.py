@@ -1,6 +1,6 @@
-"""The config of a run: what a YAML file may say.
+"""The schema of a config: the sections and keys of a YAML file.
 
-`configs/` holds examples. A bare word stands for a section with this type and no more: `integrator: rk4` is
+`configs/` holds examples. A bare word is a section with this type and default options: `integrator: rk4` is
 `integrator: {type: rk4}`.
 """
 
@@ -18,15 +18,15 @@ def _none_is_null(value: Any) -> Any:
 
 
 class Start(Section):
-    """How the start state is found: loops are closed from the start poses, velocities are made consistent."""
+    """The initial state: the start poses with closed loops, and consistent velocities."""
 
     fixed: list[str] = Field(
-        default=[], description="coordinates that closing the loops may not move, for example [crank.theta]"
+        default=[], description="coordinates that the loop closure must not change, for example [crank.theta]"
     )
     positions: dict[str, float] = Field(
         default={},
-        description="start values in m and rad by coordinate instead of those of the start poses, held, for "
-        "example {crank.theta: 1.0}",
+        description="start values in m and rad by coordinate, for example {crank.theta: 1.0}; they replace "
+        "the start poses and stay fixed during the loop closure",
     )
     velocities: dict[str, float] = Field(
         default={},
@@ -35,25 +35,26 @@ class Start(Section):
 
 
 class Projection(Section):
-    """How positions and velocities are brought back onto the constraints after each step."""
+    """The projection of positions and velocities onto the constraints after each step."""
 
     position: Annotated[Literal["iterated", "linear"] | None, BeforeValidator(_none_is_null)] = Field(
         default="iterated", description="iterated (to round-off), linear (one linear step) or none"
     )
-    velocity: bool = Field(default=True, description="true or false")
+    velocity: bool = Field(default=True, description="whether to project velocities; true or false")
     metric: Literal["mass", "euclidean"] = Field(
-        default="mass", description="mass (changes no momentum along the constraints) or euclidean"
+        default="mass", description="mass (keeps the momentum along the constraints) or euclidean"
     )
     origin: Literal["estimate", "previous", "stage"] = Field(
-        default="estimate", description="where the constraints are linearized: estimate, previous or stage"
+        default="estimate",
+        description="the point of linearization of the constraints: estimate, previous or stage",
     )
     iterations: int | None = Field(
-        default=None, ge=1, le=100, description="how many iterations; left out: the library's default"
+        default=None, ge=1, le=100, description="the number of iterations; omit for the library's default"
     )
     tolerance: float | None = Field(
         default=None,
         gt=0,
-        description="the largest violation that counts as converged, in m; left out: the library's default",
+        description="the largest violation that counts as converged, in m; omit for the library's default",
     )
 
     @model_validator(mode="after")
@@ -62,7 +63,7 @@ class Projection(Section):
         if given and self.position != "iterated":
             keys = " and ".join(given)
             raise ValueError(
-                f"{keys} with position {self.position or 'none'}|{keys} with position iterated only|remove "
+                f"{keys} with position {self.position or 'none'}|{keys} only with position iterated|remove "
                 f"{keys}"
             )
         return self
@@ -71,16 +72,16 @@ class Projection(Section):
     def _nothing_for_what_is_not_projected(self) -> "Projection":
         if self.position is None and self.origin != "estimate":
             raise ValueError(
-                f"origin {self.origin} with position none|an origin where positions are projected|remove "
+                f"origin {self.origin} with position none|an origin only with projected positions|remove "
                 "origin"
             )
         if self.position is None and not self.velocity and self.metric != "mass":
-            raise ValueError(f"metric {self.metric} where nothing is projected|projection none|remove metric")
+            raise ValueError(f"metric {self.metric} without any projection|projection none|remove metric")
         return self
 
 
 class NoStabilization(Section):
-    """Constraints on accelerations only."""
+    """No feedback: the constraints hold at the acceleration level."""
 
     type: Literal["none"] = "none"
 
@@ -91,13 +92,13 @@ class _Feedback(Section):
 
 
 class Baumgarte(_Feedback):
-    """g'' + 2 alpha g' + beta^2 g = 0, gains in 1/s."""
+    """Baumgarte feedback, g'' + 2 alpha g' + beta^2 g = 0, with gains in 1/s."""
 
     type: Literal["baumgarte"]
 
 
 class MultiplierFeedback(_Feedback):
-    """lam - alpha g - beta g'."""
+    """Feedback by multipliers, lam - alpha g - beta g'."""
 
     type: Literal["multiplier_feedback"]
 
@@ -119,7 +120,7 @@ _PROJECTION = "none, or {position: ..., velocity: ..., metric: ...}"
 
 
 class Integrator(Section):
-    """A time-stepping method that lets constraints drift by its errors, and is projected."""
+    """An explicit method. Constraints drift by its errors, so it is combined with projections."""
 
     type: Explicit = Field(description="the method")
     projection: Annotated[Projection | None, BeforeValidator(_none_is_null)] = Field(
@@ -128,7 +129,7 @@ class Integrator(Section):
 
 
 class Route(Section):
-    """One of the three routes of mobile-robotics textbooks, around an explicit method."""
+    """One of the three textbook methods of mobile robotics, based on an explicit method."""
 
     type: Literal["sequential", "projected_step", "projected_derivative"]
     of: Explicit = Field(default="rk4", description="the explicit method")
@@ -145,14 +146,17 @@ class Route(Section):
             "rkmk4",
         ):
             raise ValueError(
-                f"projected_derivative of {self.of}|a Runge-Kutta method or explicit_euler|its tableau is "
-                "used: choose rk4"
+                f"projected_derivative of {self.of}|a Runge-Kutta method or explicit_euler|it needs a "
+                "tableau: choose rk4"
             )
         return self
 
 
 class HalfExplicit(Section):
-    """The half-explicit Runge-Kutta method of order 4: keeps velocities on the constraints, and is projected for the positions."""
+    """The half-explicit Runge-Kutta method of order 4.
+
+    Velocities satisfy the constraints, and positions are projected.
+    """
 
     type: Literal["half_explicit4"]
     projection: Annotated[Projection | None, BeforeValidator(_none_is_null)] = Field(
@@ -165,7 +169,10 @@ class VelocityStepping(Section):
 
     type: Literal["velocity_stepping"]
     beta: float = Field(
-        default=1.0, gt=0, lt=2, description="the part of the violation that a step removes, between 0 and 2"
+        default=1.0,
+        gt=0,
+        lt=2,
+        description="the fraction of the violation that a step removes, between 0 and 2",
     )
     projection: Annotated[Projection | None, BeforeValidator(_none_is_null)] = Field(
         default=None, description=_PROJECTION
@@ -173,24 +180,24 @@ class VelocityStepping(Section):
 
 
 class _Iterated(Section):
-    """A method that keeps the constraints by itself."""
+    """A method that satisfies the constraints without projection."""
 
     projection: Annotated[Projection | None, BeforeValidator(_none_is_null)] = Field(
         default=None, description=_PROJECTION
     )
     iterations: int | None = Field(
-        default=None, ge=1, le=100, description="Newton corrections a step; left out: the library's default"
+        default=None, ge=1, le=100, description="Newton corrections per step; omit for the library's default"
     )
     tolerance: float | None = Field(
         default=None,
         gt=0,
-        description="relative size of the last correction that counts as converged; left out: by the "
+        description="relative size of the last correction at convergence; omit for a value that fits the "
         "precision",
     )
 
 
 class Rattle(_Iterated):
-    """RATTLE, and SHAKE, which leaves the velocities where they are."""
+    """RATTLE, or SHAKE, which does not correct the velocities."""
 
     type: Literal["rattle", "shake"]
 
@@ -198,17 +205,22 @@ class Rattle(_Iterated):
 class _Factorized(_Iterated):
     newton: Literal["dense", "saddle_point"] = Field(
         default="dense",
-        description="how corrections are solved: an LU matrix, or the solver",
+        description="the linear solver of the corrections: dense (LU factorization) or saddle_point (the "
+        "section solver)",
     )
-    factorizations: int = Field(default=1, ge=1, le=100, description="of Newton's matrix a step; dense only")
+    factorizations: int = Field(
+        default=1,
+        ge=1,
+        le=100,
+        description="factorizations of the Newton matrix per step; only with newton dense",
+    )
 
     @model_validator(mode="after")
     def _factorizations_where_dense(self) -> "_Factorized":
         if self.newton != "dense" and self.factorizations != 1:
             raise ValueError(
-                f"factorizations {self.factorizations} with newton {self.newton}|factorizations with newton "
-                "dense only|"
-                "remove factorizations"
+                f"factorizations {self.factorizations} with newton {self.newton}|factorizations only with "
+                "newton dense|remove factorizations"
             )
         return self
 
@@ -233,21 +245,25 @@ class GeneralizedAlpha(_Factorized):
 
     type: Literal["generalized_alpha"]
     rho_inf: float = Field(
-        default=0.8, ge=0, le=1, description="what a step leaves of infinitely fast modes, 0 to 1"
+        default=0.8,
+        ge=0,
+        le=1,
+        description="the fraction of infinitely fast modes that remains after a "
+        "step, 0 (full damping) to 1 (no damping)",
     )
 
 
 class Composition(_Iterated):
-    """A symmetric composition of a method of order two."""
+    """A symmetric composition of steps of a second-order method."""
 
     type: Literal["yoshida4", "suzuki4", "yoshida6", "kahan_li6", "kahan_li8"]
     of: Literal["rattle", "discrete_euler_lagrange", "implicit_midpoint"] = Field(
-        default="rattle", description="the method of the parts"
+        default="rattle", description="the second-order method"
     )
 
 
 class Adaptive(Section):
-    """Adaptive steps of an explicit method by Diffrax: as many in each dt as the tolerances ask for."""
+    """Adaptive steps of an explicit method of Diffrax. The tolerances set the number of steps in each dt."""
 
     type: Literal["adaptive"]
     method: Literal["tsit5", "dopri5", "dopri8"] = Field(
@@ -262,7 +278,8 @@ class Adaptive(Section):
     max_steps: int = Field(
         default=256,
         ge=1,
-        description="adaptive steps in each dt, after which the world stops with STEP_BUDGET",
+        description="the largest number of adaptive steps in each dt; beyond it, the world stops with "
+        "STEP_BUDGET",
     )
     projection: Annotated[Projection | None, BeforeValidator(_none_is_null)] = Field(
         default=Projection(), description=_PROJECTION
@@ -270,10 +287,10 @@ class Adaptive(Section):
 
 
 class Solver(Section):
-    """How accelerations and multipliers are solved for.
+    """The linear solver for accelerations and multipliers.
 
-    default takes least_squares if loops or axles are redundant by their structure, else schur_complement;
-    auto chooses by rank and conditioning at the start of the nominal world.
+    `default` is least_squares if the structure of the loops or axles makes constraints redundant, and
+    schur_complement otherwise. `auto` chooses by rank and conditioning at the start of the nominal world.
     """
 
     type: Literal["default", "auto", "dense_kkt", "schur_complement"] = Field(description="the method")
@@ -301,8 +318,8 @@ class NullSpaceSolver(_Ranked):
     def _tolerance_where_ranks_are_found(self) -> "NullSpaceSolver":
         if self.tolerance is not None and self.decomposition != "svd":
             raise ValueError(
-                f"tolerance with decomposition {self.decomposition}|tolerance with svd, which finds "
-                "ranks|remove tolerance"
+                f"tolerance with decomposition {self.decomposition}|tolerance only with svd, which "
+                "determines the rank|remove tolerance"
             )
         return self
 
@@ -320,32 +337,39 @@ class ProximalSolver(Section):
     regularization: float | None = Field(
         default=None,
         gt=0,
-        description="relative to the mean diagonal of the Delassus matrix; left out: the library's default",
+        description="the regularization relative to the mean diagonal of the Delassus matrix; omit for the "
+        "library's default",
     )
-    iterations: int = Field(default=5, ge=1, le=100, description="solves that share one factorization")
+    iterations: int = Field(
+        default=5, ge=1, le=100, description="the number of iterations, which share one factorization"
+    )
 
 
 class _Krylov(Section):
     tolerance: float | None = Field(
-        default=None, gt=0, lt=1, description="relative residual; left out: round-off"
+        default=None, gt=0, lt=1, description="relative residual at convergence; omit for round-off"
     )
-    max_iterations: int | None = Field(default=None, ge=1, description="left out: by the number of rows")
+    max_iterations: int | None = Field(
+        default=None,
+        ge=1,
+        description="the largest number of iterations; omit for a value that fits the number of rows",
+    )
 
 
 class ConjugateGradientSolver(_Krylov):
-    """Matrix-free iterations on the Delassus operator; rows may be dependent."""
+    """Matrix-free conjugate gradients on the Delassus operator. Rows may be dependent."""
 
     type: Literal["conjugate_gradient"]
     rank_tolerance: float | None = Field(
         default=None,
         gt=0,
         lt=1,
-        description="directions with a smaller J M^-1/2 count as dependent; left out: the library's default",
+        description="directions with a smaller J M^-1/2 count as dependent; omit for the library's default",
     )
 
 
 class BiconjugateGradientSolver(_Krylov):
-    """Matrix-free iterations on the Delassus operator, stabilized."""
+    """Matrix-free stabilized biconjugate gradients on the Delassus operator."""
 
     type: Literal["biconjugate_gradient"]
 
@@ -354,13 +378,14 @@ class Vary(Section):
     """A number of the config that differs from world to world."""
 
     path: str = Field(
-        min_length=1, description="the number, by its path in the config, for example forces.motor.torque"
+        min_length=1, description="the path of the number in the config, for example forces.motor.torque"
     )
     distribution: Literal["normal", "uniform"] = Field(default="normal", description="normal or uniform")
     scatter: float | None = Field(
         default=None,
         gt=0,
-        description="relative: standard deviation (normal) or half width (uniform) over the nominal value",
+        description="relative spread: standard deviation (normal) or half width (uniform) divided by the "
+        "nominal value",
     )
     std: float | None = Field(
         default=None, gt=0, description="standard deviation around the nominal value, in its unit (normal)"
@@ -377,7 +402,7 @@ class Vary(Section):
             came = ", ".join(sorted(given)) or "no spread"
             raise ValueError(
                 f"{came} for a {self.distribution} distribution|{expected}|give the spread in one of these "
-                "ways"
+                "forms"
             )
         if self.low is not None and self.high is not None and self.low >= self.high:
             raise ValueError(f"low {self.low:g} and high {self.high:g}|low below high|swap them")
@@ -389,19 +414,25 @@ class Batch(Section):
 
     size: int = Field(default=1, ge=1, le=10_000_000, description="the number of worlds")
     seed: int = Field(default=0, ge=0, description="the seed of all random values")
-    vary: list[Vary] = Field(default=[], description="what differs, a list of {path, distribution, scatter}")
+    vary: list[Vary] = Field(
+        default=[],
+        description="the numbers that differ between worlds, a list of {path, distribution, scatter}",
+    )
 
 
 class Layout(Section):
-    """Where and how worlds run; results depend on it in their last digits at most."""
+    """Devices, chunks and kernel of the worlds. They change results in the last digits at most."""
 
     devices: int | None = Field(
         default=None,
         ge=1,
-        description="among how many cores, or devices, the worlds are divided; left out: all",
+        description="the number of cores, or of devices, that share the worlds; omit for all",
     )
     chunk: int | None = Field(
-        default=None, ge=1, description="how many worlds a device runs at a time; left out: by their size"
+        default=None,
+        ge=1,
+        description="the number of worlds that a device runs at a time; omit for a "
+        "number that fits their size",
     )
     kernel: Literal["auto", "none", "fused"] = Field(
         default="auto",
@@ -412,21 +443,23 @@ class Layout(Section):
 
 
 class Output(Section):
-    """What a run draws."""
+    """The plots of a run."""
 
-    plots: bool = Field(default=True, description="true or false")
+    plots: bool = Field(default=True, description="whether to draw plots; true or false")
     overlay: Annotated[tuple[Annotated[float, Field(ge=0)], ...], Strict(False)] | None = Field(
-        default=None, description="instants of the overlay picture in s; left out: six of them"
+        default=None, description="times of the poses in the overlay picture, in s; omit for six times"
     )
 
 
 class Config(Section):
-    """Everything that a run needs."""
+    """The config of a run."""
 
     name: Name = Field(description="the name of the run, a word; run folders begin with it")
-    description: str = Field(default="", description="what this is, in words")
+    description: str = Field(default="", description="a description of the experiment in words")
     mechanism: Mechanism = Field(description="bodies, joints and forces")
-    start: Start = Field(default=Start(), description="fixed coordinates and start velocities")
+    start: Start = Field(
+        default=Start(), description="start positions and velocities, and the coordinates to keep fixed"
+    )
     integrator: Annotated[
         Annotated[
             Integrator
@@ -461,7 +494,7 @@ class Config(Section):
     ] = Field(default=NoStabilization(), description="none, or {type: baumgarte, alpha: ..., beta: ...}")
     duration: float = Field(gt=0, description="the simulated time in s")
     dt: float = Field(gt=0, description="the step in s")
-    save_every: int = Field(default=1, ge=1, description="steps from one saved state to the next")
+    save_every: int = Field(default=1, ge=1, description="the number of steps between saved states")
     precision: Literal["float32", "float64"] = Field(default="float64", description="float32 or float64")
     batch: Batch = Field(default=Batch(), description="{size: ..., seed: ..., vary: [...]}")
     layout: Layout = Field(default=Layout(), description="{devices: ..., chunk: ..., kernel: ...}")
@@ -473,7 +506,7 @@ class Config(Section):
     )
     controls: Controls | None = Field(
         default=None,
-        description="inputs over time: the name of a file of CSV with a column t, beside the config",
+        description="inputs over time: the name of a CSV file with a column t, in the folder of the config",
     )
     control: Law | None = Field(
         default=None, description="a feedback law, {type: pd, inputs: [...], coordinates: [...], ...}"
@@ -491,23 +524,22 @@ class Config(Section):
         feedback, method = self.stabilization.type, self.integrator.type
         if feedback != "none" and not isinstance(self.integrator, Integrator | Route | Adaptive):
             raise ValueError(
-                f"stabilization {feedback} with integrator {method}|a stabilization with explicit methods "
-                "only|"
-                f"remove stabilization: {method} keeps the constraints by itself|stabilization"
+                f"stabilization {feedback} with integrator {method}|a stabilization only with explicit "
+                f"methods|remove stabilization: {method} satisfies the constraints without it|stabilization"
             )
         return self
 
     @property
     def title(self) -> str:
-        """The name in the title of pictures and reports.
+        """The name in the titles of pictures and reports.
 
-        It says so where a script, not the command, runs the experiment.
+        A suffix marks a config whose experiment is run by a script instead of the command.
         """
         return f"{self.name} (mechanism only)" if self.of_script else self.name
 
     @property
     def of_script(self) -> str:
-        """The script that this config belongs to, in words; empty where the command runs all of it."""
+        """The script that this config belongs to, in words; empty if the command runs the whole config."""
         return self.script or ("a script, which reads the section experiment" if self.experiment else "")
 
     @property

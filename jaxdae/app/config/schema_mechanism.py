@@ -1,8 +1,9 @@
-"""The `mechanism` section of a config: bodies, joints, forces, as `jaxdae.mechanisms` names them, in the plane or in space.
+"""The `mechanism` section of a config: bodies, joints and forces, in the plane or in space.
 
-Every field has a description that error messages show as the remedy. `at` places are points of the world at
-the start pose; `point` places are in the frame of the body (the ground's frame is the world's). SI units. The
-sections of joints and forces are made from the fields of their types.
+The names are the names in `jaxdae.mechanisms`. Error messages show the description of a field as the remedy.
+`at` is a point of the world at the start pose. `point` is in the frame of the body; the frame of the ground
+is the world frame. All units are SI. The sections of joints and forces are generated from the fields of their
+types.
 """
 
 import functools
@@ -45,13 +46,13 @@ Moments = Annotated[tuple[Moment, Moment, Moment], Strict(False)]
 Matrix = Annotated[tuple[Triple, Triple, Triple], Strict(False)]
 
 SPACES = tuple(LIBRARY)
-"""Where mechanisms are: plane and space."""
+"""The spaces of mechanisms: plane and space."""
 
-SYMMETRIC = 1e-9  # of the largest entry: round-off where a tensor was turned or moved is no mistake
+SYMMETRIC = 1e-9  # relative to the largest entry: tolerates round-off of rotated or shifted tensors
 
 
 def _usable(kind: type[Element]) -> bool:
-    """Returns whether a config can give all that a type needs."""
+    """Return whether a config can provide all required fields of a type."""
     return all(field.in_config or kind.default_of(name) is not ... for name, field in kind.kinds().items())
 
 
@@ -70,7 +71,7 @@ WHEELS: dict[str, tuple[str, ...]] = {
     space: tuple(kind.type_key() for kind in kinds)
     for space, kinds in (("plane", PLANAR_WHEELS), ("space", SPATIAL_WHEELS))
 }
-"""The types of wheels, in each space; the usual one first."""
+"""The types of wheels in each space, with the default type first."""
 
 MOVABLE = {space: tuple(kind.type_key() for kind in LIBRARY[space][0] if kind.movable) for space in SPACES}
 """The types of joints that have a coordinate, in each space."""
@@ -78,11 +79,11 @@ MOVABLE = {space: tuple(kind.type_key() for kind in LIBRARY[space][0] if kind.mo
 PYTHON_TYPES = frozenset(
     kind.type_key() for space in SPACES for kinds in LIBRARY[space] for kind in kinds if not _usable(kind)
 )
-"""Types that need what a config cannot give, functions."""
+"""Types that need functions, which a config cannot provide."""
 
 
 class Section(BaseModel):
-    """What all sections share: unknown keys are mistakes, types are taken as written, numbers are finite."""
+    """Base of all sections: unknown keys are errors, types are not converted, and numbers are finite."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
@@ -96,13 +97,11 @@ class Body(Section):
     pose: Triple = Field(
         description="the start pose of the center of mass, [x in m, y in m, theta in rad]; a guess is enough"
     )
-    free: bool = Field(
-        default=False, description="true where nothing is meant to connect the body to the ground"
-    )
+    free: bool = Field(default=False, description="true if the body is not connected to the ground by design")
 
 
 class Rotor(Section):
-    """What spins and has no place in the plane: a wheel about its axle."""
+    """A body that only spins, without a position in the plane: a wheel about its axle."""
 
     name: Name = Field(description="the name of the rotor, a word; not 'ground'")
     inertia: float = Field(gt=0, description="the moment of inertia about the axle in kg m^2")
@@ -125,9 +124,9 @@ def _no_null_vector(value: Any) -> Any:
 
 
 def _inertia(value: Any) -> Any:
-    """Returns moments of inertia that a body can have.
+    """Return the moments of inertia if they are physically valid.
 
-    Tensors are judged whole, because a union would judge each of its members.
+    One check covers all forms; a union would report an error for each of its members.
     """
     rows = (
         [row if isinstance(row, list | tuple) else [row] for row in value]
@@ -143,7 +142,7 @@ def _inertia(value: Any) -> Any:
     matrix = np.diag(given[:, 0]) if given.shape[1] == 1 else given
     if not np.allclose(matrix, matrix.T, rtol=0.0, atol=SYMMETRIC * np.max(np.abs(matrix))):
         raise ValueError(
-            f"{list(value)}|a symmetric matrix|products of inertia stand on both sides of the diagonal"
+            f"{list(value)}|a symmetric matrix|products of inertia are on both sides of the diagonal"
         )
     moments = np.linalg.eigvalsh(matrix)
     if not moments[0] > 0.0:
@@ -155,11 +154,11 @@ def _inertia(value: Any) -> Any:
 
 
 class SpatialPose(Section):
-    """Where a body in space is at the start."""
+    """The start pose of a body in space."""
 
-    place: Triple = Field(description="the place of the center of mass, [x, y, z] in m; a guess is enough")
+    place: Triple = Field(description="the position of the center of mass, [x, y, z] in m; a guess is enough")
     quaternion: Annotated[Quadruple, BeforeValidator(_no_null_vector)] | None = Field(
-        default=None, description="the orientation, body to world, [w, x, y, z]; of any length but zero"
+        default=None, description="the orientation, body to world, [w, x, y, z]; any nonzero length"
     )
     rpy: Triple | None = Field(
         default=None,
@@ -171,8 +170,8 @@ class SpatialPose(Section):
     def _one_orientation(self) -> "SpatialPose":
         if self.quaternion is not None and self.rpy is not None:
             raise ValueError(
-                "quaternion and rpy|one of them|remove one; without both the axes of the body are those of "
-                "the world"
+                "quaternion and rpy|one of them|remove one; without both, the body axes are parallel to the "
+                "world axes"
             )
         return self
 
@@ -184,41 +183,39 @@ class SpatialBody(Section):
     mass: float | None = Field(default=None, gt=0, description="the mass in kg")
     inertia: Annotated[Moments | Matrix, BeforeValidator(_inertia)] | None = Field(
         default=None,
-        description="about the center of mass in the axes of the body in kg m^2: three principal moments, "
+        description="the inertia about the center of mass in body axes in kg m^2: three principal moments, "
         "or a symmetric matrix",
     )
     massless: bool = Field(
         default=False,
-        description="true where mass or inertia is left out because there is none, between joints whose "
-        "coordinates carry more",
+        description="true if the body has no mass or no inertia; its joint coordinates must also move other "
+        "bodies with mass",
     )
     pose: SpatialPose = Field(
         description="the start pose, {place: [x, y, z], quaternion: [w, x, y, z]} or {place: ..., rpy: [r, "
         "p, y]}"
     )
-    free: bool = Field(
-        default=False, description="true where nothing is meant to connect the body to the ground"
-    )
+    free: bool = Field(default=False, description="true if the body is not connected to the ground by design")
 
     @model_validator(mode="after")
     def _mass_and_inertia(self) -> "SpatialBody":
         missing = [key for key in ("mass", "inertia") if getattr(self, key) is None]
         if missing and not self.massless:
-            remedy = "massless: true where there is none, with coordinates: joints"
+            remedy = "set massless: true, with coordinates: joints"
             raise ValueError(
                 f"no {' and no '.join(missing)}|{' and '.join(missing)}|add {' and '.join(missing)}, or "
                 f"{remedy}"
             )
         if self.massless and not missing:
             raise ValueError(
-                "massless with mass and inertia|a body without mass or inertia|remove massless, or what it "
-                "does not have"
+                "massless with mass and inertia|a massless body without mass or inertia|remove massless, "
+                "mass or inertia"
             )
         return self
 
 
 class Polynomial(Section):
-    """c0 + c1 t + c2 t^2 + ..."""
+    """A polynomial, c0 + c1 t + c2 t^2 + ..."""
 
     type: Literal["polynomial"]
     coefficients: Annotated[tuple[float, ...], Strict(False), Field(min_length=1)] = Field(
@@ -227,7 +224,7 @@ class Polynomial(Section):
 
 
 class Sinusoid(Section):
-    """offset + amplitude sin(2 pi frequency_hz t + phase)."""
+    """A sine, offset + amplitude sin(2 pi frequency_hz t + phase)."""
 
     type: Literal["sinusoid"]
     amplitude: float = Field(description="the amplitude in rad or m")
@@ -237,7 +234,7 @@ class Sinusoid(Section):
 
 
 class ElementSection(Section):
-    """A joint or a force, its places and axes given in one of the ways of its type, whole and alone."""
+    """A joint or force, with its positions and axes in exactly one of the forms of its type."""
 
     kind: ClassVar[type[Element]]
     """The type in the library."""
@@ -250,7 +247,7 @@ class ElementSection(Section):
             ways = " or ".join(" with ".join(way) for way in self.kind.ways())
             raise ValueError(
                 f"{', '.join(sorted(given)) or 'no place'}|the place as {ways}|give the place in one of "
-                "these ways"
+                "these forms"
             )
         return self
 
@@ -264,7 +261,7 @@ class ElementSection(Section):
         if columns and given not in ([*columns], ["axes_a"]):
             ways = f"{' with '.join(columns)}, or axes_a"
             raise ValueError(
-                f"{', '.join(given) or 'no axis'}|the axes as {ways}|give the axes in one of these ways"
+                f"{', '.join(given) or 'no axis'}|the axes as {ways}|give the axes in one of these forms"
             )
         return self
 
@@ -284,7 +281,10 @@ _VECTORS: dict[int, Any] = {2: Pair, 3: Triple}
 
 
 def _each(given: Any, *, kind: PerCoordinate) -> Any:
-    """Returns one number, or one for each coordinate of a joint, judged whole, because a union would judge each of its members."""
+    """Return one number, or one number per coordinate of a joint, after one check.
+
+    A union would report an error for each of its members.
+    """
     numbers = given if isinstance(given, list | tuple) else [given]
     bounds = [
         f"{sign} {bound:g}" for sign, bound in ((">", kind.above), (">=", kind.at_least)) if bound is not None
@@ -295,12 +295,12 @@ def _each(given: Any, *, kind: PerCoordinate) -> Any:
     if not fits or len(numbers) != (kind.count if isinstance(given, list | tuple) else 1):
         got = f"{list(given)}" if isinstance(given, list | tuple) else f"{given!r}"
         expected = " ".join(["a finite number", *bounds]) + f", or a list of {kind.count} of them"
-        raise ValueError(f"{got}|{expected}|one number is that of all coordinates of the joint")
+        raise ValueError(f"{got}|{expected}|one number applies to all coordinates of the joint")
     return given
 
 
 def _in_bounds(given: Any, *, kind: Bounded) -> Any:
-    """Return a number if it is within the bounds of its field that pydantic does not have."""
+    """Return a number if it is within the bounds that pydantic cannot express."""
     for bound, remedy in kind.out_of_bounds(given):
         raise ValueError(f"{given}|a number that must {bound}|{remedy}")
     return given
@@ -326,11 +326,11 @@ def _annotation(kind: Kind) -> Any:
 
 
 def _entry(kind: Kind, default: Any) -> tuple[Any, Any]:
-    """Returns a field of a type as pydantic takes it: annotation and default, bounds and description."""
+    """Return a field of a type for pydantic: annotation, and default, bounds and description."""
     annotation = _annotation(kind)
     options: dict[str, Any] = {"description": kind.description, **kind.bounds}
     if isinstance(kind, PerCoordinate) and kind.count > 1:
-        # The bounds are those of each number.
+        # The bounds apply to each number.
         options = {"description": f"{kind.description}; one number, or a list of {kind.count}"}
     elif isinstance(kind, Components):
         options = {"description": kind.description}
@@ -341,7 +341,7 @@ def _entry(kind: Kind, default: Any) -> tuple[Any, Any]:
 
 
 def _model(kind: type[Element], space: str) -> type[ElementSection]:
-    """Returns the section of a type of joint, force or drive."""
+    """Return the section model of a type of joint, force or drive."""
     kinds = kind.kinds(SPACE if space == "space" else PLANE)
     entries: dict[str, Any] = {
         name: _entry(field, kind.default_of(name)) for name, field in kinds.items() if field.in_config
@@ -371,12 +371,12 @@ DRIVE_SECTIONS: dict[str, dict[str, type[ElementSection]]] = {
 
 
 def why_not_here(section: type[BaseModel], key: str) -> str:
-    """Returns why a config cannot use a key of a section although a type in Python has it.
+    """Explain why a config cannot use a key of a section although the type in Python has it.
 
-    Nothing where no type has it.
+    Return an empty string if no type has the key.
     """
     if key == "terrain":
-        return "a mechanism in the plane stands on level ground; one with space: space has a terrain"
+        return "a mechanism in the plane has level ground; use space: space for a terrain"
     if not issubclass(section, ElementSection):
         return ""
     kinds = section.kind.kinds()
@@ -389,17 +389,17 @@ def why_not_here(section: type[BaseModel], key: str) -> str:
     return (
         "inputs are driven from Python (controls of jaxdae.rollout)"
         if driven
-        else "it is that of the start pose"
+        else "it follows from the start pose"
     )
 
 
 def _one_of(space: str, number: int) -> Any:
-    """Returns the sections of the types of joints (0) or of forces (1) as one annotation."""
+    """Return the union of the sections of joint types (0) or force types (1)."""
     return _any_of([SECTIONS[space][kind.type_key()] for kind in LIBRARY[space][number] if _usable(kind)])
 
 
 def _any_of(models: Iterable[Any]) -> Any:
-    """Returns sections as one annotation."""
+    """Return the union of sections, selected by their type."""
     return Annotated[functools.reduce(operator.or_, models), Field(discriminator="type")]
 
 
@@ -419,28 +419,29 @@ else:
 class _Mechanism(Section):
     coordinates: Literal["absolute", "joints"] = Field(
         default="absolute",
-        description="absolute (the pose of every body) or joints (angles and slides of a spanning tree)",
+        description="absolute (the pose of every body) or joints (joint coordinates of a spanning tree)",
     )
     cut: list[str] = Field(
         default=[],
-        description="the joints that close the loops of the tree, by name; left out: as the tree grows",
+        description="the names of the joints that close loops; omit for a choice during the construction of "
+        "the tree",
     )
     order: Literal["first", "second"] = Field(
         default="second",
-        description="second (masses and forces) or first (velocities that drives give, without masses and "
+        description="second (masses and forces) or first (drives set the velocities, without masses and "
         "forces)",
     )
     rates: dict[str, float] = Field(
         default={},
-        description="the constant inputs of drives by name, in m/s or rad/s, slip angles in rad, zero where "
-        "left out: {speed: 5.0}",
+        description="the constant inputs of drives by name, in m/s or rad/s, slip angles in rad; the default "
+        "is zero: {speed: 5.0}",
     )
 
     @model_validator(mode="after")
     def _cut_where_there_is_a_tree(self) -> "_Mechanism":
         if self.cut and self.coordinates != "joints":
             raise ValueError(
-                f"cut with coordinates {self.coordinates}|cut with coordinates joints only|remove cut|cut"
+                f"cut with coordinates {self.coordinates}|cut only with coordinates joints|remove cut|cut"
             )
         return self
 
@@ -449,31 +450,31 @@ class _Mechanism(Section):
         mechanism: Any = self
         if mechanism.order == "first" and mechanism.forces:
             raise ValueError(
-                "forces with order first|forces with order second only|remove forces: drives move the "
+                "forces with order first|forces only with order second|remove forces: drives move the "
                 "mechanism|forces"
             )
         if mechanism.order == "first" and not mechanism.drives:
             raise ValueError(
-                "order first without drives|drives, a list of {type, name, ...}|say which velocities are "
-                "driven"
+                "order first without drives|drives, a list of {type, name, ...}|add drives, which set the "
+                "velocities"
             )
         for key in ("drives", "rates"):
             if mechanism.order == "second" and getattr(mechanism, key):
                 raise ValueError(
-                    f"{key} with order second|{key} with order first only|add order: first, or remove "
+                    f"{key} with order second|{key} only with order first|add order: first, or remove "
                     f"{key}|{key}"
                 )
         return self
 
 
 class PlanarMechanism(_Mechanism):
-    """Bodies in the plane, the joints between them and to the ground, and what acts on them."""
+    """Bodies in the plane, their joints, and forces or drives."""
 
     space: Literal["plane"] = Field(default="plane", description="plane or space")
     gravity: Pair = Field(default=(0.0, -9.81), description="the acceleration of gravity in m/s^2, [x, y]")
     bodies: list[Body] = Field(min_length=1, description="the bodies, a list of {name, mass, inertia, pose}")
     rotors: list[Rotor] = Field(
-        default=[], description="the spins of wheels, a list of {name, inertia, angle}"
+        default=[], description="the rotors of wheels, a list of {name, inertia, angle}"
     )
     joints: list[PlanarJoint] = Field(default=[], description="the joints, a list of {type, name, ...}")
     drives: list[PlanarDrive] = Field(
@@ -485,7 +486,7 @@ class PlanarMechanism(_Mechanism):
 
 
 class SpatialMechanism(_Mechanism):
-    """Bodies in space, the joints between them and to the ground, and what acts on them."""
+    """Bodies in space, their joints, and forces or drives."""
 
     space: Literal["space"] = Field(description="plane or space")
     terrain: Terrain | None = Field(
@@ -519,9 +520,9 @@ class SpatialMechanism(_Mechanism):
 
 
 def space_of(mechanism: Any) -> str:
-    """Returns the space of a mechanism, of its section or of plain values.
+    """Return the space of a mechanism from its section or from plain values.
 
-    `plane` where they do not say or say nonsense.
+    The result is `plane` if the space is missing or invalid.
     """
     given = (
         mechanism.get("space", "plane")
@@ -542,4 +543,4 @@ def _tag(mechanism: Any) -> Any:
 Mechanism = Annotated[
     Annotated[PlanarMechanism, Tag("plane")] | Annotated[SpatialMechanism, Tag("space")], Discriminator(_tag)
 ]
-"""The section `mechanism` in either space."""
+"""The section `mechanism` in the plane or in space."""

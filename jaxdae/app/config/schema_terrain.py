@@ -1,8 +1,8 @@
-"""The section `terrain` of a mechanism in space: the ground that its wheels stand on, one type a class of `jaxdae.vehicles`.
+"""The section `terrain` of a mechanism in space: the ground under its wheels.
 
-The keys are the fields of the classes, with what their docstrings say of them; what the classes find wrong
-with their numbers is a mistake of the section. A height map has the heights that it goes through as
-`heights`, or the numbers of its control net as `z`.
+Each type is a class of `jaxdae.vehicles`. The keys are the fields of the class, with the descriptions in its
+docstring. Errors that the class finds in its numbers are errors of the section. A height map has `heights`,
+which the surface interpolates, or `z`, the heights of its control net.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ _Several = Annotated[tuple[float, ...], Strict(False)]
 
 
 def _one_or_two(value: Any) -> Any:
-    """Returns one number or two, judged whole, because a union would judge each of its members."""
+    """Return one number or two after one check; a union would report an error for each of its members."""
     numbers = value if isinstance(value, list | tuple) else [value]
     if not all(map(is_finite, numbers)) or len(numbers) != (2 if isinstance(value, list | tuple) else 1):
         got = f"{list(value)}" if isinstance(value, list | tuple) else f"{value!r}"
@@ -56,22 +56,22 @@ def _one_or_two(value: Any) -> Any:
 
 
 def _whole(value: Any) -> Any:
-    """Returns a table of heights, judged whole: a map with holes is one mistake."""
+    """Return a table of heights after one check, so that a map with many holes is one error."""
     rows = value if isinstance(value, list | tuple) else []
     sizes = [len(row) if isinstance(row, list | tuple) else 0 for row in rows]
     if not rows or len(set(sizes)) > 1 or not sizes[0]:
         raise ValueError(
-            f"rows of {sorted(set(sizes))} numbers|rows of numbers, all of one length, in m|row k has the "
-            "heights along y"
+            f"rows of {sorted(set(sizes))} numbers|rows of numbers in m, all of the same length|row k has "
+            "the heights along y"
         )
     entries = [(k, j, each) for k, row in enumerate(rows) for j, each in enumerate(row)]
     holes = [(k, j) for k, j, each in entries if not is_finite(each)]
     if holes:
         got = (
-            f"{len(holes)} of {len(entries)} heights that are no finite numbers, the first at "
+            f"{len(holes)} of {len(entries)} heights that are not finite numbers, the first at "
             f"{list(holes[0])}"
         )
-        raise ValueError(f"{got}|finite numbers|fill holes of a map before")
+        raise ValueError(f"{got}|finite numbers|fill the holes of the map first")
     return tuple(tuple(float(each) for each in row) for row in rows)
 
 
@@ -103,22 +103,21 @@ class TerrainSection(BaseModel):
         if "heights" in values and (values["heights"] is None) == (values["z"] is None):
             got = "both heights and z" if values["z"] is not None else "neither heights nor z"
             raise ValueError(
-                f"{got}|one of them|heights are those that the map goes through, z the numbers of its "
-                "control net"
+                f"{got}|one of them|the surface interpolates heights; z has the heights of its control net"
             )
         if values.get("heights") is not None:
-            # As `HeightMap.through` judges them, without the solution for the net.
+            # The same checks as in `HeightMap.through`, without the solution for the control net.
             values |= {"z": values["heights"], "heights": None}
         if found := terrain_mistakes(terrain(values)):
             raise ValueError(
-                f"a {values['type']} that is no ground: {'; '.join(found)}|a surface|correct these numbers"
+                f"an invalid {values['type']}: {'; '.join(found)}|a surface|correct these numbers"
             )
         return self
 
 
 def terrain(values: dict[str, Any]) -> Terrain:
-    """Returns the terrain of a section as plain values, which may be traced."""
-    # Lists are one leaf each.
+    """Return the terrain of a section from plain values, which may be traced."""
+    # Each list becomes one leaf.
     given = {key: _array(value) for key, value in values.items() if key != "type" and value is not None}
     heights = given.pop("heights", None)
     if heights is not None:
@@ -132,7 +131,7 @@ def _array(value: Any) -> Any:
 
 
 def _texts(kind: type[Terrain]) -> dict[str, str]:
-    """Returns what the docstring of a class says of its fields."""
+    """Return the descriptions of the fields of a class from its docstring."""
     documented = (inspect.getdoc(kind) or "").partition("Attributes:\n")[2]
     return {
         name: text.rstrip(".") for name, text in re.findall(r"^\s+(\w+): (.+)$", documented, re.MULTILINE)
@@ -140,7 +139,7 @@ def _texts(kind: type[Terrain]) -> dict[str, str]:
 
 
 def _model(key: str, kind: type[Terrain]) -> type[TerrainSection]:
-    """Returns the section of a type of terrain."""
+    """Return the section model of a terrain type."""
     texts, entries = _texts(kind), {}
     for field in dataclasses.fields(kind):  # pyright: ignore[reportArgumentType]
         missing = field.default is dataclasses.MISSING and field.name != "z"
@@ -152,7 +151,7 @@ def _model(key: str, kind: type[Terrain]) -> type[TerrainSection]:
     if kind is HeightMap:
         entries["heights"] = (
             _Table | None,
-            Field(default=None, description="(nx, ny) in m, which the map goes through"),
+            Field(default=None, description="(nx, ny) heights in m that the surface interpolates"),
         )
     made = create_model(  # pyright: ignore[reportCallIssue]
         f"{kind.__name__}Terrain",

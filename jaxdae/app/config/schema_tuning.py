@@ -1,4 +1,4 @@
-"""The sections `tune` and `optimize` of a config: what is learned, from which loss, by which optimizer."""
+"""The sections `tune` and `optimize` of a config: trained numbers or inputs, loss and optimizer."""
 
 from typing import Annotated, Literal
 
@@ -13,7 +13,7 @@ class Parameter(Section):
     """A number of the config that is trained."""
 
     path: str = Field(
-        min_length=1, description="the number, by its path in the config, for example stabilization.alpha"
+        min_length=1, description="the path of the number in the config, for example stabilization.alpha"
     )
     lower: float | None = Field(default=None, description="its lower bound, in its unit")
     upper: float | None = Field(default=None, description="its upper bound, in its unit")
@@ -25,20 +25,20 @@ class Parameter(Section):
 
 
 def check_order(lower: float | None, upper: float | None) -> None:
-    """Raises where bounds are not in order."""
+    """Raise ValueError if the lower bound is not below the upper bound."""
     if lower is not None and upper is not None and lower >= upper:
         raise ValueError(f"lower {lower:g} and upper {upper:g}|lower below upper|swap them")
 
 
 class Input(Section):
-    """A torque, joint force or motor that becomes a sequence of values over time, linear between knots."""
+    """A torque, joint force or motor as an input over time, linear between knots."""
 
     force: str = Field(
         min_length=1,
-        description="the name of a torque, joint_force or motor; its number is the start of all knots",
+        description="the name of a torque, joint_force or motor; its value is the initial guess of all knots",
     )
     knots: int = Field(
-        default=20, ge=2, le=100_000, description="how many values, evenly spread over the duration"
+        default=20, ge=2, le=100_000, description="the number of values, evenly spaced over the duration"
     )
     lower: float | None = Field(default=None, description="the lower limit in N m or N")
     upper: float | None = Field(default=None, description="the upper limit in N m or N")
@@ -51,7 +51,7 @@ class Input(Section):
 
 class _Term(Section):
     over: Literal["average", "final"] = Field(
-        default="average", description="average or final, over the saved states"
+        default="average", description="average (over the saved states) or final (the last state)"
     )
     weight: float = Field(default=1.0, gt=0, description="the factor of the term in the loss")
 
@@ -61,32 +61,32 @@ class CoordinateTerm(_Term):
 
     type: Literal["coordinate", "velocity"]
     coordinate: str = Field(
-        description="the coordinate, for example crank.theta or elbow.angle; of type velocity its rate, or "
+        description="the coordinate, for example crank.theta or elbow.angle; with type velocity its rate, or "
         "a velocity such as base.omega_x"
     )
     target: float = Field(description="the target in m, rad, m/s or rad/s")
 
 
 class PointTerm(_Term):
-    """The square of the distance of a point from its target."""
+    """The squared distance of a point from its target."""
 
     type: Literal["point"]
     body: str = Field(description="the body of the point")
     point: Place | None = Field(
-        default=None, description="the point in the frame of the body in m; left out: the mass center"
+        default=None, description="the point in the frame of the body in m; omit for the center of mass"
     )
-    target: Place = Field(description="the target in the world in m, [x, y], in space [x, y, z]")
+    target: Place = Field(description="the target in the world in m, [x, y], or [x, y, z] in space")
 
 
 class ReactionTerm(_Term):
-    """The square of the multipliers of a joint."""
+    """The sum of the squared multipliers of a joint."""
 
     type: Literal["reaction"]
-    joint: str = Field(description="the joint whose reaction counts")
+    joint: str = Field(description="the name of the joint")
 
 
 class PlainTerm(_Term):
-    """|g|^2, |g'|^2, (E - E(0))^2, |u|^2."""
+    """A term without further options: |g|^2, |g'|^2, (E - E(0))^2 or |u|^2."""
 
     type: Literal["violation", "velocity_violation", "energy", "effort"]
 
@@ -95,25 +95,28 @@ Term = Annotated[CoordinateTerm | PointTerm | ReactionTerm | PlainTerm, Field(di
 
 
 class Optimizer(Section):
-    """An optimizer of optax with its schedule."""
+    """An optimizer of optax with its learning-rate schedule."""
 
     type: Literal["adam", "nadam", "rmsprop", "sgd"] = Field(
         default="adam", description="adam, nadam, rmsprop or sgd"
     )
     learning_rate: float = Field(
-        default=0.05, gt=0, description="the step in free variables: logarithms, or quarters of a range"
+        default=0.05,
+        gt=0,
+        description="the step size in unconstrained variables: logarithms, or quarters of a range",
     )
     schedule: Literal["constant", "cosine", "exponential"] = Field(
         default="cosine",
-        description="of the learning rate: constant, cosine (to zero) or exponential (to a hundredth)",
+        description="the schedule of the learning rate: constant, cosine (to zero) or exponential (to a "
+        "hundredth)",
     )
     clip: float | None = Field(
-        default=None, gt=0, description="the largest norm of the gradient; left out: no limit"
+        default=None, gt=0, description="the largest norm of the gradient; omit for no limit"
     )
 
 
 def written_out(value: object) -> object:
-    """Returns a section whose type alone was given, `{type: ...}`; anything else as it is."""
+    """Return `{type: value}` for a text, and any other value unchanged."""
     return {"type": value} if isinstance(value, str) else value
 
 
@@ -125,26 +128,28 @@ class _Learning(Section):
         default=Optimizer(),
         description="an optimizer's name, or {type: ..., learning_rate: ..., schedule: ..., clip: ...}",
     )
-    iterations: int = Field(default=100, ge=1, le=10_000_000, description="how many steps of the optimizer")
-    checkpoint_every: int = Field(default=10, ge=1, description="iterations from one checkpoint to the next")
+    iterations: int = Field(default=100, ge=1, le=10_000_000, description="the number of optimizer steps")
+    checkpoint_every: int = Field(
+        default=10, ge=1, description="the number of iterations between checkpoints"
+    )
     keep: Literal["states", "factors"] = Field(
         default="states",
-        description="what the gradient keeps of a step: states, or factors too, which is faster and takes "
-        "more memory",
+        description="the saved residuals of a step for the gradient: states, or factors, which is faster and "
+        "needs more memory",
     )
 
 
 class Tune(_Learning):
-    """Numbers of the config, found by gradient."""
+    """Numbers of the config, fitted by gradient descent."""
 
     parameters: list[Parameter] = Field(
-        min_length=1, description="what is trained, a list of {path, lower, upper}"
+        min_length=1, description="the trained numbers, a list of {path, lower, upper}"
     )
 
 
 class Optimize(_Learning):
-    """Inputs over time, found by gradient."""
+    """Inputs over time, optimized by gradient descent."""
 
     inputs: list[Input] = Field(
-        min_length=1, description="what is trained, a list of {force, knots, lower, upper}"
+        min_length=1, description="the trained inputs, a list of {force, knots, lower, upper}"
     )

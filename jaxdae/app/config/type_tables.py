@@ -11,7 +11,7 @@ def table(types: Iterable[type[Element]]) -> str:
         f"| `{kind.type_key()}` | {', '.join(_keys(kind))} | {kind.summary().replace('|', chr(92) + '|')} |"
         for kind in types
     ]
-    return "\n".join(["| type | keys | what it is |", "|---|---|---|", *rows]) + "\n"
+    return "\n".join(["| type | keys | description |", "|---|---|---|", *rows]) + "\n"
 
 
 def _keys(kind: type[Element]) -> list[str]:

@@ -167,8 +167,8 @@ def expand(section: yaml.MappingNode) -> tuple[list[Problem], bool, list[yaml.No
                 if description is not None:
                     _write(section, description, given["vehicle"], of_first_order)
             except (TypeError, ValueError):
-                expected = "one number, or as many as there are wheels or trailers"
-                found, description = [((), "a list in the place of a number", expected, "")], None
+                expected = "one number, or one number per wheel or trailer"
+                found, description = [((), "a list instead of a number", expected, "")], None
         problems += [_problem(given["vehicle"], ("vehicle", *place), *words) for place, *words in found]
         missing = description is None
     if "wheels" in given:
@@ -235,8 +235,8 @@ def _mistakes(parameters: dict[str, _Parameter], given: dict[str, Any], massless
         if key == "terrain" and key in parameters:
             yield (
                 (key,),
-                "a terrain of the vehicle",
-                "that of the mechanism",
+                "a terrain in the vehicle section",
+                "a terrain in the mechanism section",
                 "move it: mechanism.terrain is the ground of all wheels",
             )
         elif key not in known:
@@ -345,7 +345,7 @@ def _wheels(section: yaml.MappingNode, given: yaml.Node, space: str, joints: lis
         if "inertia" in entries:
             if "spin" in entries or space == "space":
                 remedy = "the rotor has the inertia" if space == "plane" else "the body has the inertia"
-                yield (index, "inertia"), "an inertia of its own", "none here", f"remove it: {remedy}"
+                yield (index, "inertia"), "an inertia", "no inertia", f"remove it: {remedy}"
             elif isinstance(written.get("name"), str):
                 spin = f"{written['name']}_spin"
                 left_out["spin"] = spin

@@ -18,7 +18,7 @@ _WORLDS_IN_BAND = 1024
 _STILL = 1e-11  # in m or rad
 _RAN_AWAY = 100.0  # times the usual magnitude
 _PLANAR = (("x", "m"), ("y", "m"), ("theta", "rad"))
-_SPATIAL = (("x", "m"), ("y", "m"), ("z", "m"), ("turned by", "rad"))
+_SPATIAL = (("x", "m"), ("y", "m"), ("z", "m"), ("rotation", "rad"))
 
 
 def draw_all(folder: pathlib.Path, config: Config, data: xr.Dataset) -> list[pathlib.Path]:
@@ -43,9 +43,7 @@ def positions(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
     A band spans the worlds that did not fail.
     """
     names = [body.name for body in config.mechanism.bodies]
-    rows, angle = (
-        (_SPATIAL, "the angle of their turn") if config.mechanism.space == "space" else (_PLANAR, "angles")
-    )
+    rows, angle = (_SPATIAL, "rotation angles") if config.mechanism.space == "space" else (_PLANAR, "angles")
 
     def of_bodies(part: xr.Dataset, drawn: Any) -> list[np.ndarray]:
         poses = drawn(results.poses(part, len(names)).values)
@@ -189,7 +187,7 @@ def energy(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
     _set_title(upper, f"{config.title}: energy of the nominal world", failures)
     upper.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
     _draw_peaks(lower, failures, np.abs(balance(data)))
-    lower.set_ylabel("error of the balance\n|E - E(0) - work| in J")
+    lower.set_ylabel("energy balance error\n|E - E(0) - work| in J")
     lower.set_xlabel("time in s")
     if data.sizes["world"] > 1:
         lower.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
@@ -207,7 +205,9 @@ def overlay(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
         seen = entries_in_view(places(mechanism, nominal))
         if seen < len(nominal):
             nominal = nominal[:seen]
-            title += f"\ndrawn up to t = {data.time.values[seen - 1]:.4g} s, where it runs out of the picture"
+            title += (
+                f"\ndrawn up to t = {data.time.values[seen - 1]:.4g} s, where the motion leaves the picture"
+            )
     time = data.time.values[: len(nominal)]
     chosen = _instants(config, time)
     figure = figure_class(figsize=(8.5, 6.5), layout="constrained")
@@ -307,7 +307,7 @@ def _fit_values(axes: Any, nominal: np.ndarray, band: np.ndarray) -> None:
             "fontsize": 9,
             "bbox": {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
         }
-        axes.text(0.01, 0.97, f"runs away, up to {largest:.1e}", transform=axes.transAxes, **note)
+        axes.text(0.01, 0.97, f"diverges, up to {largest:.1e}", transform=axes.transAxes, **note)
 
 
 def _draw_peaks(axes: Any, failures: Failures, values: np.ndarray) -> None:

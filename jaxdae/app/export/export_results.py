@@ -120,7 +120,7 @@ def _csv(path: pathlib.Path, data: xr.Dataset, found: open_run.Opened) -> list[p
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["column", "unit", "meaning"])
-    writer.writerows([("world", "1", "number of the world; 0 is the nominal one"), ("time", "s", "time")])
+    writer.writerows([("world", "1", "number of the world; 0 is the nominal world"), ("time", "s", "time")])
     writer.writerows(
         (column.name, column.unit, data[column.variable].attrs.get("long_name", "")) for column in shown
     )

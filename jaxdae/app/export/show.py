@@ -10,33 +10,33 @@ import typer
 from jaxdae.app.runs.console import new_console, note, stop
 
 _RUN = typer.Argument(metavar="RUN", help="A run folder.", show_default=False)
-_WORLDS = typer.Option("--worlds", min=1, help="How many worlds are shown, from the first; left out: all.")
+_WORLDS = typer.Option("--worlds", min=1, help="Number of worlds to show, from the first. Default: all.")
 _ROBOT = typer.Option(
     "--robot",
     metavar="FILE",
-    help="The robot's file, for its looks; left out: that of the config, if it is still there.",
+    help="Robot file with the visual shapes. Default: the robot file of the config, if it still exists.",
 )
 _ARROWS = typer.Option(
-    "--arrows", help="With --html: draw what joints and forces do as arrows, of the nominal world."
+    "--arrows", help="With --html: draw reactions and forces of the nominal world as arrows."
 )
-_VIOLATION = typer.Option(
-    "--violation", help="With --html: bodies have the color of the constraint violation."
+_VIOLATION = typer.Option("--violation", help="With --html: color bodies by constraint violation.")
+_DARK = typer.Option("--dark", help="With --html: use a dark background.")
+_OVERLAY = typer.Option(
+    "--overlay", help="With --html: draw all worlds at the same place instead of side by side."
 )
-_DARK = typer.Option("--dark", help="With --html: on dark ground.")
-_OVERLAY = typer.Option("--overlay", help="With --html: all worlds in one place, not side by side.")
 
 
 def view(
     folder: Annotated[pathlib.Path, _RUN],
     worlds: Annotated[int | None, _WORLDS] = None,
     port: Annotated[
-        int, typer.Option("--port", min=1, max=65535, help="Of the server on this machine.")
+        int, typer.Option("--port", min=1, max=65535, help="Port of the server on this machine.")
     ] = 8080,
     robot: Annotated[pathlib.Path | None, _ROBOT] = None,
 ) -> None:
-    """Show a run live in the browser; Ctrl-C ends it.
+    """Show a run live in the browser. Ctrl-C ends the command.
 
-    Play, scrub, and pick worlds, frames, joints, forces and reactions.
+    Play and scrub the motion, and select worlds, frames, joints, forces and reactions.
     """
     from jaxdae.app.export.view_run import live
 
@@ -45,7 +45,7 @@ def view(
     for each in notes:
         note(each)
     new_console().print(
-        f"{folder} is shown at {shown.url}; Ctrl-C ends it", highlight=False, markup=False, soft_wrap=True
+        f"showing {folder} at {shown.url}; press Ctrl-C to end", highlight=False, markup=False, soft_wrap=True
     )
     try:
         shown.wait()
@@ -82,7 +82,8 @@ def _extra() -> Iterator[None]:
 def plot(
     folder: Annotated[pathlib.Path, _RUN],
     html: Annotated[
-        bool, typer.Option("--html", help="Write scene.html in place of plots: the motion in 3-D, one file.")
+        bool,
+        typer.Option("--html", help="Write scene.html, the motion in 3-D in one file, instead of plots."),
     ] = False,
     worlds: Annotated[int | None, _WORLDS] = None,
     arrows: Annotated[bool, _ARROWS] = False,
@@ -103,7 +104,7 @@ def plot(
     if worlds or arrows or violation or dark or overlay or robot:
         stop(
             "plot: got --worlds, --arrows, --violation, --dark, --overlay or --robot without --html, "
-            "expected them with it",
+            "expected them only with --html",
             code=2,
         )
     from jaxdae.app.config.problems import Refused
@@ -129,15 +130,17 @@ def export(
     kind: Annotated[
         str,
         typer.Option(
-            "--format", metavar="csv|npz|mcap", help="A table, arrays of NumPy, or messages over time."
+            "--format",
+            metavar="csv|npz|mcap",
+            help="csv: table; npz: NumPy arrays; mcap: timestamped messages.",
         ),
     ],
     worlds: Annotated[int | None, _WORLDS] = None,
     out: Annotated[
-        pathlib.Path | None, typer.Option("--out", help="The file; left out: in the run folder.")
+        pathlib.Path | None, typer.Option("--out", help="Output file. Default: a file in the run folder.")
     ] = None,
 ) -> None:
-    """Write the results of a run for other programs; docs/results.md describes the files."""
+    """Export the results of a run for other programs; docs/results.md describes the files."""
     from jaxdae.app.config import safe_files
     from jaxdae.app.export.export_results import FORMATS
     from jaxdae.app.export.export_results import export as written

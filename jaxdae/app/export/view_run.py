@@ -65,7 +65,7 @@ class Seen:
         with results.read(store, found.record.get("written")) as data:
             if not data.sizes["world"] or not data.sizes["time"]:
                 raise Refused(
-                    f"{found.folder}: got a run that was stopped before its first saved state; jaxdae run "
+                    f"{found.folder}: got a run that stopped before its first saved state; jaxdae run "
                     "--resume continues it"
                 )
             times = data.time.values
@@ -151,7 +151,7 @@ def write_page(
             raise Refused(safe_files.explained(error, path)) from error
     notes = seen.notes + [str(each.message) for each in told if issubclass(each.category, UserWarning)]
     if scene.pace != 1.0:
-        notes.append(f"it plays {1.0 / scene.pace:.4g} times slower than the motion is")
+        notes.append(f"playback is {1.0 / scene.pace:.4g} times slower than real time")
     return path, notes
 
 

@@ -67,9 +67,9 @@ def own(at: Place | None) -> list[int] | None:
         return None
     same = f"the same {seen} GPUs" if seen > 1 else "the same GPU"
     raise Refused(
-        f"--distributed: got {at.count} processes on a host that see {same}, expected one process a GPU,"
-        f" such as srun --ntasks-per-node={seen} --gpus-per-task=1, or CUDA_VISIBLE_DEVICES of its own for "
-        "each"
+        f"--distributed: got {at.count} processes on a host that see {same}, expected one process per GPU, "
+        f"such as srun --ntasks-per-node={seen} --gpus-per-task=1, or a different CUDA_VISIBLE_DEVICES for "
+        "each process"
     )
 
 

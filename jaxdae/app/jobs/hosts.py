@@ -34,7 +34,7 @@ _SETTINGS = 4  # type of the first frame from an HTTP/2 server, in its fourth by
 _PATIENCE = 0.9  # fraction of the connection timeout after which the waiting processes print a note
 _PORTS = 4096  # number of ports at the end of the range from which jobs choose
 _SCHEDULERS = {"SLURM_JOB_ID": "SLURM", "OMPI_COMM_WORLD_SIZE": "Open MPI"}
-_EXAMPLE = "--coordinator HOST:PORT --processes N --process I, I from 0, or a start by srun or mpirun"
+_EXAMPLE = "--coordinator HOST:PORT --processes N --process I with I from 0, or a start by srun or mpirun"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,10 +60,7 @@ class Hosts:
         try:
             multihost_utils.sync_global_devices("jaxdae")
         except RuntimeError as error:
-            lost = (
-                "another process ended while this one waited for it; the same command goes on with what "
-                "is missing"
-            )
+            lost = "another process ended before this process; repeat the same command to continue"
             raise Failed(f"--distributed: {lost} ({error})") from error
 
 
@@ -117,7 +114,7 @@ def _slurm() -> tuple[str, int, int]:
     given = os.environ
     if "SLURM_PROCID" not in given or "SLURM_STEP_NODELIST" not in given:
         raise Refused(
-            "--distributed: got a shell inside of a SLURM job that is no task of it, expected a start by srun"
+            "--distributed: got a shell inside of a SLURM job instead of a task, expected a start by srun"
         )
     first = re.match(
         r"([^,\[]+)(?:\[([^,\]-]+))?", given["SLURM_STEP_NODELIST"]
@@ -136,7 +133,7 @@ def _open_mpi() -> tuple[str, int, int]:
     if uri is None:
         options = "--coordinator HOST:PORT --processes $OMPI_COMM_WORLD_SIZE --process $OMPI_COMM_WORLD_RANK"
         raise Refused(
-            "--distributed: got an Open MPI that does not tell where mpirun is, as releases from 5 on, "
+            "--distributed: got an Open MPI release that does not give the address of mpirun (5 and later), "
             f"expected {options}"
         )
     return uri[2] or uri[3], _port(int(uri[1]) // _PORTS), int(given["OMPI_COMM_WORLD_RANK"])
@@ -169,7 +166,7 @@ def _connected(
     interrupts.check()
     if len(said) > 1:
         raise Refused(
-            f"--processes: got {' and '.join(map(str, sorted(said)))} of processes that met, expected the "
+            f"--processes: got {' and '.join(map(str, sorted(said)))} from different processes, expected the "
             "same number from all"
         )
     return hosts
@@ -189,10 +186,9 @@ def _told_of_absent(coordinator: str, seconds: float) -> Iterator[None]:
     At the timeout, the compiled code of JAX ends this process without an exception.
     """
     told = (
-        f"--distributed: got fewer processes at {coordinator} in {_PATIENCE * seconds:g} s than there are "
-        "to be, or two of one number;"
-        f" after {seconds:g} s JAX ends this one, with exit code 134; start all of them at the same time, "
-        "each with a number of its own"
+        f"--distributed: after {_PATIENCE * seconds:g} s, processes are missing at {coordinator}, or two "
+        f"have the same number; after {seconds:g} s, JAX ends this process with exit code 134; start all "
+        "processes at the same time, each with its own number"
     )
     timer = threading.Timer(_PATIENCE * seconds, note, [told])
     timer.daemon = True
@@ -257,7 +253,7 @@ def _is_free(family: int, host: str, address: str, port: int) -> bool:
         given = _joined(host, port)
         raise Refused(
             f"--coordinator: got {given}, a port that process 0 cannot open ({error.strerror}); choose "
-            "another"
+            "another port"
         ) from None
     return True
 
@@ -272,13 +268,12 @@ def _wait_for(host: str, port: int, seconds: float) -> None:
                 # JAX uses gRPC over HTTP/2 and ends the process if the server speaks another protocol.
                 if connection.recv(9)[3:4] == bytes([_SETTINGS]):
                     return
-            reason = "what answers is no process of JAX"
+            reason = "the answer does not come from JAX"
         except OSError as error:
             reason = error.strerror or str(error)
         time.sleep(0.2)
         interrupts.check()
     raise Refused(
         f"--coordinator: got {host}:{port}, where process 0 did not answer for {seconds:g} s ({reason}); "
-        "start it there,"
-        " choose a port that nothing else uses, and let it through the firewall between the hosts"
+        "start process 0 there, choose a free port, and open it in the firewall between the hosts"
     )

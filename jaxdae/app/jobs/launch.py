@@ -78,7 +78,7 @@ def share(
     if record["complete"]:
         return f"{folder} is complete", shares.failed(*job)
     done = shares.share(*job)
-    return f"{done}\njaxdae merge {folder} puts all chunks together", shares.failed(*job)
+    return f"{done}\njaxdae merge {folder} combines all chunks", shares.failed(*job)
 
 
 def distributed(
@@ -112,7 +112,7 @@ def distributed(
     if hosts.index > 0:
         return None
     if record["complete"]:
-        raise Refused(f"--distributed: got a run that is complete: {folder}; jaxdae plot draws it")
+        raise Refused(f"--distributed: got a complete run: {folder}; use jaxdae plot to draw it")
     return shares.merge("--distributed")
 
 

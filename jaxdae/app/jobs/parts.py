@@ -91,17 +91,17 @@ def check_store(folder: pathlib.Path, digest: store_digests.Digest | None = None
     if not expected:
         raise _damaged(
             folder / run_folder.RESULTS,
-            f"a store whose files {folder / STORE} does not list",
-            "the run begins anew",
+            f"a store without a list of its files in {folder / STORE}",
+            "the run restarts",
         )
     changed = store_digests.first_changed(
         expected, expected, digest or store_digests.on_disk(folder / run_folder.RESULTS)
     )
     if changed is not None:
         raise Refused(
-            f"{folder / run_folder.RESULTS / changed[0]}: got {changed[1]}, expected what the run wrote; "
-            "use the folder as the run left it,"
-            f" or remove {run_folder.RESULTS} and {FOLDER}, and it begins anew"
+            f"{folder / run_folder.RESULTS / changed[0]}: got {changed[1]}, expected the original file of "
+            f"the run; restore the folder as the run left it, or remove {run_folder.RESULTS} and {FOLDER} to "
+            "restart the run"
         )
 
 
@@ -130,10 +130,9 @@ def check_written(
         if changed is not None:
             name, got = changed
             raise Refused(
-                f"{store / name}: got {got}{results.what_is_in(name, grid)}, expected what the run wrote; "
-                "use the folder as the run left"
-                f" it, or remove {_file(folder, part)}, and worlds {part.worlds[0]} to {part.worlds[1] - 1} "
-                "begin anew"
+                f"{store / name}: got {got}{results.what_is_in(name, grid)}, expected the original file of "
+                f"the run; restore the folder as the run left it, or remove {_file(folder, part)} to restart "
+                f"worlds {part.worlds[0]} to {part.worlds[1] - 1}"
             )
 
 
@@ -151,9 +150,8 @@ def locked(folder: pathlib.Path, worlds: Range) -> Iterator[None]:
         others = at_work(folder, worlds)
         if others:
             raise Refused(
-                f"{folder}: got worlds {worlds[0]} to {worlds[1] - 1}, while another process works on "
-                f"worlds {others[0][0]} to"
-                f" {others[0][1] - 1}; wait for its end, or end it first"
+                f"{folder}: got worlds {worlds[0]} to {worlds[1] - 1}, while another process is working on "
+                f"worlds {others[0][0]} to {others[0][1] - 1}; wait for its end, or stop it first"
             )
         yield
 
@@ -299,7 +297,7 @@ def _record(file: pathlib.Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise
     except (OSError, ValueError, TypeError, KeyError, safe_files.Unreadable) as error:
-        raise _damaged(file, f"no record of a part ({error})") from None
+        raise _damaged(file, f"an invalid record of a part ({error})") from None
 
 
 def _checkpoint(file: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -333,8 +331,8 @@ def _read(file: pathlib.Path) -> Iterator[None]:
     except (checkpoint.CheckpointError, KeyError, TypeError, ValueError):
         if not file.exists():
             raise FileNotFoundError(file) from None
-        raise _damaged(file, "no checkpoint of a part") from None
+        raise _damaged(file, "an invalid checkpoint of a part") from None
 
 
-def _damaged(file: pathlib.Path, got: str, then: str = "its worlds begin anew") -> Refused:
-    return Refused(f"{file}: got {got}, expected what the run wrote; remove it, and {then}")
+def _damaged(file: pathlib.Path, got: str, then: str = "its worlds restart") -> Refused:
+    return Refused(f"{file}: got {got}, expected the original file of the run; remove it, and {then}")

@@ -49,7 +49,7 @@ def draw_finished(
         Failed: a disk error prevented the plots.
         KeyboardInterrupt: with a message about the saved results.
     """
-    told = f"the results in {folder} are complete, and jaxdae plot {folder} draws them"
+    told = f"the results in {folder} are complete; use jaxdae plot {folder} to draw them"
     try:
         draw(folder, config, record, pictures=config.output.plots)
     except KeyboardInterrupt:

@@ -117,7 +117,8 @@ class Shares:
     def _check_not_ended(self) -> None:
         if self._ended:
             raise Refused(
-                f"{self.folder}: got a run that another process has ended meanwhile; jaxdae plot draws it"
+                f"{self.folder}: got a run that another process has finished in the meantime; use jaxdae "
+                "plot to draw it"
             )
 
     def _forget_end(self) -> None:
@@ -140,13 +141,13 @@ class Shares:
         except KeyboardInterrupt:
             interrupts.forget()
             raise KeyboardInterrupt(
-                f"{told} of {self.folder} is not complete; the same command goes on with it"
+                f"{told} of {self.folder} is not complete; repeat the same command to continue"
             ) from None
         except OSError as error:
             raise run_folder.failed(
-                error, self.folder, self._left("the same command goes on with it")
+                error, self.folder, self._left("repeat the same command to continue")
             ) from error
-        return f"{told}: {'complete' if done else 'was complete before'}"
+        return f"{told}: {'complete' if done else 'already complete'}"
 
     def failed(self, index: int, count: int) -> str:
         """Return the number and the statuses of failed worlds of a complete share; empty without failures."""
@@ -180,7 +181,7 @@ class Shares:
         except KeyboardInterrupt:
             interrupts.forget()
             raise KeyboardInterrupt(
-                f"{self.folder} is not complete: {self._far()}; the same command goes on with it"
+                f"{self.folder} is not complete: {self._far()}; repeat the same command to continue"
             ) from None
 
     def _far(self) -> str:
@@ -198,7 +199,7 @@ class Shares:
             f"{first} to {behind - 1}" for first, behind in self.grid.parts((0, self.grid.size), complete)
         ]
         if open_ones:
-            more = f"; {len(begun)} of them were begun" if begun else ""
+            more = f"; {len(begun)} of them have started" if begun else ""
             raise Refused(
                 f"{asked}: got {self.folder}, where worlds {', '.join(open_ones[:5])} are missing{more}; "
                 "simulate them first"
@@ -208,7 +209,7 @@ class Shares:
                 self._end("")
         except OSError as error:
             raise run_folder.failed(
-                error, self.folder, self._left(f"jaxdae merge {self.folder} puts it together again")
+                error, self.folder, self._left(f"run jaxdae merge {self.folder} again")
             ) from error
         draw_finished(draw, self.folder, self.config, self.record)
         return Run(self.config, self.folder, self._summary, self.record)
@@ -328,7 +329,7 @@ class Shares:
             stopped = f"{stopped} after {summary.steps} of {self.config.steps} steps{self._which(found)}"
             told["written"] = written
             if busy:
-                self.record["stopped"] = f"{stopped}, while other processes go on with it"
+                self.record["stopped"] = f"{stopped}; other processes continue the run"
                 return
         finish(self.folder, self.record, stopped, digests=digests, **told)
         if not stopped:
@@ -361,7 +362,7 @@ class Shares:
             run_report.write(self.folder / run_folder.REPORT, self.config, self.record, [])
         except OSError as error:
             raise run_folder.failed(error, self.folder, self._left(self._way_on)) from error
-        return f"{told}, and jaxdae plot {self.folder} draws what there is"
+        return f"{told}; use jaxdae plot {self.folder} to draw the results so far"
 
     def _timing(self, summary: Summary) -> dict[str, float]:
         seconds = max(summary.simulate_s, 1e-9)
@@ -461,7 +462,9 @@ def divided(devices: int | None) -> tuple[int, jax.sharding.Mesh | None]:
     if devices is None:
         return 1, None
     if devices > len(found):
-        raise Refused(f"--devices: got {devices}, expected at most {len(found)}, which JAX sees")
+        raise Refused(
+            f"--devices: got {devices}, expected at most {len(found)}, the number of devices that JAX sees"
+        )
     return 1, jax.sharding.Mesh(np.asarray(found[:devices]), ("world",))
 
 

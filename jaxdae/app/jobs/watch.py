@@ -19,7 +19,7 @@ def lines(folder: pathlib.Path) -> list[str]:
     if found.is_fit:
         return _of_fit(found)
     record, size, steps = found.record, found.config.batch.size, found.config.steps
-    told = [f"{folder}: {found.config.name}, {size} worlds, {steps} steps, begun {record['started']}"]
+    told = [f"{folder}: {found.config.name}, {size} worlds, {steps} steps, started {record['started']}"]
     if record["complete"]:
         numbers = record["results"]
         status = ", ".join(f"{count} {name}" for name, count in numbers["status"].items())
@@ -40,7 +40,7 @@ def _of_fit(found: open_run.Opened) -> list[str]:
     folder, record, learned = found.folder, found.record, found.record["learned"]
     count = getattr(found.config, learned["command"]).iterations
     told = [
-        f"{folder}: {found.config.name}, jaxdae {learned['command']}, {count} iterations, begun "
+        f"{folder}: {found.config.name}, jaxdae {learned['command']}, {count} iterations, started "
         f"{record['started']}"
     ]
     if record["complete"]:
@@ -54,9 +54,9 @@ def _of_fit(found: open_run.Opened) -> list[str]:
     last = list(zip(columns["iteration"], columns["loss"], strict=True))[-1:]
     at = f"iteration {last[0][0]:.0f} of {count}, loss {last[0][1]:.6g}" if last else "no checkpoint yet"
     who = (
-        "a process of this machine works on it"
+        "a process on this machine is working on it"
         if locks.is_locked(folder / run_folder.LOCK)
-        else "no process of this machine works on it"
+        else "no process on this machine is working on it"
     )
     return [*told, f"{at}; {run_folder.incomplete(record)}; {who}"]
 
@@ -85,7 +85,10 @@ def _states(folder: pathlib.Path, begun: list[parts.Found], steps: int) -> list[
         for part in begun
         if not part.complete
     }
-    who = {True: "a process of this machine works on it", False: "no process of this machine works on it"}
+    who = {
+        True: "a process on this machine is working on it",
+        False: "no process on this machine is working on it",
+    }
     return [
         (worlds, f"{known.get(worlds, 'no checkpoint yet')}, {who[worlds in locked]}")
         for worlds in sorted({*known, *locked})

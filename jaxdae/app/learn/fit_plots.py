@@ -61,7 +61,7 @@ def history_figure(figure_class: Any, config: Config, command: str, columns: dic
     panels = figure.subplots(2, 1, sharex=True)
     labels = (
         f"loss, weighted sum\nof {terms} terms" if terms > 1 else "loss",
-        "norm of the gradient\nin free variables",
+        "gradient norm in\nunconstrained variables",
     )
     words = (f"best: iteration {best}", "at the best iteration")
     for axes, name, label, word in zip(panels, ("loss", "gradient_norm"), labels, words, strict=True):

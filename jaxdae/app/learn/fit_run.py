@@ -100,8 +100,8 @@ def check_divides(config: Config, command: str) -> None:
     """Raise `Refused` if a fit has a single world, which cannot be divided among processes."""
     if config.batch.size == 1 or not config.batch.vary:
         raise Refused(
-            f"{command} --distributed: got one world, expected batch.size and batch.vary: worlds are what "
-            "is divided"
+            f"{command} --distributed: got one world, expected several worlds to divide; set batch.size and "
+            "batch.vary"
         )
 
 
@@ -166,7 +166,7 @@ class _Place:
     def told(self) -> str:
         """Describe the state of the folder for a fit that ends early."""
         if self.complete:
-            return f"the results in {self.folder} are complete, and jaxdae plot {self.folder} draws them"
+            return f"the results in {self.folder} are complete; use jaxdae plot {self.folder} to draw them"
         return f"{self.folder} is not complete; jaxdae {self.command} --resume {self.folder} continues it"
 
     def take(self) -> None:
@@ -253,7 +253,10 @@ def _what_compiles(config: Config, found: Any) -> str:
     mode = "forward" if isinstance(tuning.ByCount().chosen(count), tuning.Forward) else "reverse"
     worlds = "" if found.batch is None else f" of {config.batch.size} worlds"
     numbers = "1 number" if count == 1 else f"{count} numbers"
-    return f"the loss over {config.steps} steps{worlds} and its derivatives by {numbers}, in {mode} mode"
+    return (
+        f"the loss over {config.steps} steps{worlds} and its derivatives with respect to {numbers}, in "
+        f"{mode} mode"
+    )
 
 
 def _fit(
@@ -347,7 +350,7 @@ def report_text(config: Config, record: dict[str, Any], pictures: list[str]) -> 
         what = (
             f"`jaxdae run {TUNED}` simulates the tuned mechanism."
             if command == "tune"
-            else f"`{CONTROLS}` holds the inputs at every step; `jaxdae run {OPTIMIZED}` replays them."
+            else f"`{CONTROLS}` contains the inputs at every step; `jaxdae run {OPTIMIZED}` replays them."
         )
         lines += [
             "| | |",
@@ -357,7 +360,7 @@ def report_text(config: Config, record: dict[str, Any], pictures: list[str]) -> 
             what,
             "",
         ]
-    lines += [f"`{HISTORY}` holds every iteration.", ""]
+    lines += [f"`{HISTORY}` contains every iteration.", ""]
     lines += [line for name in pictures for line in (f"![{name}]({run_folder.PLOTS}/{name}.png)", "")]
     return "\n".join(lines)
 

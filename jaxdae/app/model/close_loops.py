@@ -42,7 +42,9 @@ def close(config: Config, document: Document) -> tuple[Worlds | None, list[Probl
         except LawError as error:
             return None, [
                 document.problem(
-                    ("control",), f"a regulator that there is not: {error}", "a start that inputs can hold"
+                    ("control",),
+                    f"a regulator that does not exist: {error}",
+                    "a start that constant inputs can hold",
                 )
             ]
         except ValueError as error:
@@ -70,7 +72,7 @@ def _unsound(document: Document, mistake: tuple[str, str, str]) -> Problem:
     index = next((k for k, element in enumerate(elements) if value_at(element, ("name",)) == name), None)
     place = ("mechanism",) if index is None else ("mechanism", key, index)
     what = what or "mechanism"
-    return document.problem(place, f"a {what} that cannot be built: {text}", f"a sound {what}")
+    return document.problem(place, f"a {what} that cannot be built: {text}", f"a valid {what}")
 
 
 def _outside_of_bounds(config: Config, document: Document) -> list[Problem]:
@@ -88,14 +90,17 @@ def _outside_of_bounds(config: Config, document: Document) -> list[Problem]:
             else:
                 continue
             if np.any(outside):
-                got = f"{np.sum(outside)} of {len(column)} sampled values down to {column.min():.4g}"
+                got = (
+                    f"{np.sum(outside)} of {len(column)} sampled values out of range, the smallest "
+                    f"{column.min():.4g}"
+                )
                 place = ("batch", "vary", index)
                 problems.append(
                     document.problem(
                         place,
                         got,
                         f"values {limit} in every world",
-                        "spread them less, or uniformly between low and high",
+                        "reduce the spread, or use a uniform distribution between low and high",
                     )
                 )
     return problems
@@ -119,9 +124,9 @@ def _off_terrain(config: Config, document: Document, worlds: Worlds) -> list[Pro
             problems.append(
                 document.problem(
                     place,
-                    f"a wheel that touches the ground at two places ({name})",
-                    "one contact",
-                    "start elsewhere",
+                    f"a wheel that touches the ground at two points ({name})",
+                    "a single contact point",
+                    "move the start position",
                 )
             )
         else:
@@ -130,7 +135,7 @@ def _off_terrain(config: Config, document: Document, worlds: Worlds) -> list[Pro
                     place,
                     f"a wheel that starts beyond its terrain ({name})",
                     "a start on the terrain",
-                    "start elsewhere",
+                    "move the start position",
                 )
             )
     return problems
@@ -150,8 +155,11 @@ def _open(config: Config, document: Document, worlds: Worlds, failed: np.ndarray
     system = worlds.one(world)[0]
     if np.max(residual, initial=0.0) < _CLOSED:
         rate = worlds.closed.velocity_violation[world]
-        got = f"velocities that the joints do not allow, by {rate:.3g} m/s or rad/s{where}"
-        remedy = f"give fewer: {diagnosis(config, worlds).mobility} of them are free"
+        got = f"start velocities that violate the joints by {rate:.3g} m/s or rad/s{where}"
+        remedy = (
+            f"give fewer velocities; the mechanism has {diagnosis(config, worlds).mobility} degrees of "
+            "freedom"
+        )
         return document.problem(("start", "velocities"), got, "velocities that keep the loops closed", remedy)
     row = system.row_names[int(np.argmax(residual))]
     joint = row.rsplit(".", 1)[0]
@@ -163,10 +171,10 @@ def _open(config: Config, document: Document, worlds: Worlds, failed: np.ndarray
         for k in np.argsort(-residual)[1:5]
         if residual[k] > _WORTH * residual.max()
     ]
-    spread = f", and beside it {', '.join(others)}" if others else ""
+    spread = f", also at {', '.join(others)}" if others else ""
     got = f"loops that do not close: {residual.max():.3g} {unit} stay open at {row}{spread}{where}"
     named = ", ".join([*config.start.fixed, *config.start.positions])
-    held = f", or free {named}" if named else ""
+    held = f", or remove {named} from start.fixed" if named else ""
     return document.problem(
         place, got, "bodies that the joints can hold together", f"check lengths, places and start poses{held}"
     )
@@ -197,7 +205,7 @@ def stable_step(config: Config, worlds: Worlds) -> list[str]:
     if limit >= longest:
         return [f"{'stable step':<28}above {longest:.3g} s"]
     verdict = (
-        f"shorter than dt = {config.dt:.3g} s, so that the run ends with UNSTABLE: choose dt below it"
+        f"shorter than dt = {config.dt:.3g} s, so the run ends with UNSTABLE; choose a smaller dt"
         if limit < config.dt
         else f"dt = {config.dt:.3g} s"
     )
@@ -226,7 +234,7 @@ def notes(config: Config) -> list[str]:
         if body.pose.quaternion is not None
     }
     return [
-        f"bodies.{name}.pose.quaternion has the length {length:.6g}: it is made a unit quaternion"
+        f"bodies.{name}.pose.quaternion has length {length:.6g}; it is normalized"
         for name, length in lengths.items()
         if abs(length - 1.0) > _UNIT
     ]

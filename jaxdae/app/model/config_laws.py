@@ -121,7 +121,8 @@ def input_units(values: dict[str, Any]) -> list[str]:
     def unit(force: dict[str, Any]) -> str:
         if "joint" not in force:
             return "N m"
-        coordinates = types[joints[force["joint"]]["type"]].coordinates  # pyright: ignore[reportAttributeAccessIssue]
+        joint: Any = types[joints[force["joint"]]["type"]]
+        coordinates = joint.coordinates
         return "N" if coordinates[force.get("along") or next(iter(coordinates))] == "m" else "N m"
 
     return [unit(forces[name]) for name in driven_names(values)]
@@ -254,15 +255,17 @@ def expand(document: Document) -> list[Problem]:
         text = safe_files.read_text(file, LARGEST_TABLE)
         columns = read_table(file) if text else None
     except (OSError, safe_files.Unreadable, UnicodeDecodeError) as error:
-        got = f"{given!r}, which cannot be read ({getattr(error, 'strerror', None) or error})"
-        return [document.problem(place, got, "a file of CSV", "its place is that beside the config")]
+        got = f"{given!r}, which is not readable ({getattr(error, 'strerror', None) or error})"
+        return [
+            document.problem(place, got, "a CSV file", "the path is relative to the folder of the config")
+        ]
     except (ValueError, IndexError):
         pass
     if columns is None or "t" not in columns or len(columns) < 2 or not len(columns["t"]):
-        expected = "numbers in a column t and one for each force, with their names in the first line"
+        expected = "numbers in a column t and one column per force, with the names in the first line"
         return [
             document.problem(
-                place, f"{given!r}, which is no such table", expected, "jaxdae optimize writes controls.csv"
+                place, f"{given!r}, which has another format", expected, "jaxdae optimize writes controls.csv"
             )
         ]
     times = columns.pop("t").tolist()
@@ -344,7 +347,7 @@ def problems(document: Document, coordinates: dict[str, int] | None) -> Iterator
         elif not first and isinstance(named[name].get("torque"), list) and not any(named[name]["torque"]):
             yield document.problem(
                 place,
-                f"the torque {name!r} of [0, 0, 0]",
+                f"the torque {name!r} with the value [0, 0, 0]",
                 "a torque with a direction",
                 "give its direction, such as [0, 0, 1]",
             )
@@ -375,14 +378,14 @@ def _of_first_order(document: Document) -> Iterator[Problem]:
     law = value_at(document.data, ("control", "type"))
     if isinstance(law, str) and law in _LAWS and law != "pd":
         yield document.problem(
-            ("control", "type"), f"{law} with order first", "pd", "other laws are about forces"
+            ("control", "type"), f"{law} with order first", "pd", "the other laws need forces"
         )
     if value_at(document.data, ("control", "gravity")) is True:
         yield document.problem(
             ("control", "gravity"),
             "gravity with order first",
             "no gravity",
-            "remove it: nothing has a weight",
+            "remove it: bodies have no weight",
         )
     if value_at(document.data, ("start", "velocities")):
         remedy = "remove it: velocities follow from the drives"
@@ -393,7 +396,7 @@ def _of_first_order(document: Document) -> Iterator[Problem]:
             ("stabilization",),
             "a stabilization with order first",
             "none",
-            "remove it: it is about accelerations",
+            "remove it: it acts on accelerations",
         )
     integrator = value_at(document.data, ("integrator",))
     method = integrator if isinstance(integrator, str) else value_at(integrator, ("type",))

@@ -119,7 +119,7 @@ class _Check:
             spin = element.get("spin")
             if isinstance(spin, str) and spin not in self.rotor_names:
                 got = (
-                    f"the body {spin!r}, which has a place"
+                    f"the body {spin!r}, which is not a rotor"
                     if spin in self.body_names
                     else f"the unknown rotor {spin!r}"
                 )
@@ -127,7 +127,7 @@ class _Check:
                 yield self.document.problem((*location, "spin"), got, "a rotor of the mechanism", remedy)
             if self._stands_on_nothing(element):
                 expected, remedy = "a terrain", "add terrain to the mechanism, such as terrain: {type: plane}"
-                yield self.document.problem(location, "a wheel in space without ground", expected, remedy)
+                yield self.document.problem(location, "a wheel in space without a terrain", expected, remedy)
             if isinstance(element.get("a"), str) and element.get("a") == element.get("b"):
                 yield self.document.problem(
                     (*location, "b"),
@@ -168,7 +168,7 @@ class _Check:
             where = "along" if key == "joint" else f"{key}_along"
             along, known = element.get(where), list(getattr(types[joints[named]["type"]], "coordinates", ()))
             if isinstance(along, str) and known and along not in known:
-                got = f"{along!r}, which is no coordinate of {named!r}"
+                got = f"{along!r}, which is not a coordinate of {named!r}"
                 yield self.document.problem(
                     (*location, where), got, "a coordinate of the joint", did_you_mean(along, known, "one")
                 )
@@ -217,8 +217,8 @@ class _Check:
                     if other != name and root(other) == root(name)
                 ]
                 company = f" with {', '.join(others)}" if others else ""
-                got = f"the body {name!r}{company} without connection to the ground"
-                remedy = "add the missing joint, or `free: true` to the body where it is meant to fly"
+                got = f"the body {name!r}{company} without a connection to the ground"
+                remedy = "add the missing joint, or add `free: true` to a body that moves freely"
                 yield self.document.problem(
                     location, got, "a chain of joints or springs to the ground", remedy
                 )
@@ -248,7 +248,7 @@ class _Check:
         except ValueError as error:
             got, _, remedy = str(error).removeprefix("Joints.cut: ").partition(";")
             yield self.document.problem(
-                ("mechanism", "cut"), f"a cut that {got}", "joints that cut all loops", remedy.strip()
+                ("mechanism", "cut"), f"a cut that {got}", "joints that open all loops", remedy.strip()
             )
 
     def coordinates(self) -> Iterator[Problem]:
@@ -282,7 +282,7 @@ class _Check:
                 continue
             number = location[1], self.entries.rates[name]
             if seen.setdefault(number, name) != name:
-                got = f"{name!r}, which is {seen[number]!r} by another name"
+                got = f"{name!r}, which is another name of {seen[number]!r}"
                 yield self.document.problem(
                     location, got, "each velocity once", "remove one of them", key=key
                 )
@@ -330,7 +330,7 @@ class _Check:
             near = ", ".join(str(n) for n in sorted(sorted(divisors, key=lambda n: abs(n - every))[:3]))
             yield self.document.problem(
                 ("save_every",),
-                f"{every}, which does not divide the {steps} steps",
+                f"{every}, which does not divide the number of steps, {steps}",
                 "a divisor of the number of steps",
                 f"for example {near}",
             )
@@ -349,7 +349,7 @@ class _Check:
                 yield self.document.problem(
                     ("output", "overlay", index),
                     f"{show(instant)} s",
-                    f"an instant up to the end at {show(duration)} s",
+                    f"a time up to the end at {show(duration)} s",
                     "",
                 )
 
@@ -456,19 +456,19 @@ class _Check:
         nominal = value_at(self.resolved, target)
         if nominal is None and self._default(target) is None:
             yield self.document.problem(
-                place, f"{path!r}, which is not given", "a number for world 0", f"give {path} a value"
+                place, f"{path!r}, which has no value", "a value for world 0", f"give {path} a value"
             )
         elif entry.get("scatter") is not None and (
             nominal == 0 or (nominal is None and self.resolved is not self.data)
         ):
-            got = f"a relative scatter of {path!r}, which is {'0' if nominal == 0 else 'not given'}"
-            yield self.document.problem(place, got, "a number that is not zero", "give std, or low and high")
+            got = f"a relative scatter of {path!r}, which {'is 0' if nominal == 0 else 'has no value'}"
+            yield self.document.problem(place, got, "a nonzero nominal value", "give std, or low and high")
         if problem := driven_forces.idle_problem(self.document, self.resolved, place, path, target):
             yield problem
         yield from self._pose(place, target)
 
     def _default(self, target: Location) -> Any:
-        """Return the default of a joint or force parameter (None: from the start pose), 0 for other numbers."""
+        """Return the default of an element's parameter (None: from the start pose), 0 for other numbers."""
         kind = TYPES[self.space].get(str(value_at(self.resolved, (*target[:3], "type"))))
         return 0.0 if kind is None or len(target) < 4 else kind.default_of(str(target[3]))
 
@@ -482,7 +482,7 @@ class _Check:
         body = value_at(self.data, target[:3])
         name = body.get("name") if isinstance(body, dict) else None
         if self._at("mechanism", "coordinates") == "joints":
-            got = f"the start pose of {name!r}, from which joint coordinates are measured"
+            got = f"the start pose of {name!r}, the reference of joint coordinates"
             yield self.document.problem(
                 place, got, "a number other than a pose", "use coordinates: absolute, or vary start.positions"
             )
@@ -492,7 +492,7 @@ class _Check:
         missing = [coordinate for coordinate in held if not (isinstance(fixed, list) and coordinate in fixed)]
         if missing:
             listed = " and ".join(missing)
-            got = f"the start value of {listed}, which closing the loops may move"
+            got = f"the start value of {listed}, which the loop closure may change"
             what = "a fixed coordinate" if len(missing) == 1 else "fixed coordinates"
             yield self.document.problem(place, got, what, f"add {', '.join(missing)} to start.fixed")
         for location, element in (*self.joints, *self.forces):
@@ -501,9 +501,9 @@ class _Check:
             ):
                 yield self.document.problem(
                     place,
-                    f"the start pose of {name!r}, with which the place of {element.get('name')!r} moves",
+                    f"the start pose of {name!r}, which also moves the place of {element.get('name')!r}",
                     "joints of that body placed by point_a and point_b",
-                    f"give {self.document.path(location)} its places in body frames",
+                    f"give the places of {self.document.path(location)} in body frames",
                 )
 
     def _held(self, name: str, target: Location) -> list[str]:

@@ -114,8 +114,8 @@ def _parameter(
     if any(target(resolved, v)[0] == location for v in varied):
         yield document.problem(
             where,
-            f"{path!r}, which batch.vary scatters",
-            "a number that is the same in all worlds",
+            f"{path!r}, which batch.vary varies",
+            "a number with the same value in all worlds",
             "remove one",
         )
     start = value_at(resolved, location)
@@ -126,7 +126,7 @@ def _parameter(
         return
     if not is_number(start):
         yield document.problem(
-            where, f"{path!r}, which is not given", "a number to start from", f"give {path} a value"
+            where, f"{path!r}, which has no value", "a start value", f"give {path} a value"
         )
         return
     yield from _inside(document, place, path, float(start), *bounds(resolved, location, lower, upper))
@@ -197,10 +197,8 @@ def _input(document: Document, place: Location, entry: Any, before: list) -> Ite
     if isinstance(start, list) and all(is_number(x) for x in start):
         start = driven_forces.start(named[name])
         if start == 0.0:
-            remedy = "its direction is that of the input"
-            yield document.problem(
-                where, f"the torque {name!r} of size 0", "a torque that is not zero", remedy
-            )
+            remedy = "the input acts along the direction of the torque"
+            yield document.problem(where, f"the torque {name!r} with magnitude 0", "a nonzero torque", remedy)
             return
     lower, upper = entry.get("lower"), entry.get("upper")
     if is_number(start) and all(x is None or is_number(x) for x in (lower, upper)):
@@ -225,19 +223,22 @@ def _term(document: Document, entries: Entries | None, place: Location, term: di
                 (*place, key), f"the unknown {key} {named!r}", what, did_you_mean(named, there)
             )
     if term.get("type") == "reaction" and term.get("joint") in _in_tree(document):
-        got = f"the joint {term['joint']!r}, which is in the tree of joint coordinates and has no multipliers"
+        got = (
+            f"the joint {term['joint']!r}, which belongs to the tree of joint coordinates and has no "
+            "multipliers"
+        )
         yield document.problem(
             (*place, "joint"),
             got,
             "a joint that closes a loop",
-            "use coordinates: absolute, or name it in cut",
+            "use coordinates: absolute, or add it to cut",
         )
     for key in ("point", "target") if term.get("type") == "point" else ():
         given, size = term.get(key), _DIMENSIONS[space_of(mechanism)]
         if isinstance(given, list) and len(given) != size and len(given) in _DIMENSIONS.values():
             where = "in space" if size == 3 else "in the plane"
             yield document.problem(
-                (*place, key), f"a list of {len(given)}", f"{size} numbers {where}", "give a place in m"
+                (*place, key), f"a list of {len(given)}", f"{size} numbers {where}", "give a position in m"
             )
     if term.get("type") == "effort" and place[0] == "tune":
         yield document.problem(

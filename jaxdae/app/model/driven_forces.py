@@ -55,7 +55,10 @@ def idle_problem(
     """
     if _is_driven(values, location):
         return document.problem(
-            place, f"{path!r}, in whose place an input acts", "a number that acts", "remove it, or the input"
+            place,
+            f"{path!r}, which an input replaces",
+            "a number that affects the motion",
+            "remove it, or the input",
         )
     below = location[1:]
     unused = below[:1] == ("gravity",) or (
@@ -63,7 +66,9 @@ def idle_problem(
     )
     if location[:1] == ("mechanism",) and unused and value_at(values, ("mechanism", "order")) == "first":
         got = f"{path!r}, which does not change the motion of a mechanism with order: first"
-        return document.problem(place, got, "a number that acts", "remove it, or use order: second")
+        return document.problem(
+            place, got, "a number that affects the motion", "remove it, or use order: second"
+        )
     return None
 
 

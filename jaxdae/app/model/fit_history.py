@@ -78,7 +78,7 @@ def table_of_checkpoint(arrays: Mapping[str, np.ndarray], section: Tune | Optimi
         else []
     )
     if count < fields or len({len(x) for x in leaves}) != 1:
-        raise ValueError("a history of something else than a fit")
+        raise ValueError("a history that is not the history of a fit")
     return table(_columns(tuning.FitStep(*leaves[:fields]), dict(zip(names, numbers, strict=True))))
 
 

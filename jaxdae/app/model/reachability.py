@@ -143,9 +143,11 @@ def _one(config: Config, document: Document, worlds: Worlds, term: Any, place: L
         return []
     best = np.nanmin(np.linalg.norm(np.asarray(info.residual), axis=1))
     got = (
-        f"a target that the mechanism cannot reach: {best:.3g} m or rad stay open in the nearest of "
-        f"{_GUESSES} assemblies"
+        f"a target that the mechanism cannot reach: the best of {_GUESSES} assemblies is {best:.3g} m or rad "
+        "away from it"
     )
     return [
-        document.problem(place, got, "a target within reach", "move the target, or change lengths and places")
+        document.problem(
+            place, got, "a target within reach", "move the target, or change lengths and positions"
+        )
     ]

@@ -25,7 +25,7 @@ def lines(config: Config) -> list[str]:
     heading = (
         "tree (joint coordinates):"
         if in_joints
-        else "tree (that of joint coordinates; here all joints are rows):"
+        else "tree (as in joint coordinates; with absolute coordinates, all joints are rows):"
     )
     found = [heading, GROUND, *(f"  {line}" for line in _below(tree, GROUND))]
     kinds = {joint.name: joint.type_key() for joint in joints}
@@ -46,7 +46,7 @@ def _below(tree: Tree, carrier: str) -> Iterator[str]:
         if edge.parent != carrier:
             continue
         joint = "moves freely" if edge.joint is None else f"{edge.joint.type_key()} {edge.joint.name}"
-        backward = f", given from {edge.child} to {edge.parent}" if edge.reversed else ""
+        backward = f", defined from {edge.child} to {edge.parent}" if edge.reversed else ""
         yield f"{edge.child} ({joint}{backward})"
         for line in _below(tree, edge.child):
             yield f"  {line}"

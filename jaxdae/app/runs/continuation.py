@@ -35,19 +35,24 @@ def refusal(folder: pathlib.Path, record: dict[str, Any], command: str, override
     ]
     if others:
         told = ", ".join([*others[:3], *(["..."] if len(others) > 3 else [])])
-        return f"a change of {told}, expected none but a larger {count}: any other fit is a run of its own"
+        return (
+            f"a change of {told}, expected no change except a larger {count}; start a new run for any other "
+            "change"
+        )
     old, new = (value_at(data, (command, "iterations")) for data in (before, after))
     if not all(map(is_whole, (old, new))):
         return ""
     if new < old:
-        return f"{count} {new}, expected more than the {old} of the run: it can be lengthened, not shortened"
+        return (
+            f"{count} {new}, expected more than the {old} of the run; a run can be lengthened but not "
+            "shortened"
+        )
     schedule = value_at(before, (command, "optimizer", "schedule"))
     if new > old and schedule != "constant":
         return (
             f"{count} {new} for a run of {old} with {command}.optimizer.schedule {schedule}, expected "
-            "schedule constant: the learning rates"
-            f" of {schedule} are spread over all iterations, so that {new} of them differ from the first "
-            "on; start a run of its own"
+            f"schedule constant: with {schedule}, the learning rate of every iteration depends on the number "
+            "of iterations; start a new run"
         )
     done = value_at(record, ("learned", "iterations")) if record["finished"] else None
     if done is not None and new <= done:

@@ -44,10 +44,8 @@ def forecast(config: Config, entry: int, worlds: Worlds) -> str:
     together = cut.part * entry * (min(cut.entries, cut.saved) + 2 * cut.block)
     return (
         f"{cut.size} worlds in {parts} parts of at most {cut.part}: {safe_files.in_words(starts)} of starts "
-        f"and {safe_files.in_words(together)} of"
-        " results in memory at a time, beside Python and the compiled program; at most "
-        f"{safe_files.in_words(results_bytes(config, entry))}"
-        " on the disk"
+        f"and {safe_files.in_words(together)} of results in memory at a time, in addition to Python and the "
+        f"compiled program; at most {safe_files.in_words(results_bytes(config, entry))} on the disk"
     )
 
 
@@ -70,7 +68,7 @@ def check(folder: pathlib.Path, needed: int, remedy: str) -> None:
     free = safe_files.free_bytes(folder)
     if free is not None and free < needed:
         raise Refused(
-            f"--out: got {folder}, where {safe_files.in_words(free)} are free, expected "
-            f"{safe_files.in_words(needed)} for the results of this run;"
-            f" {remedy}, make room, or choose another folder; nothing was written"
+            f"--out: got {folder} with {safe_files.in_words(free)} of free space, expected "
+            f"{safe_files.in_words(needed)} for the results of this run; {remedy}, free some space, or "
+            "choose another folder; nothing was written"
         )

@@ -33,14 +33,14 @@ def lock(folder: pathlib.Path, name: str = run_folder.LOCK) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Refused(
-                f"{folder}: got a run that another process works on; wait for its end, or end it first"
+                f"{folder}: got a run that another process is working on; wait for its end, or stop it first"
             ) from None
         except OSError as error:
             raise Refused(
-                f"{file}: the disk knows no locks ({error.strerror}); copy the folder to another disk"
+                f"{file}: the disk does not support locks ({error.strerror}); copy the folder to another disk"
             ) from None
         if not file.exists() or not os.path.samestat(os.fstat(descriptor), file.stat()):
-            raise Refused(f"{folder}: got a run that another process ends at this moment; try again")
+            raise Refused(f"{folder}: got a run that another process is just finishing; try again")
         try:
             yield
         finally:

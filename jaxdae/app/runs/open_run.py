@@ -29,7 +29,7 @@ from jaxdae.tuning import checkpoint
 
 _RECORD_BYTES = 100_000_000
 _EXAMPLE = "the folder of a run, for example runs/NAME-TIME"
-_SAME = "use the folder as the run left it"
+_SAME = "restore the folder as the run left it"
 _WRITTEN_BY_FITS = (
     run_folder.RECORD,
     run_folder.REPORT,
@@ -63,7 +63,7 @@ class _Record(pydantic.BaseModel, extra="allow", strict=True):
     @classmethod
     def _agrees(cls, complete: bool, info: Any) -> bool:
         if "finished" in info.data and complete != (info.data["finished"] is not None):
-            raise ValueError("a run is complete when it has finished")
+            raise ValueError("a complete run needs an end time")
         return complete
 
 
@@ -149,8 +149,8 @@ def drawable(folder: pathlib.Path) -> Opened:
 def _drawable_simulation(folder: pathlib.Path, record: dict[str, Any]) -> Opened:
     if "results" not in record and not record.get("complete"):
         raise Refused(
-            f"{folder}: got a run that did not finish, expected a finished one; jaxdae run "
-            f"--resume {folder} continues it"
+            f"{folder}: got an unfinished run, expected a finished run; jaxdae run --resume "
+            f"{folder} continues it"
         )
     _check_parts(folder, (run_folder.RESULTS,), _EXAMPLE)
     _validated(folder, _SimulationRecord, record)
@@ -184,7 +184,7 @@ def with_results(folder: pathlib.Path) -> Opened:
     if found.is_fit and (folder / run_folder.MOTION).is_dir():
         return drawable(folder / run_folder.MOTION)
     if found.is_fit:
-        remedy = f"jaxdae run {folder / run_folder.TUNED} or {run_folder.OPTIMIZED} makes one"
+        remedy = f"run jaxdae run {folder / run_folder.TUNED} or {run_folder.OPTIMIZED}"
         raise Refused(f"{folder}: got a fit without a motion, expected a run of jaxdae run; {remedy}")
     return found
 
@@ -208,7 +208,8 @@ def continuable_fit(folder: pathlib.Path, command: str, overrides: tuple[str, ..
     record = _record(folder)
     if not isinstance(record.get("learned"), dict) or record["learned"].get("command") != command:
         raise Refused(
-            f"--resume: got {folder}, which is no run of jaxdae {command}; run its {run_folder.CONFIG} again"
+            f"--resume: got {folder}, which is not a run of jaxdae {command}; run its "
+            f"{run_folder.CONFIG} again"
         )
     found = _fit(folder, record)
     refusal = continuation.refusal(folder, record, command, overrides)
@@ -256,7 +257,7 @@ def _check_history(found: Opened) -> None:
     except (ValueError, KeyError):
         raise _damaged(found.folder / run_folder.CHECKPOINT, "a checkpoint of another fit") from None
     if text.count("\n") < 2 or not text.endswith("\n") or not expected.startswith(text):
-        raise _damaged(file, f"a table that is not that of {run_folder.CHECKPOINT}")
+        raise _damaged(file, f"a table that does not match {run_folder.CHECKPOINT}")
 
 
 def looked_at(folder: pathlib.Path) -> Opened:
@@ -279,7 +280,7 @@ def recorded(folder: pathlib.Path) -> Opened:
     _check_parts(folder, (run_folder.CONFIG, run_folder.RECORD), _EXAMPLE)
     record = _record(folder)
     if "learned" in record:
-        raise Refused(f"{folder}: got a fit, expected a simulation; {run_folder.HISTORY} says how far it is")
+        raise Refused(f"{folder}: got a fit, expected a simulation; {run_folder.HISTORY} shows its progress")
     _validated(folder, _SimulationRecord if record.get("complete") else _Record, record)
     return Opened(folder, _config(folder, record), record)
 
@@ -299,20 +300,20 @@ def simulation(folder: pathlib.Path, asked: str, digests: bool = True) -> Opened
     record = _record(folder)
     if "learned" in record:
         raise Refused(
-            f"{asked}: got {folder}, a run of jaxdae {record['learned'].get('command')}: jaxdae tune and "
-            "optimize have a --resume, too"
+            f"{asked}: got {folder}, a run of jaxdae {record['learned'].get('command')}, expected a run of "
+            "jaxdae run; use --resume of jaxdae tune or optimize"
         )
     _validated(folder, _Record, record)
     config = _config(folder, record)
     if record["complete"]:
-        raise Refused(f"{asked}: got {folder}, which is complete; jaxdae plot draws it")
+        raise Refused(f"{asked}: got {folder}, which is complete; use jaxdae plot to draw it")
     if not isinstance(record.get("identity"), dict):
         raise Refused(
-            f"{asked}: got {folder}, a run of an older version, which kept nothing to go on from; run its "
+            f"{asked}: got {folder}, a run of an older version without checkpoints; run its "
             f"{run_folder.CONFIG} again"
         )
     if digests:
-        _check_digests(folder, record)  # A killed run has none.
+        _check_digests(folder, record)  # A killed run has no digests.
     _check_targets(folder, (run_folder.RECORD, run_folder.REPORT))
     return Opened(folder, config, record)
 
@@ -321,9 +322,7 @@ def _check_parts(folder: pathlib.Path, parts: tuple[str, ...], expected: str) ->
     try:
         is_folder, missing = folder.is_dir(), [part for part in parts if not (folder / part).exists()]
     except OSError as error:
-        raise Refused(
-            f"{folder}: got a folder that cannot be looked into ({error.strerror}), expected {expected}"
-        ) from None
+        raise Refused(f"{folder}: got an unreadable folder ({error.strerror}), expected {expected}") from None
     if missing:
         what = f"a folder without {', '.join(missing)}" if is_folder else "no such folder"
         raise Refused(f"{folder}: got {what}, expected {expected}")
@@ -335,7 +334,7 @@ def _record(folder: pathlib.Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise _damaged(folder / run_folder.RECORD, f"text that is not JSON ({error})") from None
     if not isinstance(record, dict):
-        raise _damaged(folder / run_folder.RECORD, "JSON that is no mapping")
+        raise _damaged(folder / run_folder.RECORD, "JSON that is not a mapping")
     return record
 
 
@@ -343,11 +342,11 @@ def _text(file: pathlib.Path, largest: int) -> str:
     try:
         return safe_files.read_text(file, largest)
     except OSError as error:
-        raise _damaged(file, f"a file that cannot be read ({error.strerror})") from None
+        raise _damaged(file, f"an unreadable file ({error.strerror})") from None
     except safe_files.Unreadable as error:
         raise _damaged(file, str(error)) from None
     except UnicodeDecodeError as error:
-        raise _damaged(file, f"bytes that are no text ({error.reason})") from None
+        raise _damaged(file, f"bytes that are not text ({error.reason})") from None
 
 
 def _validated(folder: pathlib.Path, model: type[pydantic.BaseModel], record: dict[str, Any]) -> None:
@@ -368,7 +367,7 @@ def _config(folder: pathlib.Path, record: dict[str, Any]) -> Config:
         recorded = Config.model_validate(record["config"])
     except pydantic.ValidationError as error:
         raise _damaged(
-            folder / run_folder.RECORD, f"a config that is none ({error.error_count()} mistakes)"
+            folder / run_folder.RECORD, f"an invalid config ({error.error_count()} errors)"
         ) from None
     try:
         document = read(str(file))
@@ -377,12 +376,12 @@ def _config(folder: pathlib.Path, record: dict[str, Any]) -> Config:
     try:
         written = Config.model_validate(document.data)
     except pydantic.ValidationError as error:
-        raise _damaged(file, f"a config that is none ({error.error_count()} mistakes)") from None
+        raise _damaged(file, f"an invalid config ({error.error_count()} errors)") from None
     difference = _difference(run_folder.resolved(recorded), run_folder.resolved(written), "")
     if document.problems or difference:
         raise _damaged(
             file,
-            f"a config that is not that of the run in {run_folder.RECORD} "
+            f"a config that differs from the config in {run_folder.RECORD} "
             f"({difference or document.problems[0]})",
         )
     return recorded
@@ -410,11 +409,11 @@ def _check_digests(folder: pathlib.Path, record: dict[str, Any], *required: str)
     for name, expected in digests.items():
         parts = pathlib.PurePosixPath(name)
         if parts.is_absolute() or ".." in parts.parts:
-            raise _damaged(folder / run_folder.RECORD, f"the name {name!r} outside of the folder")
+            raise _damaged(folder / run_folder.RECORD, f"the name {name!r}, which is outside of the folder")
         try:
             same = (folder / name).is_file() and safe_files.digest(folder / name) == expected
         except OSError as error:
-            raise _damaged(folder / name, f"a file that cannot be read ({error.strerror})") from None
+            raise _damaged(folder / name, f"an unreadable file ({error.strerror})") from None
         if not same:
             wrong.append(name)
     if any(all(pathlib.PurePosixPath(name).parts[:1] != (part,) for name in digests) for part in required):
@@ -424,7 +423,7 @@ def _check_digests(folder: pathlib.Path, record: dict[str, Any], *required: str)
         exists = (folder / wrong[0]).exists()
         raise _damaged(
             folder / wrong[0],
-            f"{'a file that is not what the run wrote' if exists else 'no such file'}{more}",
+            f"{'a file that has changed since the run' if exists else 'no such file'}{more}",
         )
 
 
@@ -437,8 +436,8 @@ def _check_targets(folder: pathlib.Path, names: tuple[str, ...]) -> None:
     plots = folder / run_folder.PLOTS
     if plots.is_symlink() or (plots.exists() and not plots.is_dir()):
         raise Refused(
-            f"{plots}: got {'a symbolic link' if plots.is_symlink() else 'a file'}, expected a "
-            "folder of its own; remove it"
+            f"{plots}: got {'a symbolic link' if plots.is_symlink() else 'a file'}, expected an "
+            "ordinary folder; remove it"
         )
     for file in plots.iterdir() if plots.exists() else ():
         if file.is_symlink() or not file.is_file():
@@ -446,4 +445,4 @@ def _check_targets(folder: pathlib.Path, names: tuple[str, ...]) -> None:
 
 
 def _damaged(file: pathlib.Path, got: str) -> Refused:
-    return Refused(f"{file}: got {got}, expected what the run wrote; {_SAME}; nothing was written")
+    return Refused(f"{file}: got {got}, expected the original file of the run; {_SAME}; nothing was written")

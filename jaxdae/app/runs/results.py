@@ -54,7 +54,7 @@ def variables(
     push, linear, angular = (
         ("the velocities are", "m/s", "rad/s") if first_order else ("the constraint force is", "N", "N m")
     )
-    inputs = {"u": ("inputs of the step that begins here", ("input",), "see input_unit")}
+    inputs = {"u": ("inputs of the step that starts at this time", ("input",), "see input_unit")}
     moving = "coordinate" if entries.flat else "velocity"
     rate, second = (
         ("see unit, per s", "see unit, per s^2")
@@ -63,11 +63,11 @@ def variables(
     )
     bodies = {
         "pose": (
-            "poses of the bodies, of their mass centers",
+            "poses of the centers of mass of the bodies",
             ("body", "in_pose"),
             "m; angles rad; quaternions body to world",
         ),
-        "twist": ("velocities of the bodies, of their mass centers", ("body", "in_twist"), "m/s and rad/s"),
+        "twist": ("velocities of the centers of mass of the bodies", ("body", "in_twist"), "m/s and rad/s"),
     }
     more = ({} if absolute else bodies) | (inputs if driven else {})
     return {
@@ -79,17 +79,17 @@ def variables(
             ("row",),
             f"{linear} for rows in m or m/s, {angular} for rows in rad or rad/s",
         ),
-        "violation": ("largest constraint violation since the entry before", (), "m or rad"),
+        "violation": ("largest constraint violation since the previous entry", (), "m or rad"),
         "velocity_violation": (
-            "largest violation of the velocity constraints since the entry before",
+            "largest violation of the velocity constraints since the previous entry",
             (),
             "m/s or rad/s",
         ),
-        "status": ("jaxdae.Status of the world, 0 is OK", (), "1"),
+        "status": ("jaxdae.Status of the world; 0 is OK", (), "1"),
         "kinetic_energy": ("kinetic energy", (), "J"),
         "potential_energy": ("potential energy of gravity and springs", (), "J"),
         "work": (
-            "work since the start of motors, given forces, dampers, friction and prescribed motions",
+            "work of motors, given forces, dampers, friction and prescribed motions since the start",
             (),
             "J",
         ),
@@ -178,7 +178,7 @@ def _fill(
     if parameters:
         data = data.assign_coords(parameter=list(parameters))
         data["varied"] = (("world", "parameter"), np.stack(list(parameters.values()), axis=1))
-        data.varied.attrs = {"long_name": "numbers of the config that differ from world to world"}
+        data.varied.attrs = {"long_name": "numbers of the config that differ between worlds"}
     data.attrs = {
         "name": config.name,
         "description": config.description,

@@ -78,7 +78,7 @@ def read_record(folder: pathlib.Path) -> dict[str, Any]:
 
 def incomplete(record: dict[str, Any]) -> str:
     """Return the reason why the run of a record is incomplete, or an empty string for a complete run."""
-    return "" if record["complete"] else record.get("stopped") or "it goes on at this moment, or was killed"
+    return "" if record["complete"] else record.get("stopped") or "it is still in progress, or it was killed"
 
 
 def failed(error: OSError, folder: pathlib.Path, told: str) -> Failed:
@@ -92,8 +92,8 @@ def failed(error: OSError, folder: pathlib.Path, told: str) -> Failed:
     if (folder / RECORD).exists():
         return Failed(f"{safe_files.explained(error, folder)}; {told}")
     return Failed(
-        f"{folder}: it was removed on the way, or its disk is gone; without it the config has to be run "
-        f"anew; once it is back, {told}"
+        f"{folder}: the folder was removed during the run, or its disk is gone; restore it, and {told}; "
+        "otherwise, run the config again"
     )
 
 

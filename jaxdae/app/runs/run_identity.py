@@ -73,9 +73,9 @@ def check(place: pathlib.Path, before: dict[str, Any], now: dict[str, str], aske
     differing = [f"{_TOLD[key]} was {before.get(key, 'not recorded')} and is {now[key]}" for key in keys]
     if differing:
         raise Refused(
-            f"{asked}: got {place}, which is of another run: its {'; its '.join(differing)};"
-            " numbers would not fit together: go on with what it began with, or run it anew; nothing was "
-            "written"
+            f"{asked}: got {place}, which belongs to another run: its {'; its '.join(differing)}; the "
+            "results would not be consistent; continue with the original setup, or start a new run; nothing "
+            "was written"
         )
 
 

@@ -55,7 +55,7 @@ def rows(config: Config, record: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         *([(_energy_label(config), _energy(energy))] if energy else []),
         ("status", ", ".join(f"{count} {name}" for name, count in numbers["status"].items())),
-        ("simulated in", f"{timing['simulate_s']:.3g} s after {timing['compile_s']:.3g} s of compiling"),
+        ("simulated in", f"{timing['simulate_s']:.3g} s after {timing['compile_s']:.3g} s of compilation"),
         (
             "speed",
             f"{timing['worlds_per_s']:,.4g} worlds/s, {timing['world_steps_per_s']:,.4g} world steps/s",
@@ -99,6 +99,7 @@ def write(file: pathlib.Path, config: Config, record: dict[str, Any], pictures: 
         lines += [f"![{picture.stem}]({picture.parent.name}/{picture.name})", ""]
     written = ", ".join(f"{name} {version}" for name, version in versions.items())
     lines += [
-        f"Started {record['started']}; {written}. `run.json` holds the rest, `results.zarr` the numbers."
+        f"Started {record['started']}; {written}. `run.json` has all details, and `results.zarr` has "
+        "the numbers."
     ]
     safe_files.write_text(file, "\n".join(lines) + "\n")

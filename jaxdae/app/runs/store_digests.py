@@ -48,7 +48,8 @@ def read(listing: pathlib.Path) -> dict[str, str]:
         return {}
     except (OSError, ValueError, safe_files.Unreadable) as error:
         raise Refused(
-            f"{listing}: got no list of files ({error}), expected what the run wrote; remove it"
+            f"{listing}: got an invalid list of files ({error}), expected the original file of the "
+            "run; remove it"
         ) from None
     pairs = (line.partition("  ") for line in text.split("\n")[:-1])
     return {name: digest for digest, _, name in pairs}
@@ -77,7 +78,7 @@ def first_changed(listed: Mapping[str, str], names: Iterable[str], digest: Diges
     for name in names:
         found = digest(name)
         if name not in listed:
-            return name, "a file that was not listed" if found else "no such file"
+            return name, "an unlisted file" if found else "no such file"
         if found != listed[name]:
-            return name, "a file that is not what the run wrote" if found else "no such file"
+            return name, "a file that has changed since the run" if found else "no such file"
     return None

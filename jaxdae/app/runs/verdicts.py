@@ -78,17 +78,17 @@ def sentences(results: dict[str, Any]) -> list[str]:
     if energy and energy["verdict"] != OK:
         world = f" in world {energy['world']}" if energy["world"] else ""
         found.append(
-            f"The energy balance is {energy['verdict']}: its error{world} is {energy['error_J']:.3g} J,"
-            f" {_percent(energy['relative'])} of the energy exchanged; at most {_percent(energy['limit'])} "
-            "counts as ok."
-            " Halve dt and compare: the step does not resolve the motion, or the method loses energy."
+            f"The energy balance is {energy['verdict']}: its error{world} is {energy['error_J']:.3g} J, "
+            f"{_percent(energy['relative'])} of the exchanged energy; the limit is "
+            f"{_percent(energy['limit'])}. Either the step does not resolve the motion, or the method loses "
+            "energy. Halve dt and compare."
         )
     rows = results.get("constraints")
     if rows and rows["verdict"] != OK:
         found.append(
-            f"The constraints are {rows['verdict']}: they are open by up to {rows['violation']:.3g} m or rad"
-            f" (limit {rows['limit']:.3g}) and {rows['velocity_violation']:.3g} m/s or rad/s"
-            f" (limit {rows['velocity_limit']:.3g}). Use a projection, or a smaller dt."
+            f"The constraints are {rows['verdict']}: their violation is up to {rows['violation']:.3g} m or "
+            f"rad (limit {rows['limit']:.3g}) and {rows['velocity_violation']:.3g} m/s or rad/s (limit "
+            f"{rows['velocity_limit']:.3g}). Use a projection, or a smaller dt."
         )
     return found
 
