@@ -19,7 +19,7 @@ import jaxdae
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 REPOSITORY = "https://github.com/jaxdae/jaxdae"
 PAGES_OF_OTHERS = {
-    "configs/README.md": "config_reference",
+    "configs/README.md": "configs",
     "CHANGELOG.md": "changelog",
     "CONTRIBUTING.md": "contributing",
     "experiments/benchmarks/RESULTS.md": "benchmark_peers",
@@ -31,7 +31,7 @@ PAGES_OF_OTHERS = {
 """Pages elsewhere in the repository that the site shows too, and their names there."""
 
 CONTENTS = {
-    "Begin": ["five_minutes", "first_steps", "equation", "glossary", "notebooks/*"],
+    "Begin": ["five_minutes", "first_steps", "how_do_i", "equation", "glossary", "notebooks/*"],
     "Examples": [
         f"examples/{name}" for name in ("equation", "stepping", "plane", "space", "robots", "rolling")
     ]
@@ -41,7 +41,9 @@ CONTENTS = {
     "Control and learning": ["control", "learning", "checkpointing", "optimal_control*", "environments*"],
     "Running": [
         "command",
-        "generated/config_reference",
+        "configs_tutorial",
+        "configs_reference",
+        "generated/configs",
         "results*",
         "viewer*",
         "layout",

@@ -51,7 +51,7 @@ def test_links_become_pages_or_addresses(pages):
         "[e](#here) [f](nowhere.md)"
     )
     assert pages.links(text, DOCS, DOCS) == (
-        f"[a](generated/config_reference.md#x) [b]({pages.REPOSITORY}/blob/main/experiments/arc.py) "
+        f"[a](generated/configs.md#x) [b]({pages.REPOSITORY}/blob/main/experiments/arc.py) "
         "[c](control.md#laws) [d](https://x.org/)"
         " [e](#here) [f](nowhere.md)"
     )
