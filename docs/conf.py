@@ -23,6 +23,8 @@ version = release = jaxdae.__version__
 
 extensions = [
     "myst_nb",
+    "sphinx_copybutton",
+    "sphinx_design",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.intersphinx",
@@ -30,7 +32,13 @@ extensions = [
 ]
 exclude_patterns = ["conf.py", "site_*.py", "pictures.py", "_build", "index_parts"]
 source_suffix = {".md": "myst-nb", ".rst": "restructuredtext", ".py": "myst-nb"}
-suppress_warnings = ["toc.empty_glob", "config.cache", "mystnb.unknown_mime_type"]
+suppress_warnings = [
+    "toc.empty_glob",
+    "config.cache",
+    "mystnb.unknown_mime_type",
+    # A dataclass inherits fields whose annotations are names of the module of its base class.
+    "sphinx_autodoc_typehints.forward_reference",
+]
 intersphinx_mapping = {}  # the build needs no network
 
 myst_enable_extensions = ["colon_fence", "dollarmath"]
@@ -46,7 +54,6 @@ nb_execution_show_tb = True
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # sphinx_autodoc_typehints writes them
-autodoc_default_options = {"members": True, "show-inheritance": False}
 always_use_bars_union = True
 typehints_defaults = "comma"
 napoleon_google_docstring = True
@@ -56,6 +63,7 @@ napoleon_use_ivar = True
 html_theme = "furo"
 html_title = f"jaxdae {release}"
 html_static_path = ["static"]
+html_logo = html_favicon = "static/logo.svg"
 html_css_files = ["site.css"]
 html_theme_options = {
     "source_repository": site_pages.REPOSITORY + "/",
@@ -71,6 +79,7 @@ def setup(app):
     app.connect("builder-inited", run_examples)
     app.connect("source-read", site_pages.links_of_the_site)
     app.connect("autodoc-process-docstring", site_docstrings.to_rst, priority=1)
+    app.connect("autodoc-process-docstring", site_docstrings.separate_fields, priority=900)
     app.connect("html-page-context", without_source)
 
 

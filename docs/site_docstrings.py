@@ -24,10 +24,21 @@ def marked(line):
     return head + "".join(f"``{piece}``" if k % 2 else escaped(piece) for k, piece in enumerate(pieces))
 
 
+def whole_code(lines):
+    """Return the lines with each code span on one line: a span cannot continue on the next line."""
+    found = []
+    for line in lines:
+        if found and found[-1].count("`") % 2 and line.strip():
+            found[-1] += " " + line.strip()
+        else:
+            found.append(line)
+    return found
+
+
 def rst(lines):
     """Returns the lines of a docstring: equations as literal blocks, references as a paragraph, code and marks as they are meant."""
     found, part, listed, before = [], "text", False, ""
-    for line in lines:
+    for line in whole_code(lines):
         bare = line.strip()
         if bare and not line.startswith(" "):
             part = "section" if bare in SECTIONS else "references" if bare == "References:" else "text"
@@ -47,3 +58,22 @@ def rst(lines):
 def to_rst(app, what, name, obj, options, lines):
     """Mends a docstring in place; a handler of Sphinx's event autodoc-process-docstring."""
     lines[:] = rst(lines)
+
+
+FIELD = re.compile(r":[a-z]+[^:]*:")
+
+
+def separate_fields(app, what, name, obj, options, lines):
+    """Insert empty lines between fields and other text in place; a handler of Sphinx's event autodoc-process-docstring.
+
+    The extension that adds the type of the result does not.
+    """
+    found, field = [], False
+    for line in lines:
+        last = found[-1] if found else ""
+        if last.strip() and line.strip() and not line.startswith(" ") and bool(FIELD.match(line)) != field:
+            found.append("")
+        if line.strip() and not line.startswith(" "):
+            field = bool(FIELD.match(line))
+        found.append(line)
+    lines[:] = found

@@ -26,6 +26,7 @@ ELSEWHERE = {"cassie": "brax", "elsewhere": "brax", "live": "viser"}
 OTHERS = [
     [DOCS / f"{name}.md" for name in ("first_steps", "control", "learning", "optimal_control")],
     [DOCS / "five_minutes.md"],
+    [DOCS / "how_do_i.md"],
 ]
 """Sessions that `tests/test_docs.py` and `tests/test_site.py` run."""
 MODULES = (

@@ -6,6 +6,8 @@ classes, statuses those of the enumeration.
 """
 
 import dataclasses
+import enum
+import functools
 import inspect
 import pathlib
 import re
@@ -19,7 +21,7 @@ import jaxdae
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 REPOSITORY = "https://github.com/jaxdae/jaxdae"
 PAGES_OF_OTHERS = {
-    "configs/README.md": "config_reference",
+    "configs/README.md": "configs",
     "CHANGELOG.md": "changelog",
     "CONTRIBUTING.md": "contributing",
     "experiments/benchmarks/RESULTS.md": "benchmark_peers",
@@ -31,17 +33,15 @@ PAGES_OF_OTHERS = {
 """Pages elsewhere in the repository that the site shows too, and their names there."""
 
 CONTENTS = {
-    "Begin": ["five_minutes", "first_steps", "equation", "glossary", "notebooks/*"],
-    "Examples": [
-        f"examples/{name}" for name in ("equation", "stepping", "plane", "space", "robots", "rolling")
-    ]
-    + ["examples/laws", "examples/fitting", "examples/planning", "examples/episodes", "examples/*"],
+    "Begin": ["five_minutes", "first_steps", "how_do_i", "equation", "glossary", "notebooks/*"],
     "Mechanisms": ["choosing_coordinates", "coordinates", "space", "robots", "vehicles", "terrain"],
     "Methods": ["methods", "generated/tables", "accuracy", "statuses", "faq"],
     "Control and learning": ["control", "learning", "checkpointing", "optimal_control*", "environments*"],
     "Running": [
         "command",
-        "generated/config_reference",
+        "configs_tutorial",
+        "configs_reference",
+        "generated/configs",
         "results*",
         "viewer*",
         "layout",
@@ -51,14 +51,13 @@ CONTENTS = {
         "tested",
     ],
     "Coming from elsewhere": ["coming_from"],
-    "What was found": [
-        "generated/gallery",
-        "experiments",
-        "lectures*",
-        "lectures/*",
-        "generated/benchmark_*",
-    ],
+    "Experiments": ["generated/gallery", "experiments", "generated/benchmark_*"],
+    "Lectures": ["lectures", "lectures/*"],
     "Reference": ["generated/api/*", "generated/changelog", "generated/contributing"],
+    "Examples": [
+        f"examples/{name}" for name in ("equation", "stepping", "plane", "space", "robots", "rolling")
+    ]
+    + ["examples/laws", "examples/fitting", "examples/planning", "examples/episodes", "examples/*"],
 }
 """Parts of the site and their pages.
 
@@ -333,24 +332,39 @@ def described():
 
 
 def gallery(docs):
-    """Returns the page with a picture of every experiment."""
+    """Return the page with a thumbnail of every experiment, which links to its script."""
     lines = [
         "# Gallery",
         "",
-        "A picture of every experiment, drawn by the experiment itself (`make gallery`); the text tells "
-        "what it found. Those",
-        f"of {', '.join(f'`{name}`' for name in SHORTER)} are of shorter runs than the text; the times in "
-        "that of `mpc` are of a machine",
-        "with much other work.",
+        "Each picture links to the script that draws it (`make gallery` runs all scripts). [Experiments](../experiments.md) states the "
+        "results.",
+        f"The pictures of {', '.join(f'`{name}`' for name in SHORTER)} show shorter runs. The machine was busy while `mpc` was timed.",
+        "",
+        "::::{grid} 1 2 3 3",
+        ":gutter: 3",
         "",
     ]
     for name, text in described().items():
         picture = docs / "pictures" / "experiments" / f"{name}.webp"
-        lines += [f"## {name.replace('_', ' ').capitalize()}", ""]
-        if picture.exists():
-            lines += [f"![{name}](../pictures/experiments/{name}.webp)", ""]
-        lines += [links(text, ROOT / "docs", docs / "generated"), ""]
-    return "\n".join(lines)
+        lines += [
+            f":::{{grid-item-card}} {name.replace('_', ' ').capitalize()}",
+            f":link: {REPOSITORY}/blob/main/experiments/{name}.py",
+            *([f":img-top: ../pictures/experiments/{name}.webp"] if picture.exists() else []),
+            "",
+            caption(name, text),
+            ":::",
+            "",
+        ]
+    return "\n".join([*lines, "::::", ""])
+
+
+def caption(name, text):
+    """Return the first clause of a description of an experiment, without links."""
+    first = re.split(r"(?<=[a-z\d)])[.:;,](?:\s|$)", re.sub(LINK, lambda found: found.group(1)[1:-1], text))[
+        0
+    ]
+    first = first.removeprefix(f"`{name}`").strip()
+    return first[0].upper() + first[1:] + "."
 
 
 # API.
@@ -364,6 +378,50 @@ def api():
             site_examples.module(full), full, site_examples.exported(full), seen, shown
         )
     return pages
+
+
+EXTENDED = (jaxdae.interfaces.AnySystem, jaxdae.System, jaxdae.LagrangianSystem, jaxdae.KinematicSystem)
+"""Base classes of systems that users write: all their members are documented."""
+ELEMENTS = ("jaxdae.mechanisms.describe", "jaxdae.mechanisms.forces", "jaxdae.mechanisms.joints")
+"""Packages of bodies, joints and forces: users only make these. Their members serve the mechanism."""
+METHODS = {"begin", "init", "run", "step"}
+"""Members of methods and solvers, which `jaxdae.interfaces` documents."""
+
+
+@functools.cache
+def words_of_pages():
+    """Return the names that follow a dot on a page, such as `names` in `mechanism.names.rows`."""
+    pages = [
+        ROOT / "README.md",
+        *(page for page in (ROOT / "docs").rglob("*.md") if "generated" not in page.parts),
+    ]
+    return {word for page in pages for word in re.findall(r"\.([A-Za-z]\w*)", page.read_text())}
+
+
+def user_members(kind):
+    """Return the members of a class that its page documents.
+
+    Protocols, enumerations and the base classes of systems have all members. Other classes have those that
+    some page uses and no base class defines.
+    """
+    own = [name for name in vars(kind) if not name.startswith("_")]
+    if getattr(kind, "_is_protocol", False) or kind in EXTENDED:
+        return own
+    if issubclass(kind, enum.Enum):
+        return [name for name in own if name in kind.__members__ or isinstance(vars(kind)[name], property)]
+    if kind.__module__.startswith(ELEMENTS):
+        return []
+    fields = {field.name for field in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else set()
+    inherited = {name for base in kind.__mro__[1:] for name in vars(base)}
+    return [
+        name
+        for name in own
+        if name in words_of_pages() - fields - inherited - METHODS
+        and (
+            inspect.isroutine(vars(kind)[name])
+            or isinstance(vars(kind)[name], property | functools.cached_property)
+        )
+    ]
 
 
 def _example(full, shown):
@@ -385,7 +443,7 @@ def _module_page(module, full, public, seen, shown):
         *site_docstrings.rst((inspect.getdoc(module) or "").splitlines()),
         "",
     ]
-    for name in sorted(public, key=lambda n: (not n[0].isupper(), n.lower())):
+    for name in sorted(public, key=lambda n: (n[0].isupper(), n.lower())):
         thing = getattr(module, name)
         if inspect.ismodule(thing) or name == "__version__":
             continue
@@ -400,9 +458,11 @@ def _module_page(module, full, public, seen, shown):
             kind = "exception"
         again = id(thing) in seen
         seen.add(id(thing))
+        members = user_members(thing) if kind == "class" else []
         lines += [
             f".. auto{kind}:: {full}.{name}",
             *([] if kind != "data" else ["   :no-value:"]),
+            *([f"   :members: {', '.join(members)}"] if members else []),
             *(["   :no-index:"] if again else []),
             *_example(f"{full}.{name}", shown),
             "",

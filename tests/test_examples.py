@@ -40,6 +40,11 @@ def test_examples_print_what_they_say(name):
 
 
 @pytest.mark.long
+def test_how_do_i_prints_the_output_in_its_comments():
+    assert not examples.mistakes(DOCS / "how_do_i.md")
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name",
     [

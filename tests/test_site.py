@@ -31,7 +31,7 @@ def test_every_experiment_is_described_and_has_a_picture(pages):
     assert sorted(pages.described()) == EXPERIMENTS
     pictures = {path.stem for path in (DOCS / "pictures" / "experiments").glob("*.webp")}
     assert pictures == set(EXPERIMENTS)
-    shown = re.findall(r"^!\[(\w+)\]", pages.gallery(DOCS), re.MULTILINE)
+    shown = re.findall(r"^:img-top: .*/(\w+)\.webp$", pages.gallery(DOCS), re.MULTILINE)
     assert shown == [name for name in pages.described() if name in pictures]
 
 
@@ -51,7 +51,7 @@ def test_links_become_pages_or_addresses(pages):
         "[e](#here) [f](nowhere.md)"
     )
     assert pages.links(text, DOCS, DOCS) == (
-        f"[a](generated/config_reference.md#x) [b]({pages.REPOSITORY}/blob/main/experiments/arc.py) "
+        f"[a](generated/configs.md#x) [b]({pages.REPOSITORY}/blob/main/experiments/arc.py) "
         "[c](control.md#laws) [d](https://x.org/)"
         " [e](#here) [f](nowhere.md)"
     )
@@ -100,8 +100,24 @@ def test_the_api_holds_every_public_name_once_with_an_index(pages):
     } <= set(found)
 
 
+def test_the_api_shows_no_internals(pages):
+    import jaxdae
+    from jaxdae import mechanisms as jm
+
+    assert pages.user_members(jm.Absolute) == pages.user_members(jm.Revolute) == []
+    assert pages.user_members(jaxdae.Trajectory) == ["to_xarray"]
+    assert "rk4" in pages.user_members(jaxdae.RungeKutta)
+    assert "OK" in pages.user_members(jaxdae.Status)
+    assert {"mass_matrix", "constraint"} <= set(pages.user_members(jaxdae.interfaces.AnySystem))
+    assert "   :members: to_xarray" in pages.api()["jaxdae"]
+
+
 def test_docstrings_become_what_they_mean(pages):
     rst = importlib.import_module("site_docstrings").rst
+    assert rst(["A list of `a", "b` and c."]) == ["A list of ``a b`` and c."]
+    fields = [":param x: a.", "Text.", ":rtype: int"]
+    importlib.import_module("site_docstrings").separate_fields(None, "", "", None, None, fields)
+    assert fields == [":param x: a.", "", "Text.", "", ":rtype: int"]
     text = (
         "Size |x|_W of `a_b`.\n\n    E = m c^2 |v|\n\n- point\n\n    more of it\n\nArgs:\n    x: a "
         "`y`.\n\nReferences:\n    A. B, *C*.\n"

@@ -379,7 +379,7 @@ def test_bytes_that_are_no_text(tmp_path):
 
 
 def test_the_reference_of_configs_names_every_key_and_type_and_is_a_config(tmp_path):
-    text = (pathlib.Path(__file__).parents[2] / "configs" / "README.md").read_text()
+    text = (pathlib.Path(__file__).parents[2] / "docs" / "configs_reference.md").read_text()
     words = set(re.findall(r"[a-z_0-9]+", text))
     json_schema = Config.model_json_schema()
     for name, model in ({"Config": json_schema} | json_schema["$defs"]).items():
@@ -393,10 +393,20 @@ def test_the_reference_of_configs_names_every_key_and_type_and_is_a_config(tmp_p
     assert crosscheck(document, config) == []
 
 
+def test_the_config_of_the_tutorial_is_valid():
+    text = (pathlib.Path(__file__).parents[2] / "docs" / "configs_tutorial.md").read_text()
+    press, batch, tune = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    for addition in ("", batch, tune):
+        document = Document("press", press + addition)
+        config = Config.model_validate(document.data)
+        assert document.problems == []
+        assert crosscheck(document, config) == []
+
+
 def test_the_tables_of_types_are_those_of_their_fields():
-    text = (pathlib.Path(__file__).parents[2] / "configs" / "README.md").read_text()
+    text = (pathlib.Path(__file__).parents[2] / "docs" / "configs_reference.md").read_text()
     for types in (PLANAR_JOINTS, PLANAR_FORCES):
-        assert table(types) in text, "put this table into configs/README.md:\n" + table(types)
+        assert table(types) in text, "put this table into docs/configs_reference.md:\n" + table(types)
 
 
 def test_numbers_follow_yaml_12():
@@ -429,7 +439,7 @@ def test_overrides_reach_lists_by_name_and_index_shorthands_and_new_sections():
 
 
 def test_overrides_of_parts_of_defaults(tmp_path):
-    """As configs/README.md has it, `--set gravity.y=0`, also where the file leaves gravity out."""
+    """As the config reference has it, `--set gravity.y=0`, also where the file leaves gravity out."""
     file = tmp_path / "test.yaml"
     file.write_text(yaml.safe_dump(FREE))
     config, _ = load(str(file), ("gravity.y=0", "integrator.projection.iterations=5", "batch.size=2"))

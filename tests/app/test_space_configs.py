@@ -194,10 +194,10 @@ def test_roll_pitch_yaw_and_quaternions_of_any_length():
 
 
 def test_the_tables_of_types_in_space_are_those_of_their_fields():
-    text = (ROOT / "configs" / "README.md").read_text()
+    text = (ROOT / "docs" / "configs_reference.md").read_text()
     for types in (SPATIAL_JOINTS, SPATIAL_FORCES):
         usable = [kind for kind in types if kind.type_key() not in PYTHON_TYPES]
-        assert table(usable) in text, "put this table into configs/README.md:\n" + table(usable)
+        assert table(usable) in text, "put this table into docs/configs_reference.md:\n" + table(usable)
 
 
 FREE = {

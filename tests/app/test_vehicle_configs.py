@@ -458,8 +458,10 @@ def test_a_vehicle_of_first_order_is_driven_by_rates_and_by_a_table(tmp_path):
 
 
 def test_the_table_of_drives_is_that_of_their_fields():
-    text = (pathlib.Path(__file__).parents[2] / "configs" / "README.md").read_text()
-    assert table(DRIVES["plane"]) in text, "put this table into configs/README.md:\n" + table(DRIVES["plane"])
+    text = (pathlib.Path(__file__).parents[2] / "docs" / "configs_reference.md").read_text()
+    assert table(DRIVES["plane"]) in text, "put this table into docs/configs_reference.md:\n" + table(
+        DRIVES["plane"]
+    )
 
 
 @all_cases(
