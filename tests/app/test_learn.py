@@ -325,7 +325,7 @@ def test_a_killed_run_continues_bit_for_bit(config, tmp_path):
     """kill -9 in the middle, then --resume with more iterations, beside a run of so many that is left alone."""
     command = [sys.executable, "-c", "from jaxdae.app.cli import main; main()", "tune"]
     changes = ["--set", "tune.checkpoint_every=2", "--set", "tune.optimizer.schedule=constant"]
-    shorter, longer = (["--set", f"tune.iterations={count}"] for count in (300, 400))
+    shorter, longer = (["--set", f"tune.iterations={count}"] for count in (100, 140))
     process = subprocess.Popen(
         [*command, str(config), "--out", str(tmp_path / "killed"), *changes, *shorter], cwd=ROOT
     )
@@ -339,7 +339,7 @@ def test_a_killed_run_continues_bit_for_bit(config, tmp_path):
     (folder,) = (tmp_path / "killed").iterdir()
     with np.load(folder / "checkpoint.npz") as stored:
         losses = stored["history_0"]
-    assert 2 <= len(losses) < 300
+    assert 2 <= len(losses) < 100
     # The table follows the checkpoint: it has its rows, or those of the one before, and is whole.
     partial = (folder / "history.csv").read_text() if (folder / "history.csv").exists() else ""
     rows = list(csv.DictReader(partial.splitlines()))
@@ -364,12 +364,12 @@ def test_a_killed_run_continues_bit_for_bit(config, tmp_path):
         for path in (folder, whole)
     )
     every = [line["iterations"] for line in straight]
-    assert every == list(range(2, 401, 2))
+    assert every == list(range(2, 141, 2))
     assert {len(every) - len(lines)} <= {0, 1}
     losses = {line["iterations"]: (line["loss"], line["gradient_norm"]) for line in straight}
     assert all(losses[line["iterations"]] == (line["loss"], line["gradient_norm"]) for line in lines)
     assert all(
-        line["world_steps_per_s"] > 0 and line["skipped"] == 0 and line["of"] == 400 for line in straight
+        line["world_steps_per_s"] > 0 and line["skipped"] == 0 and line["of"] == 140 for line in straight
     )
     a, b = (json.loads((path / "run.json").read_text())["learned"] for path in (folder, whole))
     assert (a.pop("resumed"), b.pop("resumed")) == (1, 0)
