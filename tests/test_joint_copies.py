@@ -1,5 +1,5 @@
-"""Forces and motors along a joint have copies of its axes and points. Copies that disagree with their joint
-are out of range.
+"""Forces, motors, tendons, relations and driven velocities along a joint have copies of its axes and points.
+Copies that disagree with their joint are out of range.
 """
 
 import jax.numpy as jnp
@@ -105,3 +105,68 @@ def test_a_tire_on_a_wheel_of_another_radius_is_out_of_range():
     assert requirements_met(mechanism)
     alone = jd.tree.set_leaf(mechanism, "joints.contact.radius", 0.2)
     assert not requirements_met(alone)
+
+
+def coupled(element):
+    """Return a slide and a hinge that a tendon or a relation connects."""
+    slide = jm.Prismatic("slide", "ground", "block", (1.0, 0.0), point_a=(0.0, 0.0), point_b=(0.0, 0.0))
+    hinge = jm.Revolute("hinge", "block", "arm", point_a=(0.0, 0.0), point_b=(-0.5, 0.0))
+    bodies = [jm.Body("block", 1.0, 0.1), jm.Body("arm", 1.0, 0.1, (0.5, 0.0, 0.0))]
+    couplings = {
+        "tendon": {"forces": [jm.Tendon("t", ("slide", "hinge"), (1.0, 0.3), stiffness=10.0)]},
+        "relation": {"joints": [slide, hinge, jm.Relation("r", "slide", "hinge", (0.0, 0.7))]},
+        "tendon_relation": {
+            "joints": [
+                slide,
+                hinge,
+                jm.TendonRelation("r", ("slide",), (1.0,), ("hinge",), (1.0,), (0.0, 0.7)),
+            ]
+        },
+        "rate": {"drives": [jm.JointRate("drive", "slide")]},
+    }
+    return jm.Description(
+        bodies=bodies, gravity=(0.0, 0.0), **{"joints": [slide, hinge]} | couplings[element]
+    )
+
+
+COUPLINGS = {
+    "tendon": "tendons.lengths.parts.0.joints.axis",
+    "relation": "relations.prismatic_0_revolute_0_m_2.first.joints.axis",
+    "tendon_relation": "relations.tendon_relation.first.parts.0.joints.axis",
+}
+
+
+@pytest.mark.parametrize("element", COUPLINGS)
+def test_tendons_and_relations_have_the_axes_of_their_joints(element):
+    mechanism, _ = jm.mechanism(coupled(element), jm.Absolute())
+    assert requirements_met(mechanism)
+    axis = jnp.array([0.6, 0.8])
+    alone = jd.tree.set_leaf(mechanism, "joints.slide.axis", axis)
+    assert not requirements_met(alone)
+    copy = COUPLINGS[element]
+    with pytest.raises(ValueError, match=rf"{copy} must equal joints\.prismatic\.axis: change both"):
+        check_requirements("system", alone)
+    assert requirements_met(jd.tree.set_leaf(alone, copy, axis[None]))
+    # In joint coordinates, the coordinates of the slide and the hinge are entries of q, without copies.
+    mechanism, _ = jm.mechanism(coupled(element), jm.Joints())
+    assert requirements_met(jd.tree.set_leaf(mechanism, "joints.slide.axis", axis))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_driven_velocities_have_the_axes_of_their_joints(form):
+    description = coupled("rate")
+    system, q = jm.kinematic_mechanism(description, FORMS[form])
+    state, axis = jd.State(0.0, q, jnp.zeros(len(system.names.velocities))), jnp.array([0.6, 0.8])
+    alone = jd.tree.set_leaf(system, "mechanism.joints.slide.axis", axis)
+    copy = "drives.coordinate_rate_prismatic_0.joint.axis"
+    assert not requirements_met(alone)
+    with pytest.raises(
+        ValueError, match=rf"{copy} must equal (joints|carrying)\.prismatic\.axis: change both"
+    ):
+        jd.kinematic_velocity(alone, state, jnp.ones(1))
+    moved = jd.kinematic_velocity(jd.tree.set_leaf(alone, copy, axis[None]), state, jnp.ones(1))[0]
+    expected = [0.6, 0.8] if form == "absolute" else [1.0]
+    np.testing.assert_allclose(moved[: len(expected)], expected, rtol=0, atol=1e-12)
+    embedded = jm.EmbeddedMechanism(jm.mechanism(description, FORMS[form])[0], system)
+    assert requirements_met(embedded)
+    assert not requirements_met(jd.tree.set_leaf(embedded, "mechanism.joints.slide.axis", axis))

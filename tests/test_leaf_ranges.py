@@ -11,6 +11,7 @@ import spatial_joints
 
 import jaxdae as jd
 from jaxdae import mechanisms as jm
+from jaxdae import robots
 from jaxdae import vehicles as jv
 from jaxdae.base.requirements import check_requirements, requirements_met
 from jaxdae.mechanisms import spatial as js
@@ -219,3 +220,26 @@ def test_radii_of_a_wheel_layout():
         ):
             with pytest.raises(ValueError, match=r"wheels: Wheels\.radius must be positive, got \["):
                 call()
+
+
+def test_functions_of_one_instant_refuse_leaves_out_of_range():
+    vehicle, q = jm.kinematic_mechanism(jv.differential_drive(0.5, 0.1))
+    path = "mechanism.joints.rolling_wheel.axis"
+    longer = jd.tree.set_leaf(vehicle, path, 3.0 * jd.tree.get_leaf(vehicle, path))
+    state, rates = jd.State(0.0, q, 0.0 * q), jnp.array([3.0, 4.0])
+    for call in (jd.kinematic_velocity, jd.kinematic_status):
+        with pytest.raises(ValueError, match=r"RollingWheel\.axis must have length 1"):
+            call(longer, state, rates)
+    mechanism, q = arm("joints", "plane")
+    damped = jd.tree.set_leaf(mechanism, "joints.A.damping", -1.0)
+    state, none = jd.State(jnp.zeros(()), q, 0.0 * q), jnp.zeros(0)
+    for call in (
+        lambda: jm.reactions(damped, state, none),
+        lambda: jm.to_absolute(damped, state),
+        lambda: jm.to_joints(damped, jd.State(0.0, jnp.array([0.5, 0.0, 0.0]), jnp.zeros(3))),
+        lambda: jd.energy(damped, state),
+        lambda: jd.operators.constraint_terms(damped, state),
+        lambda: robots.nonlinear_effects(damped, state),
+    ):
+        with pytest.raises(ValueError, match=r"Revolute\.damping must be non-negative"):
+            call()

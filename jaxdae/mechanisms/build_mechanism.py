@@ -291,9 +291,6 @@ def built(
         forces=force_groups,
         tendons=over_joints,
         turns=_turns(forces, force_groups, own),
-        copies=copies_of(
-            {"joints": joint_groups, "carrying": carrying_groups, "forces": force_groups}, measured
-        ),
         redundant=overconstrained(
             joints,
             {body.name: _freedoms(body, space) for body in bodies} | {GROUND: 0},
@@ -303,7 +300,9 @@ def built(
             ],
         ),
     )
-    return made, q, drive_groups
+    places = ("joints", "carrying", "forces", "tendons", "relations")
+    copies = copies_of(made, {place: getattr(made, place) for place in places}, measured)
+    return dataclasses.replace(made, copies=copies), q, drive_groups
 
 
 def _measured_joint(item: Any) -> str:

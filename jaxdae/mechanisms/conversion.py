@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from jaxdae.base.requirements import check_requirements
 from jaxdae.mechanisms.coordinates.absolute import absolute_form, frame_quaternions
 from jaxdae.mechanisms.coordinates.tree_coordinates import TreeCoordinates
 from jaxdae.mechanisms.describe import measures
@@ -38,8 +39,12 @@ def to_absolute(mechanism: Mechanism, state: State) -> State:
         mechanism: in either form of coordinates.
         state: in the coordinates of the mechanism.
 
+    Raises:
+        ValueError: if a parameter is out of range.
+
     Differentiable; quaternions have w >= 0.
     """
+    check_requirements("mechanism", mechanism)
     motion = mechanism.coordinates.kinematics(state.q, state.v)
     form = mechanism.absolute
     q = form.of_frames(motion.frame)
@@ -57,6 +62,7 @@ def to_joints(mechanism: Mechanism, state: State) -> State:
 
     Raises:
         TypeError: if the mechanism has other coordinates.
+        ValueError: if a parameter is out of range.
 
     Warns:
         StateWarning: if the state violates joints of the tree, so that the result is a different motion.
@@ -71,6 +77,7 @@ def to_joints(mechanism: Mechanism, state: State) -> State:
             "to_joints: mechanism must have joint coordinates; build it with jm.mechanism(description, "
             "jm.Joints())"
         )
+    check_requirements("mechanism", mechanism)
     motion = mechanism.absolute.kinematics(state.q, state.v)
     q = _coordinates(mechanism, tree, motion)
     found = State(state.t, q, _velocities(mechanism, tree, q, motion))

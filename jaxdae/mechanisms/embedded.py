@@ -13,6 +13,7 @@ integration error.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -23,6 +24,7 @@ from jaxdae.base.dataclass import pytree
 from jaxdae.matrices import DenseMatrix, DiagonalMatrix, MassOperator
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.first_order import KinematicMechanism
+from jaxdae.mechanisms.joint_copies import copy_requirements
 from jaxdae.mechanisms.massless import without_masses
 from jaxdae.saddle_point.derivative import solve
 from jaxdae.systems.evaluation import Evaluation
@@ -120,6 +122,11 @@ class EmbeddedMechanism(KinematicSystem):
         """Remove the bodies and joints of `frame`."""
         if isinstance(self.frame, KinematicMechanism) and isinstance(self.frame.mechanism, Mechanism):
             object.__setattr__(self, "frame", dataclasses.replace(self.frame, mechanism=None))
+
+    def requirements(self) -> Iterator[tuple[Any, str]]:
+        """Yield the conditions on copies of joint geometry in the drives; see `jaxdae.base.requirements`."""
+        if isinstance(self.frame, KinematicMechanism):
+            yield from copy_requirements(self.frame, self.frame.copies, self.mechanism)
 
     @property
     def _frame(self) -> KinematicMechanism:

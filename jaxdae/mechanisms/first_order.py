@@ -34,7 +34,9 @@ from jaxdae.mechanisms.coordinates.absolute import Absolute
 from jaxdae.mechanisms.describe import measures as fr
 from jaxdae.mechanisms.describe.measures import Kinematics, Pairs
 from jaxdae.mechanisms.equations import Mechanism
+from jaxdae.mechanisms.joint_copies import copies_of, copy_requirements
 from jaxdae.mechanisms.joint_ranges import jumps
+from jaxdae.mechanisms.joints.drives import JointRate
 from jaxdae.mechanisms.massless import without_masses
 from jaxdae.saddle_point import LeastSquares, SaddlePointSolver
 from jaxdae.systems.evaluation import Evaluation, WrappedEvaluation
@@ -126,6 +128,7 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
         slips: the inputs that set wheel parameters (static).
         given: the inputs (nu,), set by `at_input`; None for zero velocities.
         weight: W (nv,), the weight of the minimum norm of v if rows leave freedom; None for ones.
+        copies: the locations of joint geometry in the drives (static).
     """
 
     mechanism: Any
@@ -134,11 +137,14 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
     slips: tuple[SlipInput, ...] = static(default=())
     given: Any = None
     weight: Any = None
+    copies: tuple[Any, ...] = static(default=())
 
     def requirements(self) -> Iterator[tuple[Any, str]]:
-        """Yield the condition that the weight is positive; see `jaxdae.base.requirements`."""
+        """Yield the conditions on the weight and the copies of joint geometry; see `jaxdae.base.requirements`."""
         if self.weight is not None:
             yield self.weight > 0.0, "weight must be positive"
+        if self.mechanism is not None:
+            yield from copy_requirements(self, self.copies, self.mechanism)
 
     @property
     def n_inputs(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -348,7 +354,9 @@ def kinematic_mechanism(
         mistakes.append(f"drives {twice} set the slip of the same wheel; keep only one of them")
     if mistakes:
         raise ValueError(f"kinematic_mechanism: {'; '.join(mistakes)}")
-    return KinematicMechanism(mechanism=mechanism, drives=drives, order=order, slips=slips), q
+    measured = {drive.name: drive.joint for drive in description.drives if isinstance(drive, JointRate)}
+    copies = copies_of(mechanism, {"drives": drives}, measured)
+    return KinematicMechanism(mechanism=mechanism, drives=drives, order=order, slips=slips, copies=copies), q
 
 
 def _slip_input(mechanism: Mechanism, drive: Any, number: int) -> SlipInput | str:

@@ -1,8 +1,9 @@
-"""Copies of joint geometry in forces, motors and drives that measure along the joint.
+"""Copies of joint geometry in the elements that measure along a joint.
 
-A force along a slide has the axis and the points of the slide, so that its equations need no other group. The
-copies are leaves. A copy that disagrees with its joint would push along another axis than the slide.
-Requirements of a mechanism therefore compare each copy with its joint.
+Forces, motors, tires, tendons, relations and driven velocities have copies. A force along a slide has the axis
+and the points of the slide, so that its equations need no other group. The copies are leaves. A copy that
+disagrees with its joint would push along another axis than the slide. Requirements of a mechanism therefore
+compare each copy with its joint.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from jaxdae.base.requirements import seen_from
+from jaxdae.mechanisms.couplings.relations import Measured
+from jaxdae.mechanisms.describe.elements import Element
 from jaxdae.mechanisms.describe.number_kinds import Number, PerCoordinate
 from jaxdae.mechanisms.describe.place_kinds import Direction, JointAxes, Point
 
@@ -19,56 +22,82 @@ _TOLERANCE = 1e-5
 
 
 class Copy(NamedTuple):
-    """The location of the copies of a group: (place, key), the same of the joints, and pairs of indices."""
+    """The location of copies of joint geometry.
 
-    place: str
-    key: str
-    of_place: str
-    of_key: str
+    Attributes:
+        path: the fields, keys and indices from the owner of the copies to the copies.
+        of: the field and the key of the joints.
+        pairs: the index of each copy, and the index of its joint.
+    """
+
+    path: tuple[str | int, ...]
+    of: tuple[str, str]
     pairs: tuple[tuple[int, int], ...]
 
 
-def copies_of(places: Mapping[str, Mapping[str, Any]], measured: Mapping[str, str]) -> tuple[Copy, ...]:
+def copies_of(joints: Any, places: Mapping[str, Any], measured: Mapping[str, str]) -> tuple[Copy, ...]:
     """Return the locations of copies of joint geometry.
 
     Args:
-        places: the groups of joints and forces by key, by the field of `Mechanism`.
+        joints: the owner of the groups of joints, with the fields `joints` and `carrying`.
+        places: the fields with copies: groups of elements by key, tendons, and relations by key.
         measured: the joint along which an element measures, by the name of the element.
     """
-    joints = {
-        name: (place, key, k)
+    sources = {
+        name: ((place, key), k)
         for place in ("joints", "carrying")
-        for key, g in places[place].items()
-        for k, name in enumerate(g.names)
+        for key, group in getattr(joints, place).items()
+        for k, name in enumerate(group.names)
     }
-    found: dict[tuple[str, str, str, str], list[tuple[int, int]]] = {}
-    for place, groups in places.items():
-        for key, group in groups.items():
-            for k, name in enumerate(group.names):
-                if (source := joints.get(measured.get(name, ""))) is not None:
-                    found.setdefault((place, key, *source[:2]), []).append((k, source[2]))
+    found: dict[tuple[Any, tuple[str, str]], list[tuple[int, int]]] = {}
+    for place, tree in places.items():
+        for path, copy in _with_names(tree, (place,)):
+            for k, name in enumerate(copy.names):
+                joint = name if isinstance(copy, Measured) else measured.get(name, "")
+                if (source := sources.get(joint)) is not None:
+                    found.setdefault((path, source[0]), []).append((k, source[1]))
     return tuple(Copy(*where, tuple(pairs)) for where, pairs in found.items())
 
 
-def copy_requirements(mechanism: Any, copies: tuple[Copy, ...]) -> Iterator[tuple[Any, str]]:
+def _with_names(tree: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """Yield groups of elements and measured coordinates in the fields of a mechanism, with their paths."""
+    if isinstance(tree, Element | Measured):
+        yield path, tree
+    elif isinstance(tree, Mapping):
+        for key, inner in tree.items():
+            yield from _with_names(inner, (*path, key))
+    elif isinstance(tree, tuple):
+        for k, inner in enumerate(tree):
+            yield from _with_names(inner, (*path, k))
+    else:
+        for name in ("first", "second", "lengths", "parts"):
+            yield from _with_names(getattr(tree, name, ()), (*path, name))
+
+
+def copy_requirements(
+    owner: Any, copies: tuple[Copy, ...], joints_of: Any = None
+) -> Iterator[tuple[Any, str]]:
     """Yield the conditions that copies of joint geometry equal their joints; see `jaxdae.base.requirements`.
 
     Args:
-        mechanism: the mechanism, as `requirements` sees it.
+        owner: the owner of the copies, as `requirements` sees it.
         copies: the locations of the copies.
+        joints_of: the owner of the joints, as `requirements` sees it; None for the owner of the copies.
     """
-    for place, key, of_place, of_key, pairs in copies:
-        group, joints = getattr(mechanism, place).get(key), getattr(mechanism, of_place).get(of_key)
+    for copy_path, (of_place, of_key), pairs in copies:
+        group = _at(owner, copy_path)
+        joints = _at(owner if joints_of is None else joints_of, (of_place, of_key))
         if group is None or joints is None:  # Removed since the mechanism was built.
             continue
-        inner = getattr(group, "joint", None)
-        copy, path = (group, f"{place}.{key}") if inner is None else (inner, f"{place}.{key}.joint")
+        path = ".".join(map(str, copy_path))
+        field = next((name for name in ("joint", "joints") if hasattr(group, name)), "")
+        copy, path = (getattr(group, field), f"{path}.{field}") if field else (group, path)
         for name, kind in joints.kinds().items():
             own, other = (
-                getattr(seen_from(mechanism, copy), name, None),
-                getattr(seen_from(mechanism, joints), name),
+                getattr(seen_from(owner, copy), name, None),
+                getattr(seen_from(owner, joints), name),
             )
-            entries = _entries(kind, inner is not None)
+            entries = _entries(kind, bool(field))
             if own is None or other is None or not entries:
                 continue
             for k, at in pairs:
@@ -82,6 +111,18 @@ def copy_requirements(mechanism: Any, copies: tuple[Copy, ...]) -> Iterator[tupl
                         abs(x - y) <= _TOLERANCE * size,
                         f"{path}.{name} must equal {of_place}.{of_key}.{name}; change both",
                     )
+
+
+def _at(tree: Any, path: tuple[str | int, ...]) -> Any:
+    """Return a part of an object, or None if the part does not exist."""
+    for name in path:
+        if isinstance(tree, Mapping):
+            tree = tree.get(name)
+        elif isinstance(tree, tuple) and isinstance(name, int):
+            tree = tree[name] if name < len(tree) else None
+        else:
+            tree = getattr(tree, str(name), None)
+    return tree
 
 
 def _entries(kind: Any, is_inner: bool) -> list[tuple[int, ...]]:

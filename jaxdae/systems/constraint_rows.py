@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jaxdae.base.dataclass import pytree
 from jaxdae.matrices import DenseRows
-from jaxdae.systems.system import AnySystem, State, checked_state
+from jaxdae.systems.system import AnySystem, State, check_system, checked_state
 from jaxdae.typing import Jacobian, Leaf
 
 
@@ -29,7 +29,12 @@ def constraint_terms(system: AnySystem, state: State) -> ConstraintTerms:
     Args:
         system: the mechanical system.
         state: time (s), coordinates and velocities.
+
+    Raises:
+        TypeError: not a `System`.
+        ValueError: if a parameter of the system is out of range.
     """
+    check_system(system)
     state = checked_state(state)
     at = system.evaluate(state.t, state.q, state.v)
     return ConstraintTerms(at.position, at.velocity, DenseRows(at.dense_jacobian), at.bias)

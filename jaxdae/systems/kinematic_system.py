@@ -48,7 +48,7 @@ from jaxdae.systems.system import (
     AnySystem,
     State,
     check_fit,
-    check_is_system,
+    check_system,
     checked_state,
     default_tolerance,
     wanted_rate,
@@ -115,6 +115,7 @@ def kinematic_velocity(
 
     Raises:
         TypeError: not a `KinematicSystem`.
+        ValueError: if a parameter of the system is out of range.
 
     Differentiable with respect to system, state and u, forward and reverse. Rows that are affine in x' need
     one factorization, and have derivatives of every order. For other rows Newton's iteration finds a velocity
@@ -171,8 +172,13 @@ def held_velocity(system: AnySystem, state: State, u: Input, solver: SaddlePoint
 
 
 def check_kinematic(system: Any) -> None:
-    """Raise TypeError if `system` is neither a `KinematicSystem` nor a wrapper around one."""
-    check_is_system(system)
+    """Raise an error if `system` is not a valid `KinematicSystem`, nor a wrapper around one.
+
+    Raises:
+        TypeError: another system, or no system.
+        ValueError: if a parameter is out of range.
+    """
+    check_system(system)
     if not system.first_order:
         raise TypeError(
             f"system must be a jaxdae.KinematicSystem, x' = rate(t, x, u), got {type(system).__name__}; "

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jaxdae.base.requirements import requirements_met
+from jaxdae.base.requirements import check_requirements, requirements_met
 from jaxdae.systems.consistency import start_status
 from jaxdae.systems.masks import Masked, hard_rows
 from jaxdae.systems.status import Status
@@ -69,13 +69,20 @@ def report_state(function: str, system: AnySystem, state: State, *results: Any) 
         system: the system.
         state: the state that the function evaluated.
         *results: the results of the function; a tracer among them means that nothing can be reported.
+
+    Raises:
+        ValueError: if a parameter of the system is out of range.
     """
     if not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((system, state, results))):
         _report(function, system, checked_state(state), "initialize(system, state.q, state.v)")
 
 
 def report_coordinates(function: str, system: AnySystem, q: Coordinates, *results: Any) -> None:
-    """Warn if coordinates violate rows of position level that do not depend on time, see `report_state`."""
+    """Warn if coordinates violate rows of position level that do not depend on time, see `report_state`.
+
+    Raises:
+        ValueError: if a parameter of the system is out of range.
+    """
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((system, q, results))):
         return
     q = jnp.asarray(q)
@@ -91,6 +98,7 @@ def _status(system: AnySystem, state: State) -> Count:
 
 
 def _report(function: str, system: AnySystem, state: State, remedy: str) -> None:
+    check_requirements("system", system)
     status = _status(system, state)
     # Inside of a trace, constants give traced results.
     if isinstance(status, Tracer) or int(status) == Status.OK:

@@ -424,5 +424,11 @@ def wanted_rate(system: Any, t: Any, x: Any, u: Any) -> Any:
 
 
 def energy(system: AnySystem, state: State) -> Scalar:
-    """Return kinetic plus potential energy in J; it is constant along motions without driving and damping."""
+    """Return kinetic plus potential energy in J; it is constant along motions without driving and damping.
+
+    Raises:
+        TypeError: not a `System`.
+        ValueError: if a parameter of the system is out of range.
+    """
+    check_system(system)
     return system.kinetic_energy(state.q, state.v) + system.potential_energy(state.t, state.q)

@@ -40,6 +40,7 @@ class Measured:
 
     Attributes:
         joints: the joints, stacked elements of one type (k,), without names and body indices.
+        names: the names of the joints (static).
         number: the coordinate index (static).
         a: the indices of the first bodies (static).
         b: the indices of the second bodies (static).
@@ -47,6 +48,7 @@ class Measured:
     """
 
     joints: Any
+    names: tuple[str, ...] = static()
     number: int = static()
     a: tuple[int, ...] = static()
     b: tuple[int, ...] = static()
@@ -102,6 +104,7 @@ class Measured:
         joints = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(one.joints for one in every))
         return Measured(
             joints,
+            sum((one.names for one in every), ()),
             self.number,
             sum((one.a for one in every), ()),
             sum((one.b for one in every), ()),
@@ -301,7 +304,12 @@ def measured_coordinate(placed: Any, number: int) -> Measured:
     """Return a coordinate of one joint, given as a group element."""
     unit = list(placed.coordinates.values())[number]
     return Measured(
-        placed.measuring(number), number, placed.a, placed.b, unit == "rad" and not placed.counts_turns
+        placed.measuring(number),
+        placed.names,
+        number,
+        placed.a,
+        placed.b,
+        unit == "rad" and not placed.counts_turns,
     )
 
 

@@ -19,6 +19,9 @@ from jaxdae.mechanisms.joints.spatial_base import SpatialJoint
 class PrescribedMotion(SpatialJoint):
     """A motor: a coordinate of a `joint` is a function of time, counted from its `reference`, that of the start pose by default.
 
+    The motion needs a continuous velocity. At a jump of the velocity, a method without projection opens the
+    joint at the rate of the jump, with the status OK; `info.violation` shows the opening. Use `Projected`.
+
     Attributes:
         name: unique among the joints.
         joint: the name of a joint with coordinates, such as `Revolute` or `Cylindrical`.
