@@ -619,7 +619,7 @@ def test_mistakes_about_wheels():
             lambda: jv.wheel_loads(1.0, [[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]], 0.5, 3.0),
             r"acceleration must have shape \(2,\)",
         ),
-        (lambda: jv.ackermann(0.0, "wide"), "ackermann: wheelbase .*; track must be a positive.* got 'wide'"),
+        (lambda: jv.ackermann(0.0, "wide"), "ackermann: wheelbase .*; track must be positive.* got 'wide'"),
         (lambda: jv.omni(3, 1.0, 0.1, angle=(0.0, 1.0)), "omni: angle must be one number"),
         (
             lambda: jv.truck_and_trailers(3.0, [0.0], [None], headings=[np.nan]),

@@ -146,6 +146,7 @@ def environment() -> str:
     import jax
 
     import jaxdae
+    import jaxdae.mechanisms  # `import jaxdae` alone imports no other package.
 
     device = jax.devices()[0]
     limit = (device.memory_stats() or {}).get("bytes_limit")
