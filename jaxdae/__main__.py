@@ -1,11 +1,11 @@
 """The command, as `python -m jaxdae` and as the script `jaxdae`.
 
-XLA reads its log level when JAX is imported, so the command sets it first. `import jaxdae` alone does not import
-JAX.
+XLA reads its log level when JAX is imported, so the command sets it first. `import jaxdae` alone does not
+import JAX.
 
-When XLA loads a compiled program, it reports at length, as errors, that the processor lacks two features. They
-are hints to its own compiler and no features of any processor. The log level 3 hides these reports with the rest
-of XLA's log. Failures still raise an exception.
+When XLA loads a compiled program, it reports at length, as errors, that the processor lacks two features.
+They are hints to its own compiler and no features of any processor. The log level 3 hides these reports with
+the rest of XLA's log. Failures still raise an exception.
 """
 
 import os

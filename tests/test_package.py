@@ -139,7 +139,7 @@ def test_examples_are_listed_with_what_they_say_and_found_by_name():
         assert told.startswith(" ".join(configs[name]["description"].split())), line
         assert told.endswith(f"[{configs[name].get('script')}]") == (name in of_scripts), line
     assert [line for line in lines if line and not line.startswith(" ")] == [
-        "Configs that jaxdae runs completely, jaxdae example NAME --run or jaxdae run $(jaxdae example NAME):",
+        "Configs that jaxdae runs: jaxdae example NAME --run, or jaxdae run $(jaxdae example NAME):",
         "Configs of experiments, jaxdae example NAME --run; jaxdae run simulates only their mechanism:",
     ]
     found = CliRunner().invoke(app, ["example", "crank_rocker"])

@@ -68,7 +68,7 @@ def listed() -> list[str]:
         return f"  {name:<{width}}  {described(data)}".rstrip()
 
     return [
-        "Configs that jaxdae runs completely, jaxdae example NAME --run or jaxdae run $(jaxdae example NAME):",
+        "Configs that jaxdae runs: jaxdae example NAME --run, or jaxdae run $(jaxdae example NAME):",
         *(row(*each) for each in complete.items()),
         "",
         "Configs of experiments, jaxdae example NAME --run; jaxdae run simulates only their mechanism:",

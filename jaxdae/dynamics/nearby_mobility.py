@@ -38,7 +38,9 @@ _REGAINED = 1.0 / 300.0  # singular values beside q over s: lost ones have 0.03 
 
 
 def mobility_nearby(system: AnySystem, state: State, jacobian: np.ndarray, rank: int) -> int:
-    """Returns the least nv - rank of J on the branches through a configuration, 0 where there is none, that at q where none is found.
+    """Return the smallest nv - rank of J on the branches through a configuration.
+
+    It is 0 if the configuration is isolated, and nv - rank at q if no branch is found.
 
     Args:
         system: a system whose rows are all of positions.
@@ -69,7 +71,7 @@ def mobility_nearby(system: AnySystem, state: State, jacobian: np.ndarray, rank:
 
 
 def _second_order(system: AnySystem, state: State, free: np.ndarray, lost: np.ndarray) -> np.ndarray:
-    """Return the matrices (k, m, m) of the forms W^T g_2(z) for free directions (m, nv), lost rows (ng, k)."""
+    """Return the matrices (k, m, m) of the forms W^T g_2(z); free directions (m, nv), lost rows (ng, k)."""
 
     def opening(z: Any) -> Any:
         return lost.T @ system.constraint(state.t, system.retract(state.q, z @ free))

@@ -143,7 +143,7 @@ class Program:
         return self._tangents[moving]
 
     def pullback(self, linear: tuple[bool, ...]) -> Program:
-        """Return the transpose: (other arguments, output cotangents) -> cotangents of the linear arguments."""
+        """Return the transpose: (other arguments, output cotangents) -> linear cotangents."""
         if linear not in self._pullbacks:
             places = [k for k, is_linear in enumerate(linear) if is_linear]
             rest = [k for k, is_linear in enumerate(linear) if not is_linear]

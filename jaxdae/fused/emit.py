@@ -278,7 +278,7 @@ class _Writer:
 
 
 def _runs(entries: Any) -> list[tuple[int, int, int, Any]]:
-    """Return (start, stop, step, first entry) of runs: buffer columns at constant strides, or single entries."""
+    """Return (start, stop, step, first entry) of runs of buffer columns at constant strides."""
     columns: dict[Any, list[int]] = {}
     runs = []
     for k, x in enumerate(entries):

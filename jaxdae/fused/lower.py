@@ -425,9 +425,11 @@ class Lowering:
 # ruff: noqa: SIM905
 _ORDER = ["constant", "uniform", "varying"]
 COUNTED = frozenset(
-    "add sub mul div max min neg abs sign sqrt rsqrt sin cos tan exp log pow integer_pow select_n "
-    "dot_general reduce_sum reduce_max"
-    " reduce_min reduce_and reduce_or eq ne lt le gt ge and or not cholesky triangular_solve lu svd qr atan2 floor round add_any".split()
+    (
+        "add sub mul div max min neg abs sign sqrt rsqrt sin cos tan exp log pow integer_pow select_n "
+        "dot_general reduce_sum reduce_max reduce_min reduce_and reduce_or eq ne lt le gt ge and or not "
+        "cholesky triangular_solve lu svd qr atan2 floor round add_any"
+    ).split()
 )
 
 

@@ -64,7 +64,8 @@ def projected_state(
     position, velocity = projection.resolved(solver)
     hard = system.compliance(estimate.t, estimate.q) is None
     at_estimate = hard and getattr(position, "origin", Origin.ESTIMATE) is not Origin.PREVIOUS
-    share_position = position is not None and projection.position.solver is None and at_estimate  # pyright: ignore
+    own = projection.position
+    share_position = at_estimate and position is not None and own.solver is None  # pyright: ignore
     share_velocity = velocity is not None and projection.velocity.solver is None and hard  # pyright: ignore
     with jax.named_scope("linearize"):
         at = linearize(system, estimate, solver) if share_position or share_velocity else None

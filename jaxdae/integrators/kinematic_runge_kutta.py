@@ -102,7 +102,8 @@ class Kinematic(PointMethod):
             return State(t, system.retract(state.q, xi), state.v), xi
 
         given = input_at(u, state, system)
-        start, lam, status = feasible_velocity(system, state, given, self.solver)  # pyright: ignore[reportArgumentType]
+        solver: Any = self.solver
+        start, lam, status = feasible_velocity(system, state, given, solver)
         slopes = [start if self.projected else self._slope(system, state, u)]
         xi, slope = jnp.zeros_like(start), slopes[0]
         for row, c in zip(self.tableau.a[1:], self.tableau.c[1:], strict=True):

@@ -140,7 +140,7 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
     copies: tuple[Any, ...] = static(default=())
 
     def requirements(self) -> Iterator[tuple[Any, str]]:
-        """Yield the conditions on the weight and the copies of joint geometry; see `jaxdae.base.requirements`."""
+        """Yield the conditions on the weight and the copies of joint geometry."""
         if self.weight is not None:
             yield self.weight > 0.0, "weight must be positive"
         if self.mechanism is not None:

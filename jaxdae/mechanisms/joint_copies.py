@@ -1,9 +1,9 @@
 """Copies of joint geometry in the elements that measure along a joint.
 
-Forces, motors, tires, tendons, relations and driven velocities have copies. A force along a slide has the axis
-and the points of the slide, so that its equations need no other group. The copies are leaves. A copy that
-disagrees with its joint would push along another axis than the slide. Requirements of a mechanism therefore
-compare each copy with its joint.
+Forces, motors, tires, tendons, relations and driven velocities have copies. A force along a slide has the
+axis and the points of the slide, so that its equations need no other group. The copies are leaves. A copy
+that disagrees with its joint would push along another axis than the slide. Requirements of a mechanism
+therefore compare each copy with its joint.
 """
 
 from __future__ import annotations

@@ -283,7 +283,8 @@ class _Model:
             elif "is outside" in found or node.tag == "flexcomp":
                 self.reading.wrong(origin.file, line, f"<{node.tag}> {found}")
             else:
-                replaced = f"{self.reading.token}-missing{len(self.reading.missing)}{pathlib.PurePosixPath(name).suffix[:9]}"
+                suffix = pathlib.PurePosixPath(name).suffix[:9]
+                replaced = f"{self.reading.token}-missing{len(self.reading.missing)}{suffix}"
                 self.reading.missing[replaced] = name
                 if node.tag == "mesh":
                     node.attributes[key] = replaced

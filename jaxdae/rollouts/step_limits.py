@@ -9,7 +9,8 @@ constraints. One step of length h multiplies them by a matrix S(h) (2 nv, 2 nv):
 to this linear system. The step is stable where the spectral radius of S is not larger than the growth of the
 exact motion, up to a factor,
 
-    rho(S(h)) <= _GROWTH exp(h sigma),    h sigma <= 1,        sigma = max(0, largest real part of the eigenvalues).
+    rho(S(h)) <= _GROWTH exp(h sigma),    h sigma <= 1,
+    sigma = max(0, largest real part of the eigenvalues).
 
 sigma > 0 near an unstable equilibrium, such as an inverted pendulum. The second condition keeps that growth
 from hiding other modes.

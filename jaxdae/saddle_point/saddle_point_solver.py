@@ -66,7 +66,8 @@ def needs_products_only(solver: SaddlePointSolver) -> bool:
 
     Other solvers receive J in the form that the system provides.
     """
-    return offers(solver, "matrix_free") and bool(solver.matrix_free)  # pyright: ignore[reportAttributeAccessIssue]
+    given: Any = solver
+    return offers(given, "matrix_free") and bool(given.matrix_free)
 
 
 def reweighted(factors: Any, mass: MassOperator) -> Any:

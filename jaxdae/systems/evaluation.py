@@ -49,7 +49,7 @@ class Evaluation:
         return dataclasses.replace(self, v=v)
 
     def with_system(self, system: Any) -> Evaluation:
-        """Return the terms at the same state for a system with the same coordinates and other forces or rows."""
+        """Return the terms at this state for a system with the same coordinates and other forces or rows."""
         return dataclasses.replace(self, system=system)
 
     @property

@@ -186,7 +186,9 @@ class Wrapper(System):
     def at_input(self, u: Input) -> AnySystem:
         """Return the wrapper around the inner system with u inserted."""
         inside = self.system.at_input(u)
-        return self if inside is self.system else dataclasses.replace(self, system=inside)  # pyright: ignore[reportArgumentType]
+        if inside is self.system:
+            return self
+        return dataclasses.replace(self, system=inside)  # pyright: ignore[reportArgumentType]
 
     def sizes(self, q: Any) -> Sizes:
         """Return the sizes of the inner system."""

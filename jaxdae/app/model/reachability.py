@@ -2,10 +2,10 @@
 
 This check appends the rows of the target, a point or a coordinate, to the rows of the mechanism. `initialize`
 then tries to close all rows from the start pose and from randomly rotated copies of it. If no attempt closes,
-the target is out of reach, and the residual of the best attempt is its distance. Most targets are within reach.
-Gauss-Newton steps on the host show that first, because they compile much faster than `initialize`. The check
-skips mechanisms with tuned lengths or positions. It also skips velocity targets, because forces
-decide about them, not geometry.
+the target is out of reach, and the residual of the best attempt is its distance. Most targets are within
+reach. Gauss-Newton steps on the host show that first, because they compile much faster than `initialize`. The
+check skips mechanisms with tuned lengths or positions. It also skips velocity targets, because forces decide
+about them, not geometry.
 """
 
 from typing import Any
@@ -103,7 +103,7 @@ def _changes_geometry(config: Config) -> bool:
 
 
 def _assembles(reaching: _Reaching, t: Any, guesses: Any) -> bool:
-    """Return whether Gauss-Newton steps close all rows from one of the guesses (n, nq); False proves nothing."""
+    """Return whether Gauss-Newton steps close all rows from a guess of (n, nq); False proves nothing."""
     still = jnp.zeros(len(reaching.system.names.velocity_units), guesses.dtype)
 
     @jax.jit

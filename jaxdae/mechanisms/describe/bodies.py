@@ -107,7 +107,7 @@ class Body(ByKeywords):
 
 @dataclasses.dataclass(frozen=True)
 class Rotor(ByKeywords):
-    """What spins in a planar mechanism and has no place there: the spin of a wheel about its axle, the shaft of a motor.
+    """A rotation without a position in the plane: the spin of a wheel about its axle, the shaft of a motor.
 
     The axle of a wheel lies in the plane of motion of its vehicle, so its spin is not a rotation in the
     plane. The spin has kinetic energy inertia spin'^2 / 2 and is otherwise independent of the motion of the

@@ -201,7 +201,8 @@ class JointAxes(Kind):
 
     def of(self, element: Any, space: Any) -> Kind:
         """Return the kind of the field in a given element type."""
-        return dataclasses.replace(super().of(element, space), columns=element.axis_fields)  # pyright: ignore[reportCallIssue]
+        kind: Any = super().of(element, space)
+        return dataclasses.replace(kind, columns=element.axis_fields)
 
     @property
     def description(self) -> str:

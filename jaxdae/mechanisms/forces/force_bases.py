@@ -89,7 +89,7 @@ class Force(GroundAndPoint, Driven):
 
 @pytree
 class Drag(GroundAndPoint, elements.Force):
-    """The resistance of the surroundings to a point of a body: -(linear + quadratic |v|) v, with v its velocity in the world."""
+    """The drag on a point of a body with velocity v in the world: -(linear + quadratic |v|) v."""
 
     quasi: ClassVar[bool] = True
 

@@ -109,7 +109,7 @@ class JointForce(elements.Force):
 
 @pytree
 class SlideForce(PointOfBoth, AxisInA, Driven):
-    """A force along the axis of a prismatic joint, on b with its reaction on a: force + gain u[input], in N."""
+    """A force along a prismatic joint, on b with its reaction on a: force + gain u[input], in N."""
 
     resists: ClassVar[bool] = False
     line: ClassVar[str] = "the direction of the slide"
@@ -133,7 +133,7 @@ class SlideForce(PointOfBoth, AxisInA, Driven):
 
 @pytree
 class Motor(GearedMotor):
-    """A motor with a gear in a revolute or prismatic joint: ratio (torque + gain u[input]), and the inertia of its rotor times ratio^2.
+    """A motor with a gear in a joint: ratio (torque + gain u[input]), and ratio^2 times the rotor inertia.
 
     The rotor turns with the joint coordinate alone, ratio times as fast. Its spin about axes that turn with
     the bodies is neglected, as is usual for small rotors with large gear ratios.

@@ -276,7 +276,7 @@ class LinearContact(LinearLaw, Contact):
 
 @pytree(kw_only=True)
 class LinearTire(LinearLaw, Tire):
-    """A tire whose force is in proportion to slip ratio and slip angle, as far as friction allows where a friction is given."""
+    """A linear tire: forces proportional to slip ratio and slip angle, limited by an optional friction."""
 
     contact: ClassVar[type[Contact]] = LinearContact
     law: ClassVar[type[Any]] = LinearLaw
@@ -304,7 +304,7 @@ class BrushContact(BrushLaw, Contact):
 
 @pytree(kw_only=True)
 class BrushTire(BrushLaw, Tire):
-    """A brush of elastic bristles that slide where friction ends, with parabolic pressure: Fiala's tire, with combined slip."""
+    """Fiala's brush tire with combined slip: elastic bristles with parabolic pressure that slide locally."""
 
     contact: ClassVar[type[Contact]] = BrushContact
     law: ClassVar[type[Any]] = BrushLaw

@@ -42,7 +42,7 @@ class SpatialDriven(Driven, SpatialForce):
 
 @pytree
 class JointForce(SpatialForce):
-    """A torque about or a force along a coordinate of a joint, on b with its reaction on a, with a spring to a rest position.
+    """A torque about, or a force along, a joint coordinate, on b with its reaction on a, and its spring.
 
     It is force + gain u[input] - stiffness (s - rest), in N m or N; without `input`, it is constant. Angles
     of the tree in `Joints()` count full turns. Springs on other angles pull to the nearest turn of the rest
@@ -89,7 +89,7 @@ class JointForce(SpatialForce):
 
 @pytree
 class CoordinateForce(TwoBodies, SpatialDriven):
-    """An effort along one coordinate of a joint: force + gain u[input] - stiffness (s - rest), in N m or N."""
+    """An effort along one joint coordinate: force + gain u[input] - stiffness (s - rest), in N m or N."""
 
     joint: Any = fields.inner()
     number: Any = fields.index("which coordinate")
@@ -148,7 +148,7 @@ class CoordinateForce(TwoBodies, SpatialDriven):
 
 @pytree
 class Motor(GearedMotor, SpatialForce):
-    """A motor with a gear in a joint: ratio (torque + gain u[input]), and the inertia of its rotor times ratio^2.
+    """A motor with a gear in a joint: ratio (torque + gain u[input]), and ratio^2 times the rotor inertia.
 
     The rotor turns with the joint coordinate alone, ratio times as fast. Its spin about axes that turn with
     the bodies is neglected, as is usual for small rotors with large gear ratios.
@@ -215,7 +215,7 @@ class Torque(TwoBodies, SpatialDriven):
 
 @pytree
 class RotationalDamper(TwoBodies, SpatialForce):
-    """A torque against the angular velocity of b relative to a: the friction of a ball joint, or of a body in a fluid."""
+    """A torque against the angular velocity of b relative to a, as in a ball joint or a fluid."""
 
     quasi: ClassVar[bool] = True
 
@@ -276,7 +276,7 @@ class RotationalSpring(AxesOfBoth, SpatialForce):
 
 @pytree
 class Bushing(AxesOfBoth, PointOfBoth, SpatialForce):
-    """A block of rubber between two bodies: springs and dampers along and about the axes of the joint that it is.
+    """A rubber bushing between two bodies: springs and dampers along and about its axes.
 
     The bushing axes are the axes of body a, or the columns of `axes_a` in a; gaps are measured along them.
     Rotations are measured as in `Weld`: sin(angle) times the rotation axis. The bushing is unstrained at the

@@ -125,7 +125,7 @@ class TireOnWheel(elements.Force):
 
 @pytree(kw_only=True)
 class BrushTire(BrushLaw, TireOnWheel):
-    """A brush of elastic bristles on a disc that slides on terrain, with parabolic pressure: Fiala's tire, with combined slip."""
+    """Fiala's brush tire with combined slip on terrain: a disc with elastic bristles."""
 
     contact: ClassVar[type[TerrainContact]] = BrushOnTerrain
     law: ClassVar[type[Any]] = BrushLaw

@@ -176,7 +176,7 @@ class Gear(TwoBodies, Joint):
 
 @pytree
 class Skate(PointOfB, AxisInB, Joint):
-    """A blade or a wheel that does not slip sideways: a point of b moves over a along `axis` only, which is fixed in b.
+    """A blade or wheel without lateral slip: a point of b moves over a only along `axis`, fixed in b.
 
     The row constrains velocity, not position: on the ground, -sin(theta) x' + cos(theta) y' = 0 for a blade
     along the x axis of b. With `at`, `axis` is a direction in the world at the start pose. With `point_b`, it
@@ -199,7 +199,7 @@ class Skate(PointOfB, AxisInB, Joint):
 
 @pytree
 class RackAndPinion(PointOfBoth, AxisInA, Joint):
-    """A pinion of b rolls on a rack of a without slip: its center moves along the rack as far as its rim turns.
+    """A pinion of b rolls without slip on a rack of a: its center moves as far as its rim turns.
 
     The center is the point of b. `axis` is the direction of the rack, specified as for `Prismatic`. With a
     positive radius, the pinion is to the left of the rack when looking along the axis (a wheel on the ground,

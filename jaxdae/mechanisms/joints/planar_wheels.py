@@ -96,7 +96,7 @@ class SpinningWheel(CarriedWheel):
 
 @pytree
 class TractionWheel(SpinningWheel):
-    """A wheel with spin that may slip sideways: the second one of an axle, whose lateral row would be that of the first once more."""
+    """A wheel with spin that may slip sideways: the second wheel of an axle, without a second lateral row."""
 
     velocity_rows: ClassVar[dict[str, str]] = {"rolling": "m/s"}
 
@@ -144,7 +144,7 @@ class RollerWheel(SpinningWheel):
 
 @pytree
 class Wheel(PointOfBody, AxisInBody, Joint):
-    """A wheel on the ground that does not slip, or slips as it is told: a lateral row, and a rolling row where it has a spin.
+    """A wheel on the ground with no slip or given slip: a lateral row, and a rolling row if it has a spin.
 
     `axis` is the heading. With `at`, it is a direction in the world at the start pose. With `point`, it is a
     direction in the frame of the body. The force of the ground on the wheel points to the left of the heading
@@ -229,7 +229,7 @@ class _WithRollers(PointOfBody, AxisInBody, Joint):
 
 @pytree
 class MecanumWheel(_WithRollers):
-    """A wheel with oblique rollers around its rim: no slip along the axles of the rollers that touch the ground.
+    """A wheel with oblique rollers on its rim: no slip along the axles of the rollers on the ground.
 
     In the usual arrangement, the rollers of the four wheels form an X seen from above. Their angles are -45,
     45, 45 and -45 degrees at the front left, front right, rear left and rear right. The rollers on the

@@ -50,7 +50,7 @@ class Gear(TwoWheels):
 
 @pytree
 class BevelGear(TwoWheels):
-    """Wheels whose axes meet turn at a ratio against whatever carries them: a pair of a differential, or of an angle drive.
+    """Bevel gears, with axes that meet, turn at a ratio relative to their carrier, as in a differential.
 
     With unit vectors n_a, n_b along the axes and angular velocities omega_a = omega + s_a n_a, omega_b =
     omega + s_b n_b, where omega is the angular velocity of the carrier, the wheels do not slip when s_b =
@@ -93,7 +93,7 @@ class _RackAxes(TwoBodies):
 
 @pytree
 class RackAndPinion(WithAxes, _RackAxes):
-    """A pinion of b rolls on a rack of a without slip: its center moves along the rack as far as its rim turns.
+    """A pinion of b rolls without slip on a rack of a: its center moves as far as its rim turns.
 
     The x axis of the joint is along the rack and the y axis along the axis of the pinion, both fixed in a. z
     = x cross y points from the rack to the center of the pinion, which is the point of b. For a rack on the

@@ -169,7 +169,7 @@ class _CardanAxes(TwoBodies):
 
 @pytree
 class Universal(WithAxes, _CardanAxes, Movable):
-    """A Cardan joint: b turns about an axis fixed in a and an axis fixed in b, which meet at a right angle."""
+    """A Cardan joint: b turns about an axis fixed in a and a perpendicular axis fixed in b that meets it."""
 
     rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "z": "m", "twist": "rad"}
     coordinates: ClassVar[dict[str, str]] = {"first": "rad", "second": "rad"}
@@ -270,7 +270,7 @@ class Planar(Facing, OnAxis, Movable):
 
 @pytree
 class Weld(Facing, WithAxes):
-    """Two bodies move as one. The relative pose is that of the start unless points and axes in both bodies are given."""
+    """Two bodies move as one, at their relative start pose unless both bodies give points and axes."""
 
     rows: ClassVar[dict[str, str]] = {
         "x": "m",
@@ -303,7 +303,7 @@ class Weld(Facing, WithAxes):
 
 @pytree
 class Free(TwoBodies, AnyOrientation):
-    """b moves freely against a, by place and orientation of a frame that is fixed in b, such as that of the link of a robot.
+    """b moves freely relative to a: position and orientation of a frame fixed in b, such as a link frame.
 
     In joint coordinates, q is the position of that frame in a and its quaternion wxyz; v is the velocity of
     its origin in the axes of a and its angular velocity in its own axes. If a is the ground, these are qpos
@@ -386,7 +386,7 @@ class PointOnPlane(OnAxis, Movable):
 
 @pytree
 class ConstantVelocity(Facing, OnAxis):
-    """A homokinetic joint: a point of a and a point of b coincide, and b turns about its own shaft as fast as a about its own.
+    """A constant-velocity joint: points of a and b coincide, and both turn equally fast about their shafts.
 
     The shafts are the z axes of the joint in both bodies. The angle between them must be less than half a
     turn. The ball tracks lie in the bisecting plane of the shafts and prevent twist: x_a . y_b = y_a . x_b.

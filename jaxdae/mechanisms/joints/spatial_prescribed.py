@@ -17,7 +17,7 @@ from jaxdae.mechanisms.joints.spatial_base import SpatialJoint
 
 @pytree
 class PrescribedMotion(SpatialJoint):
-    """A motor: a coordinate of a `joint` is a function of time, counted from its `reference`, that of the start pose by default.
+    """A motor: a joint coordinate is a function of time, counted from `reference` (default: the start pose).
 
     The motion needs a continuous velocity. At a jump of the velocity, a method without projection opens the
     joint at the rate of the jump, with the status OK; `info.violation` shows the opening. Use `Projected`.
