@@ -60,7 +60,9 @@ def exported(full):
     names = getattr(own, "__all__", None) or [
         n
         for n, x in vars(own).items()
-        if inspect.isfunction(x) and x.__module__ == own.__name__ and not n.startswith("_")
+        if hasattr(x, "__wrapped__") | inspect.isfunction(x)  # a compiled function wraps its source
+        and getattr(x, "__module__", "") == own.__name__
+        and not n.startswith("_")
     ]
     return [name for name in names if not inspect.ismodule(getattr(own, name))]
 

@@ -254,7 +254,7 @@ FEATURES = {
         Stored(*S.axis("<limit><lower>-1</lower><upper>2</upper></limit>"), limits),
         Stored(*M.joint('type="slide" range="-1 2"'), limits),
     ),
-    "limits of hinges that turn without end": (
+    "limits of continuous hinges": (
         Reported(
             *U.joint('<limit lower="1" upper="2"/>', "continuous"),
             "lower and upper limit of a continuous joint",
@@ -285,17 +285,17 @@ FEATURES = {
         Reported(*M.joint('damping="1 2"'), "damping polynomial"),
     ),
     "inertia of motors": (None, None, Honoured(*M.joint('armature="2"'), field("armature", 2.0))),
-    "what resists in balls": (
+    "damping of ball joints": (
         Honoured(*U.joint('<dynamics damping="2"/>', "spherical"), force(js.RotationalDamper)),
         Reported(*S.joint("<axis><dynamics/></axis>", "ball"), "dynamics of a ball joint"),
         Honoured(*M.joint('type="ball" damping="2"'), force(js.RotationalDamper)),
     ),
-    "what resists at free links": (
+    "damping of free links": (
         Reported(*U.joint('<dynamics damping="2"/>', "floating"), "dynamics of a floating joint"),
         None,
         Reported(*M.joint('type="free" stiffness="2"'), "stiffness of a free joint"),
     ),
-    "joints that follow others": (
+    "mimic joints": (
         Honoured(
             *U.robot(f'<link name="c">{U.BOX}</link>' + hinge("k", "revolute", '<mimic joint="j"/>')),
             lambda robot: "k_mimic" in robot.report.relations,
@@ -313,7 +313,7 @@ FEATURES = {
             lambda robot: isinstance(robot.description.joints[-1], js.PrescribedMotion),
         ),
     ),
-    "a ball that follows others": (
+    "mimic ball joints": (
         Refused(*U.joint('<mimic joint="k"/>', "spherical"), "only revolute and prismatic joints can mimic"),
         Refused(*S.axis("<mimic joint='k'/>", "ball"), "only revolute, prismatic and screw joints can mimic"),
         None,
@@ -340,7 +340,7 @@ FEATURES = {
         Reported(*S.joint("<axis2><xyz>1 0 0</xyz></axis2>"), "axis2 of a revolute joint"),
         None,
     ),
-    "where joints begin": (
+    "start positions of joints": (
         None,
         Reported(*S.axis("<initial_position>1</initial_position>"), "initial_position"),
         Honoured(
@@ -377,7 +377,7 @@ FEATURES = {
             *M.equality('<connect body1="b" anchor="0 0 0" active="false"/>'), "equality with active=false"
         ),
     ),
-    "the weight of links carried by others": (
+    "gravity compensation of links": (
         None,
         Honoured(*S.link("<gravity>false</gravity>" + S.BOX), force(js.Force)),
         Honoured(*M.place('gravcomp="0.5"'), force(js.Force)),
@@ -408,7 +408,7 @@ FEATURES = {
         None,
         Reported(*M.joint('actuatorfrcrange="-1 1"'), "actuatorfrcrange"),
     ),
-    "motors of what stands": (
+    "actuators on fixed bodies": (
         None,
         None,
         Honoured(
@@ -445,8 +445,8 @@ FEATURES = {
             "flex",
         ),
     ),
-    "bodies that a user moves": (None, None, Reported(*M.world('<body mocap="true"/>'), "mocap")),
-    "a medium": (
+    "mocap bodies": (None, None, Reported(*M.world('<body mocap="true"/>'), "mocap")),
+    "fluid (air, water)": (
         None,
         Reported(*S.link("<enable_wind>true</enable_wind>" + S.BOX), "enable_wind"),
         Reported(*M.beside('<option density="1"/>'), "option density or viscosity"),
@@ -462,17 +462,17 @@ FEATURES = {
         Reported(*S.model("<gripper/>"), "gripper"),
         Refused(*M.beside("<gazebo/>"), "unrecognized element"),
     ),
-    "attributes that are not known": (
+    "unknown attributes": (
         Reported(*U.joint('<limit lower="0" upper="1" acceleration="3"/>'), "limit acceleration"),
         Reported(*S.joint("<axis><xyz expresed_in='a'>0 0 1</xyz></axis>"), "xyz expresed_in"),
         Refused(*M.joint('axsi="0 0 1"'), "unrecognized attribute"),
     ),
-    "numbers that are none": (
+    "non-numeric values": (
         Refused(*U.joint('<axis xyz="0 0 nan"/>'), "must be 3 finite numbers"),
         Refused(*S.joint("<axis><xyz>0 0 nan</xyz></axis>"), "must be 3 finite numbers"),
         Refused(*M.joint('axis="0 0 x"'), "attribute 'axis'"),
     ),
-    "elements without their numbers": (
+    "missing values": (
         Refused(*U.link("<inertial><mass/></inertial>"), "<inertial> has no <mass value=...>"),
         Refused(*S.link("<inertial><mass/></inertial>"), "<mass> has no number"),
         Refused(*M.body('<inertial mass="2"/>'), "pos"),

@@ -38,7 +38,7 @@ def test_the_four_bar_turns_as_the_page_says(name):
     names = {}
     exec(program("The four-bar"), names)
     exec(program(name), names)
-    row = re.search(rf"^\| {name} \| (\S+) \| (\S+) \|", SECTIONS["What they print"], re.MULTILINE)
+    row = re.search(rf"^\| {name} \| (\S+) \| (\S+) \|", SECTIONS["Results of the four-bar"], re.MULTILINE)
     said_off, said_opening = map(float, row.groups())
     # Two digits are printed; round-off differs from machine to machine.
     assert abs(names["turned"] - REFERENCE) == pytest.approx(said_off, rel=0.06, abs=2e-11)
