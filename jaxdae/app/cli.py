@@ -367,7 +367,8 @@ def _check_section(checked: Any, command: str, source: str) -> None:
                 "velocities and forces have no effect",
                 code=2,
             )
-        stop(f"{source}: got no section {command}, expected one; configs/README.md has an example", code=2)
+        remedy = "docs/configs_reference.md has an example"
+        stop(f"{source}: got no section {command}, expected one; {remedy}", code=2)
 
 
 def _learn_checked(

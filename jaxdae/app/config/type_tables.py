@@ -1,4 +1,4 @@
-"""Tables of the joint and force types for configs/README.md, from the fields of the types."""
+"""Tables of the joint and force types for docs/configs_reference.md, from the fields of the types."""
 
 from collections.abc import Iterable
 
