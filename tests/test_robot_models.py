@@ -103,12 +103,12 @@ def test_loops_stay_closed_where_joints_follow_others_with_an_offset(tmp_path):
 
     slide = js.PointOnLine("slot", "w", "c", axis=(1.0, 0.0, 0.0), at=(2.5, 1.0, 0.0))
     robot = loaded(third, slide)
-    assert any("loops open at the start, by up to" in note for note in robot.report.notes)
+    assert any("loops were open at the start, by up to" in note for note in robot.report.notes)
     mechanism, q = jm.mechanism(robot.description, jm.Joints())
     state = robots.joint_state(mechanism, q, robot.start)
     np.testing.assert_allclose(mechanism.constraint(state.t, state.q), 0.0, rtol=0, atol=1e-9)
     assert robot.start["j2"] == pytest.approx(0.5 * robot.start["j1"] + 0.3, abs=1e-9)
-    with pytest.raises(robots.RobotFileError, match=r"is open by .* at the start, and assembly fails"):
+    with pytest.raises(robots.RobotFileError, match=r"is open by .* at the start, and assembly failed"):
         loaded(hinge.format("j3", "1 0 0", "b", "c", ""), js.Ball("pin", "w", "c", at=(-9.0, 0.0, 0.0)))
 
 
@@ -307,7 +307,7 @@ def test_bodies_without_mass_need_joint_coordinates():
     np.testing.assert_allclose(a(split), a(whole), rtol=1e-13)
     with pytest.raises(
         ValueError,
-        match=r"body 'cross': mass must be a positive number, got 0\.0 \(joint .*; body 'cross': inertia "
+        match=r"body 'cross': mass must be a positive number, got 0\.0 \(only joint .*; body 'cross': inertia "
         r"must be positive",
     ):
         jm.spatial_mechanism(bodies, joints)
