@@ -262,7 +262,7 @@ def test_all_mistakes_at_once(tmp_path):
         "h": ({"control": PD | {"inputs": ["motor", "motor"]}}, "got 2 inputs for 1 coordinates"),
         "i": (
             {"control": PD, "batch": {"size": 2, "vary": [torque | {"scatter": 0.1}]}},
-            "batch.vary.0.path: got 'forces.motor.torque', in",
+            "batch.vary.0.path: got 'forces.motor.torque', which an input replaces",
         ),
         "j": (
             {"control": PD, "tune": {"parameters": [torque], "loss": loss}},
