@@ -214,6 +214,11 @@ def test_files_are_short_and_begin_with_a_docstring():
     assert not [name for name, tree in TREES.items() if not ast.get_docstring(tree)]
 
 
+def test_lines_have_at_most_110_columns():
+    lines = [(name, line) for name, file in FILES.items() for line in file.read_text().splitlines()]
+    assert not [(name, line) for name, line in lines if len(line) > 110]
+
+
 def test_the_library_leaves_the_configuration_and_the_precision_alone():
     literal = ("float32", "float64", "float16", "bfloat16")
     found = [(place, node) for place, node in walk(LIBRARY) if isinstance(node, ast.Attribute)]
