@@ -144,7 +144,7 @@ def test_tendons_and_relations_have_the_axes_of_their_joints(element):
     alone = jd.tree.set_leaf(mechanism, "joints.slide.axis", axis)
     assert not requirements_met(alone)
     copy = COUPLINGS[element]
-    with pytest.raises(ValueError, match=rf"{copy} must equal joints\.prismatic\.axis: change both"):
+    with pytest.raises(ValueError, match=rf"{copy} must equal joints\.prismatic\.axis; change both"):
         check_requirements("system", alone)
     assert requirements_met(jd.tree.set_leaf(alone, copy, axis[None]))
     # In joint coordinates, the coordinates of the slide and the hinge are entries of q, without copies.
@@ -161,7 +161,7 @@ def test_driven_velocities_have_the_axes_of_their_joints(form):
     copy = "drives.coordinate_rate_prismatic_0.joint.axis"
     assert not requirements_met(alone)
     with pytest.raises(
-        ValueError, match=rf"{copy} must equal (joints|carrying)\.prismatic\.axis: change both"
+        ValueError, match=rf"{copy} must equal (joints|carrying)\.prismatic\.axis; change both"
     ):
         jd.kinematic_velocity(alone, state, jnp.ones(1))
     moved = jd.kinematic_velocity(jd.tree.set_leaf(alone, copy, axis[None]), state, jnp.ones(1))[0]
