@@ -24,7 +24,7 @@ from xml.sax.saxutils import quoteattr
 
 from jaxdae.base.suggestions import brief
 from jaxdae.robots.file_limits import DEEPEST, MOST_BYTES, MOST_EXPANDED, MOST_STATES
-from jaxdae.robots.referenced_files import Folders
+from jaxdae.robots.referenced_files import Folders, Outside
 from jaxdae.robots.robot_source import Library, Node, RobotFileError
 
 _FOLDERS = {
@@ -280,7 +280,7 @@ class _Model:
                     self.bytes += size
                     if node.tag == "flexcomp":
                         self.bytes_of[id(node)] = size
-            elif "is outside" in found or node.tag == "flexcomp":
+            elif isinstance(found, Outside) or node.tag == "flexcomp":
                 self.reading.wrong(origin.file, line, f"<{node.tag}> {found}")
             else:
                 suffix = pathlib.PurePosixPath(name).suffix[:9]

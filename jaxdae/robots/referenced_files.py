@@ -17,6 +17,10 @@ _MOST_PARTS = 400
 _SCHEMES = ("package://", "model://")
 
 
+class Outside(str):
+    """The reason why a path outside the allowed folders is rejected."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Folders:
     """The folders in which files may be read.
@@ -30,7 +34,7 @@ class Folders:
     packages: Mapping[str, pathlib.Path] = dataclasses.field(default_factory=dict)
 
     def found(self, uri: str, beside: pathlib.Path) -> pathlib.Path | str:
-        """Return the path that a file reference names, or the reason why it is rejected.
+        """Return the path that a file reference names, or the reason why it is rejected, perhaps `Outside`.
 
         Args:
             uri: a path, or a URI with `package://`, `model://` or `file://`.
@@ -68,7 +72,7 @@ class Folders:
             return f"{shown} cannot be read: {getattr(error, 'strerror', None) or error}"
         allowed = [self.home, *self.packages.values()]
         if not any(real.is_relative_to(os.path.realpath(folder)) for folder in allowed):
-            return (
+            return Outside(
                 f"{shown} is outside the folder of the robot; only files there and in packages={{...}} are "
                 "read"
             )
