@@ -404,7 +404,7 @@ def main() -> int:
     results, animated = {}, {}
     with precision(config):
         for name, case in settings.mechanisms.items():
-            loaded, worlds = load(str(pathlib.Path(asked.source).parent / case.config), tuple(case.overrides))
+            loaded, worlds = load(str(asked.folder / case.config), tuple(case.overrides))
             system, _, state = worlds.one()
             here = problem(system, state, case, settings.entries, settings.factors)
             for integrator in settings.integrators:

@@ -18,7 +18,6 @@ reaches it; it acts on the robot whose rods are free to. A push at the pelvis is
 
 import dataclasses
 import importlib
-import pathlib
 import sys
 from typing import Annotated, Any, NamedTuple
 
@@ -324,8 +323,7 @@ def main() -> int:
     settings = jaxdae.app.settings(asked, Settings)
     if settings is None:
         return 2
-    beside = pathlib.Path(asked.source).parent
-    settings = settings.model_copy(update={"file": str(beside / settings.file)})
+    settings = settings.model_copy(update={"file": str(asked.folder / settings.file)})
     with precision(config):
         _, method, _ = asked.worlds.one()
         made, _, _ = falls(config, settings, method, dict(config.start.velocities))

@@ -274,7 +274,7 @@ def main() -> int:
         return 2
     seed = config.batch.seed
     with precision(config):
-        at = arm(settings.file, pathlib.Path(asked.source).parent)
+        at = arm(settings.file, asked.folder)
         data, truth = measured(at, settings, seed), truth_of(at)
         scale = np.sqrt(np.mean(data.torques**2, axis=0))
         jacobian = np.asarray(

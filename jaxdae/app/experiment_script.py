@@ -37,6 +37,11 @@ class Script:
     out: pathlib.Path
     console: rich.console.Console
 
+    @property
+    def folder(self) -> pathlib.Path:
+        """The folder of the config; files that the config names are relative to it."""
+        return pathlib.Path(self.source).parent
+
 
 def script(default: str, about: str) -> Script:
     """Parse the command line of an experiment; exit with code 2 if its config has errors.
