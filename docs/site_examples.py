@@ -60,7 +60,7 @@ def exported(full):
     names = getattr(own, "__all__", None) or [
         n
         for n, x in vars(own).items()
-        if hasattr(x, "__wrapped__") | inspect.isfunction(x)  # a compiled function wraps its source
+        if (hasattr(x, "__wrapped__") or inspect.isfunction(x))  # a compiled function wraps its source
         and getattr(x, "__module__", "") == own.__name__
         and not n.startswith("_")
     ]

@@ -1,8 +1,8 @@
 """The pages that are made from the code at every build: contents, tables of methods and solvers, statuses, gallery, API.
 
-They go to `docs/generated/`, which git ignores. Nothing in them is written by hand: methods and solvers are
-those of `tests/catalogue.py`, which the tests hold to what the tables say, their fields are those of the
-classes, statuses those of the enumeration.
+They go to `docs/generated/`, which git ignores. Nothing in them is written by hand. Methods and solvers come
+from `tests/catalogue.py`, and the tests verify what the tables state about them. Fields come from the classes,
+and statuses from the enumeration.
 """
 
 import dataclasses
@@ -360,9 +360,8 @@ def gallery(docs):
 
 def caption(name, text):
     """Return the first clause of a description of an experiment, without links."""
-    first = re.split(r"(?<=[a-z\d)])[.:;,](?:\s|$)", re.sub(LINK, lambda found: found.group(1)[1:-1], text))[
-        0
-    ]
+    plain = re.sub(LINK, lambda found: found.group(1)[1:-1], text)
+    first = re.split(r"(?<=[a-z\d)])[.:;,](?:\s|$)", plain)[0]
     first = first.removeprefix(f"`{name}`").strip()
     return first[0].upper() + first[1:] + "."
 

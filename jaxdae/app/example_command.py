@@ -15,12 +15,10 @@ from jaxdae.app.config.problems import Refused
 from jaxdae.app.runs.console import stop
 
 _NAME = typer.Argument(
-    metavar="NAME", help="A name from the list; left out, the list is printed.", show_default=False
+    metavar="NAME", help="A name from the list. Without a name, print the list.", show_default=False
 )
-_COPY = typer.Option(
-    "--copy", metavar="DIR", help="Copy it, and the robot file that it reads, into this folder."
-)
-_RUN = typer.Option("--run", help="Run it: the script of an experiment, or else jaxdae run.")
+_COPY = typer.Option("--copy", metavar="DIR", help="Copy the config and its robot file into this folder.")
+_RUN = typer.Option("--run", help="Run the script of an experiment, or jaxdae run for other configs.")
 _SET = typer.Option("--set", metavar="PATH=VALUE", help="With --run: override one value. Repeatable.")
 _OUT = typer.Option("--out", metavar="DIR", help="With --run: parent of the run folder.", show_default="runs")
 

@@ -247,7 +247,7 @@ class Simulator:
             self._programs = {worlds.size: program}
             fallbacks = [each for each in noted if issubclass(each.category, FallbackWarning)]
             for each in noted:
-                # With `kernel: auto`, a program that cannot become a kernel is no surprise to the user.
+                # With `kernel: auto`, do not warn about a program that cannot become a kernel.
                 if each not in fallbacks or self._config.layout.kernel == "fused":
                     warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
             self._fallback = str(fallbacks[0].message) if fallbacks else ""
