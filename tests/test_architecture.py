@@ -29,6 +29,7 @@ FLOORS = (
     "trees",
     "matrices",
     "saddle_point",
+    "contact_problem",
     "systems",
     "dynamics",
     "integrators",
@@ -92,7 +93,14 @@ PUBLIC = (
 LAZY = {"__init__.py": "public_names.py", "app/__init__.py": "app/experiment_names.py"}
 """Packages that import their public names at the first use, with the files that list these names."""
 
-INTERNAL = ("jaxdae.app", "jaxdae.fused", "jaxdae.integrators", "jaxdae.matrices", "jaxdae.saddle_point")
+INTERNAL = (
+    "jaxdae.app",
+    "jaxdae.contact_problem",
+    "jaxdae.fused",
+    "jaxdae.integrators",
+    "jaxdae.matrices",
+    "jaxdae.saddle_point",
+)
 
 
 def part(name):

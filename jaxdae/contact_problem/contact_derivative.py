@@ -1,0 +1,94 @@
+"""Solution of contact problems with exact derivatives.
+
+*Derivative.* The solution satisfies F(p, D p + b) = 0 (`contact_law.law`). With A = dF/dp and B = dF/du,
+
+    (A + B D) dp = -(B (dD p + db) + dF/dmu dmu + dF/dbound dbound + dF/dkappa dkappa).
+
+The right-hand side is the derivative of F along the tangents of the problem, at constant p. The rule is
+linear in the tangents, so reverse mode and higher orders follow. The iterations are never differentiated.
+With smoothing, F is the rounded law: the derivative is the derivative of the rounded solution and agrees with
+finite differences.
+
+At a kink of the exact law (a contact that rests at exactly zero load, a body that starts to slide), the
+derivative is one of the one-sided derivatives. At zero velocity and zero impulse, that is the derivative of
+the open contact.
+
+*Scaling.* The problem is scaled once for all solvers (`ContactProblem.scales`). Solutions do not depend on
+the factors, so the rule holds them constant.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from jaxdae.base.requirements import check_requirements
+from jaxdae.contact_problem.contact_interface import ContactProblem, ContactSolver
+from jaxdae.contact_problem.contact_law import law, newton_matrix
+from jaxdae.linalg.small_matrix import add_diagonal
+from jaxdae.typing import Scalar
+
+LARGEST_CREEP = 1e-2
+"""Largest velocity of the default compliance relative to max |S b|.
+
+Contacts that cannot separate, such as a body between two walls that approach, have no rigid solution: the
+compliance takes up their velocity.
+"""
+
+
+@jax.custom_jvp
+def _solve(problem: ContactProblem, solver: Any, guess: Array) -> tuple[Array, Scalar]:
+    return solver.solve(problem, guess)
+
+
+@_solve.defjvp
+def _solve_jvp(primals: Any, tangents: Any) -> Any:
+    problem, solver, guess = primals
+    p, residual = _solve(problem, solver, guess)
+
+    def error(problem: ContactProblem) -> Array:
+        return law(problem, p, problem.velocities(p))
+
+    change = jax.jvp(error, (problem,), (tangents[0],))[1]
+    dp = -jnp.linalg.solve(newton_matrix(problem, p, problem.delassus), change)
+    return (p, residual), (dp, jnp.zeros_like(residual))
+
+
+def solve(
+    solver: ContactSolver,
+    problem: ContactProblem,
+    guess: Array | None = None,
+    compliance: Array | None = None,
+) -> tuple[Array, Scalar]:
+    """Solve a contact problem; return the impulses p (n,) in N s and the residual ().
+
+    Args:
+        solver: a contact solver, such as `Robust()`.
+        problem: the problem.
+        guess: impulses (n,) from which solvers may start, in N s; None for zero. Not differentiated.
+        compliance: (n,), added to the diagonal of D, in m/s per N s; None for sqrt(eps) times the mean
+            diagonal entry of each contact.
+
+    The residual is that of the contact law, relative to the largest scaled velocity max |S b|: 1e-10 or less
+    is round-off in double precision. Check it, because the number of iterations is fixed and because some
+    problems have no solution. p is differentiable with respect to all fields of the problem, in forward and
+    reverse mode, at every order. The derivative of the residual is zero.
+
+    Raises:
+        ValueError: negative friction or bounds, or a smoothing that is not positive.
+    """
+    check_requirements("problem", problem)
+    check_requirements("solver", solver)
+    soft = problem.default_compliance() if compliance is None else compliance
+    factors, size = jax.lax.stop_gradient(problem.scales())
+    start = jnp.zeros_like(problem.velocity) if guess is None else guess / (factors * size)
+    scaled = dataclasses.replace(problem, delassus=add_diagonal(problem.delassus, soft)).scaled(factors, size)
+    p, residual = _solve(scaled, solver, jax.lax.stop_gradient(start))
+    if compliance is None:
+        creep = jnp.max(jnp.abs(factors**2 * soft * jax.lax.stop_gradient(p)), initial=0.0)
+        residual = jnp.where(creep > LARGEST_CREEP, jnp.maximum(residual, creep), residual)
+    return factors * size * p, residual

@@ -1,0 +1,189 @@
+"""The contact problem: impulses of contacts, one-sided rows and dry friction, at one instant.
+
+The velocities u of n rows depend on the impulses p by
+
+    u = D p + b           D: Delassus matrix (n, n), symmetric, positive semidefinite
+                          b: velocities without the impulses
+
+The rows stand in three groups, in this order:
+
+    m contacts            normal and tangents of each contact:   0 <= p_n  perp  u_n >= 0,
+                          |p_t| <= mu p_n,   |u_t| p_t = -mu p_n u_t        (Signorini and Coulomb)
+    k one-sided rows      0 <= p  perp  u >= 0                              (joint limits, stops, cables)
+    f dry-friction rows   |p| <= bound,   |u| p = -bound u                  (dry friction in joints)
+
+One law covers all groups. Every *normal* is a one-sided pair (p_n, u_n), and every *tangent* is a pair (p_t,
+u_t) in a disc |p_t| <= rho that opposes the motion. The radius rho is mu p_n for contacts and `bound` for
+dry-friction rows. One-sided rows have no tangent, and dry-friction rows have no normal.
+
+The problem is independent of mechanics. In a mechanism, u are the velocities of the contact points in contact
+axes, and D is the inverse effective mass in the space that the bilateral constraints leave free.
+
+*Smoothing.* With `smoothing` kappa > 0 (J), complementarity is rounded (see `contact_problem.contact_law`).
+
+*Compliance.* A body that slides on more than three points has infinitely many sets of normal forces. Their
+distribution affects its rotation, so that its motion is not unique. A compliance on the diagonal of D makes
+impulses and motion unique. The default is sqrt(eps) times the mean diagonal entry of each contact. It lets a
+contact creep by 1e-8 times the velocity that the impulse removes.
+
+References:
+    V. Acary, B. Brogliato, "Numerical Methods for Nonsmooth Dynamical Systems", Springer (2008), chapters 3,
+    10.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Protocol
+
+import jax.numpy as jnp
+from jax import Array
+
+from jaxdae.base.dataclass import pytree, static
+from jaxdae.linalg.small_matrix import diagonal
+from jaxdae.typing import Leaf, Scalar
+
+
+@pytree
+class ContactProblem:
+    """Impulses p with u = D p + b that satisfy the contact law; see the module for the groups of rows.
+
+    Attributes:
+        delassus: D (n, n), in m/s per N s. Symmetric and positive semidefinite.
+        velocity: b (n,), in m/s.
+        friction: mu (m,), non-negative.
+        bound: largest impulse of each dry-friction row (f,), in N s, non-negative; None for no such rows.
+        smoothing: kappa (), in J, positive; None for the exact law.
+        tangents: tangents per contact: 2 in space, 1 in the plane.
+    """
+
+    delassus: Leaf
+    velocity: Leaf
+    friction: Leaf
+    bound: Leaf = None
+    smoothing: Leaf = None
+    tangents: int = static(default=2)
+
+    def requirements(self) -> Any:
+        """Yield the conditions on the parameters; see `jaxdae.base.requirements`."""
+        yield self.friction >= 0, "friction must be non-negative"
+        yield self.bound is None or self.bound >= 0, "bound must be non-negative"
+        yield (
+            self.smoothing is None or self.smoothing > 0,
+            "smoothing must be positive, or None for the exact law",
+        )
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """The numbers of contacts m, one-sided rows k and dry-friction rows f."""
+        contacts = self.friction.shape[0]
+        dry = 0 if self.bound is None else self.bound.shape[0]
+        return contacts, self.velocity.shape[0] - contacts * (1 + self.tangents) - dry, dry
+
+    def velocities(self, p: Array) -> Array:
+        """Return u = D p + b (n,)."""
+        return self.delassus @ p + self.velocity
+
+    def normals(self, x: Array) -> Array:
+        """Return the normal entries of a vector x (n,): of contacts, then of one-sided rows (m + k,)."""
+        contacts, one_sided, _ = self._split(x)
+        return jnp.concatenate([contacts[:, 0], one_sided])
+
+    def discs(self, x: Array) -> Array:
+        """Return the tangential entries of a vector x (n,): of contacts, then of dry rows (m + f, tangents).
+
+        Dry-friction rows have one tangent; the others are zero.
+        """
+        contacts, _, dry = self._split(x)
+        padding = ((0, 0), (0, self.tangents - 1))
+        return jnp.concatenate([contacts[:, 1:], jnp.pad(dry[:, None], padding)])
+
+    def join(self, normals: Array, discs: Array) -> Array:
+        """Return the vector (n,) with the given normal (m + k,) and tangential entries (m + f, tangents)."""
+        contacts = self.sizes[0]
+        block = jnp.concatenate([normals[:contacts, None], discs[:contacts]], axis=1)
+        return jnp.concatenate([block.reshape(-1), normals[contacts:], discs[contacts:, 0]])
+
+    def radii(self, normals: Array) -> Array:
+        """Return the radius rho of each disc (m + f,): mu p_n, or the bound."""
+        radii = self.friction * normals[: self.sizes[0]]
+        return radii if self.bound is None else jnp.concatenate([radii, self.bound])
+
+    def _split(self, x: Array) -> tuple[Array, Array, Array]:
+        contacts, one_sided, _ = self.sizes
+        rows = contacts * (1 + self.tangents)
+        return (
+            x[:rows].reshape(contacts, 1 + self.tangents),
+            x[rows : rows + one_sided],
+            x[rows + one_sided :],
+        )
+
+    def default_compliance(self) -> Array:
+        """Return sqrt(eps) times the mean diagonal entry of D per contact (n,), in m/s per N s."""
+        return float(jnp.finfo(self.delassus.dtype).eps) ** 0.5 * self._mean_diagonal()
+
+    def scales(self) -> tuple[Array, Scalar]:
+        """Return the factors s (n,) and the size of the velocities () that normalize the problem.
+
+        S D S has blocks of trace 1 + tangents, with one factor per contact, so that friction cones remain
+        circular. The size is max |S b|, or sqrt(kappa) where that is larger.
+        """
+        mean = self._mean_diagonal()
+        factors = 1.0 / jnp.sqrt(jnp.where(mean == 0.0, 1.0, mean))
+        size = jnp.max(jnp.abs(factors * self.velocity), initial=0.0)
+        if self.smoothing is not None:
+            size = jnp.sqrt(size**2 + self.smoothing)
+        return factors, jnp.where(size == 0.0, 1.0, size)
+
+    def scaled(self, factors: Array, size: Scalar) -> ContactProblem:
+        """Return the problem in p / (s size) and s u / size, for the result of `scales`."""
+        dry = self.sizes[2]
+        return dataclasses.replace(
+            self,
+            delassus=factors[:, None] * self.delassus * factors,
+            velocity=factors * self.velocity / size,
+            bound=None if self.bound is None else self.bound / (factors[len(factors) - dry :] * size),
+            smoothing=None if self.smoothing is None else self.smoothing / size**2,
+        )
+
+    def masked(self, active: Array) -> ContactProblem:
+        """Return the problem without some contacts and one-sided rows; their impulses are exactly zero.
+
+        Args:
+            active: (m + k,), boolean: whether the contact or one-sided row takes part.
+        """
+        contacts, _, dry = self.sizes
+        normals = jnp.where(active, 0.0, 1.0).astype(self.velocity.dtype)
+        discs = jnp.broadcast_to(normals[:contacts, None], (contacts, self.tangents))
+        inactive = self.join(normals, jnp.pad(discs, ((0, dry), (0, 0))))
+        free = self.join(normals, jnp.zeros_like(jnp.pad(discs, ((0, dry), (0, 0)))))
+        out = inactive > 0.0
+        return dataclasses.replace(
+            self,
+            delassus=jnp.where(out[:, None] | out, jnp.diag(inactive), self.delassus),
+            velocity=jnp.where(out, free, self.velocity),
+        )
+
+    def _mean_diagonal(self) -> Array:
+        """Return the mean diagonal entry of D per contact, and the entry itself for single rows (n,)."""
+        contacts, one_sided, dry = self._split(diagonal(self.delassus))
+        mean = jnp.broadcast_to(jnp.mean(contacts, axis=1, keepdims=True), contacts.shape)
+        return jnp.concatenate([mean.reshape(-1), one_sided, dry])
+
+
+class ContactSolver(Protocol):
+    """A method for contact problems: a stateless pytree with a fixed number of iterations.
+
+    Apply it with `contact_problem.solve`, which adds the compliance, scales the problem and defines the
+    derivative. A solver never branches on values, and its iterations are never differentiated.
+    """
+
+    def solve(self, problem: ContactProblem, guess: Array) -> tuple[Array, Scalar]:
+        """Return impulses p (n,) and their residual (), for a scaled problem and a guess (n,)."""
+        ...
+
+
+def better(first: tuple[Array, Scalar], second: tuple[Array, Scalar]) -> tuple[Array, Scalar]:
+    """Return the pair (impulses, residual) with the smaller residual; any residual is smaller than NaN."""
+    improved = (second[1] < first[1]) | jnp.isnan(first[1])
+    return jnp.where(improved, second[0], first[0]), jnp.where(improved, second[1], first[1])

@@ -1,0 +1,292 @@
+"""Contact problems against closed forms, enumeration and an independent form of De Saxcé's conditions."""
+
+import itertools
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxdae.contact_problem import (
+    ContactNewton,
+    ContactProblem,
+    GaussSeidel,
+    InteriorPoint,
+    Robust,
+    residual,
+    solve,
+)
+
+DATA = pathlib.Path(__file__).parent / "reference" / "contact"
+SOLVERS = [Robust(), Robust.quick(), InteriorPoint(25), ContactNewton(12), GaussSeidel(200)]
+NAMES = ["robust", "quick", "interior", "newton", "gauss_seidel"]
+
+
+def load(name):
+    with np.load(DATA / f"{name}.npz") as data:
+        delassus, velocity, friction = data["D"], data["b"], data["mu"]
+    return delassus, velocity, np.broadcast_to(friction, (len(velocity), velocity.shape[1] // 3))
+
+
+def random_problem(seed, contacts=4, velocities=9, friction=0.6, tangents=2, one_sided=0, dry=0):
+    """Return a problem of random rows; it has redundant rows if there are fewer velocities than rows.
+
+    A velocity exists that separates all normals by 0.3 without slip, so that the problem has a solution.
+    """
+    random = np.random.default_rng(seed)
+    rows = random.normal(size=(contacts * (1 + tangents) + one_sided + dry, velocities))
+    b = rows @ random.normal(size=velocities)
+    b[: contacts * (1 + tangents) : 1 + tangents] += 0.3
+    b[contacts * (1 + tangents) :][:one_sided] += 0.3
+    return ContactProblem(
+        jnp.asarray(rows @ rows.T),
+        jnp.asarray(b),
+        jnp.full(contacts, friction),
+        jnp.asarray(random.uniform(0.01, 0.3, dry)) if dry else None,
+        tangents=tangents,
+    )
+
+
+def violations(problem, p, compliance=1.5e-8):
+    """Return by how much p violates De Saxcé's conditions, and those of single rows, relative to max |b|."""
+    matrix, p = np.asarray(problem.delassus), np.asarray(p)
+    contacts, one_sided, dry = problem.sizes
+    size, found = 1 + problem.tangents, [0.0]
+    mean = np.diagonal(matrix)[: contacts * size].reshape(contacts, size).mean(axis=1).repeat(size)
+    soft = compliance * np.concatenate([mean, np.diagonal(matrix)[contacts * size :]])
+    u = matrix @ p + np.asarray(problem.velocity) + soft * p
+    for contact, mu in enumerate(np.asarray(problem.friction)):
+        row = slice(contact * size, (contact + 1) * size)
+        own, rate = p[row], u[row].copy()
+        rate[0] += mu * np.linalg.norm(rate[1:])
+        found += [
+            np.linalg.norm(own[1:]) - mu * own[0],
+            mu * np.linalg.norm(rate[1:]) - rate[0],
+            abs(own @ rate),
+        ]
+    first = contacts * size
+    for row in range(first, first + one_sided):
+        found += [-p[row], -u[row], abs(p[row] * u[row])]
+    for row, bound in enumerate(np.asarray(problem.bound) if dry else (), first + one_sided):
+        found += [abs(p[row]) - bound, abs(bound * abs(u[row]) + u[row] * p[row])]
+    return max(found) / np.abs(problem.velocity).max()
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=NAMES)
+def test_one_contact_has_the_closed_form(solver):
+    normal, tangent, mu = 2.0, 0.5, 0.7
+    # Pushed, sticking, sliding, separating.
+    velocities = [[-1.0, 0.0, 0.0], [-1.0, 0.3, -0.4], [-1.0, 3.0, -4.0], [1.0, 5.0, -3.0]]
+    matrix = jnp.diag(jnp.asarray([normal, tangent, tangent]))
+
+    def impulses(b):
+        return solve(solver, ContactProblem(matrix, b, jnp.asarray([mu])), compliance=jnp.zeros(3))
+
+    p, error = jax.jit(jax.vmap(impulses))(jnp.asarray(velocities))
+    expected = []
+    for b_n, *b_t in velocities:
+        p_n, stick = max(0.0, -b_n / normal), -np.asarray(b_t) / tangent
+        expected.append([p_n, *(stick * min(1.0, mu * p_n / (np.linalg.norm(stick) or 1.0)))])
+    np.testing.assert_allclose(p, expected, atol=1e-9)
+    assert error.max() < 1e-9
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("tangents", [1, 2], ids=["plane", "space"])
+@pytest.mark.parametrize(("friction", "share"), [(0.0, 1.0), (0.6, 1.0), (3.0, 0.7)])
+def test_random_problems_satisfy_the_conditions(tangents, friction, share):
+    problems = [
+        random_problem(
+            seed, friction=friction, tangents=tangents, one_sided=2, dry=2, velocities=6 + seed % 8
+        )
+        for seed in range(40)
+    ]
+    p, error = jax.jit(jax.vmap(lambda problem: solve(Robust(), problem)))(
+        jax.tree.map(lambda *x: jnp.stack(x), *problems)
+    )
+    converged = np.asarray(error) < 1e-9
+    # The solution exists in all cases. The method has no guarantee, least of all for steep cones.
+    assert converged.mean() >= share
+    for problem, own, good in zip(problems, p, converged, strict=True):
+        assert not good or violations(problem, own) < 1e-7
+
+
+def test_one_sided_rows_equal_enumeration():
+    run = jax.jit(lambda problem: solve(Robust(), problem, compliance=jnp.zeros(4)))
+    for seed in range(5):
+        problem = random_problem(seed, contacts=0, one_sided=4, velocities=6)
+        matrix, b = np.asarray(problem.delassus), np.asarray(problem.velocity)
+        solutions = []
+        for active in itertools.product([False, True], repeat=4):
+            rows = np.flatnonzero(active)
+            p = np.zeros(4)
+            p[rows] = np.linalg.solve(matrix[np.ix_(rows, rows)], -b[rows])
+            if (p >= 0).all() and (matrix @ p + b >= -1e-12).all():
+                solutions.append(p)
+        (expected,) = solutions
+        p, error = run(problem)
+        np.testing.assert_allclose(p, expected, atol=1e-9)
+        assert error < 1e-9
+
+
+def test_dry_friction_holds_up_to_its_bound():
+    matrix = jnp.diag(jnp.asarray([2.0, 2.0, 0.5]))
+    problem = ContactProblem(
+        matrix, jnp.asarray([0.1, 3.0, -4.0]), jnp.zeros(0), jnp.asarray([0.2, 0.2, 0.0])
+    )
+    p, error = solve(Robust(), problem, compliance=jnp.zeros(3))
+    np.testing.assert_allclose(p, [-0.05, -0.2, 0.0], atol=1e-12)
+    assert error < 1e-12
+
+
+def test_a_sliding_body_does_not_lift_off():
+    # The convexified problem would give u_n = mu |u_t| here.
+    problem = ContactProblem(jnp.eye(3), jnp.asarray([-0.05, 6.0, 0.0]), jnp.asarray([0.5]))
+    p, _ = solve(Robust(), problem, compliance=jnp.zeros(3))
+    np.testing.assert_allclose(problem.velocities(p), [0.0, 6.0 - 0.025, 0.0], atol=1e-12)
+
+
+@pytest.mark.long
+def test_planar_contact_equals_spatial_contact_without_a_second_tangent():
+    plane = random_problem(3, contacts=3, velocities=8, tangents=1)
+    rows = np.asarray([0, 1, 3, 4, 6, 7])
+    matrix, b = np.eye(9), np.zeros(9)
+    matrix[np.ix_(rows, rows)], b[rows] = plane.delassus, plane.velocity
+    zero = jnp.zeros(6), jnp.zeros(9)
+    flat, _ = solve(Robust(), plane, compliance=zero[0])
+    full, _ = solve(
+        Robust(), ContactProblem(jnp.asarray(matrix), jnp.asarray(b), plane.friction), compliance=zero[1]
+    )
+    np.testing.assert_allclose(np.asarray(full)[rows], flat, atol=1e-10)
+    np.testing.assert_allclose(np.asarray(full)[[2, 5, 8]], 0.0, atol=1e-12)
+
+
+def test_stack_with_mass_ratio_1000():
+    arrays = load("stack64")
+    problems = jax.vmap(ContactProblem)(*map(jnp.asarray, arrays))
+    p, error = jax.jit(jax.vmap(lambda problem: solve(Robust(), problem)))(problems)
+    assert (np.asarray(error) < 1e-6).all()
+    for problem, own in zip(map(ContactProblem, *arrays), p, strict=True):
+        assert violations(problem, own) < 1e-5
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_feet_of_a_humanoid_converge_in_a_few_newton_iterations(dtype):
+    problems = jax.vmap(ContactProblem)(*(jnp.asarray(x, dtype) for x in load("humanoid63")))
+    run = jax.jit(jax.vmap(lambda problem, guess: solve(ContactNewton(4), problem, guess)))
+    p, error = run(problems, jnp.zeros_like(problems.velocity))
+    assert p.dtype == dtype
+    tolerance = 1e-10 if dtype == "float64" else 1e-4
+    assert (np.asarray(error) < tolerance).mean() > 0.9
+    again = run(problems, p * 1.01)[1]
+    assert (np.asarray(again) < tolerance).mean() > 0.9
+
+
+@pytest.mark.long
+def test_rows_may_be_masked():
+    problem = random_problem(5, one_sided=1, dry=1, velocities=20)
+    active = jnp.asarray([True, False, True, True, False])
+    p, _ = solve(Robust(), problem.masked(active))
+    assert (np.asarray(p)[[3, 4, 5, 12]] == 0.0).all()
+    kept = np.asarray([0, 1, 2, 6, 7, 8, 9, 10, 11, 13])
+    small = ContactProblem(
+        problem.delassus[np.ix_(kept, kept)],
+        problem.velocity[kept],
+        problem.friction[np.asarray([0, 2, 3])],
+        problem.bound,
+    )
+    np.testing.assert_allclose(np.asarray(p)[kept], solve(Robust(), small)[0], atol=1e-9)
+
+
+def test_units_do_not_matter():
+    run = jax.jit(lambda problem: solve(Robust(), problem))
+    problem = random_problem(7, dry=1)
+    p, error = run(problem)
+    scaled = ContactProblem(
+        1e6 * problem.delassus, 1e-3 * problem.velocity, problem.friction, 1e-9 * problem.bound
+    )
+    small, small_error = run(scaled)
+    np.testing.assert_allclose(1e9 * small, p, rtol=1e-7, atol=1e-9)
+    assert error < 1e-9
+    assert small_error < 1e-9
+
+
+def test_problems_without_velocity_or_rows_are_finite():
+    p, error = solve(Robust(), ContactProblem(jnp.eye(3), jnp.zeros(3), jnp.ones(1)))
+    np.testing.assert_allclose(p, 0.0, atol=1e-12)
+    assert error < 1e-10
+    p, error = solve(Robust(), ContactProblem(jnp.zeros((0, 0)), jnp.zeros(0), jnp.zeros(0)))
+    assert p.shape == (0,)
+    assert error == 0.0
+
+
+@pytest.mark.long
+def test_nan_stays_in_its_world():
+    problems = jax.tree.map(lambda *x: jnp.stack(x), random_problem(1), random_problem(2))
+    run = jax.jit(jax.vmap(lambda problem: solve(Robust(), problem)))
+    clean = run(problems)
+    p, error = run(
+        ContactProblem(problems.delassus, problems.velocity.at[1, 0].set(jnp.nan), problems.friction)
+    )
+    np.testing.assert_array_equal(p[0], clean[0][0])
+    assert not error[1] < 1e-6
+
+
+def test_a_body_between_approaching_walls_has_a_large_residual():
+    problem = ContactProblem(jnp.asarray([[1.0, -1.0], [-1.0, 1.0]]), -jnp.ones(2), jnp.zeros(0))
+    assert solve(Robust(), problem)[1] > 1e-2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"friction": jnp.asarray([-0.1])}, "friction must be non-negative"),
+        ({"bound": jnp.asarray([-1.0])}, "bound must be non-negative"),
+        ({"smoothing": 0.0}, "smoothing must be positive, or None for the exact law"),
+    ],
+)
+def test_meaningless_problems_raise(change, message):
+    size = 4 if "bound" in change else 3
+    fields = {"delassus": jnp.eye(size), "velocity": jnp.ones(size), "friction": jnp.ones(1), **change}
+    with pytest.raises(ValueError, match=message):
+        solve(Robust(), ContactProblem(**fields))
+
+
+def test_gauss_seidel_needs_the_exact_law():
+    problem = ContactProblem(jnp.eye(3), jnp.ones(3), jnp.ones(1), smoothing=jnp.asarray(1e-6))
+    for solver in (GaussSeidel(), Robust.quick()):
+        with pytest.raises(ValueError, match="use InteriorPoint or Robust with smoothing"):
+            solve(solver, problem)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kappa", [1e-2, 1e-6])
+def test_smoothing_ends_on_the_central_path(kappa):
+    problem = random_problem(11, one_sided=1, dry=1, velocities=20)
+    smooth = ContactProblem(*jax.tree.leaves(problem), smoothing=jnp.asarray(kappa))
+    p, error = solve(Robust(), smooth, compliance=jnp.zeros(14))
+    u = smooth.velocities(p)
+    assert error < 1e-9
+    assert residual(smooth, p) < 1e-9
+    np.testing.assert_allclose(smooth.normals(p) * smooth.normals(u), kappa, rtol=1e-5)
+    assert (smooth.normals(p) > 0.0).all()
+    width = kappa / (2.0 * smooth.radii(smooth.normals(p)))
+    slip = np.linalg.norm(smooth.discs(u), axis=1)
+    psi = width + np.sqrt(width**2 + slip**2)
+    np.testing.assert_allclose(
+        smooth.discs(p), -(smooth.radii(smooth.normals(p)) / psi)[:, None] * smooth.discs(u), atol=1e-8
+    )
+
+
+@pytest.mark.long
+def test_smoothed_solutions_tend_to_the_exact_one():
+    problem = random_problem(13, velocities=20)
+    exact, _ = solve(Robust(), problem)
+    errors = []
+    for kappa in (1e-4, 1e-6, 1e-8):
+        smooth = ContactProblem(*jax.tree.leaves(problem), smoothing=jnp.asarray(kappa))
+        errors.append(np.abs(solve(Robust(), smooth)[0] - exact).max())
+    assert errors[0] > 5 * errors[1] > 25 * errors[2]
+    assert errors[2] < 1e-4
