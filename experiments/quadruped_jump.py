@@ -227,9 +227,9 @@ def first_torques(at: Jumper, settings: Settings) -> Any:
     return jnp.clip(raised, -0.9 * settings.limit, 0.9 * settings.limit)
 
 
-def residuals(at: Jumper, settings: Settings, knots: Any) -> Any:
-    """Return what is to be small."""
-    weights, states = settings.weights, jump(at, knots).state
+def residuals(at: Jumper, settings: Settings, knots: Any, states: Any) -> Any:
+    """Return what is to be small, at the states of the jump with these knots."""
+    weights = settings.weights
     k = round(settings.apex.time / at.dt) - 1
     height, rise = jax.jvp(lambda q: center(at, q)[1], (states.q[k],), (states.v[k],))
     wanted = center(at, at.start.q)[1] + settings.apex.height
@@ -244,7 +244,7 @@ def residuals(at: Jumper, settings: Settings, knots: Any) -> Any:
 def optimized(at: Jumper, settings: Settings, first: Any) -> Any:
     """Return the result of the search."""
     return tuning.least_squares(
-        lambda p: residuals(at, settings, p["torque"]),
+        lambda p: residuals(at, settings, p["torque"], jump(at, p["torque"]).state),
         {"torque": first},
         trainable={"torque": tuning.Between(-settings.limit, settings.limit)},
         iterations=settings.iterations,
@@ -299,7 +299,9 @@ def main() -> int:
         efforts = {name: np.asarray(torques(at, knots[name], x.state)) for name, x in made.items()}
         # A little off the optimum, where the derivative is not zero.
         cost = jax.jit(
-            lambda p, d: jax.jvp(lambda p: 0.5 * jnp.sum(residuals(at, settings, p) ** 2), (p,), (d,))
+            lambda p, d: jax.jvp(
+                lambda p: 0.5 * jnp.sum(residuals(at, settings, p, jump(at, p).state) ** 2), (p,), (d,)
+            )
         )
         off, direction, h = 0.98 * knots["optimized"], jnp.ones_like(knots["optimized"]), 1e-5
         exact = float(cost(off, direction)[1])
