@@ -44,8 +44,6 @@ def test_sums_over_ancestors_and_descendants(tree):
     for node, parent in reversed(list(enumerate(tree.parents))):
         if parent < tree.count:
             below[parent] += below[node]
-    np.testing.assert_allclose(sum_to_leaves(tree, entry), above, rtol=0, atol=100 * EPS)
-    np.testing.assert_allclose(sum_to_root(tree, entry), below, rtol=0, atol=100 * EPS)
 
     def add(own, given):
         return (own + given,) * 2
@@ -55,15 +53,21 @@ def test_sums_over_ancestors_and_descendants(tree):
     def still(x):
         return x
 
-    for along, across in ((sum_to_leaves, sum_to_root), (sum_to_root, sum_to_leaves)):
-        still.defjvp(lambda primals, tangents, along=along: (primals[0], along(tree, tangents[0])))
-        found = jax.grad(lambda x: jnp.sum(entry * still(x)))(entry)
-        np.testing.assert_allclose(found, across(tree, entry), rtol=0, atol=100 * EPS)
+    def gradient(along):
+        still.defjvp(lambda primals, tangents: (primals[0], along(tree, tangents[0])))
+        return jax.grad(lambda x: jnp.sum(entry * still(x)))(entry)
 
-    if tree.count:
-        for sweep, expected in ((outward, above), (inward, below)):
-            found = tree.to_nodes(sweep(tree, add, tree.to_slots(entry), jnp.zeros(2)))
-            np.testing.assert_allclose(found, expected, rtol=0, atol=100 * EPS)
+    @jax.jit
+    def found(entry):
+        sums = [sum_to_leaves(tree, entry), sum_to_root(tree, entry)]
+        sums += [gradient(sum_to_root), gradient(sum_to_leaves)]
+        if tree.count:
+            slots = tree.to_slots(entry)
+            sums += [tree.to_nodes(sweep(tree, add, slots, jnp.zeros(2))) for sweep in (outward, inward)]
+        return sums
+
+    for value, expected in zip(found(entry), [above, below] * 3, strict=False):
+        np.testing.assert_allclose(value, expected, rtol=0, atol=100 * EPS)
 
 
 def test_the_first_child_occupies_the_slot_below_its_parent():
@@ -107,24 +111,28 @@ def branching(space, bodies, seed=0):
 @pytest.mark.parametrize(
     ("space", "bodies", "ways"),
     [
-        (jm.SPACE, 16, ("one", "batch")),
-        pytest.param(jm.SPACE, 16, ("sides", "worlds", "nested"), marks=pytest.mark.long),
-        pytest.param(jm.PLANE, 120, ("one", "batch", "sides", "worlds", "nested"), marks=pytest.mark.long),
+        (jm.SPACE, 16, ("one", "batch", "sides", "worlds", "nested")),
+        (jm.PLANE, 120, ("one", "batch", "nested")),
     ],
-    ids=["space", "space mapped in part", "plane"],
+    ids=["space", "plane"],
 )
 def test_factors_are_those_of_the_matrix(space, bodies, ways):
     mechanism, q = branching(space, bodies)
     nv = len(mechanism.names.velocities)
     rng = np.random.default_rng(3)
     b, x, rows = (jnp.asarray(rng.normal(size=size)) for size in (nv, nv, (3, nv)))
-    mass = jax.jit(mechanism.mass_operator)(q)
-    assert isinstance(mass, TreeMass)
-    matrix = np.asarray(mass.as_dense())
+
+    @jax.jit
+    def formed(q, x):
+        mass = mechanism.mass_operator(q)
+        assert isinstance(mass, TreeMass)
+        return mass.as_dense(), mass.times(x), mass.diagonal_mean()
+
+    matrix, product, mean = map(np.asarray, formed(q, x))
     np.testing.assert_array_equal(matrix, matrix.T)
     condition = np.linalg.cond(matrix)
-    np.testing.assert_allclose(mass.times(x), matrix @ x, rtol=0, atol=100 * EPS * np.abs(matrix).max())
-    np.testing.assert_allclose(mass.diagonal_mean(), np.mean(np.diag(matrix)), rtol=100 * EPS)
+    np.testing.assert_allclose(product, matrix @ x, rtol=0, atol=100 * EPS * np.abs(matrix).max())
+    np.testing.assert_allclose(mean, np.mean(np.diag(matrix)), rtol=100 * EPS)
 
     def solved(q, b, rows):
         factors = mechanism.mass_operator(q).factorize()
