@@ -180,26 +180,26 @@ def test_placement_is_differentiable_where_gaps_are_left():
         q, report = jv.place_on_terrain(mechanism, q, jnp.stack([x, jnp.asarray(-0.1)]), 0.3)
         return q[2] + report.norm
 
-    k, x, step = jnp.asarray(0.15), jnp.asarray(0.2), 1e-5
-    value = jax.jit(found)
-    along = jax.jit(lambda k, x, d: jax.jvp(found, (k, x), d)[1])
-    for d in ((jnp.ones(()), jnp.zeros(())), (jnp.zeros(()), jnp.ones(()))):
-        difference = (value(k + step * d[0], x + step * d[1]) - value(k - step * d[0], x - step * d[1])) / (
-            2 * step
-        )
-        np.testing.assert_allclose(along(k, x, d), difference, rtol=0, atol=1e-8)
-    # Second derivatives, of worlds with gaps, one without and one that is not a number.
-    worlds = jnp.array([[0.15, 0.2], [0.0, 0.3], [np.nan, 0.2], [-0.1, 0.4]])
-    slope = jax.jit(jax.vmap(jax.grad(lambda p: found(*p))))
-    differences = np.stack([(slope(worlds + d) - slope(worlds - d)) / 2e-5 for d in 1e-5 * np.eye(2)], axis=1)
-    bent = jax.jit(jax.vmap(jax.hessian(lambda p: found(*p))))(worlds)
+    # Value, gradient in reverse mode, derivative in forward mode, and that of the gradient, of one program.
+    @jax.jit
+    @jax.vmap
+    def derivatives(p, d):
+        (value, slope), (along, bent) = jax.jvp(jax.value_and_grad(lambda p: found(*p)), (p,), (d,))
+        return value, slope, along, bent
+
+    # Worlds with gaps, one without and one that is not a number; along each of the two numbers.
+    worlds, step = jnp.array([[0.15, 0.2], [0.0, 0.3], [np.nan, 0.2], [-0.1, 0.4]]), 1e-5
     curved = np.array([0, 3])
-    np.testing.assert_allclose(bent[curved], differences[curved], rtol=0, atol=1e-8)
-    np.testing.assert_allclose(
-        slope(worlds)[0], [along(k, x, d) for d in ((1.0, 0.0), (0.0, 1.0))], rtol=0, atol=1e-14
-    )
-    assert np.all(np.isfinite(slope(worlds)[1]))
-    assert np.all(np.isnan(slope(worlds)[2]))
+    for k in range(2):
+        d = jnp.broadcast_to(jnp.eye(2)[k], worlds.shape)
+        _, slope, along, bent = derivatives(worlds, d)
+        behind, ahead = (derivatives(worlds + side * step * d, d) for side in (-1, 1))
+        value_difference, slope_difference = ((ahead[i] - behind[i]) / (2.0 * step) for i in range(2))
+        np.testing.assert_allclose(along[curved], value_difference[curved], rtol=0, atol=1e-8)
+        np.testing.assert_allclose(bent[curved], slope_difference[curved], rtol=0, atol=1e-8)
+        np.testing.assert_allclose(slope[curved, k], along[curved], rtol=0, atol=1e-14)
+        assert np.all(np.isfinite(slope[1]))
+        assert np.all(np.isnan(slope[2]))
 
 
 @pytest.mark.long
