@@ -136,8 +136,8 @@ def test_rollouts_and_gradients_of_a_loop(monkeypatch, coordinates, derivative):
     def everything():
         jax.clear_caches()
         wanted = jax.value_and_grad(end, has_aux=True) if derivative else end
-        run = jax.jit(jax.vmap(wanted, in_axes=(None, 0)))
-        return run(system.mass, states), run.lower(system.mass, states).as_text()
+        lowered = jax.jit(jax.vmap(wanted, in_axes=(None, 0))).lower(system.mass, states)
+        return lowered.compile()(system.mass, states), lowered.as_text()
 
     expected, _ = everything()
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")

@@ -51,15 +51,16 @@ def of_first_order(some: Any, state: jd.State, u: Any) -> Any:
     ]
 
 
+@jax.jit
+def outputs(system: Any, state: jd.State, u: Any) -> Any:
+    """Return all that the system computes, as one array."""
+    found = (of_first_order if system.first_order else of_second_order)(system, state, u)
+    return jnp.concatenate([jnp.ravel(x) for x in jax.tree.leaves(found)])
+
+
 def dead_leaves(mechanism: Any, state: jd.State, u: Any = None) -> list[str]:
     """Return the paths of leaves that change nothing that the system computes."""
-
-    @jax.jit
-    def outputs(some: Any) -> Any:
-        found = (of_first_order if some.first_order else of_second_order)(some, state, u)
-        return jnp.concatenate([jnp.ravel(x) for x in jax.tree.leaves(found)])
-
-    before, dead = np.asarray(outputs(mechanism)), []
+    before, dead = np.asarray(outputs(mechanism, state, u)), []
     rng = np.random.default_rng(5)
     for path in jd.tree.leaf_paths(mechanism):
         leaf = np.asarray(jd.tree.get_leaf(mechanism, path))
@@ -69,7 +70,7 @@ def dead_leaves(mechanism: Any, state: jd.State, u: Any = None) -> list[str]:
             0.0 * np.nan_to_num(leaf),
             -np.nan_to_num(leaf) - 1.0,
         ):
-            after = np.asarray(outputs(jd.tree.set_leaf(mechanism, path, jnp.asarray(changed))))
+            after = np.asarray(outputs(jd.tree.set_leaf(mechanism, path, jnp.asarray(changed)), state, u))
             if not np.allclose(after, before, rtol=1e-9, atol=1e-12, equal_nan=True):
                 break
         else:
