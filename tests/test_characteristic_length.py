@@ -7,6 +7,7 @@ import pytest
 
 import jaxdae as jd
 from jaxdae import mechanisms as jm
+from jaxdae.mechanisms import spatial as js
 
 SIZES = (1.0, 1e-6, 1e4)
 
@@ -77,3 +78,27 @@ def test_initialize_closes_loops_of_every_size():
         rough = q + 0.05 * jnp.where(jnp.arange(9) % 3 < 2, length, 1.0)
         _, info = jd.initialize(mechanism, rough)
         assert info.violation <= 1e-14 * length
+
+
+@pytest.mark.parametrize("length", [1.0, 1e-3])
+def test_distance_from_the_origin_does_not_open_joints(length):
+    """1 km away, a joint could be open by 1 cm with the status OK, ten times the length of a small pendulum."""
+    status, far = jax.jit(jd.state_status), 1000.0
+    body = jm.Body("a", 1.0, 0.1 * length**2, pose=(far + 0.5 * length, 0.0, 0.3))
+    joint = jm.Revolute("A", "ground", "a", at=(far, 0.0))
+    mechanism, q = jm.planar_mechanism([body], [joint])
+    for opening, expected in ((0.0, jd.Status.OK), (1e-3, jd.Status.INCONSISTENT_START)):
+        assert status(mechanism, jd.State(0.0, q.at[1].add(opening * length), 0.0 * q)) == expected
+
+
+def test_distance_from_the_origin_does_not_tilt_hinges_or_stretch_quaternions():
+    status, far = jax.jit(jd.state_status), 1000.0
+    body = js.Body("a", 1.0, (0.1, 0.2, 0.3), place=(far + 0.5, 0.0, 0.0))
+    joint = js.Revolute("A", "ground", "a", at=(far, 0.0, 0.0), axis=(0.0, 0.0, 1.0))
+    mechanism, q = jm.spatial_mechanism([body], [joint])
+    v = jnp.zeros(6)
+    about_joint = jd.State(0.0, mechanism.retract(q, jnp.array([0.0, 0.0, -5e-4, 0.0, 1e-3, 0.0])), v)
+    stretched = jd.State(0.0, q.at[3:7].multiply(1.001), v)
+    assert status(mechanism, jd.State(0.0, q, v)) == jd.Status.OK
+    assert status(mechanism, about_joint) == jd.Status.INCONSISTENT_START
+    assert status(mechanism, stretched) == jd.Status.INCONSISTENT_START

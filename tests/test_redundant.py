@@ -409,6 +409,26 @@ def test_mobile_legs_do_not_hide_a_redundant_loop():
         )
 
 
+@pytest.mark.parametrize("coordinates", [jm.Absolute(), jm.Joints()])
+def test_a_mobile_chain_does_not_hide_a_parallelogram_with_three_cranks(coordinates):
+    """Three links from its coupler to the ground add a freedom, so that all loops together have one."""
+    bodies = _bodies(a=(0, 0.5), b=(1, 0.5), c=(2, 0.5), t=(1, 1), u=(2.5, 1.3), v=(3.5, 1.3), w=(4, 0.5))
+    joints = _pins(
+        *((f"foot_{name}", "ground", name, k, 0) for k, name in enumerate("abc")),
+        *((f"head_{name}", name, "t", k, 1) for k, name in enumerate("abc")),
+        ("tu", "t", "u", 2, 1),
+        ("uv", "u", "v", 3, 1.6),
+        ("vw", "v", "w", 4, 1),
+        ("w", "w", "ground", 4, 0),
+    )
+    fewer = [joint for joint in joints if joint.name not in ("foot_b", "head_b")]
+    found = []
+    for elements in (joints, [*fewer, jm.Weld("hold", "ground", "b", at=(1, 0.5))]):
+        mechanism = jm.planar_mechanism(bodies, elements, gravity=(0, 0), coordinates=coordinates)[0]
+        found.append(type(mechanism.default_solver))
+    assert found == [jd.LeastSquares, jd.SchurComplement]
+
+
 def test_relations_that_take_a_freedom_each_keep_the_default_solver():
     """A joint that is held, one that follows it, a crank that follows a loop, and two loops that are coupled."""
     held = [jm.TendonRelation("hold", ("A",), (1.0,)), jm.Relation("follow", "B", "A", (0.0, 1.0))]

@@ -54,6 +54,41 @@ def test_friction_that_holds_is_correct_or_unstable(method):
     np.testing.assert_allclose(end.state.q[-1, 0], correct[20.0], rtol=0, atol=2e-6)
 
 
+@pytest.mark.parametrize("coordinates", [jm.Absolute(), jm.Joints()])
+def test_a_fast_rotor_does_not_hide_friction_that_holds(coordinates):
+    # The rotor accelerates at 1e5 rad/s^2, the arm at 29 rad/s^2. The arm turned 0.030 rad in 1 s with the status OK.
+    bodies = [
+        jm.Body("arm", 1.0, 0.011, pose=(0.3, 0.0, 0.0)),
+        jm.Body("rotor", 0.1, 1e-4, pose=(2.0, 0.0, 0.0)),
+    ]
+    hinges = [
+        jm.Revolute("hinge", "ground", "arm", at=(0.0, 0.0), friction=20.0),
+        jm.Revolute("axle", "ground", "rotor", at=(2.0, 0.0)),
+    ]
+    motor = jm.Torque("motor", "ground", "rotor", torque=10.0)
+    mechanism, q = jm.planar_mechanism(bodies, hinges, [motor], coordinates=coordinates)
+    start = jd.State(0.0, q, jnp.zeros(len(mechanism.names.velocities)))
+    method = jd.Projected(jd.RungeKutta.rk4())
+    run = jax.jit(lambda dt: jd.rollout(mechanism, method, start, dt=dt, steps=5).info.status[-1])
+    assert [run(dt) for dt in (5e-5, 2e-4, 1e-3)] == [jd.Status.OK, jd.Status.UNSTABLE, jd.Status.UNSTABLE]
+
+
+def test_steps_that_resolve_a_coupling_are_not_called_unstable():
+    # A cart under a constant force pulls a second one, at rest at first, by a soft spring.
+    bodies = [jm.Body(name, 1.0, 0.1, pose=(x, 0.0, 0.0)) for name, x in (("one", 0.0), ("two", 1.0))]
+    rails = [jm.Prismatic(f"rail_{b.name}", "ground", b.name, axis=(1.0, 0.0), at=b.pose[:2]) for b in bodies]
+    forces = [
+        jm.LinearSpring(
+            "spring", "one", "two", point_a=(0, 0), point_b=(0, 0), stiffness=1.0, rest_length=1.0
+        ),
+        jm.Force("push", "one", point=(0, 0), force=(1.0, 0.0)),
+    ]
+    mechanism, q = jm.planar_mechanism(bodies, rails, forces, gravity=(0, 0), coordinates=jm.Joints())
+    for v in (jnp.zeros(2), jnp.array([0.0, -1e-4]), jnp.array([1e-4, 0.0]), jnp.array([-1e-3, 1e-4])):
+        found = jd.rollout(mechanism, jd.RungeKutta.rk4(), jd.State(0.0, q, v), dt=0.01, steps=1)
+        assert found.info.status[-1] == jd.Status.OK
+
+
 @pytest.mark.long
 def test_friction_is_found_where_a_joint_comes_to_rest():
     mechanism, state = arm(friction=20.0)

@@ -10,12 +10,13 @@ rollout therefore compares the residuals of its start, row by row, with
 and for rows in m and m/s, with the characteristic length L (`AnySystem.characteristic_length`) and with
 coordinates and velocities in m and m/s,
 
-    |g_i| <= tolerance (L + max |q|),                     |[g'; w]_i| <= tolerance (L / 1 s + max |v|).
+    |g_i| <= max(tolerance L, 16 eps max |q|),            |[g'; w]_i| <= tolerance (L / 1 s + max |v|).
 
 A world that fails the test has the status INCONSISTENT_START and does not move. The largest entry of the row
 of J converts a residual in any row unit to a coordinate error, in m or rad. The size of the coordinates
-accounts for rounding: single precision resolves a position 1e4 m away to 1e-3 m. The 1 is a radian, or a unit
-of a row without a unit. `initialize` computes consistent starts.
+accounts for rounding: single precision resolves a position 1e4 m away to 1e-3 m. Rows in rad compare with
+the coordinates that are not in m. Their limits, too, are at least 16 times the rounding of all coordinates.
+The 1 is a radian, or a unit of a row without a unit. `initialize` computes consistent starts.
 
 Quaternions must have length 1, to the same tolerance, because the joints that carry bodies have no rows that
 would detect other lengths.
@@ -30,6 +31,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdae.base.requirements import requirements_met
 from jaxdae.systems.masks import hard_rows
@@ -54,10 +56,19 @@ def start_status(system: AnySystem, state: State, tolerance: Any) -> Any:
     g, scale = rows.opening, rows.jacobian.row_sizes()
     names = system.names
     is_open = _exceeds(
-        g, _limits(system, names.row_units, scale[: g.shape[0]], names.coordinate_units, state.q), tolerance
+        g,
+        _limits(
+            system,
+            names.row_units,
+            scale[: g.shape[0]],
+            names.coordinate_units,
+            state.q,
+            of_places=True,
+        ),
+        tolerance,
     )
     if not system.first_order:
-        limits = _limits(system, names.row_units, scale, names.velocity_units, state.v)
+        limits = _limits(system, names.row_units, scale, names.velocity_units, state.v, of_places=False)
         is_open |= _exceeds(rows.velocity, limits, tolerance)
     if not system.flat:
         is_open |= _off_its_space(system, state, tolerance)
@@ -70,7 +81,7 @@ def start_status(system: AnySystem, state: State, tolerance: Any) -> Any:
 def _off_its_space(system: Any, state: State, tolerance: Any) -> Any:
     """Return whether quaternions do not have length 1 (). `retract` normalizes them."""
     off = jnp.abs(system.retract(state.q, jnp.zeros_like(state.v)) - state.q)
-    limit = jnp.asarray(tolerance, off.dtype) * (1.0 + jnp.max(jnp.abs(state.q), initial=0.0))
+    limit = jnp.asarray(tolerance, off.dtype) * (1.0 + jnp.abs(state.q))
     return jnp.any(off > limit) & (tolerance < jnp.inf)
 
 
@@ -99,9 +110,13 @@ def first_status(
 
 _ROUNDINGS = 1000.0
 """The largest accepted residual of a row that no coordinate can change, in units of rounding."""
+_FAR_ROUNDINGS = 16.0
+"""The accepted residual of other rows of position level, in units of the rounding of the coordinates."""
 
 
-def _limits(system: AnySystem, row_units: Any, scale: Any, units: Any, values: Any) -> tuple[Any, Any]:
+def _limits(
+    system: AnySystem, row_units: Any, scale: Any, units: Any, values: Any, *, of_places: bool
+) -> tuple[Any, Any]:
     """Return the sizes (k,) to which residuals are relative, and the share of rounding in their limits.
 
     Args:
@@ -110,8 +125,12 @@ def _limits(system: AnySystem, row_units: Any, scale: Any, units: Any, values: A
         scale: largest entries (k,) of the rows of J.
         units: of the values.
         values: coordinates or velocities.
+        of_places: whether the values are coordinates, whose distance from the origin matters for rounding
+            only.
     """
-    far = jnp.max(jnp.where(are_lengths(units, values.shape[0]), jnp.abs(values), 0.0), initial=0.0)
+    lengths, rows = are_lengths(units, values.shape[0]), are_lengths(row_units, scale.shape[0])
+    far = jnp.max(jnp.where(lengths, jnp.abs(values), 0.0), initial=0.0)
+    near = 1.0 + jnp.max(jnp.where(lengths, 0.0, jnp.abs(values)), initial=0.0)
     sizes = scales(system, row_units, scale.shape[0], values.dtype)
     eps, largest, size = (
         jnp.finfo(values.dtype).eps,
@@ -120,7 +139,12 @@ def _limits(system: AnySystem, row_units: Any, scale: Any, units: Any, values: A
     )
     moves = scale > eps**0.5 * largest
     rounding = jnp.where(moves, 0.0, _ROUNDINGS * eps * largest * size)
-    return jnp.where(are_lengths(row_units, scale.shape[0]) & moves, sizes + far, scale * size), rounding
+    relative = jnp.where(rows & moves, sizes + far, scale * size)
+    if of_places:
+        angles = np.asarray([unit == "rad" for unit in (*row_units, *("",) * len(rows))][: len(rows)], bool)
+        rounding = jnp.where(moves, _FAR_ROUNDINGS * eps * (scale * near + far), rounding)
+        relative = jnp.where(rows & moves, sizes, scale * jnp.where(angles, near, size))
+    return relative, rounding
 
 
 def _exceeds(residual: Any, limits: tuple[Any, Any], tolerance: Any) -> Any:

@@ -7,8 +7,9 @@ last. A body that no tree joint reaches moves freely relative to the ground.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxdae.base.suggestions import brief, join_first
@@ -197,8 +198,10 @@ def overconstrained(
     Loops with mobility <= 0, or with more prescribed motions than mobility, can move only because of special
     geometry: Bennett's and Bricard's linkages, planar linkages of hinges in space, parallelograms with three
     cranks. A truss without mobility also counts. A single loop with mobility < 0 has redundant rows, whatever
-    the mobility of the loops around it. Two lateral rows of wheels on one body also count as overconstrained,
-    because the axles are usually parallel. Each relation removes one freedom.
+    the mobility of the loops around it. The count also applies to pairs of loops that share a joint, because
+    a parallelogram with three cranks may be a part of a mechanism with many freedoms. Two lateral rows of
+    wheels on one body also count as overconstrained, because the axles are usually parallel. Each relation
+    removes one freedom.
 
     Args:
         joints: the resolved joints with bodies `a` and `b`.
@@ -216,6 +219,8 @@ def overconstrained(
         between.setdefault(frozenset((joint.a, joint.b)), []).append(joint)
     parallel = [pair for pair in between.values() if len(pair) > 1]
     if any(_mobility(loop, freedoms) < 0 for loop in (*cycles, *parallel)):
+        return True
+    if any(_mobility(loops, freedoms) <= 0 for loops in _pairs_of_loops(cycles)):
         return True
     sets = [
         _Set(_mobility(loops, freedoms), {joint.name for joint in loops}) for loops in _sharing_joints(cycles)
@@ -266,6 +271,20 @@ def _mobility(joints: Sequence[Any], freedoms: Mapping[str, int]) -> int:
     return sum(freedoms[name] for name in bodies if name != nearest) - sum(
         len(joint.rows) for joint in joints
     )
+
+
+def _pairs_of_loops(cycles: Sequence[Sequence[Any]]) -> Iterator[list[Any]]:
+    """Yield the joints of pairs of loops that share a joint.
+
+    For each joint, these are the loops of neighboring length, so that the number of pairs is not larger than
+    the number of joints in all loops.
+    """
+    through: dict[str, list[int]] = {}
+    for k in sorted(range(len(cycles)), key=lambda k: len(cycles[k])):
+        for joint in cycles[k]:
+            through.setdefault(joint.name, []).append(k)
+    for one, other in sorted({pair for loops in through.values() for pair in itertools.pairwise(loops)}):
+        yield list({joint.name: joint for joint in (*cycles[one], *cycles[other])}.values())
 
 
 def _sharing_joints(cycles: Sequence[Sequence[Any]]) -> list[list[Any]]:
