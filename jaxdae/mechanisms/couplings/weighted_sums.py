@@ -117,6 +117,11 @@ class Sums:
         )
 
 
+_SPRING = "stiffness", "damping", "slack_from", "slack_to", "friction", "friction_speed"
+_BOUNDS = "least_force", "most_force", "least_input", "most_input"
+_OF_INPUT = "gain", "least_input", "most_input"
+
+
 @pytree
 class Tendons:
     """A group of tendons.
@@ -141,14 +146,24 @@ class Tendons:
     bias: Leaf
     bounds: Leaf
 
+    def leaf_of(self, field: str, number: int) -> tuple[str, int | None] | None:
+        """Return the leaf and the column that hold a field of the description of a tendon, or None."""
+        if field in _OF_INPUT and self.inputs[number] < 0:
+            return None
+        for leaf, columns in (("spring", _SPRING), ("bounds", _BOUNDS)):
+            if field in columns:
+                return leaf, columns.index(field)
+        return (
+            (field, None) if field in ("ratio", "gain", "bias") and getattr(self, field) is not None else None
+        )
+
     def requirements(self) -> Iterator[tuple[Any, str]]:
         """Yield the conditions on the numbers; see `jaxdae.base.requirements`."""
-        columns = "stiffness", "damping", "slack_from", "slack_to", "friction", "friction_speed"
-        spring = {name: self.spring[..., k] for k, name in enumerate(columns)}
+        spring = {name: self.spring[..., k] for k, name in enumerate(_SPRING)}
         for name in ("stiffness", "damping", "friction"):
             yield (
                 spring[name] >= 0.0,
-                f"spring must have non-negative {name} in column {columns.index(name)}",
+                f"spring must have non-negative {name} in column {_SPRING.index(name)}",
             )
         yield spring["friction_speed"] > 0.0, "spring must have positive friction_speed in column 5"
         yield (
@@ -290,7 +305,7 @@ class Sides:
             yield from (at_start if length is None else length for length in (one.slack_from, one.slack_to))
             yield from (one.friction, one.friction_speed)
 
-        sides = (("least_force", -1.0), ("most_force", 1.0), ("least_input", -1.0), ("most_input", 1.0))
+        sides = tuple(zip(_BOUNDS, (-1.0, 1.0, -1.0, 1.0), strict=True))
         bounds = [
             [sign * jnp.inf if getattr(one, name) is None else getattr(one, name) for name, sign in sides]
             for one in elements

@@ -18,7 +18,7 @@ the rotor with r F_x.
     BrushTire        |F| = mu F_z (3 t - 3 t^2 + t^3), t = C |sigma| / (3 mu F_z), all of mu F_z from t = 1;
     along (sigma_x, -sigma_y)
     MagicFormulaTire F = F_z sin(C atan(B s - E (B s - atan(B s)))) (D_x kappa, -D_y tan alpha) / s, s^2 =
-    kappa^2 + tan^2 alpha
+    kappa^2 + tan^2 alpha; with C above 2 or E above 1, large slips would reverse the force
 
 The brush model with parabolic pressure is Fiala's tire. The last two laws use a single curve for both
 directions, so that combined forces stay within a circle, or within an ellipse with half axes D_x F_z and D_y
@@ -51,6 +51,7 @@ from jaxdae.mechanisms.describe import fields
 from jaxdae.mechanisms.describe.attachments import AxisInB, AxisInBody, PointOfB, PointOfBody
 from jaxdae.mechanisms.describe.elements import BodyName, Force, Number, Rows
 from jaxdae.mechanisms.describe.kinds import GROUND
+from jaxdae.mechanisms.describe.numbers import concrete, shown
 from jaxdae.mechanisms.forces.force_bases import Driven, times
 from jaxdae.mechanisms.joints.planar_wheels import contact_velocity
 
@@ -121,6 +122,7 @@ class Contact(PointOfB, AxisInB, Driven):
     """A tire between a, the rotor or the ground, and b, the body that carries the wheel."""
 
     quasi: ClassVar[bool] = True
+    described: ClassVar[Mapping[str, str]] = {"point": "point_b"}
     site: ClassVar[str] = "the wheel"
     line: ClassVar[str] = "the heading of the wheel"
 
@@ -180,6 +182,11 @@ class Tire(PointOfBody, AxisInBody, Force):
         """False, because slip dissipates energy."""
         return False
 
+    @property
+    def _driven(self) -> bool:
+        """Whether the rim has its own speed."""
+        return self.spin is not None or self.rim_speed is not None or self.input is not None
+
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
         """Yield errors for a spin without radius, a radius without spin, and a rim speed given twice."""
         if self.spin is not None and self.radius is None:
@@ -191,10 +198,16 @@ class Tire(PointOfBody, AxisInBody, Force):
                 "has both a spin and a rim_speed or input; the rotor determines the rim speed, so remove "
                 "one of them"
             )
+        for name in ("longitudinal", "peak_longitudinal") if not self._driven else ():
+            value = concrete(getattr(self, name, None) or 0.0)
+            if hasattr(self, name) and value is not None and value not in (0.0, self.default_of(name)):
+                yield (
+                    f"{name} has no effect on a wheel that rolls freely, got {name} = {shown(value)}; remove "
+                    f"{name}, or give a spin, a rim_speed or an input"
+                )
 
     def resolved(self, joints: Mapping[str, Any]) -> Force:
         """Return the tire between the rotor or the ground and its body."""
-        driven = self.spin is not None or self.rim_speed is not None or self.input is not None
         return self.contact(
             name=self.name,
             a=GROUND if self.spin is None else self.spin,
@@ -207,7 +220,7 @@ class Tire(PointOfBody, AxisInBody, Force):
             rim_speed=0.0 if self.rim_speed is None else self.rim_speed,
             input=self.input,
             gain=self.gain,
-            driven=1.0 if driven else 0.0,
+            driven=1.0 if self._driven else 0.0,
             **parameters(self),
         )  # pyright: ignore[reportCallIssue]
 
@@ -316,14 +329,14 @@ class MagicFormulaLaw:
 
     load: Number = fields.number("the normal load", "N", above=0.0)
     stiffness: Number = fields.number("the stiffness factor B", value=10.0, at_least=0.0)
-    shape: Number = fields.number("the shape factor C", value=1.9, at_least=0.0)
+    shape: Number = fields.number("the shape factor C", value=1.9, at_least=0.0, at_most=2.0)
     peak: Number = fields.number(
         "the largest lateral force divided by the load, D_y", value=1.0, at_least=0.0
     )
     peak_longitudinal: Number = fields.number(
         "the largest longitudinal force divided by the load, D_x", value=1.0, at_least=0.0
     )
-    curvature: Number = fields.number("the curvature factor E", value=0.97)
+    curvature: Number = fields.number("the curvature factor E", value=0.97, at_most=1.0)
     slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW, above=0.0)
 
     def forces(self, slip_x: Any, slip_y: Any, speed: Any) -> tuple[Any, Any]:
