@@ -377,6 +377,7 @@ def _stack(elements: list[Element]) -> Any:
         if kind.sparse and not any(is_there(getattr(e, name)) for e in elements)
     ]
     absent += [name for name, kind in kinds.items() if kind.needs in absent]
+    absent += elements[0].without_effect
     if isinstance(elements[0], Driven) and all(k is None or k < 0 for k in joined["input"]):
         absent += elements[0].of_input
     return dataclasses.replace(stacked, **joined, **dict.fromkeys(absent))

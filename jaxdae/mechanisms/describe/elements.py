@@ -129,6 +129,11 @@ class Element(ByKeywords):
         """The name of the group that the element belongs to."""
         return self.type_key()
 
+    @property
+    def without_effect(self) -> tuple[str, ...]:
+        """The fields without effect, which the group of an element omits."""
+        return ()
+
     def leaf_of(self, field: str, number: int) -> tuple[str, None] | None:
         """Return the leaf of a group that holds a field of the description of an element, or None."""
         name = self.described.get(field, field)

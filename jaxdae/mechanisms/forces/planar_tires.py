@@ -59,6 +59,10 @@ SLOW = 0.1
 """Speed in m/s below which the tire laws are viscous."""
 
 
+FREE, SPEED, SPIN = range(3)
+"""Sources of the rim speed: a wheel rolls freely, has a rim speed, or has a rotor."""
+
+
 def magic_formula(slip: Any, stiffness: Any, shape: Any, peak: Any, curvature: Any) -> Any:
     """Return D sin(C atan(B s - E (B s - atan(B s)))), the force divided by the load at a slip s.
 
@@ -132,17 +136,33 @@ class Contact(PointOfB, AxisInB, Driven):
     rim_speed: Number = fields.number("the speed of the rim", "m/s", value=0.0)
     input: Any = fields.input_index()
     gain: Number = fields.number("the rim speed per unit of input", "m/s", value=1.0)
-    driven: Number = fields.number("1 if the rim has its own speed, else 0", value=0.0)
+    rim: Any = fields.index("FREE, SPEED or SPIN: the source of the rim speed")
+
+    @property
+    def key(self) -> str:
+        """The name of the element's group, from the law and the source of the rim speed."""
+        return f"{('free_', '', 'spinning_')[self.rim[0]]}{self.type_key()}"
+
+    @property
+    def without_effect(self) -> tuple[str, ...]:
+        """The fields of a group without effect."""
+        idle = {
+            FREE: ("radius", "rim_speed", "longitudinal", "peak_longitudinal"),
+            SPEED: ("radius",),
+            SPIN: ("rim_speed",),
+        }[self.rim[0]]
+        return tuple(name for name in idle if hasattr(self, name))
 
     def rate(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
         """Return w_x without the contribution of an input to the rim speed, w_y, and v_x, in m/s."""
         along, across = contact_velocity(self, b, moving_b)
         # A freely rolling wheel has no slip along its heading.
-        return self.driven * (along - self.radius * moving_a.angle - self.rim_speed), across, along
+        rim = along if self.rim[0] == FREE else self.rim_speed
+        return along - (self.radius * moving_a.angle if self.rim[0] == SPIN else rim), across, along
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
         """Return F_x and F_y in N, and zero."""
-        slip_x = rate[0] - times(self.gain, self.driven * u)
+        slip_x = rate[0] - times(self.gain, u)
         force_x, force_y = self.forces(slip_x, rate[1], rate[2])
         return jnp.stack([force_x, force_y, jnp.zeros_like(force_x)])
 
@@ -215,12 +235,11 @@ class Tire(PointOfBody, AxisInBody, Force):
             axis=self.axis,
             at=self.at,
             point_b=self.point,
-            # Without spin, the radius has no effect.
             radius=1.0 if self.radius is None else self.radius,
             rim_speed=0.0 if self.rim_speed is None else self.rim_speed,
             input=self.input,
             gain=self.gain,
-            driven=1.0 if self._driven else 0.0,
+            rim=SPIN if self.spin is not None else SPEED if self._driven else FREE,
             **parameters(self),
         )  # pyright: ignore[reportCallIssue]
 
@@ -236,7 +255,7 @@ class ViscousLaw:
 
     def forces(self, slip_x: Any, slip_y: Any, speed: Any) -> tuple[Any, Any]:
         """Return -c_x w_x and -c_y w_y."""
-        return -self.longitudinal * slip_x, -self.lateral * slip_y
+        return -times(self.longitudinal, slip_x), -self.lateral * slip_y
 
 
 @pytree(kw_only=True)
@@ -273,7 +292,7 @@ class LinearLaw:
         under = regularized(speed, self.slow)
         # The steered wheel moves to its left by v_y - steer v_x: zero at rest, and opposite in reverse.
         force_x, force_y = (
-            -self.longitudinal * slip_x / under,
+            -times(self.longitudinal, slip_x / under),
             -self.lateral * (slip_y - self.steer * speed) / under,
         )
         size = _length(force_x, force_y)
@@ -348,7 +367,7 @@ class MagicFormulaLaw:
         safe = jnp.where(moving, slip, 1.0)
         curve = magic_formula(slip, self.stiffness, self.shape, 1.0, self.curvature)
         secant = self.load * jnp.where(moving, curve / safe, self.stiffness * self.shape)
-        return self.peak_longitudinal * secant * kappa, -self.peak * secant * tangent
+        return times(self.peak_longitudinal, secant * kappa), -self.peak * secant * tangent
 
 
 @pytree(kw_only=True)
