@@ -20,7 +20,6 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -220,22 +219,18 @@ class Tendons:
         return self.acting(coordinates, motion, state, u) @ self.lengths.rows(coordinates, motion, q, t)
 
     def lost(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any, ends: Any) -> Array:
-        """Return whether an angle ends at half a turn, where it and the effort jump (k,)."""
+        """Return whether an angle on which the effort depends ends at half a turn (k,)."""
         feedback = self.bias[:, 1] != 0.0
         if self.gain is not None:
             feedback |= self.gain[:, 1] != 0.0
         feedback &= self.bounds[:, 0] < self.bounds[:, 1]
-        length = self.lengths.values(coordinates, motion, q, t)
-        stretches = jax.vmap(self._stretch, 1, 1)
-        found = jnp.zeros(length.shape, bool)
+        # A slack tendon has no force at half a turn, but it may tighten after full turns, which are unknown.
+        tightens = (self.spring[:, 0] != 0.0) & jnp.any(jnp.isfinite(self.spring[:, 2:4]), axis=1)
+        depends, found = feedback | tightens, jnp.zeros(self.ratio.shape, bool)
         for part, weights in zip(self.lengths.parts, self.lengths.weights, strict=True):
             if part.forgets:
-                angle, weights = part.values(coordinates, motion, q, t), weights.astype(q.dtype)
-                half: Any = jnp.copysign(jnp.pi, angle)
-                before = length[:, None] + weights * (half - angle)
-                jump = self.spring[:, :1] * (stretches(before) - stretches(before - 2.0 * half * weights))
-                depends = (weights != 0.0) & (feedback[:, None] | (jump != 0.0))
-                found |= jnp.any(ends(angle) & depends, axis=1)
+                ending = ends(part.values(coordinates, motion, q, t))
+                found |= jnp.any(ending & (weights != 0.0) & depends[:, None], axis=1)
         return found
 
     def energy(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Scalar:
