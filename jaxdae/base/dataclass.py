@@ -225,8 +225,8 @@ def set_leaf(tree: Any, path: str, value: Any) -> Any:
         leaf = jnp.asarray(get_leaf(tree, path))
         if jnp.shape(value) != (shape := leaf[index].shape):
             raise ValueError(
-                f"{given} must have shape {shape}, got {jnp.shape(value)}; values of several worlds belong in "
-                f"the whole leaf, {path}"
+                f"{given} must have shape {shape}, got {jnp.shape(value)}; values of several worlds belong "
+                f"in the whole leaf, {path}"
             )
         value = leaf.at[index].set(value)
     name, _, rest = path.partition(".")

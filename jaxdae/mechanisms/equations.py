@@ -77,7 +77,7 @@ class Mechanism(Labels, System):
         length: the characteristic length, set by `prepared`; None to compute it on use.
         redundant: whether a count predicts redundant rows, see `graph.overconstrained` (static).
         copies: the locations of joint geometry in forces and motions, see `copies` (static).
-        with_rotors: the motors with rotor inertia, each with its joint; armature contains this inertia (static).
+        with_rotors: the motors with rotor inertia, which armature contains, each with its joint (static).
     """
 
     evaluation: ClassVar[type[MechanismEvaluation]] = MechanismEvaluation

@@ -152,7 +152,8 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
             wheel = self.mechanism.joints[slip.group].names[slip.element] if self.mechanism else ""
             if tuple(names) == ("mechanism", "joints", wheel, slip.field):
                 raise KeyError(
-                    f"{'.'.join(names)} does not affect the motion, because the input {slip.name!r} replaces it"
+                    f"{'.'.join(names)} does not affect the motion, because the input {slip.name!r} "
+                    "replaces it"
                 )
 
     @property

@@ -152,8 +152,8 @@ class Labels:
                 found = group.leaf_of(field, number)
                 if found is None:
                     raise KeyError(
-                        f"{'.'.join(names)}: unknown parameter, or zero for every {path.split('.')[-1]} of the "
-                        "description; leaf_paths lists all parameters"
+                        f"{'.'.join(names)}: unknown parameter, or zero for every {path.split('.')[-1]} "
+                        "of the description; leaf_paths lists all parameters"
                     )
                 leaf, column = found
                 return f"{path}.{leaf}", number if column is None else (number, column)
@@ -175,7 +175,7 @@ class Labels:
                 ("forces", motor, "rotor_inertia"),
             ):
                 raise KeyError(
-                    f"{kind}.{name}.{field} has no leaf of its own: the armature of the group of {joint!r} is "
-                    f"the sum armature + ratio^2 rotor_inertia with motor {motor!r}; change the description, "
-                    "or set the armature of the group and the ratio of the motor's group"
+                    f"{kind}.{name}.{field} has no leaf of its own: the armature of the group of {joint!r} "
+                    f"is the sum armature + ratio^2 rotor_inertia with motor {motor!r}; change the "
+                    "description, or set the armature of the group and the ratio of the motor's group"
                 )

@@ -20,7 +20,7 @@ NO_RATIO = "use 1 for a motor without gears"
 
 @pytree(kw_only=True)
 class Geared(Force):
-    """An effort at the joint that is `ratio` times the effort at the rotor, which the other fields describe."""
+    """An effort at the joint: `ratio` times the effort at the rotor, which the other fields describe."""
 
     ratio: Number = fields.number("rotor angle per joint angle", value=1.0, nonzero=NO_RATIO)
 
@@ -56,7 +56,7 @@ class GearedMotor(Force):
         return None
 
     def geared(self, effort: Force, kind: Callable[..., Force]) -> Force:
-        """Return the effort of the rotor as an effort of this type at the joint; the effort itself at ratio 1.
+        """Return the effort of the rotor as an effort at the joint; the effort itself at ratio 1.
 
         Args:
             effort: the effort without the gear.
