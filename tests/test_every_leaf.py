@@ -382,3 +382,37 @@ def test_a_group_that_reads_an_input_has_a_gain():
     np.testing.assert_allclose(
         turned(dataclasses.replace(torque, input=(0,), gain=jnp.ones(1))), 2.0 / inertia, rtol=1e-14
     )
+
+
+TIRES = {
+    "rolls freely": {},
+    "rim speed": {"rim_speed": 0.3},
+    "input": {"input": 0},
+    "rotor": {"spin": "rotor", "radius": 0.3},
+}
+
+
+@pytest.mark.parametrize("wheel", TIRES)
+@pytest.mark.parametrize("law", catalogue.quick(["viscous", "linear", "brush", "magic"], "linear"))
+def test_no_leaf_of_a_tire_is_dead(law, wheel):
+    # At this speed below `slow`, all numbers act.
+    slow, driven = {"slow": 9.0}, bool(TIRES[wheel])
+    along = {"longitudinal": 3.0} if driven else {}
+    kind, numbers = {
+        "viscous": (jm.ViscousTire, {"lateral": 2.0, **along}),
+        "linear": (jm.LinearTire, {"lateral": 2.0, "steer": 0.1, **slow, **along}),
+        "brush": (jm.BrushTire, {"stiffness": 3.0, "friction": 0.8, "load": 2.0, **slow}),
+        "magic": (
+            jm.MagicFormulaTire,
+            {"load": 2.0, **slow, **({"peak_longitudinal": 1.1} if driven else {})},
+        ),
+    }[law]
+    bodies = [jm.Body("car", 1.0, 0.2), jm.Rotor("rotor", 0.1)]
+    dead = []
+    for limit in ({"most": 0.2}, {"most": 50.0}) if law == "linear" else ({},):
+        tire = kind("tire", "car", (1.0, 0.0), point=(0.1, 0.2), **TIRES[wheel], **numbers, **limit)
+        mechanism, q = jm.mechanism(jm.Description(bodies=bodies, forces=[tire]))
+        u = jnp.ones(1) if "input" in TIRES[wheel] else None
+        dead.append(set(dead_leaves(mechanism, generic_state(mechanism, q), u)))
+    # The limit acts on large forces only, and then `slow` does not.
+    assert set.intersection(*dead) == set()

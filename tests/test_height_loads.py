@@ -51,6 +51,12 @@ def in_space(height, tire=js.BrushTire, wheel=js.SlidingDisc, **law):
     return mechanism, jd.State(jnp.zeros(()), q, jnp.array([*MOVING, 0.0, 0.0, 0.0, 0.3]))
 
 
+def test_the_given_loads_are_no_leaves():
+    mechanism, _ = in_space(0.5, **LAW)
+    assert [path for path in jd.tree.leaf_paths(mechanism) if path.endswith("load")]
+    assert not [path for path in jd.tree.leaf_paths(jv.HeightLoads(mechanism)) if path.endswith("load")]
+
+
 def accelerated(friction, height):
     mechanism, state = in_space(height, **(LAW | {"friction": friction}))
     system = jv.HeightLoads(mechanism)

@@ -170,3 +170,37 @@ def test_driven_velocities_have_the_axes_of_their_joints(form):
     embedded = jm.EmbeddedMechanism(jm.mechanism(description, FORMS[form])[0], system)
     assert requirements_met(embedded)
     assert not requirements_met(jd.tree.set_leaf(embedded, "mechanism.joints.slide.axis", axis))
+
+
+@pytest.mark.parametrize("terrain", ["plane", "map"])
+def test_a_tire_has_the_terrain_of_its_wheel(terrain):
+    maps = {
+        "plane": (jv.Plane(jnp.array([0.0, 0.0, 1.0])), "normal", jnp.array([0.0, 0.6, 0.8])),
+        "map": (jv.HeightMap(jnp.zeros((3, 3)), 0.5), "z", jnp.ones((3, 3))),
+    }
+    ground, leaf, value = maps[terrain]
+    bodies = [js.Body(name, 1.0, (0.1, 0.1, 0.1), place=(0.2, 0.2, 0.1)) for name in ("one", "two")]
+    wheels = [
+        js.SlidingDisc(
+            f"under {body.name}",
+            "ground",
+            body.name,
+            axis=(0.0, 1.0, 0.0),
+            point_b=(0.0, 0.0, 0.0),
+            radius=0.1,
+            terrain=ground,
+        )
+        for body in bodies
+    ]
+    tire = js.BrushTire("tire", wheel="under two", stiffness=30.0, friction=0.8, load=20.0)
+    mechanism, _ = jm.spatial_mechanism(bodies, wheels, [tire])
+    (wheel,), (contact,) = mechanism.joints, mechanism.forces
+    assert requirements_met(mechanism)
+    changed = jd.tree.set_leaf(mechanism, f"joints.{wheel}.terrain.{leaf}", jnp.stack([value, value]))
+    assert not requirements_met(changed)
+    path = rf"forces\.{contact}\.joint\.terrain\.{leaf} must equal joints\.{wheel}\.terrain\.{leaf}"
+    with pytest.raises(ValueError, match=path):
+        check_requirements("system", changed)
+    both = jd.tree.set_leaf(changed, f"forces.{contact}.joint.terrain.{leaf}", value[None])
+    assert requirements_met(both)
+    check_requirements("system", both)

@@ -656,7 +656,6 @@ CONSTANT = {
         {},
     ),
     "tendon without weight": (js.Tendon("e", ("A",), (0.0,), stiffness=1.0), {}),
-    "slack tendon": (js.Tendon("e", ("A",), (1.0,), stiffness=1.0, slack_from=-20.0, slack_to=20.0), {}),
     "motor": (js.Actuator("e", "A", input=0, gain=(0.5, 0.0, 0.0)), {}),
     "velocity servo": (js.Actuator("e", "A", input=0, gain=(0.1, 0.0, 0.0), bias=(0.0, 0.0, -0.1)), {}),
     "clipped to a constant": (
@@ -773,6 +772,18 @@ def test_efforts_that_do_not_depend_on_the_angle_have_no_range():
         for angle in (3.1, -3.1):
             found = mechanism.condition(ZERO, mechanism.retract(q, jnp.zeros(6).at[5].set(angle)))
             assert found is None or found == jaxdae.Status.OK, name
+
+
+def test_a_slack_tendon_that_may_tighten_after_full_turns_ends_at_half_a_turn():
+    """At 5 rad the tendon pulls with k (5 - 4); between frames the angle is 5 - 2 pi, where it is slack."""
+    tendon = js.Tendon("e", ("A",), (1.0,), stiffness=2.0, slack_from=-4.0, slack_to=4.0)
+    mechanism, _ = _hinge(tendon, jm.Joints())
+    force = mechanism.force(ZERO, jnp.array([5.0]), jnp.zeros(1), None)
+    np.testing.assert_allclose(force, -2.0, rtol=0, atol=1e-14)
+    mechanism, q = _hinge(tendon, jm.Absolute())
+    for angle, outcome in ((2.9, "OK"), (3.1, "OUT_OF_RANGE")):
+        turned = mechanism.retract(q, jnp.zeros(6).at[5].set(angle))
+        assert mechanism.condition(ZERO, turned) == jaxdae.Status[outcome]
 
 
 def test_only_angles_between_frames_are_out_of_range():

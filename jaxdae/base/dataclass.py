@@ -176,7 +176,7 @@ def _entry_names(tree: list[Any] | tuple[Any, ...]) -> list[str]:
     return list(getattr(tree, "_fields", ())) or [str(k) for k in range(len(tree))]
 
 
-def _resolved(tree: Any, path: str) -> tuple[str, int | None]:
+def _resolved(tree: Any, path: str) -> tuple[str, int | tuple[int, int] | None]:
     """Return the path of a leaf or subtree, and an index in it if the path addresses an element by name.
 
     A node with a method `named_leaf(names)` translates the rest of the path to a leaf path below it and an
@@ -218,10 +218,17 @@ def set_leaf(tree: Any, path: str, value: Any) -> Any:
 
     Raises:
         KeyError: no such path.
+        ValueError: the path names a parameter of one element, and the value does not have its shape.
     """
-    path, index = _resolved(tree, path)  # Its message has the whole path.
+    given, (path, index) = path, _resolved(tree, path)  # Its message has the whole path.
     if index is not None:
-        value = jnp.asarray(get_leaf(tree, path)).at[index].set(value)
+        leaf = jnp.asarray(get_leaf(tree, path))
+        if jnp.shape(value) != (shape := leaf[index].shape):
+            raise ValueError(
+                f"{given} must have shape {shape}, got {jnp.shape(value)}; values of several worlds belong "
+                f"in the whole leaf, {path}"
+            )
+        value = leaf.at[index].set(value)
     name, _, rest = path.partition(".")
     child = _step_into(tree, name, path)
     new = set_leaf(child, rest, value) if rest else value

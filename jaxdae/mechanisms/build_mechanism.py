@@ -29,11 +29,13 @@ from jaxdae.mechanisms.describe.plane_and_space import PLANE, SPACE, Plane, Spac
 from jaxdae.mechanisms.describe.spanning_tree import overconstrained
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.forces.force_bases import Driven
+from jaxdae.mechanisms.forces.motors import GearedMotor
 from jaxdae.mechanisms.forces.planar_forces import PLANAR_FORCES
 from jaxdae.mechanisms.forces.spatial_forces import SPATIAL_FORCES
 from jaxdae.mechanisms.forces.tendon import Tendon
 from jaxdae.mechanisms.joint_copies import copies_of
 from jaxdae.mechanisms.joints.drives import DRIVES
+from jaxdae.mechanisms.joints.passive_elements import with_rest
 from jaxdae.mechanisms.joints.planar_joints import PLANAR_JOINTS
 from jaxdae.mechanisms.joints.relation_elements import Relation, TendonRelation
 from jaxdae.mechanisms.joints.spatial_joints import SPATIAL_JOINTS
@@ -237,6 +239,7 @@ def built(
     relations = [joint for joint in joints if isinstance(joint, Relation)]
     related = [joint for joint in joints if isinstance(joint, TendonRelation)]
     joints = [joint.resolved(by_name) for joint in joints if not isinstance(joint, Relation | TendonRelation)]
+    joints = with_rest(joints, frames, numbers)
     tendons = [force for force in forces if isinstance(force, Tendon)]
     forces = [force.resolved(by_name) for force in forces if not isinstance(force, Tendon)]
     drives = [drive.resolved(by_name) for drive in drives if not drive.slips]
@@ -300,9 +303,11 @@ def built(
             ],
         ),
     )
+    motors = [force for force in description.forces if isinstance(force, GearedMotor)]
     places = ("joints", "carrying", "forces", "tendons", "relations")
     copies = copies_of(made, {place: getattr(made, place) for place in places}, measured)
-    return dataclasses.replace(made, copies=copies), q, drive_groups
+    with_rotors = tuple((motor.name, motor.joint) for motor in motors if is_there(motor.rotor_inertia))
+    return dataclasses.replace(made, copies=copies, with_rotors=with_rotors), q, drive_groups
 
 
 def _measured_joint(item: Any) -> str:
@@ -372,6 +377,7 @@ def _stack(elements: list[Element]) -> Any:
         if kind.sparse and not any(is_there(getattr(e, name)) for e in elements)
     ]
     absent += [name for name, kind in kinds.items() if kind.needs in absent]
+    absent += elements[0].without_effect
     if isinstance(elements[0], Driven) and all(k is None or k < 0 for k in joined["input"]):
         absent += elements[0].of_input
     return dataclasses.replace(stacked, **joined, **dict.fromkeys(absent))

@@ -77,6 +77,7 @@ class Mechanism(Labels, System):
         length: the characteristic length, set by `prepared`; None to compute it on use.
         redundant: whether a count predicts redundant rows, see `graph.overconstrained` (static).
         copies: the locations of joint geometry in forces and motions, see `copies` (static).
+        with_rotors: the motors with rotor inertia, which armature contains, each with its joint (static).
     """
 
     evaluation: ClassVar[type[MechanismEvaluation]] = MechanismEvaluation
@@ -106,6 +107,7 @@ class Mechanism(Labels, System):
     length: Any = None
     redundant: bool = static(default=False)
     copies: tuple[Any, ...] = static(default=())
+    with_rotors: tuple[tuple[str, str], ...] = static(default=())
 
     @property
     def default_solver(self) -> SaddlePointSolver:

@@ -146,6 +146,16 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
         if self.mechanism is not None:
             yield from copy_requirements(self, self.copies, self.mechanism)
 
+    def named_leaf(self, names: Sequence[str]) -> None:
+        """Raise KeyError for the name of a slip value that an input replaces."""
+        for slip in self.slips:
+            wheel = self.mechanism.joints[slip.group].names[slip.element] if self.mechanism else ""
+            if tuple(names) == ("mechanism", "joints", wheel, slip.field):
+                raise KeyError(
+                    f"{'.'.join(names)} does not affect the motion, because the input {slip.name!r} "
+                    "replaces it"
+                )
+
     @property
     def n_inputs(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The number of driven velocities and slip inputs."""
@@ -222,7 +232,9 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
         joints = dict(self.mechanism.joints)
         for slip in self.slips:
             group = joints[slip.group]
-            changed = getattr(group, slip.field).at[slip.element].set(u[slip.number])
+            values = getattr(group, slip.field)
+            values = jnp.zeros((len(group.names),), u.dtype) if values is None else values
+            changed = values.at[slip.element].set(u[slip.number])
             joints[slip.group] = dataclasses.replace(group, **{slip.field: changed})
         return dataclasses.replace(
             self, given=u, mechanism=dataclasses.replace(self.mechanism, joints=joints)
@@ -277,7 +289,12 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
 
     def inputs_of(self, state: State) -> Any:
         """Return the inputs (nu,) that reproduce the motion at a state, with the current slip values."""
-        slips = [getattr(self.mechanism.joints[slip.group], slip.field)[slip.element] for slip in self.slips]
+        values = [getattr(self.mechanism.joints[slip.group], slip.field) for slip in self.slips]
+        zero = jnp.zeros((), state.q.dtype)
+        slips = [
+            zero if value is None else value[slip.element]
+            for value, slip in zip(values, self.slips, strict=True)
+        ]
         numbers = np.asarray([*self.order, *(slip.number for slip in self.slips)], int)
         return jnp.concatenate(
             [self.driven(state.t, state.q, state.v), jnp.stack(slips) if slips else state.q[:0]]
@@ -339,7 +356,7 @@ def kinematic_mechanism(
         given = [body.with_unit_mass() if hasattr(body, "with_unit_mass") else body for body in given]
     massless = dataclasses.replace(description, bodies=given, forces=())
     massive, q, drives = built("kinematic_mechanism", massless, coordinates, moved=False)
-    mechanism = without_masses(massive)
+    mechanism: Mechanism = without_masses(massive)
     names = [drive.name for drive in description.drives]
     order = tuple(names.index(name) for group in drives.values() for name in group.names)
     found = [
@@ -354,9 +371,19 @@ def kinematic_mechanism(
         mistakes.append(f"drives {twice} set the slip of the same wheel; keep only one of them")
     if mistakes:
         raise ValueError(f"kinematic_mechanism: {'; '.join(mistakes)}")
+    mechanism = _without_inputs(mechanism, slips)
     measured = {drive.name: drive.joint for drive in description.drives if isinstance(drive, JointRate)}
     copies = copies_of(mechanism, {"drives": drives}, measured)
     return KinematicMechanism(mechanism=mechanism, drives=drives, order=order, slips=slips, copies=copies), q
+
+
+def _without_inputs(mechanism: Mechanism, slips: Sequence[SlipInput]) -> Mechanism:
+    """Return a mechanism without the slip values that inputs replace in all wheels of a group."""
+    joints, places = dict(mechanism.joints), [(slip.group, slip.field) for slip in slips]
+    for key, field in dict.fromkeys(places):
+        if places.count((key, field)) == len(joints[key].names):
+            joints[key] = dataclasses.replace(joints[key], **{field: None})
+    return dataclasses.replace(mechanism, joints=joints)
 
 
 def _slip_input(mechanism: Mechanism, drive: Any, number: int) -> SlipInput | str:

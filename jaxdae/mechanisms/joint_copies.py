@@ -8,12 +8,14 @@ therefore compare each copy with its joint.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from jaxdae.base.requirements import seen_from
+from jaxdae.base.requirements import Stacked, seen_from
 from jaxdae.mechanisms.couplings.relations import Measured
 from jaxdae.mechanisms.describe.elements import Element
+from jaxdae.mechanisms.describe.function_kinds import Ground
 from jaxdae.mechanisms.describe.number_kinds import Number, PerCoordinate
 from jaxdae.mechanisms.describe.place_kinds import Direction, JointAxes, Point
 
@@ -97,6 +99,12 @@ def copy_requirements(
                 getattr(seen_from(owner, copy), name, None),
                 getattr(seen_from(owner, joints), name),
             )
+            if isinstance(kind, Ground):
+                for leaf, ours, theirs in _terrains(owner, own, other, pairs):
+                    yield (
+                        abs(ours - theirs) <= _TOLERANCE * (abs(ours) + abs(theirs)),
+                        f"{path}.{name}.{leaf} must equal {of_place}.{of_key}.{name}.{leaf}; change both",
+                    )
             entries = _entries(kind, bool(field))
             if own is None or other is None or not entries:
                 continue
@@ -111,6 +119,21 @@ def copy_requirements(
                         abs(x - y) <= _TOLERANCE * size,
                         f"{path}.{name} must equal {of_place}.{of_key}.{name}; change both",
                     )
+
+
+def _terrains(
+    owner: Any, copy: Any, terrain: Any, pairs: tuple[tuple[int, int], ...]
+) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the names of the numbers of terrains of one class, their copies, and the numbers themselves."""
+    if type(copy) is not type(terrain) or not dataclasses.is_dataclass(terrain):
+        return
+    for field in dataclasses.fields(terrain):
+        given = getattr(terrain, field.name)
+        size = given.value.ndim - 1 if isinstance(given, Stacked) else getattr(given, "ndim", 0)
+        if size:  # The axis of the elements, and the axes of the numbers of one terrain.
+            whole = (slice(None),) * (size - 1)
+            ours, theirs = (getattr(seen_from(owner, part), field.name) for part in (copy, terrain))
+            yield from ((field.name, ours[(..., k, *whole)], theirs[(..., at, *whole)]) for k, at in pairs)
 
 
 def _at(tree: Any, path: tuple[str | int, ...]) -> Any:

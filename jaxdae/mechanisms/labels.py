@@ -25,6 +25,8 @@ class Labels:
     carrying: dict[str, Any]
     copies: tuple[Any, ...]
     relations: dict[str, Any]
+    tendons: Any
+    with_rotors: tuple[tuple[str, str], ...]
     constraint: Any
     velocity_constraint: Any
     declares_positions: bool
@@ -122,14 +124,15 @@ class Labels:
             yield from inertia_requirements(self.mass, self.inertia, len(self.body_names))
         yield from copy_requirements(self, self.copies)
 
-    def named_leaf(self, names: Sequence[str]) -> tuple[str, int] | None:
+    def named_leaf(self, names: Sequence[str]) -> tuple[str, int | tuple[int, int]] | None:
         """Return leaf path and index of a parameter named as in the description.
 
         The name is (bodies | joints | forces).<name>.<field>. Keys of groups, such as "revolute", take
         precedence over equal names of elements.
 
         Raises:
-            KeyError: if the element has no such parameter, or if it is zero for all elements of its group.
+            KeyError: if the element has no such parameter, if it is zero for all elements of its group, or if
+                a motor with rotor inertia makes it a part of a sum.
         """
         if len(names) != 3 or names[0] not in ("bodies", "joints", "forces"):
             return None
@@ -142,13 +145,37 @@ class Labels:
             )
         if name in getattr(self, kind):  # A group key takes precedence.
             return None
-        places = ("joints", "carrying") if kind == "joints" else ("forces",)
-        for place, key, group in ((p, k, g) for p in places for k, g in getattr(self, p).items()):
+        self._refuse_sums(kind, name, field)
+        for path, group in self._named_groups(kind):
             if name in group.names:
-                if getattr(group, field, None) is None or field not in group.kinds():
+                number = group.names.index(name)
+                found = group.leaf_of(field, number)
+                if found is None:
                     raise KeyError(
-                        f"{'.'.join(names)}: unknown parameter, or zero for every {key} of the "
-                        "description; leaf_paths lists all parameters"
+                        f"{'.'.join(names)}: unknown parameter, or zero for every {path.split('.')[-1]} "
+                        "of the description; leaf_paths lists all parameters"
                     )
-                return f"{place}.{key}.{field}", group.names.index(name)
+                leaf, column = found
+                return f"{path}.{leaf}", number if column is None else (number, column)
         return None
+
+    def _named_groups(self, kind: str) -> Iterator[tuple[str, Any]]:
+        """Yield the paths and groups of described joints or of described forces."""
+        for place in ("joints", "carrying", "relations") if kind == "joints" else ("forces",):
+            yield from ((f"{place}.{key}", group) for key, group in getattr(self, place).items())
+        if kind == "forces" and self.tendons is not None:
+            yield "tendons", self.tendons
+
+    def _refuse_sums(self, kind: str, name: str, field: str) -> None:
+        """Raise KeyError for a parameter of the inertia armature + ratio^2 rotor_inertia along a joint."""
+        for motor, joint in self.with_rotors:
+            if (kind, name, field) in (
+                ("joints", joint, "armature"),
+                ("forces", motor, "ratio"),
+                ("forces", motor, "rotor_inertia"),
+            ):
+                raise KeyError(
+                    f"{kind}.{name}.{field} has no leaf of its own: the armature of the group of {joint!r} "
+                    f"is the sum armature + ratio^2 rotor_inertia with motor {motor!r}; change the "
+                    "description, or set the armature of the group and the ratio of the motor's group"
+                )

@@ -50,7 +50,7 @@ class MasslessMechanism(Mechanism):
         """Raise TypeError."""
         refuse("potential energy")
 
-    def named_leaf(self, names: Sequence[str]) -> tuple[str, int] | None:
+    def named_leaf(self, names: Sequence[str]) -> tuple[str, int | tuple[int, int]] | None:
         """Return leaf path and index of a parameter named as in the description.
 
         Raises:

@@ -45,9 +45,10 @@ from jaxdae.vehicles.tire_loads import WithLoads, carrying, loaded_tires, root
 class HeightLoads(WithLoads):
     """A mechanism in space whose tire loads are the multipliers of the height rows of their wheels.
 
-    Every evaluation of forces computes the `load` of all tires on terrain and ignores the numbers given for
-    it. `loads(state, u)` returns the loads in N, in the order of `tire_names`. A wheel at which the ground
-    would have to pull has no tire force, and `report(state, u)` names it. Its height row remains active.
+    Every evaluation of forces computes the `load` of all tires on terrain. `system` is stored without the
+    numbers given for it. `loads(state, u)` returns the loads in N, in the order of `tire_names`. A wheel at
+    which the ground would have to pull has no tire force, and `report(state, u)` names it. Its
+    height row remains active.
 
     Attributes:
         system: the mechanism, with `SlidingDisc` wheels that carry tires such as

@@ -39,9 +39,10 @@ from jaxdae.vehicles.tire_loads import WithLoads, carrying, loaded_tires, root
 class LoadTransfer(WithLoads):
     """A mechanism in the plane whose tire loads follow from its acceleration.
 
-    Every evaluation of forces computes the `load` of brush and Magic Formula tires and ignores the numbers
-    given for it. `loads(state, u)` returns the loads in N, in the order of `tire_names`. A wheel that would
-    have to pull has zero load. The other wheels then carry more than the weight: the real vehicle would tip.
+    Every evaluation of forces computes the `load` of brush and Magic Formula tires. `system` is stored
+    without the numbers given for it. `loads(state, u)` returns the loads in N, in the order of `tire_names`.
+    A wheel that would have to pull has zero load. The other wheels then carry more than the weight:
+    the real vehicle would tip.
     `report(state, u)` shows this, but a rollout does not; apply `jax.vmap(vehicle.report)` to its states. If
     the last iteration changes the acceleration by more than a thousandth, forces are NaN, and a rollout ends
     with the status NONFINITE.

@@ -83,11 +83,20 @@ class WithLoads(Wrapper):
     """A mechanism whose tire loads follow from its motion; subclasses define the load balance.
 
     Attributes:
-        system: the mechanism, with tires that have a load.
+        system: the mechanism, with tires that have a load. It is stored without their loads.
     """
 
     evaluation: ClassVar[type[WrappedEvaluation]] = _LoadedEvaluation
     system: Mechanism  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def __post_init__(self) -> None:
+        """Remove the given loads of the tires, which have no effect."""
+        if isinstance(self.system, Mechanism):
+            tires = {
+                key: dataclasses.replace(tire, load=None) for key, tire in loaded_tires(self.system).items()
+            }
+            system = dataclasses.replace(self.system, forces={**self.system.forces, **tires})
+            object.__setattr__(self, "system", system)
 
     @abc.abstractmethod
     def balanced(self, at: Evaluation, u: Input) -> tuple[Array, Array]:

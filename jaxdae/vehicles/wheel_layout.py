@@ -124,13 +124,16 @@ def wheels(
         names: one name per wheel; by default "wheel_0", ...
 
     Raises:
-        ValueError: mismatched shapes or names; a radius that is not positive.
+        ValueError: mismatched shapes or names; numbers that are not finite; a radius that is not positive.
     """
     place = floating(places)
     if place.ndim != 2 or place.shape[1] != 2 or not place.shape[0]:
         raise ValueError(
             f"wheels: places must have shape (k, 2), one position (x, y) per wheel, got {place.shape}"
         )
+    known = concrete(place)
+    if known is not None and not np.all(np.isfinite(known)):
+        raise ValueError(f"wheels: places must be finite, in m, got {shown(places)}")
     count = place.shape[0]
     names = tuple(f"wheel_{k}" for k in range(count)) if names is None else tuple(names)
     if len(names) != count or len(set(names)) != count:
@@ -138,6 +141,9 @@ def wheels(
 
     def each(name: str, numbers: Any) -> Array:
         given = jnp.asarray(numbers, place.dtype)
+        known = concrete(given)
+        if known is not None and not np.all(np.isfinite(known)):
+            raise ValueError(f"wheels: {name} must be finite, got {shown(numbers)}")
         if given.shape not in ((), (count,)):
             raise ValueError(f"wheels: {name} must be one number or have shape ({count},), got {given.shape}")
         return jnp.broadcast_to(given, (count,))

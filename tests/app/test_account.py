@@ -2,16 +2,20 @@
 
 import json
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from small_runs import command, only
 
+import jaxdae
+from jaxdae import mechanisms as jm
 from jaxdae.app import precision
 from jaxdae.app.config.schema import Config
 from jaxdae.app.model import build
-from jaxdae.app.runs import verdicts
+from jaxdae.app.runs import energy_account, verdicts
 from jaxdae.app.runs.result_grid import Grid
 from jaxdae.app.runs.simulate import Simulator, Summary
+from jaxdae.mechanisms import spatial as js
 
 INERTIA = 0.33  # of the rod about its hinge
 HINGE = {"type": "revolute", "name": "hinge", "a": "ground", "b": "rod", "at": [0, 0]}
@@ -188,3 +192,15 @@ def test_parts_are_as_equal_as_chunks_allow():
         assert [behind - first for first, behind in parts] == expected
         # A run that goes on after its first part has the same parts.
         assert grid.parts((0, size), parts[:1]) == parts[1:]
+
+
+@pytest.mark.parametrize("coordinates", [jm.Absolute(), jm.Joints()])
+def test_the_spring_of_a_joint_force_is_potential_energy_and_its_constant_is_not(coordinates):
+    body = js.Body("block", 2.0, (0.1, 0.1, 0.1))
+    slide = js.Prismatic("slide", "ground", "block", axis=(0.0, 0.0, 1.0), at=(0.0, 0.0, 0.0))
+    force = js.JointForce("force", "slide", 5.0, stiffness=3.0, rest=0.2)
+    system, q = jm.spatial_mechanism([body], [slide], [force], coordinates=coordinates)
+    q = q.at[2 if q.size > 1 else 0].set(0.5)
+    state = jaxdae.State(jnp.zeros(()), q, jnp.zeros(len(system.names.velocities)))
+    found = energy_account.energies(system, state)[1]
+    np.testing.assert_allclose(found, 2.0 * 9.81 * 0.5 + 0.5 * 3.0 * 0.3**2, rtol=1e-14)

@@ -27,6 +27,7 @@ from jaxdae.integrators import StepInfo
 from jaxdae.integrators.method import PointWrapping, roles_of
 from jaxdae.integrators.tangent_rates import tangent_rate
 from jaxdae.mechanisms.forces.force_bases import Driven
+from jaxdae.mechanisms.forces.spatial_forces import CoordinateForce
 
 _GAUSS = (0.5 - 3.0**0.5 / 6.0, 0.5 + 3.0**0.5 / 6.0)  # nodes on the step; both have weight 1/2
 _BOUND = 1e30  # J, within the range of single precision
@@ -157,10 +158,14 @@ def energies(system: Any, state: Any) -> tuple[Any, Any]:
 
 
 def _passive(system: Any) -> Any:
-    """Return the mechanism without motors, inputs or given forces."""
-    return dataclasses.replace(
-        system, forces={key: group for key, group in system.forces.items() if not isinstance(group, Driven)}
-    )
+    """Return the mechanism without motors, inputs or given forces; the springs of joint forces remain."""
+    forces: dict[str, Any] = {}
+    for key, group in system.forces.items():
+        if not isinstance(group, Driven):
+            forces[key] = group
+        elif isinstance(group, CoordinateForce) and group.stiffness is not None:
+            forces[key] = dataclasses.replace(group, force=jnp.zeros_like(group.force))
+    return dataclasses.replace(system, forces=forces)
 
 
 def power(system: Any, state: Any, u: Any, solve: Callable[[Any], Any] | None) -> Any:

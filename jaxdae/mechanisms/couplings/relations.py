@@ -194,6 +194,10 @@ class Relations:
     reference: Leaf
     other_reference: Leaf
 
+    def leaf_of(self, field: str, number: int) -> tuple[str, None] | None:
+        """Return the leaf that holds a field of the description of a relation, or None."""
+        return (field, None) if field in ("coefficients", "reference", "other_reference") else None
+
     def polynomial(self, x: Array) -> Array:
         """Return p(x) (k,), in m or rad."""
         total = jnp.zeros_like(x)

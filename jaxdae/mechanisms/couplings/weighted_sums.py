@@ -20,7 +20,6 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -117,6 +116,11 @@ class Sums:
         )
 
 
+_SPRING = "stiffness", "damping", "slack_from", "slack_to", "friction", "friction_speed"
+_BOUNDS = "least_force", "most_force", "least_input", "most_input"
+_OF_INPUT = "gain", "least_input", "most_input"
+
+
 @pytree
 class Tendons:
     """A group of tendons.
@@ -141,14 +145,24 @@ class Tendons:
     bias: Leaf
     bounds: Leaf
 
+    def leaf_of(self, field: str, number: int) -> tuple[str, int | None] | None:
+        """Return the leaf and the column that hold a field of the description of a tendon, or None."""
+        if field in _OF_INPUT and self.inputs[number] < 0:
+            return None
+        for leaf, columns in (("spring", _SPRING), ("bounds", _BOUNDS)):
+            if field in columns:
+                return leaf, columns.index(field)
+        return (
+            (field, None) if field in ("ratio", "gain", "bias") and getattr(self, field) is not None else None
+        )
+
     def requirements(self) -> Iterator[tuple[Any, str]]:
         """Yield the conditions on the numbers; see `jaxdae.base.requirements`."""
-        columns = "stiffness", "damping", "slack_from", "slack_to", "friction", "friction_speed"
-        spring = {name: self.spring[..., k] for k, name in enumerate(columns)}
+        spring = {name: self.spring[..., k] for k, name in enumerate(_SPRING)}
         for name in ("stiffness", "damping", "friction"):
             yield (
                 spring[name] >= 0.0,
-                f"spring must have non-negative {name} in column {columns.index(name)}",
+                f"spring must have non-negative {name} in column {_SPRING.index(name)}",
             )
         yield spring["friction_speed"] > 0.0, "spring must have positive friction_speed in column 5"
         yield (
@@ -205,22 +219,18 @@ class Tendons:
         return self.acting(coordinates, motion, state, u) @ self.lengths.rows(coordinates, motion, q, t)
 
     def lost(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any, ends: Any) -> Array:
-        """Return whether an angle ends at half a turn, where it and the effort jump (k,)."""
+        """Return whether an angle on which the effort depends ends at half a turn (k,)."""
         feedback = self.bias[:, 1] != 0.0
         if self.gain is not None:
             feedback |= self.gain[:, 1] != 0.0
         feedback &= self.bounds[:, 0] < self.bounds[:, 1]
-        length = self.lengths.values(coordinates, motion, q, t)
-        stretches = jax.vmap(self._stretch, 1, 1)
-        found = jnp.zeros(length.shape, bool)
+        # A slack tendon has no force at half a turn, but it may tighten after full turns, which are unknown.
+        tightens = (self.spring[:, 0] != 0.0) & jnp.any(jnp.isfinite(self.spring[:, 2:4]), axis=1)
+        depends, found = feedback | tightens, jnp.zeros(self.ratio.shape, bool)
         for part, weights in zip(self.lengths.parts, self.lengths.weights, strict=True):
             if part.forgets:
-                angle, weights = part.values(coordinates, motion, q, t), weights.astype(q.dtype)
-                half: Any = jnp.copysign(jnp.pi, angle)
-                before = length[:, None] + weights * (half - angle)
-                jump = self.spring[:, :1] * (stretches(before) - stretches(before - 2.0 * half * weights))
-                depends = (weights != 0.0) & (feedback[:, None] | (jump != 0.0))
-                found |= jnp.any(ends(angle) & depends, axis=1)
+                ending = ends(part.values(coordinates, motion, q, t))
+                found |= jnp.any(ending & (weights != 0.0) & depends[:, None], axis=1)
         return found
 
     def energy(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Scalar:
@@ -290,7 +300,7 @@ class Sides:
             yield from (at_start if length is None else length for length in (one.slack_from, one.slack_to))
             yield from (one.friction, one.friction_speed)
 
-        sides = (("least_force", -1.0), ("most_force", 1.0), ("least_input", -1.0), ("most_input", 1.0))
+        sides = tuple(zip(_BOUNDS, (-1.0, 1.0, -1.0, 1.0), strict=True))
         bounds = [
             [sign * jnp.inf if getattr(one, name) is None else getattr(one, name) for name, sign in sides]
             for one in elements

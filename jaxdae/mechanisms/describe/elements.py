@@ -63,6 +63,9 @@ class Element(ByKeywords):
     ordered: ClassVar[tuple[tuple[str, str], ...]] = ()
     """Pairs of fields of a group of which the first must not be above the second."""
 
+    described: ClassVar[Mapping[str, str]] = {}
+    """Fields of the descriptions of a group under other names: described name to name in the group."""
+
     axis_fields: ClassVar[tuple[str, ...]] = ()
     """The direction fields that define the axes of a joint: one for z, two for x and y."""
 
@@ -125,6 +128,16 @@ class Element(ByKeywords):
     def key(self) -> str:
         """The name of the group that the element belongs to."""
         return self.type_key()
+
+    @property
+    def without_effect(self) -> tuple[str, ...]:
+        """The fields without effect, which the group of an element omits."""
+        return ()
+
+    def leaf_of(self, field: str, number: int) -> tuple[str, None] | None:
+        """Return the leaf of a group that holds a field of the description of an element, or None."""
+        name = self.described.get(field, field)
+        return (name, None) if name in self.kinds() and getattr(self, name) is not None else None
 
     @property
     def conserves_energy(self) -> bool:

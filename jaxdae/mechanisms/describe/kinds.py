@@ -109,7 +109,7 @@ class Kind:
 
     @property
     def bounds(self) -> dict[str, float]:
-        """The bounds in a config, as `gt` and `ge`."""
+        """The bounds in a config, as `gt`, `ge` and `le`."""
         return {}
 
     @property

@@ -32,19 +32,22 @@ class Bounded(Kind):
     Attributes:
         above: the numbers must be larger.
         at_least: the numbers must not be smaller.
+        at_most: the numbers must not be larger.
         within: the absolute values of the numbers must be smaller.
         nonzero: the remedy for a zero, where zero has no meaning.
     """
 
     above: float | None = None
     at_least: float | None = None
+    at_most: float | None = None
     within: float | None = None
     nonzero: str = ""
 
     @property
     def bounds(self) -> dict[str, float]:
-        """The bounds in a config, as `gt` and `ge`."""
-        return {key: bound for key, bound in (("gt", self.above), ("ge", self.at_least)) if bound is not None}
+        """The bounds in a config, as `gt`, `ge` and `le`."""
+        each = ("gt", self.above), ("ge", self.at_least), ("le", self.at_most)
+        return {key: bound for key, bound in each if bound is not None}
 
     def limits(self, x: Any) -> Iterable[tuple[Any, str, str]]:
         """Yield each bound as a condition on numbers, its text, and its remedy, which may be empty."""
@@ -60,6 +63,8 @@ class Bounded(Kind):
                 "be non-negative" if self.at_least == 0.0 else f"be at least {self.at_least:g}",
                 "",
             )
+        if self.at_most is not None:
+            yield x <= self.at_most, f"be at most {self.at_most:g}", ""
         if self.within is not None:
             yield (
                 abs(x) < self.within,

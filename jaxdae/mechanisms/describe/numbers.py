@@ -94,8 +94,8 @@ def is_there(x: Any) -> bool:
 
 
 def at_time(x: Any, t: Any) -> Any:
-    """Return a number, or the value of a function of time at t in s."""
-    return x(t) if callable(x) else x
+    """Return a number, zero for None, or the value of a function of time at t in s."""
+    return 0.0 if x is None else x(t) if callable(x) else x
 
 
 def real(x: Any) -> Any:

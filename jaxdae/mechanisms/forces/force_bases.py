@@ -27,6 +27,10 @@ class Driven(elements.Force):
 
     input: Any
 
+    def leaf_of(self, field: str, number: int) -> tuple[str, None] | None:
+        """Return the leaf of a group that holds a field of the description of an element, or None."""
+        return None if field in self.of_input and self.input[number] < 0 else super().leaf_of(field, number)
+
     @property
     def inputs(self) -> tuple[int, ...]:
         """The inputs that the elements of a group read, with -1 for elements without an input.

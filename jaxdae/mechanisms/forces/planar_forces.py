@@ -19,7 +19,7 @@ from jaxdae.mechanisms.describe import elements, fields
 from jaxdae.mechanisms.describe.attachments import AxisInA, PointOfBoth, TwoBodies
 from jaxdae.mechanisms.describe.elements import Number, Rows
 from jaxdae.mechanisms.forces.force_bases import Drag, Driven, Force, LinearSpring, times
-from jaxdae.mechanisms.forces.motors import GearedMotor
+from jaxdae.mechanisms.forces.motors import Geared, GearedMotor
 from jaxdae.mechanisms.forces.planar_tires import TIRES
 from jaxdae.mechanisms.forces.tendon import Tendon
 from jaxdae.mechanisms.joints import joint_measures
@@ -66,6 +66,7 @@ class Torque(TwoBodies, Driven):
     """
 
     resists: ClassVar[bool] = False
+    described: ClassVar[Mapping[str, str]] = {"force": "torque"}
 
     torque: Number = fields.number(
         "the torque on b, with its reaction on a,", "N m", value=0.0, required=True
@@ -113,6 +114,7 @@ class SlideForce(PointOfBoth, AxisInA, Driven):
 
     resists: ClassVar[bool] = False
     line: ClassVar[str] = "the direction of the slide"
+    described: ClassVar[Mapping[str, str]] = {"torque": "force"}
 
     force: Number = fields.number("the force", "N", value=0.0)
     input: Any = fields.input_index()
@@ -132,6 +134,16 @@ class SlideForce(PointOfBoth, AxisInA, Driven):
 
 
 @pytree
+class GearedTorque(Geared, Torque):
+    """The torque of a motor with a gear: ratio (torque + gain u[input])."""
+
+
+@pytree
+class GearedSlideForce(Geared, SlideForce):
+    """The force of a motor with a gear along a prismatic joint: ratio (force + gain u[input])."""
+
+
+@pytree
 class Motor(GearedMotor):
     """A motor with a gear in a joint: ratio (torque + gain u[input]), and ratio^2 times the rotor inertia.
 
@@ -141,9 +153,8 @@ class Motor(GearedMotor):
 
     def resolved(self, joints: Mapping[str, Any]) -> elements.Force:
         """Return the torque or the force along the slide."""
-        return joints[self.joint].driven(
-            self.name, self.ratio * self.torque, self.input, self.ratio * self.gain
-        )
+        effort = joints[self.joint].driven(self.name, self.torque, self.input, self.gain)
+        return self.geared(effort, GearedTorque if isinstance(effort, Torque) else GearedSlideForce)
 
 
 PLANAR_FORCES = (

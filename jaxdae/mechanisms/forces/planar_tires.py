@@ -18,7 +18,7 @@ the rotor with r F_x.
     BrushTire        |F| = mu F_z (3 t - 3 t^2 + t^3), t = C |sigma| / (3 mu F_z), all of mu F_z from t = 1;
     along (sigma_x, -sigma_y)
     MagicFormulaTire F = F_z sin(C atan(B s - E (B s - atan(B s)))) (D_x kappa, -D_y tan alpha) / s, s^2 =
-    kappa^2 + tan^2 alpha
+    kappa^2 + tan^2 alpha; with C above 2 or E above 1, large slips would reverse the force
 
 The brush model with parabolic pressure is Fiala's tire. The last two laws use a single curve for both
 directions, so that combined forces stay within a circle, or within an ellipse with half axes D_x F_z and D_y
@@ -51,11 +51,16 @@ from jaxdae.mechanisms.describe import fields
 from jaxdae.mechanisms.describe.attachments import AxisInB, AxisInBody, PointOfB, PointOfBody
 from jaxdae.mechanisms.describe.elements import BodyName, Force, Number, Rows
 from jaxdae.mechanisms.describe.kinds import GROUND
+from jaxdae.mechanisms.describe.numbers import concrete, shown
 from jaxdae.mechanisms.forces.force_bases import Driven, times
 from jaxdae.mechanisms.joints.planar_wheels import contact_velocity
 
 SLOW = 0.1
 """Speed in m/s below which the tire laws are viscous."""
+
+
+FREE, SPEED, SPIN = range(3)
+"""Sources of the rim speed: a wheel rolls freely, has a rim speed, or has a rotor."""
 
 
 def magic_formula(slip: Any, stiffness: Any, shape: Any, peak: Any, curvature: Any) -> Any:
@@ -121,6 +126,7 @@ class Contact(PointOfB, AxisInB, Driven):
     """A tire between a, the rotor or the ground, and b, the body that carries the wheel."""
 
     quasi: ClassVar[bool] = True
+    described: ClassVar[Mapping[str, str]] = {"point": "point_b"}
     site: ClassVar[str] = "the wheel"
     line: ClassVar[str] = "the heading of the wheel"
 
@@ -130,17 +136,33 @@ class Contact(PointOfB, AxisInB, Driven):
     rim_speed: Number = fields.number("the speed of the rim", "m/s", value=0.0)
     input: Any = fields.input_index()
     gain: Number = fields.number("the rim speed per unit of input", "m/s", value=1.0)
-    driven: Number = fields.number("1 if the rim has its own speed, else 0", value=0.0)
+    rim: Any = fields.index("FREE, SPEED or SPIN: the source of the rim speed")
+
+    @property
+    def key(self) -> str:
+        """The name of the element's group, from the law and the source of the rim speed."""
+        return f"{('free_', '', 'spinning_')[self.rim[0]]}{self.type_key()}"
+
+    @property
+    def without_effect(self) -> tuple[str, ...]:
+        """The fields of a group without effect."""
+        idle = {
+            FREE: ("radius", "rim_speed", "longitudinal", "peak_longitudinal"),
+            SPEED: ("radius",),
+            SPIN: ("rim_speed",),
+        }[self.rim[0]]
+        return tuple(name for name in idle if hasattr(self, name))
 
     def rate(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
         """Return w_x without the contribution of an input to the rim speed, w_y, and v_x, in m/s."""
         along, across = contact_velocity(self, b, moving_b)
         # A freely rolling wheel has no slip along its heading.
-        return self.driven * (along - self.radius * moving_a.angle - self.rim_speed), across, along
+        rim = along if self.rim[0] == FREE else self.rim_speed
+        return along - (self.radius * moving_a.angle if self.rim[0] == SPIN else rim), across, along
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
         """Return F_x and F_y in N, and zero."""
-        slip_x = rate[0] - times(self.gain, self.driven * u)
+        slip_x = rate[0] - times(self.gain, u)
         force_x, force_y = self.forces(slip_x, rate[1], rate[2])
         return jnp.stack([force_x, force_y, jnp.zeros_like(force_x)])
 
@@ -180,6 +202,11 @@ class Tire(PointOfBody, AxisInBody, Force):
         """False, because slip dissipates energy."""
         return False
 
+    @property
+    def _driven(self) -> bool:
+        """Whether the rim has its own speed."""
+        return self.spin is not None or self.rim_speed is not None or self.input is not None
+
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
         """Yield errors for a spin without radius, a radius without spin, and a rim speed given twice."""
         if self.spin is not None and self.radius is None:
@@ -191,10 +218,16 @@ class Tire(PointOfBody, AxisInBody, Force):
                 "has both a spin and a rim_speed or input; the rotor determines the rim speed, so remove "
                 "one of them"
             )
+        for name in ("longitudinal", "peak_longitudinal") if not self._driven else ():
+            value = concrete(getattr(self, name, None) or 0.0)
+            if hasattr(self, name) and value is not None and value not in (0.0, self.default_of(name)):
+                yield (
+                    f"{name} has no effect on a wheel that rolls freely, got {name} = {shown(value)}; remove "
+                    f"{name}, or give a spin, a rim_speed or an input"
+                )
 
     def resolved(self, joints: Mapping[str, Any]) -> Force:
         """Return the tire between the rotor or the ground and its body."""
-        driven = self.spin is not None or self.rim_speed is not None or self.input is not None
         return self.contact(
             name=self.name,
             a=GROUND if self.spin is None else self.spin,
@@ -202,12 +235,11 @@ class Tire(PointOfBody, AxisInBody, Force):
             axis=self.axis,
             at=self.at,
             point_b=self.point,
-            # Without spin, the radius has no effect.
             radius=1.0 if self.radius is None else self.radius,
             rim_speed=0.0 if self.rim_speed is None else self.rim_speed,
             input=self.input,
             gain=self.gain,
-            driven=1.0 if driven else 0.0,
+            rim=SPIN if self.spin is not None else SPEED if self._driven else FREE,
             **parameters(self),
         )  # pyright: ignore[reportCallIssue]
 
@@ -223,7 +255,7 @@ class ViscousLaw:
 
     def forces(self, slip_x: Any, slip_y: Any, speed: Any) -> tuple[Any, Any]:
         """Return -c_x w_x and -c_y w_y."""
-        return -self.longitudinal * slip_x, -self.lateral * slip_y
+        return -times(self.longitudinal, slip_x), -self.lateral * slip_y
 
 
 @pytree(kw_only=True)
@@ -260,7 +292,7 @@ class LinearLaw:
         under = regularized(speed, self.slow)
         # The steered wheel moves to its left by v_y - steer v_x: zero at rest, and opposite in reverse.
         force_x, force_y = (
-            -self.longitudinal * slip_x / under,
+            -times(self.longitudinal, slip_x / under),
             -self.lateral * (slip_y - self.steer * speed) / under,
         )
         size = _length(force_x, force_y)
@@ -316,14 +348,14 @@ class MagicFormulaLaw:
 
     load: Number = fields.number("the normal load", "N", above=0.0)
     stiffness: Number = fields.number("the stiffness factor B", value=10.0, at_least=0.0)
-    shape: Number = fields.number("the shape factor C", value=1.9, at_least=0.0)
+    shape: Number = fields.number("the shape factor C", value=1.9, at_least=0.0, at_most=2.0)
     peak: Number = fields.number(
         "the largest lateral force divided by the load, D_y", value=1.0, at_least=0.0
     )
     peak_longitudinal: Number = fields.number(
         "the largest longitudinal force divided by the load, D_x", value=1.0, at_least=0.0
     )
-    curvature: Number = fields.number("the curvature factor E", value=0.97)
+    curvature: Number = fields.number("the curvature factor E", value=0.97, at_most=1.0)
     slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW, above=0.0)
 
     def forces(self, slip_x: Any, slip_y: Any, speed: Any) -> tuple[Any, Any]:
@@ -335,7 +367,7 @@ class MagicFormulaLaw:
         safe = jnp.where(moving, slip, 1.0)
         curve = magic_formula(slip, self.stiffness, self.shape, 1.0, self.curvature)
         secant = self.load * jnp.where(moving, curve / safe, self.stiffness * self.shape)
-        return self.peak_longitudinal * secant * kappa, -self.peak * secant * tangent
+        return times(self.peak_longitudinal, secant * kappa), -self.peak * secant * tangent
 
 
 @pytree(kw_only=True)

@@ -24,7 +24,7 @@ from jaxdae.mechanisms.describe.numbers import is_there
 from jaxdae.mechanisms.describe.plane_and_space import SPACE, Plane, Space
 from jaxdae.mechanisms.forces.actuators import Actuator
 from jaxdae.mechanisms.forces.force_bases import Drag, Driven, Force, LinearSpring, times
-from jaxdae.mechanisms.forces.motors import GearedMotor
+from jaxdae.mechanisms.forces.motors import Geared, GearedMotor
 from jaxdae.mechanisms.forces.spatial_tires import TERRAIN_TIRES
 from jaxdae.mechanisms.forces.tendon import Tendon
 from jaxdae.mechanisms.joints import spatial_measures as parts
@@ -91,6 +91,8 @@ class JointForce(SpatialForce):
 class CoordinateForce(TwoBodies, SpatialDriven):
     """An effort along one joint coordinate: force + gain u[input] - stiffness (s - rest), in N m or N."""
 
+    described: ClassVar[Mapping[str, str]] = {"torque": "force"}
+
     joint: Any = fields.inner()
     number: Any = fields.index("which coordinate")
     turns: Any = fields.index("whether it is an angle")
@@ -147,6 +149,16 @@ class CoordinateForce(TwoBodies, SpatialDriven):
 
 
 @pytree
+class GearedCoordinateForce(Geared, CoordinateForce):
+    """The effort of a motor with a gear along one joint coordinate: ratio (force + gain u[input])."""
+
+    @property
+    def key(self) -> str:
+        """The name of the element's group, from the joint type and the coordinate index."""
+        return f"geared_{super().key}"
+
+
+@pytree
 class Motor(GearedMotor, SpatialForce):
     """A motor with a gear in a joint: ratio (torque + gain u[input]), and ratio^2 times the rotor inertia.
 
@@ -167,10 +179,8 @@ class Motor(GearedMotor, SpatialForce):
 
     def resolved(self, joints: Mapping[str, Any]) -> elements.Force:
         """Return the effort along the coordinate of the named joint."""
-        geared = JointForce(
-            self.name, self.joint, self.ratio * self.torque, self.input, self.ratio * self.gain, self.along
-        )
-        return geared.resolved(joints)
+        effort = JointForce(self.name, self.joint, self.torque, self.input, self.gain, self.along)
+        return self.geared(effort.resolved(joints), GearedCoordinateForce)
 
 
 @pytree

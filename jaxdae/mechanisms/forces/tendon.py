@@ -11,7 +11,7 @@ from jaxdae.base.dataclass import pytree
 from jaxdae.mechanisms.describe import fields
 from jaxdae.mechanisms.describe.elements import Force, Number
 from jaxdae.mechanisms.describe.kinds import Known
-from jaxdae.mechanisms.describe.numbers import concrete, is_there
+from jaxdae.mechanisms.describe.numbers import concrete, is_there, shown
 from jaxdae.mechanisms.forces.motors import NO_RATIO
 from jaxdae.mechanisms.joints.relation_elements import one_each
 
@@ -111,6 +111,15 @@ class Tendon(Force):
             )
             if low is not None and high is not None and np.any(low > high):
                 yield f"{least} {low:g} must not be above {most} {high:g}"
+        ratio, bias = concrete(self.ratio), concrete(self.bias)
+        bounded = self.least_force is not None or self.most_force is not None
+        if (
+            ratio is not None
+            and bias is not None
+            and ratio != 1.0
+            and not (np.any(bias) or bounded or self.input is not None)
+        ):
+            yield f"ratio has no effect without input and bias, got ratio = {shown(self.ratio)}; remove ratio"
         for name in ("gain", "bias"):
             numbers = concrete(getattr(self, name))
             if numbers is not None and numbers.ndim == 1 and numbers.shape != (3,):

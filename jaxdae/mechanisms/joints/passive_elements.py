@@ -13,6 +13,8 @@ bodies, so the mass matrix is no longer block diagonal by body.
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -38,6 +40,28 @@ def _at_start(joint: Any, a: Any, b: Any) -> Any:
         else jnp.zeros((count,), joint.stiffness.dtype)
     )
     return measured[0] if count == 1 else measured
+
+
+def with_rest(joints: Sequence[Any], frames: Mapping[str, Any], numbers: Mapping[str, int]) -> list[Any]:
+    """Return described joints, with the coordinates of the start pose as `rest` of joints without a spring.
+
+    This applies if another joint of the type has a spring. The group then has the stiffness of all its
+    joints, and a stiffness that is set later must pull to the start pose.
+
+    Args:
+        joints: the described joints.
+        frames: the frames of all bodies at the start pose, by name.
+        numbers: the indices of all bodies, by name.
+    """
+    elastic = {type(joint) for joint in joints if is_there(getattr(joint, "stiffness", 0.0))}
+
+    def rested(joint: Any) -> Any:
+        if type(joint) not in elastic or is_there(joint.stiffness) or joint.rest is not None:
+            return joint
+        at_start = joint.placed(frames, numbers).coordinate(frames[joint.a], frames[joint.b], None)
+        return dataclasses.replace(joint, rest=jnp.stack(at_start) if len(at_start) > 1 else at_start[0])
+
+    return [rested(joint) for joint in joints]
 
 
 @pytree(kw_only=True)

@@ -66,6 +66,7 @@ class CarriedWheel(PointOfB, AxisInB, Joint):
     """A wheel at a point of b, with its heading; a is the rotor whose angle is its spin."""
 
     relative: ClassVar[bool] = False
+    described: ClassVar[Mapping[str, str]] = {"point": "point_b"}
     site: ClassVar[str] = "the wheel"
     line: ClassVar[str] = "the heading of the wheel"
 

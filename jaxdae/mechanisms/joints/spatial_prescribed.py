@@ -68,6 +68,7 @@ class _Prescribed(TwoBodies, SpatialJoint):
     """A joint that prescribes a coordinate of another joint as a function of time."""
 
     prescribes: ClassVar[bool] = True
+    described: ClassVar[Mapping[str, str]] = {"reference": "offset"}
 
     joint: Any = fields.inner()
     motion: Any = fields.motion("the coordinate over time")

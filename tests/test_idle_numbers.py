@@ -1,0 +1,50 @@
+"""Numbers without effect or without meaning in descriptions are errors in Python."""
+
+import numpy as np
+import pytest
+
+from jaxdae import mechanisms as jm
+from jaxdae import vehicles as jv
+
+ARM = jm.Body("arm", 1.0, 0.1, pose=(0.5, 0.0, 0.0))
+HINGE = jm.Revolute("hinge", "ground", "arm", at=(0.0, 0.0))
+
+
+def tire(kind, **numbers):
+    return jm.planar_mechanism([ARM], [HINGE], [kind("tire", "arm", (1.0, 0.0), at=(0.0, 0.0), **numbers)])
+
+
+def tendon(**numbers):
+    return jm.planar_mechanism(
+        [ARM], [HINGE], [jm.Tendon("tendon", ("hinge",), (1.0,), stiffness=1.0, **numbers)]
+    )
+
+
+CASES = {
+    "longitudinal has no effect on a wheel that rolls freely": lambda: tire(
+        jm.LinearTire, lateral=1.0, longitudinal=2.0
+    ),
+    "longitudinal has no effect on": lambda: tire(jm.ViscousTire, lateral=1.0, longitudinal=2.0),
+    "peak_longitudinal has no effect on": lambda: tire(jm.MagicFormulaTire, load=1.0, peak_longitudinal=2.0),
+    "shape must be at most 2, got 2.5": lambda: tire(jm.MagicFormulaTire, load=1.0, shape=2.5),
+    "curvature must be at most 1, got 1.5": lambda: tire(jm.MagicFormulaTire, load=1.0, curvature=1.5),
+    "ratio has no effect without input and bias, got ratio = 3.0": lambda: tendon(ratio=3.0),
+    "ratio must not be zero, got 0.0": lambda: jm.planar_mechanism(
+        [ARM], [HINGE, jm.Gear("gear", "ground", "arm", ratio=0.0)]
+    ),
+    "places must be finite, in m": lambda: jv.wheels([[np.nan, 1.0]], radius=0.1),
+    "steering must be finite, got": lambda: jv.wheels([[1.0, 1.0]], radius=0.1, steering=np.inf),
+}
+
+
+@pytest.mark.parametrize("message", CASES)
+def test_numbers_without_effect_or_meaning_are_errors(message):
+    with pytest.raises(ValueError, match=message):
+        CASES[message]()
+
+
+def test_bounds_and_defaults_of_free_wheels_are_legal():
+    tendon(ratio=3.0, most_force=-1.0)
+    tendon(ratio=3.0, bias=(1.0, 0.0, 0.0))
+    tire(jm.MagicFormulaTire, load=1.0, shape=2.0, curvature=1.0)
+    tire(jm.LinearTire, lateral=1.0, longitudinal=2.0, rim_speed=0.0)
