@@ -33,7 +33,6 @@ CASES = {
         [ARM], [HINGE, jm.Gear("gear", "ground", "arm", ratio=0.0)]
     ),
     "places must be finite, in m": lambda: jv.wheels([[np.nan, 1.0]], radius=0.1),
-    "steering must be finite, got": lambda: jv.wheels([[1.0, 1.0]], radius=0.1, steering=np.inf),
 }
 
 

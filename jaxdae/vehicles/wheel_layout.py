@@ -141,9 +141,6 @@ def wheels(
 
     def each(name: str, numbers: Any) -> Array:
         given = jnp.asarray(numbers, place.dtype)
-        known = concrete(given)
-        if known is not None and not np.all(np.isfinite(known)):
-            raise ValueError(f"wheels: {name} must be finite, got {shown(numbers)}")
         if given.shape not in ((), (count,)):
             raise ValueError(f"wheels: {name} must be one number or have shape ({count},), got {given.shape}")
         return jnp.broadcast_to(given, (count,))
