@@ -45,7 +45,10 @@ MODULES = (
         )
     ),
     *(f"jaxdae.{name}" for name in ("tuning", "vehicles", "viewer")),
-    *(f"jaxdae.{name}" for name in ("diffrax", "interfaces", "operators", "switching", "textbook", "tree")),
+    *(
+        f"jaxdae.{name}"
+        for name in ("contact", "diffrax", "interfaces", "operators", "switching", "textbook", "tree")
+    ),
 )
 
 

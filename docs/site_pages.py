@@ -34,7 +34,15 @@ PAGES_OF_OTHERS = {
 
 CONTENTS = {
     "Begin": ["five_minutes", "first_steps", "how_do_i", "equation", "glossary", "notebooks/*"],
-    "Mechanisms": ["choosing_coordinates", "coordinates", "space", "robots", "vehicles", "terrain"],
+    "Mechanisms": [
+        "choosing_coordinates",
+        "coordinates",
+        "space",
+        "robots",
+        "vehicles",
+        "terrain",
+        "contact",
+    ],
     "Methods": ["methods", "generated/tables", "accuracy", "statuses", "faq"],
     "Control and learning": ["control", "learning", "checkpointing", "optimal_control*", "environments*"],
     "Running": [

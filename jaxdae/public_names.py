@@ -1,6 +1,6 @@
 """Public names of the package `jaxdae`, which imports this module when you first use one of them."""
 
-from jaxdae import diffrax, interfaces, operators, switching, textbook, tree
+from jaxdae import contact, diffrax, interfaces, operators, switching, textbook, tree
 from jaxdae._version import __version__
 from jaxdae.compile.layout import Automatic, Fused, Layout, Remainder
 from jaxdae.compile.rematerialization import Keep
@@ -112,6 +112,7 @@ __all__ = [
     "batch_rollout",
     "choose_solver",
     "constraint_impulse",
+    "contact",
     "diagnose",
     "diffrax",
     "energy",

@@ -42,6 +42,7 @@ FLOORS = (
     "optimal_control",
     "viewer",
     "envs",
+    "contact",
     "diffrax",
     "interfaces",
     "operators",
@@ -71,7 +72,7 @@ APP_PACKAGES = (
 
 # The library: everything below the command.
 LIBRARY = [name for name in FILES if not name.startswith("app/")]
-NAMESPACES = ("diffrax", "interfaces", "operators", "switching", "textbook", "tree")
+NAMESPACES = ("contact", "diffrax", "interfaces", "operators", "switching", "textbook", "tree")
 PUBLIC = (
     "jaxdae",
     *(f"jaxdae.{name}" for name in NAMESPACES),

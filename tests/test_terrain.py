@@ -11,9 +11,9 @@ from all_cases import all_cases
 import jaxdae as jd
 from jaxdae import mechanisms as jm
 from jaxdae import vehicles as jv
-from jaxdae.geometry.contact import ball_contact, ball_margin, rim_contact, rim_margin
 from jaxdae.geometry.spatial_frames import Vector
 from jaxdae.geometry.terrain import check_terrain
+from jaxdae.geometry.wheel_contact import ball_contact, ball_margin, rim_contact, rim_margin
 from jaxdae.mechanisms import spatial as js
 
 EPS = np.finfo(float).eps

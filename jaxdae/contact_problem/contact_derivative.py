@@ -13,6 +13,14 @@ At a kink of the exact law (a contact that rests at exactly zero load, a body th
 derivative is one of the one-sided derivatives. At zero velocity and zero impulse, that is the derivative of
 the open contact.
 
+*Compliance.* A body that slides on more than three points has infinitely many sets of normal forces. Their
+distribution affects its rotation, so that its motion is not unique. The default compliance C, sqrt(eps) times
+the mean diagonal entry of D per contact, makes the impulses unique. One step of the method of multipliers
+then removes its effect on the motion: p_1 solves the problem with D + C, and the result solves it with D + C
+and b - C p_1. The velocity C (p - p_1) that remains is 1e-16 of the velocity that the impulses remove, and
+bodies do not creep. Along impulses that cause no motion, D n = 0, the distribution stays that of p_1: n^T C p
+= n^T C p_1.
+
 *Scaling.* The problem is scaled once for all solvers (`ContactProblem.scales`). Solutions do not depend on
 the factors, so the rule holds them constant.
 """
@@ -27,17 +35,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxdae.base.requirements import check_requirements
-from jaxdae.contact_problem.contact_interface import ContactProblem, ContactSolver
-from jaxdae.contact_problem.contact_law import law, newton_matrix
+from jaxdae.contact_problem.contact_interface import ContactProblem, ContactSolver, better
+from jaxdae.contact_problem.contact_law import law, newton_matrix, residual
+from jaxdae.contact_problem.contact_newton import ContactNewton
 from jaxdae.linalg.small_matrix import add_diagonal
 from jaxdae.typing import Scalar
-
-LARGEST_CREEP = 1e-2
-"""Largest velocity of the default compliance relative to max |S b|.
-
-Contacts that cannot separate, such as a body between two walls that approach, have no rigid solution: the
-compliance takes up their velocity.
-"""
 
 
 @jax.custom_jvp
@@ -48,14 +50,14 @@ def _solve(problem: ContactProblem, solver: Any, guess: Array) -> tuple[Array, S
 @_solve.defjvp
 def _solve_jvp(primals: Any, tangents: Any) -> Any:
     problem, solver, guess = primals
-    p, residual = _solve(problem, solver, guess)
+    p, size = _solve(problem, solver, guess)
 
     def error(problem: ContactProblem) -> Array:
         return law(problem, p, problem.velocities(p))
 
     change = jax.jvp(error, (problem,), (tangents[0],))[1]
     dp = -jnp.linalg.solve(newton_matrix(problem, p, problem.delassus), change)
-    return (p, residual), (dp, jnp.zeros_like(residual))
+    return (p, size), (dp, jnp.zeros_like(size))
 
 
 def solve(
@@ -70,8 +72,8 @@ def solve(
         solver: a contact solver, such as `Robust()`.
         problem: the problem.
         guess: impulses (n,) from which solvers may start, in N s; None for zero. Not differentiated.
-        compliance: (n,), added to the diagonal of D, in m/s per N s; None for sqrt(eps) times the mean
-            diagonal entry of each contact.
+        compliance: (n,), added to the diagonal of D, in m/s per N s: contacts give way. None for rigid
+            contacts with unique impulses; see the module.
 
     The residual is that of the contact law, relative to the largest scaled velocity max |S b|: 1e-10 or less
     is round-off in double precision. Check it, because the number of iterations is fixed and because some
@@ -83,12 +85,20 @@ def solve(
     """
     check_requirements("problem", problem)
     check_requirements("solver", solver)
-    soft = problem.default_compliance() if compliance is None else compliance
     factors, size = jax.lax.stop_gradient(problem.scales())
+    scaled = problem.scaled(factors, size)
     start = jnp.zeros_like(problem.velocity) if guess is None else guess / (factors * size)
-    scaled = dataclasses.replace(problem, delassus=add_diagonal(problem.delassus, soft)).scaled(factors, size)
-    p, residual = _solve(scaled, solver, jax.lax.stop_gradient(start))
+    given = problem.default_compliance() if compliance is None else compliance
+    soft = factors**2 * given
+    regular = dataclasses.replace(scaled, delassus=add_diagonal(scaled.delassus, soft))
+    p, error = _solve(regular, solver, jax.lax.stop_gradient(start))
     if compliance is None:
-        creep = jnp.max(jnp.abs(factors**2 * soft * jax.lax.stop_gradient(p)), initial=0.0)
-        residual = jnp.where(creep > LARGEST_CREEP, jnp.maximum(residual, creep), residual)
-    return factors * size * p, residual
+        corrected = dataclasses.replace(regular, velocity=scaled.velocity - soft * p)
+        rigid, _ = _solve(corrected, ContactNewton(CORRECTION), jax.lax.stop_gradient(p))
+        errors = [residual(*jax.lax.stop_gradient((scaled, x))) for x in (p, rigid)]
+        p, error = better((p, errors[0]), (rigid, errors[1]))
+    return factors * size * p, error
+
+
+CORRECTION = 2
+"""Newton iterations that remove the effect of the default compliance."""

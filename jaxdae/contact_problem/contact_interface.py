@@ -21,11 +21,6 @@ axes, and D is the inverse effective mass in the space that the bilateral constr
 
 *Smoothing.* With `smoothing` kappa > 0 (J), complementarity is rounded (see `contact_problem.contact_law`).
 
-*Compliance.* A body that slides on more than three points has infinitely many sets of normal forces. Their
-distribution affects its rotation, so that its motion is not unique. A compliance on the diagonal of D makes
-impulses and motion unique. The default is sqrt(eps) times the mean diagonal entry of each contact. It lets a
-contact creep by 1e-8 times the velocity that the impulse removes.
-
 References:
     V. Acary, B. Brogliato, "Numerical Methods for Nonsmooth Dynamical Systems", Springer (2008), chapters 3,
     10.

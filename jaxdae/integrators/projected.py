@@ -114,6 +114,10 @@ class Projected(PointWrapping):
         )
         yield not switches_rows(self.integrator), NOT_SWITCHING
         yield (
+            not offers(self.integrator, "contacts"),
+            "integrator must not be a step with contact: write Touching(Projected(...), contacts)",
+        )
+        yield (
             not self._goes_on_at_estimate or self.inner.begins_at_estimate,
             "Origin.SHARED needs an integrator that starts at the estimate: SemiImplicitEuler, "
             "ExplicitEuler or RungeKutta",

@@ -7,7 +7,7 @@ along its track. All of its rows depend on the relative velocity of the material
 
 because the clearance is stationary along the wheel, so that the motion of the contact point on the wheel has
 no effect. J needs no differentiation of rows: a row of J is a unit force along e at p on b, and the opposite
-force on a. Along a motion, p and e change at the rates p', e' of the contact (`jaxdae.geometry.contact`).
+force on a. Along a motion, p and e change at the rates p', e' of the contact (`geometry.wheel_contact`).
 With A the accelerations of the bodies at v' = 0,
 
     gamma = e' . c + e . (A_b + alpha_b x (p - x_b) + omega_b x (p' - v_b) - the same for a).

@@ -16,7 +16,7 @@ height row. It is not a third velocity row, because the height would then drift.
 velocity components are rows.
 
 The rows solve for the contact, and its derivatives follow from the contact conditions
-(`jaxdae.geometry.contact`). The alternative is a contact angle as a massless coordinate per wheel, with the
+(`geometry.wheel_contact`). The alternative is a contact angle as a massless coordinate per wheel, with the
 tangency condition as an additional row. It makes M singular, so most solvers cannot be used, and the
 coordinates need names and initial values. Its advantage, no differentiation through an iteration, holds here
 too: the iteration computes a number, and one closed-form rule differentiates it. The compiled program
@@ -37,7 +37,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae.base.dataclass import pytree
-from jaxdae.geometry.contact import (
+from jaxdae.geometry.spatial_frames import Frame, Twist, Vector
+from jaxdae.geometry.terrain import terrain_mistakes
+from jaxdae.geometry.wheel_contact import (
     Contact,
     ball_contact,
     ball_correction,
@@ -47,8 +49,6 @@ from jaxdae.geometry.contact import (
     rim_correction,
     rim_margin,
 )
-from jaxdae.geometry.spatial_frames import Frame, Twist, Vector
-from jaxdae.geometry.terrain import terrain_mistakes
 from jaxdae.mechanisms.describe import fields
 from jaxdae.mechanisms.describe.attachments import AxisInB, PointOfB
 from jaxdae.mechanisms.describe.elements import BodyName, Number, Rows

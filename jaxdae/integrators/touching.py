@@ -1,0 +1,301 @@
+"""A contact-free step, corrected by contact impulses in two stages.
+
+The inner integrator takes a step without contacts to (q_e, v_e), which satisfies the bilateral constraints.
+As in RATTLE, one set of impulses corrects the positions and another set corrects the velocities. Contact rows
+never enter the bilateral factorization. With the solutions Y of [M -J^T; J C] [Y; .] = [J_c^T; 0],
+
+    D = J_c Y                      the Delassus matrix of the contacts on the constraint manifold
+    v+ = v_e + Y p                 satisfies J v+ = J v_e to round-off for any p
+
+so loops stay closed whatever the contact solver returns. With the gaps and the contact velocities c_0 at the
+start and c_e at (q_e, v_e), and h = dt,
+
+    impact               tau: the first zero of the cubic through (gap_0, c_0n) and (gap_e, c_en) if
+                         gap_0 > 0 > gap_e, otherwise 0 (contact persists);
+                         c_tau: the normal velocity there, at most zero
+    stage 1, positions   d = [gap_e - gap* ; slip] + D pi;   pi and d satisfy the contact law;   pi in kg m
+                         slip = (h - tau) (c_t(tau) + c_et) / 2,   c_t linear between c_0t and c_et
+                         gap* = max(0, gap_e - (1 + e) c_tau (h - tau)) after an impact, 0 for e = 0
+                         q+ = q_e (+) Y pi, projected
+    stage 2, velocities  rows and D at q+, v_e projected there;
+                         c = [c_en - c* ; c_et] + D p for contacts with gap_e <= 0;   c* = max(0, c_en - (1 +
+                         e) c_tau) v+ = v_e + Y p
+
+Both stages solve a `ContactProblem`; stage 1 has displacements in place of velocities. Consequences:
+
+* In flight, the step is the step of the inner method. * Forces that are constant over the step are integrated
+exactly: a ball that bounces and a block that slides have no
+  error for any step size. A body at rest below the friction angle does not creep.
+* Restitution needs no velocity threshold, because c_tau tends to zero with the velocity of approach. max(0,
+.) ends
+  a sequence of bounces that falls below the step size.
+* The derivative passes through impacts: tau is differentiated as the root of its cubic.
+
+Around transitions between sticking, sliding and separation, the order is between 1 and 2.
+
+References:
+    V. Acary, B. Brogliato, "Numerical Methods for Nonsmooth Dynamical Systems", Springer (2008), chapter 10.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from jaxdae.base.dataclass import pytree
+from jaxdae.base.requirements import offers
+from jaxdae.contact_problem import ContactProblem, Robust, solve
+from jaxdae.dynamics.stabilization import PositionProjection, VelocityProjection
+from jaxdae.integrators.equation_of_motion import bound
+from jaxdae.integrators.integrator import Integrator, StepInfo
+from jaxdae.integrators.method import NOT_SWITCHING, roles_of, switches_rows
+from jaxdae.saddle_point.derivative import solve as solve_bilateral
+from jaxdae.systems.contacts import Touch
+from jaxdae.systems.linearization import Linearization, linearize_at
+from jaxdae.systems.status import Status, first_failure
+from jaxdae.systems.system import AnySystem, State
+from jaxdae.typing import Leaf, Scalar
+
+
+@pytree
+class ContactMemory:
+    """Memory of `Touching`.
+
+    Attributes:
+        inner: memory of the inner integrator.
+        velocities: impulses p of the last step (n,), in N s.
+        positions: impulses pi of the last step (n,), in kg m.
+    """
+
+    inner: Leaf
+    velocities: Leaf
+    positions: Leaf
+
+
+@pytree
+class ContactInfo(StepInfo):
+    """Report of a step with contacts.
+
+    Attributes:
+        impulse: impulse of each contact in its axes (m, 1 + tangents), in N s. The mean force is impulse /
+        dt. gap: gap of each contact (m,) at the end of the step, in m. slip: tangential velocity of each
+        contact (m, tangents) at the end of the step, in m/s. residual: residual () of the contact law, the
+        larger of the two stages; see `contact_problem.solve`.
+    """
+
+    impulse: Leaf
+    gap: Leaf
+    slip: Leaf
+    residual: Leaf
+
+
+@pytree
+class Touching:
+    """The step of `integrator`, then contact impulses in two stages; see the module.
+
+    Attributes:
+        integrator: a contact-free method of one step that satisfies the constraints, such as
+            `Projected(RungeKutta.rk4())`.
+        contacts: the contacts of the system, such as `FunctionContacts(...)`. contact_solver: solver of the
+        contact problems, such as `Robust.quick()`. smoothing: kappa () in J; None for the exact law. Use
+        values far below m (h g)^2 per contact. tolerance: largest residual of the contact law; None for 1e-6
+        (1e-3 in single precision). Above it, the
+            status is NOT_CONVERGED.
+    """
+
+    integrator: Integrator
+    contacts: Any
+    contact_solver: Any = Robust()
+    smoothing: Leaf = None
+    tolerance: Leaf = None
+
+    def requirements(self) -> Any:
+        """Yield the conditions on the fields; see `jaxdae.base.requirements`."""
+        yield (
+            offers(self.contacts, "touch"),
+            "contacts must be contacts of a system, such as FunctionContacts(...)",
+        )
+        yield (
+            offers(self.contact_solver, "solve"),
+            "contact_solver must be a contact solver, such as Robust()",
+        )
+        yield (
+            self.smoothing is None or self.smoothing > 0,
+            "smoothing must be positive, or None for the exact law",
+        )
+        yield self.tolerance is None or self.tolerance > 0, "tolerance must be positive"
+        yield not switches_rows(self.integrator), NOT_SWITCHING
+
+    def init(self, system: AnySystem, state: State) -> ContactMemory:
+        """Return the memory at a start: no impulses.
+
+        Raises:
+            TypeError: the system is of first order.
+        """
+        if system.first_order:
+            raise TypeError(
+                "Touching needs a system with masses; contacts of first-order systems have no impulses"
+            )
+        drift = jax.eval_shape(self.contacts.touch, system, state.t, state.q).drift
+        none = jnp.zeros(drift.shape, drift.dtype)
+        return ContactMemory(self.integrator.init(system, state), none, none)
+
+    def step(
+        self, system: AnySystem, state: State, memory: ContactMemory, u: Any, dt: Any
+    ) -> tuple[State, ContactMemory, ContactInfo]:
+        """Return the state after dt, the memory and the report of the step; see `Integrator`."""
+        end, inner, info = self.integrator.step(system, state, memory.inner, u, dt)
+        system = bound(system, end, u)
+        solver = roles_of(self.integrator).solver
+        start_touch = self.contacts.touch(system, state.t, state.q)
+        before = start_touch.velocity(state.v)
+
+        at = system.evaluate(end.t, end.q, end.v)
+        here = linearize_at(at, solver)
+        touch = self.contacts.touch(system, end.t, end.q)
+        after = touch.velocity(end.v)
+        impact = _impact(start_touch.gap, before, touch.gap, after, dt)
+        restitution = jnp.broadcast_to(self.contacts.restitution, touch.gap.shape)
+        rebound = (1.0 + restitution) * impact.approach
+        target = jnp.maximum(0.0, touch.gap - rebound * impact.rest)
+        wanted = jnp.where(touch.gap <= 0.0, touch.gap - target, touch.gap)
+        travel = jnp.concatenate([wanted[:, None], impact.slip], axis=1)
+        responses = _responses(here, touch)
+        # A smoothed problem in positions: impulse times displacement, J s^2.
+        kappa = None if self.smoothing is None else self.smoothing * dt**2
+        positions, first = self._impulses(touch, responses, travel, memory.positions, kappa)
+        q = system.retract(end.q, responses @ positions)
+        if at.position.shape[0]:
+            projection = PositionProjection(solver=solver)
+            q = projection.projected(system.evaluate(end.t, q, end.v), state, None).q
+
+        at = system.evaluate(end.t, q, end.v)
+        here = linearize_at(at, solver)
+        if here.jacobian.shape[0]:
+            at = VelocityProjection(solver=solver).projected(at, state, here)
+        closed = touch.gap <= 0.0
+        touch = self.contacts.touch(system, end.t, q)
+        free = touch.velocity(at.v)
+        wanted = free.at[:, 0].add(-jnp.maximum(0.0, free[:, 0] - rebound))
+        responses = _responses(here, touch)
+        impulses, second = self._impulses(touch, responses, wanted, memory.velocities, self.smoothing, closed)
+        v = at.v + responses @ impulses
+
+        residual = jnp.maximum(first, second)
+        status = jnp.where(residual <= self._tolerance(residual), Status.OK, Status.NOT_CONVERGED)
+        fields = {field.name: getattr(info, field.name) for field in dataclasses.fields(StepInfo)}
+        fields["status"] = first_failure(info.status, status.astype(jnp.int32))
+        report = ContactInfo(
+            **fields,
+            impulse=impulses.reshape(free.shape),
+            gap=touch.gap,
+            slip=touch.velocity(v)[:, 1:],
+            residual=residual,
+        )
+        return State(end.t, q, v), ContactMemory(inner, impulses, positions), report
+
+    def _tolerance(self, residual: Scalar) -> Any:
+        if self.tolerance is not None:
+            return self.tolerance
+        return 1e-6 if jnp.finfo(residual.dtype).eps < 1e-10 else 1e-3
+
+    def _impulses(
+        self, touch: Touch, responses: Array, wanted: Array, guess: Array, smoothing: Any, active: Any = None
+    ) -> tuple[Array, Scalar]:
+        """Return the impulses (n,) of one stage, and the residual."""
+        delassus = touch.rows @ responses
+        problem = ContactProblem(
+            (delassus + delassus.T) / 2.0,
+            wanted.reshape(-1),
+            jnp.broadcast_to(jnp.asarray(self.contacts.friction, wanted.dtype), touch.gap.shape),
+            smoothing=smoothing,
+            tangents=self.contacts.tangents,
+        )
+        return solve(self.contact_solver, problem if active is None else problem.masked(active), guess)
+
+
+def _responses(at: Linearization, touch: Touch) -> Array:
+    """Return Y (nv, n): the velocities that unit impulses of the contacts cause, with the loops closed."""
+    none = jnp.zeros((at.jacobian.shape[0],), touch.rows.dtype)
+
+    def response(row: Array) -> Array:
+        return solve_bilateral(at.factors, at.mass, at.jacobian, at.compliance, row, none)[0]
+
+    return jax.vmap(response, out_axes=1)(touch.rows)
+
+
+@pytree
+class _Impact:
+    """Where contacts close within a step.
+
+    Attributes:
+        approach: normal velocity (m,) when the contact closes, at most zero, in m/s.
+        rest: time (m,) from there to the end of the step, in s.
+        slip: tangential displacement (m, tangents) in that time without contact impulses, in m.
+    """
+
+    approach: Leaf
+    rest: Leaf
+    slip: Leaf
+
+
+def _impact(gap: Array, before: Array, gap_end: Array, after: Array, dt: Any) -> _Impact:
+    """Return where contacts close: at the root of the cubic, or at the start if the gap is not positive."""
+    closes = (gap > 0.0) & (gap_end < 0.0)
+    cubic = _Cubic(
+        jnp.where(closes, gap, 1.0),
+        dt * jnp.where(closes, before[:, 0], 0.0),
+        jnp.where(closes, gap_end, -1.0),
+        dt * jnp.where(closes, after[:, 0], 0.0),
+    )
+    share = jnp.where(closes, cubic.root(), 0.0)
+    approach: Any = jnp.where(closes, cubic.slope(share) / dt, before[:, 0])
+    rest = (1.0 - share) * dt
+    tangential = before[:, 1:] + share[:, None] * (after - before)[:, 1:]
+    return _Impact(
+        jnp.minimum(approach, 0.0),
+        rest,
+        rest[:, None] * (tangential + after[:, 1:]) / 2.0,
+    )
+
+
+@pytree
+class _Cubic:
+    """Hermite's cubic on [0, 1] with values y0, y1 and slopes d0, d1 at the ends."""
+
+    y0: Leaf
+    d0: Leaf
+    y1: Leaf
+    d1: Leaf
+
+    def __call__(self, s: Array) -> Array:
+        a = 2.0 * (self.y0 - self.y1) + self.d0 + self.d1
+        b = 3.0 * (self.y1 - self.y0) - 2.0 * self.d0 - self.d1
+        return ((a * s + b) * s + self.d0) * s + self.y0
+
+    def slope(self, s: Array) -> Array:
+        """Return the derivative at s."""
+        a = 2.0 * (self.y0 - self.y1) + self.d0 + self.d1
+        b = 3.0 * (self.y1 - self.y0) - 2.0 * self.d0 - self.d1
+        return (3.0 * a * s + 2.0 * b) * s + self.d0
+
+    def root(self) -> Array:
+        """Return a root in [0, 1] for y0 > 0 > y1, by bisection; its derivative follows from y(s) = 0."""
+        still = jax.lax.stop_gradient(self)
+
+        def halve(_: Any, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+            low, high = bounds
+            middle = (low + high) / 2.0
+            above = still(middle) > 0.0
+            return jnp.where(above, middle, low), jnp.where(above, high, middle)
+
+        bits = jnp.finfo(self.y0.dtype).nmant
+        ends = jnp.zeros_like(still.y0), jnp.ones_like(still.y0)
+        s = jax.lax.fori_loop(0, bits, halve, ends)[1]
+        slope = still.slope(s)
+        # One Newton correction carries the derivative: ds = -dy / slope.
+        return s - (self(s) - still(s)) / jnp.where(slope < 0.0, slope, -1.0)

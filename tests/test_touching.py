@@ -1,0 +1,259 @@
+"""Steps with contact: closed forms, loops in both coordinates, derivatives, rollouts, errors."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from contact_systems import G, ball, block, four_bar, thrown_box
+
+import jaxdae as jd
+from jaxdae import mechanisms as jm
+from jaxdae.contact import FunctionContacts, Robust, Touching
+
+RK4 = jd.RungeKutta.rk4()
+QUICK = Robust.quick()
+
+
+def end(system, integrator, q, v, time, steps):
+    """Return the final state and the reports of all steps."""
+    state = jd.State(jnp.zeros(()), jnp.asarray(q, float), jnp.asarray(v, float))
+    trajectory = jd.rollout(system, integrator, state, dt=time / steps, steps=steps)
+    return jax.tree.map(lambda x: x[-1], trajectory.state), trajectory.info
+
+
+@pytest.mark.parametrize("steps", [100, pytest.param(400, marks=pytest.mark.long)])
+def test_bouncing_ball_is_exact_for_any_step(steps):
+    height, restitution, time = 1.0, 0.8, 1.3
+
+    def expected(height):
+        first, speed = np.sqrt(2.0 * height / G), np.sqrt(2.0 * height * G)
+        rest = time - first - 2.0 * restitution * speed / G  # after the second bounce
+        return restitution**2 * speed * rest - G * rest**2 / 2.0
+
+    system, contacts = ball(radius=0.0, friction=0.0, restitution=restitution)
+    integrator = Touching(RK4, contacts, QUICK)
+
+    @jax.jit
+    @jax.value_and_grad
+    def reached(height):
+        q = jnp.asarray([0.0, 1.0, 0.0]) * height
+        return end(system, integrator, q, jnp.zeros(3), time, steps)[0].q[1]
+
+    z, slope = reached(height)
+    assert abs(z - expected(height)) < 1e-12
+    assert abs(slope - (expected(height + 1e-5) - expected(height - 1e-5)) / 2e-5) < 1e-8
+
+
+@pytest.mark.long
+def test_ball_bounces_without_loss_and_without_gravity():
+    # z(T) = v T - z(0): the derivative is -1, although the ball turns around within a step.
+    system, contacts = ball(radius=0.0, friction=0.0, restitution=1.0, gravity=0.0)
+    integrator = Touching(RK4, contacts, QUICK)
+
+    def reached(height):
+        v = jnp.asarray([0.0, -5.0, 0.0])
+        return end(system, integrator, jnp.stack([0.0, height, 0.0]), v, 1.0, 100)[0].q[1]
+
+    z, slope = jax.jit(jax.value_and_grad(reached))(1.003)
+    assert abs(z - 3.997) < 1e-12
+    assert abs(slope + 1.0) < 1e-10
+
+
+@pytest.mark.parametrize(("steps", "tolerance"), [(100, 4e-4), (1600, 3e-6)])
+def test_ball_with_backspin_slides_and_then_rolls(steps, tolerance):
+    radius, friction, speed, spin, time = 0.1, 0.3, 2.0, -10.0, 0.8
+    system, contacts = ball(radius, friction, 0.0)
+    state, info = end(
+        system, Touching(RK4, contacts, QUICK), [0.0, radius, 0.0], [speed, 0.0, spin], time, steps
+    )
+    rolls = (speed - radius * spin) / (friction * G * 3.5)
+    expected = speed * rolls - friction * G * rolls**2 / 2.0 + (speed - friction * G * rolls) * (time - rolls)
+    assert abs(state.q[0] - expected) < tolerance
+    assert np.abs(info.gap).max() < 1e-14
+    assert np.abs(info.slip[-1]).max() < 1e-12
+    assert (info.status == 0).all()
+
+
+@pytest.mark.parametrize("degrees", [25.0, 26.0, 27.0, 30.0])
+def test_block_on_an_incline_sticks_exactly_or_slides_exactly(degrees):
+    angle = np.deg2rad(degrees)
+    system, contacts = block(angle, friction=0.5)
+    state, info = end(system, Touching(RK4, contacts, QUICK), [0.0, 0.0, 0.0], np.zeros(3), 1.0, 50)
+    a = max(0.0, G * (np.sin(angle) - 0.5 * np.cos(angle)))
+    assert abs(state.q[0] - a / 2.0) < (1e-9 if a else 1e-12)
+    assert np.abs(info.gap).max() < 1e-14
+    # The mean force of a step balances the weight.
+    np.testing.assert_allclose(info.impulse[-1, 0, 0] * 50, G * np.cos(angle), rtol=1e-10)
+
+
+@pytest.mark.long
+def test_loops_stay_closed_and_both_coordinates_agree_through_an_impact():
+    places = []
+    for coordinates in (jm.Absolute(), jm.Joints()):
+        mechanism, q, contacts, place = four_bar(coordinates, friction=0.4)
+        inner = jd.Projected(jd.RungeKutta.rk4(solver=jd.LeastSquares()))
+        state = jd.State(jnp.zeros(()), q, jnp.zeros(mechanism.sizes(q).nv))
+        trajectory = jd.rollout(mechanism, Touching(inner, contacts, QUICK), state, dt=1e-3, steps=600)
+        assert (trajectory.info.status == 0).all()
+        opening = jax.vmap(mechanism.constraint)(trajectory.state.t, trajectory.state.q)
+        assert np.abs(opening).max() < 1e-14
+        assert trajectory.info.gap.min() > -1e-14
+        assert (trajectory.info.impulse[:, 0, 0] > 0.0).sum() > 300
+        places.append(place(trajectory.state.q[-1]))
+    np.testing.assert_allclose(*places, atol=1e-10)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("degrees", [26.0, 27.0])
+def test_box_on_four_points_in_space(degrees):
+    angle = np.deg2rad(degrees)
+    mechanism, q, contacts = thrown_box(
+        friction=0.5, gravity=(G * np.sin(angle), 0.0, -G * np.cos(angle)), corners="bottom"
+    )
+    state, info = end(mechanism, Touching(RK4, contacts), q, np.zeros(6), 1.0, 100)
+    a = max(0.0, G * (np.sin(angle) - 0.5 * np.cos(angle)))
+    assert abs(state.q[0] - a / 2.0) < (1e-9 if a else 1e-12)
+    assert np.abs(info.gap).max() < 1e-14
+
+
+@pytest.mark.long
+def test_sliding_cube_does_not_lift_off_and_stops():
+    mechanism, q, contacts = thrown_box(friction=0.5, corners="bottom")
+    state, info = end(mechanism, Touching(RK4, contacts), q, [6.0, 0.0, 0.0, 0.0, 0.0, 0.0], 2.0, 400)
+    assert np.abs(info.gap).max() < 1e-10
+    assert abs(state.q[0] - 6.0**2 / (2.0 * 0.5 * G)) < 1e-4
+    assert np.abs(state.v).max() < 1e-12
+
+
+@pytest.mark.long
+def test_thrown_box_comes_to_rest_on_a_face_without_gaining_energy():
+    mechanism, q, contacts = thrown_box(
+        friction=0.6, corners="all", height=0.4, quaternion=(0.9, 0.3, 0.2, 0.1)
+    )
+    start = jd.State(jnp.zeros(()), q, jnp.asarray([1.0, 0.5, 0.0, 3.0, -2.0, 4.0]))
+    trajectory = jd.rollout(mechanism, Touching(RK4, contacts), start, dt=1e-3, steps=1400)
+    assert (trajectory.info.status == 0).all()
+    assert trajectory.info.gap.min() > -1e-4
+    energy = jax.vmap(lambda state: jd.energy(mechanism, state))(trajectory.state)
+    # While the box tips over a corner, the energy has an error of second order in the step.
+    assert energy.max() < energy[0] + 1e-12
+    assert np.diff(energy).max() < 1e-5
+    assert np.abs(trajectory.state.v[-1]).max() < 1e-10
+    assert abs(trajectory.state.q[-1, 2] - 0.1) < 1e-12
+
+
+@pytest.mark.long
+def test_derivatives_of_a_box_that_slides_and_spins():
+    mechanism, q, contacts = thrown_box(friction=0.5, corners="bottom")
+    integrator = Touching(RK4, contacts, QUICK)
+
+    @jax.jit
+    @jax.value_and_grad
+    def reached(v):
+        state, _ = end(mechanism, integrator, q, v, 0.1, 20)
+        return state.q[:3] @ jnp.asarray([1.0, 2.0, 3.0])
+
+    v = jnp.asarray([6.0, 0.5, 0.0, 0.0, 0.0, 8.0])
+    differences = [(reached(v + h)[0] - reached(v - h)[0]) / 2e-5 for h in 1e-5 * np.eye(6)]
+    np.testing.assert_allclose(reached(v)[1], differences, atol=3e-4)
+
+
+def test_worlds_of_a_batch_are_those_of_single_rollouts():
+    system, contacts = ball(0.1, 0.3, 0.5)
+    integrator = Touching(RK4, contacts, QUICK)
+    heights = np.linspace(0.1, 0.5, 4)
+    q = jnp.stack([jnp.asarray([0.0, height, 0.0]) for height in heights])
+    states = jd.State(jnp.zeros(4), q, jnp.zeros((4, 3)).at[1, 1].set(jnp.nan))
+    batch = jd.batch_rollout(system, integrator, states, dt=0.01, steps=60)
+    assert (batch.info.status[:, -1] != 0).tolist() == [False, True, False, False]
+    single, _ = end(system, integrator, q[2], np.zeros(3), 0.6, 60)
+    np.testing.assert_allclose(batch.state.q[2, -1], single.q, atol=1e-13)
+
+
+def test_a_ball_between_closing_walls_stops_the_world():
+    system, _ = ball(0.1, 0.0, 0.0)
+    walls = FunctionContacts(
+        gap=lambda t, q: jnp.stack([q[1] - 0.1, 0.3 - t - q[1] - 0.1]),
+        slip=lambda t, q, v: jnp.stack([v[:1], v[:1]]),
+        friction=jnp.zeros(2),
+        tangents=1,
+    )
+    state, info = end(system, Touching(RK4, walls, QUICK), [0.0, 0.15, 0.0], np.zeros(3), 0.2, 20)
+    assert info.status[-1] == jd.Status.NOT_CONVERGED
+    assert abs(state.t - 0.1) < 0.02
+    assert abs(state.q[1] - 0.1) < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"friction": jnp.asarray([-0.1])}, ValueError, "friction must be non-negative"),
+        ({"restitution": jnp.asarray([-0.1])}, ValueError, "restitution must be non-negative"),
+        ({"restitution": jnp.asarray([1.1])}, ValueError, "restitution must be at most 1"),
+    ],
+)
+def test_meaningless_coefficients_raise(change, error, message):
+    system, contacts = ball(0.1, 0.3, 0.5)
+    fields = {"friction": contacts.friction, "restitution": contacts.restitution, **change}
+    bad = FunctionContacts(contacts.gap, contacts.slip, **fields, tangents=1)
+    with pytest.raises(error, match=message):
+        end(system, Touching(RK4, bad), [0.0, 0.2, 0.0], np.zeros(3), 0.1, 2)
+
+
+@pytest.mark.parametrize(
+    ("integrator", "error", "message"),
+    [
+        (
+            lambda c: jd.Projected(Touching(RK4, c)),
+            TypeError,
+            r"write Touching\(Projected\(...\), contacts\)",
+        ),
+        (lambda c: Touching(RK4, 3.0), TypeError, "contacts must be contacts of a system"),
+        (
+            lambda c: Touching(RK4, c, jd.SchurComplement()),
+            TypeError,
+            "contact_solver must be a contact solver",
+        ),
+        (lambda c: Touching(RK4, c, smoothing=0.0), ValueError, "smoothing must be positive"),
+        (lambda c: Touching(RK4, c, tolerance=-1.0), ValueError, "tolerance must be positive"),
+        (
+            lambda c: Touching(jd.switching.Switching(RK4, jd.switching.Unilateral(jnp.ones(1))), c),
+            (TypeError, ValueError),
+            "must not switch rows",
+        ),
+    ],
+)
+def test_wrong_combinations_raise(integrator, error, message):
+    system, contacts = ball(0.1, 0.3, 0.5)
+    with pytest.raises(error, match=message):
+        end(system, integrator(contacts), [0.0, 0.2, 0.0], np.zeros(3), 0.1, 2)
+
+
+def test_rows_are_the_rates_of_gaps():
+    mechanism, q, contacts = thrown_box(friction=0.5, corners="all", quaternion=(0.9, 0.3, 0.2, 0.1))
+    v = jnp.asarray([0.3, -0.2, 0.5, 1.0, -0.7, 0.4])
+    touch = contacts.touch(mechanism, jnp.zeros(()), q)
+    h = 1e-6
+    rate = (
+        contacts.gap(0.0, mechanism.retract(q, h * v)) - contacts.gap(0.0, mechanism.retract(q, -h * v))
+    ) / (2.0 * h)
+    np.testing.assert_allclose(touch.velocity(v)[:, 0], rate, atol=1e-8)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("speed", [0.5, -3.0])
+def test_smoothed_steps_have_the_derivative_of_what_they_compute(speed):
+    system, contacts = block(np.deg2rad(30.0), friction=0.5)
+    integrator = Touching(RK4, contacts, smoothing=1e-8)
+
+    @jax.jit
+    def reached(speed):
+        state, info = end(system, integrator, np.zeros(3), jnp.asarray([1.0, 0.0, 0.0]) * speed, 0.5, 50)
+        return state.q[0], info
+
+    (x, info), slope = jax.value_and_grad(reached, has_aux=True)(speed)
+    exact, _ = end(system, Touching(RK4, contacts), np.zeros(3), [speed, 0.0, 0.0], 0.5, 50)
+    assert abs(x - exact.q[0]) < 1e-5
+    assert abs(slope - (reached(speed + 1e-6)[0] - reached(speed - 1e-6)[0]) / 2e-6) < 1e-8
+    assert (info.status == 0).all()
+    assert 0.0 < info.gap[-1, 0] < 1e-8
