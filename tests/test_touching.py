@@ -184,6 +184,18 @@ def test_a_ball_between_closing_walls_stops_the_world():
     assert abs(state.q[1] - 0.1) < 1e-9
 
 
+def test_a_start_inside_the_ground_stops_the_world():
+    system, contacts = ball(0.1, 0.3, 0.5)
+    state, info = end(system, Touching(RK4, contacts, QUICK), [0.0, 0.09, 0.0], np.zeros(3), 0.1, 10)
+    assert info.status[-1] == jd.Status.INCONSISTENT_START
+    assert state.q[1] == 0.09
+    lifted, info = end(
+        system, Touching(RK4, contacts, QUICK, penetration=0.02), [0.0, 0.09, 0.0], np.zeros(3), 0.1, 10
+    )
+    assert info.status[-1] == jd.Status.OK
+    assert abs(lifted.q[1] - 0.1) < 1e-12
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
@@ -215,6 +227,7 @@ def test_meaningless_coefficients_raise(change, error, message):
             "contact_solver must be a contact solver",
         ),
         (lambda c: Touching(RK4, c, smoothing=0.0), ValueError, "smoothing must be positive"),
+        (lambda c: Touching(RK4, c, penetration=0.0), ValueError, "penetration must be positive"),
         (lambda c: Touching(RK4, c, tolerance=-1.0), ValueError, "tolerance must be positive"),
         (
             lambda c: Touching(jd.switching.Switching(RK4, jd.switching.Unilateral(jnp.ones(1))), c),
@@ -227,6 +240,33 @@ def test_wrong_combinations_raise(integrator, error, message):
     system, contacts = ball(0.1, 0.3, 0.5)
     with pytest.raises(error, match=message):
         end(system, integrator(contacts), [0.0, 0.2, 0.0], np.zeros(3), 0.1, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"gap": lambda t, q: q[1] - 0.1},
+            r"gap\(t, q\) must have shape \(m,\), one gap per contact, got \(\)",
+        ),
+        ({"slip": lambda t, q, v: v[:1]}, r"must have shape \(m, tangents\) = \(1, 1\), got \(1,\)"),
+        ({"friction": jnp.ones(2)}, r"friction must be one number or have shape \(1,\), got \(2,\)"),
+    ],
+)
+def test_contacts_of_wrong_shapes_raise(change, message):
+    system, contacts = ball(0.1, 0.3, 0.5)
+    fields = {name: getattr(contacts, name) for name in ("gap", "slip", "friction", "restitution")}
+    bad = FunctionContacts(**{**fields, **change}, tangents=1)
+    with pytest.raises(ValueError, match=message):
+        end(system, Touching(RK4, bad), np.ones(3), np.ones(3), 0.1, 2)
+
+
+def test_first_order_systems_have_no_contact_impulses():
+    cart = jm.Prismatic("rail", "ground", "cart", axis=(1.0, 0.0), at=(0.0, 0.0))
+    mechanism, q = jm.kinematic_mechanism(jm.Description(bodies=[jm.Body("cart")], joints=[cart]))
+    _, contacts = ball(0.1, 0.3, 0.5)
+    with pytest.raises(TypeError, match="Touching needs a system with masses"):
+        end(mechanism, Touching(jd.Kinematic.rk4(), contacts), q, np.zeros(3), 0.1, 2)
 
 
 def test_rows_are_the_rates_of_gaps():

@@ -58,7 +58,8 @@ from jaxdae.systems.contacts import Touch
 from jaxdae.systems.linearization import Linearization, linearize_at
 from jaxdae.systems.status import Status, first_failure
 from jaxdae.systems.system import AnySystem, State
-from jaxdae.typing import Leaf, Scalar
+from jaxdae.systems.tolerances import shortest_scale
+from jaxdae.typing import Count, Leaf, Scalar
 
 
 @pytree
@@ -81,10 +82,10 @@ class ContactInfo(StepInfo):
     """Report of a step with contacts.
 
     Attributes:
-        impulse: impulse of each contact in its axes (m, 1 + tangents), in N s. The mean force is impulse /
-        dt. gap: gap of each contact (m,) at the end of the step, in m. slip: tangential velocity of each
-        contact (m, tangents) at the end of the step, in m/s. residual: residual () of the contact law, the
-        larger of the two stages; see `contact_problem.solve`.
+        impulse: impulse of each contact in its axes (m, 1 + tangents), in N s: dt times the mean force.
+        gap: gap of each contact (m,) at the end of the step, in m.
+        slip: tangential velocity of each contact (m, tangents) at the end of the step, in m/s.
+        residual: residual () of the contact law, the larger of the two stages; see `contact.solve`.
     """
 
     impulse: Leaf
@@ -100,17 +101,21 @@ class Touching:
     Attributes:
         integrator: a contact-free method of one step that satisfies the constraints, such as
             `Projected(RungeKutta.rk4())`.
-        contacts: the contacts of the system, such as `FunctionContacts(...)`. contact_solver: solver of the
-        contact problems, such as `Robust.quick()`. smoothing: kappa () in J; None for the exact law. Use
-        values far below m (h g)^2 per contact. tolerance: largest residual of the contact law; None for 1e-6
-        (1e-3 in single precision). Above it, the
-            status is NOT_CONVERGED.
+        contacts: the contacts of the system, such as `FunctionContacts(...)`.
+        contact_solver: solver of the contact problems, such as `Robust.quick()`.
+        smoothing: kappa () in J; None for the exact law. Use values far below m (h g)^2 per contact.
+        penetration: largest penetration at the start of a step, in m; None for 1e-3 min(L, 1 m) with the
+            characteristic length L of the system. Beyond it, the status is INCONSISTENT_START, because the
+            step would lift the bodies apart at once.
+        tolerance: largest residual of the contact law; None for 1e-6 (1e-3 in single precision). Above it,
+            the status is NOT_CONVERGED.
     """
 
     integrator: Integrator
     contacts: Any
     contact_solver: Any = Robust()
     smoothing: Leaf = None
+    penetration: Leaf = None
     tolerance: Leaf = None
 
     def requirements(self) -> Any:
@@ -127,6 +132,7 @@ class Touching:
             self.smoothing is None or self.smoothing > 0,
             "smoothing must be positive, or None for the exact law",
         )
+        yield self.penetration is None or self.penetration > 0, "penetration must be positive"
         yield self.tolerance is None or self.tolerance > 0, "tolerance must be positive"
         yield not switches_rows(self.integrator), NOT_SWITCHING
 
@@ -186,9 +192,8 @@ class Touching:
         v = at.v + responses @ impulses
 
         residual = jnp.maximum(first, second)
-        status = jnp.where(residual <= self._tolerance(residual), Status.OK, Status.NOT_CONVERGED)
         fields = {field.name: getattr(info, field.name) for field in dataclasses.fields(StepInfo)}
-        fields["status"] = first_failure(info.status, status.astype(jnp.int32))
+        fields["status"] = first_failure(self._status(system, start_touch.gap, residual), info.status)
         report = ContactInfo(
             **fields,
             impulse=impulses.reshape(free.shape),
@@ -198,10 +203,17 @@ class Touching:
         )
         return State(end.t, q, v), ContactMemory(inner, impulses, positions), report
 
-    def _tolerance(self, residual: Scalar) -> Any:
-        if self.tolerance is not None:
-            return self.tolerance
-        return 1e-6 if jnp.finfo(residual.dtype).eps < 1e-10 else 1e-3
+    def _status(self, system: AnySystem, gap: Array, residual: Scalar) -> Count:
+        """Return INCONSISTENT_START for penetrating starts, NOT_CONVERGED for large residuals, or OK."""
+        dtype = residual.dtype
+        deepest, tolerance = self.penetration, self.tolerance
+        if deepest is None:
+            deepest = 1e-3 * shortest_scale(system, dtype)
+        if tolerance is None:
+            tolerance = 1e-6 if jnp.finfo(dtype).eps < 1e-10 else 1e-3
+        converged: Any = jnp.where(residual <= tolerance, Status.OK, Status.NOT_CONVERGED)
+        separate: Any = jnp.where(jnp.any(gap < -deepest), Status.INCONSISTENT_START, converged)
+        return separate.astype(jnp.int32)
 
     def _impulses(
         self, touch: Touch, responses: Array, wanted: Array, guess: Array, smoothing: Any, active: Any = None

@@ -68,9 +68,9 @@ class FunctionContacts:
     """Contacts of a hand-written system, from functions of its coordinates.
 
     Attributes:
-        gap: function (t, q) -> (m,), the gaps in m. slip: function (t, q, v) -> (m, tangents), the tangential
-        velocities of body b relative to body a in m/s,
-            affine in v.
+        gap: function (t, q) -> (m,), the gaps in m.
+        slip: function (t, q, v) -> (m, tangents), the tangential velocities of body b relative to body a in
+            m/s, affine in v.
         friction: mu (m,) or (), non-negative.
         restitution: Newton's coefficient e (m,) or (), from 0 to 1.
         tangents: tangents per contact, 1 or 2.
@@ -99,8 +99,13 @@ class FunctionContacts:
         yield self.restitution <= 1, "restitution must be at most 1"
 
     def touch(self, system: AnySystem, t: Scalar, q: Coordinates) -> Touch:
-        """Return the gaps and rows at a configuration."""
+        """Return the gaps and rows at a configuration.
+
+        Raises:
+            ValueError: `gap` or `slip` returns an array of another shape, or the coefficients do not match.
+        """
         still = jnp.zeros_like(system.difference(q, q))
+        self._check_shapes(t, q, still)
 
         def gap(t: Scalar, xi: Velocity) -> Array:
             return self.gap(t, system.retract(q, xi))
@@ -115,3 +120,15 @@ class FunctionContacts:
             rows.reshape(-1, rows.shape[-1]),
             jnp.concatenate([rate[:, None], drift], axis=1).reshape(-1),
         )
+
+    def _check_shapes(self, t: Scalar, q: Coordinates, v: Velocity) -> None:
+        gap = jax.eval_shape(self.gap, t, q).shape
+        if len(gap) != 1:
+            raise ValueError(f"gap(t, q) must have shape (m,), one gap per contact, got {gap}")
+        slip, expected = jax.eval_shape(self.slip, t, q, v).shape, (*gap, self.tangents)
+        if slip != expected:
+            raise ValueError(f"slip(t, q, v) must have shape (m, tangents) = {expected}, got {slip}")
+        for name in ("friction", "restitution"):
+            shape = jnp.shape(getattr(self, name))
+            if shape not in ((), gap):
+                raise ValueError(f"{name} must be one number or have shape {gap}, got {shape}")
