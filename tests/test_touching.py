@@ -97,6 +97,10 @@ def test_loops_stay_closed_and_both_coordinates_agree_through_an_impact():
         assert (trajectory.info.status == 0).all()
         opening = jax.vmap(mechanism.constraint)(trajectory.state.t, trajectory.state.q)
         assert np.abs(opening).max() < 1e-14
+        np.testing.assert_allclose(
+            trajectory.info.violation, np.abs(opening).max(axis=1, initial=0.0), atol=5e-16
+        )
+        assert trajectory.info.velocity_violation.max() < 1e-12
         assert trajectory.info.gap.min() > -1e-14
         assert (trajectory.info.impulse[:, 0, 0] > 0.0).sum() > 300
         places.append(place(trajectory.state.q[-1]))

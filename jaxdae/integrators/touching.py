@@ -49,10 +49,11 @@ from jax import Array
 from jaxdae.base.dataclass import pytree
 from jaxdae.base.requirements import offers
 from jaxdae.contact_problem import ContactProblem, Robust, solve
-from jaxdae.dynamics.stabilization import PositionProjection, VelocityProjection
+from jaxdae.dynamics.stabilization import PositionProjection, Projection, VelocityProjection
 from jaxdae.integrators.equation_of_motion import bound
-from jaxdae.integrators.integrator import Integrator, StepInfo
+from jaxdae.integrators.integrator import Integrator, StepInfo, step_info_at
 from jaxdae.integrators.method import NOT_SWITCHING, roles_of, switches_rows
+from jaxdae.integrators.projected import projection_status
 from jaxdae.saddle_point.derivative import solve as solve_bilateral
 from jaxdae.systems.contacts import Touch
 from jaxdae.systems.linearization import Linearization, linearize_at
@@ -175,14 +176,14 @@ class Touching:
         kappa = None if self.smoothing is None else self.smoothing * dt**2
         positions, first = self._impulses(touch, responses, travel, memory.positions, kappa)
         q = system.retract(end.q, responses @ positions)
+        to_positions, to_velocities = PositionProjection(solver=solver), VelocityProjection(solver=solver)
         if at.position.shape[0]:
-            projection = PositionProjection(solver=solver)
-            q = projection.projected(system.evaluate(end.t, q, end.v), state, None).q
+            q = to_positions.projected(system.evaluate(end.t, q, end.v), state, None).q
 
         at = system.evaluate(end.t, q, end.v)
         here = linearize_at(at, solver)
         if here.jacobian.shape[0]:
-            at = VelocityProjection(solver=solver).projected(at, state, here)
+            at = to_velocities.projected(at, state, here)
         closed = touch.gap <= 0.0
         touch = self.contacts.touch(system, end.t, q)
         free = touch.velocity(at.v)
@@ -192,8 +193,15 @@ class Touching:
         v = at.v + responses @ impulses
 
         residual = jnp.maximum(first, second)
+        new = State(end.t, q, v)
+        found = step_info_at(at.with_velocities(v), info.a, info.lam)
         fields = {field.name: getattr(info, field.name) for field in dataclasses.fields(StepInfo)}
-        fields["status"] = first_failure(self._status(system, start_touch.gap, residual), info.status)
+        fields["violation"], fields["velocity_violation"] = found.violation, found.velocity_violation
+        fields["status"] = first_failure(
+            self._status(system, start_touch.gap, residual),
+            info.status,
+            projection_status(system, Projection(to_positions, to_velocities), found, new),
+        )
         report = ContactInfo(
             **fields,
             impulse=impulses.reshape(free.shape),
@@ -201,7 +209,7 @@ class Touching:
             slip=touch.velocity(v)[:, 1:],
             residual=residual,
         )
-        return State(end.t, q, v), ContactMemory(inner, impulses, positions), report
+        return new, ContactMemory(inner, impulses, positions), report
 
     def _status(self, system: AnySystem, gap: Array, residual: Scalar) -> Count:
         """Return INCONSISTENT_START for penetrating starts, NOT_CONVERGED for large residuals, or OK."""
