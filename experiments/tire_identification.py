@@ -33,13 +33,13 @@ NAMES = ("front stiffness, N", "rear stiffness, N", "friction")
 
 def with_tires(system: Any, numbers: Any) -> Any:
     """Return the car with other tires, (front stiffness, rear stiffness, friction)."""
-    tires = system.forces["brush_contact"]
+    tires = system.forces["free_brush_contact"]
     order = [tires.names.index(name) for name in ("front", "rear")]
     stiffness = tires.stiffness.at[jnp.asarray(order)].set(numbers[:2])
     tires = dataclasses.replace(
         tires, stiffness=stiffness, friction=jnp.broadcast_to(numbers[2], tires.friction.shape)
     )
-    return dataclasses.replace(system, forces=system.forces | {"brush_contact": tires})
+    return dataclasses.replace(system, forces=system.forces | {"free_brush_contact": tires})
 
 
 def with_steering(system: Any, amplitude: Any) -> Any:
@@ -93,7 +93,7 @@ def main() -> int:
     config, given = asked.config, asked.config.experiment
     with precision(config):
         system, method, start = worlds(config).one()
-        tires = system.forces["brush_contact"]
+        tires = system.forces["free_brush_contact"]
         true = jnp.stack(
             [
                 tires.stiffness[tires.names.index("front")],

@@ -29,9 +29,6 @@ CASES = {
     "shape must be at most 2, got 2.5": lambda: tire(jm.MagicFormulaTire, load=1.0, shape=2.5),
     "curvature must be at most 1, got 1.5": lambda: tire(jm.MagicFormulaTire, load=1.0, curvature=1.5),
     "ratio has no effect without input and bias, got ratio = 3.0": lambda: tendon(ratio=3.0),
-    "ratio must not be zero, got 0.0": lambda: jm.planar_mechanism(
-        [ARM], [HINGE, jm.Gear("gear", "ground", "arm", ratio=0.0)]
-    ),
     "places must be finite, in m": lambda: jv.wheels([[np.nan, 1.0]], radius=0.1),
 }
 

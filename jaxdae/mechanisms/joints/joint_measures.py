@@ -9,9 +9,6 @@ import jax.numpy as jnp
 
 from jaxdae.geometry.planar_frames import Frame
 
-NO_GEAR_RATIO = "use a Weld, or remove the gear"
-"""The remedy for a gear ratio of zero."""
-
 NO_RADIUS = "use a joint such as Prismatic for sliding without rotation"
 """The remedy for a pinion with radius zero."""
 

@@ -12,7 +12,7 @@ from jaxdae.mechanisms.describe.elements import BodyName, Joint, Number, Rows
 from jaxdae.mechanisms.describe.links import Step, axis
 from jaxdae.mechanisms.forces.planar_forces import SlideForce, Torque
 from jaxdae.mechanisms.joints import joint_measures
-from jaxdae.mechanisms.joints.joint_measures import NO_GEAR_RATIO, NO_RADIUS
+from jaxdae.mechanisms.joints.joint_measures import NO_RADIUS
 from jaxdae.mechanisms.joints.passive_elements import WithElements
 from jaxdae.mechanisms.joints.planar_prescribed import PrescribedAngle, PrescribedMotion, PrescribedSlide
 from jaxdae.mechanisms.joints.planar_wheels import WHEELS
@@ -164,7 +164,6 @@ class Gear(TwoBodies, Joint):
 
     ratio: Number = fields.number(
         "the rotation of b divided by the rotation of a; negative for external gears",
-        nonzero=NO_GEAR_RATIO,
     )
     offset: Number = fields.at_start(
         "theta_b - ratio theta_a", "rad", lambda gear, a, b: b.angle - gear.ratio * a.angle, in_config=False

@@ -13,7 +13,7 @@ from jaxdae.mechanisms.describe import fields
 from jaxdae.mechanisms.describe.attachments import TwoBodies
 from jaxdae.mechanisms.describe.elements import BodyName, Number, Rows
 from jaxdae.mechanisms.joints import spatial_measures as parts
-from jaxdae.mechanisms.joints.joint_measures import NO_GEAR_RATIO, NO_RADIUS
+from jaxdae.mechanisms.joints.joint_measures import NO_RADIUS
 from jaxdae.mechanisms.joints.spatial_base import PARALLEL, SpatialJoint, WithAxes, two_axes_mistakes
 
 
@@ -25,7 +25,7 @@ class TwoWheels(TwoBodies, SpatialJoint):
     b: BodyName = fields.body("the second wheel")
     axis_a: Any = fields.fixed_axis("the axis of the first wheel", "a")
     axis_b: Any = fields.fixed_axis("the axis of the second wheel", "b")
-    ratio: Number = fields.number("the rotation of b divided by the rotation of a", nonzero=NO_GEAR_RATIO)
+    ratio: Number = fields.number("the rotation of b divided by the rotation of a")
 
 
 @pytree
@@ -69,7 +69,6 @@ class BevelGear(TwoWheels):
 
     ratio: Number = fields.number(
         "the rotation of b divided by the rotation of a, both relative to their carrier",
-        nonzero=NO_GEAR_RATIO,
     )
 
     def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
