@@ -75,8 +75,8 @@ def solve(
         compliance: (n,), added to the diagonal of D, in m/s per N s: contacts give way. None for rigid
             contacts with unique impulses; see the module.
 
-    The residual is that of the contact law, relative to the largest scaled velocity max |S b|: 1e-10 or less
-    is round-off in double precision. Check it, because the number of iterations is fixed and because some
+    The residual of the contact law is relative to the largest scaled velocity max |S b|: 1e-10 or less is
+    round-off in double precision. Check it, because the number of iterations is fixed and because some
     problems have no solution. p is differentiable with respect to all fields of the problem, in forward and
     reverse mode, at every order. The derivative of the residual is zero.
 

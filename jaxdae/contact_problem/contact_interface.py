@@ -149,9 +149,10 @@ class ContactProblem:
         """
         contacts, _, dry = self.sizes
         normals = jnp.where(active, 0.0, 1.0).astype(self.velocity.dtype)
-        discs = jnp.broadcast_to(normals[:contacts, None], (contacts, self.tangents))
-        inactive = self.join(normals, jnp.pad(discs, ((0, dry), (0, 0))))
-        free = self.join(normals, jnp.zeros_like(jnp.pad(discs, ((0, dry), (0, 0)))))
+        discs = jnp.broadcast_to(
+            jnp.pad(normals[:contacts], (0, dry))[:, None], (contacts + dry, self.tangents)
+        )
+        inactive, free = self.join(normals, discs), self.join(normals, jnp.zeros_like(discs))
         out = inactive > 0.0
         return dataclasses.replace(
             self,

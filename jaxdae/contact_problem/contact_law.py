@@ -31,6 +31,7 @@ References:
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +39,7 @@ import numpy as np
 from jax import Array
 
 from jaxdae.base.dataclass import pytree
-from jaxdae.contact_problem.contact_interface import ContactProblem
+from jaxdae.contact_problem.contact_interface import ContactProblem, better
 from jaxdae.typing import Leaf, Scalar
 
 
@@ -84,6 +85,35 @@ def in_disc(x: Array, radii: Array) -> Array:
 def residual(problem: ContactProblem, p: Array) -> Scalar:
     """Return max |F| over all rows, at u = D p + b: zero exactly at solutions; in the units of p and u."""
     return jnp.max(jnp.abs(law(problem, p, problem.velocities(p))), initial=0.0)
+
+
+def best_iterate(
+    problem: ContactProblem,
+    step: Callable[[Any], Any],
+    start: Any,
+    iterations: int,
+    impulses: Callable[[Any], Array] = lambda iterate: iterate,
+) -> tuple[Array, Scalar]:
+    """Return the impulses (n,) of the iterate with the smallest residual, and this residual ().
+
+    Args:
+        problem: the problem.
+        step: function of an iterate that returns the next iterate.
+        start: first iterate.
+        iterations: number of steps.
+        impulses: function of an iterate that returns its impulses (n,); by default the iterate itself.
+    """
+
+    def judged(iterate: Any) -> tuple[Array, Scalar]:
+        p = impulses(iterate)
+        return p, residual(problem, p)
+
+    def iteration(carry: Any, _: None) -> tuple[Any, None]:
+        iterate, best = carry
+        iterate = step(iterate)
+        return (iterate, better(best, judged(iterate))), None
+
+    return jax.lax.scan(iteration, (start, judged(start)), None, length=iterations)[0][1]
 
 
 @pytree

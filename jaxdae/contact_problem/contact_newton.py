@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxdae.base.dataclass import pytree, static
-from jaxdae.contact_problem.contact_interface import ContactProblem, better
-from jaxdae.contact_problem.contact_law import law, newton_matrix, residual
+from jaxdae.contact_problem.contact_interface import ContactProblem
+from jaxdae.contact_problem.contact_law import best_iterate, law, newton_matrix
 from jaxdae.linalg.small_matrix import add_diagonal
 from jaxdae.typing import Scalar
 
@@ -45,14 +45,10 @@ class ContactNewton:
         def error(p: Array) -> Array:
             return law(problem, p, problem.velocities(p))
 
-        def iteration(carry: Any, _: None) -> tuple[Any, None]:
-            p, best = carry
-            matrix = newton_matrix(problem, p, regular)
-            step = jnp.linalg.solve(matrix, error(p))
-            trials = p - lengths[:, None] * step
+        def step(p: Array) -> Array:
+            change = jnp.linalg.solve(newton_matrix(problem, p, regular), error(p))
+            trials = p - lengths[:, None] * change
             sizes = jax.vmap(lambda p: jnp.sum(error(p) ** 2))(trials)
-            p = trials[jnp.argmin(jnp.where(jnp.isfinite(sizes), sizes, jnp.inf))]
-            return (p, better(best, (p, residual(problem, p)))), None
+            return trials[jnp.argmin(jnp.where(jnp.isfinite(sizes), sizes, jnp.inf))]
 
-        start = (guess, (guess, residual(problem, guess)))
-        return jax.lax.scan(iteration, start, None, length=self.iterations)[0][1]
+        return best_iterate(problem, step, guess, self.iterations)

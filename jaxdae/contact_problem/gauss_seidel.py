@@ -9,14 +9,14 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxdae.base.dataclass import pytree, static
-from jaxdae.contact_problem.contact_interface import ContactProblem, better
-from jaxdae.contact_problem.contact_law import in_disc, residual
+from jaxdae.contact_problem.contact_interface import ContactProblem
+from jaxdae.contact_problem.contact_law import best_iterate, in_disc
 from jaxdae.typing import Scalar
 
 
 @pytree
 class GaussSeidel:
-    """Gauss-Seidel method: solve each contact for given impulses of the others, in turn.
+    """Gauss-Seidel method: solve one contact after another, for given impulses of the others.
 
     The normal impulse comes first. The tangential impulse follows, with the largest eigenvalue of D_tt in
     place of D_tt, projected onto the disc of the new normal impulse. Convergence is linear and depends on the
@@ -57,10 +57,9 @@ class GaussSeidel:
             tangent = in_disc((own[1:] - slip / stiffness)[None], problem.friction[index, None] * normal)[0]
             return jax.lax.dynamic_update_slice_in_dim(p, jnp.append(normal, tangent), first, axis=0)
 
-        lower = jnp.concatenate([jnp.zeros((one_sided,), b.dtype), *([] if not dry else [-problem.bound])])
-        upper = jnp.concatenate(
-            [jnp.full((one_sided,), jnp.inf, b.dtype), *([] if not dry else [problem.bound])]
-        )
+        bound = jnp.zeros((0,), b.dtype) if problem.bound is None else problem.bound
+        lower = jnp.concatenate([jnp.zeros((one_sided,), b.dtype), -bound])
+        upper = jnp.concatenate([jnp.full((one_sided,), jnp.inf, b.dtype), bound])
 
         def single(index: Array, p: Array) -> Array:
             row = contacts * size + index
@@ -69,16 +68,12 @@ class GaussSeidel:
                 jnp.clip(p[row] - u / _positive(matrix[row, row]), lower[index], upper[index])
             )
 
-        def sweep(carry: Any, _: None) -> tuple[Any, None]:
-            p, best = carry
+        def sweep(p: Array) -> Array:
             if contacts:
                 p = jax.lax.fori_loop(0, contacts, contact, p)
-            if one_sided + dry:
-                p = jax.lax.fori_loop(0, one_sided + dry, single, p)
-            return (p, better(best, (p, residual(problem, p)))), None
+            return jax.lax.fori_loop(0, one_sided + dry, single, p) if one_sided + dry else p
 
-        start = (guess, (guess, residual(problem, guess)))
-        return jax.lax.scan(sweep, start, None, length=self.iterations)[0][1]
+        return best_iterate(problem, sweep, guess, self.iterations)
 
 
 def _largest_eigenvalue(matrix: Array) -> Array:

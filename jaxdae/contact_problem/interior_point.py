@@ -30,9 +30,9 @@ and the second-order terms. A step ends at 0.99 of the distance to the boundary 
 the path ends at kappa. The correction is then omitted, because it assumes that the path continues to zero.
 
 References:
-    S. Mehrotra, SIAM Journal on Optimization 2 (1992), 575-601. T. Howell, S. Le Cleac'h, J. Brüdigam, Z.
-    Kolter, M. Schwager, Z. Manchester, "Dojo: A differentiable physics engine for robotics", arXiv:2203.00806
-    (2022), for the cone products of Coulomb friction.
+    S. Mehrotra, SIAM Journal on Optimization 2 (1992), 575-601.
+    T. Howell, S. Le Cleac'h, J. Brüdigam, Z. Kolter, M. Schwager, Z. Manchester, "Dojo: A differentiable
+    physics engine for robotics", arXiv:2203.00806 (2022), for the cone products of Coulomb friction.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxdae.base.dataclass import pytree, static
-from jaxdae.contact_problem.contact_interface import ContactProblem, better
-from jaxdae.contact_problem.contact_law import BlockDiagonal, residual
+from jaxdae.contact_problem.contact_interface import ContactProblem
+from jaxdae.contact_problem.contact_law import BlockDiagonal, best_iterate
 from jaxdae.linalg.small_matrix import add_diagonal
 from jaxdae.typing import Leaf, Scalar
 
@@ -91,14 +91,9 @@ class InteriorPoint:
         """Return the iterate with the smallest residual and this residual; see `ContactSolver`."""
         inner = _with_interior(problem)
 
-        def iteration(carry: Any, _: None) -> tuple[Any, None]:
-            point, best = carry
-            point = _step(inner, point)
-            return (point, better(best, (point.p, residual(problem, point.p)))), None
-
-        start = _start(inner)
-        carry = (start, (start.p, residual(problem, start.p)))
-        return jax.lax.scan(iteration, carry, None, length=self.iterations)[0][1]
+        return best_iterate(
+            problem, lambda point: _step(inner, point), _start(inner), self.iterations, lambda point: point.p
+        )
 
 
 def _with_interior(problem: ContactProblem) -> ContactProblem:

@@ -104,9 +104,8 @@ def is_beyond_limit(
         speed, a = last
         shift = jnp.where(number > 0, half, 0.0)
         along, speed = jnp.where(number == 3, v, speed), jnp.where(number == 3, speed, v + shift * a)
-        a = motion(system, State(state.t + shift, system.retract(q, shift * along), speed), u, solver, None)[
-            1
-        ]
+        at = State(state.t + shift, system.retract(q, shift * along), speed)
+        a = motion(system, at, u, solver, None)[1]
         return (speed, a), a
 
     start, *later = jax.lax.scan(stage, (v, jnp.zeros_like(v)), jnp.arange(4))[1]

@@ -18,20 +18,20 @@ start and c_e at (q_e, v_e), and h = dt,
                          gap* = max(0, gap_e - (1 + e) c_tau (h - tau)) after an impact, 0 for e = 0
                          q+ = q_e (+) Y pi, projected
     stage 2, velocities  rows and D at q+, v_e projected there;
-                         c = [c_en - c* ; c_et] + D p for contacts with gap_e <= 0;   c* = max(0, c_en - (1 +
-                         e) c_tau) v+ = v_e + Y p
+                         c = [c_en - c* ; c_et] + D p for contacts with gap_e <= 0;
+                         c* = max(0, c_en - (1 + e) c_tau)
+                         v+ = v_e + Y p
 
 Both stages solve a `ContactProblem`; stage 1 has displacements in place of velocities. Consequences:
 
-* In flight, the step is the step of the inner method. * Forces that are constant over the step are integrated
-exactly: a ball that bounces and a block that slides have no
-  error for any step size. A body at rest below the friction angle does not creep.
-* Restitution needs no velocity threshold, because c_tau tends to zero with the velocity of approach. max(0,
-.) ends
-  a sequence of bounces that falls below the step size.
+* In flight, the step is the step of the inner method.
+* Forces that are constant over the step are integrated exactly: a ball that bounces and a block that slides
+  have no error for any step size. A body at rest below the friction angle does not creep.
+* Restitution needs no velocity threshold, because c_tau tends to zero with the velocity of approach.
+  max(0, .) ends a sequence of bounces that falls below the step size.
 * The derivative passes through impacts: tau is differentiated as the root of its cubic.
 
-Around transitions between sticking, sliding and separation, the order is between 1 and 2.
+Transitions between sticking, sliding and separation reduce the order to between 1 and 2.
 
 References:
     V. Acary, B. Brogliato, "Numerical Methods for Nonsmooth Dynamical Systems", Springer (2008), chapter 10.
@@ -54,6 +54,7 @@ from jaxdae.integrators.equation_of_motion import bound
 from jaxdae.integrators.integrator import Integrator, StepInfo, step_info_at
 from jaxdae.integrators.method import NOT_SWITCHING, roles_of, switches_rows
 from jaxdae.integrators.projected import projection_status
+from jaxdae.integrators.zero_crossing import first_zero, slope_at
 from jaxdae.saddle_point.derivative import solve as solve_bilateral
 from jaxdae.systems.contacts import Touch
 from jaxdae.systems.linearization import Linearization, linearize_at
@@ -266,14 +267,9 @@ class _Impact:
 def _impact(gap: Array, before: Array, gap_end: Array, after: Array, dt: Any) -> _Impact:
     """Return where contacts close: at the root of the cubic, or at the start if the gap is not positive."""
     closes = (gap > 0.0) & (gap_end < 0.0)
-    cubic = _Cubic(
-        jnp.where(closes, gap, 1.0),
-        dt * jnp.where(closes, before[:, 0], 0.0),
-        jnp.where(closes, gap_end, -1.0),
-        dt * jnp.where(closes, after[:, 0], 0.0),
-    )
-    share = jnp.where(closes, cubic.root(), 0.0)
-    approach: Any = jnp.where(closes, cubic.slope(share) / dt, before[:, 0])
+    cubic = (gap, dt * before[:, 0], gap_end, dt * after[:, 0])
+    share = jnp.where(closes, first_zero(closes, *cubic), 0.0)
+    approach: Any = jnp.where(closes, slope_at(share, *cubic) / dt, before[:, 0])
     rest = (1.0 - share) * dt
     tangential = before[:, 1:] + share[:, None] * (after - before)[:, 1:]
     return _Impact(
@@ -281,41 +277,3 @@ def _impact(gap: Array, before: Array, gap_end: Array, after: Array, dt: Any) ->
         rest,
         rest[:, None] * (tangential + after[:, 1:]) / 2.0,
     )
-
-
-@pytree
-class _Cubic:
-    """Hermite's cubic on [0, 1] with values y0, y1 and slopes d0, d1 at the ends."""
-
-    y0: Leaf
-    d0: Leaf
-    y1: Leaf
-    d1: Leaf
-
-    def __call__(self, s: Array) -> Array:
-        a = 2.0 * (self.y0 - self.y1) + self.d0 + self.d1
-        b = 3.0 * (self.y1 - self.y0) - 2.0 * self.d0 - self.d1
-        return ((a * s + b) * s + self.d0) * s + self.y0
-
-    def slope(self, s: Array) -> Array:
-        """Return the derivative at s."""
-        a = 2.0 * (self.y0 - self.y1) + self.d0 + self.d1
-        b = 3.0 * (self.y1 - self.y0) - 2.0 * self.d0 - self.d1
-        return (3.0 * a * s + 2.0 * b) * s + self.d0
-
-    def root(self) -> Array:
-        """Return a root in [0, 1] for y0 > 0 > y1, by bisection; its derivative follows from y(s) = 0."""
-        still = jax.lax.stop_gradient(self)
-
-        def halve(_: Any, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
-            low, high = bounds
-            middle = (low + high) / 2.0
-            above = still(middle) > 0.0
-            return jnp.where(above, middle, low), jnp.where(above, high, middle)
-
-        bits = jnp.finfo(self.y0.dtype).nmant
-        ends = jnp.zeros_like(still.y0), jnp.ones_like(still.y0)
-        s = jax.lax.fori_loop(0, bits, halve, ends)[1]
-        slope = still.slope(s)
-        # One Newton correction carries the derivative: ds = -dy / slope.
-        return s - (self(s) - still(s)) / jnp.where(slope < 0.0, slope, -1.0)

@@ -28,10 +28,10 @@ def first_zero(wanted: Any, start: Rows, start_slope: Rows, end: Rows, end_slope
         jnp.where(inside, x, y)
         for x, y in ((start, 1.0), (start_slope, -2.0), (end, -1.0), (end_slope, -2.0))
     )
-    coefficients = (m0, r0, 3.0 * (m1 - m0) - 2.0 * r0 - r1, r0 + r1 - 2.0 * (m1 - m0))
+    coefficients = _cubic(m0, r0, m1, r1)
 
     def newton(s: Rows, c: Any) -> tuple[Rows, Rows]:
-        value, slope = c[0] + s * (c[1] + s * (c[2] + s * c[3])), c[1] + s * (2.0 * c[2] + 3.0 * s * c[3])
+        value, slope = c[0] + s * (c[1] + s * (c[2] + s * c[3])), _slope(s, c)
         return value, s - value / jnp.where(slope == 0.0, -1.0, slope)
 
     still = jax.lax.stop_gradient(coefficients)
@@ -50,3 +50,17 @@ def first_zero(wanted: Any, start: Rows, start_slope: Rows, end: Rows, end_slope
     # Values outside the interval result from rounding. Clip the value without changing the derivative.
     s = s + jax.lax.stop_gradient(jnp.clip(s, 0.0, 1.0) - s)
     return jnp.where(inside, s, jnp.where(wanted & (start <= 0.0), 0.0, 1.0))
+
+
+def slope_at(s: Rows, start: Rows, start_slope: Rows, end: Rows, end_slope: Rows) -> Rows:
+    """Return, for each row, the slope at s of the cubic with these values and slopes at 0 and 1."""
+    return _slope(s, _cubic(start, start_slope, end, end_slope))
+
+
+def _cubic(m0: Rows, r0: Rows, m1: Rows, r1: Rows) -> tuple[Rows, Rows, Rows, Rows]:
+    """Return the coefficients of the cubic, the constant first."""
+    return m0, r0, 3.0 * (m1 - m0) - 2.0 * r0 - r1, r0 + r1 - 2.0 * (m1 - m0)
+
+
+def _slope(s: Rows, c: Any) -> Rows:
+    return c[1] + s * (2.0 * c[2] + 3.0 * s * c[3])

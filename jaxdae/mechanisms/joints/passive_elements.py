@@ -33,13 +33,16 @@ from jaxdae.mechanisms.joints.spatial_measures import nearest_turn
 
 def _at_start(joint: Any, a: Any, b: Any) -> Any:
     """Return the coordinates at the start pose, or zeros without a spring, to save measuring all joints."""
+    if is_there(joint.stiffness):
+        return _measured(joint, a, b)
     count = len(joint.coordinates)
-    measured = (
-        jnp.stack(joint.coordinate(a, b, None))
-        if is_there(joint.stiffness)
-        else jnp.zeros((count,), joint.stiffness.dtype)
-    )
-    return measured[0] if count == 1 else measured
+    return jnp.zeros(() if count == 1 else (count,), joint.stiffness.dtype)
+
+
+def _measured(joint: Any, a: Any, b: Any) -> Any:
+    """Return the coordinates of a joint at the frames of its bodies: () or (k,)."""
+    measured = jnp.stack(joint.coordinate(a, b, None))
+    return measured[0] if measured.shape[0] == 1 else measured
 
 
 def with_rest(joints: Sequence[Any], frames: Mapping[str, Any], numbers: Mapping[str, int]) -> list[Any]:
@@ -58,8 +61,8 @@ def with_rest(joints: Sequence[Any], frames: Mapping[str, Any], numbers: Mapping
     def rested(joint: Any) -> Any:
         if type(joint) not in elastic or is_there(joint.stiffness) or joint.rest is not None:
             return joint
-        at_start = joint.placed(frames, numbers).coordinate(frames[joint.a], frames[joint.b], None)
-        return dataclasses.replace(joint, rest=jnp.stack(at_start) if len(at_start) > 1 else at_start[0])
+        placed = joint.placed(frames, numbers)
+        return dataclasses.replace(joint, rest=_measured(placed, frames[joint.a], frames[joint.b]))
 
     return [rested(joint) for joint in joints]
 

@@ -163,7 +163,7 @@ class Gear(TwoBodies, Joint):
     relative: ClassVar[bool] = False
 
     ratio: Number = fields.number(
-        "the rotation of b divided by the rotation of a; negative for external gears",
+        "the rotation of b divided by the rotation of a; negative for external gears"
     )
     offset: Number = fields.at_start(
         "theta_b - ratio theta_a", "rad", lambda gear, a, b: b.angle - gear.ratio * a.angle, in_config=False

@@ -68,7 +68,7 @@ class BevelGear(TwoWheels):
     velocity_rows: ClassVar[dict[str, str]] = {"ratio": "rad/s"}
 
     ratio: Number = fields.number(
-        "the rotation of b divided by the rotation of a, both relative to their carrier",
+        "the rotation of b divided by the rotation of a, both relative to their carrier"
     )
 
     def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
