@@ -42,6 +42,7 @@ CONTENTS = {
         "vehicles",
         "terrain",
         "contact",
+        "joint_limits",
     ],
     "Methods": ["methods", "generated/tables", "accuracy", "statuses", "faq"],
     "Control and learning": ["control", "learning", "checkpointing", "optimal_control*", "environments*"],

@@ -41,10 +41,17 @@ class Honoured(Cell):
         assert self.has(robot), robot
 
 
-class Stored(Honoured):
-    """The report has it, and nothing acts."""
+class OnRequest(Honoured):
+    """The report stores it, and the description has it with `limits=True`."""
 
-    word = "stored, not enforced"
+    word = "on request"
+
+    def verify(self, path):
+        super().verify(path)
+        assert joint(robots.load(path)).limits is None
+        loaded = robots.load(path, limits=True)
+        assert joint(loaded).limits == (-1.0, 2.0)
+        assert "limits of joints: 1; 1 enforced" in str(loaded.report)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,9 +257,9 @@ FEATURES = {
         None,
     ),
     "limits of joints": (
-        Stored(*U.joint('<limit lower="-1" upper="2"/>'), limits),
-        Stored(*S.axis("<limit><lower>-1</lower><upper>2</upper></limit>"), limits),
-        Stored(*M.joint('type="slide" range="-1 2"'), limits),
+        OnRequest(*U.joint('<limit lower="-1" upper="2"/>'), limits),
+        OnRequest(*S.axis("<limit><lower>-1</lower><upper>2</upper></limit>"), limits),
+        OnRequest(*M.joint('type="slide" range="-1 2"'), limits),
     ),
     "limits of continuous hinges": (
         Reported(
@@ -267,7 +274,7 @@ FEATURES = {
         Honoured(*S.axis("<dynamics><damping>2</damping></dynamics>"), field("damping", 2.0)),
         Honoured(*M.joint('damping="2"'), field("damping", 2.0)),
     ),
-    "dry friction, smooth here": (
+    "dry friction: smooth, or exact with `dry_friction=True`": (
         Honoured(*U.joint('<dynamics friction="2"/>'), field("friction", 2.0)),
         Honoured(*S.axis("<dynamics><friction>2</friction></dynamics>"), field("friction", 2.0)),
         Honoured(*M.joint('frictionloss="2"'), field("friction", 2.0)),

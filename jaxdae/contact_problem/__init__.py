@@ -1,7 +1,7 @@
 """Solvers of the contact problem: Signorini contact, Coulomb friction, one-sided rows, dry friction."""
 
 from jaxdae.contact_problem.contact_derivative import solve
-from jaxdae.contact_problem.contact_interface import ContactProblem, ContactSolver
+from jaxdae.contact_problem.contact_interface import ContactProblem, ContactSolver, RowGroups
 from jaxdae.contact_problem.contact_law import law, residual
 from jaxdae.contact_problem.contact_newton import ContactNewton
 from jaxdae.contact_problem.gauss_seidel import GaussSeidel
@@ -15,6 +15,7 @@ __all__ = [
     "GaussSeidel",
     "InteriorPoint",
     "Robust",
+    "RowGroups",
     "law",
     "residual",
     "solve",

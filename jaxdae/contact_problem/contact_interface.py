@@ -39,8 +39,50 @@ from jaxdae.linalg.small_matrix import diagonal
 from jaxdae.typing import Leaf, Scalar
 
 
+class RowGroups:
+    """A vector of n rows in the three groups of the module."""
+
+    tangents: int
+    """Tangents per contact: 2 in space, 1 in the plane."""
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """The numbers of contacts m, one-sided rows k and dry-friction rows f."""
+        raise NotImplementedError
+
+    def normals(self, x: Array) -> Array:
+        """Return the normal entries of a vector x (n,): of contacts, then of one-sided rows (m + k,)."""
+        contacts, one_sided, _ = self.split(x)
+        return jnp.concatenate([contacts[:, 0], one_sided])
+
+    def discs(self, x: Array) -> Array:
+        """Return the tangential entries of a vector x (n,): of contacts, then of dry rows (m + f, tangents).
+
+        Dry-friction rows have one tangent; the others are zero.
+        """
+        contacts, _, dry = self.split(x)
+        padding = ((0, 0), (0, self.tangents - 1))
+        return jnp.concatenate([contacts[:, 1:], jnp.pad(dry[:, None], padding)])
+
+    def join(self, normals: Array, discs: Array) -> Array:
+        """Return the vector (n,) with the given normal (m + k,) and tangential entries (m + f, tangents)."""
+        contacts = self.sizes[0]
+        block = jnp.concatenate([normals[:contacts, None], discs[:contacts]], axis=1)
+        return jnp.concatenate([block.reshape(-1), normals[contacts:], discs[contacts:, 0]])
+
+    def split(self, x: Array) -> tuple[Array, Array, Array]:
+        """Return the rows of contacts (m, 1 + tangents), one-sided rows (k,) and dry-friction rows (f,)."""
+        contacts, one_sided, _ = self.sizes
+        rows = contacts * (1 + self.tangents)
+        return (
+            x[:rows].reshape(contacts, 1 + self.tangents),
+            x[rows : rows + one_sided],
+            x[rows + one_sided :],
+        )
+
+
 @pytree
-class ContactProblem:
+class ContactProblem(RowGroups):
     """Impulses p with u = D p + b that satisfy the contact law; see the module for the groups of rows.
 
     Attributes:
@@ -79,39 +121,10 @@ class ContactProblem:
         """Return u = D p + b (n,)."""
         return self.delassus @ p + self.velocity
 
-    def normals(self, x: Array) -> Array:
-        """Return the normal entries of a vector x (n,): of contacts, then of one-sided rows (m + k,)."""
-        contacts, one_sided, _ = self._split(x)
-        return jnp.concatenate([contacts[:, 0], one_sided])
-
-    def discs(self, x: Array) -> Array:
-        """Return the tangential entries of a vector x (n,): of contacts, then of dry rows (m + f, tangents).
-
-        Dry-friction rows have one tangent; the others are zero.
-        """
-        contacts, _, dry = self._split(x)
-        padding = ((0, 0), (0, self.tangents - 1))
-        return jnp.concatenate([contacts[:, 1:], jnp.pad(dry[:, None], padding)])
-
-    def join(self, normals: Array, discs: Array) -> Array:
-        """Return the vector (n,) with the given normal (m + k,) and tangential entries (m + f, tangents)."""
-        contacts = self.sizes[0]
-        block = jnp.concatenate([normals[:contacts, None], discs[:contacts]], axis=1)
-        return jnp.concatenate([block.reshape(-1), normals[contacts:], discs[contacts:, 0]])
-
     def radii(self, normals: Array) -> Array:
         """Return the radius rho of each disc (m + f,): mu p_n, or the bound."""
         radii = self.friction * normals[: self.sizes[0]]
         return radii if self.bound is None else jnp.concatenate([radii, self.bound])
-
-    def _split(self, x: Array) -> tuple[Array, Array, Array]:
-        contacts, one_sided, _ = self.sizes
-        rows = contacts * (1 + self.tangents)
-        return (
-            x[:rows].reshape(contacts, 1 + self.tangents),
-            x[rows : rows + one_sided],
-            x[rows + one_sided :],
-        )
 
     def default_compliance(self) -> Array:
         """Return sqrt(eps) times the mean diagonal entry of D per contact (n,), in m/s per N s."""
@@ -162,7 +175,7 @@ class ContactProblem:
 
     def _mean_diagonal(self) -> Array:
         """Return the mean diagonal entry of D per contact, and the entry itself for single rows (n,)."""
-        contacts, one_sided, dry = self._split(diagonal(self.delassus))
+        contacts, one_sided, dry = self.split(diagonal(self.delassus))
         mean = jnp.broadcast_to(jnp.mean(contacts, axis=1, keepdims=True), contacts.shape)
         return jnp.concatenate([mean.reshape(-1), one_sided, dry])
 

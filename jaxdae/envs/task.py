@@ -25,6 +25,7 @@ import numpy as np
 
 from jaxdae.base.dataclass import function_field, pytree, static
 from jaxdae.integrators.integrator import check_integrator
+from jaxdae.integrators.method import check_resolves
 from jaxdae.rollouts.rollout_arguments import check_dt
 from jaxdae.systems.system import check_system
 from jaxdae.typing import Leaf
@@ -116,6 +117,7 @@ def check_task(task: Any) -> None:
         )
     check_system(task.system)
     check_integrator(task.integrator)
+    check_resolves(task.system, task.integrator)
     check_dt(task.dt)
     wrong = []
     for name in ("actions", "steps", "limit"):

@@ -208,6 +208,11 @@ class Wrapping(Method):
         return switches_rows(self.integrator)
 
     @property
+    def resolves_contacts(self) -> bool:
+        """Whether steps of the inner integrator apply contact forces."""
+        return resolves_contacts(self.integrator)
+
+    @property
     def samples(self) -> bool:
         """Whether steps of the inner integrator evaluate a feedback law at their start."""
         return samples_law(self.integrator)
@@ -288,6 +293,20 @@ def _begun_and_advanced(
 def switches_rows(integrator: Any) -> bool:
     """Return whether steps of any integrator switch constraint rows, like those of `Switching`."""
     return _says(integrator, "switches")
+
+
+def resolves_contacts(integrator: Any) -> bool:
+    """Return whether steps of any integrator apply contact forces, like those of `Touching`."""
+    return _says(integrator, "resolves_contacts")
+
+
+def check_resolves(system: AnySystem, integrator: Any) -> None:
+    """Raise ValueError if steps would ignore the contacts, joint limits or dry friction of the system."""
+    if system.touches and not resolves_contacts(integrator):
+        raise ValueError(
+            f"{type(integrator).__name__} ignores the contacts, joint limits and dry friction of the system; "
+            "write contact.Touching(integrator), or remove them with without_contacts()"
+        )
 
 
 def begun_with(integrator: Any, system: AnySystem, state: State, *others: Any) -> Point:

@@ -22,6 +22,9 @@ start and c_e at (q_e, v_e), and h = dt,
                          c* = max(0, c_en - (1 + e) c_tau)
                          v+ = v_e + Y p
 
+Joint limits have the rows of c_n only. Dry friction with the limit F has the rows of c_t only: tau = 0, and
+the impulses have the bounds |pi| <= F h^2 / 2 and |p| <= F h, which a constant force F has.
+
 Both stages solve a `ContactProblem`; stage 1 has displacements in place of velocities. Consequences:
 
 * In flight, the step is the step of the inner method.
@@ -40,10 +43,11 @@ References:
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from jaxdae.base.dataclass import pytree
@@ -57,6 +61,7 @@ from jaxdae.integrators.projected import projection_status
 from jaxdae.integrators.zero_crossing import first_zero, slope_at
 from jaxdae.saddle_point.derivative import solve as solve_bilateral
 from jaxdae.systems.contacts import Touch
+from jaxdae.systems.evaluation import Evaluation
 from jaxdae.systems.linearization import Linearization, linearize_at
 from jaxdae.systems.status import Status, first_failure
 from jaxdae.systems.system import AnySystem, State
@@ -81,18 +86,24 @@ class ContactMemory:
 
 @pytree
 class ContactInfo(StepInfo):
-    """Report of a step with contacts.
+    """Report of a step with m contacts, k joint limits or other one-sided rows, and f rows of dry friction.
 
     Attributes:
         impulse: impulse of each contact in its axes (m, 1 + tangents), in N s: dt times the mean force.
         gap: gap of each contact (m,) at the end of the step, in m.
         slip: tangential velocity of each contact (m, tangents) at the end of the step, in m/s.
+        limit_impulse: impulse of each one-sided row (k,), non-negative, in N s or N m s.
+        limit_gap: distance of each one-sided row from its bound (k,) at the end of the step, in m or rad.
+        dry_impulse: impulse of each dry-friction row (f,), in N s or N m s.
         residual: residual () of the contact law, the larger of the two stages; see `contact.solve`.
     """
 
     impulse: Leaf
     gap: Leaf
     slip: Leaf
+    limit_impulse: Leaf
+    limit_gap: Leaf
+    dry_impulse: Leaf
     residual: Leaf
 
 
@@ -103,28 +114,31 @@ class Touching:
     Attributes:
         integrator: a contact-free method of one step that satisfies the constraints, such as
             `Projected(RungeKutta.rk4())`.
-        contacts: the contacts of the system, such as `FunctionContacts(...)`.
+        contacts: contacts of a hand-written system, such as `FunctionContacts(...)`; None for the contacts,
+            joint limits and dry friction of the system itself.
         contact_solver: solver of the contact problems, such as `Robust.quick()`.
         smoothing: kappa () in J; None for the exact law. Use values far below m (h g)^2 per contact.
-        penetration: largest penetration at the start of a step, in m; None for 1e-3 min(L, 1 m) with the
-            characteristic length L of the system. Beyond it, the status is INCONSISTENT_START, because the
-            step would lift the bodies apart at once.
+        penetration: largest penetration at the start of a step, in m or rad; None for 1e-3 min(L, 1 m) with
+            the characteristic length L of the system, and 1e-3 rad. Beyond it, the status is
+            INCONSISTENT_START, because the step would lift the bodies apart at once.
         tolerance: largest residual of the contact law; None for 1e-6 (1e-3 in single precision). Above it,
             the status is NOT_CONVERGED.
     """
 
     integrator: Integrator
-    contacts: Any
+    contacts: Any = None
     contact_solver: Any = Robust()
     smoothing: Leaf = None
     penetration: Leaf = None
     tolerance: Leaf = None
 
+    resolves_contacts: ClassVar[bool] = True
+
     def requirements(self) -> Any:
         """Yield the conditions on the fields; see `jaxdae.base.requirements`."""
         yield (
-            offers(self.contacts, "touch"),
-            "contacts must be contacts of a system, such as FunctionContacts(...)",
+            self.contacts is None or offers(self.contacts, "touch"),
+            "contacts must be contacts of a system, such as FunctionContacts(...), or None",
         )
         yield (
             offers(self.contact_solver, "solve"),
@@ -143,12 +157,13 @@ class Touching:
 
         Raises:
             TypeError: the system is of first order.
+            ValueError: the system has no contacts, joint limits or dry friction.
         """
         if system.first_order:
             raise TypeError(
                 "Touching needs a system with masses; contacts of first-order systems have no impulses"
             )
-        drift = jax.eval_shape(self.contacts.touch, system, state.t, state.q).drift
+        drift = jax.eval_shape(lambda: self._touch(system.evaluate(state.t, state.q))).drift
         none = jnp.zeros(drift.shape, drift.dtype)
         return ContactMemory(self.integrator.init(system, state), none, none)
 
@@ -159,23 +174,21 @@ class Touching:
         end, inner, info = self.integrator.step(system, state, memory.inner, u, dt)
         system = bound(system, end, u)
         solver = roles_of(self.integrator).solver
-        start_touch = self.contacts.touch(system, state.t, state.q)
-        before = start_touch.velocity(state.v)
+        start = self._touch(system.evaluate(state.t, state.q))
+        before = start.velocity(state.v)
 
         at = system.evaluate(end.t, end.q, end.v)
         here = linearize_at(at, solver)
-        touch = self.contacts.touch(system, end.t, end.q)
-        after = touch.velocity(end.v)
-        impact = _impact(start_touch.gap, before, touch.gap, after, dt)
-        restitution = jnp.broadcast_to(self.contacts.restitution, touch.gap.shape)
-        rebound = (1.0 + restitution) * impact.approach
+        touch = self._touch(at)
+        impact = _impact(start, before, touch, touch.velocity(end.v), dt)
+        rebound = (1.0 + touch.restitution) * impact.approach
         target = jnp.maximum(0.0, touch.gap - rebound * impact.rest)
         wanted = jnp.where(touch.gap <= 0.0, touch.gap - target, touch.gap)
-        travel = jnp.concatenate([wanted[:, None], impact.slip], axis=1)
+        travel = touch.join(wanted, impact.slip)
         responses = _responses(here, touch)
         # A smoothed problem in positions: impulse times displacement, J s^2.
         kappa = None if self.smoothing is None else self.smoothing * dt**2
-        positions, first = self._impulses(touch, responses, travel, memory.positions, kappa)
+        positions, first = self._impulses(touch, responses, travel, memory.positions, kappa, dt**2 / 2.0)
         q = system.retract(end.q, responses @ positions)
         to_positions, to_velocities = PositionProjection(solver=solver), VelocityProjection(solver=solver)
         if at.position.shape[0]:
@@ -186,11 +199,14 @@ class Touching:
         if here.jacobian.shape[0]:
             at = to_velocities.projected(at, state, here)
         closed = touch.gap <= 0.0
-        touch = self.contacts.touch(system, end.t, q)
+        touch = self._touch(at)
         free = touch.velocity(at.v)
-        wanted = free.at[:, 0].add(-jnp.maximum(0.0, free[:, 0] - rebound))
+        normal = touch.normals(free)
+        wanted = touch.join(normal - jnp.maximum(0.0, normal - rebound), touch.discs(free))
         responses = _responses(here, touch)
-        impulses, second = self._impulses(touch, responses, wanted, memory.velocities, self.smoothing, closed)
+        impulses, second = self._impulses(
+            touch, responses, wanted, memory.velocities, self.smoothing, dt, closed
+        )
         v = at.v + responses @ impulses
 
         residual = jnp.maximum(first, second)
@@ -199,42 +215,74 @@ class Touching:
         fields = {field.name: getattr(info, field.name) for field in dataclasses.fields(StepInfo)}
         fields["violation"], fields["velocity_violation"] = found.violation, found.velocity_violation
         fields["status"] = first_failure(
-            self._status(system, start_touch.gap, residual),
+            self._status(system, start, residual),
             info.status,
             projection_status(system, Projection(to_positions, to_velocities), found, new),
         )
+        of_contacts, of_limits, of_dry = touch.split(impulses)
         report = ContactInfo(
             **fields,
-            impulse=impulses.reshape(free.shape),
-            gap=touch.gap,
-            slip=touch.velocity(v)[:, 1:],
+            impulse=of_contacts,
+            gap=touch.gap[: len(of_contacts)],
+            slip=touch.split(touch.velocity(v))[0][:, 1:],
+            limit_impulse=of_limits,
+            limit_gap=touch.gap[len(of_contacts) :],
+            dry_impulse=of_dry,
             residual=residual,
         )
         return new, ContactMemory(inner, impulses, positions), report
 
-    def _status(self, system: AnySystem, gap: Array, residual: Scalar) -> Count:
+    def _touch(self, at: Evaluation) -> Touch:
+        touch = at.touch if self.contacts is None else self.contacts.touch(at)
+        if touch is None:
+            raise ValueError(
+                f"Touching: {type(at.system).__name__} has no contacts, joint limits or dry friction; add "
+                "them to its description, pass contacts=..., or use the inner integrator alone"
+            )
+        return touch
+
+    def _status(self, system: AnySystem, start: Touch, residual: Scalar) -> Count:
         """Return INCONSISTENT_START for penetrating starts, NOT_CONVERGED for large residuals, or OK."""
         dtype = residual.dtype
         deepest, tolerance = self.penetration, self.tolerance
         if deepest is None:
-            deepest = 1e-3 * shortest_scale(system, dtype)
+            in_rad = np.asarray([*(False,) * start.sizes[0], *start.angular])
+            deepest = 1e-3 * jnp.where(in_rad, 1.0, shortest_scale(system, dtype))
         if tolerance is None:
             tolerance = 1e-6 if jnp.finfo(dtype).eps < 1e-10 else 1e-3
         converged: Any = jnp.where(residual <= tolerance, Status.OK, Status.NOT_CONVERGED)
-        separate: Any = jnp.where(jnp.any(gap < -deepest), Status.INCONSISTENT_START, converged)
+        separate: Any = jnp.where(jnp.any(start.gap < -deepest), Status.INCONSISTENT_START, converged)
         return separate.astype(jnp.int32)
 
     def _impulses(
-        self, touch: Touch, responses: Array, wanted: Array, guess: Array, smoothing: Any, active: Any = None
+        self,
+        touch: Touch,
+        responses: Array,
+        wanted: Array,
+        guess: Array,
+        smoothing: Any,
+        action: Any,
+        active: Any = None,
     ) -> tuple[Array, Scalar]:
-        """Return the impulses (n,) of one stage, and the residual."""
+        """Return the impulses (n,) of one stage, and the residual.
+
+        Args:
+            touch: the rows.
+            responses: Y (nv, n).
+            wanted: rates or displacements of the rows (n,) without impulses.
+            guess: impulses (n,).
+            smoothing: kappa, or None.
+            action: impulse of a unit force over the step, in s or, in stage 1, in s^2.
+            active: (m + k,), whether contacts and one-sided rows take part; None for all.
+        """
         delassus = touch.rows @ responses
         problem = ContactProblem(
             (delassus + delassus.T) / 2.0,
-            wanted.reshape(-1),
-            jnp.broadcast_to(jnp.asarray(self.contacts.friction, wanted.dtype), touch.gap.shape),
+            wanted,
+            touch.friction,
+            bound=action * touch.dry,
             smoothing=smoothing,
-            tangents=self.contacts.tangents,
+            tangents=touch.tangents,
         )
         return solve(self.contact_solver, problem if active is None else problem.masked(active), guess)
 
@@ -251,12 +299,13 @@ def _responses(at: Linearization, touch: Touch) -> Array:
 
 @pytree
 class _Impact:
-    """Where contacts close within a step.
+    """Closing times of contacts and one-sided rows within a step, and tangential motion.
 
     Attributes:
-        approach: normal velocity (m,) when the contact closes, at most zero, in m/s.
-        rest: time (m,) from there to the end of the step, in s.
-        slip: tangential displacement (m, tangents) in that time without contact impulses, in m.
+        approach: normal velocity (m + k,) when the contact closes, at most zero, in m/s.
+        rest: time (m + k,) from there to the end of the step, in s.
+        slip: tangential displacement (m + f, tangents) in that time without contact impulses, in m; in the
+            whole step for dry friction.
     """
 
     approach: Leaf
@@ -264,16 +313,18 @@ class _Impact:
     slip: Leaf
 
 
-def _impact(gap: Array, before: Array, gap_end: Array, after: Array, dt: Any) -> _Impact:
+def _impact(start: Touch, before: Array, end: Touch, after: Array, dt: Any) -> _Impact:
     """Return where contacts close: at the root of the cubic, or at the start if the gap is not positive."""
-    closes = (gap > 0.0) & (gap_end < 0.0)
-    cubic = (gap, dt * before[:, 0], gap_end, dt * after[:, 0])
-    share = jnp.where(closes, first_zero(closes, *cubic), 0.0)
-    approach: Any = jnp.where(closes, slope_at(share, *cubic) / dt, before[:, 0])
-    rest = (1.0 - share) * dt
-    tangential = before[:, 1:] + share[:, None] * (after - before)[:, 1:]
+    contacts, _, dry = start.sizes
+    normal, tangential, last = start.normals(before), start.discs(before), end.discs(after)
+    closes = (start.gap > 0.0) & (end.gap < 0.0)
+    cubic = (start.gap, dt * normal, end.gap, dt * end.normals(after))
+    share: Any = jnp.where(closes, first_zero(closes, *cubic), 0.0)
+    approach: Any = jnp.where(closes, slope_at(share, *cubic) / dt, normal)
+    of_discs = jnp.pad(share[:contacts], (0, dry))[:, None]
+    tangential = tangential + of_discs * (last - tangential)
     return _Impact(
         jnp.minimum(approach, 0.0),
-        rest,
-        rest[:, None] * (tangential + after[:, 1:]) / 2.0,
+        (1.0 - share) * dt,
+        (1.0 - of_discs) * dt * (tangential + last) / 2.0,
     )

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxdae.base.requirements import offers
 from jaxdae.base.suggestions import brief
 from jaxdae.mechanisms.coordinates.absolute import Absolute
+from jaxdae.mechanisms.couplings.joint_limits import limits_of
 from jaxdae.mechanisms.couplings.relations import groups_of
 from jaxdae.mechanisms.couplings.weighted_sums import Sides
 from jaxdae.mechanisms.describe.bodies import Body, Rotor, SpatialBody
@@ -275,6 +276,7 @@ def built(
     read = [
         k for group in (*force_groups.values(), *([over_joints] if over_joints else [])) for k in group.inputs
     ]
+    joint_limits, joint_friction = limits_of(joints, own, frames, numbers)
     measured = {item.name: _measured_joint(item) for item in (*description.joints, *description.forces)}
     made = Mechanism(
         body_names=names,
@@ -293,6 +295,8 @@ def built(
         ),
         forces=force_groups,
         tendons=over_joints,
+        joint_limits=joint_limits,
+        joint_friction=joint_friction,
         turns=_turns(forces, force_groups, own),
         redundant=overconstrained(
             joints,
@@ -304,7 +308,7 @@ def built(
         ),
     )
     motors = [force for force in description.forces if isinstance(force, GearedMotor)]
-    places = ("joints", "carrying", "forces", "tendons", "relations")
+    places = ("joints", "carrying", "forces", "tendons", "relations", "joint_limits", "joint_friction")
     copies = copies_of(made, {place: getattr(made, place) for place in places}, measured)
     with_rotors = tuple((motor.name, motor.joint) for motor in motors if is_there(motor.rotor_inertia))
     return dataclasses.replace(made, copies=copies, with_rotors=with_rotors), q, drive_groups

@@ -35,6 +35,7 @@ from jaxdae.mechanisms.joints import passive_elements
 from jaxdae.mechanisms.labels import Labels
 from jaxdae.mechanisms.mechanism_evaluation import ExtendedEvaluation, MechanismEvaluation
 from jaxdae.saddle_point import LeastSquares, SaddlePointSolver
+from jaxdae.systems.contacts import Touch
 from jaxdae.systems.evaluation import Evaluation
 from jaxdae.systems.system import State, System, default_tolerance
 from jaxdae.typing import (
@@ -70,6 +71,8 @@ class Mechanism(Labels, System):
         forces: groups by type, such as `mechanism.forces["torque"].torque` (k,).
         relations: groups of rows between joint coordinates, after the position-level rows of the joints.
         tendons: the tendon forces on weighted sums of joint coordinates, or None.
+        joint_limits: the limits of joint coordinates, or None.
+        joint_friction: exact dry friction along joint coordinates, or None.
         turns: force groups that measure entries of q, and each element's index in q or -1 (static).
         carrying: the groups of the tree joints in joint coordinates, without rows; they parametrize
             `coordinates`.
@@ -102,6 +105,8 @@ class Mechanism(Labels, System):
     carrying: dict[str, Any] = dataclasses.field(default_factory=dict)
     relations: dict[str, Relations] = dataclasses.field(default_factory=dict)
     tendons: Any = None
+    joint_limits: Any = None
+    joint_friction: Any = None
     turns: tuple[tuple[str, tuple[int, ...]], ...] = static(default=())
     located: Any = None
     length: Any = None
@@ -212,6 +217,19 @@ class Mechanism(Labels, System):
         None if neither can.
         """
         return jumps(self, before, after, forces=True)
+
+    @property
+    def touches(self) -> bool:
+        """Whether the mechanism has joint limits or exact dry friction, which only `Touching` resolves."""
+        return self.joint_limits is not None or self.joint_friction is not None
+
+    def touch(self, t: Scalar, q: Coordinates) -> Touch | None:
+        """Return the rows of joint limits and dry friction, or None without any."""
+        return self.evaluate_joints(t, q).touch
+
+    def without_contacts(self) -> Mechanism:
+        """Return the mechanism without joint limits and exact dry friction."""
+        return dataclasses.replace(self, joint_limits=None, joint_friction=None)
 
     def row_condition(self, t: Scalar, q: Coordinates) -> Count | None:
         """Return the `condition` of joints and relations alone, for systems that ignore forces."""

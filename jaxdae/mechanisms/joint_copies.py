@@ -72,7 +72,7 @@ def _with_names(tree: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[
         for k, inner in enumerate(tree):
             yield from _with_names(inner, (*path, k))
     else:
-        for name in ("first", "second", "lengths", "parts"):
+        for name in ("first", "second", "lengths", "along", "parts"):
             yield from _with_names(getattr(tree, name, ()), (*path, name))
 
 

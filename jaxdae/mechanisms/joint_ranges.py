@@ -38,7 +38,7 @@ def condition(mechanism: Any, t: Scalar, q: Coordinates, *, forces: bool) -> Cou
         forces: whether springs, servos and tendons act.
     """
     limited, turning = (
-        [group for group in mechanism.joints.values() if group.limits],
+        [group for group in mechanism.joints.values() if group.margins],
         _turning(mechanism, forces),
     )
     if not limited and not turning:
@@ -52,7 +52,7 @@ def condition(mechanism: Any, t: Scalar, q: Coordinates, *, forces: bool) -> Cou
         room = fr.values(
             type(group).room, group, Pairs(group.a, group.b, len(mechanism.body_names)), motion, t
         )
-        for k, status in enumerate(group.limits.values()):
+        for k, status in enumerate(group.margins.values()):
             beyond = (found == Status.OK) & ~jnp.all(room[:, k] > 0.0)
             found = jnp.where(beyond, jnp.asarray(status, jnp.int32), found)
     return found

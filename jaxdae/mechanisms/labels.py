@@ -146,6 +146,10 @@ class Labels:
         if name in getattr(self, kind):  # A group key takes precedence.
             return None
         self._refuse_sums(kind, name, field)
+        for place in ("joint_limits", "joint_friction") if kind == "joints" else ():
+            part = getattr(self, place)
+            if part is not None and (found := part.leaf_of(field, name)):
+                return f"{place}.{found[0]}", found[1]
         for path, group in self._named_groups(kind):
             if name in group.names:
                 number = group.names.index(name)

@@ -24,6 +24,7 @@ from jaxdae.mechanisms.describe import measures as fr
 from jaxdae.mechanisms.describe.measures import Blocks, Kinematics, Pairs
 from jaxdae.mechanisms.joint_ranges import counted
 from jaxdae.mechanisms.joints import passive_elements
+from jaxdae.systems.contacts import Touch
 from jaxdae.systems.evaluation import Evaluation
 from jaxdae.systems.system import State, velocity_rows_bias, velocity_rows_jacobian
 from jaxdae.typing import Input, Jacobian, Leaf, Residual, Rows, Velocity, VelocityResidual
@@ -170,6 +171,27 @@ class MechanismEvaluation(Evaluation):
             found.append(Terms((BodyTerm(blocks, pair, group.relative),)))
         return found
 
+    @property
+    def touch(self) -> Touch | None:
+        """The rows of joint limits and dry friction, or None without any."""
+        mechanism, none = self.system, jnp.zeros((0,), self.q.dtype)
+        limits, friction = mechanism.joint_limits, mechanism.joint_friction
+        if not mechanism.touches:
+            return None
+        asked = self.coordinates, self.rest, self.q, self.t
+        rows = [part.rows(*asked) for part in (limits, None if friction is None else friction.along) if part]
+        count = sum(len(part) for part in rows)
+        return Touch(
+            none if limits is None else limits.gaps(*asked),
+            jnp.concatenate(rows),
+            jnp.zeros((count,), self.q.dtype),
+            none,
+            none if limits is None else limits.restitution[limits.of_rows].astype(self.q.dtype),
+            none if friction is None else friction.dry_friction.astype(self.q.dtype),
+            mechanism.space.dimension - 1,
+            () if limits is None else tuple(limits.angular[k] for k in limits.of_rows),
+        )
+
     def force(self, u: Input = None) -> Velocity:
         """Return gravity, springs, dampers, torques and forces, minus inertial terms at constant v (nv,)."""
         motion, tendons = self.motion, self.system.tendons
@@ -271,6 +293,11 @@ class ExtendedEvaluation(Evaluation):
     """
 
     joints: Leaf = None
+
+    @property
+    def touch(self) -> Touch | None:
+        """The rows of joint limits and dry friction, or None without any."""
+        return self.joints.touch
 
     @property
     def opening(self) -> Residual:

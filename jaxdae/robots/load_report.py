@@ -87,7 +87,7 @@ class Report:
         frames: frame of each link, named frame or site in its body, by name.
         merged: links that are part of another body, by name, with the name of that body.
         grounded: links with mass that are welded to the ground; the mechanism does not contain their mass.
-        limits: joint limits, by name; stored, not enforced.
+        limits: joint limits, by name; `load(..., limits=True)` adds them to the description.
         ignored: elements that neither the mechanism nor the viewer uses.
         loops: the loop joints.
         notes: other notes, such as doubtful inertias and loops that were reduced or closed.
@@ -97,6 +97,7 @@ class Report:
         keyframes: named states of the file; see `joint_state`.
         controls: names of the inputs.
         relations: relations between coordinates as equations, by row name.
+        enforced: the joints of the description with limits.
     """
 
     robot: str
@@ -114,6 +115,7 @@ class Report:
     keyframes: Mapping[str, Keyframe] = dataclasses.field(default_factory=dict)
     controls: tuple[str, ...] = ()
     relations: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    enforced: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         links = {one.child for one in self.tree}
@@ -130,7 +132,8 @@ class Report:
         )
         lines += _first(f"relation {name}: {text}" for name, text in self.relations.items())
         if self.limits:
-            lines.append(f"limits of joints: {len(self.limits)}; stored, not enforced")
+            enforced = f"{len(self.enforced)} enforced" if self.enforced else "stored, not enforced"
+            lines.append(f"limits of joints: {len(self.limits)}; {enforced}")
         if self.controls:
             lines.append(f"inputs: {join_first(self.controls)}")
         if self.keyframes:

@@ -14,6 +14,7 @@ from jaxdae.base.suggestions import brief, join_first
 from jaxdae.mechanisms.describe.bodies import DescriptionWarning
 from jaxdae.mechanisms.describe.numbers import hint
 from jaxdae.robots.assemble_description import Options, assembled
+from jaxdae.robots.enforced_limits import with_dry_friction, with_limits
 from jaxdae.robots.file_limits import MOST_LINKS, MOST_LOOPS
 from jaxdae.robots.load_report import Robot
 from jaxdae.robots.postures import Posture
@@ -37,6 +38,8 @@ def load(
     strict: bool = False,
     gravity: Any = None,
     packages: Mapping[str, str | os.PathLike[str]] | None = None,
+    limits: bool = False,
+    dry_friction: bool = False,
 ) -> Robot:
     """Return the robot of a file: (description, start, report).
 
@@ -58,6 +61,10 @@ def load(
             define it.
         packages: folders by the names in `package://` and `model://`. Only files in these folders and in the
             folder of the file are read.
+        limits: whether the joints have the limits of the file, which steps with `contact.Touching` enforce.
+            Otherwise, `report.limits` stores them.
+        dry_friction: whether friction in joints is exact and sticks (`dry_friction`, for `contact.Touching`)
+            instead of smooth (`friction`).
 
     Warns:
         DescriptionWarning: angles that are probably in degrees where the format uses radians, or the
@@ -115,9 +122,11 @@ def load(
     beyond = [name for name, limits in found.report.limits.items() if _is_beyond(start.get(name), limits)]
     if beyond:
         notes = (*notes, f"the start violates the limits of: {join_first(beyond)}")
-    return found._replace(
-        start=Posture(start), report=dataclasses.replace(found.report, notes=(*found.report.notes, *notes))
+    description, enforced = (
+        with_limits(found.description, found.report.limits) if limits else (found.description, ())
     )
+    report = dataclasses.replace(found.report, notes=(*found.report.notes, *notes), enforced=enforced)
+    return Robot(with_dry_friction(description) if dry_friction else description, Posture(start), report)
 
 
 def _is_beyond(value: Any, limits: Mapping[str, float]) -> bool:

@@ -14,6 +14,7 @@ from jaxdae.base.callables import checked_function, is_plain
 from jaxdae.base.requirements import came, check_arrays, check_requirements, checked_count
 from jaxdae.compile.rematerialization import Keep
 from jaxdae.integrators.integrator import check_integrator
+from jaxdae.integrators.method import check_resolves
 from jaxdae.systems.system import State, check_system, checked_state, default_tolerance
 
 
@@ -28,14 +29,15 @@ def checked_start(system: Any, integrator: Any, state: Any, tolerance: Any) -> t
 
     Raises:
         TypeError: a wrong type, including leaves of the system and of the method.
-        ValueError: unmet requirements, see `jaxdae.base.requirements`; a state with a wrong number of axes; a
-            negative tolerance.
+        ValueError: unmet requirements, see `jaxdae.base.requirements`; contacts that the method ignores; a
+            state with a wrong number of axes; a negative tolerance.
     """
     check_system(system)
     state = checked_state(state)
     check_integrator(integrator)
     check_arrays("system", system)
     check_arrays("integrator", integrator)
+    check_resolves(system, integrator)
     return state, checked_tolerance(tolerance, state.q.dtype)
 
 

@@ -1,4 +1,4 @@
-"""Contacts of a system: gaps and the rows of their rates, for steps with contact.
+"""Contacts, joint limits and dry friction of a system, for steps with contact.
 
 Contact c has a gap and, in its axes (n, t1[, t2]), the velocity of body b relative to body a at the contact
 point:
@@ -9,6 +9,10 @@ point:
 
 c_n is the rate of the gap. A force p of the contact acts as +J_c^T p on the system: p_n >= 0 pushes the
 bodies apart, and p_t acts on body b.
+
+One-sided rows, such as joint limits, have a gap in m or rad and no tangent. Dry-friction rows have no gap:
+the force along their rate c opposes it and has a bound. `Touch` has the rows of all three groups in the order
+of `jaxdae.contact_problem.ContactProblem`.
 """
 
 from __future__ import annotations
@@ -22,44 +26,51 @@ from jax import Array
 
 from jaxdae.base.dataclass import function_field, pytree, static
 from jaxdae.base.requirements import not_negative
-from jaxdae.systems.system import AnySystem
+from jaxdae.contact_problem import RowGroups
+from jaxdae.systems.evaluation import Evaluation
 from jaxdae.typing import Coordinates, Leaf, Scalar, Velocity
 
 
 @pytree
-class Touch:
-    """Gaps and rows of contacts at one configuration.
+class Touch(RowGroups):
+    """Gaps and rows at one configuration: m contacts, k one-sided rows, f dry-friction rows.
 
     Attributes:
-        gap: (m,), in m; negative: penetration.
-        rows: J_c (m (1 + tangents), nv), in the order normal, t1[, t2] per contact.
-        drift: s (m (1 + tangents),), in m/s.
+        gap: gaps of the contacts and the one-sided rows (m + k,), in m or rad; negative: penetration.
+        rows: derivatives J_c of the rates by the velocities (n, nv), with n = m (1 + tangents) + k + f.
+        drift: rates at zero velocity s (n,), in m/s or rad/s.
+        friction: mu of the contacts (m,).
+        restitution: Newton's coefficient e of the contacts and the one-sided rows (m + k,).
+        dry: largest force of the dry-friction rows (f,), in N or N m.
+        tangents: tangents per contact, 1 or 2.
+        angular: whether each one-sided row (k,) has a gap in rad.
     """
 
     gap: Leaf
     rows: Leaf
     drift: Leaf
+    friction: Leaf
+    restitution: Leaf
+    dry: Leaf
+    tangents: int = static(default=2)
+    angular: tuple[bool, ...] = static(default=())
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """The numbers of contacts m, one-sided rows k and dry-friction rows f."""
+        contacts = self.friction.shape[0]
+        return contacts, self.gap.shape[0] - contacts, self.dry.shape[0]
 
     def velocity(self, v: Velocity) -> Array:
-        """Return c = J_c v + s, one row per contact (m, 1 + tangents)."""
-        return (self.rows @ v + self.drift).reshape(self.gap.shape[0], -1)
+        """Return c = J_c v + s (n,)."""
+        return self.rows @ v + self.drift
 
 
 class Contacts(Protocol):
-    """Contacts of a system: a pytree with coefficients per contact.
+    """Contacts of a system; a pytree."""
 
-    Attributes:
-        friction: mu (m,), non-negative.
-        restitution: Newton's coefficient e (m,), from 0 to 1.
-        tangents: tangents per contact: 2 in space, 1 in the plane.
-    """
-
-    friction: Any
-    restitution: Any
-    tangents: int
-
-    def touch(self, system: AnySystem, t: Scalar, q: Coordinates) -> Touch:
-        """Return the gaps and rows at a configuration."""
+    def touch(self, at: Evaluation) -> Touch:
+        """Return the gaps and rows at the configuration of an evaluation, whose velocities are not read."""
         ...
 
 
@@ -74,6 +85,9 @@ class FunctionContacts:
         friction: mu (m,) or (), non-negative.
         restitution: Newton's coefficient e (m,) or (), from 0 to 1.
         tangents: tangents per contact, 1 or 2.
+        rates: function (t, q, v) -> (f,), affine in v: the velocities that dry friction opposes, in m/s or
+            rad/s; None without dry friction.
+        dry: largest force of the dry friction on each rate (f,) or (), in N or N m.
 
     Example:
         A ball of radius r above the ground, with coordinates (x, z, angle):
@@ -91,34 +105,47 @@ class FunctionContacts:
     friction: Leaf = 0.0
     restitution: Leaf = 0.0
     tangents: int = static(default=2)
+    rates: Callable[[Scalar, Coordinates, Velocity], Array] | None = function_field(default=None)
+    dry: Leaf = 0.0
 
     def requirements(self) -> Any:
         """Yield the conditions on the coefficients; see `jaxdae.base.requirements`."""
         yield not_negative(self.friction), "friction must be non-negative"
+        yield not_negative(self.dry), "dry must be non-negative"
         yield not_negative(self.restitution), "restitution must be non-negative"
         yield self.restitution <= 1, "restitution must be at most 1"
 
-    def touch(self, system: AnySystem, t: Scalar, q: Coordinates) -> Touch:
-        """Return the gaps and rows at a configuration.
+    def touch(self, at: Evaluation) -> Touch:
+        """Return the gaps and rows at the configuration of an evaluation.
 
         Raises:
-            ValueError: `gap` or `slip` returns an array of another shape, or the coefficients do not match.
+            ValueError: a function returns an array of another shape, or the coefficients do not match.
         """
+        system, t, q = at.system, at.t, at.q
         still = jnp.zeros_like(system.difference(q, q))
         self._check_shapes(t, q, still)
 
         def gap(t: Scalar, xi: Velocity) -> Array:
             return self.gap(t, system.retract(q, xi))
 
-        normal = jax.jacfwd(gap, argnums=1)(t, still)
+        def rates(v: Velocity) -> Array:
+            return jnp.zeros((0,), q.dtype) if self.rates is None else self.rates(t, q, v)
+
+        here, normal = gap(t, still), jax.jacfwd(gap, argnums=1)(t, still)
         rate = jax.jvp(lambda t: gap(t, still), (t,), (jnp.ones_like(t),))[1]
+        slip = self.slip(t, q, still)
         tangential = jax.jacfwd(lambda v: self.slip(t, q, v))(still)
-        drift = self.slip(t, q, still)
-        rows = jnp.concatenate([normal[:, None], tangential], axis=1)
+        rows = jnp.concatenate([normal[:, None], tangential], axis=1).reshape(-1, still.shape[0])
+        drift = jnp.concatenate([rate[:, None], slip], axis=1).reshape(-1)
+        dry = rates(still)
         return Touch(
-            gap(t, still),
-            rows.reshape(-1, rows.shape[-1]),
-            jnp.concatenate([rate[:, None], drift], axis=1).reshape(-1),
+            here,
+            jnp.concatenate([rows, jax.jacfwd(rates)(still)]),
+            jnp.concatenate([drift, dry]),
+            jnp.broadcast_to(jnp.asarray(self.friction, q.dtype), here.shape),
+            jnp.broadcast_to(jnp.asarray(self.restitution, q.dtype), here.shape),
+            jnp.broadcast_to(jnp.asarray(self.dry, q.dtype), dry.shape),
+            self.tangents,
         )
 
     def _check_shapes(self, t: Scalar, q: Coordinates, v: Velocity) -> None:
@@ -128,7 +155,10 @@ class FunctionContacts:
         slip, expected = jax.eval_shape(self.slip, t, q, v).shape, (*gap, self.tangents)
         if slip != expected:
             raise ValueError(f"slip(t, q, v) must have shape (m, tangents) = {expected}, got {slip}")
-        for name in ("friction", "restitution"):
+        rates = None if self.rates is None else jax.eval_shape(self.rates, t, q, v).shape
+        if rates is not None and len(rates) != 1:
+            raise ValueError(f"rates(t, q, v) must have shape (f,), one rate per row, got {rates}")
+        for name, rows in (("friction", gap), ("restitution", gap), ("dry", rates or (0,))):
             shape = jnp.shape(getattr(self, name))
-            if shape not in ((), gap):
-                raise ValueError(f"{name} must be one number or have shape {gap}, got {shape}")
+            if shape not in ((), rows):
+                raise ValueError(f"{name} must be one number or have shape {rows}, got {shape}")

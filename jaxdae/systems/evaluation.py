@@ -117,6 +117,11 @@ class Evaluation:
         """The compliance C (nc,); None if all rows are hard."""
         return self.system.compliance(self.t, self.q)
 
+    @property
+    def touch(self) -> Any:
+        """The contacts, joint limits and dry friction, a `systems.contacts.Touch`; None without any."""
+        return self.system.touch(self.t, self.q)
+
     def force(self, u: Input = None) -> Velocity:
         """Return f (nv,) for the input u (nu,).
 
@@ -212,6 +217,11 @@ class WrappedEvaluation(Evaluation):
     def compliance(self) -> Rows | None:
         """The compliance C of the inner system."""
         return self.inner.compliance
+
+    @property
+    def touch(self) -> Any:
+        """The contacts, joint limits and dry friction of the inner system."""
+        return self.inner.touch
 
     def force(self, u: Input = None) -> Velocity:
         """Return f of the inner system."""

@@ -193,6 +193,15 @@ class AnySystem(abc.ABC):
         """Return whether rows or forces jump in a step (); None, the default, if they never do."""
         return None
 
+    def touch(self, t: Scalar, q: Coordinates) -> Any:
+        """Return the contacts, joint limits and dry friction (`systems.contacts.Touch`), None by default."""
+        return None
+
+    @property
+    def touches(self) -> bool:
+        """Whether the system has contacts, joint limits or dry friction, which only `Touching` resolves."""
+        return type(self).touch is not AnySystem.touch
+
     def kinetic_energy(self, q: Coordinates, v: Velocity) -> Scalar:
         """Return v^T M v / 2 in J."""
         return 0.5 * jnp.sum(v * small_matrix.matvec(self.mass_matrix(q), v))

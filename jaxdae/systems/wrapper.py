@@ -130,6 +130,15 @@ class Wrapper(System):
         """Return whether rows or forces of the inner system jump in a step."""
         return self.system.jumps(before, after)
 
+    def touch(self, t: Scalar, q: Coordinates) -> Any:
+        """Return the contacts, joint limits and dry friction of the inner system."""
+        return self.system.touch(t, q)
+
+    @property
+    def touches(self) -> bool:
+        """Whether the inner system has contacts, joint limits or dry friction."""
+        return self.system.touches
+
     def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
         """Return q (+) xi of the inner system."""
         return self.system.retract(q, xi)

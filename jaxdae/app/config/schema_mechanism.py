@@ -29,8 +29,8 @@ from jaxdae.app.config.problems import is_finite
 from jaxdae.app.config.schema_terrain import Ground as Terrain
 from jaxdae.mechanisms.build_mechanism import TYPES as LIBRARY
 from jaxdae.mechanisms.describe.elements import Element
-from jaxdae.mechanisms.describe.kinds import Input, JointNames, Kind
-from jaxdae.mechanisms.describe.number_kinds import Bounded, Components, PerCoordinate
+from jaxdae.mechanisms.describe.kinds import NOTHING, Input, JointNames, Kind
+from jaxdae.mechanisms.describe.number_kinds import Bounded, Components, Limits, PerCoordinate
 from jaxdae.mechanisms.describe.place_kinds import JointAxes
 from jaxdae.mechanisms.describe.plane_and_space import PLANE, SPACE
 from jaxdae.mechanisms.joints.drives import DRIVES
@@ -280,6 +280,14 @@ _ANNOTATIONS: dict[str, Any] = {
 _VECTORS: dict[int, Any] = {2: Pair, 3: Triple}
 
 
+def _limits(given: Any, *, kind: Limits) -> Any:
+    """Return joint limits if they have the form of `Limits`."""
+    for mistake in kind.mistakes(given, NOTHING):
+        form = "[lower, upper]" if kind.count == 1 else f"a list of {kind.count} pairs [lower, upper]"
+        raise ValueError(f"{given}|{form}, with null for no limit|limits {mistake.split(', got')[0]}")
+    return given
+
+
 def _each(given: Any, *, kind: PerCoordinate) -> Any:
     """Return one number, or one number per coordinate of a joint, after one check.
 
@@ -320,6 +328,8 @@ def _annotation(kind: Kind) -> Any:
             one | Annotated[tuple[(one,) * kind.count], Strict(False)],
             BeforeValidator(functools.partial(_each, kind=kind)),
         ]
+    if isinstance(kind, Limits):
+        return Annotated[Any, AfterValidator(functools.partial(_limits, kind=kind))]
     vector = _VECTORS[kind.dimension]
     vectors = {"vector": vector, "direction": Annotated[vector, BeforeValidator(_no_null_vector)]}
     return (_ANNOTATIONS | vectors)[kind.plain]

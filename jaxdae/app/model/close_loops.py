@@ -110,7 +110,7 @@ def _off_terrain(config: Config, document: Document, worlds: Worlds) -> list[Pro
     """Return a problem for each wheel that is off its terrain or touches it twice, in the nominal world."""
     system, _, state = worlds.one()
     mechanism = coordinate_names.mechanism_of(system)
-    if not any(group.limits for group in mechanism.joints.values()):
+    if not any(group.margins for group in mechanism.joints.values()):
         return []
     report = terrain_report(mechanism, state.q)
     problems = []

@@ -226,6 +226,10 @@ class Joint(Element):
 
     noun: ClassVar[str] = "joint"
 
+    instead: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("limits", "restitution", "dry_friction"), "it has no coordinate that can be limited"
+    )
+
     rows: ClassVar[dict[str, str]] = {}
     """The names and units of the position-level rows."""
 
@@ -250,7 +254,7 @@ class Joint(Element):
     turns_over: ClassVar[bool] = False
     """Whether the rows are sines of angles, which also vanish if b is flipped over."""
 
-    limits: ClassVar[dict[str, Status]] = {}
+    margins: ClassVar[dict[str, Status]] = {}
     """Quantities that must be positive for a valid joint, each with the status of a violation."""
 
     acting: ClassVar[str] = ""
@@ -299,7 +303,7 @@ class Joint(Element):
         return ()
 
     def room(self, a: Any, b: Any, t: Any) -> Rows:
-        """Return the margins to the `limits`, in their order."""
+        """Return the `margins`, in their order."""
         return ()
 
     def measuring(self, number: int) -> Joint:

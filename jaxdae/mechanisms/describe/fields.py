@@ -21,7 +21,7 @@ from jaxdae.mechanisms.describe.kinds import (
     RotorName,
     Truth,
 )
-from jaxdae.mechanisms.describe.number_kinds import Components, Number, Numbers, PerCoordinate
+from jaxdae.mechanisms.describe.number_kinds import Components, Limits, Number, Numbers, PerCoordinate
 from jaxdae.mechanisms.describe.place_kinds import Axis, Direction, FrameAxes, JointAxes, Point, World
 
 
@@ -149,6 +149,11 @@ def per_coordinate(text: str, units: Mapping[str, str], *, value: Any, **options
         default=value,
         kw_only=True,
     )
+
+
+def limits(text: str, units: Mapping[str, str]) -> Any:
+    """Declare limits (lower, upper) per joint coordinate, with units that depend on the coordinates."""
+    return _leaf(Limits(text=text, units=units, default="no limits"), default=None, kw_only=True)
 
 
 def at_start(text: str, unit: str, measure: Callable[[Any, Any, Any], Any], **options: Any) -> Any:

@@ -14,7 +14,7 @@ class ByKeywords:
     """A dataclass that suggests the closest known keyword for an unknown keyword."""
 
     instead: ClassVar[Mapping[str, str]] = {}
-    """Remedies for keywords that a user may expect here."""
+    """Remedies for keywords that a user may expect here, besides those of the base classes."""
 
     def __new__(cls: type[T], *args: Any, **given: Any) -> T:
         """Return an object without fields set.
@@ -33,6 +33,7 @@ class ByKeywords:
 
 
 def _told(cls: type[ByKeywords], name: str, fields: list[str]) -> str:
-    if name in cls.instead:
-        return f"{cls.__name__} has no {name}: {cls.instead[name]}"
+    for base in cls.__mro__:
+        if name in (instead := base.__dict__.get("instead", {})):
+            return f"{cls.__name__} has no {name}: {instead[name]}"
     return f"{cls.__name__} has no {name} ({meant(name, fields) or 'available: ' + ', '.join(fields)})"

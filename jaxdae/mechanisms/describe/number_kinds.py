@@ -158,6 +158,10 @@ class PerCoordinate(Number):
         """The expected value, as text."""
         return f"a finite number{f', or {self.count} of them' if self.count > 1 else ''}"
 
+    def each(self, value: Any) -> list[Any]:
+        """Return the numbers of all coordinates."""
+        return [value] * self.count if is_number(value) else list(value)
+
     def fits(self, value: Any) -> bool:
         """Return whether a value is one number, or one number per coordinate."""
         return is_number(value) or (self.count > 1 and is_vector(value, self.count))
@@ -171,6 +175,83 @@ class PerCoordinate(Number):
         with jax.ensure_compile_time_eval() if known else contextlib.nullcontext():
             placed = real(super().placed(value, element, start))
             return jnp.broadcast_to(placed, (self.count,)) if self.count > 1 else placed
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Limits(Kind):
+    """Limits (lower, upper) of the only joint coordinate, or a list of limits, one entry per coordinate.
+
+    An entry None, a bound None and an infinite bound mean no limit. Groups omit the field.
+
+    Attributes:
+        units: the unit of the limits for each coordinate unit.
+        count: the number of coordinates of the joint type.
+    """
+
+    units: Mapping[str, str]
+    count: int = 1
+    transient: bool = True
+    plain: ClassVar[str] = "limits"
+
+    def of(self, element: Any, space: Any) -> Kind:
+        """Return the kind of the field in a joint type."""
+        units = dict.fromkeys(self.units[unit] for unit in element.coordinates.values())
+        return dataclasses.replace(
+            self, dimension=space.dimension, unit=" and ".join(units), count=len(element.coordinates)
+        )
+
+    def each(self, value: Any) -> list[tuple[Any, Any] | None]:
+        """Return the limits per coordinate: None without any, and bounds None without a limit."""
+        if value is None:
+            return [None] * self.count
+        pairs = [value] if self.count == 1 else value
+        return [None if pair is None else _bounds(pair) for pair in pairs]
+
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
+        """Yield an error if the value does not have the form, or a lower limit is not below the upper one."""
+        pairs = [value] if self.count == 1 else value
+        if value is None:
+            return
+        if not _has_length(pairs, self.count) or not all(
+            pair is None or (_has_length(pair, 2) and all(_is_bound(bound) for bound in pair))
+            for pair in pairs
+        ):
+            form = "(lower, upper)" if self.count == 1 else f"a list of {self.count} pairs (lower, upper)"
+            yield f"must be {form} with numbers, or None for no limit, got {shown(value)}"
+            return
+        for pair in filter(None, self.each(value)):
+            lower, upper = (None if bound is None else concrete(bound) for bound in pair)
+            if lower is not None and upper is not None and not lower < upper:
+                yield f"must have the lower limit below the upper limit, got {shown(value)}"
+
+    def placed(self, value: Any, element: Any, start: Start) -> Any:
+        """Return the value; groups omit it."""
+        return value
+
+
+def _has_length(x: Any, count: int) -> bool:
+    return (
+        shape_of(x)[:1] == (count,)
+        if hasattr(x, "shape")
+        else isinstance(x, list | tuple) and len(x) == count
+    )
+
+
+def _is_bound(bound: Any) -> bool:
+    """Return whether a bound is None, a number that is not NaN, or traced."""
+    numbers = None if bound is None else concrete(bound)
+    return numbers is None or (numbers.ndim == 0 and not np.isnan(numbers))
+
+
+def _bounds(pair: Any) -> tuple[Any, Any] | None:
+    """Return the bounds, None for a missing or infinite bound; None if both are."""
+
+    def present(bound: Any) -> Any:
+        numbers = None if bound is None else concrete(bound)
+        return None if numbers is not None and np.isinf(numbers) else bound
+
+    lower, upper = map(present, pair)
+    return None if lower is None and upper is None else (lower, upper)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

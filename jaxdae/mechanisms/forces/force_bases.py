@@ -19,6 +19,24 @@ def times(coefficient: Any, x: Any) -> Any:
     return 0.0 if coefficient is None else coefficient * x
 
 
+def effort_limit() -> Any:
+    """Declare the largest effort of a motor."""
+    return fields.number(
+        "the largest absolute value of the effort",
+        "N m or N",
+        value=None,
+        above=0.0,
+        may_be_none=True,
+        default="no limit",
+        kw_only=True,
+    )
+
+
+def limited(effort: Any, limit: Any) -> Any:
+    """Return an effort clipped to [-limit, limit]; None is no limit."""
+    return effort if limit is None else jnp.clip(effort, -limit, limit)
+
+
 class Driven(elements.Force):
     """A force that may read an input."""
 

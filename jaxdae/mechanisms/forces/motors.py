@@ -49,6 +49,15 @@ class GearedMotor(Force):
     gain: Number = fields.number(
         "the torque per unit of input", "N m", value=1.0, in_config=False, needs="input"
     )
+    effort_limit: Number = fields.number(
+        "the largest absolute value of the torque on the rotor",
+        "N m",
+        value=None,
+        above=0.0,
+        may_be_none=True,
+        default="no limit",
+        kw_only=True,
+    )
 
     @property
     def coordinate_name(self) -> str | None:

@@ -7,6 +7,7 @@ Therefore an element consists of its measure and its effort; `measures` computes
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -18,7 +19,15 @@ from jaxdae.geometry.planar_frames import Frame
 from jaxdae.mechanisms.describe import elements, fields
 from jaxdae.mechanisms.describe.attachments import AxisInA, PointOfBoth, TwoBodies
 from jaxdae.mechanisms.describe.elements import Number, Rows
-from jaxdae.mechanisms.forces.force_bases import Drag, Driven, Force, LinearSpring, times
+from jaxdae.mechanisms.forces.force_bases import (
+    Drag,
+    Driven,
+    Force,
+    LinearSpring,
+    effort_limit,
+    limited,
+    times,
+)
 from jaxdae.mechanisms.forces.motors import Geared, GearedMotor
 from jaxdae.mechanisms.forces.planar_tires import TIRES
 from jaxdae.mechanisms.forces.tendon import Tendon
@@ -62,7 +71,7 @@ class TorsionalSpring(TwoBodies, elements.Force):
 class Torque(TwoBodies, Driven):
     """A torque on b, with its reaction on a.
 
-    It is torque + gain u[input] in N m; without `input`, it is constant.
+    It is torque + gain u[input] in N m, clipped to `effort_limit`; without `input`, it is constant.
     """
 
     resists: ClassVar[bool] = False
@@ -75,6 +84,7 @@ class Torque(TwoBodies, Driven):
     gain: Number = fields.number(
         "the torque per unit of input", "N m", value=1.0, in_config=False, needs="input"
     )
+    effort_limit: Number = effort_limit()
 
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Return the relative angle in rad."""
@@ -82,18 +92,18 @@ class Torque(TwoBodies, Driven):
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
         """Return the torque in N m."""
-        return jnp.stack([self.torque + times(self.gain, u)])
+        return jnp.stack([limited(self.torque + times(self.gain, u), self.effort_limit)])
 
     def energy(self, s: Array) -> Any:
         """Return the potential energy of the constant part in J."""
-        return -self.torque * s[0]
+        return -limited(self.torque, self.effort_limit) * s[0]
 
 
 @pytree
 class JointForce(elements.Force):
     """A torque in a revolute joint or a force along a prismatic one, on b with its reaction on a.
 
-    It is force + gain u[input], in N m or N; without `input`, it is constant.
+    It is force + gain u[input], in N m or N, clipped to `effort_limit`; without `input`, it is constant.
     """
 
     joint: Any = fields.joint("the revolute or prismatic joint that is driven")
@@ -102,10 +112,12 @@ class JointForce(elements.Force):
     gain: Number = fields.number(
         "the effort per unit of input", "N m or N", value=1.0, in_config=False, needs="input"
     )
+    effort_limit: Number = effort_limit()
 
     def resolved(self, joints: Mapping[str, Any]) -> elements.Force:
         """Return the torque or the force along the slide."""
-        return joints[self.joint].driven(self.name, self.force, self.input, self.gain)
+        effort = joints[self.joint].driven(self.name, self.force, self.input, self.gain)
+        return dataclasses.replace(effort, effort_limit=self.effort_limit)
 
 
 @pytree
@@ -119,6 +131,7 @@ class SlideForce(PointOfBoth, AxisInA, Driven):
     force: Number = fields.number("the force", "N", value=0.0)
     input: Any = fields.input_index()
     gain: Number = fields.number("the force per unit of input", "N", value=1.0)
+    effort_limit: Number = effort_limit()
 
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Return the slide along the axis in m."""
@@ -126,11 +139,11 @@ class SlideForce(PointOfBoth, AxisInA, Driven):
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
         """Return the force in N."""
-        return jnp.stack([self.force + times(self.gain, u)])
+        return jnp.stack([limited(self.force + times(self.gain, u), self.effort_limit)])
 
     def energy(self, s: Array) -> Any:
         """Return the potential energy of the constant part in J."""
-        return -self.force * s[0]
+        return -limited(self.force, self.effort_limit) * s[0]
 
 
 @pytree
@@ -154,6 +167,7 @@ class Motor(GearedMotor):
     def resolved(self, joints: Mapping[str, Any]) -> elements.Force:
         """Return the torque or the force along the slide."""
         effort = joints[self.joint].driven(self.name, self.torque, self.input, self.gain)
+        effort = dataclasses.replace(effort, effort_limit=self.effort_limit)
         return self.geared(effort, GearedTorque if isinstance(effort, Torque) else GearedSlideForce)
 
 

@@ -23,7 +23,15 @@ from jaxdae.mechanisms.describe.kinds import Known, unknown_coordinate
 from jaxdae.mechanisms.describe.numbers import is_there
 from jaxdae.mechanisms.describe.plane_and_space import SPACE, Plane, Space
 from jaxdae.mechanisms.forces.actuators import Actuator
-from jaxdae.mechanisms.forces.force_bases import Drag, Driven, Force, LinearSpring, times
+from jaxdae.mechanisms.forces.force_bases import (
+    Drag,
+    Driven,
+    Force,
+    LinearSpring,
+    effort_limit,
+    limited,
+    times,
+)
 from jaxdae.mechanisms.forces.motors import Geared, GearedMotor
 from jaxdae.mechanisms.forces.spatial_tires import TERRAIN_TIRES
 from jaxdae.mechanisms.forces.tendon import Tendon
@@ -44,7 +52,8 @@ class SpatialDriven(Driven, SpatialForce):
 class JointForce(SpatialForce):
     """A torque about, or a force along, a joint coordinate, on b with its reaction on a, and its spring.
 
-    It is force + gain u[input] - stiffness (s - rest), in N m or N; without `input`, it is constant. Angles
+    It is force + gain u[input] - stiffness (s - rest), in N m or N; without `input`, it is constant. The first
+    two terms are clipped to `effort_limit`. Angles
     of the tree in `Joints()` count full turns. Springs on other angles pull to the nearest turn of the rest
     position, because frames do not count turns. They jump at half a turn: the status is OUT_OF_RANGE within
     0.2 rad of half a turn.
@@ -63,6 +72,7 @@ class JointForce(SpatialForce):
     rest: Number = fields.number(
         "the coordinate at which the spring force is zero", "rad or m", value=0.0, needs="stiffness"
     )
+    effort_limit: Number = effort_limit()
 
     @property
     def conserves_energy(self) -> bool:
@@ -83,7 +93,9 @@ class JointForce(SpatialForce):
         number = 0 if self.along is None else names.index(self.along)
         numbers = self.force, self.input, self.gain, self.stiffness, self.rest
         return CoordinateForce(
-            self.name, joint.a, joint.b, joint, number, joint.coordinates[names[number]] == "rad", *numbers
+            *(self.name, joint.a, joint.b, joint, number, joint.coordinates[names[number]] == "rad"),
+            *numbers,
+            effort_limit=self.effort_limit,
         )
 
 
@@ -105,6 +117,7 @@ class CoordinateForce(TwoBodies, SpatialDriven):
     rest: Number = fields.number(
         "the coordinate at which the spring force is zero", "rad or m", value=0.0, needs="stiffness"
     )
+    effort_limit: Number = effort_limit()
 
     @property
     def key(self) -> str:
@@ -136,7 +149,7 @@ class CoordinateForce(TwoBodies, SpatialDriven):
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
         """Return the torque in N m or the force in N."""
-        return jnp.stack([self.force + times(self.gain, u)]) - (
+        return jnp.stack([limited(self.force + times(self.gain, u), self.effort_limit)]) - (
             0.0 if self.stiffness is None else self.stiffness * (s - self.rest)
         )
 
@@ -145,7 +158,7 @@ class CoordinateForce(TwoBodies, SpatialDriven):
         spring = (
             jnp.zeros_like(s[0]) if self.stiffness is None else 0.5 * self.stiffness * (s[0] - self.rest) ** 2
         )
-        return spring if self.turns[0] else spring - self.force * s[0]
+        return spring if self.turns[0] else spring - limited(self.force, self.effort_limit) * s[0]
 
 
 @pytree
@@ -179,7 +192,10 @@ class Motor(GearedMotor, SpatialForce):
 
     def resolved(self, joints: Mapping[str, Any]) -> elements.Force:
         """Return the effort along the coordinate of the named joint."""
-        effort = JointForce(self.name, self.joint, self.torque, self.input, self.gain, self.along)
+        effort = JointForce(
+            *(self.name, self.joint, self.torque, self.input, self.gain, self.along),
+            effort_limit=self.effort_limit,
+        )
         return self.geared(effort.resolved(joints), GearedCoordinateForce)
 
 

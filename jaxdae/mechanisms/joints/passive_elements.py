@@ -7,7 +7,8 @@ With s a coordinate of the joint, each coordinate has the effort
 which acts on b, with its reaction on a. The armature is the inertia of parts that turn with the coordinate
 alone, such as a motor rotor: rotor inertia times the square of the gear ratio. Its kinetic energy is armature
 s'^2 / 2. With s' = S v and s'' = S a + sigma, it adds S^T armature S to the mass matrix and -S^T armature
-sigma to the forces. For a tree joint in joint coordinates, S selects one velocity. Otherwise S couples two
+sigma to the forces. Limits and exact dry friction are rows of a step with contact (`couplings.joint_limits`).
+For a tree joint in joint coordinates, S selects one velocity. Otherwise S couples two
 bodies, so the mass matrix is no longer block diagonal by body.
 """
 
@@ -110,11 +111,29 @@ class WithElements(Joint):
     armature: Number = fields.per_coordinate(
         "the inertia that a motor adds (armature)", {"rad": "kg m^2", "m": "kg"}, value=0.0, at_least=0.0
     )
+    limits: Any = fields.limits("the limits (lower, upper) of the coordinate", {"rad": "rad", "m": "m"})
+    restitution: Number = fields.per_coordinate(
+        "the restitution of the limits, from 0 to 1",
+        {"rad": "", "m": ""},
+        value=0.0,
+        at_least=0.0,
+        at_most=1.0,
+        needs="limits",
+        transient=True,
+    )
+    dry_friction: Number = fields.per_coordinate(
+        "the largest effort of exact dry friction, which sticks",
+        {"rad": "N m", "m": "N"},
+        value=0.0,
+        at_least=0.0,
+        transient=True,
+    )
 
     @property
     def conserves_energy(self) -> bool:
-        """Whether the joint has neither damping nor friction."""
-        return not (is_there(self.damping) or is_there(self.friction))
+        """Whether the joint has neither damping nor friction, and no limits with loss."""
+        lossy = self.limits is not None or any(map(is_there, (self.damping, self.friction)))
+        return not lossy and not is_there(self.dry_friction)
 
     @property
     def acts(self) -> bool:

@@ -68,7 +68,7 @@ class OnTerrain(PointOfB, SpatialJoint):
 
     rows: ClassVar[dict[str, str]] = {"height": "m"}
     derivatives: ClassVar[Derivatives] = TOUCHING
-    limits: ClassVar[dict[str, Status]] = {"inside": Status.OFF_TERRAIN, "single": Status.TWO_CONTACTS}
+    margins: ClassVar[dict[str, Status]] = {"inside": Status.OFF_TERRAIN, "single": Status.TWO_CONTACTS}
 
     a: BodyName = fields.body("the body with the terrain, or ground")
     b: BodyName = fields.body("the sphere")
