@@ -16,6 +16,8 @@ import jax.numpy as jnp
 
 from jaxdae.base.requirements import offers
 from jaxdae.base.suggestions import brief
+from jaxdae.mechanisms.contacts.contact_elements import Pair
+from jaxdae.mechanisms.contacts.contact_pairs import ContactPairs
 from jaxdae.mechanisms.coordinates.absolute import Absolute
 from jaxdae.mechanisms.couplings.relations import groups_of
 from jaxdae.mechanisms.couplings.weighted_sums import Sides
@@ -57,6 +59,7 @@ class Description(ByKeywords):
         joints: elements of the joint types.
         forces: elements of the force types.
         drives: velocities that are inputs of the first-order mechanism (`kinematic_mechanism`).
+        contacts: the pairs of shapes that can touch (`jaxdae.contact.Pair`).
         gravity: (2,) or (3,) in m/s^2; by default 9.81 downward, along -y in the plane and -z in space.
         loops: names of the joints that close loops in joint coordinates, used if `Joints.cut` names none; the
             other joints form the tree.
@@ -67,6 +70,7 @@ class Description(ByKeywords):
     joints: Sequence[Joint] = ()
     forces: Sequence[Force] = ()
     drives: Sequence[Any] = ()
+    contacts: Sequence[Any] = ()
     gravity: Any = None
     loops: Sequence[str] = ()
 
@@ -80,15 +84,15 @@ def mechanism(description: Description, coordinates: Any = Absolute()) -> tuple[
     the description.
 
     Args:
-        description: bodies, joints and forces.
+        description: bodies, joints, forces and contacts.
         coordinates: `Absolute()` or `Joints()`.
 
     Raises:
         ValueError: lists all mistakes: unknown or repeated names, missing positions, non-positive masses,
-            numbers out of bounds or without effect, invalid cuts, and, in a tree without rows, joints that
-            move no inertia.
-        TypeError: for list elements that are not bodies, joints or forces, reported with all other mistakes
-            (this error is also a ValueError); for invalid coordinates.
+            numbers out of bounds or without effect, invalid shapes, invalid cuts, and, in a tree without
+            rows, joints that move no inertia.
+        TypeError: for list elements that are not bodies, joints, forces or contacts, reported with all other
+            mistakes (this error is also a ValueError); for invalid coordinates.
 
     Warns:
         DescriptionWarning: for inertia that no physical body has, quaternions whose length is not 1, body
@@ -225,6 +229,7 @@ def built(
         "joint": Elements(joints, joint_types),
         "force": Elements(forces, force_types),
         "drive": Elements(drives, DRIVES[space.name]),
+        "contact": Elements(description.contacts, (Pair,)),
     }
     check_description(
         caller, space, bodies, elements, gravity, coordinates=coordinates, loops=description.loops
@@ -293,6 +298,7 @@ def built(
         ),
         forces=force_groups,
         tendons=over_joints,
+        contacts=_contacts(description.contacts, frames, numbers),
         turns=_turns(forces, force_groups, own),
         redundant=overconstrained(
             joints,
@@ -308,6 +314,13 @@ def built(
     copies = copies_of(made, {place: getattr(made, place) for place in places}, measured)
     with_rotors = tuple((motor.name, motor.joint) for motor in motors if is_there(motor.rotor_inertia))
     return dataclasses.replace(made, copies=copies, with_rotors=with_rotors), q, drive_groups
+
+
+def _contacts(
+    pairs: Sequence[Pair], frames: Mapping[str, Any], numbers: Mapping[str, int]
+) -> ContactPairs | None:
+    """Return the described pairs of shapes as groups, or None without pairs."""
+    return ContactPairs(_groups(pair.placed(frames, numbers) for pair in pairs)) if pairs else None
 
 
 def _measured_joint(item: Any) -> str:

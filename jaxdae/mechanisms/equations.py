@@ -76,6 +76,7 @@ class Mechanism(Labels, System):
         located: the coordinates with parameters, set by `prepared`; None to compute them on use.
         length: the characteristic length, set by `prepared`; None to compute it on use.
         redundant: whether a count predicts redundant rows, see `graph.overconstrained` (static).
+        contacts: the pairs of shapes that can touch, a `ContactPairs`, or None.
         copies: the locations of joint geometry in forces and motions, see `copies` (static).
         with_rotors: the motors with rotor inertia, which armature contains, each with its joint (static).
     """
@@ -102,6 +103,7 @@ class Mechanism(Labels, System):
     carrying: dict[str, Any] = dataclasses.field(default_factory=dict)
     relations: dict[str, Relations] = dataclasses.field(default_factory=dict)
     tendons: Any = None
+    contacts: Any = None
     turns: tuple[tuple[str, tuple[int, ...]], ...] = static(default=())
     located: Any = None
     length: Any = None
