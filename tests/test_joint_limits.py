@@ -98,7 +98,7 @@ def test_friction_beyond_the_load_holds_at_any_strength():
 def test_a_loop_stays_closed_at_the_limit_of_a_loop_joint():
     ends = []
     for form in FORMS.values():
-        mechanism, q = four_bar(form, limits=(-0.15, None))
+        mechanism, q = four_bar(form, limits=(0.8, None))
         found = moved(mechanism, q, time=1.0, steps=500, integrator=CLOSED)
         assert (found.info.status == 0).all()
         opening = jax.vmap(mechanism.constraint)(found.state.t, found.state.q)

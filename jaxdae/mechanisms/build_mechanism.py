@@ -16,6 +16,8 @@ import jax.numpy as jnp
 
 from jaxdae.base.requirements import offers
 from jaxdae.base.suggestions import brief
+from jaxdae.mechanisms.contacts.contact_elements import Pair
+from jaxdae.mechanisms.contacts.contact_pairs import ContactPairs
 from jaxdae.mechanisms.coordinates.absolute import Absolute
 from jaxdae.mechanisms.couplings.joint_limits import limits_of
 from jaxdae.mechanisms.couplings.relations import groups_of
@@ -58,6 +60,7 @@ class Description(ByKeywords):
         joints: elements of the joint types.
         forces: elements of the force types.
         drives: velocities that are inputs of the first-order mechanism (`kinematic_mechanism`).
+        contacts: the pairs of shapes that can touch (`jaxdae.contact.Pair`).
         gravity: (2,) or (3,) in m/s^2; by default 9.81 downward, along -y in the plane and -z in space.
         loops: names of the joints that close loops in joint coordinates, used if `Joints.cut` names none; the
             other joints form the tree.
@@ -68,6 +71,7 @@ class Description(ByKeywords):
     joints: Sequence[Joint] = ()
     forces: Sequence[Force] = ()
     drives: Sequence[Any] = ()
+    contacts: Sequence[Any] = ()
     gravity: Any = None
     loops: Sequence[str] = ()
 
@@ -81,15 +85,15 @@ def mechanism(description: Description, coordinates: Any = Absolute()) -> tuple[
     the description.
 
     Args:
-        description: bodies, joints and forces.
+        description: bodies, joints, forces and contacts.
         coordinates: `Absolute()` or `Joints()`.
 
     Raises:
         ValueError: lists all mistakes: unknown or repeated names, missing positions, non-positive masses,
-            numbers out of bounds or without effect, invalid cuts, and, in a tree without rows, joints that
-            move no inertia.
-        TypeError: for list elements that are not bodies, joints or forces, reported with all other mistakes
-            (this error is also a ValueError); for invalid coordinates.
+            numbers out of bounds or without effect, invalid shapes, invalid cuts, and, in a tree without
+            rows, joints that move no inertia.
+        TypeError: for list elements that are not bodies, joints, forces or contacts, reported with all other
+            mistakes (this error is also a ValueError); for invalid coordinates.
 
     Warns:
         DescriptionWarning: for inertia that no physical body has, quaternions whose length is not 1, body
@@ -226,6 +230,7 @@ def built(
         "joint": Elements(joints, joint_types),
         "force": Elements(forces, force_types),
         "drive": Elements(drives, DRIVES[space.name]),
+        "contact": Elements(description.contacts, (Pair,)),
     }
     check_description(
         caller, space, bodies, elements, gravity, coordinates=coordinates, loops=description.loops
@@ -297,6 +302,7 @@ def built(
         tendons=over_joints,
         joint_limits=joint_limits,
         joint_friction=joint_friction,
+        contacts=_contacts(description.contacts, frames, numbers),
         turns=_turns(forces, force_groups, own),
         redundant=overconstrained(
             joints,
@@ -312,6 +318,13 @@ def built(
     copies = copies_of(made, {place: getattr(made, place) for place in places}, measured)
     with_rotors = tuple((motor.name, motor.joint) for motor in motors if is_there(motor.rotor_inertia))
     return dataclasses.replace(made, copies=copies, with_rotors=with_rotors), q, drive_groups
+
+
+def _contacts(
+    pairs: Sequence[Pair], frames: Mapping[str, Any], numbers: Mapping[str, int]
+) -> ContactPairs | None:
+    """Return the described pairs of shapes as groups, or None without pairs."""
+    return ContactPairs(_groups(pair.placed(frames, numbers) for pair in pairs)) if pairs else None
 
 
 def _measured_joint(item: Any) -> str:

@@ -79,6 +79,7 @@ class Mechanism(Labels, System):
         located: the coordinates with parameters, set by `prepared`; None to compute them on use.
         length: the characteristic length, set by `prepared`; None to compute it on use.
         redundant: whether a count predicts redundant rows, see `graph.overconstrained` (static).
+        contacts: the pairs of shapes that can touch, a `ContactPairs`, or None.
         copies: the locations of joint geometry in forces and motions, see `copies` (static).
         with_rotors: the motors with rotor inertia, which armature contains, each with its joint (static).
     """
@@ -107,6 +108,7 @@ class Mechanism(Labels, System):
     tendons: Any = None
     joint_limits: Any = None
     joint_friction: Any = None
+    contacts: Any = None
     turns: tuple[tuple[str, tuple[int, ...]], ...] = static(default=())
     located: Any = None
     length: Any = None
@@ -220,16 +222,17 @@ class Mechanism(Labels, System):
 
     @property
     def touches(self) -> bool:
-        """Whether the mechanism has joint limits or exact dry friction, which only `Touching` resolves."""
-        return self.joint_limits is not None or self.joint_friction is not None
+        """Whether the mechanism has contacts, joint limits or dry friction, which only `Touching` resolves."""
+        parts = self.contacts, self.joint_limits, self.joint_friction
+        return any(part is not None for part in parts)
 
     def touch(self, t: Scalar, q: Coordinates) -> Touch | None:
-        """Return the rows of joint limits and dry friction, or None without any."""
+        """Return the rows of contacts, joint limits and dry friction, or None without any."""
         return self.evaluate_joints(t, q).touch
 
     def without_contacts(self) -> Mechanism:
-        """Return the mechanism without joint limits and exact dry friction."""
-        return dataclasses.replace(self, joint_limits=None, joint_friction=None)
+        """Return the mechanism without contacts, joint limits and exact dry friction."""
+        return dataclasses.replace(self, contacts=None, joint_limits=None, joint_friction=None)
 
     def row_condition(self, t: Scalar, q: Coordinates) -> Count | None:
         """Return the `condition` of joints and relations alone, for systems that ignore forces."""

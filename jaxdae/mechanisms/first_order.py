@@ -337,8 +337,8 @@ def kinematic_mechanism(
     """Return the first-order mechanism of a description, and its start coordinates q.
 
     The inputs are the velocities of `description.drives`, in their order. Masses, inertias and gravity may be
-    omitted. The mechanism ignores them, and also forces, springs, damping, friction and armature, because
-    they do not change its motion.
+    omitted. The mechanism ignores them, and also forces, springs, damping, friction, armature and contacts,
+    because they do not change its motion.
 
     Args:
         description: bodies, joints and drives.
@@ -354,7 +354,7 @@ def kinematic_mechanism(
     given: Any = description.bodies
     if isinstance(given, Sequence):
         given = [body.with_unit_mass() if hasattr(body, "with_unit_mass") else body for body in given]
-    massless = dataclasses.replace(description, bodies=given, forces=())
+    massless = dataclasses.replace(description, bodies=given, forces=(), contacts=())
     massive, q, drives = built("kinematic_mechanism", massless, coordinates, moved=False)
     mechanism: Mechanism = without_masses(massive)
     names = [drive.name for drive in description.drives]

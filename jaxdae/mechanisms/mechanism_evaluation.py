@@ -173,20 +173,27 @@ class MechanismEvaluation(Evaluation):
 
     @property
     def touch(self) -> Touch | None:
-        """The rows of joint limits and dry friction, or None without any."""
+        """The rows of contacts, joint limits and dry friction, or None without any."""
         mechanism, none = self.system, jnp.zeros((0,), self.q.dtype)
-        limits, friction = mechanism.joint_limits, mechanism.joint_friction
         if not mechanism.touches:
             return None
+        contacts, limits, friction = mechanism.contacts, mechanism.joint_limits, mechanism.joint_friction
         asked = self.coordinates, self.rest, self.q, self.t
-        rows = [part.rows(*asked) for part in (limits, None if friction is None else friction.along) if part]
-        count = sum(len(part) for part in rows)
+        touching = None if contacts is None else contacts.touch(*asked)
+        moving = [part for part in (limits, None if friction is None else friction.along) if part is not None]
+        rows = [*([] if touching is None else [touching.rows]), *(part.rows(*asked) for part in moving)]
+        every = jnp.concatenate(rows)
+        gaps = [none if touching is None else touching.gap, none if limits is None else limits.gaps(*asked)]
+        restitution = [
+            none if touching is None else touching.restitution,
+            none if limits is None else limits.restitution[limits.of_rows],
+        ]
         return Touch(
-            none if limits is None else limits.gaps(*asked),
-            jnp.concatenate(rows),
-            jnp.zeros((count,), self.q.dtype),
-            none,
-            none if limits is None else limits.restitution[limits.of_rows].astype(self.q.dtype),
+            jnp.concatenate(gaps),
+            every,
+            jnp.zeros((every.shape[0],), self.q.dtype),
+            none if touching is None else touching.friction.astype(self.q.dtype),
+            jnp.concatenate([part.astype(self.q.dtype) for part in restitution]),
             none if friction is None else friction.dry_friction.astype(self.q.dtype),
             mechanism.space.dimension - 1,
             () if limits is None else tuple(limits.angular[k] for k in limits.of_rows),
@@ -296,7 +303,7 @@ class ExtendedEvaluation(Evaluation):
 
     @property
     def touch(self) -> Touch | None:
-        """The rows of joint limits and dry friction, or None without any."""
+        """The rows of contacts, joint limits and dry friction, or None without any."""
         return self.joints.touch
 
     @property

@@ -1,0 +1,1 @@
+"""Contact points of pairs of shapes."""

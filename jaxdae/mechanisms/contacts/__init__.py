@@ -1,0 +1,1 @@
+"""Contacts between the bodies of a mechanism."""
