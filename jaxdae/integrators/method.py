@@ -250,13 +250,17 @@ class _OfStates(Wrapping, PointMethod):
 
     @property
     def damping_limit(self) -> float:
-        """Infinity, because the limit is unknown."""
-        return float("inf")
+        """The damping limit of a wrapper of this library; else infinity, because the limit is unknown."""
+        return self.integrator.damping_limit if isinstance(self.integrator, Method) else float("inf")
 
     @property
     def position_share(self) -> Any:
-        """1/2, as for methods of order two."""
-        return 0.5
+        """The position share of a wrapper of this library; else 1/2, as for methods of order two."""
+        return self.integrator.position_share if isinstance(self.integrator, Method) else 0.5
+
+    def step_matrix(self, rate: Any) -> Any:
+        """Return the step matrix of a wrapper of this library."""
+        return self.integrator.step_matrix(rate)
 
     def advance(
         self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any

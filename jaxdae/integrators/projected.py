@@ -40,7 +40,7 @@ from jaxdae.dynamics.stabilization import (
 )
 from jaxdae.integrators.equation_of_motion import bound
 from jaxdae.integrators.integrator import Integrator, StepInfo, is_open, largest, step_info_at
-from jaxdae.integrators.method import NOT_SWITCHING, PointWrapping, switches_rows
+from jaxdae.integrators.method import NOT_SWITCHING, PointWrapping, resolves_contacts, switches_rows
 from jaxdae.systems.evaluation import Evaluation
 from jaxdae.systems.linearization import Linearization, Point, linearize, linearize_at
 from jaxdae.systems.status import Status, first_failure
@@ -114,7 +114,7 @@ class Projected(PointWrapping):
         )
         yield not switches_rows(self.integrator), NOT_SWITCHING
         yield (
-            not offers(self.integrator, "contacts"),
+            not resolves_contacts(self.integrator),
             "integrator must not be a step with contact: write Touching(Projected(...), contacts)",
         )
         yield (

@@ -43,7 +43,7 @@ References:
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -56,7 +56,7 @@ from jaxdae.contact_problem import ContactProblem, Robust, solve
 from jaxdae.dynamics.stabilization import PositionProjection, Projection, VelocityProjection
 from jaxdae.integrators.equation_of_motion import bound
 from jaxdae.integrators.integrator import Integrator, StepInfo, step_info_at
-from jaxdae.integrators.method import NOT_SWITCHING, roles_of, switches_rows
+from jaxdae.integrators.method import NOT_SWITCHING, Wrapping, switches_rows
 from jaxdae.integrators.projected import projection_status
 from jaxdae.integrators.zero_crossing import first_zero, slope_at
 from jaxdae.saddle_point.derivative import solve as solve_bilateral
@@ -77,11 +77,13 @@ class ContactMemory:
         inner: memory of the inner integrator.
         velocities: impulses p of the last step (n,), in N s.
         positions: impulses pi of the last step (n,), in kg m.
+        gap: gaps at the end of the last step (m + k,), in m or rad; zero at the start.
     """
 
     inner: Leaf
     velocities: Leaf
     positions: Leaf
+    gap: Leaf
 
 
 @pytree
@@ -108,7 +110,7 @@ class ContactInfo(StepInfo):
 
 
 @pytree
-class Touching:
+class Touching(Wrapping):
     """The step of `integrator`, then contact impulses in two stages; see the module.
 
     Attributes:
@@ -132,7 +134,10 @@ class Touching:
     penetration: Leaf = None
     tolerance: Leaf = None
 
-    resolves_contacts: ClassVar[bool] = True
+    @property
+    def resolves_contacts(self) -> bool:
+        """Whether steps apply contact forces: True."""
+        return True
 
     def requirements(self) -> Any:
         """Yield the conditions on the fields; see `jaxdae.base.requirements`."""
@@ -163,9 +168,9 @@ class Touching:
             raise TypeError(
                 "Touching needs a system with masses; contacts of first-order systems have no impulses"
             )
-        drift = jax.eval_shape(lambda: self._touch(system.evaluate(state.t, state.q))).drift
-        none = jnp.zeros(drift.shape, drift.dtype)
-        return ContactMemory(self.integrator.init(system, state), none, none)
+        touch = jax.eval_shape(lambda: self._touch(system.evaluate(state.t, state.q)))
+        none, gap = (jnp.zeros(x.shape, x.dtype) for x in (touch.drift, touch.gap))
+        return ContactMemory(self.integrator.init(system, state), none, none, gap)
 
     def step(
         self, system: AnySystem, state: State, memory: ContactMemory, u: Any, dt: Any
@@ -173,7 +178,7 @@ class Touching:
         """Return the state after dt, the memory and the report of the step; see `Integrator`."""
         end, inner, info = self.integrator.step(system, state, memory.inner, u, dt)
         system = bound(system, end, u)
-        solver = roles_of(self.integrator).solver
+        solver = self.solver
         start = self._touch(system.evaluate(state.t, state.q))
         before = start.velocity(state.v)
 
@@ -215,7 +220,7 @@ class Touching:
         fields = {field.name: getattr(info, field.name) for field in dataclasses.fields(StepInfo)}
         fields["violation"], fields["velocity_violation"] = found.violation, found.velocity_violation
         fields["status"] = first_failure(
-            self._status(system, start, residual),
+            self._status(system, start, memory.gap, residual),
             info.status,
             projection_status(system, Projection(to_positions, to_velocities), found, new),
         )
@@ -230,7 +235,7 @@ class Touching:
             dry_impulse=of_dry,
             residual=residual,
         )
-        return new, ContactMemory(inner, impulses, positions), report
+        return new, ContactMemory(inner, impulses, positions, touch.gap), report
 
     def _touch(self, at: Evaluation) -> Touch:
         touch = at.touch if self.contacts is None else self.contacts.touch(at)
@@ -241,8 +246,12 @@ class Touching:
             )
         return touch
 
-    def _status(self, system: AnySystem, start: Touch, residual: Scalar) -> Count:
-        """Return INCONSISTENT_START for penetrating starts, NOT_CONVERGED for large residuals, or OK."""
+    def _status(self, system: AnySystem, start: Touch, left: Array, residual: Scalar) -> Count:
+        """Return INCONSISTENT_START for penetrating starts, NOT_CONVERGED for large residuals, or OK.
+
+        Gaps `left` by the last step are not held against the start: one pass of the position stage leaves
+        penetrations of second order in the displacements.
+        """
         dtype = residual.dtype
         deepest, tolerance = self.penetration, self.tolerance
         if deepest is None:
@@ -251,7 +260,9 @@ class Touching:
         if tolerance is None:
             tolerance = 1e-6 if jnp.finfo(dtype).eps < 1e-10 else 1e-3
         converged: Any = jnp.where(residual <= tolerance, Status.OK, Status.NOT_CONVERGED)
-        separate: Any = jnp.where(jnp.any(start.gap < -deepest), Status.INCONSISTENT_START, converged)
+        separate: Any = jnp.where(
+            jnp.any(start.gap < jnp.minimum(left, 0.0) - deepest), Status.INCONSISTENT_START, converged
+        )
         return separate.astype(jnp.int32)
 
     def _impulses(

@@ -34,7 +34,8 @@ from jaxdae.base.requirements import offers
 from jaxdae.compile.precompute import prepared
 from jaxdae.integrators.equation_of_motion import motion
 from jaxdae.integrators.integrator import Integrator, check_integrator, input_at
-from jaxdae.integrators.method import roles_of, sampled_law, samples_law
+from jaxdae.integrators.method import Wrapping, roles_of, sampled_law, samples_law
+from jaxdae.integrators.touching import Touching
 from jaxdae.rollouts.rollout_arguments import as_controls
 from jaxdae.systems.system import AnySystem, State, System, check_system, checked_state
 from jaxdae.typing import Leaf
@@ -83,8 +84,8 @@ def stable_step(
         if callable(controls) or controls is None
         else jnp.asarray(controls, state.q.dtype)
     )
-    linear, held = _linearized(system, state, law, integrator)
-    method: Any = integrator
+    method: Any = _without_contact(integrator)
+    linear, held = _linearized(system, state, law, method)
     every = 1 if held is None else method.every
     if held is not None:
         method = dataclasses.replace(method, law=held)
@@ -112,6 +113,15 @@ def stable_step(
         middle = (good * bad) ** 0.5
         good, bad = (middle, bad) if stable(middle) else (good, middle)
     return good
+
+
+def _without_contact(integrator: Any) -> Any:
+    """Return the integrator without `Touching`, whose forces do not limit the step."""
+    if isinstance(integrator, Touching):
+        return integrator.integrator
+    if isinstance(integrator, Wrapping):
+        return dataclasses.replace(integrator, integrator=_without_contact(integrator.integrator))  # pyright: ignore
+    return integrator
 
 
 @pytree

@@ -24,7 +24,8 @@ from jaxdae.dynamics.diagnostics import diagnose
 from jaxdae.mechanisms.describe.kinds import NOTHING, Kind
 from jaxdae.robots.attach import changes
 
-KEYS = ("file", "base", "loops", "packages", "strict")
+_SWITCHES = ("strict", "limits", "dry_friction")
+KEYS = ("file", "base", "loops", "packages", *_SWITCHES)
 """The additional keys of a `mechanism` section with a file."""
 
 
@@ -99,15 +100,17 @@ def expand(section: yaml.MappingNode, config: str, root: yaml.Node) -> list[Prob
             )
         ]
     folders = {name: pathlib.Path(config).parent / folder for name, folder in packages.items()}
-    if not isinstance(plain.get("strict", False), bool):
-        return [problem("strict", repr(plain["strict"]), "true or false")]
+    wrong_switches = [key for key in _SWITCHES if not isinstance(plain.get(key, False), bool)]
+    if wrong_switches:
+        return [problem(key, repr(plain[key]), "true or false") for key in wrong_switches]
     loops, wrong = _loops([] if plain.get("loops") is None else plain["loops"])
     if wrong:
         return [
             problem("loops", text, "joints between links, as in joints, or names of joints of the file")
             for text in wrong
         ]
-    options = {"base": plain.get("base"), "strict": plain.get("strict", False), "packages": folders}
+    switches = {key: plain.get(key, False) for key in _SWITCHES}
+    options = {"base": plain.get("base"), "packages": folders, **switches}
     try:
         with yaml_nodes.double():
             found = robots.load(path, loops=loops, **options)

@@ -12,6 +12,7 @@ from jaxdae.app.draw.failure_times import Failures, entries_in_view
 from jaxdae.app.draw.plot_style import COLORS, GRAY, line_style, styled
 from jaxdae.app.model.config_outline import places
 from jaxdae.app.runs import results
+from jaxdae.app.runs.energy_account import touches
 
 _POINTS = 2000
 _WORLDS_IN_BAND = 1024
@@ -187,7 +188,11 @@ def energy(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
     _set_title(upper, f"{config.title}: energy of the nominal world", failures)
     upper.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
     _draw_peaks(lower, failures, np.abs(balance(data)))
-    lower.set_ylabel("energy balance error\n|E - E(0) - work| in J")
+    lower.set_ylabel(
+        "change of energy\n|E - E(0)| in J"
+        if touches(config)
+        else "energy balance error\n|E - E(0) - work| in J"
+    )
     lower.set_xlabel("time in s")
     if data.sizes["world"] > 1:
         lower.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))

@@ -211,7 +211,7 @@ def construct(values: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     rates, v = entries.rates, [jnp.zeros((), q.dtype)] * len(system.names.velocities)
     for name, velocity in values["start"]["velocities"].items():
         v[rates[name]] = jnp.asarray(velocity, q.dtype)
-    return system, q, jnp.stack(v), integrator(values)
+    return system, q, jnp.stack(v), integrator(values, system)
 
 
 def with_dimension(values: dict[str, Any]) -> dict[str, Any]:
@@ -251,8 +251,13 @@ def _closed_start(values: dict[str, Any]) -> tuple[Any, Any, jaxdae.State, Any, 
     return system, method, state, info, guess
 
 
-def integrator(values: dict[str, Any]) -> Any:
-    """Return the integrator from the plain values of a config."""
+def integrator(values: dict[str, Any], system: Any) -> Any:
+    """Return the integrator from the plain values of a config, with contact if the system needs it."""
+    method = _contact_free(values)
+    return jaxdae.contact.Touching(method) if system.touches else method
+
+
+def _contact_free(values: dict[str, Any]) -> Any:
     solver, section = _solver(values["solver"]), values["integrator"]
     projection = _projection(section["projection"])
     if values["mechanism"]["order"] == "first":
