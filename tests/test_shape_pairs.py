@@ -244,6 +244,33 @@ def test_parallel_capsules_touch_at_both_ends_of_their_overlap():
         np.testing.assert_allclose(points.place[:2], [[0.1, 0.0, 0.2], [0.1, 0.0, 1.0]], atol=1e-15)
 
 
+@pytest.mark.parametrize("length", [0.2, 2.0])
+def test_a_box_on_a_capsule_rests_on_two_points(length):
+    # The capsule lies along x, below the box; it ends below the box, or beyond it.
+    box, capsule, half = ct.Box((0.5, 0.4, 0.3)), ct.Capsule(0.1, length), min(length, 0.5)
+    for tilt in (0.0, 1e-17, -1e-9):
+        lying = at(0.0, 0.1, -0.4, turned=(0.0, np.pi / 2.0 + tilt, 0.0))
+        points, finite, error = rate_matches(box, at(0.0, 0.0, 0.0), capsule, lying, jnp.arange(1.0, 7.0))
+        assert finite
+        assert error < 1e-13
+        np.testing.assert_allclose(points.gap, 0.0, atol=1e-15 + 2.0 * abs(tilt))
+        np.testing.assert_allclose(points.normal, [[0.0, 0.0, -1.0]] * 3, atol=1e-14 + 2.0 * abs(tilt))
+        np.testing.assert_allclose(jnp.sort(points.place[:2, 0]), [-half, half], atol=1e-8)
+        np.testing.assert_allclose(points.place[:2, 1:], [[0.1, -0.3]] * 2, atol=1e-8)
+
+
+def test_a_capsule_with_its_axis_inside_a_box_is_not_apart():
+    box, capsule = ct.Box((0.5, 0.4, 0.3)), ct.Capsule(0.1, 1.0)
+    for height, gap in ((0.25, -0.15), (0.1, -0.3), (0.0, None)):
+        inside = at(0.0, 0.0, height, turned=(0.0, np.pi / 2.0, 0.0))
+        points, finite, _ = rate_matches(box, at(0.0, 0.0, 0.0), capsule, inside, jnp.arange(1.0, 7.0))
+        assert finite
+        if gap is None:  # The depth on the center line is not that of both shapes.
+            assert jnp.min(points.gap) < -0.1
+        else:
+            np.testing.assert_allclose(jnp.min(points.gap), gap, atol=1e-15)
+
+
 def test_a_box_on_a_box_in_the_plane_rests_on_two_points():
     # Also with aligned sides, where each corner is on two edges.
     square = ct.Polygon([(-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5)])

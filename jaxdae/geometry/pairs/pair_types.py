@@ -10,6 +10,7 @@ from jaxdae.geometry import shapes as sh
 from jaxdae.geometry.pairs import ground_pairs as ground
 from jaxdae.geometry.pairs import polygon_pairs as polygon
 from jaxdae.geometry.pairs import round_pairs as rounded
+from jaxdae.geometry.pairs.box_pairs import box_capsule
 from jaxdae.geometry.pairs.contact_points import Points
 from jaxdae.geometry.terrain import Terrain
 
@@ -55,6 +56,7 @@ PAIRS: dict[tuple[type, type], PairType] = {
     (sh.Capsule, sh.Sphere): PairType(rounded.capsule_ball, _SINGLE),
     (sh.Capsule, sh.Capsule): PairType(rounded.capsule_capsule, _named("end0", "end1", "cross")),
     (sh.Box, sh.Sphere): PairType(rounded.box_ball, _SINGLE),
+    (sh.Box, sh.Capsule): PairType(box_capsule, _named("end0", "end1", "cross")),
     (sh.Cylinder, sh.Sphere): PairType(rounded.cylinder_ball, _SINGLE),
     (sh.Line, sh.Disc): PairType(ground.plane_ball, _SINGLE),
     (sh.Line, sh.PlanarCapsule): PairType(ground.plane_capsule, _ENDS),

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxdae.geometry.pairs.contact_points import Points, direction, joined
+from jaxdae.geometry.pairs.contact_points import Points, ball_at, direction, joined
 from jaxdae.geometry.pairs.ground_pairs import ends
 from jaxdae.geometry.shapes import Disc, PlanarCapsule, Polygon, Pose
 
@@ -68,9 +68,7 @@ def polygon_ball(polygon: Polygon, at_a: Pose, ball: Disc, at_b: Pose) -> Points
     # Outside, the nearest edge in front of the point; inside, the edge with the smallest depth.
     away = jnp.where(heights > 0.0, distances, jnp.inf)
     edge: Any = jnp.where(inside, jnp.argmax(heights), jnp.argmin(away))
-    normal, distance = normals[edge], distances[edge]
-    place = x - 0.5 * (distance + ball.radius) * normal
-    return Points((distance - ball.radius)[None], place[None], normal[None])
+    return ball_at(x, distances[edge], normals[edge], ball.radius)
 
 
 def convex_convex(a: Polygon | PlanarCapsule, at_a: Pose, b: Polygon | PlanarCapsule, at_b: Pose) -> Points:

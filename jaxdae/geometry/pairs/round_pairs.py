@@ -22,7 +22,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from jaxdae.geometry.pairs.contact_points import Points, balls, direction, joined
+from jaxdae.geometry.pairs.contact_points import Points, ball_at, balls, direction, joined
 from jaxdae.geometry.shapes import Box, Capsule, Cylinder, Disc, Pose, Sphere
 
 
@@ -34,8 +34,8 @@ def ball_ball(a: Sphere | Disc, at_a: Pose, b: Sphere | Disc, at_b: Pose) -> Poi
 def capsule_ball(capsule: Any, at_a: Pose, ball: Sphere | Disc, at_b: Pose) -> Points:
     """Return the contact of a capsule with a ball."""
     s = clamped(jnp.sum((at_b.place - at_a.place) * at_a.main), capsule.half_length)
-    nearest = at_a.place + s * at_a.main
-    return balls(nearest, capsule.radius, at_b.place, ball.radius, at_a.axes[:, 0])
+    center = at_a.place + s * at_a.main
+    return balls(center, capsule.radius, at_b.place, ball.radius, at_a.axes[:, 0])
 
 
 def capsule_capsule(a: Capsule, at_a: Pose, b: Capsule, at_b: Pose) -> Points:
@@ -59,17 +59,31 @@ def capsule_capsule(a: Capsule, at_a: Pose, b: Capsule, at_b: Pose) -> Points:
         s = jnp.where(inner, clamped(s_of_b, a.half_length), s_a)
         return contact(s, jnp.where(inner, t_b, t_of_a))
 
+    crossing = contact(*nearest(offset, along_a, a.half_length, along_b, b.half_length))
+    return joined(overlap(-1.0), overlap(1.0), crossing)
+
+
+def nearest(offset: Array, along_a: Array, most_a: Any, along_b: Array, most_b: Any) -> tuple[Any, Any]:
+    """Return the parameters s and t of the nearest points of two segments, regularized if parallel.
+
+    Args:
+        offset: from the center of a to the center of b (3,) in m.
+        along_a: unit vector along a (3,).
+        most_a: half of the length of a in m, the largest |s|.
+        along_b: unit vector along b (3,).
+        most_b: half of the length of b in m, the largest |t|.
+    """
+    cos, to_a, to_b = jnp.sum(along_a * along_b), jnp.sum(offset * along_a), -jnp.sum(offset * along_b)
     sin2 = 1.0 - cos * cos + float(jnp.finfo(cos.dtype).eps)
-    s = clamped((to_a + cos * to_b) / sin2, a.half_length)
-    t = clamped(to_b + cos * s, b.half_length)
-    s = clamped(to_a + cos * t, a.half_length)
-    return joined(overlap(-1.0), overlap(1.0), contact(s, t))
+    s = clamped((to_a + cos * to_b) / sin2, most_a)
+    t = clamped(to_b + cos * s, most_b)
+    return clamped(to_a + cos * t, most_a), t
 
 
 def box_ball(box: Box, at_a: Pose, ball: Sphere, at_b: Pose) -> Points:
     """Return the contact of a box with a ball."""
     normal, distance = signed_distance(at_a.local(at_b.place), box.half)
-    return _at(at_b.place, distance, jnp.sum(at_a.axes * normal, axis=1), ball.radius)
+    return ball_at(at_b.place, distance, jnp.sum(at_a.axes * normal, axis=1), ball.radius)
 
 
 def cylinder_ball(cylinder: Cylinder, at_a: Pose, ball: Sphere, at_b: Pose) -> Points:
@@ -79,7 +93,7 @@ def cylinder_ball(cylinder: Cylinder, at_a: Pose, ball: Sphere, at_b: Pose) -> P
     half = jnp.stack([cylinder.radius, cylinder.half_length])
     (along, up), distance = signed_distance(jnp.stack([radial, x[2]]), half)
     normal = at_a.axes[:, 0] * (along * outward[0]) + at_a.axes[:, 1] * (along * outward[1]) + up * at_a.main
-    return _at(at_b.place, distance, normal, ball.radius)
+    return ball_at(at_b.place, distance, normal, ball.radius)
 
 
 def signed_distance(x: Array, half: Array) -> tuple[Array, Array]:
@@ -102,9 +116,3 @@ def signed_distance(x: Array, half: Array) -> tuple[Array, Array]:
 def clamped(x: Any, most: Any) -> Any:
     """Return x limited to [-most, most]; unlike `clip`, with a one-sided derivative at the limits."""
     return jnp.where(x > most, most, jnp.where(x < -most, -most, x))
-
-
-def _at(center: Array, distance: Any, normal: Array, radius: Any) -> Points:
-    """Return the contact of a ball whose center has a distance from a surface with this normal."""
-    place = center - 0.5 * (distance + radius) * normal
-    return Points((distance - radius)[None], place[None], normal[None])
