@@ -329,3 +329,16 @@ def test_the_order_of_a_pair_only_changes_the_sign_of_the_normal():
     np.testing.assert_array_equal(one.normal, -other.normal)
     np.testing.assert_array_equal(one.place, other.place)
     np.testing.assert_array_equal(one.gap, other.gap)
+
+
+def test_all_pairs_keep_single_precision():
+    def single(tree):
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), jnp.float32), tree)
+
+    for kinds in PAIRS:
+        a, b = (s if isinstance(s, Terrain) else s.arrays() for s in (SHAPES[kind] for kind in kinds))
+        frame = single(at(*[0.0] * b.dimension))
+        found = jax.eval_shape(pair_type(a, b).touch, single(a), frame, single(b), frame)
+        assert {x.dtype for x in found} == {jnp.dtype("float32")}, kinds
+        labels = pair_type(a, b).labels(a, b)
+        assert {x.shape[0] for x in found} == {len(labels)} == {len(set(labels))}

@@ -79,7 +79,8 @@ def _end(
     on_edge = jnp.min(times) < most
     up: Any = jnp.where(normal < 0.0, -1.0, 1.0)
     out = jnp.where(face, up, jnp.where(leaving, outward, 0.0))
-    edge, side = out * half, (~face & ~leaving).astype(half.dtype)
+    edge: Any = out * half
+    side = (~face & ~leaving).astype(half.dtype)
     s, t = nearest(center - edge, side, jnp.sum(side * half), along, most)
     x = center + t * along
     away = x - edge - s * side
@@ -87,4 +88,4 @@ def _end(
     sign: Any = jnp.where(jnp.sum(away * out) < 0.0, -1.0, 1.0)
     crossed = ball_at(x, sign * distance, sign * unit, radius)
     at_end, _ = ball(sense * most)
-    return Points(*(jnp.where(on_edge, x, y) for x, y in zip(crossed, at_end, strict=True)))
+    return jax.tree.map(lambda x, y: jnp.where(on_edge, x, y), crossed, at_end)
