@@ -10,6 +10,7 @@ from jaxdae import contact as ct
 from jaxdae import mechanisms as jm
 from jaxdae.base.requirements import check_requirements, requirements_met
 from jaxdae.mechanisms import spatial as js
+from jaxdae.mechanisms.contacts.contact_elements import neighbors
 
 FORMS = [jm.Absolute(), jm.Joints()]
 
@@ -197,3 +198,15 @@ def test_numbers_out_of_range_at_run_time():
         with pytest.raises(ValueError, match=text):
             check_requirements("mechanism", changed)
         assert not requirements_met(changed)
+
+
+def test_neighbors_are_the_bodies_of_joints_except_the_ground():
+    bodies = [solid(name, (x, 0.0, 0.0)) for name, x in (("a", 0.0), ("b", 1.0), ("c", 2.0))]
+    joints = [
+        js.Revolute("base", jm.GROUND, "a", at=(0.0, 0.0, 0.0), axis=(0.0, 1.0, 0.0)),
+        js.Revolute("knee", "a", "b", at=(0.5, 0.0, 0.0), axis=(0.0, 1.0, 0.0)),
+        js.Ball("loop", "c", "b", at=(1.5, 0.0, 0.0)),
+        js.Rod("rod", "a", "c", at_a=(0.0, 0.0, 0.0), at_b=(2.0, 0.0, 0.0)),
+    ]
+    jm.mechanism(jm.Description(space=jm.SPACE, bodies=bodies, joints=joints))
+    assert neighbors(joints) == {frozenset("ab"), frozenset("bc")}

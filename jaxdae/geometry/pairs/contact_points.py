@@ -66,6 +66,17 @@ def balls(a: Array, radius_a: Any, b: Array, radius_b: Any, instead: Array) -> P
     return Points((distance - radius_a - radius_b)[None], place[None], normal[None])
 
 
+def ball_at(center: Array, distance: Any, normal: Array, radius: Any) -> Points:
+    """Return the contact of a ball whose center has a signed distance from a surface with this normal."""
+    place = center - 0.5 * (distance + radius) * normal
+    return Points((distance - radius)[None], place[None], normal[None])
+
+
+def joined(*points: Points) -> Points:
+    """Return several sets of contact points as one set."""
+    return Points(*(jnp.concatenate(part) for part in zip(*points, strict=True)))
+
+
 def above_plane(point: Array, normal: Array, centers: Array, radius: Any) -> Points:
     """Return the contacts of balls with a half space: one per ball.
 

@@ -7,7 +7,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from jaxdae.geometry import shapes as sh
-from jaxdae.geometry.pairs import plane_pairs as plane
+from jaxdae.geometry.pairs import ground_pairs as ground
+from jaxdae.geometry.pairs import polygon_pairs as polygon
+from jaxdae.geometry.pairs import round_pairs as rounded
+from jaxdae.geometry.pairs.box_pairs import box_capsule
 from jaxdae.geometry.pairs.contact_points import Points
 from jaxdae.geometry.terrain import Terrain
 
@@ -36,17 +39,34 @@ def _vertices(a: Any, b: Any) -> tuple[str, ...]:
 
 
 _SINGLE, _ENDS = _named(""), _named("end0", "end1")
+_CORNERS = _named(*(f"corner{k}" for k in range(8)))
 
 PAIRS: dict[tuple[type, type], PairType] = {
-    (sh.Plane, sh.Sphere): PairType(plane.plane_ball, _SINGLE),
-    (sh.Plane, sh.Capsule): PairType(plane.plane_capsule, _ENDS),
-    (sh.Plane, sh.Box): PairType(plane.plane_box, _named(*(f"corner{k}" for k in range(8)))),
-    (sh.Plane, sh.Cylinder): PairType(plane.plane_cylinder, _named("low0", "low1", "rim0", "rim1", "rim2")),
-    (sh.Plane, sh.Ellipsoid): PairType(plane.plane_ellipsoid, _SINGLE),
-    (sh.Plane, sh.ConvexMesh): PairType(plane.plane_vertices, _vertices),
-    (sh.Line, sh.Disc): PairType(plane.plane_ball, _SINGLE),
-    (sh.Line, sh.PlanarCapsule): PairType(plane.plane_capsule, _ENDS),
-    (sh.Line, sh.Polygon): PairType(plane.plane_vertices, _vertices),
+    (sh.Plane, sh.Sphere): PairType(ground.plane_ball, _SINGLE),
+    (sh.Plane, sh.Capsule): PairType(ground.plane_capsule, _ENDS),
+    (sh.Plane, sh.Box): PairType(ground.plane_box, _CORNERS),
+    (sh.Plane, sh.Cylinder): PairType(ground.plane_cylinder, _named("low0", "low1", "rim0", "rim1", "rim2")),
+    (sh.Plane, sh.Ellipsoid): PairType(ground.plane_ellipsoid, _SINGLE),
+    (sh.Plane, sh.ConvexMesh): PairType(ground.plane_vertices, _vertices),
+    (Terrain, sh.Sphere): PairType(ground.terrain_ball, _SINGLE),
+    (Terrain, sh.Capsule): PairType(ground.terrain_capsule, _ENDS),
+    (Terrain, sh.Box): PairType(ground.terrain_box, _CORNERS),
+    (Terrain, sh.ConvexMesh): PairType(ground.terrain_vertices, _vertices),
+    (sh.Sphere, sh.Sphere): PairType(rounded.ball_ball, _SINGLE),
+    (sh.Capsule, sh.Sphere): PairType(rounded.capsule_ball, _SINGLE),
+    (sh.Capsule, sh.Capsule): PairType(rounded.capsule_capsule, _named("end0", "end1", "cross")),
+    (sh.Box, sh.Sphere): PairType(rounded.box_ball, _SINGLE),
+    (sh.Box, sh.Capsule): PairType(box_capsule, _named("end0", "end1", "cross")),
+    (sh.Cylinder, sh.Sphere): PairType(rounded.cylinder_ball, _SINGLE),
+    (sh.Line, sh.Disc): PairType(ground.plane_ball, _SINGLE),
+    (sh.Line, sh.PlanarCapsule): PairType(ground.plane_capsule, _ENDS),
+    (sh.Line, sh.Polygon): PairType(ground.plane_vertices, _vertices),
+    (sh.Disc, sh.Disc): PairType(rounded.ball_ball, _SINGLE),
+    (sh.PlanarCapsule, sh.Disc): PairType(rounded.capsule_ball, _SINGLE),
+    (sh.Polygon, sh.Disc): PairType(polygon.polygon_ball, _SINGLE),
+    (sh.PlanarCapsule, sh.PlanarCapsule): PairType(polygon.convex_convex, _ENDS),
+    (sh.Polygon, sh.PlanarCapsule): PairType(polygon.convex_convex, _ENDS),
+    (sh.Polygon, sh.Polygon): PairType(polygon.convex_convex, _ENDS),
 }
 """The supported pairs, each in one order; `pair_type` also returns the other order."""
 

@@ -20,7 +20,7 @@ from jax import Array
 
 from jaxdae.base.dataclass import pytree
 from jaxdae.geometry import planar_frames, spatial_frames
-from jaxdae.geometry.pairs.contact_points import Points, tangents
+from jaxdae.geometry.pairs.contact_points import Points, joined, tangents
 from jaxdae.mechanisms.contacts.contact_elements import Pair
 from jaxdae.mechanisms.coordinates.body_coordinates import BodyCoordinates
 from jaxdae.mechanisms.describe import measures
@@ -93,7 +93,7 @@ class ContactPairs:
         """
         bodies = motion.frame[0].shape[0]
         found = [_group_points(group, Pairs(group.a, group.b, bodies), motion) for group in self._groups()]
-        points = Points(*(jnp.concatenate(part) for part in zip(*found, strict=True)))
+        points = joined(*found)
         pair = Pairs(self._repeated("a"), self._repeated("b"), bodies)
         block = _blocks(points, *measures.ends(pair, motion))
         rows = coordinates.dense_rows(q, motion, block, pair)

@@ -1,4 +1,4 @@
-"""Contacts of shapes with a half space (a plane in space, a line in the plane): closed forms.
+"""Contacts of shapes with the ground: a half space (a plane in space, a line in the plane) or a terrain.
 
 The contacts of polyhedra are all their corners, and the contacts of a capsule are the half spheres at its
 ends. The deepest point of an ellipsoid with semi-axes r and rotation R is c - A A^T n / |A^T n| with
@@ -11,12 +11,19 @@ center of the end as the cylinder stands up. The gap is too large by at most 0.3
 round-off from an inclination of 0.1 rad. Three points of the rim of the nearer end, which are fixed in the
 body, support a standing cylinder. At the change of the nearer end, the cylinder lies, and the gaps of these
 points are continuous.
+
+*Terrain* z = h(x, y). A corner is a ball without radius. The gap is the clearance of
+`jaxdae.geometry.wheel_contact`. On the ground it is the distance; at a distance g from a terrain with a
+radius of curvature R, it has an error of the order g^2 / R, and the normal an error of the order g / R. The
+derivative of the gap is that of the distance, so the normal row is the rate of the gap. The edges and faces
+of a shape do not touch: a box does not rest on a ridge between its corners.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -34,6 +41,9 @@ from jaxdae.geometry.shapes import (
     Pose,
     Sphere,
 )
+from jaxdae.geometry.spatial_frames import Vector
+from jaxdae.geometry.terrain import Terrain
+from jaxdae.geometry.wheel_contact import ball_contact
 
 
 def ends(capsule: Any, at: Pose) -> Array:
@@ -84,3 +94,35 @@ def plane_cylinder(plane: Any, at_a: Pose, cylinder: Cylinder, at_b: Pose) -> Po
     nearer: Any = jnp.where(upright < 0.0, both[1], both[0])
     rim = nearer + cylinder.radius * (cos * at_b.axes[:, 0] + sin * at_b.axes[:, 1])
     return above_plane(at_a.place, normal, jnp.concatenate([both - cylinder.radius * lowest, rim]), 0.0)
+
+
+def terrain_ball(terrain: Terrain, at_a: Pose, ball: Sphere, at_b: Pose) -> Points:
+    """Return the contact of a terrain with a ball."""
+    return _above_terrain(terrain, at_a, at_b.place[None], ball.radius)
+
+
+def terrain_capsule(terrain: Terrain, at_a: Pose, capsule: Capsule, at_b: Pose) -> Points:
+    """Return the contacts of a terrain with both ends of a capsule."""
+    return _above_terrain(terrain, at_a, ends(capsule, at_b), capsule.radius)
+
+
+def terrain_box(terrain: Terrain, at_a: Pose, box: Box, at_b: Pose) -> Points:
+    """Return the contacts of a terrain with the eight corners of a box."""
+    return _above_terrain(terrain, at_a, at_b.point(box.corners()), jnp.zeros_like(at_b.place[0]))
+
+
+def terrain_vertices(terrain: Terrain, at_a: Pose, mesh: ConvexMesh, at_b: Pose) -> Points:
+    """Return the contacts of a terrain with the vertices of a mesh."""
+    return _above_terrain(terrain, at_a, at_b.point(mesh.vertices), jnp.zeros_like(at_b.place[0]))
+
+
+def _above_terrain(terrain: Terrain, at: Pose, centers: Array, radius: Any) -> Points:
+    """Return the contacts of a terrain with balls with centers (k, 3) in the world."""
+
+    def contact(center: Array) -> tuple[Array, Array, Array]:
+        found = ball_contact(terrain, Vector(*center), radius)
+        return found.clearance, found.place.array(), found.normal.array()
+
+    gap, place, normal = jax.vmap(contact)(at.local(centers))
+    normal = jnp.sum(at.axes * normal[:, None, :], axis=-1)
+    return Points(gap, at.point(place) - 0.5 * gap[:, None] * normal, normal)

@@ -1,0 +1,344 @@
+"""Contacts of all pairs of shapes against independent computations, and their derivatives.
+
+The distance of convex shapes is the largest separation over all directions, s(d) = -h_b(-d) - h_a(d), with
+the support functions h of both shapes. This holds for shapes that overlap, too: there, the largest (negative)
+separation is minus the penetration depth.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.spatial.transform import Rotation
+
+from jaxdae import contact as ct
+from jaxdae.geometry.pairs.pair_types import PAIRS, pair_type
+from jaxdae.geometry.shapes import PlanarShape, Pose
+from jaxdae.geometry.terrain import Cylinder, Hills, Terrain
+from jaxdae.geometry.terrain import Plane as FlatTerrain
+
+SHAPES = {
+    ct.Plane: ct.Plane(),
+    ct.Sphere: ct.Sphere(0.3),
+    ct.Capsule: ct.Capsule(0.2, 0.4),
+    ct.Box: ct.Box((0.2, 0.5, 0.3)),
+    ct.Cylinder: ct.Cylinder(0.3, 0.4),
+    ct.Ellipsoid: ct.Ellipsoid((0.2, 0.3, 0.5)),
+    ct.ConvexMesh: ct.ConvexMesh(
+        [(0.0, 0.0, 0.0), (0.5, 0.1, 0.0), (0.0, 0.4, 0.2), (0.1, 0.0, 0.6), (0.1, 0.1, 0.1)]
+    ),
+    Terrain: Hills(*(jnp.asarray([x]) for x in (0.05, 0.8, 0.6, 0.3))),
+    ct.Line: ct.Line(),
+    ct.Disc: ct.Disc(0.3),
+    ct.PlanarCapsule: ct.PlanarCapsule(0.2, 0.4),
+    ct.Polygon: ct.Polygon([(-0.2, -0.3), (0.4, -0.2), (0.3, 0.3), (-0.1, 0.4)]),
+}
+CONVEX = [pair for pair in PAIRS if pair[0] is not Terrain]
+NAMES = [f"{a.__name__}-{b.__name__}" for a, b in PAIRS]
+IDS = [f"{a.__name__}-{b.__name__}" for a, b in CONVEX]
+
+
+def support(shape, at, d):
+    """Return max d . x over a shape, with NumPy: independent of the contact functions."""
+    place, axes = (np.asarray(x) for x in at)
+    local = axes.T @ d
+    match shape:
+        case ct.Plane() | ct.Line():
+            raise NotImplementedError
+        case ct.Sphere() | ct.Disc():
+            most = shape.radius
+        case ct.Capsule() | ct.PlanarCapsule():
+            most = shape.radius + shape.half_length * abs(local[-1])
+        case ct.Box():
+            most = np.asarray(shape.half) @ np.abs(local)
+        case ct.Cylinder():
+            most = shape.radius * np.hypot(*local[:2]) + shape.half_length * abs(local[2])
+        case ct.Ellipsoid():
+            most = np.linalg.norm(np.asarray(shape.radii) * local)
+        case _:
+            most = np.max(np.asarray(shape.vertices) @ local)
+    return place @ d + most
+
+
+def separation(a, at_a, b, at_b):
+    """Return the signed distance of two convex shapes: the maximum of the separation over directions."""
+    if isinstance(a, ct.Plane | ct.Line):
+        n = np.asarray(at_a.axes)[:, -1]
+        return -support(b, at_b, -n) - n @ np.asarray(at_a.place)
+    dimension, found = len(at_a.place), []
+
+    def apart(x):
+        d = x / np.linalg.norm(x)
+        return support(b, at_b, -d) + support(a, at_a, d)
+
+    if dimension == 2:
+        angles = np.linspace(0.0, 2.0 * np.pi, 200)
+        starts = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    else:
+        starts = np.random.default_rng(0).normal(size=(300, 3))
+    # A second search from the result of the first, because the simplex may collapse early.
+    options = {"xatol": 1e-10, "fatol": 1e-11}
+    for x in sorted(starts, key=apart)[:3]:
+        for _ in range(2):
+            x = minimize(apart, x / np.linalg.norm(x), method="Nelder-Mead", options=options).x
+        found.append(-apart(x))
+    return max(found)
+
+
+def rotation(angles):
+    """Return a rotation (d, d) from one angle or three."""
+    angles = np.atleast_1d(angles)
+    if len(angles) == 1:
+        c, s = np.cos(angles[0]), np.sin(angles[0])
+        return np.array([[c, -s], [s, c]])
+    return Rotation.from_rotvec(angles).as_matrix()
+
+
+def moved(pose, step):
+    """Return a pose after a motion: a translation, then an infinitesimal rotation, as a linear function."""
+    d = pose.place.shape[0]
+    turn = jnp.asarray([[0.0, -1.0], [1.0, 0.0]])
+    spin = step[2] * turn if d == 2 else jnp.cross(step[3:], jnp.eye(3)).T
+    return Pose(pose.place + step[:d], pose.axes + spin @ pose.axes)
+
+
+@functools.cache
+def touching(kind_a, kind_b):
+    """Return the compiled contact function of a pair, and the rate of its results along a motion."""
+    a, b = (
+        shape if isinstance(shape, Terrain) else shape.arrays() for shape in (SHAPES[kind_a], SHAPES[kind_b])
+    )
+    touch = pair_type(a, b).touch
+
+    def contacts(at_a, at_b, step_a, step_b):
+        return jax.jvp(
+            lambda s: touch(a, moved(at_a, s * step_a), b, moved(at_b, s * step_b)), (0.0,), (1.0,)
+        )
+
+    return jax.jit(contacts)
+
+
+def poses(kind, count):
+    """Return random pairs of poses with motions, shapes apart, touching or overlapping by a part of a radius."""
+    planar = issubclass(kind, PlanarShape)
+    d, turns = (2, 1) if planar else (3, 3)
+    rng = np.random.default_rng(3)
+    for _ in range(count):
+        found = [
+            Pose(jnp.asarray(rng.normal(size=d)), jnp.asarray(rotation(rng.normal(size=turns))))
+            for _ in range(2)
+        ]
+        distance = rng.uniform(0.3, 1.2)
+        offset = found[1].place - found[0].place
+        found[1] = Pose(found[0].place + distance * offset / jnp.linalg.norm(offset), found[1].axes)
+        yield (*found, *(jnp.asarray(rng.normal(size=d + turns)) for _ in range(2)))
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(25, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("kind_a", "kind_b"), CONVEX, ids=IDS)
+def test_smallest_gap_is_the_distance(kind_a, kind_b, count):
+    contacts = touching(kind_a, kind_b)
+    for at_a, at_b, *motion in poses(kind_a, count):
+        points, _ = contacts(at_a, at_b, *motion)
+        expected = separation(SHAPES[kind_a], at_a, SHAPES[kind_b], at_b)
+        if expected < -0.1:
+            continue  # Overlaps beyond the radius of a rounded shape have no unique normal.
+        # The error of the minimization.
+        np.testing.assert_allclose(jnp.min(points.gap), expected, atol=1e-8)
+
+
+@pytest.mark.parametrize(("kind_a", "kind_b"), PAIRS, ids=NAMES)
+def test_gap_rate_is_the_normal_velocity_at_the_place(kind_a, kind_b):
+    contacts = touching(kind_a, kind_b)
+    for at_a, at_b, step_a, step_b in poses(kind_a, 6):
+        points, rates = contacts(at_a, at_b, step_a, step_b)
+        d = len(at_a.place)
+        np.testing.assert_allclose(jnp.linalg.norm(points.normal, axis=1), 1.0, atol=1e-14)
+        for place, normal, rate in zip(points.place, points.normal, rates.gap, strict=True):
+            velocities = [
+                step[:d]
+                + (
+                    step[2] * np.array([-(place - at.place)[1], (place - at.place)[0]])
+                    if d == 2
+                    else np.cross(step[3:], place - at.place)
+                )
+                for at, step in ((at_a, step_a), (at_b, step_b))
+            ]
+            # Rounding errors of velocities of order 1.
+            np.testing.assert_allclose(rate, normal @ (velocities[1] - velocities[0]), atol=2e-14)
+
+
+def test_derivatives_of_places_and_normals():
+    # Central differences along a motion have an error of 1e-9 (third derivatives of order 10 times step^2). The
+    # derivative of the clearance of a terrain is that of the distance, and equal only on the ground.
+    step = 1e-5
+    for kind_a, kind_b in CONVEX:
+        contacts = touching(kind_a, kind_b)
+        for at_a, at_b, *motion in poses(kind_a, 2):
+            _, rates = contacts(at_a, at_b, *motion)
+            (ahead, _), (behind, _) = (
+                contacts(*(moved(at, s * x) for at, x in zip((at_a, at_b), motion, strict=True)), *motion)
+                for s in (step, -step)
+            )
+            for rate, x, y in zip(rates, ahead, behind, strict=True):
+                np.testing.assert_allclose(
+                    rate, (x - y) / (2.0 * step), atol=1e-7, err_msg=f"{kind_a} {kind_b}"
+                )
+
+
+def at(*place, turned=(0.0, 0.0, 0.0)):
+    axes = rotation(turned) if len(place) == 3 else np.eye(2)
+    return Pose(jnp.asarray(place, float), jnp.asarray(axes))
+
+
+def rate_matches(a, at_a, b, at_b, step):
+    """Return the contact points, whether all derivatives are finite, and the error of the normal velocity."""
+    a, b = a.arrays(), b.arrays()
+    d = len(at_a.place)
+    still = jnp.zeros_like(step)
+    touch = pair_type(a, b).touch
+    points, rates = jax.jvp(lambda s: touch(a, moved(at_a, still), b, moved(at_b, s * step)), (0.0,), (1.0,))
+    arms = points.place - at_b.place
+    turning = jnp.cross(step[3:], arms) if d == 3 else step[2] * jnp.stack([-arms[:, 1], arms[:, 0]], axis=1)
+    velocity = jnp.sum(points.normal * (step[:d] + turning), axis=1)
+    finite = all(bool(jnp.all(jnp.isfinite(x))) for x in (*points, *rates))
+    return points, finite, jnp.max(jnp.abs(velocity - rates.gap))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "gap"),
+    [
+        (ct.Sphere(0.3), ct.Sphere(0.2), -0.5),
+        (ct.Capsule(0.3, 0.5), ct.Sphere(0.2), -0.5),
+        (ct.Capsule(0.3, 0.5), ct.Capsule(0.2, 0.4), -0.5),
+        (ct.Box((0.3, 0.4, 0.5)), ct.Sphere(0.2), -0.5),
+        (ct.Cylinder(0.3, 0.5), ct.Sphere(0.2), -0.5),
+        (ct.Disc(0.3), ct.Disc(0.2), -0.5),
+        (ct.PlanarCapsule(0.3, 0.5), ct.Disc(0.2), -0.5),
+        (ct.Polygon([(-0.3, -0.4), (0.3, -0.4), (0.3, 0.4), (-0.3, 0.4)]), ct.Disc(0.2), -0.5),
+        (ct.PlanarCapsule(0.3, 0.5), ct.PlanarCapsule(0.2, 0.4), -0.5),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_coinciding_centers(a, b, gap):
+    center = at(0.1, 0.2, 0.3) if a.dimension == 3 else at(0.1, 0.2)
+    step = jnp.asarray([0.3, -0.2, 0.5, 0.4, 0.1, -0.3][: 6 if a.dimension == 3 else 3])
+    points, finite, error = rate_matches(a, center, b, center, step)
+    assert finite
+    np.testing.assert_allclose(jnp.min(points.gap), gap, atol=1e-15)
+    assert error < 1e-15
+
+
+def test_parallel_capsules_touch_at_both_ends_of_their_overlap():
+    a, b = ct.Capsule(0.1, 1.0), ct.Capsule(0.2, 0.5)
+    for flip in (0.0, np.pi):
+        upper = at(0.3, 0.0, 0.7, turned=(flip, 0.0, 0.0))
+        points, finite, error = rate_matches(a, at(0.0, 0.0, 0.0), b, upper, jnp.arange(1.0, 7.0))
+        assert finite
+        assert error < 1e-14
+        np.testing.assert_allclose(points.gap, 0.0, atol=1e-15)
+        np.testing.assert_allclose(points.normal, [[1.0, 0.0, 0.0]] * 3, atol=1e-15)
+        np.testing.assert_allclose(points.place[:2], [[0.1, 0.0, 0.2], [0.1, 0.0, 1.0]], atol=1e-15)
+
+
+@pytest.mark.parametrize("length", [0.2, 2.0])
+def test_a_box_on_a_capsule_rests_on_two_points(length):
+    # The capsule lies along x, below the box; it ends below the box, or beyond it.
+    box, capsule, half = ct.Box((0.5, 0.4, 0.3)), ct.Capsule(0.1, length), min(length, 0.5)
+    for tilt in (0.0, 1e-17, -1e-9):
+        lying = at(0.0, 0.1, -0.4, turned=(0.0, np.pi / 2.0 + tilt, 0.0))
+        points, finite, error = rate_matches(box, at(0.0, 0.0, 0.0), capsule, lying, jnp.arange(1.0, 7.0))
+        assert finite
+        assert error < 1e-13
+        np.testing.assert_allclose(points.gap, 0.0, atol=1e-15 + 2.0 * abs(tilt))
+        np.testing.assert_allclose(points.normal, [[0.0, 0.0, -1.0]] * 3, atol=1e-14 + 2.0 * abs(tilt))
+        np.testing.assert_allclose(jnp.sort(points.place[:2, 0]), [-half, half], atol=1e-8)
+        np.testing.assert_allclose(points.place[:2, 1:], [[0.1, -0.3]] * 2, atol=1e-8)
+
+
+def test_a_capsule_with_its_axis_inside_a_box_is_not_apart():
+    box, capsule = ct.Box((0.5, 0.4, 0.3)), ct.Capsule(0.1, 1.0)
+    for height, gap in ((0.25, -0.15), (0.1, -0.3), (0.0, None)):
+        inside = at(0.0, 0.0, height, turned=(0.0, np.pi / 2.0, 0.0))
+        points, finite, _ = rate_matches(box, at(0.0, 0.0, 0.0), capsule, inside, jnp.arange(1.0, 7.0))
+        assert finite
+        if gap is None:  # The depth on the center line is not that of both shapes.
+            assert jnp.min(points.gap) < -0.1
+        else:
+            np.testing.assert_allclose(jnp.min(points.gap), gap, atol=1e-15)
+
+
+def test_a_box_on_a_box_in_the_plane_rests_on_two_points():
+    # Also with aligned sides, where each corner is on two edges.
+    square = ct.Polygon([(-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5)])
+    for shift, low in ((0.0, -0.5), (0.2, -0.3), (1e-17, -0.5)):
+        points, finite, error = rate_matches(
+            square, at(0.0, 0.0), square, at(shift, 1.0), jnp.arange(1.0, 4.0)
+        )
+        assert finite
+        assert error < 1e-14
+        np.testing.assert_allclose(points.gap, 0.0, atol=1e-15)
+        np.testing.assert_allclose(points.normal, [[0.0, 1.0]] * 2, atol=1e-15)
+        np.testing.assert_allclose(jnp.sort(points.place[:, 0]), [low, 0.5], atol=1e-15)
+
+
+def test_standing_and_lying_cylinder():
+    cylinder, plane = ct.Cylinder(0.3, 0.5), ct.Plane()
+    points, finite, error = rate_matches(
+        plane, at(0.0, 0.0, 0.0), cylinder, at(0.0, 0.0, 0.5), jnp.arange(6.0)
+    )
+    assert finite
+    assert error < 1e-14
+    np.testing.assert_allclose(points.gap, [0.0, 1.0, 0.0, 0.0, 0.0], atol=1e-15)
+    lying = at(0.0, 0.0, 0.3, turned=(np.pi / 2.0, 0.0, 0.0))
+    points, finite, error = rate_matches(plane, at(0.0, 0.0, 0.0), cylinder, lying, jnp.arange(6.0))
+    assert finite
+    assert error < 1e-14
+    np.testing.assert_allclose(points.gap[:2], 0.0, atol=1e-15)
+
+
+def test_flat_terrain_is_a_plane():
+    box, frame = ct.Box((0.2, 0.5, 0.3)).arrays(), at(0.1, 0.2, 0.6, turned=(0.3, 0.2, 0.1))
+    ground = at(0.0, 0.0, 0.1, turned=(0.1, 0.0, 0.2))
+    flat, plane = (
+        pair_type(a, box).touch(a, ground, box, frame) for a in (FlatTerrain(), ct.Plane().arrays())
+    )
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-15), flat, plane)
+
+
+def test_sphere_on_a_ridge_has_the_distance_of_the_axes():
+    # Exact on the ground. Off the ground, the normal has an error of the order gap / radius, and the gap an
+    # error of the order gap^2 / radius.
+    ridge, sphere, angle = Cylinder(2.0), ct.Sphere(0.3).arrays(), 0.4
+    for gap in (0.0, 1e-4, -1e-4):
+        center = at((2.3 + gap) * np.sin(angle), 0.7, (2.3 + gap) * np.cos(angle))
+        points = pair_type(ridge, sphere).touch(ridge, at(0.0, 0.0, 0.0), sphere, center)
+        np.testing.assert_allclose(points.gap[0], gap, atol=1e-8)
+        normal = [np.sin(angle), 0.0, np.cos(angle)]
+        np.testing.assert_allclose(points.normal[0], normal, atol=1e-14 + abs(gap))
+
+
+def test_the_order_of_a_pair_only_changes_the_sign_of_the_normal():
+    a, b = ct.Capsule(0.2, 0.4).arrays(), ct.Sphere(0.3).arrays()
+    frames = at(0.0, 0.1, 0.0, turned=(0.3, 0.2, 0.1)), at(0.5, 0.4, 0.3)
+    one = pair_type(a, b).touch(a, frames[0], b, frames[1])
+    other = pair_type(b, a).touch(b, frames[1], a, frames[0])
+    np.testing.assert_array_equal(one.normal, -other.normal)
+    np.testing.assert_array_equal(one.place, other.place)
+    np.testing.assert_array_equal(one.gap, other.gap)
+
+
+def test_all_pairs_keep_single_precision():
+    def single(tree):
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), jnp.float32), tree)
+
+    for kinds in PAIRS:
+        a, b = (s if isinstance(s, Terrain) else s.arrays() for s in (SHAPES[kind] for kind in kinds))
+        frame = single(at(*[0.0] * b.dimension))
+        found = jax.eval_shape(pair_type(a, b).touch, single(a), frame, single(b), frame)
+        assert {x.dtype for x in found} == {jnp.dtype("float32")}, kinds
+        labels = pair_type(a, b).labels(a, b)
+        assert {x.shape[0] for x in found} == {len(labels)} == {len(set(labels))}
