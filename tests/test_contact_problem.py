@@ -164,7 +164,10 @@ def test_stack_with_mass_ratio_1000():
     arrays = load("stack64")
     problems = jax.vmap(ContactProblem)(*map(jnp.asarray, arrays))
     p, error = jax.jit(jax.vmap(lambda problem: solve(Robust(), problem)))(problems)
-    assert (np.asarray(error) < 1e-6).sum() >= 60
+    # The target is relative to max |S b|, which is larger than the largest velocity of approach.
+    factors, size = jax.vmap(ContactProblem.scales)(problems)
+    relative = error * size / jnp.max(jnp.abs(factors * problems.velocity), axis=1)
+    assert (np.asarray(relative) < 1e-6).sum() >= 60
     assert (np.asarray(error) < 1e-4).all()
     for problem, own in zip(map(ContactProblem, *arrays), p, strict=True):
         assert violations(problem, own) < 1e-3

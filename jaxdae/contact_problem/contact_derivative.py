@@ -75,7 +75,7 @@ def solve(
         compliance: (n,), added to the diagonal of D, in m/s per N s: contacts give way. None for rigid
             contacts with unique impulses; see the module.
 
-    The residual of the contact law is relative to the largest scaled velocity max |S b|: 1e-10 or less is
+    The residual of the contact law is relative to the largest scaled velocity of approach: 1e-10 or less is
     round-off in double precision. Check it, because the number of iterations is fixed and because some
     problems have no solution. p is differentiable with respect to all fields of the problem, in forward and
     reverse mode, at every order. The derivative of the residual is zero.
@@ -90,13 +90,16 @@ def solve(
     start = jnp.zeros_like(problem.velocity) if guess is None else guess / (factors * size)
     given = problem.default_compliance() if compliance is None else compliance
     soft = factors**2 * given
-    regular = dataclasses.replace(scaled, delassus=add_diagonal(scaled.delassus, soft))
-    p, error = _solve(regular, solver, jax.lax.stop_gradient(start))
-    if compliance is None:
-        corrected = dataclasses.replace(regular, velocity=scaled.velocity - soft * p)
-        rigid, _ = _solve(corrected, ContactNewton(CORRECTION), jax.lax.stop_gradient(p))
-        errors = [residual(*jax.lax.stop_gradient((scaled, x))) for x in (p, rigid)]
-        p, error = better((p, errors[0]), (rigid, errors[1]))
+    near = scaled.without_distant_contacts()
+    regular = dataclasses.replace(near, delassus=add_diagonal(scaled.delassus, soft))
+    p, _ = _solve(regular, solver, jax.lax.stop_gradient(start))
+    if compliance is not None:
+        scaled = dataclasses.replace(scaled, delassus=regular.delassus)
+        return factors * size * p, residual(*jax.lax.stop_gradient((scaled, p)))
+    corrected = dataclasses.replace(regular, velocity=near.velocity - soft * p)
+    rigid, _ = _solve(corrected, ContactNewton(CORRECTION), jax.lax.stop_gradient(p))
+    errors = [residual(*jax.lax.stop_gradient((scaled, x))) for x in (p, rigid)]
+    p, error = better((p, errors[0]), (rigid, errors[1]))
     return factors * size * p, error
 
 

@@ -134,14 +134,29 @@ class ContactProblem(RowGroups):
         """Return the factors s (n,) and the size of the velocities () that normalize the problem.
 
         S D S has blocks of trace 1 + tangents, with one factor per contact, so that friction cones remain
-        circular. The size is max |S b|, or sqrt(kappa) where that is larger.
+        circular. The size is the largest entry of S b over contacts and one-sided rows that approach, and
+        over dry-friction rows. With smoothing, it is max |S b|, or sqrt(kappa) where that is larger.
         """
         mean = self._mean_diagonal()
         factors = 1.0 / jnp.sqrt(jnp.where(mean == 0.0, 1.0, mean))
-        size = jnp.max(jnp.abs(factors * self.velocity), initial=0.0)
+        velocity = factors * self.velocity
+        largest = jnp.max(jnp.abs(velocity), initial=0.0)
         if self.smoothing is not None:
-            size = jnp.sqrt(size**2 + self.smoothing)
+            return factors, jnp.sqrt(largest**2 + self.smoothing)
+        approaches = self.normals(velocity) < 0.0
+        acts = jnp.pad(approaches[: self.sizes[0]], (0, self.sizes[2]), constant_values=True)
+        acting = self.join(approaches, jnp.broadcast_to(acts[:, None], (acts.shape[0], self.tangents)))
+        size = jnp.max(jnp.where(acting, jnp.abs(velocity), 0.0), initial=0.0)
+        # Velocities of approach that are rounding errors of the others do not set the scale.
+        size = jnp.maximum(size, 100.0 * float(jnp.finfo(velocity.dtype).eps) ** 0.5 * largest)
         return factors, jnp.where(size == 0.0, 1.0, size)
+
+    def without_distant_contacts(self) -> ContactProblem:
+        """Return the scaled problem with separation velocities of at most `DISTANT`; see `DISTANT`."""
+        if self.smoothing is not None:
+            return self
+        near = jnp.minimum(self.normals(self.velocity), DISTANT)
+        return dataclasses.replace(self, velocity=self.join(near, self.discs(self.velocity)))
 
     def scaled(self, factors: Array, size: Scalar) -> ContactProblem:
         """Return the problem in p / (s size) and s u / size, for the result of `scales`."""
@@ -178,6 +193,16 @@ class ContactProblem(RowGroups):
         contacts, one_sided, dry = self.split(diagonal(self.delassus))
         mean = jnp.broadcast_to(jnp.mean(contacts, axis=1, keepdims=True), contacts.shape)
         return jnp.concatenate([mean.reshape(-1), one_sided, dry])
+
+
+DISTANT = 10.0
+"""Separation velocity in a scaled problem beyond which a contact counts as equally far away.
+
+Contacts that approach have velocities of at most 1. With unit diagonal, |(D p)_i| <= sqrt(p^T D p), so their
+impulses change no velocity by much more than 1. A contact with an impulse although it is beyond `DISTANT` shows
+in the residual of the problem itself. Far contacts would otherwise set the scale of the problem, and the
+impulses of near contacts would lose their digits.
+"""
 
 
 class ContactSolver(Protocol):

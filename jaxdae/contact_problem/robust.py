@@ -29,7 +29,7 @@ class Robust:
     warm: int = static(default=3)
     interior: int = static(default=15)
     sweeps: int = static(default=20)
-    finish: int = static(default=5)
+    finish: int = static(default=10)
 
     @classmethod
     def quick(cls) -> Robust:
