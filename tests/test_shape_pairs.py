@@ -285,6 +285,28 @@ def test_a_box_on_a_box_in_the_plane_rests_on_two_points():
         np.testing.assert_allclose(jnp.sort(points.place[:, 0]), [low, 0.5], atol=1e-15)
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "upper"),
+    [
+        (ct.Capsule(0.1, 1.0), ct.Capsule(0.2, 0.5), (0.3, 0.0, 0.7)),
+        (ct.Box((0.5, 0.4, 0.3)), ct.Capsule(0.1, 0.2), (0.0, 0.5, 0.0)),
+        (ct.Box((0.5, 0.4, 0.3)), ct.Capsule(0.1, 2.0), (0.1, 0.5, 0.0)),
+    ],
+)
+def test_derivatives_of_parallel_shapes_are_moderate_and_equal_in_both_modes(a, b, upper):
+    a, b = a.arrays(), b.arrays()
+    touch = pair_type(a, b).touch
+
+    def points(step):
+        return touch(a, at(0.0, 0.0, 0.0), b, moved(at(*upper), step))
+
+    still = jnp.zeros(6)
+    forward, reverse = (jax.jit(jac(points))(still) for jac in (jax.jacfwd, jax.jacrev))
+    for x, y in zip(forward, reverse, strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-14)
+        assert jnp.max(jnp.abs(x)) < 20.0  # of the order of length / distance
+
+
 def test_standing_and_lying_cylinder():
     cylinder, plane = ct.Cylinder(0.3, 0.5), ct.Plane()
     points, finite, error = rate_matches(

@@ -12,8 +12,9 @@ is the distance of both shapes. The three contacts are
 
 Every contact is a stationary distance of two features that are fixed in their bodies. Axes that are parallel
 to an edge have no unique nearest point, and its derivative is infinite there. Therefore sin^2 of their angle
-is replaced by sin^2 + eps. If the axis itself is inside the box, gaps are negative, but not the depth of both
-shapes.
+is replaced by sin^2 + eps, and below sqrt(eps) the derivative holds the point fixed, as for two capsules
+(`jaxdae.geometry.pairs.round_pairs`). If the axis itself is inside the box, gaps are negative, but not the
+depth of both shapes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import numpy as np
 from jax import Array
 
 from jaxdae.geometry.pairs.contact_points import Points, ball_at, direction, joined
-from jaxdae.geometry.pairs.round_pairs import clamped, nearest, signed_distance
+from jaxdae.geometry.pairs.round_pairs import clamped, held, nearest, signed_distance
 from jaxdae.geometry.shapes import BOX_SIGNS, Box, Capsule, Pose
 
 _EDGES = np.concatenate([BOX_SIGNS[BOX_SIGNS[:, k] > 0.0] * (np.arange(3) != k) for k in range(3)])
@@ -58,7 +59,8 @@ def _candidates(center: Array, along: Array, half: Array, most: Any) -> Array:
     eps = float(jnp.finfo(half.dtype).eps)
     edges, corners = (jnp.asarray(signs, half.dtype) * half for signs in (_EDGES, BOX_SIGNS))
     across = jnp.asarray(_EDGES != 0.0, half.dtype) * along
-    of_edges = jnp.sum(across * (edges - center), axis=1) / (jnp.sum(across * across, axis=1) + eps)
+    sin2 = jnp.sum(across * across, axis=1) + eps
+    of_edges = held(jnp.sum(across * (edges - center), axis=1) / sin2, sin2)
     of_corners = jnp.sum(along * (corners - center), axis=1)
     inner = clamped(jnp.concatenate([of_edges, of_corners]), most)
     return jnp.concatenate([inner, jnp.stack([-most, most])])
