@@ -171,6 +171,38 @@ def test_gap_rate_is_the_normal_velocity_at_the_place(kind_a, kind_b):
             np.testing.assert_allclose(rate, normal @ (velocities[1] - velocities[0]), atol=2e-14)
 
 
+def axes_of(kind, rng):
+    """Return a random rotation: generic, aligned with the axes, or nearly aligned."""
+    aligned = np.eye(3)[:, rng.permutation(3)]
+    near = rotation(1e-6 * rng.normal(size=3)) @ aligned
+    return (rotation(2.0 * rng.normal(size=3)), aligned, near)[kind % 3]
+
+
+@pytest.mark.parametrize("kind", [ct.Box, ct.Capsule], ids=lambda kind: kind.__name__)
+def test_capsules_in_any_direction_have_the_distance_of_sampled_axes(kind):
+    rng, t = np.random.default_rng(7), np.linspace(-0.4, 0.4, 4001)[:, None]
+    shape, capsule = SHAPES[kind].arrays(), SHAPES[ct.Capsule].arrays()
+    frames, distances = [], []
+    while len(distances) < 300:
+        frame = Pose(rng.uniform(-0.9, 0.9, 3), axes_of(len(distances), rng))
+        x = frame.place + t * frame.axes[:, 2]
+        if kind is ct.Box:
+            away = np.abs(x) - np.asarray(shape.half)
+            distance = np.linalg.norm(np.maximum(away, 0.0), axis=1) + np.minimum(away.max(1), 0.0)
+        else:
+            beyond = np.maximum(np.abs(x[:, 2]) - shape.half_length, 0.0)
+            distance = np.linalg.norm([x[:, 0], x[:, 1], beyond], axis=0) - shape.radius
+        if distance.min() > 0.0:  # The axis is outside.
+            frames.append(frame)
+            distances.append(distance.min() - capsule.radius)
+    touch = jax.jit(
+        jax.vmap(lambda frame: pair_type(shape, capsule).touch(shape, at(0.0, 0.0, 0.0), capsule, frame))
+    )
+    points = touch(jax.tree.map(lambda *x: jnp.stack(x), *frames))
+    # Samples at distances of 2e-4 m miss the distance by (1e-4 m)^2 / (2 * 0.01 m).
+    np.testing.assert_allclose(jnp.min(points.gap, axis=1), distances, atol=1e-6)
+
+
 def test_derivatives_of_places_and_normals():
     # Central differences along a motion have an error of 1e-9 (third derivatives of order 10 times step^2). The
     # derivative of the clearance of a terrain is that of the distance, and equal only on the ground.

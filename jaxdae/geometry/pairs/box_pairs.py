@@ -48,7 +48,8 @@ def box_capsule(box: Box, at_a: Pose, capsule: Capsule, at_b: Pose) -> Points:
     candidates = _candidates(center, along, half, most)
     distances = jax.vmap(lambda t: signed_distance(center + t * along, half)[1])(candidates)
     lowest, normal = ball(candidates[jnp.argmin(distances)])
-    ends = (_end(center, along, half, most, radius, normal, ball, sense) for sense in (-1.0, 1.0))
+    inside = jnp.min(distances) < 0.0
+    ends = (_end(center, along, half, most, radius, normal, inside, ball, sense) for sense in (-1.0, 1.0))
     points = joined(*ends, lowest)
     turned = jnp.sum(at_a.axes * points.normal[:, None, :], axis=-1)
     return Points(points.gap, at_a.point(points.place), turned)
@@ -67,7 +68,15 @@ def _candidates(center: Array, along: Array, half: Array, most: Any) -> Array:
 
 
 def _end(
-    center: Array, along: Array, half: Array, most: Any, radius: Any, normal: Array, ball: Any, sense: float
+    center: Array,
+    along: Array,
+    half: Array,
+    most: Any,
+    radius: Any,
+    normal: Array,
+    inside: Any,
+    ball: Any,
+    sense: float,
 ) -> Points:
     """Return the contact at one end of the part of the axis above a face: -1 or +1 along the axis."""
     size = jnp.abs(normal)
@@ -87,7 +96,7 @@ def _end(
     x = center + t * along
     away = x - edge - s * side
     unit, distance = direction(away, normal)
-    sign: Any = jnp.where(jnp.sum(away * out) < 0.0, -1.0, 1.0)
+    sign: Any = jnp.where(inside & (jnp.sum(away * out) < 0.0), -1.0, 1.0)
     crossed = ball_at(x, sign * distance, sign * unit, radius)
     at_end, _ = ball(sense * most)
     return jax.tree.map(lambda x, y: jnp.where(on_edge, x, y), crossed, at_end)
