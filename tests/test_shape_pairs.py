@@ -137,11 +137,11 @@ def poses(kind, count):
         yield (*found, *(jnp.asarray(rng.normal(size=d + turns)) for _ in range(2)))
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(25, marks=pytest.mark.long)])
+@pytest.mark.long
 @pytest.mark.parametrize(("kind_a", "kind_b"), CONVEX, ids=IDS)
-def test_smallest_gap_is_the_distance(kind_a, kind_b, count):
+def test_smallest_gap_is_the_distance(kind_a, kind_b):
     contacts = touching(kind_a, kind_b)
-    for at_a, at_b, *motion in poses(kind_a, count):
+    for at_a, at_b, *motion in poses(kind_a, 25):
         points, _ = contacts(at_a, at_b, *motion)
         expected = separation(SHAPES[kind_a], at_a, SHAPES[kind_b], at_b)
         if expected < -0.1:
@@ -171,6 +171,38 @@ def test_gap_rate_is_the_normal_velocity_at_the_place(kind_a, kind_b):
             np.testing.assert_allclose(rate, normal @ (velocities[1] - velocities[0]), atol=2e-14)
 
 
+def axes_of(kind, rng):
+    """Return a random rotation: generic, aligned with the axes, or nearly aligned."""
+    aligned = np.eye(3)[:, rng.permutation(3)]
+    near = rotation(1e-6 * rng.normal(size=3)) @ aligned
+    return (rotation(2.0 * rng.normal(size=3)), aligned, near)[kind % 3]
+
+
+@pytest.mark.parametrize("kind", [ct.Box, ct.Capsule], ids=lambda kind: kind.__name__)
+def test_capsules_in_any_direction_have_the_distance_of_sampled_axes(kind):
+    rng, t = np.random.default_rng(7), np.linspace(-0.4, 0.4, 4001)[:, None]
+    shape, capsule = SHAPES[kind].arrays(), SHAPES[ct.Capsule].arrays()
+    frames, distances = [], []
+    while len(distances) < 300:
+        frame = Pose(rng.uniform(-0.9, 0.9, 3), axes_of(len(distances), rng))
+        x = frame.place + t * frame.axes[:, 2]
+        if kind is ct.Box:
+            away = np.abs(x) - np.asarray(shape.half)
+            distance = np.linalg.norm(np.maximum(away, 0.0), axis=1) + np.minimum(away.max(1), 0.0)
+        else:
+            beyond = np.maximum(np.abs(x[:, 2]) - shape.half_length, 0.0)
+            distance = np.linalg.norm([x[:, 0], x[:, 1], beyond], axis=0) - shape.radius
+        if distance.min() > 0.0:  # The axis is outside.
+            frames.append(frame)
+            distances.append(distance.min() - capsule.radius)
+    touch = jax.jit(
+        jax.vmap(lambda frame: pair_type(shape, capsule).touch(shape, at(0.0, 0.0, 0.0), capsule, frame))
+    )
+    points = touch(jax.tree.map(lambda *x: jnp.stack(x), *frames))
+    # Samples at distances of 2e-4 m miss the distance by (1e-4 m)^2 / (2 * 0.01 m).
+    np.testing.assert_allclose(jnp.min(points.gap, axis=1), distances, atol=1e-6)
+
+
 def test_derivatives_of_places_and_normals():
     # Central differences along a motion have an error of 1e-9 (third derivatives of order 10 times step^2). The
     # derivative of the clearance of a terrain is that of the distance, and equal only on the ground.
@@ -194,13 +226,21 @@ def at(*place, turned=(0.0, 0.0, 0.0)):
     return Pose(jnp.asarray(place, float), jnp.asarray(axes))
 
 
+@functools.cache
+def along_motion(kind_a, kind_b):
+    """Return the compiled contact points of two shapes, and their rates along a motion of b."""
+
+    def rates(a, at_a, b, at_b, step):
+        touch = pair_type(a, b).touch
+        return jax.jvp(lambda s: touch(a, at_a, b, moved(at_b, s * step)), (0.0,), (1.0,))
+
+    return jax.jit(rates)
+
+
 def rate_matches(a, at_a, b, at_b, step):
     """Return the contact points, whether all derivatives are finite, and the error of the normal velocity."""
-    a, b = a.arrays(), b.arrays()
     d = len(at_a.place)
-    still = jnp.zeros_like(step)
-    touch = pair_type(a, b).touch
-    points, rates = jax.jvp(lambda s: touch(a, moved(at_a, still), b, moved(at_b, s * step)), (0.0,), (1.0,))
+    points, rates = along_motion(type(a), type(b))(a.arrays(), at_a, b.arrays(), at_b, step)
     arms = points.place - at_b.place
     turning = jnp.cross(step[3:], arms) if d == 3 else step[2] * jnp.stack([-arms[:, 1], arms[:, 0]], axis=1)
     velocity = jnp.sum(points.normal * (step[:d] + turning), axis=1)
@@ -283,6 +323,27 @@ def test_a_box_on_a_box_in_the_plane_rests_on_two_points():
         np.testing.assert_allclose(points.gap, 0.0, atol=1e-15)
         np.testing.assert_allclose(points.normal, [[0.0, 1.0]] * 2, atol=1e-15)
         np.testing.assert_allclose(jnp.sort(points.place[:, 0]), [low, 0.5], atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "upper"),
+    [
+        (ct.Capsule(0.1, 1.0), ct.Capsule(0.2, 0.5), (0.3, 0.0, 0.7)),
+        pytest.param(ct.Box((0.5, 0.4, 0.3)), ct.Capsule(0.1, 2.0), (0.1, 0.5, 0.0), marks=pytest.mark.long),
+    ],
+)
+def test_derivatives_of_parallel_shapes_are_moderate_and_equal_in_both_modes(a, b, upper):
+    a, b = a.arrays(), b.arrays()
+    touch = pair_type(a, b).touch
+
+    def points(step):
+        return touch(a, at(0.0, 0.0, 0.0), b, moved(at(*upper), step))
+
+    still = jnp.zeros(6)
+    forward, reverse = (jax.jit(jac(points))(still) for jac in (jax.jacfwd, jax.jacrev))
+    for x, y in zip(forward, reverse, strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-14)
+        assert jnp.max(jnp.abs(x)) < 20.0  # of the order of length / distance
 
 
 def test_standing_and_lying_cylinder():

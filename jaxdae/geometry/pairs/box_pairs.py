@@ -12,8 +12,9 @@ is the distance of both shapes. The three contacts are
 
 Every contact is a stationary distance of two features that are fixed in their bodies. Axes that are parallel
 to an edge have no unique nearest point, and its derivative is infinite there. Therefore sin^2 of their angle
-is replaced by sin^2 + eps. If the axis itself is inside the box, gaps are negative, but not the depth of both
-shapes.
+is replaced by sin^2 + eps, and below sqrt(eps) the derivative holds the point fixed, as for two capsules
+(`jaxdae.geometry.pairs.round_pairs`). If the axis itself is inside the box, gaps are negative, but not the
+depth of both shapes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import numpy as np
 from jax import Array
 
 from jaxdae.geometry.pairs.contact_points import Points, ball_at, direction, joined
-from jaxdae.geometry.pairs.round_pairs import clamped, nearest, signed_distance
+from jaxdae.geometry.pairs.round_pairs import clamped, held, nearest, signed_distance
 from jaxdae.geometry.shapes import BOX_SIGNS, Box, Capsule, Pose
 
 _EDGES = np.concatenate([BOX_SIGNS[BOX_SIGNS[:, k] > 0.0] * (np.arange(3) != k) for k in range(3)])
@@ -47,7 +48,8 @@ def box_capsule(box: Box, at_a: Pose, capsule: Capsule, at_b: Pose) -> Points:
     candidates = _candidates(center, along, half, most)
     distances = jax.vmap(lambda t: signed_distance(center + t * along, half)[1])(candidates)
     lowest, normal = ball(candidates[jnp.argmin(distances)])
-    ends = (_end(center, along, half, most, radius, normal, ball, sense) for sense in (-1.0, 1.0))
+    inside = jnp.min(distances) < 0.0
+    ends = (_end(center, along, half, most, radius, normal, inside, ball, sense) for sense in (-1.0, 1.0))
     points = joined(*ends, lowest)
     turned = jnp.sum(at_a.axes * points.normal[:, None, :], axis=-1)
     return Points(points.gap, at_a.point(points.place), turned)
@@ -58,14 +60,23 @@ def _candidates(center: Array, along: Array, half: Array, most: Any) -> Array:
     eps = float(jnp.finfo(half.dtype).eps)
     edges, corners = (jnp.asarray(signs, half.dtype) * half for signs in (_EDGES, BOX_SIGNS))
     across = jnp.asarray(_EDGES != 0.0, half.dtype) * along
-    of_edges = jnp.sum(across * (edges - center), axis=1) / (jnp.sum(across * across, axis=1) + eps)
+    sin2 = jnp.sum(across * across, axis=1) + eps
+    of_edges = held(jnp.sum(across * (edges - center), axis=1) / sin2, sin2)
     of_corners = jnp.sum(along * (corners - center), axis=1)
     inner = clamped(jnp.concatenate([of_edges, of_corners]), most)
     return jnp.concatenate([inner, jnp.stack([-most, most])])
 
 
 def _end(
-    center: Array, along: Array, half: Array, most: Any, radius: Any, normal: Array, ball: Any, sense: float
+    center: Array,
+    along: Array,
+    half: Array,
+    most: Any,
+    radius: Any,
+    normal: Array,
+    inside: Any,
+    ball: Any,
+    sense: float,
 ) -> Points:
     """Return the contact at one end of the part of the axis above a face: -1 or +1 along the axis."""
     size = jnp.abs(normal)
@@ -85,7 +96,7 @@ def _end(
     x = center + t * along
     away = x - edge - s * side
     unit, distance = direction(away, normal)
-    sign: Any = jnp.where(jnp.sum(away * out) < 0.0, -1.0, 1.0)
+    sign: Any = jnp.where(inside & (jnp.sum(away * out) < 0.0), -1.0, 1.0)
     crossed = ball_at(x, sign * distance, sign * unit, radius)
     at_end, _ = ball(sense * most)
     return jax.tree.map(lambda x, y: jnp.where(on_edge, x, y), crossed, at_end)

@@ -8,8 +8,9 @@ distance is stationary where s and t are stationary or at an end. The contacts a
     cross        the crossing of the axes: both parameters stationary, or clamped.
 
 The smallest of the three gaps is the distance of the capsules. Parallel axes have no unique crossing, and its
-derivative is infinite there. Therefore sin^2 of their angle is replaced by sin^2 + eps; the error of the gap
-is of the order eps, because the distance is stationary.
+derivative is infinite there. Therefore sin^2 of their angle is replaced by sin^2 + eps, and below sqrt(eps)
+the derivative holds the crossing fixed on both axes. The error of the gap is of the order eps, and its
+derivative is exact, because the distance is stationary.
 
 References:
     C. Ericson, "Real-Time Collision Detection", Morgan Kaufmann (2005), section 5.1.9.
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -77,7 +79,14 @@ def nearest(offset: Array, along_a: Array, most_a: Any, along_b: Array, most_b: 
     sin2 = 1.0 - cos * cos + float(jnp.finfo(cos.dtype).eps)
     s = clamped((to_a + cos * to_b) / sin2, most_a)
     t = clamped(to_b + cos * s, most_b)
-    return clamped(to_a + cos * t, most_a), t
+    s = clamped(to_a + cos * t, most_a)
+    return held(s, sin2), held(t, sin2)
+
+
+def held(x: Any, sin2: Any) -> Any:
+    """Return x, without derivative where sin^2 of the angle between two lines is below sqrt(eps)."""
+    parallel = sin2 < float(jnp.finfo(sin2.dtype).eps) ** 0.5
+    return jnp.where(parallel, jax.lax.stop_gradient(x), x)
 
 
 def box_ball(box: Box, at_a: Pose, ball: Sphere, at_b: Pose) -> Points:
