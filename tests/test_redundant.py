@@ -459,3 +459,52 @@ def test_relations_that_take_a_freedom_each_keep_the_default_solver():
     )
     for bodies, joints in cases:
         assert isinstance(jm.planar_mechanism(bodies, joints)[0].default_solver, jd.SchurComplement)
+
+
+_CORNERS = ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0))
+
+
+def _plates(kind, count):
+    """A plate that hangs on rods, or stands on legs; three determine its motion."""
+    plate = js.Body("plate", 1.0, (0.1, 0.2, 0.3), (0.4, 0.5, 2.0))
+    above = js.Body("above", 2.0, (0.3, 0.2, 0.1), (0.4, 0.5, 3.0))
+    ends = {f"J{k}": at for k, at in enumerate(_CORNERS[:count])}
+    if kind == "rods":
+        return [plate, above], [
+            js.Rod(name, "above", "plate", at_a=(*at, 3.0), at_b=(*at, 2.0)) for name, at in ends.items()
+        ]
+    return [plate], [
+        js.PointOnPlane(name, "ground", "plate", axis=(0, 0, 1), at=(*at, 1.8)) for name, at in ends.items()
+    ]
+
+
+@pytest.mark.parametrize("coordinates", [jm.Absolute(), jm.Joints()])
+@pytest.mark.parametrize("kind", ["rods", pytest.param("legs", marks=pytest.mark.long)])
+def test_the_default_solver_takes_parallel_joints_that_a_count_calls_independent(kind, coordinates):
+    """Four rows of rank 3 between bodies with six freedoms: the accelerations are those of three."""
+    found = []
+    for count in (3, 4):
+        mechanism, q = jm.spatial_mechanism(*_plates(kind, count), coordinates=coordinates)
+        assert isinstance(mechanism.default_solver, jd.LeastSquares if count == 4 else jd.SchurComplement)
+        found.append(
+            jd.forward_dynamics(mechanism, jd.State(0.0, q, jnp.zeros(len(mechanism.names.velocities))))[0]
+        )
+    np.testing.assert_allclose(found[1], found[0], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("space", ["rods along skew lines", "a parallelogram that lies flat"])
+def test_independent_rows_keep_the_fastest_solver(space):
+    """Independent rows, and rows that are dependent in the start configuration alone."""
+    if space == "rods along skew lines":
+        bodies, joints = _plates("rods", 4)
+        joints[3] = js.Rod("skew", "above", "plate", at_a=(1.4, 1.2, 3.0), at_b=(1.0, 0.7, 2.0))
+        mechanism, _ = jm.spatial_mechanism(bodies, joints)
+    else:
+        ends = (
+            ("A", "ground", "a", 0, 0),
+            ("B", "a", "t", 1, 0),
+            ("C", "t", "b", 3, 0),
+            ("D", "ground", "b", 2, 0),
+        )
+        mechanism, _ = jm.planar_mechanism(_bodies(a=(0.5, 0), t=(2, 0), b=(2.5, 0)), _pins(*ends))
+    assert isinstance(mechanism.default_solver, jd.SchurComplement)

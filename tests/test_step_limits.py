@@ -8,6 +8,7 @@ import pytest
 import jaxdae as jd
 from jaxdae import control as jc
 from jaxdae import mechanisms as jm
+from jaxdae.mechanisms import spatial as js
 
 LOAD, INERTIA, SPEED = 9.81 * 0.3, 0.011 + 0.3**2, 0.01
 """Of an arm of 1 kg whose mass center is 0.3 m from its hinge, and the speed of the friction law."""
@@ -268,3 +269,49 @@ def test_stable_step_of_held_feedback_matches_its_closed_form():
     # Modes may grow by 10 % per period: |1 - 2.1|.
     limit = jd.stable_step(mechanism, state, jc.Sampled(jd.RungeKutta.rk4(), law, every=5))
     np.testing.assert_allclose(limit * 5 * 5000.0, 2.1, rtol=0.01)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("method", ["semi_implicit_euler", "rk4"])
+def test_servos_are_unstable_beyond_the_stable_step_only(method):
+    """Two undamped servos with force limits, that leave their set points. Stable steps once looked unstable, and
+    unstable steps stable."""
+    bodies = [
+        js.Body(name, 1.0, (0.1, 0.1, 0.1), place=(x, 0, 0)) for name, x in (("arm", 0.5), ("fore", 1.5))
+    ]
+    ends = (("A", "ground", "arm", 0.0), ("B", "arm", "fore", 1.0))
+    joints = [js.Revolute(name, a, b, axis=(0, 0, 1), at=(x, 0, 0)) for name, a, b, x in ends]
+    servos = [
+        js.Actuator(f"servo_{name}", name, bias=(0, -1e4, 0), least_force=-1.0, most_force=1.0)
+        for name in "AB"
+    ]
+    mechanism, q = jm.spatial_mechanism(bodies, joints, servos, coordinates=jm.Joints(), gravity=(0, 0, 0))
+    integrator = EXPLICIT[method][0]
+    stiffest = np.linalg.eigh(mechanism.mass_matrix(q))[1][
+        :, 0
+    ]  # mode, because all servos have one stiffness
+    state = jd.State(0.0, q, 1e-4 * jnp.asarray(stiffest))
+    longest = jd.stable_step(mechanism, state, integrator)
+    run = jax.jit(
+        lambda dt: jd.rollout(mechanism, integrator, state, dt=dt, steps=1000, save_every=1000).info.status[
+            -1
+        ]
+    )
+    for share in (0.5, 0.75, 0.9, 0.99):
+        assert run(share * longest) == jd.Status.OK
+    for share in (1.1, 2.0, 4.0):
+        assert run(share * longest) == jd.Status.UNSTABLE
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("method", [jd.Rattle(), jd.Composition.yoshida4(jd.Rattle())])
+def test_methods_that_solve_for_velocities_fail_beyond_their_limits(method):
+    """The stability tests exclude these methods, because their own statuses are sufficient; see docs/statuses.md."""
+    for numbers, status in (
+        ({"friction": 20.0}, jd.Status.NOT_CONVERGED),
+        ({"damping": 300.0}, jd.Status.NOT_CONVERGED),
+        ({"stiffness": INERTIA * 3e3**2, "rest": 0.0}, jd.Status.NONFINITE),
+    ):
+        mechanism, state = arm(**numbers)
+        info = jd.rollout(mechanism, method, state, dt=1e-3, steps=300, save_every=300).info
+        assert info.status[-1] == status

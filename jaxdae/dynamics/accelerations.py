@@ -50,7 +50,7 @@ def forward_dynamics(
         state: time (s), coordinates and velocities.
         u: input (nu,) for `system.force`; None if the system has no inputs.
         solver: a saddle-point solver; by default `LeastSquares(1e-5)` if the rows of a mechanism are
-            redundant by its description, else `SchurComplement()`.
+            redundant by its description or start, else `SchurComplement()`.
         stabilization: the term added to the acceleration row; `NoStabilization()` by default. Any explicit
             value disables the check of the state, because feedback is for states that violate the
             constraints.

@@ -40,6 +40,22 @@ It differs from a_2 in the velocity only, by h/2 (a_2 - a_1), so that a_4 - a_2 
 on a_2 - a_1. In the same velocity, it must satisfy the first two conditions in place of a_3, and |a_4 - a_2|
 must be at least `_MIXED` times the largest entry of a_2 - a_1, in units of their scales.
 
+Several modes in one velocity can satisfy these conditions in a stable step. Rayleigh quotients in the mass
+metric cannot: they are not larger than the largest rate, if stiffness K and damping D are symmetric. With
+
+    a_5 = a(t + h/2, q, v + h/2 a_2),
+
+a_3 - a_4 = -h^2/4 K a_1 and a_4 - a_5 = -h/2 K v contain only the springs, and a_4 - a_2 = -h/2 D (a_2 -
+a_1) only the dampers. Let sigma = (h omega)^2/4 be the larger one of the quotients of K in the directions a_1
+and v, and delta = h mu/2 the quotient of D in the direction a_2 - a_1. The conditions above count if a_4
+satisfies the first two conditions in the same velocity, or if 4 sigma/z*^2 + 2 delta/z* >= `_MARGIN` (1 is
+the exact limit of semi-implicit Euler). Without them, 4 sigma/z*^2 >= `_MARGIN` is beyond the limit. This
+finds undamped springs and servos. It does not apply to feedback laws, whose K may be unsymmetric.
+
+The test sees the forces near the examined states. A servo at its force limit has no stiffness there, so that
+an undamped servo that saturates in almost all steps can stay unnoticed. `stable_step` at its set point, or a
+test in the first step from there, finds it.
+
 References:
     E. Hairer, G. Wanner, "Solving Ordinary Differential Equations II", sections IV.2 (stability functions,
     detection of stiffness).
@@ -62,6 +78,8 @@ from jaxdae.systems.system import AnySystem, State
 from jaxdae.systems.tolerances import scales
 
 _MIXED = 0.1
+_MARGIN = 1.1
+"""The bound of Rayleigh quotients relative to z*, above the limits of undamped springs in `stable_step`."""
 _GROWTH = 1.01
 
 
@@ -94,7 +112,7 @@ def is_beyond_limit(
         solver: the saddle-point solver of the method.
         limit: z*, the largest h mu for which the method damps v' = -mu v.
 
-    The cost is four evaluations of the acceleration.
+    The cost is five evaluations of the acceleration.
     """
     q, v = state.q, state.v
 
@@ -102,14 +120,27 @@ def is_beyond_limit(
 
     def stage(last: tuple[Any, Any], number: Any) -> tuple[tuple[Any, Any], Any]:
         speed, a = last
-        shift = jnp.where(number > 0, half, 0.0)
-        along, speed = jnp.where(number == 3, v, speed), jnp.where(number == 3, speed, v + shift * a)
-        at = State(state.t + shift, system.retract(q, shift * along), speed)
+        shift: Any = jnp.where(number > 0, half, 0.0)
+        ahead: Any = jnp.where(number == 4, 0.0, shift)
+        along, speed = jnp.where(number == 3, v, speed), jnp.where(number >= 3, speed, v + shift * a)
+        at = State(state.t + shift, system.retract(q, ahead * along), speed)
         a = motion(system, at, u, solver, None)[1]
         return (speed, a), a
 
-    start, *later = jax.lax.scan(stage, (v, jnp.zeros_like(v)), jnp.arange(4))[1]
+    start, *later = jax.lax.scan(stage, (v, jnp.zeros_like(v)), jnp.arange(5))[1]
     first, second, damped = later[0] - start, later[1] - later[0], later[2] - later[0]
+    mass = system.mass_operator(q)
+
+    def quotient(change: Any, direction: Any) -> Any:
+        weighted: Any = mass.times(direction)
+        square: Any = jnp.sum(weighted * direction)
+        positive: Any = jnp.where(square > 0.0, square, 1.0)
+        return jnp.where(square > 0.0, -jnp.sum(weighted * change) / positive, 0.0)
+
+    springs = jnp.maximum(quotient(later[1] - later[2], start), half * quotient(later[2] - later[3], v)) / (
+        limit**2 / 4.0
+    )
+    dampers = quotient(damped, first) / (limit / 2.0)
     sizes = scales(system, system.names.velocity_units, v.shape[0], v.dtype)
 
     def grows(size: Any) -> Any:
@@ -122,8 +153,14 @@ def is_beyond_limit(
 
     mixed = grows(jnp.maximum(jnp.abs(start), _MIXED * largest(start)))
     confirmed = opposes(damped) & (jnp.abs(damped) >= _MIXED * sizes * largest(first / sizes))
-    matters = dt**2 * jnp.abs(second) > float(jnp.finfo(q.dtype).eps) ** 0.75 * (1.0 + largest(q)) * sizes
-    return jnp.any((mixed | (grows(jnp.abs(start)) & confirmed)) & matters)
+    least = float(jnp.finfo(q.dtype).eps) ** 0.75 * (1.0 + largest(q)) * sizes
+    matters, springs_matter = (
+        dt**2 * jnp.abs(change) > least
+        for change in (second, jnp.stack([later[1] - later[2], later[2] - later[3]]))
+    )
+    counts = opposes(damped) | (springs + jnp.maximum(dampers, 0.0) >= _MARGIN)
+    beyond = jnp.any(((mixed & counts) | (grows(jnp.abs(start)) & confirmed)) & matters)
+    return beyond | ((springs >= _MARGIN) & jnp.any(springs_matter) & (not callable(u)))
 
 
 def stability_status(
@@ -170,7 +207,7 @@ def may_be_unstable(system: AnySystem, integrator: Any, law: Any) -> bool:
 def steps_between_examinations(integrator: Any) -> int:
     """Return the number of steps between two stability tests; steps beyond the limit persist.
 
-    A test takes four evaluations of the acceleration, 1 % of the cost of RK4 with projections and 2 % of
+    A test takes five evaluations of the acceleration, 1 % of the cost of RK4 with projections and 2 % of
     semi-implicit Euler. The test of a sampled law also takes eleven evaluations of the law.
     """
     return 250 if samples_law(integrator) else 125

@@ -29,7 +29,7 @@ from jaxdae.mechanisms.describe.keywords import ByKeywords
 from jaxdae.mechanisms.describe.kinds import GROUND
 from jaxdae.mechanisms.describe.numbers import concrete, is_there, real, vector
 from jaxdae.mechanisms.describe.plane_and_space import PLANE, SPACE, Plane, Space
-from jaxdae.mechanisms.describe.spanning_tree import overconstrained
+from jaxdae.mechanisms.describe.spanning_tree import loops_that_share_joints, overconstrained
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.forces.force_bases import Driven
 from jaxdae.mechanisms.forces.motors import GearedMotor
@@ -42,6 +42,7 @@ from jaxdae.mechanisms.joints.passive_elements import with_rest
 from jaxdae.mechanisms.joints.planar_joints import PLANAR_JOINTS
 from jaxdae.mechanisms.joints.relation_elements import Relation, TendonRelation
 from jaxdae.mechanisms.joints.spatial_joints import SPATIAL_JOINTS
+from jaxdae.mechanisms.loop_rank import PlacedJoint, have_dependent_rows
 
 TYPES: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "plane": (PLANAR_JOINTS, PLANAR_FORCES),
@@ -311,7 +312,8 @@ def built(
                 *((one.joint, one.other) for one in relations),
                 *((*one.joints, *one.others) for one in related),
             ],
-        ),
+        )
+        or _have_dependent_rows(space, bodies, joints, frames, numbers),
     )
     motors = [force for force in description.forces if isinstance(force, GearedMotor)]
     places = ("joints", "carrying", "forces", "tendons", "relations", "joint_limits", "joint_friction")
@@ -325,6 +327,22 @@ def _contacts(
 ) -> ContactPairs | None:
     """Return the described pairs of shapes as groups, or None without pairs."""
     return ContactPairs(_groups(pair.placed(frames, numbers) for pair in pairs)) if pairs else None
+
+
+def _have_dependent_rows(
+    space: Plane | Space, bodies: Sequence[Any], joints: Sequence[Any], frames: Any, numbers: Any
+) -> bool:
+    """Return whether rows of loops are dependent at the start pose; False if numbers are traced."""
+    loops = [
+        [PlacedJoint(joint.a, joint.b, joint.placed(frames, numbers)) for joint in each]
+        for each in loops_that_share_joints(joints)
+    ]
+    still = [0.0] * 3 if space.dimension == 2 else [0.0] * 3 + [1.0] + [0.0] * 3
+    poses = {
+        body.name: jnp.append(jnp.zeros(2), body.angle) if body.turns_only else body.coordinates()
+        for body in bodies
+    }
+    return bool(loops) and have_dependent_rows(space, loops, poses | {GROUND: jnp.asarray(still)})
 
 
 def _measured_joint(item: Any) -> str:

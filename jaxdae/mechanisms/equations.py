@@ -78,7 +78,8 @@ class Mechanism(Labels, System):
             `coordinates`.
         located: the coordinates with parameters, set by `prepared`; None to compute them on use.
         length: the characteristic length, set by `prepared`; None to compute it on use.
-        redundant: whether a count predicts redundant rows, see `graph.overconstrained` (static).
+        redundant: whether a count or the rank of J at the start shows redundant rows, see
+            `overconstrained` and `have_dependent_rows` (static).
         contacts: the pairs of shapes that can touch, a `ContactPairs`, or None.
         copies: the locations of joint geometry in forces and motions, see `copies` (static).
         with_rotors: the motors with rotor inertia, which armature contains, each with its joint (static).
@@ -118,7 +119,7 @@ class Mechanism(Labels, System):
 
     @property
     def default_solver(self) -> SaddlePointSolver:
-        """`LeastSquares(1e-5)` if the description has redundant rows, else `SchurComplement()`."""
+        """`LeastSquares(1e-5)` if the description or start has redundant rows, else `SchurComplement()`."""
         return LeastSquares(default_tolerance(self.dtype)) if self.redundant else super().default_solver
 
     @property

@@ -289,8 +289,9 @@ class Adaptive(Section):
 class Solver(Section):
     """The linear solver for accelerations and multipliers.
 
-    `default` is least_squares if the structure of the loops or axles makes constraints redundant, and
-    schur_complement otherwise. `auto` chooses by rank and conditioning at the start of the nominal world.
+    `default` is least_squares if the structure of the loops or axles, or their pose at the start, makes
+    constraints redundant, and schur_complement otherwise. `auto` chooses by rank and conditioning at the
+    start of the nominal world.
     """
 
     type: Literal["default", "auto", "dense_kkt", "schur_complement"] = Field(description="the method")

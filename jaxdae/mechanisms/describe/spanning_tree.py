@@ -211,7 +211,7 @@ def overconstrained(
     lateral = [joint.b for joint in joints if "lateral" in joint.velocity_rows]
     if len(set(lateral)) < len(lateral):
         return True
-    holding = [joint for joint in joints if joint.rows and not joint.prescribes]
+    holding = _holding(joints)
     prescribed = [joint for joint in joints if joint.prescribes]
     cycles = [[holding[k] for k in cycle] for cycle in _cycles(holding)]
     between: dict[frozenset[str], list[Any]] = {}
@@ -233,6 +233,16 @@ def overconstrained(
     looped = {name for group in sets for name in group.names}
     sets += [_Set(len(joint.coordinates), {joint.name}) for joint in joints if joint.name not in looped]
     return _overrelated(sets, related)
+
+
+def loops_that_share_joints(joints: Sequence[Any]) -> list[list[Any]]:
+    """Return the joints with rows of each set of loops that share joints, without prescribed motions."""
+    holding = _holding(joints)
+    return _sharing_joints([[holding[k] for k in cycle] for cycle in _cycles(holding)])
+
+
+def _holding(joints: Sequence[Any]) -> list[Any]:
+    return [joint for joint in joints if joint.rows and not joint.prescribes]
 
 
 class _Set(NamedTuple):
