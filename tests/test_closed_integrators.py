@@ -182,6 +182,7 @@ class TestDerivatives:
 
 
 class TestEnergy:
+    @pytest.mark.long
     def test_symplectic_methods_do_not_drift(self):
         """Over 200 swings the energy error stays what it is in the first one; that of RK4 at this step does
         not.

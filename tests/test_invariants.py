@@ -79,6 +79,7 @@ def test_energy_is_constant(name, dt, steps):
     )
 
 
+@pytest.mark.long
 def test_energy_error_falls_with_the_order():
     """RK4 with projection: halving the step divides the largest energy error by 16 or, as RK4 damps at order
     5, by 32.
@@ -186,6 +187,7 @@ def test_angular_momentum_of_a_floating_mechanism():
     assert np.ptp(np.asarray(trajectory.state.q)[:, 5]) > 0.1
 
 
+@pytest.mark.long
 def test_euclidean_projections_do_change_momentum():
     """The lecture's metric adds meters to radians, whatever the masses: the same rollout drifts. Hence the
     default.

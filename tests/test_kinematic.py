@@ -770,7 +770,16 @@ class TestStatus:
             found = jd.rollout(Decay(jnp.asarray(pull)), method, start, dt=dt, steps=20)
             assert found.info.status[-1] == expected
 
-    @pytest.mark.parametrize("method", [jd.Kinematic.euler(), jd.Kinematic.midpoint(), jd.Kinematic.rk4()])
+    @pytest.mark.parametrize(
+        "method",
+        [
+            jd.Kinematic.euler(),
+            *(
+                pytest.param(method, marks=pytest.mark.long)
+                for method in (jd.Kinematic.midpoint(), jd.Kinematic.rk4())
+            ),
+        ],
+    )
     def test_rates_that_jump_or_run_away_are_not_unstable(self, method):
         @jd.tree.pytree
         class Line(jd.KinematicSystem):

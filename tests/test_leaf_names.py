@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import catalogue
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -57,7 +58,7 @@ MOTORS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", catalogue.quick(FORMS, "joints"))
 @pytest.mark.parametrize("build", [planar, pytest.param(spatial, marks=pytest.mark.long)])
 def test_parameters_of_geared_motors_have_the_meaning_of_the_description(build, form):
     kind, third = (jm.Motor, {}) if build is planar else (js.Motor, {"along": "angle"})
@@ -84,7 +85,7 @@ def test_terms_of_a_sum_of_inertia_have_no_leaf(form):
     assert jd.tree.get_leaf(mechanism, "forces.motor.torque") == 0.3
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", catalogue.quick(FORMS, "joints"))
 def test_tendons_and_relations_have_the_names_of_their_descriptions(form):
     tendon = jm.Tendon(
         "tendon",

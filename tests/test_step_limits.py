@@ -54,7 +54,7 @@ def test_friction_that_holds_is_correct_or_unstable(method):
     np.testing.assert_allclose(end.state.q[-1, 0], correct[20.0], rtol=0, atol=2e-6)
 
 
-@pytest.mark.parametrize("coordinates", [jm.Absolute(), jm.Joints()])
+@pytest.mark.parametrize("coordinates", [pytest.param(jm.Absolute(), marks=pytest.mark.long), jm.Joints()])
 def test_a_fast_rotor_does_not_hide_friction_that_holds(coordinates):
     # The rotor accelerates at 1e5 rad/s^2, the arm at 29 rad/s^2. The arm turned 0.030 rad in 1 s with the status OK.
     bodies = [
