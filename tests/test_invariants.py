@@ -66,7 +66,11 @@ def energies(system, states):
 
 
 @pytest.mark.parametrize(
-    ("name", "dt", "steps"), [("double_pendulum", 1 / 2048, 4096), ("spherical_pendulum", 1 / 1024, 5120)]
+    ("name", "dt", "steps"),
+    [
+        pytest.param("double_pendulum", 1 / 2048, 4096, marks=pytest.mark.long),
+        ("spherical_pendulum", 1 / 1024, 5120),
+    ],
 )
 def test_energy_is_constant(name, dt, steps):
     """Of the point masses, with a method whose error is below round-off: to 1e-12 J, of some 10 J that go

@@ -3,6 +3,7 @@
 import dataclasses
 
 import catalogue
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -41,15 +42,22 @@ def moved(mechanism, q):
     )
 
 
+@jax.jit
+def terms(mechanism, state, u):
+    """Return mass, force, rows and energy."""
+    t, q, v = state.t, state.q, state.v
+    return (
+        mechanism.mass_matrix(q),
+        mechanism.force(t, q, v, u),
+        mechanism.constraint(t, q),
+        mechanism.potential_energy(t, q),
+    )
+
+
 def same(some, other, state, u):
     """Check that two mechanisms have the same mass, force, rows and energy."""
-    for term in (
-        lambda m: m.mass_matrix(state.q),
-        lambda m: m.force(state.t, state.q, state.v, u),
-        lambda m: m.constraint(state.t, state.q),
-        lambda m: m.potential_energy(state.t, state.q),
-    ):
-        np.testing.assert_allclose(term(some), term(other), rtol=0, atol=1e-12)
+    for found, expected in zip(terms(some, state, u), terms(other, state, u), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
 MOTORS = {
