@@ -171,6 +171,7 @@ def test_planar_contact_equals_spatial_contact_without_a_second_tangent():
     np.testing.assert_allclose(np.asarray(full)[[2, 5, 8]], 0.0, atol=1e-12)
 
 
+@pytest.mark.long
 def test_stack_with_mass_ratio_1000():
     arrays = load("stack64")
     problems = jax.vmap(ContactProblem)(*map(jnp.asarray, arrays))

@@ -132,6 +132,7 @@ class TestPoints:
                 for x in jax.tree.leaves(memory, is_leaf=lambda x: isinstance(x, Linearization))
             )
 
+    @pytest.mark.long
     @pytest.mark.parametrize(
         "method", [jd.Projected(jd.RungeKutta.rk4()), jd.Rattle()], ids=("projected", "rattle")
     )

@@ -299,7 +299,12 @@ def answered(answer):
 
 
 @pytest.mark.parametrize(
-    "answer", [None, jv.IndependentRows(("rear_left.lateral", "front_left.lateral")), jv.EquivalentBicycle()]
+    "answer",
+    [
+        None,
+        jv.IndependentRows(("rear_left.lateral", "front_left.lateral")),
+        pytest.param(jv.EquivalentBicycle(), marks=pytest.mark.long),
+    ],
 )
 def test_answers_are_differentiable_from_straight_driving_to_right_angles(answer):
     turn = answered(answer)

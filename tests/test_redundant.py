@@ -102,6 +102,7 @@ def test_bricard_has_the_equations_of_its_energies(bricard):
     np.testing.assert_allclose(force, expected, rtol=0.0, atol=1e-13)
 
 
+@pytest.mark.long
 def test_bricard_does_not_notice_the_inertia_of_the_quaternions_lengths(bricard):
     """Accelerations and shortest multipliers at all reference states, with the default and with 10 and 1/10
     of it.

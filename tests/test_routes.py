@@ -217,6 +217,7 @@ class TestDrift:
         for problem in PROBLEMS:
             assert np.all(runs(problem, "sequential")[:, 1] < 1e-15)
 
+    @pytest.mark.long
     def test_the_projected_derivative_drifts_less_than_the_plain_method(self):
         for problem in PROBLEMS:
             plain, projected = runs(problem, "plain"), runs(problem, "projected_derivative")

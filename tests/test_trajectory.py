@@ -209,6 +209,7 @@ class TestManyWorlds:
         batch = jd.batch_rollout(swing(), EULER, stack(self.states[:1]), dt=DT, steps=3)
         self.check(batch, [jd.rollout(swing(), EULER, self.states[0], dt=DT, steps=3)])
 
+    @pytest.mark.long
     def test_any_leaf(self):
         masses, gains = jnp.array([0.7, 1.3, 2.0]), jnp.array([1.0, 2.0, 5.0])
         laws = Damper(jnp.array([0.0, 0.5, 1.0]))
