@@ -52,6 +52,12 @@ install_import_hook("jaxdae", "_jaxdae_typechecker.check")
 # Python does, takes a twelfth of the time of the tests.
 gc.set_threshold(50_000, 5, 5)
 
+
+def pytest_collection_finish() -> None:
+    """Modules that were imported live to the end: no search for cycles looks at them again."""
+    gc.freeze()
+
+
 # `import problems` in test modules; with --import-mode=importlib pytest itself leaves sys.path alone.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 

@@ -1,5 +1,6 @@
 """Systems with contacts: balls and blocks in the plane, mechanisms in space with points on planes."""
 
+import functools
 from typing import Any
 
 import jax.numpy as jnp
@@ -32,11 +33,26 @@ def body(inertia, gravity):
     return Body(jnp.asarray(1.0), jnp.asarray(inertia), jnp.asarray(gravity))
 
 
+@functools.cache
+def _of_ball(radius):
+    """Return the gap and the slip of a ball, the same functions for one radius: they are compiled once."""
+    return lambda t, q: q[1:2] - radius, lambda t, q, v: (v[0] - radius * v[2])[None, None]
+
+
+def _gap_of_block(t, q):
+    return q[1:2]
+
+
+def _slip_of_block(t, q, v):
+    return v[None, :1]
+
+
 def ball(radius, friction, restitution, gravity=G):
     """Return a solid ball of 1 kg above the ground z = 0, and its contact."""
+    gap, slip = _of_ball(radius)
     contacts = FunctionContacts(
-        gap=lambda t, q: q[1:2] - radius,
-        slip=lambda t, q, v: (v[0] - radius * v[2])[None, None],
+        gap=gap,
+        slip=slip,
         friction=jnp.asarray([friction]),
         restitution=jnp.asarray([restitution]),
         tangents=1,
@@ -47,8 +63,8 @@ def ball(radius, friction, restitution, gravity=G):
 def block(angle, friction):
     """Return a block of 1 kg on an incline, with x downhill and z normal, and its contact."""
     contacts = FunctionContacts(
-        gap=lambda t, q: q[1:2],
-        slip=lambda t, q, v: v[None, :1],
+        gap=_gap_of_block,
+        slip=_slip_of_block,
         friction=jnp.asarray([friction]),
         tangents=1,
     )

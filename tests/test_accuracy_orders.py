@@ -83,7 +83,15 @@ def test_order_on_other_problems(problem, integrator, projection):
 
 
 @pytest.mark.parametrize(
-    "projection", ["linear", "linear_euclidean", "iterated_at_previous", "velocity_only"]
+    "projection",
+    [
+        "linear",
+        "velocity_only",
+        *(
+            pytest.param(name, marks=pytest.mark.long)
+            for name in ("linear_euclidean", "iterated_at_previous")
+        ),
+    ],
 )
 @pytest.mark.parametrize("integrator", ["rk4", pytest.param("taylor", marks=pytest.mark.long)])
 def test_order_with_other_projections(integrator, projection):

@@ -101,7 +101,7 @@ def solved(name):
 
 # Those without slip are quick; in space it is the orders below, and the mechanisms of
 # `test_accuracy_spatial`.
-QUICK = ("chaplygin_sleigh", "rolling_penny")
+QUICK = ("chaplygin_sleigh",)
 
 
 @pytest.mark.parametrize(

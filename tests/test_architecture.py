@@ -3,6 +3,7 @@ offenders.
 """
 
 import ast
+import functools
 import importlib
 import inspect
 import pathlib
@@ -14,7 +15,6 @@ import jaxdae
 
 PACKAGE = pathlib.Path(jaxdae.__file__).parent
 FILES = {str(file.relative_to(PACKAGE)): file for file in sorted(PACKAGE.rglob("*.py"))}
-TREES = {name: ast.parse(file.read_text()) for name, file in FILES.items()}
 LONGEST = 550
 SHORTEST = 60
 
@@ -104,6 +104,12 @@ INTERNAL = (
 )
 
 
+@functools.cache
+def trees():
+    """Returns the syntax tree of every file; parsing all of them takes seconds, which only these tests need."""
+    return {name: ast.parse(file.read_text()) for name, file in FILES.items()}
+
+
 def part(name):
     """Returns the name that stands in `FLOORS`: of the file, or of its folder."""
     return name.split("/")[0].removesuffix(".py")
@@ -120,16 +126,25 @@ def imported(tree):
     return names
 
 
-IMPORTED = {name: imported(tree) for name, tree in TREES.items()}
-PARTS = {
-    name: {full.split(".")[1] for full in IMPORTED[name] if full.startswith("jaxdae.")} for name in FILES
-}
+@functools.cache
+def imports():
+    """Returns what every file imports."""
+    return {name: imported(tree) for name, tree in trees().items()}
+
+
+@functools.cache
+def parts():
+    """Returns the parts of the package that every file imports."""
+    return {
+        name: {full.split(".")[1] for full in names if full.startswith("jaxdae.")}
+        for name, names in imports().items()
+    }
 
 
 def walk(names=tuple(FILES)):
     """Yields (place, node) of every node in files."""
     for name in names:
-        for node in ast.walk(TREES[name]):
+        for node in ast.walk(trees()[name]):
             yield f"{name}:{getattr(node, 'lineno', 0)}", node
 
 
@@ -140,27 +155,29 @@ def test_imports_point_down():
         if name == "__init__.py":
             # JAX is imported with the public names, at their first use.
             wrong += [
-                f"{name} imports {found}" for found in PARTS[name] - {"_version", "base", "public_names"}
+                f"{name} imports {found}" for found in parts()[name] - {"_version", "base", "public_names"}
             ]
             continue
         floor = FLOORS.index(part(name))
         wrong += [
             f"{name} imports {found}, which is above it"
-            for found in PARTS[name]
+            for found in parts()[name]
             if found in FLOORS[floor + 1 :]
         ]
-        wrong += [f"{name}: write {full} in full" for full in IMPORTED[name] if full.startswith(".")]
+        wrong += [f"{name}: write {full} in full" for full in imports()[name] if full.startswith(".")]
         # Names of the package itself would pull in all floors.
         if part(name) in FLOORS[: FLOORS.index("public_names")] and part(name) not in NAMESPACES:
             wrong += [
                 f"{name} imports {found}, a name of the package itself"
-                for found in PARTS[name]
+                for found in parts()[name]
                 if found not in FLOORS
             ]
             wrong += [
-                f"{name} imports {found}, a public namespace" for found in PARTS[name] if found in NAMESPACES
+                f"{name} imports {found}, a public namespace"
+                for found in parts()[name]
+                if found in NAMESPACES
             ]
-            wrong += [f"{name} imports jaxdae" for full in IMPORTED[name] if full == "jaxdae"]
+            wrong += [f"{name} imports jaxdae" for full in imports()[name] if full == "jaxdae"]
     assert not wrong
 
 
@@ -172,7 +189,7 @@ def test_imports_inside_the_app_point_down():
             continue
         below = APP_FLOORS[: APP_FLOORS.index(folder) + 1]
         found = {
-            full.split(".")[2].split("/")[0] for full in IMPORTED[name] if full.startswith("jaxdae.app.")
+            full.split(".")[2].split("/")[0] for full in imports()[name] if full.startswith("jaxdae.app.")
         }
         wrong += [f"{name} imports jaxdae.app.{one}, which is above it" for one in sorted(found - set(below))]
     assert not wrong
@@ -189,7 +206,7 @@ def test_no_short_file_has_a_single_user():
     """
     lines = {name: len(file.read_text().splitlines()) for name, file in FILES.items()}
     users = {name: set() for name in FILES}
-    for user, found in IMPORTED.items():
+    for user, found in imports().items():
         for full in found:
             words = full.split(".")
             for path in ("/".join(words[1:]), "/".join(words[1:-1])):
@@ -210,7 +227,7 @@ def test_no_short_file_has_a_single_user():
 def test_no_private_jax_no_assert_no_print():
     # An assert vanishes with -O, and a user's mistake deserves an error that helps; what is printed is the
     # command's business.
-    wrong = [name for name in FILES if any(full.startswith("jax._src") for full in IMPORTED[name])]
+    wrong = [name for name in FILES if any(full.startswith("jax._src") for full in imports()[name])]
     for place, node in walk():
         called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
         if isinstance(node, ast.Assert) or called == "print":
@@ -220,7 +237,7 @@ def test_no_private_jax_no_assert_no_print():
 
 def test_files_are_short_and_begin_with_a_docstring():
     assert not [name for name, file in FILES.items() if len(file.read_text().splitlines()) > LONGEST]
-    assert not [name for name, tree in TREES.items() if not ast.get_docstring(tree)]
+    assert not [name for name, tree in trees().items() if not ast.get_docstring(tree)]
 
 
 def test_lines_have_at_most_110_columns():
@@ -236,8 +253,8 @@ def test_the_library_leaves_the_configuration_and_the_precision_alone():
 
 def test_init_files_hold_names_only():
     wrong = []
-    for name in TREES:
-        for node in TREES[LAZY.get(name, name)].body if name.endswith("__init__.py") else ():
+    for name in trees():
+        for node in trees()[LAZY.get(name, name)].body if name.endswith("__init__.py") else ():
             is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
             is_all = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
             if not (is_text or is_all or isinstance(node, ast.Import | ast.ImportFrom)):
@@ -252,7 +269,7 @@ def test_all_is_complete_and_sorted():
         assert not [exported for exported in module.__all__ if not hasattr(module, exported)]
         # The file imports what it exports, and nothing else.
         file = str(pathlib.Path(module.__file__).relative_to(PACKAGE))
-        body = TREES[LAZY.get(file, file)].body
+        body = trees()[LAZY.get(file, file)].body
         names = {
             alias.asname or alias.name
             for node in body
@@ -322,7 +339,7 @@ def test_every_definition_in_the_library_has_a_docstring():
                 look(child, name)
 
     for name in LIBRARY:
-        look(TREES[name], name)
+        look(trees()[name], name)
     assert not missing
 
 

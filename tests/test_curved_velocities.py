@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import jaxdae as jd
 
@@ -61,6 +62,7 @@ def test_held_velocities_stay():
     np.testing.assert_allclose(state.v, [0.4, 0.84**0.5, 0.0], **ROUND_OFF)
 
 
+@pytest.mark.long
 def test_long_steps_keep_the_rows_to_round_off():
     system = Fast(jnp.array(1.0))
     state, _ = jd.initialize(system, jnp.zeros(3), jnp.ones(3))

@@ -134,7 +134,11 @@ def test_openings_are_sums_by_joint_and_unit():
     assert str(broken) == "A by nan mm"
 
 
-@pytest.mark.parametrize("coordinates", [jm.Absolute(), jm.Joints()], ids=["absolute", "joints"])
+@pytest.mark.parametrize(
+    "coordinates",
+    [jm.Absolute(), pytest.param(jm.Joints(), marks=pytest.mark.long)],
+    ids=["absolute", "joints"],
+)
 def test_joints_that_stay_open_are_named(coordinates):
     """A coupler that is 0.5 m short when its cranks lie toward each other, and a weld that is turned against
     its hinge.

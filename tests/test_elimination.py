@@ -115,7 +115,9 @@ def solved(jacobian, compliance, r):
     [
         pytest.param(
             shape,
-            marks=pytest.mark.long if shape in (ladder, related_limbs, floating_body_with_limbs) else (),
+            marks=pytest.mark.long
+            if shape in (ladder, related_limbs, standing_body_with_limbs, floating_body_with_limbs)
+            else (),
         )
         for shape in SHAPES
     ],

@@ -436,7 +436,11 @@ def test_truth_values_are_no_numbers_of_methods():
                 jd.rollout(mechanism, jd.RungeKutta(), start, steps=1, **given)
 
 
-@pytest.mark.parametrize("coordinates", [jm.Absolute(), jm.Joints()], ids=["absolute", "joints"])
+@pytest.mark.parametrize(
+    "coordinates",
+    [pytest.param(jm.Absolute(), marks=pytest.mark.long), jm.Joints()],
+    ids=["absolute", "joints"],
+)
 @pytest.mark.parametrize(
     ("space", "start"),
     [

@@ -147,7 +147,9 @@ def test_shapes_and_dtypes_of_the_velocity_level_stepper(dtype, rows):
 
 
 class TestEveryMethodWithoutFeedback:
-    @closed_leaders
+    @pytest.mark.parametrize(
+        "name", quick(every(DIFFERENT, lambda method: method.closed), "rattle", "radau_iia", "half_explicit4")
+    )
     @each_type
     def test_shapes_and_dtypes(self, name, dtype, rows):
         check_shapes_and_dtypes(METHODS[name].integrator, dtype, rows)
@@ -160,7 +162,9 @@ class TestEveryMethodWithoutFeedback:
         assert (info.velocity_violation <= 1e-14) == (VELOCITIES in METHODS[name].closed)
         assert (info.iterations > 0) == METHODS[name].implicit
 
-    @closed_leaders
+    @pytest.mark.parametrize(
+        "name", quick(every(DIFFERENT, lambda method: method.closed), "rattle", "half_explicit4")
+    )
     def test_projected(self, name):
         info = check_report(jd.Projected(METHODS[name].integrator), STABILIZATIONS["none"])
         assert info.violation <= 4e-16
@@ -278,7 +282,10 @@ class TestMethods:
         )
         np.testing.assert_allclose(held.v, constant.v, **ROUND_OFF)
 
-    @pytest.mark.parametrize("make", [jd.SemiImplicitEuler, jd.textbook.Taylor, jd.RungeKutta.rk4])
+    @pytest.mark.parametrize(
+        "make",
+        [jd.SemiImplicitEuler, pytest.param(jd.textbook.Taylor, marks=pytest.mark.long), jd.RungeKutta.rk4],
+    )
     def test_positions_move_by_retraction(self, make):
         results = []
         for system, at in zip(wheels(), wheels_states((0.4, -0.9), (1.3, 0.6), 0.7), strict=True):

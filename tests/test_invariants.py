@@ -66,7 +66,11 @@ def energies(system, states):
 
 
 @pytest.mark.parametrize(
-    ("name", "dt", "steps"), [("double_pendulum", 1 / 2048, 4096), ("spherical_pendulum", 1 / 1024, 5120)]
+    ("name", "dt", "steps"),
+    [
+        pytest.param("double_pendulum", 1 / 2048, 4096, marks=pytest.mark.long),
+        ("spherical_pendulum", 1 / 1024, 5120),
+    ],
 )
 def test_energy_is_constant(name, dt, steps):
     """Of the point masses, with a method whose error is below round-off: to 1e-12 J, of some 10 J that go
@@ -79,6 +83,7 @@ def test_energy_is_constant(name, dt, steps):
     )
 
 
+@pytest.mark.long
 def test_energy_error_falls_with_the_order():
     """RK4 with projection: halving the step divides the largest energy error by 16 or, as RK4 damps at order
     5, by 32.
@@ -186,6 +191,7 @@ def test_angular_momentum_of_a_floating_mechanism():
     assert np.ptp(np.asarray(trajectory.state.q)[:, 5]) > 0.1
 
 
+@pytest.mark.long
 def test_euclidean_projections_do_change_momentum():
     """The lecture's metric adds meters to radians, whatever the masses: the same rollout drifts. Hence the
     default.

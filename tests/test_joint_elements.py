@@ -227,7 +227,12 @@ def pendulum(coordinates, space, forces=(), gravity=0.0, **elements):
     return jm.mechanism(description, coordinates)
 
 
-FORMS = pytest.mark.parametrize("coordinates", [jm.Absolute(), jm.Joints()], ids=["absolute", "joints"])
+# `test_both_forms_accelerate_alike` compares the two forms.
+FORMS = pytest.mark.parametrize(
+    "coordinates",
+    [pytest.param(jm.Absolute(), marks=pytest.mark.long), jm.Joints()],
+    ids=["absolute", "joints"],
+)
 SPACES = pytest.mark.parametrize("space", [jm.PLANE, jm.SPACE], ids=["plane", "space"])
 TOTAL = MOMENT + MASS * LENGTH**2
 

@@ -362,7 +362,7 @@ class TestWheels:
         np.testing.assert_allclose(trajectory.state.q[-1], [x, y, 0.3 + turned, 4.0], rtol=0.0, atol=2e-9)
         assert np.max(trajectory.info.velocity_violation) < 1e-15
 
-    @each_route
+    @pytest.mark.parametrize("route", quick(ROUTES, "projected_derivative", "sequential"))
     def test_a_skate_on_sliding_ground(self, route):
         """Pushed along x while it turns, it moves by the part of that along its blade, (cos(t)^2, sin(t)
         cos(t)).
@@ -471,6 +471,7 @@ class TestQuaternions:
             errors.append(np.max(np.abs(end.state.q[-1] - system.place(2.0))))
         assert abs(np.log2(errors[0] / errors[1]) - order) <= 0.1
 
+    @pytest.mark.long
     @pytest.mark.parametrize(("method", "order"), [("backward_euler", 1), ("midpoint", 2)])
     def test_order_of_implicit_methods(self, method, order):
         system, errors, counts = Turning(jnp.asarray(1.7), jnp.asarray(-2.3)), [], (80, 160)
@@ -547,7 +548,7 @@ class TestImplicit:
                 trajectory.state.q, np.outer(factor ** np.arange(1, 6), [1.0, -2.0]), rtol=1e-12
             )
 
-    @each_implicit
+    @pytest.mark.parametrize("name", quick(IMPLICIT, "backward_euler"))
     def test_wheels(self, name):
         """An arc of a wheel that rolls without slip, as of the explicit methods."""
         system, (method, order) = Unicycle(jnp.ones(4)), IMPLICIT[name]
@@ -770,7 +771,16 @@ class TestStatus:
             found = jd.rollout(Decay(jnp.asarray(pull)), method, start, dt=dt, steps=20)
             assert found.info.status[-1] == expected
 
-    @pytest.mark.parametrize("method", [jd.Kinematic.euler(), jd.Kinematic.midpoint(), jd.Kinematic.rk4()])
+    @pytest.mark.parametrize(
+        "method",
+        [
+            jd.Kinematic.euler(),
+            *(
+                pytest.param(method, marks=pytest.mark.long)
+                for method in (jd.Kinematic.midpoint(), jd.Kinematic.rk4())
+            ),
+        ],
+    )
     def test_rates_that_jump_or_run_away_are_not_unstable(self, method):
         @jd.tree.pytree
         class Line(jd.KinematicSystem):
@@ -788,7 +798,7 @@ class TestStatus:
 
     @pytest.mark.parametrize(
         "off",
-        [1e-8, pytest.param(1e-7, marks=pytest.mark.long), pytest.param(1e-6, marks=pytest.mark.long), 1e-5],
+        [1e-8, *(pytest.param(off, marks=pytest.mark.long) for off in (1e-7, 1e-6, 1e-5))],
     )
     @pytest.mark.parametrize("solver", [jd.SchurComplement(), jd.ConjugateGradient()])
     def test_rows_that_are_nearly_dependent_do_not_move_a_car_by_rounding_errors(self, solver, off):

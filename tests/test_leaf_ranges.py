@@ -100,7 +100,7 @@ def arm(form, space):
 @pytest.mark.parametrize(
     ("space", "path", "form"),
     [
-        ("plane", "joints.A.damping", "absolute"),
+        pytest.param("plane", "joints.A.damping", "absolute", marks=pytest.mark.long),
         ("plane", "joints.A.damping", "joints"),
         pytest.param("space", "joints.A.axes_a", "joints", marks=pytest.mark.long),
         pytest.param("space", "joints.A.axes_b", "absolute", marks=pytest.mark.long),

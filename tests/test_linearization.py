@@ -69,19 +69,21 @@ def test_soft_rows_do_not_share():
     ("integrator", "factorizations"),
     [
         (jd.Projected(jd.SemiImplicitEuler()), 2),
-        (
+        pytest.param(
             jd.Projected(
                 jd.SemiImplicitEuler(), jd.Projection(jd.PositionProjection(origin=jd.Origin.STAGE))
             ),
             1,
+            marks=pytest.mark.long,
         ),
-        (
+        pytest.param(
             jd.Projected(
                 jd.SemiImplicitEuler(), jd.Projection(jd.PositionProjection(origin=jd.Origin.PREVIOUS))
             ),
             1,
+            marks=pytest.mark.long,
         ),
-        (jd.Projected(jd.RungeKutta.rk4()), 5),
+        pytest.param(jd.Projected(jd.RungeKutta.rk4()), 5, marks=pytest.mark.long),
         (jd.Projected(jd.RungeKutta.rk4(), jd.Projection(jd.PositionProjection(origin=jd.Origin.STAGE))), 4),
     ],
     ids=("euler", "euler at the stage", "euler at the previous state", "rk4", "rk4 at the stage"),
@@ -130,6 +132,7 @@ class TestPoints:
                 for x in jax.tree.leaves(memory, is_leaf=lambda x: isinstance(x, Linearization))
             )
 
+    @pytest.mark.long
     @pytest.mark.parametrize(
         "method", [jd.Projected(jd.RungeKutta.rk4()), jd.Rattle()], ids=("projected", "rattle")
     )

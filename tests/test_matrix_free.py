@@ -93,7 +93,7 @@ class TestForwardDynamics:
             np.testing.assert_allclose(x, y, rtol=1e-11, atol=1e-11)
 
     @pytest.mark.filterwarnings("ignore::jaxdae.StateWarning")
-    @pytest.mark.parametrize("block", [1, 3])
+    @pytest.mark.parametrize("block", [pytest.param(1, marks=pytest.mark.long), 3])
     @methods
     def test_preconditioners_change_nothing(self, method, block):
         solver = method(preconditioner=jd.operators.block_preconditioner(*terms(), block))

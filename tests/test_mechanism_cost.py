@@ -45,6 +45,7 @@ def chains():
     return {links: chain(links) for links in (4, 32, 128)}
 
 
+@pytest.mark.long
 @all_cases("term", TERMS)
 def test_operations_grow_with_the_number_of_bodies(chains, term):
     counts = {}

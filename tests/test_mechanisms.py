@@ -938,7 +938,10 @@ class TestRowsOfSubclasses:
     def as_kind(kind, mechanism):
         return kind(**{field.name: getattr(mechanism, field.name) for field in dataclasses.fields(mechanism)})
 
-    @pytest.mark.parametrize("integrator", [jd.RungeKutta.rk4(), jd.Projected(jd.RungeKutta.rk4())])
+    @pytest.mark.parametrize(
+        "integrator",
+        [pytest.param(jd.RungeKutta.rk4(), marks=pytest.mark.long), jd.Projected(jd.RungeKutta.rk4())],
+    )
     def test_a_skate(self, integrator):
         """v = 1 m/s along the blade, turning at 0.5 rad/s: an arc, x = 2 sin(1), y = 2 (1 - cos(1)) after 2
         s.

@@ -68,7 +68,7 @@ class Piecewise:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("space", ["plane", "space"])
+@pytest.mark.parametrize("space", ["plane", pytest.param("space", marks=pytest.mark.long)])
 @pytest.mark.parametrize("make", [slider, crank])
 def test_a_jump_that_no_projection_closes_is_reported(make, space, form):
     mechanism, q = make(space, Piecewise(0.0, 0.0, 0.0), form)

@@ -299,7 +299,12 @@ def answered(answer):
 
 
 @pytest.mark.parametrize(
-    "answer", [None, jv.IndependentRows(("rear_left.lateral", "front_left.lateral")), jv.EquivalentBicycle()]
+    "answer",
+    [
+        None,
+        jv.IndependentRows(("rear_left.lateral", "front_left.lateral")),
+        pytest.param(jv.EquivalentBicycle(), marks=pytest.mark.long),
+    ],
 )
 def test_answers_are_differentiable_from_straight_driving_to_right_angles(answer):
     turn = answered(answer)
@@ -414,7 +419,7 @@ def test_a_bicycle_of_two_steered_axles():
     assert int(report.status) != jd.Status.OK
 
 
-@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+@pytest.mark.parametrize("dtype", [pytest.param(jnp.float64, marks=pytest.mark.long), jnp.float32])
 def test_a_bicycle_that_is_hardly_steered_goes_its_way(dtype):
     for angle in (1e-3, 1e-22, -1e-30):
         wheels = jax.tree.map(lambda x: x.astype(dtype), car(2.5, 1.5, angle, angle))

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import problems
 import pytest
-from catalogue import SYSTEMS
+from catalogue import SYSTEMS, quick
 from problems import cast
 from small_systems import central, consistent, everything, wheels, wheels_states, without_typechecker
 
@@ -188,12 +188,13 @@ def runs(problem, route):
 
 class TestOrders:
     @pytest.mark.parametrize("route", ORDERS)
-    @pytest.mark.parametrize("problem", PROBLEMS)
+    @pytest.mark.parametrize("problem", quick(PROBLEMS, "double_pendulum"))
     def test_order(self, problem, route):
         # The fit of a method of order p is off by O(h); neighboring orders are 1 apart.
         fitted = slope(runs(problem, route)[:, 0])
         assert abs(fitted - ORDERS[route][1]) <= 0.1, f"fitted {fitted:.3f}"
 
+    @pytest.mark.long
     def test_order_of_the_projected_derivative_with_rows_of_every_kind(self):
         system, at = everything(), consistent()
         fine = jd.rollout(system, RK4, at, dt=0.5 / 1024, steps=1024, save_every=1024).state
@@ -216,6 +217,7 @@ class TestDrift:
         for problem in PROBLEMS:
             assert np.all(runs(problem, "sequential")[:, 1] < 1e-15)
 
+    @pytest.mark.long
     def test_the_projected_derivative_drifts_less_than_the_plain_method(self):
         for problem in PROBLEMS:
             plain, projected = runs(problem, "plain"), runs(problem, "projected_derivative")

@@ -288,7 +288,7 @@ def method(solver):
 
 
 class TestRollouts:
-    @solvers
+    @few_solvers
     def test_a_rod_too_many_changes_nothing(self, name):
         once = jd.rollout(Pendulum(*NUMBERS), method(jd.SchurComplement()), START, **STEPS)
         twice = jd.rollout(PendulumTwice(*NUMBERS, jnp.zeros(())), method(SOLVERS[name]), START, **STEPS)

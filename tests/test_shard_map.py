@@ -1,5 +1,7 @@
 """Rollouts inside of `jax.shard_map`, on two devices of a process of its own."""
 
+import os
+
 import pytest
 import two_devices
 
@@ -127,5 +129,5 @@ print("good")
 
 def test_gradients_by_what_worlds_share_are_summed_over_devices():
     """Of three worlds on two devices: numbers of the system, of which one is shared, and the step."""
-    done = two_devices.run(SHARED)
+    done = two_devices.run(SHARED, flags=os.environ["XLA_FLAGS"])  # Compiled as fast as all tests.
     assert done.stdout.endswith("good\n"), done.stderr[-2000:]

@@ -167,6 +167,7 @@ def test_slider_crank(slider_crank, solver, shift):
     )
 
 
+@pytest.mark.long
 @solvers
 @pytest.mark.parametrize("steps_before", [0, 100])
 def test_slider_crank_from_and_to_the_folded_position(slider_crank, solver, steps_before):

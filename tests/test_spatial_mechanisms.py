@@ -463,9 +463,7 @@ def test_dampers_take_the_power_that_they_should():
         np.testing.assert_allclose(np.asarray(at.v) @ f.reshape(-1), power, rtol=1e-12, err_msg=name)
 
 
-@pytest.mark.parametrize(
-    "key", quick(["bushing", *(key for key in FREE if FREE[key].measured)], "bushing", "cylindrical")
-)
+@pytest.mark.parametrize("key", quick(["bushing", *(key for key in FREE if FREE[key].measured)], "bushing"))
 def test_bushings_and_joints_are_damped_along_their_coordinates(key):
     """The power is -c times the squares of the rates of the coordinates, which differences give."""
     damping, turning = np.array([0.1, 0.2, 0.3]), np.array([0.4, 0.5, 0.6])

@@ -55,7 +55,7 @@ def test_friction_that_holds_is_correct_or_unstable(method):
     np.testing.assert_allclose(end.state.q[-1, 0], correct[20.0], rtol=0, atol=2e-6)
 
 
-@pytest.mark.parametrize("coordinates", [jm.Absolute(), jm.Joints()])
+@pytest.mark.parametrize("coordinates", [pytest.param(jm.Absolute(), marks=pytest.mark.long), jm.Joints()])
 def test_a_fast_rotor_does_not_hide_friction_that_holds(coordinates):
     # The rotor accelerates at 1e5 rad/s^2, the arm at 29 rad/s^2. The arm turned 0.030 rad in 1 s with the status OK.
     bodies = [
@@ -103,7 +103,7 @@ def test_friction_is_found_where_a_joint_comes_to_rest():
 
 
 @pytest.mark.parametrize(
-    "save_every", [1, 20, *(pytest.param(every, marks=pytest.mark.long) for every in (50, 100))]
+    "save_every", [20, *(pytest.param(every, marks=pytest.mark.long) for every in (1, 50, 100))]
 )
 def test_resolved_motions_are_not_called_unstable(save_every):
     # A load above the friction slides through its largest slope, at steps of 2.5 times the limit there.

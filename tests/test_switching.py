@@ -183,7 +183,7 @@ class TestString:
         for x, y in zip(jax.tree.leaves(run), jax.tree.leaves(throws[1, 0.01]), strict=True):
             np.testing.assert_array_equal(x[others], y[others])
 
-    @pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+    @pytest.mark.parametrize("dtype", [pytest.param(jnp.float64, marks=pytest.mark.long), jnp.float32])
     def test_a_string_that_jerks_and_is_slack_again(self, dtype):
         """At the top gravity pulls the ball inward by more than it needs at this speed: the impulse stays,
         the row does not.
@@ -282,7 +282,10 @@ PUSHES = jd.switching.Unilateral(jnp.array([1.0, 1.0, 0.0, 0.0]), follows=(0, 1,
 
 @pytest.mark.parametrize(
     ("law", "events"),
-    [(jd.switching.Unilateral(jnp.array([-1.0])), 1), (jd.switching.Unilateral(jnp.array([-1.0])), 0)],
+    [
+        (jd.switching.Unilateral(jnp.array([-1.0])), 1),
+        pytest.param(jd.switching.Unilateral(jnp.array([-1.0])), 0, marks=pytest.mark.long),
+    ],
 )
 def test_a_string_that_is_too_long_from_the_start_is_not_pulled_in(law, events):
     """30 % too long and off, it would come on in the first step and jump back by 0.3 m."""

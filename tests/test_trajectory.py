@@ -102,7 +102,15 @@ class TestOneWorld:
         assert last.state.q.shape == (1, 2)
         np.testing.assert_allclose(last.state.q[0], at.state.q[-1], **ROUND_OFF)
 
-    @pytest.mark.parametrize(("save_every", "segment"), [(1, 1), (1, 12), (2, 4), (4, 2), (4, 4), (12, 1)])
+    @pytest.mark.parametrize(
+        ("save_every", "segment"),
+        [
+            (1, 12),
+            (2, 4),
+            (4, 4),
+            *(pytest.param(*each, marks=pytest.mark.long) for each in ((1, 1), (4, 2), (12, 1))),
+        ],
+    )
     def test_segments_change_nothing(self, save_every, segment):
         controls = jnp.cos(jnp.arange(24.0)).reshape(12, 2)
         whole = jd.rollout(swing(), EULER, start(), controls, dt=DT)
@@ -162,7 +170,7 @@ class TestControls:
         law = lambda t, at: -0.7 * at.v * jnp.cos(t)  # noqa: E731 (that is how users write it)
         assert_close(jd.rollout(swing(), jd.RungeKutta.heun(), start(), law, dt=DT, steps=5), expected)
 
-    @pytest.mark.parametrize("derivative", [jax.grad, jax.jacfwd])
+    @pytest.mark.parametrize("derivative", [jax.grad, pytest.param(jax.jacfwd, marks=pytest.mark.long)])
     def test_a_plain_function_may_capture_what_is_differentiated(self, derivative):
         def end(gain, law):
             return jnp.sum(jd.rollout(swing(), EULER, start(), law, dt=DT, steps=5).state.q[-1])
@@ -201,6 +209,7 @@ class TestManyWorlds:
         batch = jd.batch_rollout(swing(), EULER, stack(self.states[:1]), dt=DT, steps=3)
         self.check(batch, [jd.rollout(swing(), EULER, self.states[0], dt=DT, steps=3)])
 
+    @pytest.mark.long
     def test_any_leaf(self):
         masses, gains = jnp.array([0.7, 1.3, 2.0]), jnp.array([1.0, 2.0, 5.0])
         laws = Damper(jnp.array([0.0, 0.5, 1.0]))
@@ -303,7 +312,7 @@ class TestManyWorlds:
             id="vmap",
             marks=pytest.mark.long,
         ),
-        pytest.param(None, id="batch_rollout"),
+        pytest.param(None, id="batch_rollout", marks=pytest.mark.long),
     ],
 )
 def test_derivative_of_a_compiled_batch(run):

@@ -147,7 +147,16 @@ def test_ctrl_c_while_a_fit_compiles(config, closed, tmp_path, monkeypatch):
     assert {path.name for path in folder.iterdir()} == {"config.yaml", "run.json"}
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO])
+@pytest.mark.parametrize(
+    "number",
+    [
+        errno.ENOSPC,
+        *(
+            pytest.param(number, marks=pytest.mark.long)
+            for number in (errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO)
+        ),
+    ],
+)
 def test_a_disk_that_fails_on_the_way(config, closed, tmp_path, monkeypatch, number):
     def full(*arguments):
         raise OSError(number, os.strerror(number), "results.zarr/q/0.0.0")
