@@ -90,13 +90,11 @@ def solve(
     start = jnp.zeros_like(problem.velocity) if guess is None else guess / (factors * size)
     given = problem.default_compliance() if compliance is None else compliance
     soft = factors**2 * given
-    near = scaled.without_distant_contacts()
-    regular = dataclasses.replace(near, delassus=add_diagonal(scaled.delassus, soft))
-    p, _ = _solve(regular, solver, jax.lax.stop_gradient(start))
+    regular = dataclasses.replace(scaled, delassus=add_diagonal(scaled.delassus, soft))
+    p, error = _solve(regular, solver, jax.lax.stop_gradient(start))
     if compliance is not None:
-        scaled = dataclasses.replace(scaled, delassus=regular.delassus)
-        return factors * size * p, residual(*jax.lax.stop_gradient((scaled, p)))
-    corrected = dataclasses.replace(regular, velocity=near.velocity - soft * p)
+        return factors * size * p, error
+    corrected = dataclasses.replace(regular, velocity=scaled.velocity - soft * p)
     rigid, _ = _solve(corrected, ContactNewton(CORRECTION), jax.lax.stop_gradient(p))
     errors = [residual(*jax.lax.stop_gradient((scaled, x))) for x in (p, rigid)]
     p, error = better((p, errors[0]), (rigid, errors[1]))

@@ -151,13 +151,6 @@ class ContactProblem(RowGroups):
         size = jnp.maximum(size, 100.0 * float(jnp.finfo(velocity.dtype).eps) ** 0.5 * largest)
         return factors, jnp.where(size == 0.0, 1.0, size)
 
-    def without_distant_contacts(self) -> ContactProblem:
-        """Return the scaled problem with separation velocities of at most `DISTANT`; see `DISTANT`."""
-        if self.smoothing is not None:
-            return self
-        near = jnp.minimum(self.normals(self.velocity), DISTANT)
-        return dataclasses.replace(self, velocity=self.join(near, self.discs(self.velocity)))
-
     def scaled(self, factors: Array, size: Scalar) -> ContactProblem:
         """Return the problem in p / (s size) and s u / size, for the result of `scales`."""
         dry = self.sizes[2]
@@ -193,16 +186,6 @@ class ContactProblem(RowGroups):
         contacts, one_sided, dry = self.split(diagonal(self.delassus))
         mean = jnp.broadcast_to(jnp.mean(contacts, axis=1, keepdims=True), contacts.shape)
         return jnp.concatenate([mean.reshape(-1), one_sided, dry])
-
-
-DISTANT = 10.0
-"""Separation velocity in a scaled problem beyond which a contact counts as equally far away.
-
-Contacts that approach have velocities of at most 1. With unit diagonal, |(D p)_i| <= sqrt(p^T D p), so their
-impulses change no velocity by much more than 1. A contact with an impulse although it is beyond `DISTANT` shows
-in the residual of the problem itself. Far contacts would otherwise set the scale of the problem, and the
-impulses of near contacts would lose their digits.
-"""
 
 
 class ContactSolver(Protocol):

@@ -27,7 +27,7 @@ class Robust:
     """
 
     warm: int = static(default=3)
-    interior: int = static(default=15)
+    interior: int = static(default=25)
     sweeps: int = static(default=20)
     finish: int = static(default=10)
 
