@@ -260,7 +260,8 @@ class _OfStates(Wrapping, PointMethod):
 
     def step_matrix(self, rate: Any) -> Any:
         """Return the step matrix of a wrapper of this library."""
-        return self.integrator.step_matrix(rate)
+        inner: Any = self.integrator
+        return inner.step_matrix(rate)
 
     def advance(
         self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any

@@ -256,7 +256,8 @@ class Touching(Wrapping):
         deepest, tolerance = self.penetration, self.tolerance
         if deepest is None:
             in_rad = np.asarray([*(False,) * start.sizes[0], *start.angular])
-            deepest = 1e-3 * jnp.where(in_rad, 1.0, shortest_scale(system, dtype))
+            sizes: Any = jnp.where(in_rad, 1.0, shortest_scale(system, dtype))
+            deepest = 1e-3 * sizes
         if tolerance is None:
             tolerance = 1e-6 if jnp.finfo(dtype).eps < 1e-10 else 1e-3
         converged: Any = jnp.where(residual <= tolerance, Status.OK, Status.NOT_CONVERGED)

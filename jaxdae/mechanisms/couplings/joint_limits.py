@@ -117,7 +117,8 @@ class JointLimits:
         s, limits, wraps = self.along.values(coordinates, motion, q, t), self.limits, self.along.wraps
         if wraps.any():
             # Limits of angles known modulo 2 pi are finite.
-            middle = jnp.sum(jnp.where(wraps[:, None], limits, 0.0), axis=1) / 2.0
+            bounds: Any = jnp.where(wraps[:, None], limits, 0.0)
+            middle = jnp.sum(bounds, axis=1) / 2.0
             s = jnp.where(wraps, middle + nearest_turn(s - middle), s)
         lower, upper = np.asarray(self.lower, int), np.asarray(self.upper, int)
         return jnp.concatenate([s[lower] - limits[lower, 0], limits[upper, 1] - s[upper]])

@@ -209,9 +209,9 @@ class Limits(Kind):
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yield an error if the value does not have the form, or a lower limit is not below the upper one."""
-        pairs = [value] if self.count == 1 else value
         if value is None:
             return
+        pairs = [value] if self.count == 1 else value
         if not _has_length(pairs, self.count) or not all(
             pair is None or (_has_length(pair, 2) and all(_is_bound(bound) for bound in pair))
             for pair in pairs
@@ -231,7 +231,7 @@ class Limits(Kind):
 
 def _has_length(x: Any, count: int) -> bool:
     return (
-        shape_of(x)[:1] == (count,)
+        (shape_of(x) or ())[:1] == (count,)
         if hasattr(x, "shape")
         else isinstance(x, list | tuple) and len(x) == count
     )
