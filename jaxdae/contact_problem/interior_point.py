@@ -62,6 +62,14 @@ such problems above 1e-3; from 100 to 1000, all are below 2e-5.
 """
 
 
+DISTANT = 10.0
+"""Largest separation velocity in a scaled problem, where contacts that approach have velocities of at most 1.
+
+In 20 problems of random scenes that failed with 15 or 25 iterations, open contacts had velocities up to 1e5.
+With this bound, 19 converge.
+"""
+
+
 @pytree
 class _Point:
     """An iterate: impulses p (n,), velocities w (n,) and psi (m + f,)."""
@@ -97,10 +105,18 @@ class InteriorPoint:
 
 
 def _with_interior(problem: ContactProblem) -> ContactProblem:
-    """Return the problem with friction, bounds and diagonal slightly above zero."""
+    """Return the problem with friction, bounds and diagonal slightly above zero.
+
+    In the exact law, contacts farther away than `DISTANT` count as equally far: their size would otherwise
+    delay the path. The residual is that of the problem itself.
+    """
     rounding = 4.0 * float(jnp.finfo(problem.velocity.dtype).eps)
+    velocity = problem.velocity
+    if problem.smoothing is None:
+        velocity = problem.join(jnp.minimum(problem.normals(velocity), DISTANT), problem.discs(velocity))
     return dataclasses.replace(
         problem,
+        velocity=velocity,
         delassus=add_diagonal(problem.delassus, jnp.full_like(problem.velocity, rounding)),
         friction=jnp.maximum(problem.friction, SMALLEST_FRICTION),
         bound=None if problem.bound is None else jnp.maximum(problem.bound, SMALLEST_FRICTION),

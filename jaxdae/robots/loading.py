@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxdae.base.suggestions import brief, join_first
+from jaxdae.mechanisms.build_mechanism import Description
 from jaxdae.mechanisms.describe.bodies import DescriptionWarning
 from jaxdae.mechanisms.describe.numbers import hint
 from jaxdae.robots.assemble_description import Options, assembled
-from jaxdae.robots.enforced_limits import with_dry_friction, with_limits
 from jaxdae.robots.file_limits import MOST_LINKS, MOST_LOOPS
 from jaxdae.robots.load_report import Robot
 from jaxdae.robots.postures import Posture
@@ -123,10 +123,54 @@ def load(
     if beyond:
         notes = (*notes, f"the start violates the limits of: {join_first(beyond)}")
     description, enforced = (
-        with_limits(found.description, found.report.limits) if limits else (found.description, ())
+        _with_limits(found.description, found.report.limits) if limits else (found.description, ())
     )
     report = dataclasses.replace(found.report, notes=(*found.report.notes, *notes), enforced=enforced)
-    return Robot(with_dry_friction(description) if dry_friction else description, Posture(start), report)
+    return Robot(_with_dry_friction(description) if dry_friction else description, Posture(start), report)
+
+
+def _with_limits(
+    description: Description, limits: Mapping[str, Mapping[str, float]]
+) -> tuple[Description, tuple[str, ...]]:
+    """Return a description whose joints have their limits, and the names of these joints.
+
+    Joints without a coordinate, and limits whose lower bound is not below the upper bound, remain unchanged.
+
+    Args:
+        description: the description of the robot.
+        limits: the limits by joint: "lower" and "upper", and "lower2" and "upper2" of a second coordinate.
+    """
+    joints = {joint.name: _limited(joint, limits.get(joint.name, {})) for joint in description.joints}
+    enforced = tuple(joint.name for joint in description.joints if joint is not joints[joint.name])
+    return dataclasses.replace(description, joints=list(joints.values())), enforced
+
+
+def _with_dry_friction(description: Description) -> Description:
+    """Return a description whose joints have exact dry friction instead of smooth friction."""
+    return dataclasses.replace(description, joints=[_dry(joint) for joint in description.joints])
+
+
+def _limited(joint: Any, limits: Mapping[str, float]) -> Any:
+    if "limits" not in joint.kinds():
+        return joint
+    pairs = [(limits.get(f"lower{k}"), limits.get(f"upper{k}")) for k in ("", "2")[: len(joint.coordinates)]]
+    pairs += [(None, None)] * (len(joint.coordinates) - len(pairs))
+    found = [None if pair == (None, None) or _is_empty(*pair) else pair for pair in pairs]
+    if not any(found):
+        return joint
+    return dataclasses.replace(joint, limits=found[0] if len(found) == 1 else found)
+
+
+def _is_empty(lower: float | None, upper: float | None) -> bool:
+    return lower is not None and upper is not None and not lower < upper
+
+
+def _dry(joint: Any) -> Any:
+    if "dry_friction" not in joint.kinds():
+        return joint
+    return dataclasses.replace(
+        joint, friction=0.0, friction_speed=joint.default_of("friction_speed"), dry_friction=joint.friction
+    )
 
 
 def _is_beyond(value: Any, limits: Mapping[str, float]) -> bool:

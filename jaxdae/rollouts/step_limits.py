@@ -120,7 +120,8 @@ def _without_contact(integrator: Any) -> Any:
     if isinstance(integrator, Touching):
         return integrator.integrator
     if isinstance(integrator, Wrapping):
-        return dataclasses.replace(integrator, integrator=_without_contact(integrator.integrator))  # pyright: ignore
+        inner: Any = {"integrator": _without_contact(integrator.integrator)}
+        return dataclasses.replace(integrator, **inner)  # pyright: ignore[reportArgumentType]
     return integrator
 
 

@@ -793,3 +793,40 @@ def test_the_power_that_enters_knows_of_the_inertia_of_motors_on_slides():
         gained = jax.jvp(energy, (0.0,), (1.0,))[1]
     assert abs(gained) > 0.1
     np.testing.assert_allclose(power, gained, rtol=1e-12)
+
+
+CONTACT = {
+    "name": "floor",
+    "a": "ground",
+    "b": "box",
+    "shape_a": {"type": "plane"},
+    "shape_b": {"type": "box", "half": [0.1, 0.1, 0.1]},
+    "friction": 0.5,
+}
+
+
+def with_contact(**changes):
+    box = {"name": "box", "mass": 1.0, "inertia": [0.01] * 3, "pose": {"place": [0, 0, 0.1]}, "free": True}
+    mechanism = {"space": "space", "bodies": [box], "contacts": [CONTACT | changes]}
+    return {"name": "box", "mechanism": mechanism, "duration": 0.02, "dt": 0.01}
+
+
+def test_contacts_of_configs_reach_the_mechanism():
+    values = Config.model_validate(with_contact()).model_dump()
+    system, _, _, method = build.construct(values)
+    assert system.contacts.names == tuple(f"floor.corner{k}" for k in range(8))
+    assert isinstance(method, jd.contact.Touching)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"shape_b": {"type": "box", "half": [0.1, -0.1, 0.1]}}, "half must be positive"),
+        ({"shape_a": {"type": "cube"}}, "union_tag_invalid|does not match any of the expected tags"),
+        ({"friction": -0.5}, "greater than or equal to 0"),
+        ({"restitution": 1.5}, "less than or equal to 1"),
+    ],
+)
+def test_invalid_contacts_of_configs_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        Config.model_validate(with_contact(**changes))

@@ -9,8 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae import mechanisms
+from jaxdae.app.config.schema_contact import shape_of
 from jaxdae.app.config.schema_mechanism import DRIVE_TYPES, TYPES
 from jaxdae.app.config.schema_terrain import terrain
+from jaxdae.contact import Pair
 from jaxdae.geometry.rotation import quat_normalize
 from jaxdae.mechanisms.describe.numbers import concrete, vector
 
@@ -35,8 +37,14 @@ def description(values: dict[str, Any]) -> mechanisms.Description:
         joints=[described(joint, space, ground) for joint in section["joints"]],
         forces=[described(force, space) for force in section["forces"]],
         drives=[_described_drive(drive, space) for drive in section["drives"]],
+        contacts=[_described_contact(contact, space) for contact in section.get("contacts", ())],
         gravity=section["gravity"],
     )
+
+
+def _described_contact(contact: dict[str, Any], space: str) -> Pair:
+    sides = {side: shape_of(contact[side], space) for side in ("shape_a", "shape_b")}
+    return Pair(**contact | sides)
 
 
 def _planar_body(body: dict[str, Any]) -> mechanisms.Body:

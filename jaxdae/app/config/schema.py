@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, Strict, model_validator
 
 from jaxdae.app.config.schema_control import Controls, Law
-from jaxdae.app.config.schema_mechanism import Mechanism, Name, Section
+from jaxdae.app.config.schema_mechanism import Mechanism
 from jaxdae.app.config.schema_tuning import Optimize, Tune, written_out
+from jaxdae.app.config.section import Name, Section
 
 
 def _none_is_null(value: Any) -> Any:

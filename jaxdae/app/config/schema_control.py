@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Strict, model_validator
 
-from jaxdae.app.config.schema_mechanism import Section
+from jaxdae.app.config.section import Section
 
 Numbers = Annotated[tuple[float, ...], Strict(False), Field(min_length=1)]
 

@@ -16,7 +16,6 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Discriminator,
     Field,
     Strict,
@@ -25,11 +24,14 @@ from pydantic import (
     model_validator,
 )
 
+from jaxdae.app.config import field_checks
 from jaxdae.app.config.problems import is_finite
+from jaxdae.app.config.schema_contact import PlanarContact, SpatialContact
 from jaxdae.app.config.schema_terrain import Ground as Terrain
+from jaxdae.app.config.section import Name, Section
 from jaxdae.mechanisms.build_mechanism import TYPES as LIBRARY
 from jaxdae.mechanisms.describe.elements import Element
-from jaxdae.mechanisms.describe.kinds import NOTHING, Input, JointNames, Kind
+from jaxdae.mechanisms.describe.kinds import Input, JointNames, Kind
 from jaxdae.mechanisms.describe.number_kinds import Bounded, Components, Limits, PerCoordinate
 from jaxdae.mechanisms.describe.place_kinds import JointAxes
 from jaxdae.mechanisms.describe.plane_and_space import PLANE, SPACE
@@ -37,7 +39,6 @@ from jaxdae.mechanisms.joints.drives import DRIVES
 from jaxdae.mechanisms.joints.planar_wheels import WHEELS as PLANAR_WHEELS
 from jaxdae.mechanisms.joints.terrain_wheels import WHEELS as SPATIAL_WHEELS
 
-Name = Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,99}$")]
 Pair = Annotated[tuple[float, float], Strict(False)]
 Triple = Annotated[tuple[float, float, float], Strict(False)]
 Quadruple = Annotated[tuple[float, float, float, float], Strict(False)]
@@ -80,12 +81,6 @@ PYTHON_TYPES = frozenset(
     kind.type_key() for space in SPACES for kinds in LIBRARY[space] for kind in kinds if not _usable(kind)
 )
 """Types that need functions, which a config cannot provide."""
-
-
-class Section(BaseModel):
-    """Base of all sections: unknown keys are errors, types are not converted, and numbers are finite."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class Body(Section):
@@ -280,40 +275,6 @@ _ANNOTATIONS: dict[str, Any] = {
 _VECTORS: dict[int, Any] = {2: Pair, 3: Triple}
 
 
-def _limits(given: Any, *, kind: Limits) -> Any:
-    """Return joint limits if they have the form of `Limits`."""
-    for mistake in kind.mistakes(given, NOTHING):
-        form = "[lower, upper]" if kind.count == 1 else f"a list of {kind.count} pairs [lower, upper]"
-        raise ValueError(f"{given}|{form}, with null for no limit|limits {mistake.split(', got')[0]}")
-    return given
-
-
-def _each(given: Any, *, kind: PerCoordinate) -> Any:
-    """Return one number, or one number per coordinate of a joint, after one check.
-
-    A union would report an error for each of its members.
-    """
-    numbers = given if isinstance(given, list | tuple) else [given]
-    bounds = [
-        f"{sign} {bound:g}" for sign, bound in ((">", kind.above), (">=", kind.at_least)) if bound is not None
-    ]
-    if given is None and not kind.required:
-        return given
-    fits = all(map(is_finite, numbers)) and not any(kind.out_of_bounds(numbers))
-    if not fits or len(numbers) != (kind.count if isinstance(given, list | tuple) else 1):
-        got = f"{list(given)}" if isinstance(given, list | tuple) else f"{given!r}"
-        expected = " ".join(["a finite number", *bounds]) + f", or a list of {kind.count} of them"
-        raise ValueError(f"{got}|{expected}|one number applies to all coordinates of the joint")
-    return given
-
-
-def _in_bounds(given: Any, *, kind: Bounded) -> Any:
-    """Return a number if it is within the bounds that pydantic cannot express."""
-    for bound, remedy in kind.out_of_bounds(given):
-        raise ValueError(f"{given}|a number that must {bound}|{remedy}")
-    return given
-
-
 def _annotation(kind: Kind) -> Any:
     if isinstance(kind, JointNames) and not kind.may_be_empty:
         return Annotated[tuple[str, ...], Strict(False), Field(min_length=1)]
@@ -321,15 +282,15 @@ def _annotation(kind: Kind) -> Any:
         one: Any = Annotated[float, Field(gt=kind.above, ge=kind.at_least)]
         return Annotated[tuple[(one,) * kind.dimension], Strict(False)]
     if isinstance(kind, Bounded) and (kind.within or kind.nonzero):
-        return Annotated[float, AfterValidator(functools.partial(_in_bounds, kind=kind))]
+        return Annotated[float, AfterValidator(functools.partial(field_checks.in_bounds, kind=kind))]
     if isinstance(kind, PerCoordinate) and kind.count > 1:
         one = Annotated[float, Field(gt=kind.above, ge=kind.at_least)]
         return Annotated[
             one | Annotated[tuple[(one,) * kind.count], Strict(False)],
-            BeforeValidator(functools.partial(_each, kind=kind)),
+            BeforeValidator(functools.partial(field_checks.each, kind=kind)),
         ]
     if isinstance(kind, Limits):
-        return Annotated[Any, AfterValidator(functools.partial(_limits, kind=kind))]
+        return Annotated[Any, AfterValidator(functools.partial(field_checks.limits, kind=kind))]
     vector = _VECTORS[kind.dimension]
     vectors = {"vector": vector, "direction": Annotated[vector, BeforeValidator(_no_null_vector)]}
     return (_ANNOTATIONS | vectors)[kind.plain]
@@ -493,6 +454,10 @@ class PlanarMechanism(_Mechanism):
     forces: list[PlanarForce] = Field(
         default=[], description="springs, torques and forces, a list of {type, name, ...}"
     )
+    contacts: list[PlanarContact] = Field(
+        default=[],
+        description="the pairs of shapes that can touch, a list of {name, a, b, shape_a, shape_b, ...}",
+    )
 
 
 class SpatialMechanism(_Mechanism):
@@ -515,6 +480,10 @@ class SpatialMechanism(_Mechanism):
     )
     forces: list[SpatialForce] = Field(
         default=[], description="springs, torques and forces, a list of {type, name, ...}"
+    )
+    contacts: list[SpatialContact] = Field(
+        default=[],
+        description="the pairs of shapes that can touch, a list of {name, a, b, shape_a, shape_b, ...}",
     )
 
     @model_validator(mode="after")

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, Strict, model_validator
 
-from jaxdae.app.config.schema_mechanism import Section
+from jaxdae.app.config.section import Section
 
 Place = Annotated[tuple[float, ...], Strict(False), Field(min_length=2, max_length=3)]
 

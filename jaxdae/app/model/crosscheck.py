@@ -57,6 +57,7 @@ class _Check:
         self.joints = list(self._elements("joints"))
         self.forces = list(self._elements("forces"))
         self.drives = list(self._elements("drives"))
+        self.contacts = list(self._elements("contacts"))
         self.body_names = [
             body["name"] for _, body in (*self.bodies, *self.rotors) if isinstance(body.get("name"), str)
         ]
@@ -82,6 +83,7 @@ class _Check:
             (self.joints, "joint"),
             (self.forces, "force"),
             (self.drives, "drive"),
+            (self.contacts, "contact"),
         ):
             seen: dict[str, Location] = {}
             for location, element in elements:
@@ -105,7 +107,7 @@ class _Check:
                     seen[name] = place
 
     def references(self) -> Iterator[Problem]:
-        for location, element in (*self.joints, *self.forces, *self.drives):
+        for location, element in (*self.joints, *self.forces, *self.drives, *self.contacts):
             for key in ("a", "b", "body"):
                 named = element.get(key)
                 known = self.body_names if key == "body" else [*self.body_names, GROUND]

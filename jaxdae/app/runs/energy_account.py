@@ -199,8 +199,8 @@ def power(system: Any, state: Any, u: Any, solve: Callable[[Any], Any] | None) -
 
 
 def touches(config: Config) -> bool:
-    """Return whether joints have limits or exact dry friction, whose losses the account does not know."""
-    return any(
+    """Return whether contacts, limits or dry friction dissipate energy that the account does not know."""
+    return bool(config.mechanism.contacts) or any(
         getattr(joint, "limits", None) is not None or np.any(getattr(joint, "dry_friction", 0.0))
         for joint in config.mechanism.joints
     )

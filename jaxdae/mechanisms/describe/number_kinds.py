@@ -124,9 +124,11 @@ class Number(Bounded):
         return is_number(value)
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Return the number as an array ()."""
+        """Return the number as an array (), or None if it may be missing."""
         if value is None and self.at_start is not None:
             return self.at_start(element, start.frames["a"], start.frames["b"])
+        if value is None and self.may_be_none:
+            return None
         # Known numbers stay concrete inside a compiled program, so that groups can omit zeros.
         with jax.ensure_compile_time_eval() if concrete(value) is not None else contextlib.nullcontext():
             return real(value)

@@ -1,0 +1,115 @@
+"""The contacts of a mechanism: pairs of collision shapes of two bodies.
+
+The sections of shapes are generated from the fields of `jaxdae.geometry.shapes`.
+"""
+
+import dataclasses
+import functools
+import operator
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, Strict, create_model
+
+from jaxdae.app.config.section import Name, Section
+from jaxdae.geometry import shapes
+
+SHAPES: dict[str, dict[str, type[shapes.Shape]]] = {
+    "plane": {
+        "line": shapes.Line,
+        "disc": shapes.Disc,
+        "capsule": shapes.PlanarCapsule,
+        "polygon": shapes.Polygon,
+    },
+    "space": {
+        "plane": shapes.Plane,
+        "sphere": shapes.Sphere,
+        "capsule": shapes.Capsule,
+        "box": shapes.Box,
+        "cylinder": shapes.Cylinder,
+        "ellipsoid": shapes.Ellipsoid,
+        "convex_mesh": shapes.ConvexMesh,
+    },
+}
+"""The shapes by their names in configs, in each space."""
+
+_TEXTS = {
+    "radius": "the radius in m",
+    "half_length": "half the length between the centers of the ends in m",
+    "half": "half the lengths of the edges in m, [x, y, z]",
+    "radii": "the radii in m, [x, y, z]",
+    "vertices": "the vertices in the frame of the shape in m",
+    "at": "the origin of the shape in the frame of the body in m; for the ground, in the world",
+    "quaternion": "the orientation of the shape in the frame of the body, wxyz",
+    "angle": "the angle of the shape in the frame of the body in rad",
+}
+
+
+def shape_of(section: dict[str, Any], space: str) -> shapes.Shape:
+    """Return a shape from the plain values of its section, which may be traced."""
+    return SHAPES[space][section["type"]](**{key: x for key, x in section.items() if key != "type"})
+
+
+def _valid(section: Any, *, space: str) -> Any:
+    """Return the section of a shape if its numbers are valid."""
+    for mistake in shape_of(section.model_dump(), space).mistakes():
+        text, got = mistake.split(", got ")[0], mistake.partition(", got ")[2]
+        raise ValueError(f"{got or 'this shape'}|a shape with valid sizes|{text}")
+    return section
+
+
+def _model(key: str, kind: type[shapes.Shape], space: str) -> Any:
+    """Return the section of a type of shape."""
+    vector: Any = Annotated[tuple[(float,) * kind.dimension], Strict(False)]
+    numbers = {
+        "at": vector,
+        "quaternion": Annotated[tuple[(float,) * 4], Strict(False)],
+        "vertices": Annotated[tuple[vector, ...], Strict(False)],
+        **{name: vector if shape else float for name, shape in kind.sizes.items()},
+    }
+    every: Any = dataclasses.fields(kind)  # pyright: ignore[reportArgumentType]
+    entries = {
+        field.name: (
+            numbers.get(field.name, float),
+            Field(
+                default=... if field.default is dataclasses.MISSING else field.default,
+                description=_TEXTS[field.name],
+            ),
+        )
+        for field in every
+    }
+    made: Any = create_model(  # pyright: ignore[reportCallIssue]
+        f"{kind.__name__}Shape",
+        __base__=Section,
+        __module__=__name__,
+        __doc__=(kind.__doc__ or "").split("\n")[0],
+        type=(Literal[key], ...),  # pyright: ignore[reportArgumentType]
+        **entries,  # pyright: ignore[reportArgumentType]
+    )
+    return Annotated[made, AfterValidator(functools.partial(_valid, space=space))]
+
+
+def _contact(space: str) -> Any:
+    """Return the section of a contact."""
+    models = [_model(key, kind, space) for key, kind in SHAPES[space].items()]
+    shape = Annotated[functools.reduce(operator.or_, models), Field(discriminator="type")]
+    listed = ", ".join(SHAPES[space])
+    texts = {side: f"the shape of {side}, {{type: ...}} with one of {listed}" for side in ("a", "b")}
+    return create_model(  # pyright: ignore[reportCallIssue]
+        f"{'Spatial' if space == 'space' else 'Planar'}Contact",
+        __base__=Section,
+        __module__=__name__,
+        __doc__="Two shapes of two bodies that can touch.",
+        name=(Name, Field(description="the name of the contact, a word")),
+        a=(str, Field(description="the first body, often ground")),
+        b=(str, Field(description="the second body")),
+        shape_a=(shape, Field(description=texts["a"])),
+        shape_b=(shape, Field(description=texts["b"])),
+        friction=(float, Field(default=0.0, ge=0, description="the friction coefficient mu")),
+        restitution=(
+            float,
+            Field(default=0.0, ge=0, le=1, description="Newton's coefficient of restitution e"),
+        ),
+    )
+
+
+PlanarContact, SpatialContact = _contact("plane"), _contact("space")
