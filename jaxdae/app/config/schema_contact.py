@@ -6,7 +6,7 @@ The sections of shapes are generated from the fields of `jaxdae.geometry.shapes`
 import dataclasses
 import functools
 import operator
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field, Strict, create_model
 
@@ -91,7 +91,7 @@ def _model(key: str, kind: type[shapes.Shape], space: str) -> Any:
 def _contact(space: str) -> Any:
     """Return the section of a contact."""
     models = [_model(key, kind, space) for key, kind in SHAPES[space].items()]
-    shape = Annotated[functools.reduce(operator.or_, models), Field(discriminator="type")]
+    shape: Any = Annotated[functools.reduce(operator.or_, models), Field(discriminator="type")]
     listed = ", ".join(SHAPES[space])
     texts = {side: f"the shape of {side}, {{type: ...}} with one of {listed}" for side in ("a", "b")}
     return create_model(  # pyright: ignore[reportCallIssue]
@@ -112,4 +112,8 @@ def _contact(space: str) -> Any:
     )
 
 
-PlanarContact, SpatialContact = _contact("plane"), _contact("space")
+if TYPE_CHECKING:
+    PlanarContact: TypeAlias = Any
+    SpatialContact: TypeAlias = Any
+else:
+    PlanarContact, SpatialContact = _contact("plane"), _contact("space")
