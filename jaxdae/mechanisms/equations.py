@@ -223,7 +223,7 @@ class Mechanism(Labels, System):
 
     @property
     def touches(self) -> bool:
-        """Whether the mechanism has contacts, joint limits or dry friction, which only `Touching` resolves."""
+        """Whether there are contacts, joint limits or dry friction, which only `Touching` resolves."""
         parts = self.contacts, self.joint_limits, self.joint_friction
         return any(part is not None for part in parts)
 

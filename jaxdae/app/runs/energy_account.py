@@ -209,8 +209,8 @@ def touches(config: Config) -> bool:
 def accounted(integrator: Any, config: Config) -> Any:
     """Add an energy account inside the control law of an integrator, or of the tree of its leaf axes.
 
-    First-order mechanisms have no mass and no energy, and contact, limits and dry friction dissipate energy that
-    the account does not know. Their integrators are returned unchanged.
+    First-order mechanisms have no mass and no energy, and contact, limits and dry friction dissipate energy
+    that the account does not know. Their integrators are returned unchanged.
     """
     if config.mechanism.order == "first" or isinstance(integrator, jaxdae.contact.Touching):
         return integrator

@@ -52,11 +52,10 @@ class SpatialDriven(Driven, SpatialForce):
 class JointForce(SpatialForce):
     """A torque about, or a force along, a joint coordinate, on b with its reaction on a, and its spring.
 
-    It is force + gain u[input] - stiffness (s - rest), in N m or N; without `input`, it is constant. The first
-    two terms are clipped to `effort_limit`. Angles
-    of the tree in `Joints()` count full turns. Springs on other angles pull to the nearest turn of the rest
-    position, because frames do not count turns. They jump at half a turn: the status is OUT_OF_RANGE within
-    0.2 rad of half a turn.
+    It is force + gain u[input] - stiffness (s - rest), in N m or N; without `input`, it is constant. The
+    first two terms are clipped to `effort_limit`. Angles of the tree in `Joints()` count full turns. Springs
+    on other angles pull to the nearest turn of the rest position, because frames do not count turns. They
+    jump at half a turn: the status is OUT_OF_RANGE within 0.2 rad of half a turn.
     """
 
     joint: Any = fields.joint("the joint that is driven")
