@@ -231,6 +231,12 @@ class Mechanism(Labels, System):
         """Return the rows of contacts, joint limits and dry friction, or None without any."""
         return self.evaluate_joints(t, q).touch
 
+    @property
+    def gap_names(self) -> tuple[str, ...]:
+        """The names of the gaps of `touch`: contacts such as "foot.corner2", then "knee.angle.lower"."""
+        parts = self.contacts, self.joint_limits
+        return tuple(name for part in parts if part is not None for name in part.names)
+
     def without_contacts(self) -> Mechanism:
         """Return the mechanism without contacts, joint limits and exact dry friction."""
         return dataclasses.replace(self, contacts=None, joint_limits=None, joint_friction=None)

@@ -830,3 +830,13 @@ def test_contacts_of_configs_reach_the_mechanism():
 def test_invalid_contacts_of_configs_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         Config.model_validate(with_contact(**changes))
+
+
+def test_a_start_inside_the_ground_names_the_contacts(tmp_path):
+    values = with_contact()
+    values["mechanism"]["bodies"][0]["pose"]["place"][2] = 0.05
+    file = tmp_path / "box.yaml"
+    file.write_text(yaml.safe_dump(values))
+    with pytest.raises(ConfigError, match=r"a start beyond floor\.corner0 by 0\.05 m") as caught:
+        load(str(file))
+    assert str(caught.value).count("a start beyond floor") == 4

@@ -211,7 +211,7 @@ def construct(values: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     rates, v = entries.rates, [jnp.zeros((), q.dtype)] * len(system.names.velocities)
     for name, velocity in values["start"]["velocities"].items():
         v[rates[name]] = jnp.asarray(velocity, q.dtype)
-    return system, q, jnp.stack(v), integrator(values, system)
+    return system, q, jnp.stack(v), with_contact(integrator(values), system)
 
 
 def with_dimension(values: dict[str, Any]) -> dict[str, Any]:
@@ -251,13 +251,13 @@ def _closed_start(values: dict[str, Any]) -> tuple[Any, Any, jaxdae.State, Any, 
     return system, method, state, info, guess
 
 
-def integrator(values: dict[str, Any], system: Any) -> Any:
-    """Return the integrator from the plain values of a config, with contact if the system needs it."""
-    method = _contact_free(values)
+def with_contact(method: Any, system: Any) -> Any:
+    """Return a step with contact around a method if the system needs it, else the method."""
     return jaxdae.contact.Touching(method) if system.touches else method
 
 
-def _contact_free(values: dict[str, Any]) -> Any:
+def integrator(values: dict[str, Any]) -> Any:
+    """Return the integrator from the plain values of a config, without contact."""
     solver, section = _solver(values["solver"]), values["integrator"]
     projection = _projection(section["projection"])
     if values["mechanism"]["order"] == "first":

@@ -17,6 +17,7 @@ from jaxdae.app.model import build, config_laws, coordinate_names
 from jaxdae.app.model.build import Worlds
 from jaxdae.app.model.config_laws import LawError
 from jaxdae.mechanisms.describe.description_checks import DescriptionError
+from jaxdae.systems.tolerances import shortest_scale
 from jaxdae.vehicles import terrain_report
 
 _UNIT = 1e-6  # report quaternions whose norm differs from one by more than this
@@ -60,7 +61,7 @@ def close(config: Config, document: Document) -> tuple[Worlds | None, list[Probl
                 else _off_terrain(config, document, worlds)
             )
             return None, lying or [_open(config, document, worlds, failed)]
-        found = _off_terrain(config, document, worlds)
+        found = [*_off_terrain(config, document, worlds), *_penetrating(config, document, worlds)]
         return (None, found) if found else (worlds, found)
 
 
@@ -185,6 +186,48 @@ def diagnosis(config: Config, worlds: Worlds) -> jaxdae.interfaces.Diagnosis:
     with precision(config):
         system, _, state = worlds.one()
         return jaxdae.diagnose(system, state)
+
+
+def smallest_gap(config: Config, worlds: Worlds) -> list[str]:
+    """Return a line with the smallest gap of contacts and joint limits at the start of the nominal world.
+
+    The list is empty for mechanisms without contacts and limits.
+    """
+    system, _, state = worlds.one()
+    names = coordinate_names.mechanism_of(system).gap_names
+    if not names:
+        return []
+    with precision(config):
+        touch = system.touch(state.t, state.q)
+    k = int(np.argmin(touch.gap))
+    return [f"{'contacts and limits':<28}{len(names)}; smallest gap {float(touch.gap[k]):.3g} ({names[k]})"]
+
+
+def _penetrating(config: Config, document: Document, worlds: Worlds) -> list[Problem]:
+    """Return a problem for each contact or limit that is violated in the nominal world.
+
+    The tolerances are those of `Touching`.
+    """
+    system, _, state = worlds.one()
+    mechanism = coordinate_names.mechanism_of(system)
+    if not mechanism.gap_names:
+        return []
+    with precision(config):
+        touch = mechanism.touch(state.t, state.q)
+        length = float(shortest_scale(mechanism, state.q.dtype))
+    contacts = {contact.name: k for k, contact in enumerate(config.mechanism.contacts)}
+    in_rad = [False] * touch.sizes[0] + list(touch.angular)
+    problems = []
+    for name, gap, angular in zip(mechanism.gap_names, np.asarray(touch.gap), in_rad, strict=True):
+        if gap >= -1e-3 * (1.0 if angular else length):
+            continue
+        first = name.split(".")[0]
+        place = ("mechanism", "contacts", contacts[first]) if first in contacts else _of_joint(config, first)
+        got = f"a start beyond {name} by {-gap:.3g} {'rad' if angular else 'm'}"
+        problems.append(
+            document.problem(place, got, "a start without penetration", "move the start position")
+        )
+    return problems
 
 
 def stable_step(config: Config, worlds: Worlds) -> list[str]:

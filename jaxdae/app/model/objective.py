@@ -91,7 +91,12 @@ def objective(config: Config, worlds: Worlds, section: Tune | Optimize | None) -
         places = [*locations.values(), *varied[: len(sample)]]
         world = with_numbers(values, places, [*(numbers[name] for name in locations), *sample])
         system, _, state = build.started(world)[:3] if moving or sample else worlds.one()
-        return system, config_laws.sampled(world, system, state, build.integrator(world, system)), state, None
+        return (
+            system,
+            config_laws.sampled(world, system, state, build.with_contact(build.integrator(world), system)),
+            state,
+            None,
+        )
 
     return _of_worlds(config, section, setup, (parameters, trainable, locations, None))
 
@@ -123,7 +128,7 @@ def _of_inputs(config: Config, worlds: Worlds, section: Optimize, values: dict[s
             return system, method, state, controls(numbers)
         world = with_numbers(changed, varied, sample)
         here, _, start, _, _ = build.started(world)
-        return here, build.integrator(world, here), start, controls(numbers)
+        return here, build.with_contact(build.integrator(world), here), start, controls(numbers)
 
     return _of_worlds(config, section, setup, (parameters, trainable, {}, controls))
 
