@@ -229,6 +229,7 @@ def test_meaningless_coefficients_raise(change, error, message):
             r"write Touching\(Projected\(...\), contacts\)",
         ),
         (lambda c: Touching(RK4, 3.0), TypeError, "contacts must be contacts of a system"),
+        (lambda c: Touching(jd.GeneralizedAlpha(), c), ValueError, "GeneralizedAlpha carries memory"),
         (
             lambda c: Touching(RK4, c, jd.SchurComplement()),
             TypeError,

@@ -162,7 +162,8 @@ class Touching(Wrapping):
 
         Raises:
             TypeError: the system is of first order.
-            ValueError: the system has no contacts, joint limits or dry friction.
+            ValueError: the system has no contacts, joint limits or dry friction; the inner integrator carries
+                memory between steps.
         """
         if system.first_order:
             raise TypeError(
@@ -170,7 +171,14 @@ class Touching(Wrapping):
             )
         touch = jax.eval_shape(lambda: self._touch(system.evaluate(state.t, state.q)))
         none, gap = (jnp.zeros(x.shape, x.dtype) for x in (touch.drift, touch.gap))
-        return ContactMemory(self.integrator.init(system, state), none, none, gap)
+        inner = self.integrator.init(system, state)
+        if jax.tree.leaves(inner):
+            raise ValueError(
+                f"Touching: {type(self.integrator).__name__} carries memory between steps, which an impact "
+                "makes invalid; use a method without memory, such as Projected(RungeKutta.rk4()), and write "
+                "control laws around the contact: Sampled(Touching(...), law)"
+            )
+        return ContactMemory(inner, none, none, gap)
 
     def step(
         self, system: AnySystem, state: State, memory: ContactMemory, u: Any, dt: Any
