@@ -15,6 +15,7 @@ from jaxdae.mechanisms.build_mechanism import Description
 from jaxdae.mechanisms.describe.bodies import DescriptionWarning
 from jaxdae.mechanisms.describe.numbers import hint
 from jaxdae.robots.assemble_description import Options, assembled
+from jaxdae.robots.file_contacts import with_contacts
 from jaxdae.robots.file_limits import MOST_LINKS, MOST_LOOPS
 from jaxdae.robots.load_report import Robot
 from jaxdae.robots.postures import Posture
@@ -40,6 +41,7 @@ def load(
     packages: Mapping[str, str | os.PathLike[str]] | None = None,
     limits: bool = False,
     dry_friction: bool = False,
+    contacts: bool | Sequence[str] = False,
 ) -> Robot:
     """Return the robot of a file: (description, start, report).
 
@@ -65,6 +67,10 @@ def load(
             Otherwise, `report.limits` stores them.
         dry_friction: whether friction in joints is exact and sticks (`dry_friction`, for `contact.Touching`)
             instead of smooth (`friction`).
+        contacts: whether the description has the contacts of an MJCF file, for `contact.Touching`: True for
+            all pairs of geoms that MuJoCo lets touch, except on neighbors in the graph of joints, or names of
+            geoms or links for pairs with one of them. Contacts are rigid, with the sliding friction of the
+            file.
 
     Warns:
         DescriptionWarning: angles that are probably in degrees where the format uses radians, or the
@@ -73,7 +79,8 @@ def load(
     Raises:
         RobotFileError: a ValueError that lists all mistakes in the file, each with its line.
         ModuleNotFoundError: an MJCF file without the extra `robots`.
-        ValueError: another file extension, another base, or loops with unknown links.
+        ValueError: another file extension, another base, loops with unknown links, or contacts of a format
+            without them or with unknown names.
     """
     path = pathlib.Path(path)
     if path.suffix not in ENDINGS:
@@ -125,6 +132,11 @@ def load(
     description, enforced = (
         _with_limits(found.description, found.report.limits) if limits else (found.description, ())
     )
+    if contacts:
+        description, told = with_contacts(description, graph, found.report.frames, contacts)
+        notes = (*notes, *told)
+        ignored = tuple(one for one in found.report.ignored if one.what not in ("geom", "pair", "exclude"))
+        found = found._replace(report=dataclasses.replace(found.report, ignored=ignored))
     report = dataclasses.replace(found.report, notes=(*found.report.notes, *notes), enforced=enforced)
     return Robot(_with_dry_friction(description) if dry_friction else description, Posture(start), report)
 

@@ -20,6 +20,7 @@ import importlib
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from jaxdae.mechanisms import GROUND, Polynomial
 from jaxdae.robots.angle_units import Hinge, doubt_mjcf
 from jaxdae.robots.mjcf_actuators import actuators, control_names
 from jaxdae.robots.mjcf_compiler import compiled
+from jaxdae.robots.mjcf_contacts import contacts
 from jaxdae.robots.mjcf_files import prepared
 from jaxdae.robots.mjcf_tendons import fixed_tendons, passive, relation
 from jaxdae.robots.referenced_files import Folders
@@ -295,6 +297,7 @@ class _Reading:
             frames=sites,
             gravity=np.zeros(3) if off else np.array(model.opt.gravity),
             ignored=self._ignored(),
+            contacts=partial(contacts, self.mujoco, model, self.bodies),
             notes=tuple(notes),
             keyframes=keys,
             controls=control_names(model, names),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -198,6 +198,38 @@ class Keyframe(NamedTuple):
     controls: tuple[float, ...]
 
 
+class Geom(NamedTuple):
+    """A collision shape of a link.
+
+    Attributes:
+        name: unique name.
+        link: name of the link.
+        shape: a shape of `jaxdae.contact` without its pose, or None if contacts do not support it.
+        pose: the pose of the shape in the link.
+    """
+
+    name: str
+    link: str
+    shape: Any
+    pose: Pose
+
+
+class GeomPair(NamedTuple):
+    """Two collision shapes that may touch, with their friction coefficient.
+
+    Attributes:
+        a: the first shape.
+        b: the second shape.
+        friction: the friction coefficient.
+        explicit: whether the file lists the pair; such a pair is never filtered.
+    """
+
+    a: Geom
+    b: Geom
+    friction: float
+    explicit: bool
+
+
 @dataclasses.dataclass(frozen=True)
 class Graph:
     """A robot as its file defines it.
@@ -218,6 +250,8 @@ class Graph:
         rows: additional joints of `jaxdae.mechanisms.spatial` that name joints, such as prescribed motions.
         afloat: links that are free in the file, regardless of the base.
         floating: forces on the velocities of free links, by link: fields of `Free`.
+        contacts: returns the pairs of collision shapes that may touch, and notes on unsupported pairs; None
+            if the reader of the format has no contacts.
     """
 
     name: str
@@ -234,6 +268,7 @@ class Graph:
     rows: Sequence[Any] = ()
     afloat: tuple[str, ...] = ()
     floating: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
+    contacts: Callable[[], tuple[list[GeomPair], list[str]]] | None = None
 
 
 class Branch(NamedTuple):
