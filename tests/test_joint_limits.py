@@ -107,7 +107,8 @@ def test_a_loop_stays_closed_at_the_limit_of_a_loop_joint():
         assert found.info.limit_gap.min() > -1e-6
         assert (found.info.limit_impulse > 0.0).any()
         ends.append(jax.vmap(mechanism.frames)(found.state.q).x)
-    np.testing.assert_allclose(*ends, atol=1e-8)
+    # The forms differ by the truncation error of the step, largest where the limit closes.
+    np.testing.assert_allclose(*ends, rtol=0, atol=1e-6)
 
 
 def four_bar(coordinates, **options):

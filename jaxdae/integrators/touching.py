@@ -15,12 +15,17 @@ start and c_e at (q_e, v_e), and h = dt,
                          c_tau: the normal velocity there, at most zero
     stage 1, positions   d = [gap_e - gap* ; slip] + D pi;   pi and d satisfy the contact law;   pi in kg m
                          slip = (h - tau) (c_t(tau) + c_et) / 2,   c_t linear between c_0t and c_et
-                         gap* = max(0, gap_e - (1 + e) c_tau (h - tau)) after an impact, 0 for e = 0
+                         gap* = max(0, gap_e - (1 + e) c_tau (h - tau)), see below
                          q+ = q_e (+) Y pi, projected
     stage 2, velocities  rows and D at q+, v_e projected there;
                          c = [c_en - c* ; c_et] + D p for contacts with gap_e <= 0;
-                         c* = max(0, c_en - (1 + e) c_tau)
+                         c* = max(0, c_en - (1 + e) c_tau), see below
                          v+ = v_e + Y p
+
+After an impact, gap* and c* contain the acceleration of the contact-free motion in the rest of the step, from
+gap_e and c_en. Its velocity-dependent terms belong to the velocities before the impact. They scale with the
+square of the velocity, which changes by the factor -e, so they enter with the factor e^2. This is exact for
+one degree of freedom. Without the factor, the impact of a fast link could add energy.
 
 Joint limits have the rows of c_n only. Dry friction with the limit F has the rows of c_t only: tau = 0, and
 the impulses have the bounds |pi| <= F h^2 / 2 and |p| <= F h, which a constant force F has.
@@ -53,9 +58,10 @@ from jax import Array
 from jaxdae.base.dataclass import pytree
 from jaxdae.base.requirements import offers
 from jaxdae.contact_problem import ContactProblem, Robust, solve
+from jaxdae.dynamics.accelerations import forward_dynamics
 from jaxdae.dynamics.stabilization import PositionProjection, Projection, VelocityProjection
 from jaxdae.integrators.equation_of_motion import bound
-from jaxdae.integrators.integrator import Integrator, StepInfo, step_info_at
+from jaxdae.integrators.integrator import Integrator, StepInfo, input_at, step_info_at
 from jaxdae.integrators.method import NOT_SWITCHING, Wrapping, switches_rows
 from jaxdae.integrators.projected import projection_status
 from jaxdae.integrators.zero_crossing import first_zero, slope_at
@@ -194,8 +200,8 @@ class Touching(Wrapping):
         here = linearize_at(at, solver)
         touch = self._touch(at)
         impact = _impact(start, before, touch, touch.velocity(end.v), dt)
-        rebound = (1.0 + touch.restitution) * impact.approach
-        target = jnp.maximum(0.0, touch.gap - rebound * impact.rest)
+        steady = self._steady(system, end, u, here, start, touch, dt)
+        target = impact.gap_after(touch, steady)
         wanted = jnp.where(touch.gap <= 0.0, touch.gap - target, touch.gap)
         travel = touch.join(wanted, impact.slip)
         responses = _responses(here, touch)
@@ -215,7 +221,7 @@ class Touching(Wrapping):
         touch = self._touch(at)
         free = touch.velocity(at.v)
         normal = touch.normals(free)
-        wanted = touch.join(normal - jnp.maximum(0.0, normal - rebound), touch.discs(free))
+        wanted = touch.join(normal - impact.rate_after(touch, normal, steady), touch.discs(free))
         responses = _responses(here, touch)
         impulses, second = self._impulses(
             touch, responses, wanted, memory.velocities, self.smoothing, dt, closed
@@ -253,6 +259,15 @@ class Touching(Wrapping):
                 "them to its description, pass contacts=..., or use the inner integrator alone"
             )
         return touch
+
+    def _steady(
+        self, system: AnySystem, end: State, u: Any, here: Linearization, start: Touch, touch: Touch, dt: Any
+    ) -> Array:
+        """Return the normal accelerations (m + k,) that contact-free motion would have at zero velocity."""
+        still = State(end.t, end.q, jnp.zeros_like(end.v))
+        given = input_at(u, end, system)
+        a = forward_dynamics(system, still, given, solver=self.solver, linearization=here)[0]
+        return touch.normals(touch.rows @ a + (touch.drift - start.drift) / dt)
 
     def _status(self, system: AnySystem, start: Touch, left: Array, residual: Scalar) -> Count:
         """Return INCONSISTENT_START for penetrating starts, NOT_CONVERGED for large residuals, or OK.
@@ -326,11 +341,28 @@ class _Impact:
         rest: time (m + k,) from there to the end of the step, in s.
         slip: tangential displacement (m + f, tangents) in that time without contact impulses, in m; in the
             whole step for dry friction.
+        closes: whether the contact closes within the step (m + k,).
     """
 
     approach: Leaf
     rest: Leaf
     slip: Leaf
+    closes: Leaf
+
+    def gap_after(self, touch: Touch, steady: Array) -> Array:
+        """Return gap* (m + k,), the gaps at the end of the step after a rebound."""
+        moved = self._lift(touch, touch.gap - self.approach * self.rest, steady * self.rest**2 / 2.0)
+        return jnp.maximum(0.0, moved - touch.restitution * self.approach * self.rest)
+
+    def rate_after(self, touch: Touch, normal: Array, steady: Array) -> Array:
+        """Return c* (m + k,), the normal velocities at the end of the step after a rebound."""
+        gained = self._lift(touch, normal - self.approach, steady * self.rest)
+        return jnp.maximum(0.0, gained - touch.restitution * self.approach)
+
+    def _lift(self, touch: Touch, free: Array, steady: Array) -> Array:
+        """Return the change after an impact, from the changes with and without velocity-dependent terms."""
+        share: Any = jnp.where(self.closes, touch.restitution**2, 1.0)
+        return steady + share * (free - steady)
 
 
 def _impact(start: Touch, before: Array, end: Touch, after: Array, dt: Any) -> _Impact:
@@ -347,4 +379,5 @@ def _impact(start: Touch, before: Array, end: Touch, after: Array, dt: Any) -> _
         jnp.minimum(approach, 0.0),
         (1.0 - share) * dt,
         (1.0 - of_discs) * dt * (tangential + last) / 2.0,
+        closes,
     )
