@@ -108,7 +108,7 @@ def _with_interior(problem: ContactProblem) -> ContactProblem:
     """Return the problem with friction, bounds and diagonal slightly above zero.
 
     In the exact law, contacts farther away than `DISTANT` count as equally far: their size would otherwise
-    delay the path. The residual is that of the problem itself.
+    delay the path. The residual belongs to the problem itself.
     """
     rounding = 4.0 * float(jnp.finfo(problem.velocity.dtype).eps)
     velocity = problem.velocity

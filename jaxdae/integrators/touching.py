@@ -276,11 +276,8 @@ class Touching(Wrapping):
         penetrations of second order in the displacements.
         """
         dtype = residual.dtype
-        deepest, tolerance = self.penetration, self.tolerance
-        if deepest is None:
-            in_rad = np.asarray([*(False,) * start.sizes[0], *start.angular])
-            sizes: Any = jnp.where(in_rad, 1.0, shortest_scale(system, dtype))
-            deepest = 1e-3 * sizes
+        tolerance = self.tolerance
+        deepest = default_penetration(system, start) if self.penetration is None else self.penetration
         if tolerance is None:
             tolerance = 1e-6 if jnp.finfo(dtype).eps < 1e-10 else 1e-3
         converged: Any = jnp.where(residual <= tolerance, Status.OK, Status.NOT_CONVERGED)
@@ -320,6 +317,13 @@ class Touching(Wrapping):
             tangents=touch.tangents,
         )
         return solve(self.contact_solver, problem if active is None else problem.masked(active), guess)
+
+
+def default_penetration(system: AnySystem, touch: Touch) -> Array:
+    """Return 1e-3 min(L, 1 m) with the characteristic length L, and 1e-3 rad for angles (m + k,)."""
+    in_rad = np.asarray([*(False,) * touch.sizes[0], *touch.angular], bool)
+    sizes: Any = jnp.where(in_rad, 1.0, shortest_scale(system, touch.gap.dtype))
+    return 1e-3 * sizes
 
 
 def _responses(at: Linearization, touch: Touch) -> Array:

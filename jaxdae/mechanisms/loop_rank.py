@@ -10,7 +10,7 @@ rows by their length, so that singular values do not depend on units. Singular v
 `default_tolerance` of the largest count as zero, as in the default solver for dependent rows.
 
 A lost rank at the start may belong to a singular configuration, such as a parallelogram that lies flat. Its
-rows are independent beside it. Therefore the bodies move by s = eps^(1/4) in a random direction of the null
+rows are independent next to it. Therefore the bodies move by s = eps^(1/4) in a random direction of the null
 space of J, and the loops are closed again. A singular value that was lost at a singular configuration alone
 has returned to order s. In the four parallel rods it is of order s^2 or smaller, and zero if the plates move
 without twist. Levenberg-Marquardt steps with the damping |r| close the loops. They converge quadratically
@@ -63,7 +63,7 @@ class PlacedJoint(NamedTuple):
 def have_dependent_rows(
     space: Plane | Space, loops: Sequence[Sequence[PlacedJoint]], poses: Mapping[str, Any]
 ) -> bool:
-    """Return whether rows are dependent at the start pose and in a configuration beside it.
+    """Return whether rows are dependent at the start pose and in a configuration next to it.
 
     Return False if numbers are traced, or if the loops cannot be closed.
 

@@ -174,29 +174,36 @@ class MechanismEvaluation(Evaluation):
     @property
     def touch(self) -> Touch | None:
         """The rows of contacts, joint limits and dry friction, or None without any."""
-        mechanism, none = self.system, jnp.zeros((0,), self.q.dtype)
+        mechanism, asked = self.system, (self.coordinates, self.rest, self.q, self.t)
         if not mechanism.touches:
             return None
-        contacts, limits, friction = mechanism.contacts, mechanism.joint_limits, mechanism.joint_friction
-        asked = self.coordinates, self.rest, self.q, self.t
-        touching = None if contacts is None else contacts.touch(*asked)
-        moving = [part for part in (limits, None if friction is None else friction.along) if part is not None]
-        rows = [*([] if touching is None else [touching.rows]), *(part.rows(*asked) for part in moving)]
-        every = jnp.concatenate(rows)
-        gaps = [none if touching is None else touching.gap, none if limits is None else limits.gaps(*asked)]
-        restitution = [
-            none if touching is None else touching.restitution,
-            none if limits is None else limits.restitution[limits.of_rows],
-        ]
+        none: Any = jnp.zeros((0,), self.q.dtype)
+        rows, gaps, restitution, friction, dry = [], [none], [none], none, none
+        angular: tuple[bool, ...] = ()
+        if mechanism.contacts is not None:
+            contacts = mechanism.contacts.touch(*asked)
+            rows.append(contacts.rows)
+            gaps.append(contacts.gap)
+            restitution.append(contacts.restitution)
+            friction = contacts.friction
+        if (limits := mechanism.joint_limits) is not None:
+            rows.append(limits.rows(*asked))
+            gaps.append(limits.gaps(*asked))
+            restitution.append(limits.restitution[limits.of_rows])
+            angular = tuple(limits.angular[k] for k in limits.of_rows)
+        if mechanism.joint_friction is not None:
+            rows.append(mechanism.joint_friction.along.rows(*asked))
+            dry = mechanism.joint_friction.dry_friction
+        every, dtype = jnp.concatenate(rows), self.q.dtype
         return Touch(
             jnp.concatenate(gaps),
             every,
-            jnp.zeros((every.shape[0],), self.q.dtype),
-            none if touching is None else touching.friction.astype(self.q.dtype),
-            jnp.concatenate([part.astype(self.q.dtype) for part in restitution]),
-            none if friction is None else friction.dry_friction.astype(self.q.dtype),
+            jnp.zeros((every.shape[0],), dtype),
+            friction.astype(dtype),
+            jnp.concatenate([part.astype(dtype) for part in restitution]),
+            dry.astype(dtype),
             mechanism.space.dimension - 1,
-            () if limits is None else tuple(limits.angular[k] for k in limits.of_rows),
+            angular,
         )
 
     def force(self, u: Input = None) -> Velocity:

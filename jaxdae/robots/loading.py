@@ -126,7 +126,7 @@ def load(
         doubts = join_first(dict.fromkeys(source.doubts), "; ")
         notes = (*notes, f"angles: {doubts}")
         warnings.warn(f"load: {path.name}: {doubts}", DescriptionWarning, stacklevel=2)
-    beyond = [name for name, limits in found.report.limits.items() if _is_beyond(start.get(name), limits)]
+    beyond = [name for name, bounds in found.report.limits.items() if _is_beyond(start.get(name), bounds)]
     if beyond:
         notes = (*notes, f"the start violates the limits of: {join_first(beyond)}")
     description, enforced = (

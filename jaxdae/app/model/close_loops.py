@@ -16,8 +16,8 @@ from jaxdae.app.config.schema import Config
 from jaxdae.app.model import build, config_laws, coordinate_names
 from jaxdae.app.model.build import Worlds
 from jaxdae.app.model.config_laws import LawError
+from jaxdae.integrators.touching import default_penetration
 from jaxdae.mechanisms.describe.description_checks import DescriptionError
-from jaxdae.systems.tolerances import shortest_scale
 from jaxdae.vehicles import terrain_report
 
 _UNIT = 1e-6  # report quaternions whose norm differs from one by more than this
@@ -214,16 +214,17 @@ def _penetrating(config: Config, document: Document, worlds: Worlds) -> list[Pro
         return []
     with precision(config):
         touch = mechanism.touch(state.t, state.q)
-        length = float(shortest_scale(mechanism, state.q.dtype))
+        largest = default_penetration(mechanism, touch)
     contacts = {contact.name: k for k, contact in enumerate(config.mechanism.contacts)}
-    in_rad = [False] * touch.sizes[0] + list(touch.angular)
+    units = ["m"] * touch.sizes[0] + ["rad" if angular else "m" for angular in touch.angular]
     problems = []
-    for name, gap, angular in zip(mechanism.gap_names, np.asarray(touch.gap), in_rad, strict=True):
-        if gap >= -1e-3 * (1.0 if angular else length):
+    gaps = zip(mechanism.gap_names, np.asarray(touch.gap), np.asarray(largest), units, strict=True)
+    for name, gap, depth, unit in gaps:
+        if gap >= -depth:
             continue
         first = name.split(".")[0]
         place = ("mechanism", "contacts", contacts[first]) if first in contacts else _of_joint(config, first)
-        got = f"a start beyond {name} by {-gap:.3g} {'rad' if angular else 'm'}"
+        got = f"a start beyond {name} by {-gap:.3g} {unit}"
         problems.append(
             document.problem(place, got, "a start without penetration", "move the start position")
         )

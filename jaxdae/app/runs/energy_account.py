@@ -201,7 +201,7 @@ def power(system: Any, state: Any, u: Any, solve: Callable[[Any], Any] | None) -
 def touches(config: Config) -> bool:
     """Return whether contacts, limits or dry friction dissipate energy that the account does not know."""
     return bool(config.mechanism.contacts) or any(
-        getattr(joint, "limits", None) is not None or np.any(getattr(joint, "dry_friction", 0.0))
+        jax.tree.leaves(getattr(joint, "limits", None)) or np.any(getattr(joint, "dry_friction", 0.0))
         for joint in config.mechanism.joints
     )
 

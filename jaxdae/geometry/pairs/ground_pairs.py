@@ -15,7 +15,7 @@ points are continuous.
 *Terrain* z = h(x, y). A corner is a ball without radius. The gap is the clearance of
 `jaxdae.geometry.wheel_contact`. On the ground it is the distance; at a distance g from a terrain with a
 radius of curvature R, it has an error of the order g^2 / R, and the normal an error of the order g / R. The
-derivative of the gap is that of the distance, so the normal row is the rate of the gap. The edges and faces
+gap has the derivative of the distance, so the normal row is the rate of the gap. The edges and faces
 of a shape do not touch: a box does not rest on a ridge between its corners.
 """
 

@@ -118,7 +118,7 @@ def _end(a: tuple[_Edges, Any], b: tuple[_Edges, Any], apart: Any, at_start: boo
 def _from_edge(x: Array, edge: _Edges, apart: Any) -> tuple[Array, Array]:
     """Return the normal (2,) and the distance () of a point from an edge; negative behind the edge.
 
-    Beyond the ends of the edge, the distance is that of the nearest end if the shapes are apart, and the
+    Beyond the ends of the edge, the nearest end determines the distance if the shapes are apart, and the
     height above the edge if they overlap.
     """
     offset = x - edge.start

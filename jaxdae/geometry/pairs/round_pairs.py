@@ -108,7 +108,7 @@ def cylinder_ball(cylinder: Cylinder, at_a: Pose, ball: Sphere, at_b: Pose) -> P
 def signed_distance(x: Array, half: Array) -> tuple[Array, Array]:
     """Return the outward normal (d,) and the distance () of a point from a box; negative inside.
 
-    Inside, the normal is that of the nearest face.
+    Inside, the nearest face determines the normal.
 
     Args:
         x: the point (d,) in the frame of the box, in m.

@@ -55,18 +55,14 @@ class AlongJoints:
         """Return the derivatives of the rates by the velocities (k, nv)."""
         rows = []
         for part in self.parts:
-            ones = jnp.ones((self._count(part),), q.dtype)
+            ones = jnp.ones((part.count,), q.dtype)
             rows.append(coordinates.term_rows(q, motion, part.terms(motion, t, ones)))
         return jnp.concatenate(rows)
 
     @property
     def wraps(self) -> np.ndarray:
         """Whether each coordinate (k,) is an angle that is known modulo 2 pi only."""
-        return np.concatenate([np.full(self._count(part), part.wraps) for part in self.parts])
-
-    @staticmethod
-    def _count(part: Own | Measured) -> int:
-        return len(part.in_v) if isinstance(part, Own) else len(part.a)
+        return np.concatenate([np.full(part.count, part.wraps) for part in self.parts])
 
     def number_of(self, joint: str) -> int:
         """Return the index of the only coordinate of a joint.

@@ -55,6 +55,11 @@ class Measured:
     wraps: bool = static()
 
     @property
+    def count(self) -> int:
+        """The number of coordinates, k."""
+        return len(self.a)
+
+    @property
     def key(self) -> str:
         """The joint type and coordinate index."""
         return f"{self.joints.type_key()}_{self.number}"
@@ -127,6 +132,11 @@ class Own:
     key = "own"
     wraps = False
     forgets = False
+
+    @property
+    def count(self) -> int:
+        """The number of coordinates, k."""
+        return len(self.in_v)
 
     def values(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Array:
         """Return the coordinates (k,) in m or rad."""

@@ -14,7 +14,7 @@ class ByKeywords:
     """A dataclass that suggests the closest known keyword for an unknown keyword."""
 
     instead: ClassVar[Mapping[str, str]] = {}
-    """Remedies for keywords that a user may expect here, besides those of the base classes."""
+    """Remedies for keywords that a user may expect here, in addition to the remedies of the base classes."""
 
     def __new__(cls: type[T], *args: Any, **given: Any) -> T:
         """Return an object without fields set.

@@ -135,13 +135,11 @@ class Number(Bounded):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PerCoordinate(Number):
-    """A number per joint coordinate, or one number for all coordinates.
-
-    In a group: () for joints with one coordinate, else (coordinates,).
+class OfCoordinates(Kind):
+    """A value per joint coordinate.
 
     Attributes:
-        units: the unit of the number for each coordinate unit.
+        units: the unit of the value for each coordinate unit.
         count: the number of coordinates of the joint type.
     """
 
@@ -154,6 +152,14 @@ class PerCoordinate(Number):
         return dataclasses.replace(
             self, dimension=space.dimension, unit=" and ".join(units), count=len(element.coordinates)
         )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PerCoordinate(OfCoordinates, Number):
+    """A number per joint coordinate, or one number for all coordinates.
+
+    In a group: () for joints with one coordinate, else (coordinates,).
+    """
 
     @property
     def wanted(self) -> str:
@@ -180,27 +186,14 @@ class PerCoordinate(Number):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Limits(Kind):
+class Limits(OfCoordinates):
     """Limits (lower, upper) of the only joint coordinate, or a list of limits, one entry per coordinate.
 
     An entry None, a bound None and an infinite bound mean no limit. Groups omit the field.
-
-    Attributes:
-        units: the unit of the limits for each coordinate unit.
-        count: the number of coordinates of the joint type.
     """
 
-    units: Mapping[str, str]
-    count: int = 1
     transient: bool = True
     plain: ClassVar[str] = "limits"
-
-    def of(self, element: Any, space: Any) -> Kind:
-        """Return the kind of the field in a joint type."""
-        units = dict.fromkeys(self.units[unit] for unit in element.coordinates.values())
-        return dataclasses.replace(
-            self, dimension=space.dimension, unit=" and ".join(units), count=len(element.coordinates)
-        )
 
     def each(self, value: Any) -> list[tuple[Any, Any] | None]:
         """Return the limits per coordinate: None without any, and bounds None without a limit."""
@@ -225,10 +218,6 @@ class Limits(Kind):
             lower, upper = (None if bound is None else concrete(bound) for bound in pair)
             if lower is not None and upper is not None and not lower < upper:
                 yield f"must have the lower limit below the upper limit, got {shown(value)}"
-
-    def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Return the value; groups omit it."""
-        return value
 
 
 def _has_length(x: Any, count: int) -> bool:

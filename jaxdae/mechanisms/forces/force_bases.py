@@ -19,11 +19,11 @@ def times(coefficient: Any, x: Any) -> Any:
     return 0.0 if coefficient is None else coefficient * x
 
 
-def effort_limit() -> Any:
+def effort_limit(text: str = "the largest absolute value of the effort", unit: str = "N m or N") -> Any:
     """Declare the largest effort of a motor."""
     return fields.number(
-        "the largest absolute value of the effort",
-        "N m or N",
+        text,
+        unit,
         value=None,
         above=0.0,
         may_be_none=True,
@@ -33,7 +33,7 @@ def effort_limit() -> Any:
 
 
 def limited(effort: Any, limit: Any) -> Any:
-    """Return an effort clipped to [-limit, limit]; None is no limit."""
+    """Return an effort clipped to [-limit, limit]; unchanged for None."""
     return effort if limit is None else jnp.clip(effort, -limit, limit)
 
 

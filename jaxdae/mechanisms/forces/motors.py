@@ -13,6 +13,7 @@ from jaxdae.base.dataclass import pytree
 from jaxdae.mechanisms.describe import fields
 from jaxdae.mechanisms.describe.elements import Force, Joint, Number
 from jaxdae.mechanisms.describe.numbers import concrete, is_there, real
+from jaxdae.mechanisms.forces.force_bases import effort_limit
 
 NO_RATIO = "use 1 for a motor without gears"
 """The remedy for a ratio of zero."""
@@ -49,15 +50,7 @@ class GearedMotor(Force):
     gain: Number = fields.number(
         "the torque per unit of input", "N m", value=1.0, in_config=False, needs="input"
     )
-    effort_limit: Number = fields.number(
-        "the largest absolute value of the torque on the rotor",
-        "N m",
-        value=None,
-        above=0.0,
-        may_be_none=True,
-        default="no limit",
-        kw_only=True,
-    )
+    effort_limit: Number = effort_limit("the largest absolute value of the torque on the rotor", "N m")
 
     @property
     def coordinate_name(self) -> str | None:
