@@ -206,6 +206,9 @@ def test_steps_without_contact_are_refused():
     mechanism, q = pin(jm.Joints(), limits=(-0.3, 0.2))
     with pytest.raises(ValueError, match=r"RungeKutta ignores the contacts.*Touching\(integrator\)"):
         moved(mechanism, q, time=0.1, steps=1, integrator=jd.RungeKutta.rk4())
+    worlds = jd.State(jnp.zeros(2), jnp.stack([q, q]), jnp.zeros((2, 1)))
+    with pytest.raises(ValueError, match="RungeKutta ignores the contacts"):
+        jd.batch_rollout(mechanism, jd.RungeKutta.rk4(), worlds, dt=0.1, steps=1)
     free = mechanism.without_contacts()
     assert not free.touches
     moved(free, q, time=0.1, steps=1, integrator=jd.RungeKutta.rk4())

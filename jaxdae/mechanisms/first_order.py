@@ -337,8 +337,8 @@ def kinematic_mechanism(
     """Return the first-order mechanism of a description, and its start coordinates q.
 
     The inputs are the velocities of `description.drives`, in their order. Masses, inertias and gravity may be
-    omitted. The mechanism ignores them, and also forces, springs, damping, friction, armature and contacts,
-    because they do not change its motion.
+    omitted. The mechanism ignores them, and also forces, springs, damping, friction, armature, contacts
+    and joint limits: its drives prescribe the motion.
 
     Args:
         description: bodies, joints and drives.

@@ -36,7 +36,7 @@ from jaxdae.compile.precompute import prepared, prepared_over_worlds
 from jaxdae.compile.rematerialization import Keep
 from jaxdae.fused import Unsupported, chosen_kernel, fused_over_worlds, warn_of_fallback
 from jaxdae.integrators.integrator import Integrator, StepInfo, check_roles
-from jaxdae.integrators.method import begun_with, of_points
+from jaxdae.integrators.method import begun_with, check_resolves, of_points
 from jaxdae.integrators.stability import (
     feedback_status,
     may_be_unstable,
@@ -138,7 +138,8 @@ def rollout(
         `Trajectory` with steps / save_every entries. Check it with `raise_if_failed`.
 
     Raises:
-        ValueError: counts that are not positive or do not divide, dt <= 0, shapes that do not fit.
+        ValueError: counts that are not positive or do not divide, dt <= 0, shapes that do not fit, contacts or
+            joint limits that the integrator ignores.
         TypeError: coordinates that are not floating point, counts that are not integers.
 
     Compiled, and differentiable with respect to system, integrator, state, controls and dt, forward and
@@ -209,6 +210,7 @@ def batch_rollout(
     check_dt(dt)
     state_axes = state_axes_of(state, in_axes[2])
     check_roles(integrator)
+    check_resolves(system, integrator)
     controls = checked_controls(controls)
     plain = is_plain(controls)
     arguments = (system, integrator, state, None if plain else controls)
