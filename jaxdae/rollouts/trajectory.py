@@ -138,8 +138,8 @@ def rollout(
         `Trajectory` with steps / save_every entries. Check it with `raise_if_failed`.
 
     Raises:
-        ValueError: counts that are not positive or do not divide, dt <= 0, shapes that do not fit, contacts or
-            joint limits that the integrator ignores.
+        ValueError: counts that are not positive or do not divide, dt <= 0, shapes that do not fit, contacts
+            or joint limits that the integrator ignores.
         TypeError: coordinates that are not floating point, counts that are not integers.
 
     Compiled, and differentiable with respect to system, integrator, state, controls and dt, forward and
