@@ -210,3 +210,16 @@ def test_neighbors_are_the_bodies_of_joints_except_the_ground():
     ]
     jm.mechanism(jm.Description(space=jm.SPACE, bodies=bodies, joints=joints))
     assert neighbors(joints) == {frozenset("ab"), frozenset("bc")}
+
+
+def test_traced_vertices_are_checked_at_run_time():
+    square = jnp.asarray([(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)])
+
+    @jax.jit
+    def met(vertices):
+        polygon = ct.Polygon(vertices)
+        check_requirements("polygon", polygon)
+        return requirements_met(polygon)
+
+    assert met(square)
+    assert not met(square[::-1])

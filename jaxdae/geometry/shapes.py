@@ -358,7 +358,8 @@ class Polygon(PlanarShape):
 
     def requirements(self) -> Iterable[tuple[Any, str]]:
         """Yield the condition that the polygon is convex; see `jaxdae.base.requirements`."""
-        yield _turns(self.vertices) > 0.0, "vertices must be convex and counterclockwise"
+        if np.ndim(self.vertices) >= 2:  # The placeholder of traced vertices has no axes.
+            yield _turns(self.vertices) > 0.0, "vertices must be convex and counterclockwise"
 
 
 def _turns(vertices: Any) -> Any:
