@@ -1,6 +1,10 @@
-"""Systems with switching structure: laws activate and deactivate constraint rows during a rollout."""
+"""Systems with switching structure: laws activate and deactivate constraint rows during a rollout.
+
+`rollout_until` ends a rollout at an event, for return maps.
+"""
 
 from jaxdae.integrators import Scheduled, Switching, SwitchingInfo, SwitchingLaw, Unilateral
+from jaxdae.rollouts.event import rollout_until
 
 __all__ = [
     "Scheduled",
@@ -8,4 +12,5 @@ __all__ = [
     "SwitchingInfo",
     "SwitchingLaw",
     "Unilateral",
+    "rollout_until",
 ]

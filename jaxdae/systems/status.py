@@ -65,9 +65,10 @@ _MEANINGS = {
     ),
     Status.STEP_BUDGET: (
         "the adaptive integration reached max_steps, or the step size underflowed, before the end of the "
-        "interval; usual causes: tolerances that the precision cannot meet, a stiff spring or gain, a "
-        "force that jumps or becomes NaN"
-        " just after the last good state, a singular configuration, or max_steps too small for the interval"
+        "interval, or rollout_until made all its steps without an event; usual causes: tolerances that the "
+        "precision cannot meet, a stiff spring or gain, a force that jumps or becomes NaN just after the "
+        "last good state, a singular configuration, max_steps too small for the interval, or an event that "
+        "does not occur"
     ),
     Status.CONFLICTING_ROWS: (
         "the constraint rows contradict each other, or leave no motion although motion is requested; usual "
