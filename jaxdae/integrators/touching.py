@@ -30,16 +30,20 @@ one degree of freedom. Without the factor, the impact of a fast link could add e
 Joint limits have the rows of c_n only. Dry friction with the limit F has the rows of c_t only: tau = 0, and
 the impulses have the bounds |pi| <= F h^2 / 2 and |p| <= F h, which a constant force F has.
 
-Both stages solve a `ContactProblem`; stage 1 has displacements in place of velocities. Consequences:
+Where a row slides at the start, both stages first apply a known part of its friction, which ends when the
+slip does (`integrators.sliding`). Both stages solve a `ContactProblem` for the rest; stage 1 has displacements
+in place of velocities. Consequences:
 
 * In flight, the step is the step of the inner method.
 * Forces that are constant over the step are integrated exactly: a ball that bounces and a block that slides
   have no error for any step size. A body at rest below the friction angle does not creep.
 * Restitution needs no velocity threshold, because c_tau tends to zero with the velocity of approach.
   max(0, .) ends a sequence of bounces that falls below the step size.
-* The derivative passes through impacts: tau is differentiated as the root of its cubic.
+* The derivative passes through impacts and ends of slip: tau is differentiated as the root of its cubic, and
+  the share of the step before slip ends as the root of a line.
 
-Transitions between sticking, sliding and separation reduce the order to between 1 and 2.
+Ends of slip are of second order. Contacts that open, and pressed contacts of bodies that turn, are of first
+order.
 
 References:
     V. Acary, B. Brogliato, "Numerical Methods for Nonsmooth Dynamical Systems", Springer (2008), chapter 10.
@@ -64,6 +68,7 @@ from jaxdae.integrators.equation_of_motion import bound
 from jaxdae.integrators.integrator import Integrator, StepInfo, input_at, step_info_at
 from jaxdae.integrators.method import NOT_SWITCHING, Wrapping, switches_rows
 from jaxdae.integrators.projected import projection_status
+from jaxdae.integrators.sliding import FirstPart, Modes, first_part, modes_after
 from jaxdae.integrators.zero_crossing import first_zero, slope_at
 from jaxdae.saddle_point.derivative import solve as solve_bilateral
 from jaxdae.systems.contacts import Touch
@@ -84,12 +89,14 @@ class ContactMemory:
         velocities: impulses p of the last step (n,), in N s.
         positions: impulses pi of the last step (n,), in kg m.
         gap: gaps at the end of the last step (m + k,), in m or rad; zero at the start.
+        modes: which rows pushed and slid at the end of the last step.
     """
 
     inner: Leaf
     velocities: Leaf
     positions: Leaf
     gap: Leaf
+    modes: Modes
 
 
 @pytree
@@ -175,8 +182,8 @@ class Touching(Wrapping):
             raise TypeError(
                 "Touching needs a system with masses; contacts of first-order systems have no impulses"
             )
-        touch = jax.eval_shape(lambda: self._touch(system.evaluate(state.t, state.q)))
-        none, gap = (jnp.zeros(x.shape, x.dtype) for x in (touch.drift, touch.gap))
+        shapes = jax.eval_shape(lambda: self._touch(system.evaluate(state.t, state.q)))
+        touch = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         inner = self.integrator.init(system, state)
         if jax.tree.leaves(inner):
             raise ValueError(
@@ -184,7 +191,7 @@ class Touching(Wrapping):
                 "makes invalid; use a method without memory, such as Projected(RungeKutta.rk4()), and write "
                 "control laws around the contact: Sampled(Touching(...), law)"
             )
-        return ContactMemory(inner, none, none, gap)
+        return ContactMemory(inner, touch.drift, touch.drift, touch.gap, Modes.unknown(touch))
 
     def step(
         self, system: AnySystem, state: State, memory: ContactMemory, u: Any, dt: Any
@@ -199,15 +206,25 @@ class Touching(Wrapping):
         at = system.evaluate(end.t, end.q, end.v)
         here = linearize_at(at, solver)
         touch = self._touch(at)
-        impact = _impact(start, before, touch, touch.velocity(end.v), dt)
+        free = touch.velocity(end.v)
+        impact = _impact(start, before, touch, free, dt)
         steady = self._steady(system, end, u, here, start, touch, dt)
-        target = impact.gap_after(touch, steady)
-        wanted = jnp.where(touch.gap <= 0.0, touch.gap - target, touch.gap)
-        travel = touch.join(wanted, impact.slip)
+        closed, target = touch.gap <= 0.0, impact.gap_after(touch, steady)
         responses = _responses(here, touch)
+        delassus = touch.rows @ responses
+        part = FirstPart.none(touch)
+        if self.smoothing is None and touch.tangents * part.share.size:
+            modes = dataclasses.replace(memory.modes, closed=memory.modes.closed & (target == 0.0))
+            part = first_part(touch, delassus, before, free, closed, modes, dt)
+        given, moved = part.in_positions(touch, dt)
+        travel = touch.join(jnp.where(closed, touch.gap - target, touch.gap), impact.slip - moved)
         # A smoothed problem in positions: impulse times displacement, J s^2.
         kappa = None if self.smoothing is None else self.smoothing * dt**2
-        positions, first = self._impulses(touch, responses, travel, memory.positions, kappa, dt**2 / 2.0)
+        bounds = part.left_in_positions[len(touch.friction) :] * dt**2 / 2.0 * touch.dry
+        rest, first = self._impulses(
+            touch, delassus, travel + delassus @ given, memory.positions - given, bounds, kappa
+        )
+        positions = given + rest
         q = system.retract(end.q, responses @ positions)
         to_positions, to_velocities = PositionProjection(solver=solver), VelocityProjection(solver=solver)
         if at.position.shape[0]:
@@ -217,15 +234,24 @@ class Touching(Wrapping):
         here = linearize_at(at, solver)
         if here.jacobian.shape[0]:
             at = to_velocities.projected(at, state, here)
-        closed = touch.gap <= 0.0
         touch = self._touch(at)
         free = touch.velocity(at.v)
         normal = touch.normals(free)
         wanted = touch.join(normal - impact.rate_after(touch, normal, steady), touch.discs(free))
         responses = _responses(here, touch)
-        impulses, second = self._impulses(
-            touch, responses, wanted, memory.velocities, self.smoothing, dt, closed
+        delassus = touch.rows @ responses
+        given = part.in_velocities(touch)
+        bounds = part.left[len(touch.friction) :] * dt * touch.dry
+        rest, second = self._impulses(
+            touch,
+            delassus,
+            wanted + delassus @ given,
+            memory.velocities - given,
+            bounds,
+            self.smoothing,
+            closed,
         )
+        impulses = given + rest
         v = at.v + responses @ impulses
 
         residual = jnp.maximum(first, second)
@@ -249,7 +275,8 @@ class Touching(Wrapping):
             dry_impulse=of_dry,
             residual=residual,
         )
-        return new, ContactMemory(inner, impulses, positions, touch.gap), report
+        modes = modes_after(touch, impulses, rest, part, dt, self._tolerance(residual.dtype))
+        return new, ContactMemory(inner, impulses, positions, touch.gap, modes), report
 
     def _touch(self, at: Evaluation) -> Touch:
         touch = at.touch if self.contacts is None else self.contacts.touch(at)
@@ -275,44 +302,45 @@ class Touching(Wrapping):
         Gaps `left` by the last step are not held against the start: one pass of the position stage leaves
         penetrations of second order in the displacements.
         """
-        dtype = residual.dtype
-        tolerance = self.tolerance
         deepest = default_penetration(system, start) if self.penetration is None else self.penetration
-        if tolerance is None:
-            tolerance = 1e-6 if jnp.finfo(dtype).eps < 1e-10 else 1e-3
+        tolerance = self._tolerance(residual.dtype)
         converged: Any = jnp.where(residual <= tolerance, Status.OK, Status.NOT_CONVERGED)
         separate: Any = jnp.where(
             jnp.any(start.gap < jnp.minimum(left, 0.0) - deepest), Status.INCONSISTENT_START, converged
         )
         return separate.astype(jnp.int32)
 
+    def _tolerance(self, dtype: Any) -> Any:
+        if self.tolerance is not None:
+            return self.tolerance
+        return 1e-6 if jnp.finfo(dtype).eps < 1e-10 else 1e-3
+
     def _impulses(
         self,
         touch: Touch,
-        responses: Array,
+        delassus: Array,
         wanted: Array,
         guess: Array,
+        bounds: Array,
         smoothing: Any,
-        action: Any,
         active: Any = None,
     ) -> tuple[Array, Scalar]:
         """Return the impulses (n,) of one stage, and the residual.
 
         Args:
             touch: the rows.
-            responses: Y (nv, n).
-            wanted: rates or displacements of the rows (n,) without impulses.
+            delassus: D (n, n).
+            wanted: rates or displacements of the rows (n,) without these impulses.
             guess: impulses (n,).
+            bounds: largest impulse of each dry-friction row (f,).
             smoothing: kappa, or None.
-            action: impulse of a unit force over the step, in s or, in stage 1, in s^2.
             active: (m + k,), whether contacts and one-sided rows take part; None for all.
         """
-        delassus = touch.rows @ responses
         problem = ContactProblem(
             (delassus + delassus.T) / 2.0,
             wanted,
             touch.friction,
-            bound=action * touch.dry,
+            bound=bounds,
             smoothing=smoothing,
             tangents=touch.tangents,
         )
