@@ -31,8 +31,8 @@ Joint limits have the rows of c_n only. Dry friction with the limit F has the ro
 the impulses have the bounds |pi| <= F h^2 / 2 and |p| <= F h, which a constant force F has.
 
 Where a row slides at the start, both stages first apply a known part of its friction, which ends when the
-slip does (`integrators.sliding`). Both stages solve a `ContactProblem` for the rest; stage 1 has displacements
-in place of velocities. Consequences:
+slip does (`integrators.sliding`). Both stages solve a `ContactProblem` for the rest; stage 1 has
+displacements in place of velocities. Consequences:
 
 * In flight, the step is the step of the inner method.
 * Forces that are constant over the step are integrated exactly: a ball that bounces and a block that slides
