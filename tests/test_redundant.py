@@ -31,7 +31,6 @@ from jaxdae.mechanisms import spatial as js
 SOLVERS = {name: row.tolerant for name, row in catalogue.SOLVERS.items() if row.any_rank}
 # A direct solver and an iterating one.
 QUICK = ("null_space",)
-solvers = pytest.mark.parametrize("name", SOLVERS)
 
 
 @jax.jit
@@ -260,8 +259,9 @@ def end(design, method):
 value_and_sensitivity = jax.jit(jax.value_and_grad(end))
 
 
+# A solver that promises derivatives of all multipliers, and one that promises those of forces only.
 @pytest.mark.long
-@solvers
+@pytest.mark.parametrize("name", ["null_space", "proximal"])
 def test_sensitivity_of_the_parallelogram(design, name):
     """Gradients in reverse mode through 64 steps against central differences.
 
