@@ -233,7 +233,6 @@ FORMS = pytest.mark.parametrize(
     [pytest.param(jm.Absolute(), marks=pytest.mark.long), jm.Joints()],
     ids=["absolute", "joints"],
 )
-SPACES = pytest.mark.parametrize("space", [jm.PLANE, jm.SPACE], ids=["plane", "space"])
 TOTAL = MOMENT + MASS * LENGTH**2
 
 
@@ -251,8 +250,9 @@ def turning(mechanism, q, rate):
 
 
 @pytest.mark.long
-@FORMS
-@SPACES
+@pytest.mark.parametrize(
+    ("space", "coordinates"), [(jm.PLANE, jm.Absolute()), (jm.SPACE, jm.Joints())], ids=["plane", "space"]
+)
 def test_a_hinge_with_everything(space, coordinates):
     kind = jm if space is jm.PLANE else js
     motor = kind.Motor("motor", "hinge", ratio=10.0, rotor_inertia=1e-3, torque=0.2, input=0, gain=0.5)
