@@ -31,11 +31,15 @@ def leaders(table: Mapping[str, Any], where: Callable[[Any], Any] = lambda row: 
     """Returns the names of the rows that satisfy a condition, for `pytest.mark.parametrize`: the first of
     each family is quick.
     """
-    seen, params = set(), []
+    return quick(every(table, where), *first(table, where))
+
+
+def first(table: Mapping[str, Any], where: Callable[[Any], Any] = lambda row: True) -> list[str]:
+    """Return the name of the first row of each family, of the rows that satisfy a condition."""
+    firsts: dict[str, str] = {}
     for name in every(table, where):
-        params.append(pytest.param(name, marks=[pytest.mark.long] if table[name].family in seen else []))
-        seen.add(table[name].family)
-    return params
+        firsts.setdefault(table[name].family, name)
+    return list(firsts.values())
 
 
 def quick(names: Iterable[str], *those: str) -> list[Any]:
@@ -148,9 +152,6 @@ def distinct(where: Callable[[Any], Any] = lambda row: True) -> list[str]:
     numbers alone.
     """
     return [name for name in every(METHODS, where) if name not in PARAMETERS_ONLY]
-
-
-DRIFTING = every(METHODS, lambda method: not method.closed)
 
 
 # Solvers.

@@ -141,8 +141,16 @@ VEHICLES = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("vehicle", catalogue.quick(VEHICLES, "differential_drive"))
+@pytest.mark.parametrize(
+    ("vehicle", "form"),
+    [
+        *(("differential_drive", form) for form in FORMS),
+        *(
+            pytest.param(vehicle, form, marks=pytest.mark.long)
+            for vehicle, form in zip(list(VEHICLES)[1:], 3 * tuple(FORMS), strict=True)
+        ),
+    ],
+)
 def test_no_leaf_of_a_vehicle_of_first_order_is_dead(vehicle, form):
     system, q = jm.kinematic_mechanism(VEHICLES[vehicle](), FORMS[form])
     assert dead_leaves(system, generic_state(system, q), jnp.ones(system.n_inputs)) == []
@@ -252,8 +260,10 @@ def test_functions_that_need_masses_refuse_mechanisms_of_first_order():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("joint", ["revolute", "cylindrical", "universal"])
+@pytest.mark.parametrize(
+    ("joint", "form"),
+    [*(("revolute", form) for form in FORMS), ("cylindrical", "absolute"), ("universal", "joints")],
+)
 def test_no_leaf_of_forces_in_space_is_dead(joint, form):
     hinge = spatial_joints.FREE[joint].joint(joint, "left", "right")
     mechanism, q = jm.spatial_mechanism(
@@ -391,8 +401,18 @@ TIRES = {
 }
 
 
-@pytest.mark.parametrize("wheel", TIRES)
-@pytest.mark.parametrize("law", catalogue.quick(["viscous", "linear", "brush", "magic"], "linear"))
+# Tires that roll freely have other leaves than driven ones. All laws share the code of the rim speed.
+@pytest.mark.parametrize(
+    ("law", "wheel"),
+    [
+        *(("linear", wheel) for wheel in TIRES),
+        *(
+            pytest.param(law, wheel, marks=pytest.mark.long)
+            for law, driven in (("viscous", "rotor"), ("brush", "rim speed"), ("magic", "input"))
+            for wheel in ("rolls freely", driven)
+        ),
+    ],
+)
 def test_no_leaf_of_a_tire_is_dead(law, wheel):
     # At this speed below `slow`, all numbers act.
     slow, driven = {"slow": 9.0}, bool(TIRES[wheel])

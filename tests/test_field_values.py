@@ -437,15 +437,17 @@ def test_truth_values_are_no_numbers_of_methods():
 
 
 @pytest.mark.parametrize(
-    "coordinates",
-    [pytest.param(jm.Absolute(), marks=pytest.mark.long), jm.Joints()],
-    ids=["absolute", "joints"],
-)
-@pytest.mark.parametrize(
-    ("space", "start"),
+    ("space", "start", "coordinates"),
     [
-        ("plane", 0.5),
-        *(pytest.param(*case, marks=pytest.mark.long) for case in (("space", 0.0), ("axes", 0.5))),
+        pytest.param("plane", 0.5, jm.Joints(), id="plane-joints"),
+        *(
+            pytest.param(space, start, form, id=f"{space}-{name}", marks=pytest.mark.long)
+            for space, start, form, name in (
+                ("plane", 0.5, jm.Absolute(), "absolute"),
+                ("space", 0.0, jm.Joints(), "joints"),
+                ("axes", 0.5, jm.Absolute(), "absolute"),
+            )
+        ),
     ],
 )
 def test_everything_along_a_joint_counts_its_coordinate(space, start, coordinates):

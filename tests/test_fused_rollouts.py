@@ -128,9 +128,13 @@ def options_of_rollouts(dtype):
         (jnp.float32, "own inputs"),
         *[
             pytest.param(dtype, name, marks=pytest.mark.long)
-            for dtype in (jnp.float64, jnp.float32)
-            for name in ("plain", "shared inputs", "own inputs", "law", "gravity")
-            if (dtype, name) != (jnp.float32, "own inputs")
+            for dtype, name in (
+                (jnp.float32, "plain"),
+                (jnp.float64, "shared inputs"),
+                (jnp.float64, "own inputs"),
+                (jnp.float32, "law"),
+                (jnp.float64, "gravity"),
+            )
         ],
     ],
 )
@@ -206,9 +210,13 @@ def test_a_nan_among_many_worlds_stays_in_its_world():
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "method", [METHOD, jd.Projected(jd.SemiImplicitEuler())], ids=["rk4", "semi_implicit_euler"]
+    ("name", "method"),
+    [
+        pytest.param("double_pendulum", METHOD, id="double_pendulum"),
+        pytest.param("everything", METHOD, id="everything"),
+        pytest.param("crank_rocker", jd.Projected(jd.SemiImplicitEuler()), id="crank_rocker"),
+    ],
 )
-@pytest.mark.parametrize("name", ["iftomm_a01_pendulum", "double_pendulum", "crank_rocker", "everything"])
 def test_a_thousand_steps_agree_with_xla(name, method):
     """Over 1,000 steps, double precision agrees to 1e-12; single precision is as far from it as XLA's."""
     system, start = SYSTEMS[name]()

@@ -20,6 +20,15 @@ EPS = np.finfo(float).eps
 # A mechanism and a system by hand are quick.
 ENTRIES = {"crank_rocker": None, "ivptest_andrews": 3, "double_pendulum": 2, "spherical_pendulum": 2}
 entries = pytest.mark.parametrize("name", quick(ENTRIES, "crank_rocker", "spherical_pendulum"))
+entries_and_metrics = pytest.mark.parametrize(
+    ("name", "metric"),
+    [
+        *(("crank_rocker", metric) for metric in jd.Metric),
+        ("spherical_pendulum", jd.Metric.EUCLIDEAN),
+        pytest.param("ivptest_andrews", jd.Metric.MASS, marks=pytest.mark.long),
+        pytest.param("double_pendulum", jd.Metric.EUCLIDEAN, marks=pytest.mark.long),
+    ],
+)
 
 
 def moving_states(name, count=5):
@@ -215,8 +224,7 @@ def null_basis(jacobian):
     return np.linalg.svd(jacobian)[2][jacobian.shape[0] :].T
 
 
-@pytest.mark.parametrize("metric", list(jd.Metric))
-@entries
+@entries_and_metrics
 def test_velocity_projection_changes_no_momentum_along_the_manifold(name, metric):
     """N^T W (v - v_e) = 0: an impulse of the constraints, J^T mu, and nothing else; with W = M that is
     momentum.
@@ -241,8 +249,7 @@ def test_velocity_projection_changes_no_momentum_along_the_manifold(name, metric
     np.testing.assert_allclose(again.v, projected.v, rtol=0.0, atol=100 * EPS * np.max(np.abs(kick)))
 
 
-@pytest.mark.parametrize("metric", list(jd.Metric))
-@entries
+@entries_and_metrics
 def test_position_projection_moves_along_constraint_forces_only(name, metric):
     """W xi = -J0^T mu with J0 at the estimate: N0^T W xi = 0, and the constraints hold afterwards."""
     system, (state, *_) = moving_states(name)

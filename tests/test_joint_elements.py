@@ -233,7 +233,6 @@ FORMS = pytest.mark.parametrize(
     [pytest.param(jm.Absolute(), marks=pytest.mark.long), jm.Joints()],
     ids=["absolute", "joints"],
 )
-SPACES = pytest.mark.parametrize("space", [jm.PLANE, jm.SPACE], ids=["plane", "space"])
 TOTAL = MOMENT + MASS * LENGTH**2
 
 
@@ -251,8 +250,9 @@ def turning(mechanism, q, rate):
 
 
 @pytest.mark.long
-@FORMS
-@SPACES
+@pytest.mark.parametrize(
+    ("space", "coordinates"), [(jm.PLANE, jm.Absolute()), (jm.SPACE, jm.Joints())], ids=["plane", "space"]
+)
 def test_a_hinge_with_everything(space, coordinates):
     kind = jm if space is jm.PLANE else js
     motor = kind.Motor("motor", "hinge", ratio=10.0, rotor_inertia=1e-3, torque=0.2, input=0, gain=0.5)
@@ -693,7 +693,9 @@ def _jump(name):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", JUMPING)
+@pytest.mark.parametrize(
+    "name", ["tendon with a bias", "servo", "spring of a JointForce", "stiffness of the joint"]
+)
 def test_rollouts_end_before_efforts_jump(name):
     """The drum swings about the angle without torque by 14 / sqrt(10) = 4.4 rad: cos and sin of sqrt(k / I)
     t.

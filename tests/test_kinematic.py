@@ -7,12 +7,14 @@ feasible part of the wind is r phi' = -sin phi, so that tan(phi / 2) = tan(phi0 
 """
 
 import functools
+import itertools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from all_cases import all_cases
 from catalogue import quick
 from problems import Pendulum, cast, state
 from small_systems import central, without_typechecker
@@ -465,10 +467,10 @@ class TestQuaternions:
         system, errors, counts = TurningWithInverse(jnp.asarray(1.7), jnp.asarray(-2.3)), [], (40, 80)
         for count in counts:
             start = jd.State(jnp.zeros(()), jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
-            end = jd.rollout(
-                system, getattr(jd.Kinematic, method)(), start, dt=2.0 / count, steps=count, save_every=count
+            found = jd.rollout(
+                system, getattr(jd.Kinematic, method)(), start, dt=2.0 / count, steps=counts[-1]
             )
-            errors.append(np.max(np.abs(end.state.q[-1] - system.place(2.0))))
+            errors.append(np.max(np.abs(found.state.q[count - 1] - system.place(2.0))))
         assert abs(np.log2(errors[0] / errors[1]) - order) <= 0.1
 
     @pytest.mark.long
@@ -477,16 +479,11 @@ class TestQuaternions:
         system, errors, counts = Turning(jnp.asarray(1.7), jnp.asarray(-2.3)), [], (80, 160)
         for count in counts:
             start = jd.State(jnp.zeros(()), jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
-            end = jd.rollout(
-                system,
-                getattr(jd.KinematicImplicit, method)(),
-                start,
-                dt=2.0 / count,
-                steps=count,
-                save_every=count,
+            found = jd.rollout(
+                system, getattr(jd.KinematicImplicit, method)(), start, dt=2.0 / count, steps=counts[-1]
             )
-            assert end.info.status[-1] == jd.Status.OK
-            errors.append(np.max(np.abs(end.state.q[-1] - system.place(2.0))))
+            assert found.info.status[count - 1] == jd.Status.OK
+            errors.append(np.max(np.abs(found.state.q[count - 1] - system.place(2.0))))
         assert abs(np.log2(errors[0] / errors[1]) - order) <= 0.1
 
     @pytest.mark.long
@@ -664,6 +661,14 @@ class Car(jd.KinematicSystem):
         )
 
 
+@jd.tree.pytree
+class Three(Car):
+    """The car without the row of its left rear wheel."""
+
+    def velocity_constraint(self, t, x, xdot):
+        return super().velocity_constraint(t, x, xdot)[1:]
+
+
 CENTERED = jnp.array(
     [np.arctan(2.0 / 4.5), np.arctan(2.0 / 5.5)]
 )  # about a point 5 m to the left of the rear axle
@@ -796,23 +801,16 @@ class TestStatus:
             found = jd.rollout(Line(kind), method, start, dt=dt, steps=40)
             np.testing.assert_array_equal(found.info.status, jd.Status.OK)
 
-    @pytest.mark.parametrize(
-        "off",
-        [1e-8, *(pytest.param(off, marks=pytest.mark.long) for off in (1e-7, 1e-6, 1e-5))],
+    @all_cases(
+        ("solver", "off"),
+        itertools.product((jd.SchurComplement(), jd.ConjugateGradient()), (1e-8, 1e-7, 1e-6, 1e-5)),
     )
-    @pytest.mark.parametrize("solver", [jd.SchurComplement(), jd.ConjugateGradient()])
     def test_rows_that_are_nearly_dependent_do_not_move_a_car_by_rounding_errors(self, solver, off):
         """Three rows and three velocities, steering off by so many radians: no motion is allowed, and the car
         wants 1 m/s.
 
         A solver that takes rows so near to each other for dependent moves it along the arc, and says OK.
         """
-
-        @jd.tree.pytree
-        class Three(Car):
-            def velocity_constraint(self, t, x, xdot):
-                return super().velocity_constraint(t, x, xdot)[1:]
-
         car = Three(CENTERED + jnp.array([0.0, off]))
         if jd.kinematic_status(car, AT_REST, solver=solver) == jd.Status.OK:
             exact, _ = jd.kinematic_velocity(Car(CENTERED), AT_REST, solver=jd.LeastSquares())

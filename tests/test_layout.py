@@ -210,11 +210,11 @@ print("the same")
 
 @pytest.mark.long
 def test_one_world_of_nan_among_many_on_eight_devices():
-    done = two_devices.run(BROKEN, count=8)
+    done = two_devices.run(BROKEN, count=8, flags=two_devices.FAST)
     assert done.stdout.strip() == "the same", done.stderr
 
 
 @pytest.mark.long
 def test_devices_and_chunks():
-    done = two_devices.run(DEVICES)
+    done = two_devices.run(DEVICES, flags=two_devices.FAST)
     assert done.stdout.strip() == "the same", done.stderr

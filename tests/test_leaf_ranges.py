@@ -2,6 +2,8 @@
 traced.
 """
 
+import itertools
+
 import catalogue
 import jax
 import jax.numpy as jnp
@@ -70,8 +72,18 @@ def test_leaves_of_a_planar_mechanism_have_the_ranges_of_its_description(form):
     )
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("joint", catalogue.quick(list(spatial_joints.FREE), "revolute"))
+@pytest.mark.parametrize(
+    ("joint", "form"),
+    [
+        *(("revolute", form) for form in FORMS),
+        *(
+            pytest.param(joint, form, marks=pytest.mark.long)
+            for joint, form in zip(
+                (joint for joint in spatial_joints.FREE if joint != "revolute"), itertools.cycle(FORMS)
+            )
+        ),
+    ],
+)
 def test_leaves_of_a_mechanism_in_space_have_the_ranges_of_its_description(joint, form):
     every = [
         force

@@ -67,9 +67,14 @@ class Piecewise:
         )
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("space", ["plane", pytest.param("space", marks=pytest.mark.long)])
-@pytest.mark.parametrize("make", [slider, crank])
+@pytest.mark.parametrize(
+    ("make", "space", "form"),
+    [
+        *((make, "plane", form) for make in (slider, crank) for form in FORMS),
+        pytest.param(slider, "space", "joints", marks=pytest.mark.long),
+        pytest.param(crank, "space", "absolute", marks=pytest.mark.long),
+    ],
+)
 def test_a_jump_that_no_projection_closes_is_reported(make, space, form):
     mechanism, q = make(space, Piecewise(0.0, 0.0, 0.0), form)
     path = next(path for path in jd.tree.leaf_paths(mechanism) if path.endswith("motion.jump")).removesuffix(
@@ -121,8 +126,7 @@ METHODS = {
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("case", METHODS)
+@pytest.mark.parametrize(("case", "form"), list(zip(METHODS, 2 * tuple(FORMS), strict=True)))
 def test_statuses_of_rollouts_over_a_jump(case, form):
     method, motion, expected = METHODS[case]
     mechanism, q = crank("plane", motion, form)

@@ -1,7 +1,5 @@
 """Rollouts inside of `jax.shard_map`, on two devices of a process of its own."""
 
-import os
-
 import pytest
 import two_devices
 
@@ -46,7 +44,7 @@ print("good")
 
 @pytest.mark.long
 def test_every_device_rolls_out_its_own_worlds():
-    done = two_devices.run(PROGRAM)
+    done = two_devices.run(PROGRAM, flags=two_devices.FAST)
     assert done.stdout.endswith("good\n"), done.stderr[-2000:]
 
 
@@ -80,7 +78,7 @@ print("good")
 
 @pytest.mark.long
 def test_every_device_rolls_out_and_differentiates_its_own_worlds_of_a_larger_tree():
-    done = two_devices.run(LARGER_TREE)
+    done = two_devices.run(LARGER_TREE, flags=two_devices.FAST)
     assert done.stdout.endswith("good\n"), done.stderr[-2000:]
 
 
@@ -129,5 +127,5 @@ print("good")
 
 def test_gradients_by_what_worlds_share_are_summed_over_devices():
     """Of three worlds on two devices: numbers of the system, of which one is shared, and the step."""
-    done = two_devices.run(SHARED, flags=os.environ["XLA_FLAGS"])  # Compiled as fast as all tests.
+    done = two_devices.run(SHARED, flags=two_devices.FAST)
     assert done.stdout.endswith("good\n"), done.stderr[-2000:]

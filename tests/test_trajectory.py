@@ -624,7 +624,7 @@ print("the same")
 
 @pytest.mark.long
 def test_two_devices():
-    done = two_devices.run(DEVICES)
+    done = two_devices.run(DEVICES, flags=two_devices.FAST)
     assert done.stdout.strip() == "the same", done.stderr
 
 

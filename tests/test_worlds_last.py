@@ -55,15 +55,7 @@ def branched(*loops, count=17):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("owned", "count"),
-    [
-        ("fixed", 17),
-        pytest.param("held", 17, marks=pytest.mark.long),
-        pytest.param("fixed", 5, marks=pytest.mark.long),
-        ("held", 5),
-    ],
-)
+@pytest.mark.parametrize(("owned", "count"), [("fixed", 17), ("held", 5)])
 def test_worlds_may_have_lengths_of_their_own_and_share_directions(owned, count):
     mechanism, start = branched(count=count)
     q = start + jnp.linspace(0.0, 0.1, start.size)

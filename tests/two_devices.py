@@ -1,10 +1,13 @@
-"""Programs in a process of their own, optimized as users have them, in which the CPU counts as two devices or
-more: that is decided before JAX starts."""
+"""Programs in a process of their own, in which the CPU counts as two devices or more: that is decided before
+JAX starts."""
 
 import os
 import pathlib
 import subprocess
 import sys
+
+# As fast to compile as all tests; "" optimizes programs as users have them.
+FAST = os.environ.get("XLA_FLAGS", "")
 
 
 def run(program, count=2, flags=""):

@@ -2,8 +2,6 @@
 gradient.
 """
 
-import os
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -81,7 +79,7 @@ print("good")
 
 @pytest.mark.long
 def test_two_devices_find_what_one_finds_with_one_exchange_a_gradient():
-    done = two_devices.run(PROGRAM, flags=os.environ["XLA_FLAGS"])  # Compiled as fast as all tests.
+    done = two_devices.run(PROGRAM, flags=two_devices.FAST)
     assert done.stdout.endswith("good\n"), done.stderr[-2000:]
 
 
