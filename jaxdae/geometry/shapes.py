@@ -347,7 +347,7 @@ class Polygon(PlanarShape):
         if not _is_table(self.vertices, 3, 2):
             yield f"vertices must be a table (n, 2) of at least 3 finite positions, got {self.vertices}"
         elif (vertices := _numbers(self.vertices)) is not None:
-            turns = _turns(vertices)
+            turns = np.concatenate(_turns(vertices))
             if np.all(turns < 0.0):
                 yield "vertices must be in counterclockwise order; reverse the list"
             elif not np.all(turns > 0.0) or _winds(vertices) != 1:
@@ -358,15 +358,26 @@ class Polygon(PlanarShape):
 
     def requirements(self) -> Iterable[tuple[Any, str]]:
         """Yield the condition that the polygon is convex; see `jaxdae.base.requirements`."""
-        yield _turns(self.vertices) > 0.0, "vertices must be convex and counterclockwise"
+        for turns in _turns(self.vertices):
+            yield turns > 0.0, "vertices must be convex and counterclockwise"
 
 
-def _turns(vertices: Any) -> Any:
-    """Return the cross products (..., n) of the edges before and after each vertex."""
-    order = np.arange(np.shape(vertices)[-2])
-    before = vertices - vertices[..., np.roll(order, 1), :]
-    after = vertices[..., np.roll(order, -1), :] - vertices
-    return before[..., 0] * after[..., 1] - before[..., 1] * after[..., 0]
+def _turns(vertices: Any) -> tuple[Any, Any, Any]:
+    """Return the cross products of the edges before and after the first, the inner and the last vertex.
+
+    Slices also work for `vertices` that are traced and unknown to `requirements`.
+    """
+    edges = vertices[..., 1:, :] - vertices[..., :-1, :]
+    closing = vertices[..., :1, :] - vertices[..., -1:, :]
+
+    def cross(before: Any, after: Any) -> Any:
+        return before[..., 0] * after[..., 1] - before[..., 1] * after[..., 0]
+
+    return (
+        cross(closing, edges[..., :1, :]),
+        cross(edges[..., :-1, :], edges[..., 1:, :]),
+        cross(edges[..., -1:, :], closing),
+    )
 
 
 def _winds(vertices: np.ndarray) -> int:
