@@ -69,6 +69,11 @@ class ContactPairs:
         """One name per contact: of the pair, with the contact point if it has several ("left.corner2")."""
         return tuple(f"{pair}.{label}" if label else pair for pair, label in self._labels())
 
+    @property
+    def pair_names(self) -> tuple[str, ...]:
+        """The pair of each contact."""
+        return tuple(pair for pair, _ in self._labels())
+
     def numbers(self, *names: str) -> tuple[int, ...]:
         """Return the indices of contacts, from their names or the names of their pairs.
 
@@ -79,10 +84,9 @@ class ContactPairs:
             raise ValueError("name at least one contact, or one pair of shapes")
         found: list[int] = []
         for name in names:
-            named = enumerate(zip(self._labels(), self.names, strict=True))
-            own = [k for k, ((pair, _), contact) in named if name in (pair, contact)]
+            own = [k for k, both in enumerate(zip(self.pair_names, self.names, strict=True)) if name in both]
             if not own:
-                known = dict.fromkeys((*(pair for pair, _ in self._labels()), *self.names))
+                known = dict.fromkeys((*self.pair_names, *self.names))
                 raise ValueError(f"no contact {name!r}; {meant(name, known) or join_first(known)}")
             found += own
         return tuple(found)
