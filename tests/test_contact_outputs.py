@@ -66,6 +66,15 @@ def test_outputs_have_closed_forms(slide):
     assert not np.any(ct.ContactForce.named(mechanism, "ball")(found.info))
 
 
+def test_datasets_have_contacts_by_name(slide):
+    mechanism, found = slide
+    data = found.to_xarray(mechanism)
+    ends = data.sel(contact=["block.end0", "block.end1"])
+    np.testing.assert_allclose(ends.contact_force.sel(axis="normal").sum("contact"), MASS * PRESS, rtol=1e-7)
+    np.testing.assert_array_equal(ends.contact_slip.sel(tangent="tangent1"), found.info.slip[:, 1:, 0])
+    np.testing.assert_array_equal(data.contact_gap.sel(contact="ball"), found.info.gap[:, 0])
+
+
 def test_losses_of_outputs(slide):
     mechanism, found = slide
     force = ct.ContactForce.named(mechanism, "block")(found.info)[..., 0].sum(axis=-1)
