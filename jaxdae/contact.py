@@ -1,4 +1,4 @@
-"""Contact with Coulomb friction: a step for systems in contact, shapes, and the contact problem alone."""
+"""Contact with Coulomb friction: a step, shapes, outputs, and the contact problem alone."""
 
 from jaxdae.contact_problem import (
     ContactNewton,
@@ -23,11 +23,13 @@ from jaxdae.geometry.shapes import (
 )
 from jaxdae.integrators.touching import ContactInfo, Touching
 from jaxdae.mechanisms.contacts.contact_elements import Pair
+from jaxdae.mechanisms.contacts.contact_outputs import ContactForce, Gap, Slip
 from jaxdae.systems.contacts import FunctionContacts
 
 __all__ = [
     "Box",
     "Capsule",
+    "ContactForce",
     "ContactInfo",
     "ContactNewton",
     "ContactProblem",
@@ -36,6 +38,7 @@ __all__ = [
     "Disc",
     "Ellipsoid",
     "FunctionContacts",
+    "Gap",
     "GaussSeidel",
     "InteriorPoint",
     "Line",
@@ -44,6 +47,7 @@ __all__ = [
     "Plane",
     "Polygon",
     "Robust",
+    "Slip",
     "Sphere",
     "Touching",
     "solve",

@@ -180,6 +180,16 @@ def test_mistakes_of_polygons(vertices, message):
         jm.mechanism(jm.Description(bodies=[jm.Body("foot", 1.0, 1.0, (0, 0, 0))], contacts=[pair]))
 
 
+def test_requirements_of_a_traced_mechanism():
+    mechanism = jm.mechanism(in_the_plane())[0]
+    jax.eval_shape(lambda traced: check_requirements("mechanism", traced), mechanism)
+    bent = jnp.asarray([[0.0, 0.0], [0.3, -0.1], [0.1, 0.1], [0.2, 0.4]])
+    for turned in range(4):
+        part = ct.Polygon(jnp.roll(bent, turned, axis=0))
+        with pytest.raises(ValueError, match="vertices must be convex"):
+            check_requirements("polygon", part)
+
+
 def test_a_rotor_has_no_contacts():
     bodies = [jm.Body("frame", 1.0, 1.0, (0, 0, 0)), jm.Rotor("spin", 1.0)]
     pair = ct.Pair("tip", "ground", "spin", ct.Line(), ct.Disc(0.1))

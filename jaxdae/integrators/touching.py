@@ -104,7 +104,8 @@ class ContactInfo(StepInfo):
     """Report of a step with m contacts, k joint limits or other one-sided rows, and f rows of dry friction.
 
     Attributes:
-        impulse: impulse of each contact in its axes (m, 1 + tangents), in N s: dt times the mean force.
+        impulse: impulse of each contact in its axes (m, 1 + tangents), in N s.
+        force: mean force of each contact over the step in its axes (m, 1 + tangents), in N: impulse / dt.
         gap: gap of each contact (m,) at the end of the step, in m.
         slip: tangential velocity of each contact (m, tangents) at the end of the step, in m/s.
         limit_impulse: impulse of each one-sided row (k,), non-negative, in N s or N m s.
@@ -114,6 +115,7 @@ class ContactInfo(StepInfo):
     """
 
     impulse: Leaf
+    force: Leaf
     gap: Leaf
     slip: Leaf
     limit_impulse: Leaf
@@ -268,6 +270,7 @@ class Touching(Wrapping):
         report = ContactInfo(
             **fields,
             impulse=of_contacts,
+            force=of_contacts / dt,
             gap=touch.gap[: len(of_contacts)],
             slip=touch.split(touch.velocity(v))[0][:, 1:],
             limit_impulse=of_limits,

@@ -26,6 +26,7 @@ class Labels:
     copies: tuple[Any, ...]
     relations: dict[str, Any]
     tendons: Any
+    contacts: Any
     with_rotors: tuple[tuple[str, str], ...]
     constraint: Any
     velocity_constraint: Any
@@ -39,7 +40,7 @@ class Labels:
 
     @property
     def names(self) -> Names:
-        """The names of bodies, coordinates, velocities, constraint rows and inputs, with their units."""
+        """The names of bodies, coordinates, velocities, constraint rows, inputs and contacts, with units."""
         moving = self.form.velocity_names
         return Names(
             coordinates=self.coordinate_names,
@@ -50,6 +51,7 @@ class Labels:
             coordinate_units=self.coordinate_units,
             velocity_units=tuple(unit for _, unit in moving),
             row_units=self.row_units,
+            contacts=() if self.contacts is None else self.contacts.names,
         )
 
     @property

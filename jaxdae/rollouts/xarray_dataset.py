@@ -19,6 +19,12 @@ _FIELDS: tuple[tuple[str, str, str], ...] = (
     ("status", "", "jaxdae.Status, 0 is OK"),
 )
 
+_CONTACT_FIELDS: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("gap", ("contact",), "gaps of the contacts in m; negative: penetration"),
+    ("slip", ("contact", "tangent"), "tangential velocities of the contacts in m/s"),
+    ("force", ("contact", "axis"), "mean forces of the last step on body b of the contacts in N"),
+)
+
 
 def as_dataset(state: Any, info: Any, system: Any) -> Any:
     """Return a trajectory as a dataset; see `Trajectory.to_xarray`."""
@@ -45,6 +51,18 @@ def as_dataset(state: Any, info: Any, system: Any) -> Any:
             meaning = "multipliers of the velocities, x' = rate + J^T lam"
         if value.shape[: q.ndim - 1] == q.shape[:-1]:
             found[name] = ((*lead, along) if along else lead, value, {"long_name": meaning})
+    if hasattr(info, "force"):
+        count, axes = np.shape(info.force)[-2:]
+        known = () if names is None else names.contacts
+        labels["contact"] = list(known or (f"contact {k}" for k in range(count)))
+        labels["axis"] = ["normal", "tangent1", "tangent2"][:axes]
+        labels["tangent"] = labels["axis"][1:]
+        for name, along, meaning in _CONTACT_FIELDS:
+            found[f"contact_{name}"] = (
+                (*lead, *along),
+                np.asarray(getattr(info, name)),
+                {"long_name": meaning},
+            )
     # A failed world stops its clock; the maximum is the time of the other worlds.
     times = np.max(np.asarray(state.t).reshape(-1, q.shape[-2]), axis=0)
     data = xarray.Dataset(found, labels | {"time": times})

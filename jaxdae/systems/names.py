@@ -32,6 +32,7 @@ class Names(NamedTuple):
         rows: of the constraint rows, position-level rows first, such as "A.x".
         inputs: of u.
         bodies: of the bodies.
+        contacts: of the contacts, such as "foot.corner2".
         coordinate_units: m or rad.
         velocity_units: m/s or rad/s.
         row_units: m or rad, for velocity-level rows m/s or rad/s.
@@ -47,6 +48,7 @@ class Names(NamedTuple):
     velocity_units: tuple[str, ...] = ()
     row_units: tuple[str, ...] = ()
     input_units: tuple[str, ...] = ()
+    contacts: tuple[str, ...] = ()
 
     def filled(self, sizes: Sizes) -> Names:
         """Return one name and one unit per number.
@@ -63,6 +65,7 @@ class Names(NamedTuple):
             velocity_units=_padded(self.velocity_units, sizes.nv),
             row_units=_padded(self.row_units, sizes.nc),
             input_units=_padded(self.input_units, sizes.nu or 0),
+            contacts=self.contacts,
         )
 
 

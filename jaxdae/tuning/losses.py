@@ -43,29 +43,40 @@ def final(x: Any) -> Any:
 
 
 def tracking(
-    trajectory: Trajectory, observe: Callable[[State], Any], target: Any, *, over: Over = time_average
+    trajectory: Trajectory, observe: Callable[[State], Any] | Any, target: Any, *, over: Over = time_average
 ) -> Any:
     """Return |observe(state) - target|^2 over time, in the squared unit of the observed quantity.
 
     Args:
         trajectory: from `rollout` or `batch_rollout`.
-        observe: State -> scalar or vector (k,): a point, an angle, a velocity.
+        observe: State -> scalar or vector (k,): a point, an angle, a velocity. Or the observed values of all
+            saved states, (time, ...) or (world, time, ...), such as contact forces from `trajectory.info`.
         target: a value like the result of `observe`, or one per saved state, (time, ...), or one per world
             and state; or a function of t.
         over: `time_average`, `final` or another function of an array (..., time).
 
     Raises:
-        TypeError: `observe` or `over` is not a function, or `observe` does not return an array.
-        ValueError: a target with a wrong shape.
+        TypeError: `observe` is neither a function nor an array, `observe` does not return an array, or `over`
+            is not a function.
+        ValueError: observed values or a target with a wrong shape.
 
     NaN if a world failed, like all terms.
     """
-    if not callable(observe):
+    shape = jnp.shape(trajectory.state.t)
+    if callable(observe):
+        seen = _mapped(observe, trajectory.state)
+    elif hasattr(observe, "shape"):
+        seen = observe
+        if seen.shape[: len(shape)] != shape:
+            raise ValueError(
+                f"tracking: observed values must begin with the axes of the saved states, {shape}, got "
+                f"{seen.shape}"
+            )
+    else:
         raise TypeError(
-            "tracking: observe must be a function of a State, such as lambda state: state.q[0], got "
-            f"{observe!r}"
+            "tracking: observe must be a function of a State, such as lambda state: state.q[0], or an array "
+            f"of observed values, got {observe!r}"
         )
-    seen = _mapped(observe, trajectory.state)
     if not hasattr(seen, "shape"):
         raise TypeError(
             f"tracking: observe must return a number or a vector, got {type(seen).__name__}; use "
@@ -76,7 +87,7 @@ def tracking(
         if callable(target)
         else jnp.asarray(target, seen.dtype)
     )
-    axes = jnp.ndim(trajectory.state.t)
+    axes = len(shape)
     # Broadcasting alone would mistake one number per time for one number per component if their counts are
     # equal.
     if wanted.shape != () and wanted.shape not in [seen.shape[k:] for k in range(axes + 1)]:

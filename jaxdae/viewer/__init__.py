@@ -3,7 +3,7 @@
 Pages and live views need the extra `viewer`.
 """
 
-from jaxdae.viewer.arrows import Arrows, force_arrows, reaction_arrows
+from jaxdae.viewer.arrows import Arrows, contact_arrows, force_arrows, reaction_arrows
 from jaxdae.viewer.live import Live, show
 from jaxdae.viewer.meshes import Mesh
 from jaxdae.viewer.page import write_html
@@ -19,6 +19,7 @@ __all__ = [
     "Mesh",
     "Part",
     "Scene",
+    "contact_arrows",
     "force_arrows",
     "from_poses",
     "reaction_arrows",

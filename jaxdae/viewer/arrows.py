@@ -1,7 +1,8 @@
-"""Arrows over time for joint reactions and applied forces.
+"""Arrows over time for joint reactions, applied forces and contact forces.
 
 Reactions are the constraint forces on body b of a joint, at the joint, from the multipliers. The sum of the
-applied forces on a body, including its weight, acts at the mass center. Torques are not drawn.
+applied forces on a body, including its weight, acts at the mass center. Contact forces act on body b at the
+contact. Torques are not drawn.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdae.geometry.pairs.contact_points import tangents
 from jaxdae.mechanisms import Mechanism, reactions
 from jaxdae.systems.system import State
 from jaxdae.viewer import colors
@@ -26,7 +28,7 @@ class Arrows:
     """Vectors of one kind, for world 0.
 
     Attributes:
-        name: "reactions" or "forces".
+        name: "reactions", "forces" or "contacts".
         labels: the labels of the vectors, (n,).
         starts: (time, n, 3) in m.
         vectors: (time, n, 3) in N.
@@ -95,6 +97,27 @@ def force_arrows(mechanism: Mechanism, state: State, poses: np.ndarray, controls
     )
     starts = [poses[:, k, :3] for k in range(len(bodies))]
     return Arrows("forces", bodies, _stacked(starts, vectors), vectors, colors.FORCE)
+
+
+def contact_arrows(mechanism: Mechanism, state: State, force: Any) -> Arrows:
+    """Return the contact forces of one world.
+
+    Args:
+        mechanism: the mechanism, in absolute or joint coordinates.
+        state: the states, stacked along (time,).
+        force: (time, m, 1 + tangents) the forces in the axes of the contacts in N, `ContactInfo.force`.
+    """
+    if mechanism.contacts is None:
+        raise ValueError("the mechanism has no contacts")
+
+    def of(s: State, force: Any) -> tuple[Any, Any]:
+        found = mechanism.contacts.points(mechanism.coordinates.at_rest(s.q))
+        axes = jax.vmap(lambda normal: jnp.stack([normal, *tangents(normal)]))(found.normal)
+        return found.place, jnp.einsum("ca,cad->cd", force, axes)
+
+    found = jax.jit(jax.vmap(of))(jax.tree.map(jnp.asarray, state), jnp.asarray(force))
+    starts, vectors = (_in_space(np.asarray(x)) for x in found)
+    return Arrows("contacts", mechanism.contacts.names, starts, vectors, colors.CONTACT)
 
 
 def _in_space(vectors: np.ndarray) -> np.ndarray:

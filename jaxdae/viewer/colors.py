@@ -15,8 +15,8 @@ GRAY = (150, 150, 150)
 EARTH = (172, 164, 150), (140, 132, 119)
 """The two colors of the terrain checkerboard."""
 
-REACTION, FORCE = (220, 40, 90), (60, 170, 60)
-"""The colors of reaction arrows and of applied-force arrows."""
+REACTION, FORCE, CONTACT = (220, 40, 90), (60, 170, 60), (230, 159, 0)
+"""The colors of the arrows of reactions, applied forces and contact forces."""
 
 LINK, SPRING = (120, 125, 135), (200, 160, 60)
 """The colors of rods between bodies and of springs."""

@@ -82,6 +82,7 @@ class Live:
                 "reactions", "reactions" in self._look.arrows, disabled=not known
             )
             self.forces = gui.add_checkbox("forces", "forces" in self._look.arrows, disabled=not known)
+            self.contacts = gui.add_checkbox("contacts", "contacts" in self._look.arrows, disabled=not known)
         for control in (
             self.which,
             self.world,
@@ -91,6 +92,7 @@ class Live:
             self.violation,
             self.reactions,
             self.forces,
+            self.contacts,
         ):
             control.on_update(lambda _: self._rebuild())
         self.time.on_update(
@@ -116,9 +118,7 @@ class Live:
             one = self.which.value == _ONE or self._whole.worlds == 1
             number = int(self.world.value) if self._whole.worlds > 1 else 0
             scene = self._whole.of_worlds([number]) if one else self._whole
-            names = tuple(
-                name for name, box in (("reactions", self.reactions), ("forces", self.forces)) if box.value
-            )
+            names = self._arrow_names()
             if names and self._find_arrows is not None:
                 shown = number if one else 0
                 if shown not in self._known:
@@ -133,6 +133,10 @@ class Live:
                     handle.on_click(lambda event: self.pick(int(event.instance_index)))
             self._show(self._instant)
 
+    def _arrow_names(self) -> tuple[str, ...]:
+        boxes = (("reactions", self.reactions), ("forces", self.forces), ("contacts", self.contacts))
+        return tuple(name for name, box in boxes if box.value)
+
     # The time.
 
     def _show(self, instant: int) -> None:
@@ -145,7 +149,7 @@ class Live:
             text += f", {1.0 / scene.pace:.4g} times slower"
         if scene.violation is not None:
             text += f"; loops open by {np.nanmax(scene.violation[:, instant], initial=0.0):.1e} (m or rad)"
-        for arrows in scene.arrows if self.reactions.value or self.forces.value else ():
+        for arrows in scene.arrows if self._arrow_names() else ():
             text += f"; longest of {arrows.name} {arrows.largest:.3g} N"
         if text != self.told.content:
             self.told.content = text

@@ -36,7 +36,7 @@ class Look:
         apart: whether worlds stand side by side in rows; otherwise, all worlds overlap.
         joints: whether to show joints and marks on wheels; None shows them for few worlds.
         frames: whether to show the axes of bodies.
-        arrows: the names of the shown arrows: "reactions", "forces".
+        arrows: the names of the shown arrows: "reactions", "forces", "contacts".
         violation: whether the color of bodies shows the constraint violation of their world.
         dark: whether the background is dark; for pages only, because a live view has a switch in the browser.
     """

@@ -85,13 +85,23 @@ class ReactionTerm(_Term):
     joint: str = Field(description="the name of the joint")
 
 
+class ContactTerm(_Term):
+    """(value - target)^2, summed over contacts: gaps in m, slips in m/s or normal forces in N."""
+
+    type: Literal["gap", "slip", "normal_force"]
+    contact: str = Field(description="the name of a contact; for a contact with several points, all of them")
+    target: float = Field(default=0.0, description="the target in m, m/s or N")
+
+
 class PlainTerm(_Term):
     """A term without further options: |g|^2, |g'|^2, (E - E(0))^2 or |u|^2."""
 
     type: Literal["violation", "velocity_violation", "energy", "effort"]
 
 
-Term = Annotated[CoordinateTerm | PointTerm | ReactionTerm | PlainTerm, Field(discriminator="type")]
+Term = Annotated[
+    CoordinateTerm | PointTerm | ReactionTerm | ContactTerm | PlainTerm, Field(discriminator="type")
+]
 
 
 class Optimizer(Section):

@@ -30,7 +30,8 @@ def draw_all(folder: pathlib.Path, config: Config, data: xr.Dataset) -> list[pat
         joints = (coordinates,) if config.mechanism.coordinates == "joints" else ()
         # A first-order mechanism has no masses and no energies.
         energies = (energy,) if config.mechanism.order == "second" else ()
-        for drawing in (positions, *joints, violation, *energies, overlay):
+        touching = [contacts] * ("contact_gap" in data) + [limits] * ("limit_gap" in data)
+        for drawing in (positions, *joints, violation, *energies, *touching, overlay):
             figure = drawing(figure_class, config, data)
             files.append(folder / f"{drawing.__name__}.png")
             figure.savefig(files[-1], bbox_inches="tight")
@@ -84,6 +85,42 @@ def coordinates(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
         return [q[..., indices] for _, indices in chosen]
 
     return _panels(figure_class, config, data, labels, of_joints, "joint coordinates")
+
+
+def contacts(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
+    """Return a figure of the smallest gap and the total normal force of each pair of shapes.
+
+    A force is the mean over the step that ends at its time, so an impact is a peak. A band spans the worlds
+    that did not fail.
+    """
+    pairs = list(dict.fromkeys(data.pair.values.astype(str)))
+    groups = [np.flatnonzero(data.pair.values == pair) for pair in pairs]
+
+    def of_pairs(part: xr.Dataset, drawn: Any) -> list[np.ndarray]:
+        gap, force = (drawn(part[name].values) for name in ("contact_gap", "contact_force"))
+        return [
+            np.stack([gap[..., group].min(axis=-1) for group in groups], axis=-1),
+            np.stack([force[..., group, 0].sum(axis=-1) for group in groups], axis=-1),
+        ]
+
+    labels = [("smallest gap in m", pairs), ("normal force in N", pairs)]
+    return _panels(figure_class, config, data, labels, of_pairs, "contacts")
+
+
+def limits(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
+    """Return a figure of the distances of joint coordinates from their limits, and of the limit forces."""
+    names, units = data.limit.values, data.limit_unit.values
+    chosen = [(unit, np.flatnonzero(units == unit)) for unit in ("rad", "m") if np.any(units == unit)]
+    labels = []
+    for unit, indices in chosen:
+        quantity, lines = ("torque in N m", "force in N")[unit == "m"], [str(name) for name in names[indices]]
+        labels += [(f"distance in {unit}", lines), (quantity, lines)]
+
+    def of_limits(part: xr.Dataset, drawn: Any) -> list[np.ndarray]:
+        gap, force = (drawn(part[name].values) for name in ("limit_gap", "limit_force"))
+        return [values[..., indices] for _, indices in chosen for values in (gap, force)]
+
+    return _panels(figure_class, config, data, labels, of_limits, "joint limits")
 
 
 def _panels(

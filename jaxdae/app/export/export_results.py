@@ -18,6 +18,14 @@ from jaxdae.base.atomic_writes import PARTIAL, whole
 FORMATS = ("csv", "npz", "mcap")
 
 _ALONG = {"q": "coordinate", "v": "velocity", "a": "velocity", "lam": "row", "u": "input"}
+_OF_CONTACTS = {
+    "contact_gap": "m",
+    "contact_slip": "m/s",
+    "contact_force": "N",
+    "limit_gap": "",
+    "limit_force": "",
+}
+"""Variables of contacts and joint limits with their units; units of limits depend on the limit."""
 _SCALARS = ("violation", "velocity_violation", "kinetic_energy", "potential_energy", "work", "status")
 
 
@@ -68,7 +76,19 @@ def columns(data: xr.Dataset) -> list[Column]:
             for j, entry in enumerate(data[entries].values):
                 unit = "1" if str(entry).startswith("q") else kinds[str(entry).startswith(("theta", "omega"))]
                 found.append(Column(f"{name}.{body}.{entry}", unit, name, (k, j)))
+    found += [column for name in _OF_CONTACTS if name in data for column in _contact_columns(data, name)]
     return found + [Column(name, str(data[name].attrs.get("units", "1")), name, ()) for name in _SCALARS]
+
+
+def _contact_columns(data: xr.Dataset, name: str) -> Iterator[Column]:
+    """Yield the columns of a variable of contacts or joint limits, such as "contact_force.foot.normal"."""
+    along = [data[dimension].values for dimension in data[name].dims if dimension not in ("world", "time")]
+    for index in np.ndindex(*map(len, along)):
+        labels = ".".join(str(values[k]) for values, k in zip(along, index, strict=True))
+        unit = str(data.limit_unit.values[index[0]]) if name.startswith("limit") else _OF_CONTACTS[name]
+        if name == "limit_force":
+            unit = "N" if unit == "m" else "N m"
+        yield Column(f"{name}.{labels}", unit, name, index)
 
 
 def _per_second(unit: str) -> str:

@@ -17,7 +17,7 @@ _ROBOT = typer.Option(
     help="Robot file with the visual shapes. Default: the robot file of the config, if it still exists.",
 )
 _ARROWS = typer.Option(
-    "--arrows", help="With --html: draw reactions and forces of the nominal world as arrows."
+    "--arrows", help="With --html: draw reactions, forces and contact forces of the nominal world."
 )
 _VIOLATION = typer.Option("--violation", help="With --html: color bodies by constraint violation.")
 _DARK = typer.Option("--dark", help="With --html: use a dark background.")
@@ -98,7 +98,13 @@ def plot(
 
     if html:
         _write_page(
-            folder, worlds, (("reactions", "forces") if arrows else ()), violation, dark, not overlay, robot
+            folder,
+            worlds,
+            (("reactions", "forces", "contacts") if arrows else ()),
+            violation,
+            dark,
+            not overlay,
+            robot,
         )
         return
     if worlds or arrows or violation or dark or overlay or robot:

@@ -21,6 +21,7 @@ from jaxdae.viewer import (
     Live,
     Look,
     Scene,
+    contact_arrows,
     force_arrows,
     from_poses,
     reaction_arrows,
@@ -74,6 +75,7 @@ class Seen:
             )
             self._worlds = data.world.values
             self._state = {name: data[name].values for name in ("q", "v", "lam")}
+            self._contact_force = data.contact_force.values if "contact_force" in data else None
             self._controls = data.u.values if "u" in data else None
             self._times = data.time.values
             poses = results.poses(data, len(config.mechanism.bodies)).values
@@ -108,7 +110,10 @@ class Seen:
         return coordinate_names.mechanism_of(made)
 
     def arrows(self, world: int) -> tuple[Arrows, ...]:
-        """Return reactions and applied forces of a world; empty for first order, which has no forces."""
+        """Return reactions, applied forces and contact forces of a world.
+
+        The tuple is empty for first order, which has no forces.
+        """
         if self._config.mechanism.order == "first":
             return ()
         with precision(self._config):
@@ -116,9 +121,13 @@ class Seen:
             q, v, lam = (self._state[name][world] for name in ("q", "v", "lam"))
             state, poses = jaxdae.State(self._times.astype(q.dtype), q, v), self._poses[world]
             controls = None if self._controls is None else self._controls[world]
-            return reaction_arrows(mechanism, state, lam, poses, controls), force_arrows(
-                mechanism, state, poses, controls
+            found = (
+                reaction_arrows(mechanism, state, lam, poses, controls),
+                force_arrows(mechanism, state, poses, controls),
             )
+            if self._contact_force is None:
+                return found
+            return (*found, contact_arrows(mechanism, state, self._contact_force[world]))
 
 
 def _robot_file(source: str) -> pathlib.Path | None:

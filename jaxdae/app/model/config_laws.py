@@ -5,6 +5,7 @@ controller. The input of a law with memory at a saved time depends on its memory
 not store this memory, so `Remembering` adds it to the report of every step.
 """
 
+import dataclasses
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -76,10 +77,17 @@ def sampled(values: dict[str, Any], system: Any, state: Any, method: Any) -> Any
 
 @jaxdae.tree.pytree
 class RememberedInfo(StepInfo):
-    """Step report with the memory of the law after the step, and the energy account if available."""
+    """Step report with the memory of the law after the step, and the energy account or contacts if available.
+
+    Attributes:
+        memory: the memory of the law.
+        account: the energy account.
+        contacts: the `ContactInfo` of the step.
+    """
 
     memory: Any
     account: Any = None
+    contacts: Any = None
 
 
 @jaxdae.tree.pytree
@@ -93,7 +101,10 @@ class Remembering(PointWrapping):
     ) -> tuple[Any, Any, RememberedInfo]:
         """Return the point after dt, the new memory and the step report."""
         point, memory, info = self.inner.advance(system, point, memory, u, dt)
-        return point, memory, RememberedInfo(**vars(info), memory=memory[1])
+        common = {field.name: getattr(info, field.name) for field in dataclasses.fields(StepInfo)}
+        account = getattr(info, "account", None)
+        contacts = info if isinstance(info, jaxdae.contact.ContactInfo) else None
+        return point, memory, RememberedInfo(**common, memory=memory[1], account=account, contacts=contacts)
 
 
 def memory_at_start(integrator: Any, memory: Any) -> Any:
@@ -104,6 +115,11 @@ def memory_at_start(integrator: Any, memory: Any) -> Any:
 def memory_after(info: Any) -> Any:
     """Extract the memory of a law from a step report; () if the law has no memory."""
     return info.memory if isinstance(info, RememberedInfo) else ()
+
+
+def contacts_after(info: Any) -> Any:
+    """Extract the report of contacts from a step report."""
+    return info.contacts if isinstance(info, RememberedInfo) else info
 
 
 def input_of(integrator: Any, state: Any, memory: Any, dt: Any) -> Any:

@@ -207,7 +207,7 @@ def _input(document: Document, place: Location, entry: Any, before: list) -> Ite
 
 def _term(document: Document, entries: Entries | None, place: Location, term: dict) -> Iterator[Problem]:
     mechanism = value_at(document.data, ("mechanism",))
-    bodies, joints = (value_at(mechanism, (key,)) for key in ("bodies", "joints"))
+    bodies, joints, contacts = (value_at(mechanism, (key,)) for key in ("bodies", "joints", "contacts"))
     planar = value_at(mechanism, ("coordinates",)) != "joints" and space_of(mechanism) == "plane"
     known: list[str] = []
     if entries is not None:
@@ -216,6 +216,7 @@ def _term(document: Document, entries: Entries | None, place: Location, term: di
         ("coordinate", known, "body.x, body.y or body.theta" if planar else "a coordinate of the mechanism"),
         ("body", _names(bodies if isinstance(bodies, list) else []), "a body of the mechanism"),
         ("joint", _names(joints if isinstance(joints, list) else []), "a joint of the mechanism"),
+        ("contact", _names(contacts if isinstance(contacts, list) else []), "a contact of the mechanism"),
     ):
         named = term.get(key)
         if isinstance(named, str) and named not in there and (entries is not None or key != "coordinate"):

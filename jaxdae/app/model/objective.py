@@ -17,7 +17,7 @@ import numpy as np
 import optax
 
 import jaxdae
-from jaxdae import tuning
+from jaxdae import contact, tuning
 from jaxdae.app.config.config_source import Location
 from jaxdae.app.config.schema import Config
 from jaxdae.app.config.schema_tuning import Optimize, Tune
@@ -308,11 +308,26 @@ def _reaction(term: Any, world: _World, over: Any) -> Any:
     return tuning.reaction(world.trajectory, rows, over=over)
 
 
+def _of_contact(term: Any, world: _World, over: Any) -> Any:
+    system, found = world.system, world.trajectory
+    gap, slip = (output.named(system, term.contact) for output in (contact.Gap, contact.Slip))
+    force = contact.ContactForce.named(system, term.contact)
+    seen: Any = {
+        "gap": lambda state: gap(state.q),
+        "slip": slip,
+        "normal_force": force(config_laws.contacts_after(found.info))[..., 0],
+    }[term.type]
+    return tuning.tracking(found, seen, jnp.asarray(term.target), over=over)
+
+
 _MEASURES: dict[str, Callable[[Any, _World, Any], Any]] = {
     "coordinate": _tracking,
     "velocity": _tracking,
     "point": _tracking,
     "reaction": _reaction,
+    "gap": _of_contact,
+    "slip": _of_contact,
+    "normal_force": _of_contact,
     "violation": lambda _, world, over: tuning.constraint_violation(
         world.system, world.trajectory, over=over
     ),

@@ -12,6 +12,7 @@ omitted.
 
 import itertools
 import logging
+import math
 import pathlib
 import shutil
 from typing import Any
@@ -40,8 +41,30 @@ _IN_BODIES: dict[str, dict[str, list[str]]] = {
 }
 
 
+_TOUCHING = {
+    "contact_gap": ("gaps of the contacts; negative: penetration", ("contact",), "m"),
+    "contact_slip": ("tangential velocities of the contacts", ("contact", "tangent"), "m/s"),
+    "contact_force": (
+        "mean forces on body b of the contacts, in their axes, in the step that ends at this time",
+        ("contact", "axis"),
+        "N",
+    ),
+    "limit_gap": ("distances of joint coordinates from their limits", ("limit",), "see limit_unit"),
+    "limit_force": (
+        "mean forces of the joint limits in the step that ends at this time",
+        ("limit",),
+        "N for limits in m, N m for limits in rad",
+    ),
+}
+"""Variables of contacts and joint limits, as in `variables`; forces are NaN at the start."""
+
+
 def variables(
-    entries: Entries, absolute: bool, driven: bool, first_order: bool = False
+    entries: Entries,
+    absolute: bool,
+    driven: bool,
+    first_order: bool = False,
+    touching: tuple[str, ...] = (),
 ) -> dict[str, tuple[str, tuple[str, ...], str]]:
     """Return the stored variables by name: meaning, dimensions beyond world and time, and units.
 
@@ -50,6 +73,7 @@ def variables(
         absolute: whether coordinates and velocities are poses and twists of the bodies.
         driven: whether inputs over time or a law drive forces.
         first_order: whether drives prescribe velocities; multipliers are then not forces.
+        touching: "contact" for a mechanism with contacts, and "limit" with joint limits.
     """
     push, linear, angular = (
         ("the velocities are", "m/s", "rad/s") if first_order else ("the constraint force is", "N", "N m")
@@ -70,6 +94,7 @@ def variables(
         "twist": ("velocities of the centers of mass of the bodies", ("body", "in_twist"), "m/s and rad/s"),
     }
     more = ({} if absolute else bodies) | (inputs if driven else {})
+    more |= {name: found for name, found in _TOUCHING.items() if found[1][0] in touching}
     return {
         "q": ("coordinates", ("coordinate",), "see unit"),
         "v": ("velocities", (moving,), rate),
@@ -111,7 +136,19 @@ def entry_bytes(system: Any, real: int) -> int:
         else len(mechanism.body_names) * (7 + 6 if mechanism.space.dimension == 3 else 3 + 3)
     )
     inputs = 0 if system.first_order else system.n_inputs or 0
-    numbers = len(entries.coordinates) + 2 * len(entries.velocities) + len(system.row_names) + bodies + inputs
+    labels = touching_labels(system)
+    sizes = {name: len(label) for name, label in labels.items()}
+    touching = [
+        math.prod(sizes[d] for d in along) for _, along, _ in _TOUCHING.values() if along[0] in labels
+    ]
+    numbers = (
+        sum(touching)
+        + len(entries.coordinates)
+        + 2 * len(entries.velocities)
+        + len(system.row_names)
+        + bodies
+        + inputs
+    )
     return real * (numbers + _SCALARS) + _STATUS
 
 
@@ -200,6 +237,7 @@ def _fill(
         coordinate_names.is_absolute(system),
         "input" in labels,
         system.first_order,
+        tuple(name for name in ("contact", "limit") if name in labels),
     )
     for name, (meaning, extra, units) in stored.items():
         shape = tuple(sizes[dimension] for dimension in extra)
@@ -237,6 +275,24 @@ def _labels(system: Any) -> dict[str, Any]:
         mechanism = coordinate_names.mechanism_of(system)
         bodies = mechanism.body_names[: len(mechanism.body_names) - len(mechanism.rotors)]
         labels |= {"body": list(bodies)} | _IN_BODIES[mechanism.space.name]
+    return labels | touching_labels(system)
+
+
+def touching_labels(system: Any) -> dict[str, Any]:
+    """Return the names of contacts with their pairs, and of joint limits with their units.
+
+    A first-order mechanism has no contact forces, and no labels.
+    """
+    mechanism, labels = coordinate_names.mechanism_of(system), {}
+    if system.first_order:
+        return labels
+    if (contacts := mechanism.contacts) is not None:
+        axes = ["normal", "tangent1", "tangent2"][: mechanism.space.dimension]
+        labels |= {"contact": list(contacts.names), "axis": axes, "tangent": axes[1:]}
+        labels["pair"] = ("contact", list(contacts.pair_names))
+    if (limits := mechanism.joint_limits) is not None:
+        units = ["rad" if limits.angular[k] else "m" for k in limits.of_rows]
+        labels |= {"limit": list(limits.names), "limit_unit": ("limit", units)}
     return labels
 
 

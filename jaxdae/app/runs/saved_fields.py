@@ -24,7 +24,7 @@ def observe(axes: Any, system: Any, integrator: Any, saved: Any, dt: Any) -> dic
         a, lam = jaxdae.forward_dynamics(s, x, u, solver=roles.solver, stabilization=roles.stabilization)
         kinetic, potential = energies(s, x)
         more = ({} if coordinate_names.is_absolute(s) else _bodies(s, x)) | ({} if u is None else {"u": u})
-        return more | {
+        return (more | _touching(s, x)) | {
             "q": x.q,
             "v": x.v,
             "a": a,
@@ -52,6 +52,33 @@ def observe(axes: Any, system: Any, integrator: Any, saved: Any, dt: Any) -> dic
         jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), saved),
     )
     return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), found)
+
+
+def contact_forces(system: Any, info: Any, dt: Any) -> dict[str, Any]:
+    """Return the mean forces of contacts and joint limits from step reports (world, time, ...).
+
+    They begin with NaN for the start, where no step ends.
+    """
+    found: dict[str, Any] = {}
+    if not system.first_order and system.contacts is not None:
+        found["contact_force"] = info.force
+    if not system.first_order and system.joint_limits is not None:
+        found["limit_force"] = info.limit_impulse / dt
+    return {name: jnp.concatenate([jnp.full_like(x[:, :1], jnp.nan), x], axis=1) for name, x in found.items()}
+
+
+def _touching(system: Any, state: Any) -> dict[str, Any]:
+    """Return gaps and slips of contacts (contact, ...), and the gaps of joint limits (limit,)."""
+    touch, found = system.evaluate(state.t, state.q).touch, {}
+    if touch is None:
+        return found
+    contacts = touch.sizes[0]
+    if system.contacts is not None:
+        slip = touch.split(touch.velocity(state.v))[0][:, 1:]
+        found |= {"contact_gap": touch.gap[:contacts], "contact_slip": slip}
+    if system.joint_limits is not None:
+        found["limit_gap"] = touch.gap[contacts:]
+    return found
 
 
 def _observe_velocities(system: Any, state: Any, u: Any, solver: Any) -> dict[str, Any]:

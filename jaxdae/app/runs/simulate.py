@@ -26,7 +26,7 @@ from jaxdae.app.runs import interrupts
 from jaxdae.app.runs.energy_account import Account, account_of, accounted, relative_error
 from jaxdae.app.runs.result_grid import Range
 from jaxdae.app.runs.run_identity import selected_kernel
-from jaxdae.app.runs.saved_fields import observe
+from jaxdae.app.runs.saved_fields import contact_forces, observe
 from jaxdae.compile.layout import lanes, local
 from jaxdae.compile.platform import on_accelerator
 from jaxdae.fused import FallbackWarning
@@ -359,6 +359,7 @@ def _block(
     )
     last = jax.tree.map(lambda x: x[:, -1], saved)
     found |= observe(axes, system, integrator, (with_start, laws_memory), dt)
+    found |= contact_forces(system, config_laws.contacts_after(info), dt)
     # The account of a failed world ends with its last good state.
     memory_now = jax.tree.map(lambda x, old: jnp.where(_over(failed, x), old, x), trajectory.memory, memory)
     begin, end = account_of(integrator, memory), account_of(integrator, memory_now)

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxdae.base.dataclass import pytree
+from jaxdae.base.suggestions import join_first, meant
 from jaxdae.geometry import planar_frames, spatial_frames
 from jaxdae.geometry.pairs.contact_points import Points, joined, tangents
 from jaxdae.mechanisms.contacts.contact_elements import Pair
@@ -66,12 +67,29 @@ class ContactPairs:
     @property
     def names(self) -> tuple[str, ...]:
         """One name per contact: of the pair, with the contact point if it has several ("left.corner2")."""
-        return tuple(
-            f"{name}.{label}" if label else name
-            for group in self.groups.values()
-            for name in group.names
-            for label in group.labels
-        )
+        return tuple(f"{pair}.{label}" if label else pair for pair, label in self._labels())
+
+    @property
+    def pair_names(self) -> tuple[str, ...]:
+        """The pair of each contact."""
+        return tuple(pair for pair, _ in self._labels())
+
+    def numbers(self, *names: str) -> tuple[int, ...]:
+        """Return the indices of contacts, from their names or the names of their pairs.
+
+        Raises:
+            ValueError: no name, or an unknown one.
+        """
+        if not names:
+            raise ValueError("name at least one contact, or one pair of shapes")
+        found: list[int] = []
+        for name in names:
+            own = [k for k, both in enumerate(zip(self.pair_names, self.names, strict=True)) if name in both]
+            if not own:
+                known = dict.fromkeys((*self.pair_names, *self.names))
+                raise ValueError(f"no contact {name!r}; {meant(name, known) or join_first(known)}")
+            found += own
+        return tuple(found)
 
     def named_leaf(self, names: Sequence[str]) -> tuple[str, int] | None:
         """Return leaf path and index of a number of one pair: <pair>.friction, <pair>.shape_b.radius."""
@@ -79,6 +97,12 @@ class ContactPairs:
             if len(names) > 1 and names[0] in group.names:
                 return ".".join(["groups", key, *names[1:]]), group.names.index(names[0])
         return None
+
+    def points(self, motion: Kinematics) -> Points:
+        """Return the contact points of all pairs, from the frames of all bodies."""
+        bodies = motion.frame[0].shape[0]
+        found = [_group_points(group, Pairs(group.a, group.b, bodies), motion) for group in self._groups()]
+        return joined(*found)
 
     def touch(
         self, coordinates: BodyCoordinates, motion: Kinematics, q: Coordinates, t: Scalar
@@ -91,10 +115,8 @@ class ContactPairs:
             q: the coordinates (nq,).
             t: the time, without effect: shapes are fixed in their bodies.
         """
-        bodies = motion.frame[0].shape[0]
-        found = [_group_points(group, Pairs(group.a, group.b, bodies), motion) for group in self._groups()]
-        points = joined(*found)
-        pair = Pairs(self._repeated("a"), self._repeated("b"), bodies)
+        points = self.points(motion)
+        pair = Pairs(self._repeated("a"), self._repeated("b"), motion.frame[0].shape[0])
         block = _blocks(points, *measures.ends(pair, motion))
         rows = coordinates.dense_rows(q, motion, block, pair)
         return ContactGeometry(
@@ -106,6 +128,11 @@ class ContactPairs:
             place=points.place,
             normal=points.normal,
         )
+
+    def _labels(self) -> list[tuple[str, str]]:
+        """Return the pair and the contact point of each contact."""
+        groups = self.groups.values()
+        return [(name, label) for group in groups for name in group.names for label in group.labels]
 
     def _groups(self) -> Sequence[Pair]:
         return list(self.groups.values())
