@@ -102,3 +102,16 @@ def test_distance_from_the_origin_does_not_tilt_hinges_or_stretch_quaternions():
     assert status(mechanism, jd.State(0.0, q, v)) == jd.Status.OK
     assert status(mechanism, about_joint) == jd.Status.INCONSISTENT_START
     assert status(mechanism, stretched) == jd.Status.INCONSISTENT_START
+
+
+def test_relations_of_angles_end_at_half_a_turn_at_every_size():
+    """A rack of 0.1 micrometers per rad jumped by a full turn of its pinion, with the status OK."""
+    bodies = [js.Body(name, 1.0, (0.1, 0.1, 0.1)) for name in "ab"]
+    pinion = js.Revolute("A", "ground", "a", axis=(0.0, 0.0, 1.0), at=(0.0, 0.0, 0.0))
+    rack = js.Prismatic("B", "ground", "b", axis=(1.0, 0.0, 0.0), at=(0.0, 0.0, 0.0))
+    for length in SIZES:
+        row = js.Relation("row", "B", "A", (length, 0.1 * length))
+        mechanism, q = jm.spatial_mechanism(bodies, [pinion, rack, row])
+        for angle, expected in ((2.9, jd.Status.OK), (3.1, jd.Status.OUT_OF_RANGE)):
+            turned = mechanism.retract(q, jnp.zeros(12).at[5].set(angle))
+            assert mechanism.condition(jnp.zeros(()), turned) == expected, length
