@@ -115,3 +115,21 @@ def test_relations_of_angles_end_at_half_a_turn_at_every_size():
         for angle, expected in ((2.9, jd.Status.OK), (3.1, jd.Status.OUT_OF_RANGE)):
             turned = mechanism.retract(q, jnp.zeros(12).at[5].set(angle))
             assert mechanism.condition(jnp.zeros(()), turned) == expected, length
+
+
+def test_independent_rows_of_loops_in_space_are_independent_at_every_size():
+    """A spatial loop of micrometers counted as redundant, and its default solver dropped rows in m."""
+    for length in (1.0, 1e-6):
+        bodies = [
+            js.Body(name, 1.0, tuple(np.array([0.1, 0.2, 0.15]) * length**2), place=tuple(place * length))
+            for name, place in zip("abc", np.array([[0, 0, 0.5], [0.5, 0, 1], [1, 0.3, 0.5]]), strict=True)
+        ]
+        end = np.array([1.0, 0.3, 1.0]) * length
+        joints = [
+            js.Revolute("A", "ground", "a", axis=(0, 1, 0), at=(0, 0, 0)),
+            js.Ball("B", "a", "b", at=(0, 0, length)),
+            js.Universal("C", "b", "c", axis=(0, 0, 1), second=(0, 1, 0), at=tuple(end)),
+            js.Revolute("D", "ground", "c", axis=(0.2, 1, 0), at=(length, 0.3 * length, 0)),
+        ]
+        mechanism, _ = jm.spatial_mechanism(bodies, joints)
+        assert not mechanism.redundant, length
