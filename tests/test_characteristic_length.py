@@ -133,3 +133,24 @@ def test_independent_rows_of_loops_in_space_are_independent_at_every_size():
         ]
         mechanism, _ = jm.spatial_mechanism(bodies, joints)
         assert not mechanism.redundant, length
+
+
+def test_redundant_loops_in_space_have_the_same_accelerations_at_every_size():
+    """A spatial four-bar of micrometers with parallel hinges did not fall: its rows in m counted as zero."""
+    hinges = np.array([[0, 0, 0], [0, 0, 1], [2, 0, 1.5], [2, 0, 0]])
+
+    def rates(length):
+        places = 0.5 * length * (hinges[1:] + hinges[:-1])
+        bodies = [
+            js.Body(name, 1.0, tuple(np.array([0.1, 0.2, 0.15]) * length**2), place=tuple(place))
+            for name, place in zip("abc", places, strict=True)
+        ]
+        joints = [
+            js.Revolute(a + b, a, b, axis=(0, 1, 0), at=tuple(length * at))
+            for a, b, at in zip(("ground", "a", "b", "ground"), "abcc", hinges, strict=True)
+        ]
+        mechanism, q = jm.spatial_mechanism(bodies, joints, gravity=(length, 0.0, -9.81 * length))
+        assert mechanism.redundant
+        return jax.jit(jd.forward_dynamics)(mechanism, jd.State(0.0, q, jnp.zeros(18)))[0][4::6]
+
+    np.testing.assert_allclose(rates(1e-6), rates(1.0), rtol=0, atol=1e-8)
