@@ -102,3 +102,55 @@ def test_distance_from_the_origin_does_not_tilt_hinges_or_stretch_quaternions():
     assert status(mechanism, jd.State(0.0, q, v)) == jd.Status.OK
     assert status(mechanism, about_joint) == jd.Status.INCONSISTENT_START
     assert status(mechanism, stretched) == jd.Status.INCONSISTENT_START
+
+
+def test_relations_of_angles_end_at_half_a_turn_at_every_size():
+    """A rack of 0.1 micrometers per rad jumped by a full turn of its pinion, with the status OK."""
+    bodies = [js.Body(name, 1.0, (0.1, 0.1, 0.1)) for name in "ab"]
+    pinion = js.Revolute("A", "ground", "a", axis=(0.0, 0.0, 1.0), at=(0.0, 0.0, 0.0))
+    rack = js.Prismatic("B", "ground", "b", axis=(1.0, 0.0, 0.0), at=(0.0, 0.0, 0.0))
+    for length in SIZES:
+        row = js.Relation("row", "B", "A", (length, 0.1 * length))
+        mechanism, q = jm.spatial_mechanism(bodies, [pinion, rack, row])
+        for angle, expected in ((2.9, jd.Status.OK), (3.1, jd.Status.OUT_OF_RANGE)):
+            turned = mechanism.retract(q, jnp.zeros(12).at[5].set(angle))
+            assert mechanism.condition(jnp.zeros(()), turned) == expected, length
+
+
+def test_independent_rows_of_loops_in_space_are_independent_at_every_size():
+    """A spatial loop of micrometers counted as redundant, and its default solver dropped rows in m."""
+    for length in (1.0, 1e-6):
+        bodies = [
+            js.Body(name, 1.0, tuple(np.array([0.1, 0.2, 0.15]) * length**2), place=tuple(place * length))
+            for name, place in zip("abc", np.array([[0, 0, 0.5], [0.5, 0, 1], [1, 0.3, 0.5]]), strict=True)
+        ]
+        end = np.array([1.0, 0.3, 1.0]) * length
+        joints = [
+            js.Revolute("A", "ground", "a", axis=(0, 1, 0), at=(0, 0, 0)),
+            js.Ball("B", "a", "b", at=(0, 0, length)),
+            js.Universal("C", "b", "c", axis=(0, 0, 1), second=(0, 1, 0), at=tuple(end)),
+            js.Revolute("D", "ground", "c", axis=(0.2, 1, 0), at=(length, 0.3 * length, 0)),
+        ]
+        mechanism, _ = jm.spatial_mechanism(bodies, joints)
+        assert not mechanism.redundant, length
+
+
+def test_redundant_loops_in_space_have_the_same_accelerations_at_every_size():
+    """A spatial four-bar of micrometers with parallel hinges did not fall: its rows in m counted as zero."""
+    hinges = np.array([[0, 0, 0], [0, 0, 1], [2, 0, 1.5], [2, 0, 0]])
+
+    def rates(length):
+        places = 0.5 * length * (hinges[1:] + hinges[:-1])
+        bodies = [
+            js.Body(name, 1.0, tuple(np.array([0.1, 0.2, 0.15]) * length**2), place=tuple(place))
+            for name, place in zip("abc", places, strict=True)
+        ]
+        joints = [
+            js.Revolute(a + b, a, b, axis=(0, 1, 0), at=tuple(length * at))
+            for a, b, at in zip(("ground", "a", "b", "ground"), "abcc", hinges, strict=True)
+        ]
+        mechanism, q = jm.spatial_mechanism(bodies, joints, gravity=(length, 0.0, -9.81 * length))
+        assert mechanism.redundant
+        return jax.jit(jd.forward_dynamics)(mechanism, jd.State(0.0, q, jnp.zeros(18)))[0][4::6]
+
+    np.testing.assert_allclose(rates(1e-6), rates(1.0), rtol=0, atol=1e-8)

@@ -12,8 +12,8 @@ import pytest
 import spatial_joints
 
 import jaxdae as jd
+from jaxdae import contact, robots, tuning
 from jaxdae import mechanisms as jm
-from jaxdae import robots, tuning
 from jaxdae import vehicles as jv
 from jaxdae.mechanisms import spatial as js
 
@@ -33,6 +33,7 @@ def of_second_order(some: Any, state: jd.State, u: Any) -> Any:
         list(some.frames(q)),
         jax.tree.leaves(jm.reactions(some, state, lam, u)),
         () if (status := some.condition(t, q)) is None else status.astype(float),
+        [] if (touch := some.touch(t, q)) is None else jax.tree.leaves(touch),
     ]
 
 
@@ -128,6 +129,36 @@ def test_no_leaf_of_a_planar_mechanism_of_first_order_is_dead(form):
 
 def hinge_name(joints):
     return next(joint.name for joint in joints if isinstance(joint, jm.Revolute))
+
+
+@pytest.mark.parametrize("form", catalogue.quick(FORMS, "joints"))
+@pytest.mark.parametrize("space", catalogue.quick(["plane", "space"], "plane"))
+def test_no_leaf_of_limits_and_contacts_is_dead(space, form):
+    """Discs and spheres have no leaf for their orientation, which has no effect."""
+    numbers = {"limits": (-1.0, 2.0), "restitution": 0.3, "dry_friction": 0.2}
+    if space == "plane":
+        bodies = [jm.Body("arm", 1.0, 0.1, pose=(0.5, 1.0, 0.2)), jm.Body("ball", 2.0, 0.1)]
+        joints = [jm.Revolute("hinge", "ground", "arm", at=(0.0, 1.0), **numbers)]
+        balls = contact.Disc(0.2, at=(0.1, 0.2)), contact.Disc(0.3)
+        ground = contact.Line(at=(0.1, 0.2), angle=0.1)
+    else:
+        moments = (0.1, 0.2, 0.3)
+        bodies = [js.Body("arm", 1.0, moments, place=(0.5, 0.0, 1.0)), js.Body("ball", 2.0, moments)]
+        joints = [js.Revolute("hinge", "ground", "arm", axis=(0.0, 1.0, 0.0), at=(0.0, 0.0, 1.0), **numbers)]
+        balls = contact.Sphere(0.2, at=(0.1, 0.2, 0.3)), contact.Sphere(0.3)
+        ground = contact.Plane(at=(0.1, 0.2, 0.3))
+    pairs = [
+        contact.Pair("floor", "ground", "ball", ground, balls[1], friction=0.4, restitution=0.2),
+        contact.Pair("hit", "arm", "ball", *balls, friction=0.3),
+    ]
+    plane = jm.PLANE if space == "plane" else jm.SPACE
+    mechanism, q = jm.mechanism(
+        jm.Description(space=plane, bodies=bodies, joints=joints, contacts=pairs), FORMS[form]
+    )
+    assert dead_leaves(mechanism, generic_state(mechanism, q)) == []
+    orientation = "angle" if space == "plane" else "quaternion"
+    with pytest.raises(KeyError, match=rf"hit\.shape_b\.{orientation} has no effect, and no leaf"):
+        jd.tree.get_leaf(mechanism, f"contacts.hit.shape_b.{orientation}")
 
 
 VEHICLES = {

@@ -1,6 +1,7 @@
 """Joint limits, exact dry friction and effort limits: closed forms, both coordinates, loops, derivatives, errors."""
 
 import dataclasses
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -144,6 +145,27 @@ def test_angles_in_space_count_from_the_middle_of_their_limits():
         np.testing.assert_allclose(gaps, [angle - 2.5, 4.0 - angle], atol=1e-12)
 
 
+def test_a_step_through_the_limits_of_an_angle_in_space_is_out_of_range():
+    """From 2.75 to 3.3 rad, limits at +-3 rad: between frames, 3.3 rad is -2.98 rad, inside the limits."""
+    body = js.Body("rod", 1.0, (0.1, 0.1, 0.1))
+    hinge = js.Revolute(
+        "hinge", "ground", "rod", axis=(0.0, 0.0, 1.0), at=(0.0, 0.0, 0.0), limits=(-3.0, 3.0)
+    )
+    mechanism, q = jm.spatial_mechanism([body], [hinge])
+
+    def state(angle):
+        return jd.State(jnp.zeros(()), mechanism.retract(q, jnp.zeros(6).at[5].set(angle)), jnp.zeros(6))
+
+    for angle, passed in ((2.99, False), (3.01, False), (3.3, True)):
+        assert mechanism.jumps(state(2.75), state(angle)) == passed
+    # Limits at half a turn are legitimate.
+    assert mechanism.condition(jnp.zeros(()), state(3.0).q) is None
+    assert (
+        jm.spatial_mechanism([body], [hinge], coordinates=jm.Joints())[0].jumps(state(2.0), state(3.0))
+        is None
+    )
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("speed", [-1.0, 2.0])
 def test_derivatives_through_limits_and_friction(speed):
@@ -168,6 +190,33 @@ def test_derivatives_through_limits_and_friction(speed):
             up, down = (reached(*at[:k], x + s * h, *at[k + 1 :]) for s in (1.0, -1.0))
             differences.append((up - down) / 2e-6)
         np.testing.assert_allclose(np.ravel(slope), differences, atol=1e-7)
+
+
+DEGREES = {
+    "limits is -90, 90 rad": (-90.0, 90.0),
+    "limits is 120 rad": (None, 120.0),
+    "": (-10.0, 6.0 * np.pi),  # a joint that winds up
+}
+
+
+def test_angles_in_degrees_raise_a_warning():
+    """`limits` and `rest` of hinges and rest angles of springs; a slide may go 90 m."""
+    for message, limits in DEGREES.items():
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            pin(jm.Joints(), limits=limits)
+            rail(jm.Joints(), limits=limits)
+        assert [str(one.message).partition("; ")[0] for one in found] == (
+            [f"planar_mechanism: joint 'pin': {message}"] if message else []
+        )
+    with pytest.warns(
+        jm.DescriptionWarning, match=r"'pin': rest is 45 rad; if it is in degrees, write 0\.785"
+    ):
+        pin(jm.Joints(), stiffness=1.0, rest=45.0)
+    rod = jm.Body("rod", 1.0, 0.1)
+    spring = jm.TorsionalSpring("spring", "ground", "rod", stiffness=1.0, rest_angle=30.0)
+    with pytest.warns(jm.DescriptionWarning, match=r"force 'spring': rest_angle is 30 rad"):
+        jm.planar_mechanism([rod], [], [spring])
 
 
 def test_effort_limits_clip_the_motor_before_its_gear():

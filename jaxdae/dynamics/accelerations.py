@@ -45,6 +45,9 @@ def forward_dynamics(
 ) -> tuple[Velocity, Rows]:
     """Return the accelerations and the multipliers at a state.
 
+    Contacts, joint limits and exact dry friction have impulses over a step and no effect here; see
+    `jaxdae.contact.Touching`.
+
     Args:
         system: the mechanical system.
         state: time (s), coordinates and velocities.

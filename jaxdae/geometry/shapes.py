@@ -176,13 +176,21 @@ class Sphere(SpatialShape):
     Attributes:
         radius: the radius in m; zero for a point.
         at: the center in the frame of the body (3,) in m.
-        quaternion: without effect.
+        quaternion: without effect, and not a leaf of a mechanism.
     """
 
     sizes: ClassVar[dict[str, tuple[int, ...]]] = {"radius": ()}
     may_vanish: ClassVar[bool] = True
 
     radius: Leaf
+
+    def frame(self) -> Pose:
+        """Return the frame at the center, with the axes of the body."""
+        return _unrotated(self.at)
+
+    def arrays(self) -> Any:
+        """Return the sphere with arrays in the default precision, without an orientation."""
+        return dataclasses.replace(super().arrays(), quaternion=None)
 
 
 @pytree
@@ -303,13 +311,21 @@ class Disc(PlanarShape):
     Attributes:
         radius: the radius in m; zero for a point.
         at: the center in the frame of the body (2,) in m.
-        angle: without effect.
+        angle: without effect, and not a leaf of a mechanism.
     """
 
     sizes: ClassVar[dict[str, tuple[int, ...]]] = {"radius": ()}
     may_vanish: ClassVar[bool] = True
 
     radius: Leaf
+
+    def frame(self) -> Pose:
+        """Return the frame at the center, with the axes of the body."""
+        return _unrotated(self.at)
+
+    def arrays(self) -> Any:
+        """Return the disc with arrays in the default precision, without an orientation."""
+        return dataclasses.replace(super().arrays(), angle=None)
 
 
 @pytree
@@ -409,6 +425,12 @@ def shape_mistakes(shape: Any, dimension: int) -> list[str]:
     given = f"the class {shape.__name__}" if isinstance(shape, type) else f"a {type(shape).__name__}"
     names = ", ".join(kind.__name__ for kind in kinds) + (" or a terrain" if dimension == 3 else "")
     return [f"must be a shape of {here} ({names}), got {given}"]
+
+
+def _unrotated(place: Any) -> Pose:
+    """Return the frame at a point (d,) of a body, with the axes of the body."""
+    place = jnp.asarray(place)
+    return Pose(place, jnp.eye(place.shape[0], dtype=place.dtype))
 
 
 def _array(x: Any) -> Any:

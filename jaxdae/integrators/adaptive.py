@@ -53,7 +53,8 @@ class Adaptive(Method):
     Attributes:
         rtol: relative tolerance of a step.
         atol: absolute tolerance of a step, in the units of q and v. The error is the root mean square over
-            all entries.
+            all entries. The default is for motions of about 1 m: reduce it in proportion to the size of a
+            smaller mechanism.
         projection: the projection after every adaptive step; None for no projection (quaternions are still
             normalized).
         solver: a saddle-point solver; None for the default solver of the system.

@@ -119,8 +119,16 @@ class Mechanism(Labels, System):
 
     @property
     def default_solver(self) -> SaddlePointSolver:
-        """`LeastSquares(1e-5)` if the description or start has redundant rows, else `SchurComplement()`."""
-        return LeastSquares(default_tolerance(self.dtype)) if self.redundant else super().default_solver
+        """`LeastSquares(1e-5)` if the description or start has redundant rows, else `SchurComplement()`.
+
+        Below 1 mm, the tolerance is 1e-2 L with the characteristic length L in m, and at least 16 eps: the
+        rows of J M^-1/2 in m are about L times as large as those in rad, and must not count as zero.
+        """
+        if not self.redundant:
+            return super().default_solver
+        usual, length = default_tolerance(self.dtype), self.characteristic_length
+        small = jnp.maximum(1e-2 * length, 16.0 * float(jnp.finfo(self.dtype).eps))
+        return LeastSquares(jnp.where(length < 1e-3, jnp.minimum(small, usual), usual).astype(self.dtype))
 
     @property
     def characteristic_length(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]

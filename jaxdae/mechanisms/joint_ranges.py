@@ -61,7 +61,8 @@ def condition(mechanism: Any, t: Scalar, q: Coordinates, *, forces: bool) -> Cou
 def jumps(mechanism: Any, before: State, after: State, *, forces: bool) -> Any:
     """Return whether an angle passes half a turn or a prescribed motion jumps open in a step ().
 
-    The result is None without such angles and motions. The step itself must be less than half a turn.
+    The result is None without such angles and motions. The step itself must be less than half a turn. An
+    angle with limits that passes half a turn from the middle of its range has passed through a limit.
 
     Args:
         mechanism: the mechanism.
@@ -69,7 +70,9 @@ def jumps(mechanism: Any, before: State, after: State, *, forces: bool) -> Any:
         after: the state after the step.
         forces: whether springs, servos and tendons act.
     """
-    turning = _turning(mechanism, forces)
+    turning, limits = _turning(mechanism, forces), mechanism.joint_limits
+    if forces and limits is not None and limits.forgets:
+        turning.append(partial(limits.lost, mechanism.coordinates))
     jumping = [
         group
         for group in mechanism.joints.values()

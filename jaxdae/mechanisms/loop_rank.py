@@ -126,7 +126,9 @@ class _Loops:
         by_place, by_angle = np.split(
             np.abs(self._rows(self.start)[1]).reshape(-1, self.width), [space.dimension], axis=1
         )
-        arm = np.max(by_angle) / max(np.max(by_place), np.finfo(float).tiny)
+        # Rows in rad have no place entries. Their size, 1, is no arm.
+        in_m = np.any(by_place > 0.0, axis=1)
+        arm = np.max(by_angle[in_m], initial=0.0) / max(np.max(by_place), np.finfo(float).tiny)
         self.sizes = np.where(np.arange(self.width) < space.dimension, arm if arm > 0.0 else 1.0, 1.0)
 
     def closed(self, poses: dict[str, np.ndarray]) -> _Closed | None:

@@ -1,7 +1,7 @@
 """Angles of robot files in the wrong unit: degrees where the format has radians, or the opposite.
 
-The rules have few false positives. Orientations go up to one turn. Joints that wind up have limits that are
-multiples of pi, or powers of ten, which stand for "no limit".
+The rules have few false positives. Orientations go up to one turn. See also
+`jaxdae.mechanisms.describe.angle_limits`.
 """
 
 from __future__ import annotations
@@ -11,38 +11,19 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from jaxdae.base.suggestions import brief
-from jaxdae.mechanisms.describe.numbers import looks_like_degrees
+from jaxdae.mechanisms.describe.angle_limits import TWO_TURNS, limits_in_degrees, looks_like_degrees
 from jaxdae.robots.robot_source import Node, Source
 
-_TWO_TURNS = 4.0 * math.pi + 0.01
-_LARGEST = 720.0
-"""The largest limit of a joint in degrees."""
 _MOST = 3600.0
 """The largest angle of an orientation in degrees."""
 _COMMON = (math.pi / 4.0, math.pi / 2.0, math.pi, 2.0 * math.pi)
 _ROUNDED = 1e-3
-_OF_HALF_TURNS = 0.02
-"""Tolerance for rounded multiples of half a turn."""
 
 
 def orientation_in_degrees(angles: Iterable[float]) -> bool:
     """Return whether angles in rad look like degrees: multiples of five from ten on, or over two turns."""
     return any(
-        abs(angle) <= _MOST and (looks_like_degrees(angle) or abs(angle) > _TWO_TURNS) for angle in angles
-    )
-
-
-def limits_in_degrees(limits: Iterable[float]) -> bool:
-    """Return whether joint limits in rad look like degrees: over two turns, not a power of ten or k pi."""
-    return any(_TWO_TURNS < abs(limit) <= _LARGEST and not _has_no_unit(abs(limit)) for limit in limits)
-
-
-def _has_no_unit(limit: float) -> bool:
-    """Return whether a limit in rad is a multiple of half a turn, or a power of ten for "no limit"."""
-    half_turns = limit / math.pi
-    is_rounded = (2.0 * limit).is_integer()
-    return math.log10(limit).is_integer() or (
-        not is_rounded and abs(half_turns - round(half_turns)) <= _OF_HALF_TURNS
+        abs(angle) <= _MOST and (looks_like_degrees(angle) or abs(angle) > TWO_TURNS) for angle in angles
     )
 
 

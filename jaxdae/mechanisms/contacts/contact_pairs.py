@@ -11,6 +11,7 @@ back as they do for joints. The normal row is the rate of the gap (`jaxdae.geome
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -92,9 +93,19 @@ class ContactPairs:
         return tuple(found)
 
     def named_leaf(self, names: Sequence[str]) -> tuple[str, int] | None:
-        """Return leaf path and index of a number of one pair: <pair>.friction, <pair>.shape_b.radius."""
+        """Return leaf path and index of a number of one pair: <pair>.friction, <pair>.shape_b.radius.
+
+        Raises:
+            KeyError: the number has no effect, such as the orientation of a ball.
+        """
         for key, group in self.groups.items():
             if len(names) > 1 and names[0] in group.names:
+                *way, last = names[1:]
+                owner = functools.reduce(lambda part, name: getattr(part, name, None), way, group)
+                if owner is not None and getattr(owner, last, owner) is None:
+                    raise KeyError(
+                        f"{'.'.join(names)} has no effect, and no leaf; leaf_paths lists all leaves"
+                    )
                 return ".".join(["groups", key, *names[1:]]), group.names.index(names[0])
         return None
 

@@ -108,14 +108,30 @@ class JointLimits:
             *(f"{labels[k]}.upper" for k in self.upper),
         )
 
+    @property
+    def forgets(self) -> bool:
+        """Whether any coordinate is an angle that is known modulo 2 pi only."""
+        return bool(self.along.wraps.any())
+
+    def _from_middle(self, s: Array) -> tuple[Array, Array]:
+        """Return the middles (k,) of the ranges, and angles known modulo 2 pi relative to them; else 0, s."""
+        wraps = self.along.wraps
+        # Limits of angles known modulo 2 pi are finite.
+        bounds: Any = jnp.where(wraps[:, None], self.limits, 0.0)
+        middle = jnp.sum(bounds, axis=1) / 2.0
+        away: Any = jnp.where(wraps, nearest_turn(s - middle), s)
+        return middle, away
+
+    def lost(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any, ends: Any) -> Array:
+        """Return whether an angle known modulo 2 pi ends half a turn from the middle of its range (k,)."""
+        return self.along.wraps & ends(self._from_middle(self.along.values(coordinates, motion, q, t))[1])
+
     def gaps(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Array:
         """Return the distances from the limits, lower limits first, in m or rad."""
-        s, limits, wraps = self.along.values(coordinates, motion, q, t), self.limits, self.along.wraps
-        if wraps.any():
-            # Limits of angles known modulo 2 pi are finite.
-            bounds: Any = jnp.where(wraps[:, None], limits, 0.0)
-            middle = jnp.sum(bounds, axis=1) / 2.0
-            s = jnp.where(wraps, middle + nearest_turn(s - middle), s)
+        s, limits = self.along.values(coordinates, motion, q, t), self.limits
+        if self.forgets:
+            middle, away = self._from_middle(s)
+            s = middle + away
         lower, upper = np.asarray(self.lower, int), np.asarray(self.upper, int)
         return jnp.concatenate([s[lower] - limits[lower, 0], limits[upper, 1] - s[upper]])
 

@@ -230,14 +230,19 @@ class Relations:
         return self.second.forgets or (self.first.forgets and not self.first.wraps)
 
     def lost(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any, ends: Any) -> Array:
-        """Return whether an angle ends at half a turn, where the row would jump (k,)."""
+        """Return whether an angle ends at half a turn, where the row would jump (k,).
+
+        A jump counts if it exceeds 1e-6 of the polynomial's change over half a turn, whatever the unit.
+        """
         arguments = coordinates, motion, q, t
         if not self.second.wraps:  # Weighted sums of coordinates.
             return self.first.lost(*arguments, ends) | self.second.lost(*arguments, ends)
         x = self.followed(*arguments)
         jump = self.polynomial(x) - self.polynomial(x - 2.0 * jnp.pi * jnp.sign(x))
         jump = nearest_turn(jump) if self.first.wraps else jump
-        return ends(x) & (jnp.abs(jump) > 1e-6)
+        powers = np.pi ** np.arange(1, self.coefficients.shape[1])
+        change = jnp.sum(jnp.abs(self.coefficients[:, 1:]) * powers.astype(x.dtype), axis=1)
+        return ends(x) & (jnp.abs(jump) > 1e-6 * change)
 
     def residual(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Array:
         """Return the rows (k,) in m or rad."""

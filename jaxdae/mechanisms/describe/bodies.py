@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxdae.geometry import planar_frames, spatial_frames
 from jaxdae.geometry.rotation import quat_normalize
+from jaxdae.mechanisms.describe.angle_limits import looks_like_degrees
 from jaxdae.mechanisms.describe.keywords import ByKeywords
 from jaxdae.mechanisms.describe.numbers import (
     batches,
@@ -20,7 +21,6 @@ from jaxdae.mechanisms.describe.numbers import (
     is_positive,
     is_vector,
     is_zero,
-    looks_like_degrees,
     real,
     shape_of,
     shown,

@@ -108,7 +108,7 @@ def check_description(
         DescriptionError: a ValueError: for invalid names, positions, axes, values, or trees.
 
     Warns:
-        DescriptionWarning: for values that no physical body has.
+        DescriptionWarning: for values that no physical body has, and for angles in degrees.
     """
     lists = {"body": Elements(bodies, BODIES[space.name]), **elements}
     kinds = [
@@ -137,7 +137,13 @@ def check_description(
         mistakes.append(("", "", f"gravity must be {count} in m/s^2, got {shown(gravity)}"))
     if mistakes:
         raise (WrongKindError if kinds else DescriptionError)(caller, mistakes)
-    doubts = [f"body {brief(body.name)}: {doubt}" for body in bodies for doubt in body.doubts()]
+    doubts = [
+        f"{what} {brief(one.name)}: {doubt}"
+        for what in ("body", "joint", "force")
+        if what in right
+        for one in right[what]
+        for doubt in one.doubts()
+    ]
     if doubts:
         # The stack level points to the line that builds the mechanism.
         warnings.warn(f"{caller}: " + _first(doubts), DescriptionWarning, stacklevel=4)

@@ -152,6 +152,10 @@ class Element(ByKeywords):
         """
         return self
 
+    def doubts(self) -> Iterable[str]:
+        """Yield warnings about implausible values, such as angles in degrees; none by default."""
+        return ()
+
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
         """Yield the mistakes of a description beyond its single fields.
 

@@ -82,11 +82,6 @@ def is_zero(x: Any) -> bool:
     return is_number(x) and numbers is not None and bool(numbers == 0.0)
 
 
-def looks_like_degrees(angle: float) -> bool:
-    """Return whether an angle in rad is a multiple of five of at least ten, like most angles in degrees."""
-    return bool(abs(angle) >= 10.0 and angle % 5.0 == 0.0)
-
-
 def is_there(x: Any) -> bool:
     """Return whether any of the numbers is traced or nonzero."""
     numbers = concrete(x)

@@ -8,7 +8,7 @@ Therefore an element consists of its measure and its effort; `measures` computes
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ from jax import Array
 from jaxdae.base.dataclass import pytree
 from jaxdae.geometry.planar_frames import Frame
 from jaxdae.mechanisms.describe import elements, fields
+from jaxdae.mechanisms.describe.angle_limits import doubts_of, rests_in_degrees
 from jaxdae.mechanisms.describe.attachments import AxisInA, PointOfBoth, TwoBodies
 from jaxdae.mechanisms.describe.elements import Number, Rows
 from jaxdae.mechanisms.forces.force_bases import (
@@ -43,6 +44,10 @@ class TorsionalSpring(TwoBodies, elements.Force):
     rest_angle: Number = fields.at_start(
         "theta_b - theta_a at zero torque", "rad", joint_measures.turn, needs="stiffness"
     )
+
+    def doubts(self) -> Iterable[str]:
+        """Yield a warning about a rest angle that is probably in degrees."""
+        yield from doubts_of("rest_angle", [self.rest_angle], rests_in_degrees)
 
     @property
     def conserves_energy(self) -> bool:

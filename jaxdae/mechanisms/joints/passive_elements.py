@@ -15,7 +15,7 @@ bodies, so the mass matrix is no longer block diagonal by body.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -25,6 +25,7 @@ from jax import Array
 from jaxdae.base.dataclass import pytree
 from jaxdae.mechanisms.describe import fields
 from jaxdae.mechanisms.describe import measures as fr
+from jaxdae.mechanisms.describe.angle_limits import doubts_of, limits_in_degrees, rests_in_degrees
 from jaxdae.mechanisms.describe.elements import Joint, Number
 from jaxdae.mechanisms.describe.measures import Kinematics, Pairs
 from jaxdae.mechanisms.describe.numbers import is_there
@@ -128,6 +129,17 @@ class WithElements(Joint):
         at_least=0.0,
         transient=True,
     )
+
+    def doubts(self) -> Iterable[str]:
+        """Yield warnings about angles that are probably in degrees: `rest` and `limits`."""
+        kinds: dict[str, Any] = self.kinds()
+        angles = [unit == "rad" for unit in self.coordinates.values()]
+        for name, in_degrees in (("limits", limits_in_degrees), ("rest", rests_in_degrees)):
+            value = getattr(self, name)
+            each = [] if value is None else kinds[name].each(value)
+            given = [one for one, angle in zip(each, angles, strict=False) if angle and one is not None]
+            bounds = [x for one in given for x in (one if isinstance(one, tuple) else (one,))]
+            yield from doubts_of(name, bounds, in_degrees)
 
     @property
     def conserves_energy(self) -> bool:
