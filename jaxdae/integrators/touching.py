@@ -210,7 +210,7 @@ class Touching(Wrapping):
         touch = self._touch(at)
         free = touch.velocity(end.v)
         impact = _impact(start, before, touch, free, dt)
-        steady = self._steady(system, end, u, here, start, touch, dt)
+        steady = self._steady(system, end, u, here, touch)
         closed, target = touch.gap <= 0.0, impact.gap_after(touch, steady)
         responses = _responses(here, touch)
         delassus = touch.rows @ responses
@@ -291,13 +291,24 @@ class Touching(Wrapping):
         return touch
 
     def _steady(
-        self, system: AnySystem, end: State, u: Any, here: Linearization, start: Touch, touch: Touch, dt: Any
-    ) -> Array:
-        """Return the normal accelerations (m + k,) that contact-free motion would have at zero velocity."""
+        self, system: AnySystem, end: State, u: Any, here: Linearization, touch: Touch
+    ) -> tuple[Array, Array]:
+        """Return normal accelerations (m + k,) of contact-free motion at zero velocity, and their rates.
+
+        The rates are those of surfaces that move by themselves.
+        """
         still = State(end.t, end.q, jnp.zeros_like(end.v))
         given = input_at(u, end, system)
         a = forward_dynamics(system, still, given, solver=self.solver, linearization=here)[0]
-        return touch.normals(touch.rows @ a + (touch.drift - start.drift) / dt)
+
+        def velocity(t: Scalar) -> Array:
+            return touch.normals(self._touch(system.evaluate(t, end.q)).drift)
+
+        def acceleration(t: Scalar) -> Array:
+            return jax.jvp(velocity, (t,), (jnp.ones_like(t),))[1]
+
+        of_surface, rate = jax.jvp(acceleration, (end.t,), (jnp.ones_like(end.t),))
+        return touch.normals(touch.rows @ a) + of_surface, rate
 
     def _status(self, system: AnySystem, start: Touch, left: Array, residual: Scalar) -> Count:
         """Return INCONSISTENT_START for penetrating starts, NOT_CONVERGED for large residuals, or OK.
@@ -384,14 +395,16 @@ class _Impact:
     slip: Leaf
     closes: Leaf
 
-    def gap_after(self, touch: Touch, steady: Array) -> Array:
+    def gap_after(self, touch: Touch, steady: tuple[Array, Array]) -> Array:
         """Return gap* (m + k,), the gaps at the end of the step after a rebound."""
-        moved = self._lift(touch, touch.gap - self.approach * self.rest, steady * self.rest**2 / 2.0)
+        moved = steady[0] * self.rest**2 / 2.0 - steady[1] * self.rest**3 / 3.0
+        moved = self._lift(touch, touch.gap - self.approach * self.rest, moved)
         return jnp.maximum(0.0, moved - touch.restitution * self.approach * self.rest)
 
-    def rate_after(self, touch: Touch, normal: Array, steady: Array) -> Array:
+    def rate_after(self, touch: Touch, normal: Array, steady: tuple[Array, Array]) -> Array:
         """Return c* (m + k,), the normal velocities at the end of the step after a rebound."""
-        gained = self._lift(touch, normal - self.approach, steady * self.rest)
+        gained = steady[0] * self.rest - steady[1] * self.rest**2 / 2.0
+        gained = self._lift(touch, normal - self.approach, gained)
         return jnp.maximum(0.0, gained - touch.restitution * self.approach)
 
     def _lift(self, touch: Touch, free: Array, steady: Array) -> Array:
