@@ -1062,6 +1062,27 @@ class TestCurvedRows:
             for one in (system, masked):
                 assert has_affine_rows(one, jd.State(jnp.zeros(()), at, jnp.zeros_like(at))) == affine
 
+    def test_rows_that_no_velocity_satisfies_have_a_status(self):
+        """sin x' = 2, whose iterations diverge; and |x'|^2 = -1 in the middle of a step, which moved with the status OK."""
+
+        @jd.tree.pytree
+        class Rows(jd.KinematicSystem):
+            row: Any = jd.tree.static()
+
+            def rate(self, t, x, u):
+                return jnp.array([0.3, 0.5])
+
+            def velocity_constraint(self, t, x, xdot):
+                return self.row(t, xdot)[None]
+
+        start = jd.State(jnp.zeros(()), jnp.zeros(2), jnp.zeros(2))
+        system = Rows(lambda t, v: jnp.sin(v[0]) - 2.0)
+        assert jd.kinematic_status(system, start) == jd.Status.NOT_CONVERGED
+        system = Rows(lambda t, v: v @ v - jnp.where(jnp.abs(t - 0.015) < 1e-3, -1.0, 1.0))
+        found = jd.rollout(system, jd.Kinematic.midpoint(), start, dt=0.01, steps=3)
+        np.testing.assert_array_equal(found.info.status, [jd.Status.OK, *[jd.Status.NONFINITE] * 2])
+        np.testing.assert_array_equal(found.state.t, 0.01)
+
     @pytest.mark.long
     def test_statuses(self):
         zero = np.zeros(3)

@@ -492,19 +492,42 @@ def test_the_default_solver_takes_parallel_joints_that_a_count_calls_independent
     np.testing.assert_allclose(found[1], found[0], rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("space", ["rods along skew lines", "a parallelogram that lies flat"])
-def test_independent_rows_keep_the_fastest_solver(space):
-    """Independent rows, and rows that are dependent in the start configuration alone."""
-    if space == "rods along skew lines":
-        bodies, joints = _plates("rods", 4)
-        joints[3] = js.Rod("skew", "above", "plate", at_a=(1.4, 1.2, 3.0), at_b=(1.0, 0.7, 2.0))
-        mechanism, _ = jm.spatial_mechanism(bodies, joints)
-    else:
+def test_independent_rows_keep_the_fastest_solver():
+    bodies, joints = _plates("rods", 4)
+    joints[3] = js.Rod("skew", "above", "plate", at_a=(1.4, 1.2, 3.0), at_b=(1.0, 0.7, 2.0))
+    assert isinstance(jm.spatial_mechanism(bodies, joints)[0].default_solver, jd.SchurComplement)
+
+
+def _flat(kind):
+    """A parallelogram that lies on its base line, and a plate in the plane of its cranks with ball joints."""
+    if kind == "parallelogram":
         ends = (
             ("A", "ground", "a", 0, 0),
             ("B", "a", "t", 1, 0),
             ("C", "t", "b", 3, 0),
             ("D", "ground", "b", 2, 0),
         )
-        mechanism, _ = jm.planar_mechanism(_bodies(a=(0.5, 0), t=(2, 0), b=(2.5, 0)), _pins(*ends))
-    assert isinstance(mechanism.default_solver, jd.SchurComplement)
+        return jm.Description(bodies=_bodies(a=(0.5, 0), t=(2, 0), b=(2.5, 0)), joints=_pins(*ends))
+    bodies = [js.Body("t", 1.0, (0.1, 0.1, 0.1), (0.5, 1.5, 0.0))]
+    joints = []
+    for k, (x, y) in enumerate(_CORNERS):
+        bodies.append(js.Body(f"c{k}", 1.0, (0.1, 0.1, 0.1), (x, y + 0.5, 0.0)))
+        joints += [
+            js.Ball(f"A{k}", "ground", f"c{k}", at=(x, y, 0.0)),
+            js.Ball(f"B{k}", f"c{k}", "t", at=(x, y + 1.0, 0.0)),
+        ]
+    return jm.Description(space=jm.SPACE, bodies=bodies, joints=joints)
+
+
+@pytest.mark.parametrize("coordinates", [jm.Absolute(), jm.Joints()])
+@pytest.mark.parametrize("kind", ["parallelogram", pytest.param("cranks", marks=pytest.mark.long)])
+def test_rows_that_are_dependent_at_the_start_alone_have_an_acceleration(kind, coordinates):
+    """The coupler M falls on n horizontal cranks of length 1, mass m and moment J about their ends:
+    a (M + n J) = -g (M + n m / 2)."""
+    mechanism, q = jm.mechanism(_flat(kind), coordinates)
+    a, _ = jd.forward_dynamics(mechanism, jd.State(0.0, q, jnp.zeros(len(mechanism.names.velocities))))
+    rates = mechanism.twists(q, a)  # T a, because v = 0.
+    cranks = 2 if kind == "parallelogram" else 4
+    expected = -9.81 * (1.0 + cranks / 2) / (1.0 + cranks * (0.1 + 0.25))
+    body = mechanism.body_names.index("t")
+    np.testing.assert_allclose((rates.y if kind == "parallelogram" else rates.z)[body], expected, rtol=1e-9)

@@ -231,6 +231,16 @@ def test_held_feedback_is_stable_up_to_its_closed_form_limit(method):
             )
 
 
+def test_a_saturated_servo_that_alternates_every_step_is_unstable():
+    # h kd = 11.3. The servo alternates between its limits of 50 N. Examinations at even steps alone saw the same side.
+    mechanism, state = slider()
+    servo = jc.Saturated(drive(mechanism, 1e5, 4e3), -50.0, 50.0)
+    found = jd.rollout(
+        mechanism, jd.SemiImplicitEuler(), state, servo, dt=2.83e-3, steps=4000, save_every=100
+    )
+    assert found.info.status[-1] == jd.Status.UNSTABLE
+
+
 @pytest.mark.long
 def test_all_sampled_laws_are_examined():
     mechanism, state = slider()

@@ -281,7 +281,7 @@ def check(
 ) -> None:
     """Validate a config, close its loops, and print tree, loops, mobility and diagnosis."""
     if is_robot(config):
-        _check_robot(config)
+        _check_robot(config, set_)
         return
     from jaxdae.app.model import close_loops, structure
 
@@ -401,14 +401,21 @@ def _learn_checked(
         console.print(f"run folder: {done.folder}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _check_robot(path: str) -> None:
-    """Print the content of a robot file."""
+def _check_robot(path: str, overrides: list[str] | None) -> None:
+    """Print the content of a robot file, and the largest stable step of the method that `run` uses."""
     from jaxdae.app.config import robot_section
+    from jaxdae.app.config.problems import ConfigError
+    from jaxdae.app.model import close_loops
+    from jaxdae.app.model.load_config import load
 
     try:
         found = robot_section.lines(path)
     except (ValueError, ModuleNotFoundError) as error:
         stop(str(error), code=2)
+    try:
+        found += close_loops.stable_step(*load(path, tuple(overrides or ())))
+    except ConfigError as error:
+        found.append(f"{'stable step':<28}unknown, because jaxdae run stops:\n{error}")
     console = new_console()
     for line in found:
         console.print(line, highlight=False, markup=False, soft_wrap=True)

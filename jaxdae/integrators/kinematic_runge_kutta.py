@@ -29,7 +29,12 @@ from jaxdae.integrators.integrator import StepInfo, input_at, largest, step_info
 from jaxdae.integrators.method import PointMethod
 from jaxdae.integrators.runge_kutta import EULER, MIDPOINT, RK4, Tableau, amplifying_rate, combine
 from jaxdae.integrators.tangent_rates import tangent_rate
-from jaxdae.systems.kinematic_system import check_kinematic, feasible_velocity, unprojected_rate
+from jaxdae.systems.kinematic_system import (
+    check_kinematic,
+    feasible_velocity,
+    held_velocity,
+    unprojected_rate,
+)
 from jaxdae.systems.linearization import Point
 from jaxdae.systems.status import Status, first_failure
 from jaxdae.systems.system import AnySystem, State
@@ -131,7 +136,7 @@ class Kinematic(PointMethod):
     def _slope(self, system: Any, at: State, u: Any) -> Velocity:
         stage_input = input_at(u, at, system)
         if self.projected:
-            return feasible_velocity(system, at, stage_input, self.solver)[0]
+            return held_velocity(system, at, stage_input, self.solver)
         return unprojected_rate(system, at, stage_input, self.solver)
 
 

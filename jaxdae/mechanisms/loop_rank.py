@@ -9,12 +9,13 @@ that each joint type is compiled once per process. Lengths are divided by the la
 rows by their length, so that singular values do not depend on units. Singular values below
 `default_tolerance` of the largest count as zero, as in the default solver for dependent rows.
 
-A lost rank at the start may belong to a singular configuration, such as a parallelogram that lies flat. Its
-rows are independent next to it. Therefore the bodies move by s = eps^(1/4) in a random direction of the null
-space of J, and the loops are closed again. A singular value that was lost at a singular configuration alone
-has returned to order s. In the four parallel rods it is of order s^2 or smaller, and zero if the plates move
-without twist. Levenberg-Marquardt steps with the damping |r| close the loops. They converge quadratically
-also if rows are dependent at the solution. `jaxdae.dynamics.nearby_mobility` treats all branches.
+The loops are closed first, by Levenberg-Marquardt steps with the damping |r|. They converge quadratically
+also if rows are dependent at the solution.
+
+A rank that is lost at the start alone, such as that of a parallelogram that lies flat, also counts. Solvers
+that need full rank return NaN there. Whether the rank returns next to the start depends on the branch of the
+motion, which the start velocity and the forces choose: four parallel cranks with ball joints regain it if
+their plate turns, and not if it translates. `jaxdae.dynamics.nearby_mobility` treats all branches.
 
 References:
     N. Yamashita, M. Fukushima, "On the rate of convergence of the Levenberg-Marquardt method", Computing
@@ -42,10 +43,6 @@ _LARGEST = 600
 """The largest number of rows of loops that share joints. Beyond it, a step of the dense solver for dependent
 rows takes seconds, and only the count decides."""
 
-_REGAINED = 0.01
-"""The singular value over s from which a rank is regained. Ranks lost in singular configurations have 0.03
-and more."""
-
 _STEPS = 50
 
 _PAIRS = {space.name: absolute_form(space, ("a", "b"), ()) for space in (PLANE, SPACE)}
@@ -63,7 +60,7 @@ class PlacedJoint(NamedTuple):
 def have_dependent_rows(
     space: Plane | Space, loops: Sequence[Sequence[PlacedJoint]], poses: Mapping[str, Any]
 ) -> bool:
-    """Return whether rows are dependent at the start pose and in a configuration next to it.
+    """Return whether rows are dependent at the start pose with closed loops.
 
     Return False if numbers are traced, or if the loops cannot be closed.
 
@@ -84,33 +81,12 @@ def have_dependent_rows(
 
 
 def _are_dependent(loops: _Loops) -> bool:
-    found = loops.closed(loops.start)
-    if found is None:
+    jacobian = loops.closed_jacobian()
+    if jacobian is None:
         return False
-    _, values, right = np.linalg.svd(found.jacobian)
-    precision = jnp.result_type(float)
-    rank = int(np.sum(values > default_tolerance(precision) * np.max(values, initial=0.0)))
-    if rank == len(found.jacobian) or rank == right.shape[0]:
-        return rank < len(found.jacobian)
-    step = float(jnp.finfo(precision).eps) ** 0.25
-    aside = np.random.default_rng(0).normal(size=right.shape[0] - rank) @ right[rank:]
-    beside = loops.closed(loops.moved(found.poses, step * aside / np.max(np.abs(aside))))
-    if beside is None:
-        return True
-    values = np.linalg.svd(beside.jacobian, compute_uv=False)
-    return int(np.sum(values > _REGAINED * step * values[0])) < len(beside.jacobian)
-
-
-class _Closed(NamedTuple):
-    """A configuration with closed loops.
-
-    Attributes:
-        poses: the absolute coordinates of each body.
-        jacobian: J (m, width bodies) in units of L, with rows of length 1.
-    """
-
-    poses: dict[str, np.ndarray]
-    jacobian: np.ndarray
+    values = np.linalg.svd(jacobian, compute_uv=False)
+    least = default_tolerance(jnp.result_type(float)) * np.max(values, initial=0.0)
+    return int(np.sum(values > least)) < len(jacobian)
 
 
 class _Loops:
@@ -131,9 +107,13 @@ class _Loops:
         arm = np.max(by_angle[in_m], initial=0.0) / max(np.max(by_place), np.finfo(float).tiny)
         self.sizes = np.where(np.arange(self.width) < space.dimension, arm if arm > 0.0 else 1.0, 1.0)
 
-    def closed(self, poses: dict[str, np.ndarray]) -> _Closed | None:
-        """Return the configuration with closed loops near poses, or None if the steps do not converge."""
+    def closed_jacobian(self) -> np.ndarray | None:
+        """Return J (m, width bodies) at the configuration with closed loops near the start.
+
+        Displacements are in units of L, and rows have length 1. Return None if the steps do not converge.
+        """
         precision = float(jnp.finfo(jnp.result_type(float)).eps) ** 0.6
+        poses = self.start
         for _ in range(_STEPS):
             residual, jacobian = self._rows(poses)
             jacobian = jacobian * np.tile(self.sizes, len(self.bodies))
@@ -142,18 +122,14 @@ class _Loops:
             residual, jacobian = residual / lengths, jacobian / lengths[:, None]
             size = np.linalg.norm(residual)
             if size <= precision:
-                return _Closed(poses, jacobian)
+                return jacobian
             normal = jacobian @ jacobian.T + size * np.eye(len(residual))
-            poses = self.moved(poses, -jacobian.T @ np.linalg.solve(normal, residual))
+            steps = (-jacobian.T @ np.linalg.solve(normal, residual)).reshape(-1, self.width) * self.sizes
+            poses = poses | {
+                name: np.asarray(_moved(self.pair, poses[name], step))
+                for name, step in zip(self.bodies, steps, strict=True)
+            }
         return None
-
-    def moved(self, poses: dict[str, np.ndarray], xi: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the poses after a displacement (bodies width,) in rad and L."""
-        steps = xi.reshape(-1, self.width) * self.sizes
-        return poses | {
-            name: np.asarray(_moved(self.pair, poses[name], step))
-            for name, step in zip(self.bodies, steps, strict=True)
-        }
 
     def _rows(self, poses: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Return the residuals (m,) and J (m, width bodies) without columns of the ground."""

@@ -41,7 +41,8 @@ def scan_steps(
 
     The scans run over segments of blocks of steps, or over blocks of segments of steps.
     `examine(state, v of the previous step, memory, u)`, unless None, returns a status. It runs at the first
-    step and at about every `often`-th step.
+    step and at about every `often`-th step. If all these steps have even numbers, it alternates between the
+    velocities of this step and of the previous step.
     """
     steps, save_every, segment = plan.steps, plan.save_every, plan.segment
     checkpointed = plan.keep.applied(step)
@@ -68,7 +69,13 @@ def scan_steps(
 
     def look(carry: Any, us: Any, every: int) -> Any:
         count, at, carried, info, before = carry
-        given = jax.lax.stop_gradient((at.state, before, carried, jax.tree.map(lambda x: x[0], us)))
+        state, last = at.state, before
+        if every % 2 == 0:
+            # A step beyond the limit may alternate between two velocities. Examine both of them.
+            other = (count // often % 2 == 1) & jnp.all(jnp.isfinite(before))
+            last = jnp.where(other, state.v, before)
+            state = dataclasses.replace(state, v=jnp.where(other, before, state.v))
+        given = jax.lax.stop_gradient((state, last, carried, jax.tree.map(lambda x: x[0], us)))
         if 2 * every >= often:
             status = first_failure(info.status, examine(*given))
         else:

@@ -246,8 +246,8 @@ def _status(at: Evaluation, v: Velocity, here: Linearization, curved: Curved | N
     met = _met(at, v, limit, hard)
     if curved is not None:
         conflict, met = conflict & ~curved.bent, met & curved.settled
-        # A non-finite rate, not a singular matrix, is the cause.
-        found |= ~jnp.all(jnp.isfinite(wanted))
+        # A non-finite rate or diverging iterations, not a singular matrix, are the cause.
+        found |= ~jnp.all(jnp.isfinite(wanted)) | (curved.bent & ~jnp.all(jnp.isfinite(v)))
     status: Any = jnp.where(
         conflict, Status.CONFLICTING_ROWS, jnp.where(met, Status.OK, Status.NOT_CONVERGED)
     )

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import jaxdae.mechanisms as jm
 from jaxdae import robots
 from jaxdae.app.cli import app
-from jaxdae.app.config import config_elements
+from jaxdae.app.config import config_elements, robot_section
 from jaxdae.app.config.config_source import Document, read
 from jaxdae.app.config.problems import ConfigError
 from jaxdae.app.config.schema import Config
@@ -178,17 +178,32 @@ def test_mistakes(name):
 
 
 def test_check_of_a_robot_file():
-    result = CliRunner().invoke(app, ["check", str(MODELS / "gripper_arm.urdf")])
-    assert result.exit_code == 0
+    lines = robot_section.lines(str(MODELS / "gripper_arm.urdf"))
     for line in (
         "gripper_arm: 8 links, 5 bodies, fixed base, 4.7 kg",
         "      arm (shoulder)",
         "        boom (reach)",
         "          camera (welded)",
-        "mobility                    4",
         "not used: <transmission>, 1 times, first in line 102",
     ):
-        assert line in result.output.splitlines(), line
+        assert line in lines, line
+    assert "mobility                    4" in lines[-1]
+
+
+def test_check_prints_the_stable_step_of_the_run_of_a_robot_file(tmp_path):
+    path = tmp_path / "arm.urdf"
+    path.write_text(
+        """<robot name="arm"><link name="base"/><link name="arm"><inertial><origin xyz="0.3 0 0"/><mass value="1"/>
+        <inertia ixx="0.01" iyy="0.01" izz="0.01" ixy="0" ixz="0" iyz="0"/></inertial></link>
+        <joint name="hinge" type="continuous"><parent link="base"/><child link="arm"/><axis xyz="0 1 0"/>
+        <dynamics damping="500"/></joint></robot>"""
+    )
+    found = CliRunner().invoke(app, ["check", str(path), "--set", "dt=0.0005"])
+    assert found.exit_code == 0, found.output
+    line = next(line for line in found.output.splitlines() if line.startswith("stable step"))
+    # RK4 with growth by 10 % per step, |R(-2.83)| = 1.1; moment about the hinge 0.01 + 0.3^2.
+    np.testing.assert_allclose(float(line.split()[2]), 2.83 * (0.01 + 0.3**2) / 500.0, rtol=0.01)
+    assert line.endswith("dt = 0.0005 s")
 
 
 @pytest.mark.long
