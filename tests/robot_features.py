@@ -1,7 +1,7 @@
 """What becomes of the features of robot files: one small file for each feature and format, and the table that
 `docs/robots.md` shows.
 
-A cell says what a feature comes to: honoured (the description has it), reported (`report.ignored` has its
+A cell says what a feature comes to: supported (the description has it), reported (`report.ignored` has its
 line, `strict` refuses it) or refused (a `RobotFileError` with its line). Files are parsed, not simulated:
 that the dynamics follow is tested elsewhere.
 """
@@ -30,18 +30,18 @@ class Cell:
 
 
 @dataclasses.dataclass(frozen=True)
-class Honoured(Cell):
+class Supported(Cell):
     """What of the robot has it."""
 
     has: Callable[[Any], Any]
-    word = "honoured"
+    word = "supported"
 
     def verify(self, path):
         robot = robots.load(path, strict=True)
         assert self.has(robot), robot
 
 
-class OnRequest(Honoured):
+class OnRequest(Supported):
     """The report stores it, and the description has it with `limits=True`."""
 
     word = "on request"
@@ -215,22 +215,22 @@ def hinge(name, kind, inside=""):
 U, S, M = Urdf, Sdf, Mjcf
 FEATURES = {
     "poses by angles": (
-        Honoured(*U.joint('<origin xyz="0 0 0.5" rpy="0 0 1.5707963267948966"/>'), turned),
-        Honoured(*S.link("<pose degrees='true'>0 0 0.5 0 0 90</pose>" + S.BOX), turned),
-        Honoured(*M.place('pos="0 0 0.5" euler="0 0 90"'), turned),
+        Supported(*U.joint('<origin xyz="0 0 0.5" rpy="0 0 1.5707963267948966"/>'), turned),
+        Supported(*S.link("<pose degrees='true'>0 0 0.5 0 0 90</pose>" + S.BOX), turned),
+        Supported(*M.place('pos="0 0 0.5" euler="0 0 90"'), turned),
     ),
     "poses by quaternions": (
-        Honoured(*U.joint('<origin xyz="0 0 0.5" quat_xyzw="0 0 1 1"/>'), turned),
-        Honoured(*S.link("<pose rotation_format='quat_xyzw'>0 0 0.5 0 0 1 1</pose>" + S.BOX), turned),
-        Honoured(*M.place('pos="0 0 0.5" quat="1 0 0 1"'), turned),
+        Supported(*U.joint('<origin xyz="0 0 0.5" quat_xyzw="0 0 1 1"/>'), turned),
+        Supported(*S.link("<pose rotation_format='quat_xyzw'>0 0 0.5 0 0 1 1</pose>" + S.BOX), turned),
+        Supported(*M.place('pos="0 0 0.5" quat="1 0 0 1"'), turned),
     ),
     "axes of any length": (
-        Honoured(*U.joint('<axis xyz="0 0 3"/>'), lambda robot: near(joint(robot).axes_a[:, 2], [0, 0, 1])),
-        Honoured(
+        Supported(*U.joint('<axis xyz="0 0 3"/>'), lambda robot: near(joint(robot).axes_a[:, 2], [0, 0, 1])),
+        Supported(
             *S.joint("<axis><xyz>0 0 3</xyz></axis>"),
             lambda robot: near(joint(robot).axes_a[:, 2], [0, 0, 1]),
         ),
-        Honoured(*M.joint('axis="0 0 3"'), lambda robot: near(joint(robot).axes_a[:, 2], [0, 0, 1])),
+        Supported(*M.joint('axis="0 0 3"'), lambda robot: near(joint(robot).axes_a[:, 2], [0, 0, 1])),
     ),
     "an axis of zero": (
         Refused(*U.joint('<axis xyz="0 0 0"/>'), "the axis of joint 'j' is zero"),
@@ -240,13 +240,13 @@ FEATURES = {
     "mass and inertia by shapes": (
         None,
         Refused(*S.link("<inertial auto='true'/>"), "write mass and inertia"),
-        Honoured(*M.body('<geom size="0.1" mass="3"/>'), lambda robot: body(robot).mass == 3.0),
+        Supported(*M.body('<geom size="0.1" mass="3"/>'), lambda robot: body(robot).mass == 3.0),
     ),
     "moving links without mass": (
         Refused(
             *U.robot('<link name="c"/>' + hinge("k", "revolute")), "moves by the joint 'k' and has no mass"
         ),
-        Honoured(
+        Supported(
             *S.link("<!-- one kg, the default of the format -->"), lambda robot: body(robot).mass == 1.0
         ),
         Refused(*M.world("<body><joint/></body>"), "mass and inertia of moving bodies must be larger"),
@@ -270,32 +270,32 @@ FEATURES = {
         None,
     ),
     "damping": (
-        Honoured(*U.joint('<dynamics damping="2"/>'), field("damping", 2.0)),
-        Honoured(*S.axis("<dynamics><damping>2</damping></dynamics>"), field("damping", 2.0)),
-        Honoured(*M.joint('damping="2"'), field("damping", 2.0)),
+        Supported(*U.joint('<dynamics damping="2"/>'), field("damping", 2.0)),
+        Supported(*S.axis("<dynamics><damping>2</damping></dynamics>"), field("damping", 2.0)),
+        Supported(*M.joint('damping="2"'), field("damping", 2.0)),
     ),
     "dry friction: smooth, or exact with `dry_friction=True`": (
-        Honoured(*U.joint('<dynamics friction="2"/>'), field("friction", 2.0)),
-        Honoured(*S.axis("<dynamics><friction>2</friction></dynamics>"), field("friction", 2.0)),
-        Honoured(*M.joint('frictionloss="2"'), field("friction", 2.0)),
+        Supported(*U.joint('<dynamics friction="2"/>'), field("friction", 2.0)),
+        Supported(*S.axis("<dynamics><friction>2</friction></dynamics>"), field("friction", 2.0)),
+        Supported(*M.joint('frictionloss="2"'), field("friction", 2.0)),
     ),
     "springs": (
         Reported(*U.joint('<dynamics spring_stiffness="2"/>'), "dynamics spring_stiffness"),
-        Honoured(
+        Supported(
             *S.axis("<dynamics><spring_stiffness>2</spring_stiffness></dynamics>"), field("stiffness", 2.0)
         ),
-        Honoured(*M.joint('stiffness="2" springref="90"'), field("rest", np.pi / 2)),
+        Supported(*M.joint('stiffness="2" springref="90"'), field("rest", np.pi / 2)),
     ),
-    "springs and dampers that are polynomials": (
+    "nonlinear (polynomial) springs and dampers": (
         None,
         None,
         Reported(*M.joint('damping="1 2"'), "damping polynomial"),
     ),
-    "inertia of motors": (None, None, Honoured(*M.joint('armature="2"'), field("armature", 2.0))),
+    "inertia of motors": (None, None, Supported(*M.joint('armature="2"'), field("armature", 2.0))),
     "damping of ball joints": (
-        Honoured(*U.joint('<dynamics damping="2"/>', "spherical"), force(js.RotationalDamper)),
+        Supported(*U.joint('<dynamics damping="2"/>', "spherical"), force(js.RotationalDamper)),
         Reported(*S.joint("<axis><dynamics/></axis>", "ball"), "dynamics of a ball joint"),
-        Honoured(*M.joint('type="ball" damping="2"'), force(js.RotationalDamper)),
+        Supported(*M.joint('type="ball" damping="2"'), force(js.RotationalDamper)),
     ),
     "damping of free links": (
         Reported(*U.joint('<dynamics damping="2"/>', "floating"), "dynamics of a floating joint"),
@@ -303,11 +303,11 @@ FEATURES = {
         Reported(*M.joint('type="free" stiffness="2"'), "stiffness of a free joint"),
     ),
     "mimic joints": (
-        Honoured(
+        Supported(
             *U.robot(f'<link name="c">{U.BOX}</link>' + hinge("k", "revolute", '<mimic joint="j"/>')),
             lambda robot: "k_mimic" in robot.report.relations,
         ),
-        Honoured(
+        Supported(
             *S.model(
                 f'<link name="c">{S.BOX}</link><joint name="k" '
                 'type="revolute"><parent>a</parent><child>c</child>'
@@ -315,7 +315,7 @@ FEATURES = {
             ),
             lambda robot: "k_mimic" in robot.report.relations,
         ),
-        Honoured(
+        Supported(
             *M.equality('<joint joint1="j" polycoef="1 0 0 0 0"/>'),
             lambda robot: isinstance(robot.description.joints[-1], js.PrescribedMotion),
         ),
@@ -327,7 +327,7 @@ FEATURES = {
     ),
     "screws": (
         Refused(*U.robot(hinge("k", "screw")), "unknown type 'screw'"),
-        Honoured(
+        Supported(
             *S.joint("<axis><xyz>0 0 1</xyz></axis><screw_thread_pitch>0.1</screw_thread_pitch>", "screw"),
             field("lead", 0.1 / (2 * np.pi)),
         ),
@@ -335,13 +335,13 @@ FEATURES = {
     ),
     "universal joints": (
         Refused(*U.robot(hinge("k", "universal")), "unknown type 'universal'"),
-        Honoured(
+        Supported(
             *S.joint("<axis><xyz>0 0 1</xyz></axis><axis2><xyz>1 0 0</xyz></axis2>", "universal"),
             of_type(js.Universal),
         ),
         None,
     ),
-    "planar joints": (Honoured(*U.joint("<!-- -->", "planar"), of_type(js.Planar)), None, None),
+    "planar joints": (Supported(*U.joint("<!-- -->", "planar"), of_type(js.Planar)), None, None),
     "a second axis of a hinge": (
         Refused(*U.joint('<axis xyz="0 0 1"/><axis xyz="0 1 0"/>'), "has a second <axis>"),
         Reported(*S.joint("<axis2><xyz>1 0 0</xyz></axis2>"), "axis2 of a revolute joint"),
@@ -350,7 +350,7 @@ FEATURES = {
     "start positions of joints": (
         None,
         Reported(*S.axis("<initial_position>1</initial_position>"), "initial_position"),
-        Honoured(
+        Supported(
             *M.beside('<keyframe><key name="home" qpos="1"/></keyframe>'),
             lambda robot: robot.start["j"] == 1.0,
         ),
@@ -360,22 +360,22 @@ FEATURES = {
             *U.robot('<joint name="k" type="fixed"><parent link="a"/><child link="b"/></joint>'),
             "URDF does not support loops; remove joint 'k' and pass loops=[...]",
         ),
-        Honoured(
+        Supported(
             *S.model('<joint name="k" type="ball"><parent>b</parent><child>world</child></joint>'),
             loop("ball"),
         ),
-        Honoured(*M.equality('<connect body1="b" anchor="0 0 0"/>'), loop("ball")),
+        Supported(*M.equality('<connect body1="b" anchor="0 0 0"/>'), loop("ball")),
     ),
     "loops by welds": (
         None,
-        Honoured(
+        Supported(
             *S.model(
                 '<joint name="h" type="ball"><parent>world</parent><child>a</child></joint>'
                 '<joint name="k" type="fixed"><parent>b</parent><child>a</child></joint>'
             ),
             loop("weld"),
         ),
-        Honoured(*M.equality('<weld body1="b"/>'), loop("weld")),
+        Supported(*M.equality('<weld body1="b"/>'), loop("weld")),
     ),
     "equalities that are switched off": (
         None,
@@ -386,13 +386,13 @@ FEATURES = {
     ),
     "gravity compensation of links": (
         None,
-        Honoured(*S.link("<gravity>false</gravity>" + S.BOX), force(js.Force)),
-        Honoured(*M.place('gravcomp="0.5"'), force(js.Force)),
+        Supported(*S.link("<gravity>false</gravity>" + S.BOX), force(js.Force)),
+        Supported(*M.place('gravcomp="0.5"'), force(js.Force)),
     ),
     "motors and servos": (
         Reported(*U.robot("<transmission/>"), "transmission"),
         Reported(*S.model("<plugin/>"), "plugin"),
-        Honoured(*M.actuator('<position joint="j" kp="3"/>'), force(js.Actuator)),
+        Supported(*M.actuator('<position joint="j" kp="3"/>'), force(js.Actuator)),
     ),
     "motors with a state of their own, muscles": (
         None,
@@ -410,7 +410,7 @@ FEATURES = {
             "muscle, plugin or actuator with several controls",
         ),
     ),
-    "bounds of the sum of motors at a joint": (
+    "limits of the total actuator force at a joint": (
         None,
         None,
         Reported(*M.joint('actuatorfrcrange="-1 1"'), "actuatorfrcrange"),
@@ -418,7 +418,7 @@ FEATURES = {
     "actuators on fixed bodies": (
         None,
         None,
-        Honoured(
+        Supported(
             *M.beside('<actuator><motor site="w" gear="1 0 0 0 0 0"/></actuator>', world='<site name="w"/>'),
             lambda robot: not robot.description.forces,
         ),
@@ -426,7 +426,7 @@ FEATURES = {
     "fixed tendons": (
         None,
         None,
-        Honoured(
+        Supported(
             *M.beside('<tendon><fixed stiffness="2"><joint joint="j" coef="1"/></fixed></tendon>'),
             force(js.Tendon),
         ),
@@ -463,7 +463,7 @@ FEATURES = {
         Reported(*S.link("<sensor/>" + S.BOX), "sensor"),
         Reported(*M.beside('<sensor><jointpos joint="j"/></sensor>'), "sensor"),
     ),
-    "controllers' safety and calibration": (Reported(*U.joint("<calibration/>"), "calibration"), None, None),
+    "safety controllers and calibration": (Reported(*U.joint("<calibration/>"), "calibration"), None, None),
     "extensions of other programs": (
         Reported(*U.robot("<gazebo/>"), "gazebo"),
         Reported(*S.model("<gripper/>"), "gripper"),

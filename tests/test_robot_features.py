@@ -1,4 +1,4 @@
-"""Every feature of robot files is honoured, reported or refused as the table of `docs/robots.md` says."""
+"""Every feature of robot files is supported, reported or refused as the table of `docs/robots.md` says."""
 
 import pathlib
 

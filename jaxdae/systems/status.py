@@ -51,9 +51,9 @@ _MEANINGS = {
         " or a start far from the constraint manifold"
     ),
     Status.SINGULAR: (
-        "the saddle-point matrix has no unique solution; usual causes: redundant constraints, a singular "
-        "configuration,"
-        " or a massless coordinate that no constraint determines"
+        "the velocity of a first-order system or an embedded mechanism is not unique; usual causes: "
+        "redundant constraints with a solver that needs full rank, a singular configuration, or a motion "
+        "that neither rows nor drives determine"
     ),
     Status.INCONSISTENT_START: (
         "the start state violates the constraints; usual causes: a guess that initialize(system, q) has "

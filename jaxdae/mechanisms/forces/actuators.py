@@ -24,7 +24,7 @@ from jaxdae.mechanisms.joints.spatial_measures import forgets_turns
 
 @pytree
 class Actuator(elements.Force):
-    """A motor or a servo on a coordinate of a joint, with affine feedback of what it moves and bounds.
+    """A motor or servo on a joint coordinate, with affine feedback of coordinate and rate, and with bounds.
 
     With length L = ratio s and rate V = ratio s', the effort is ratio clip((g0 + g1 L + g2 V) clip(u) + b0 +
     b1 L + b2 V), where g is the `gain`, b the `bias` and u the input. A motor has gain (k, 0, 0). A servo

@@ -308,7 +308,7 @@ class LinearContact(LinearLaw, Contact):
 
 @pytree(kw_only=True)
 class LinearTire(LinearLaw, Tire):
-    """A linear tire: forces proportional to slip ratio and slip angle, limited by an optional friction."""
+    """A linear tire: forces proportional to slip ratio and slip angle, up to the optional force `most`."""
 
     contact: ClassVar[type[Contact]] = LinearContact
     law: ClassVar[type[Any]] = LinearLaw

@@ -18,7 +18,7 @@ from jaxdae.mechanisms.joints.relation_elements import one_each
 
 @pytree
 class Tendon(Force):
-    """A tendon: its length L is a weighted sum of joint coordinates; its tension acts on each by its weight.
+    """A tendon whose length L is a weighted sum of joint coordinates; tension times weight acts on each.
 
     With rate V = L', the tendon has the effort
 

@@ -15,7 +15,7 @@ from jaxdae.mechanisms.joints import joint_measures
 
 @pytree
 class PrescribedMotion(Joint):
-    """A motor: the coordinate of a `joint` is a function of time, counted from the start pose.
+    """An ideal drive: the coordinate of a `joint` is a function of time, counted from the start pose.
 
     The motion needs a continuous velocity. At a jump of the velocity, a method without projection opens the
     joint at the rate of the jump, with the status OK; `info.violation` shows the opening. Use `Projected`.

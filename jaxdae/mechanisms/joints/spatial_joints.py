@@ -128,7 +128,7 @@ class Cylindrical(Facing, OnAxis, Movable):
 
 @pytree
 class Screw(Facing, OnAxis, Movable):
-    """A nut on a screw: b turns about an axis fixed in both bodies, and moves along it by `lead` a radian.
+    """A nut on a screw: b turns about an axis fixed in both bodies, and moves along it by `lead` per radian.
 
     The slide determines the number of turns, so the row holds for any number of turns.
     """

@@ -17,7 +17,7 @@ from jaxdae.mechanisms.joints.spatial_base import SpatialJoint
 
 @pytree
 class PrescribedMotion(SpatialJoint):
-    """A motor: a joint coordinate is a function of time, counted from `reference` (default: the start pose).
+    """An ideal drive: a joint coordinate is a function of time, counted from `reference` (default: start).
 
     The motion needs a continuous velocity. At a jump of the velocity, a method without projection opens the
     joint at the rate of the jump, with the status OK; `info.violation` shows the opening. Use `Projected`.

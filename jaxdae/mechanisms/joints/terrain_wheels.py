@@ -262,7 +262,7 @@ class SphereOnTerrain(OnTerrain):
 
 @pytree
 class SlidingDisc(DiscOnTerrain):
-    """A thin disc stands on a terrain and slides freely: its height row only. Forces of tires act beside it.
+    """A thin disc stays in contact with a terrain and slides freely. Add a tire for its horizontal forces.
 
     The disc may spin about its axle, because the contact does not depend on the spin.
     """
