@@ -90,6 +90,8 @@ class ContactMemory:
         positions: impulses pi of the last step (n,), in kg m.
         gap: gaps at the end of the last step (m + k,), in m or rad; zero at the start.
         modes: which rows pushed and slid at the end of the last step.
+        steady: normal accelerations at zero velocity at the end of the last step (m + k,); zero at the start.
+        begun: whether there is a last step ().
     """
 
     inner: Leaf
@@ -97,6 +99,8 @@ class ContactMemory:
     positions: Leaf
     gap: Leaf
     modes: Modes
+    steady: Leaf
+    begun: Leaf
 
 
 @pytree
@@ -193,7 +197,8 @@ class Touching(Wrapping):
                 "makes invalid; use a method without memory, such as Projected(RungeKutta.rk4()), and write "
                 "control laws around the contact: Sampled(Touching(...), law)"
             )
-        return ContactMemory(inner, touch.drift, touch.drift, touch.gap, Modes.unknown(touch))
+        none, gap = touch.drift, touch.gap
+        return ContactMemory(inner, none, none, gap, Modes.unknown(touch), gap, jnp.asarray(False))
 
     def step(
         self, system: AnySystem, state: State, memory: ContactMemory, u: Any, dt: Any
@@ -211,7 +216,8 @@ class Touching(Wrapping):
         free = touch.velocity(end.v)
         impact = _impact(start, before, touch, free, dt)
         steady = self._steady(system, end, u, here, touch)
-        closed, target = touch.gap <= 0.0, impact.gap_after(touch, steady)
+        slope: Any = jnp.where(memory.begun, (steady - memory.steady) / dt, 0.0)
+        closed, target = touch.gap <= 0.0, impact.gap_after(touch, steady, slope)
         responses = _responses(here, touch)
         delassus = touch.rows @ responses
         part = FirstPart.none(touch)
@@ -239,7 +245,7 @@ class Touching(Wrapping):
         touch = self._touch(at)
         free = touch.velocity(at.v)
         normal = touch.normals(free)
-        wanted = touch.join(normal - impact.rate_after(touch, normal, steady), touch.discs(free))
+        wanted = touch.join(normal - impact.rate_after(touch, normal, steady, slope), touch.discs(free))
         responses = _responses(here, touch)
         delassus = touch.rows @ responses
         given = part.in_velocities(touch)
@@ -279,7 +285,8 @@ class Touching(Wrapping):
             residual=residual,
         )
         modes = modes_after(touch, impulses, rest, part, dt, self._tolerance(residual.dtype))
-        return new, ContactMemory(inner, impulses, positions, touch.gap, modes), report
+        kept = ContactMemory(inner, impulses, positions, touch.gap, modes, steady, jnp.asarray(True))
+        return new, kept, report
 
     def _touch(self, at: Evaluation) -> Touch:
         touch = at.touch if self.contacts is None else self.contacts.touch(at)
@@ -290,25 +297,16 @@ class Touching(Wrapping):
             )
         return touch
 
-    def _steady(
-        self, system: AnySystem, end: State, u: Any, here: Linearization, touch: Touch
-    ) -> tuple[Array, Array]:
-        """Return normal accelerations (m + k,) of contact-free motion at zero velocity, and their rates.
-
-        The rates are those of surfaces that move by themselves.
-        """
+    def _steady(self, system: AnySystem, end: State, u: Any, here: Linearization, touch: Touch) -> Array:
+        """Return the normal accelerations (m + k,) that contact-free motion would have at zero velocity."""
         still = State(end.t, end.q, jnp.zeros_like(end.v))
         given = input_at(u, end, system)
         a = forward_dynamics(system, still, given, solver=self.solver, linearization=here)[0]
 
-        def velocity(t: Scalar) -> Array:
-            return touch.normals(self._touch(system.evaluate(t, end.q)).drift)
+        def of_surface(t: Scalar) -> Array:
+            return self._touch(system.evaluate(t, end.q)).drift
 
-        def acceleration(t: Scalar) -> Array:
-            return jax.jvp(velocity, (t,), (jnp.ones_like(t),))[1]
-
-        of_surface, rate = jax.jvp(acceleration, (end.t,), (jnp.ones_like(end.t),))
-        return touch.normals(touch.rows @ a) + of_surface, rate
+        return touch.normals(touch.rows @ a + jax.jvp(of_surface, (end.t,), (jnp.ones_like(end.t),))[1])
 
     def _status(self, system: AnySystem, start: Touch, left: Array, residual: Scalar) -> Count:
         """Return INCONSISTENT_START for penetrating starts, NOT_CONVERGED for large residuals, or OK.
@@ -395,15 +393,28 @@ class _Impact:
     slip: Leaf
     closes: Leaf
 
-    def gap_after(self, touch: Touch, steady: tuple[Array, Array]) -> Array:
-        """Return gap* (m + k,), the gaps at the end of the step after a rebound."""
-        moved = steady[0] * self.rest**2 / 2.0 - steady[1] * self.rest**3 / 3.0
+    def gap_after(self, touch: Touch, steady: Array, slope: Array) -> Array:
+        """Return gap* (m + k,), the gaps at the end of the step after a rebound.
+
+        Args:
+            touch: the rows at the end of the step.
+            steady: normal accelerations at zero velocity at the end of the step (m + k,).
+            slope: their rate (m + k,).
+        """
+        moved = steady * self.rest**2 / 2.0 - slope * self.rest**3 / 3.0
         moved = self._lift(touch, touch.gap - self.approach * self.rest, moved)
         return jnp.maximum(0.0, moved - touch.restitution * self.approach * self.rest)
 
-    def rate_after(self, touch: Touch, normal: Array, steady: tuple[Array, Array]) -> Array:
-        """Return c* (m + k,), the normal velocities at the end of the step after a rebound."""
-        gained = steady[0] * self.rest - steady[1] * self.rest**2 / 2.0
+    def rate_after(self, touch: Touch, normal: Array, steady: Array, slope: Array) -> Array:
+        """Return c* (m + k,), the normal velocities at the end of the step after a rebound.
+
+        Args:
+            touch: the rows.
+            normal: normal velocities at the end of the step without impulses (m + k,).
+            steady: as for `gap_after`.
+            slope: as for `gap_after`.
+        """
+        gained = steady * self.rest - slope * self.rest**2 / 2.0
         gained = self._lift(touch, normal - self.approach, gained)
         return jnp.maximum(0.0, gained - touch.restitution * self.approach)
 
