@@ -40,3 +40,20 @@ def test_forces_that_vary_are_of_second_order_through_turning_points(name, case,
     assert max(coarse[:2]) < error
     assert max(fine[:2]) < max(coarse[:2]) / 12.0
     assert np.max(reference.derivative_errors(1e-3)) < 1e-3
+
+
+@pytest.mark.long
+def test_contacts_of_a_body_that_turns_are_of_second_order():
+    # Without contact forces, the ladder would fall along the wall, which its foot presses it against.
+    reference = refs.Case("ladder", "smooth_leaves_wall")
+    coarse, fine = (reference.errors(dt) for dt in (4e-3, 1e-3))
+    assert coarse[2] == fine[2] == 0
+    assert max(coarse[:2]) < 3e-5
+    assert max(fine[:2]) < max(coarse[:2]) / 12.0
+
+
+@pytest.mark.long
+def test_a_ladder_below_the_friction_angle_rests():
+    q, v, status = refs.Case("ladder", "rough_just_stays").errors(4e-3)
+    assert status == 0
+    assert max(q, v) < 1e-11

@@ -18,8 +18,9 @@ start and c_e at (q_e, v_e), and h = dt,
                          gap* = max(0, gap_e - (1 + e) c_tau (h - tau)), see below
                          q+ = q_e (+) Y pi, projected
     stage 2, velocities  rows and D at q+, v_e projected there;
-                         c = [c_en - c* ; c_et] + D p for contacts with gap_e <= 0;
-                         c* = max(0, c_en - (1 + e) c_tau), see below
+                         c = [c_en - c* ; c_et] + D p for contacts with gap_e <= 0, and with e = 0 for
+                         contacts with pi_n > 0, which others press closed;
+                         c* = max(0, c_en - (1 + e) c_tau) if gap_e <= 0, see below;   otherwise 0
                          v+ = v_e + Y p
 
 After an impact, gap* and c* contain the acceleration of the contact-free motion in the rest of the step, from
@@ -29,6 +30,16 @@ one degree of freedom. Without the factor, the impact of a fast link could add e
 
 Joint limits have the rows of c_n only. Dry friction with the limit F has the rows of c_t only: tau = 0, and
 the impulses have the bounds |pi| <= F h^2 / 2 and |p| <= F h, which a constant force F has.
+
+Forces of contacts that remain closed act during the whole step, along rows that turn with the bodies.
+Therefore the inner step starts with half of the predicted impulse p_0 = h F_0, where F_0 are the mean forces
+of the last step, and Y_0 its responses. It leads from (q_0, v_0 + Y_0 p_0 / 2) to (q_e', v_e'). Above,
+
+    q_e = q_e' (-) h Y p_0 / 2,      v_e = v_e' - Y p_0 / 2,      gap_e and c_e likewise,
+
+are the motion without contact forces. If the prediction is exact, half of the impulse acts at the start,
+along the rows there, and half at the end, as in RATTLE. Errors of the prediction have an effect of second order,
+because p and pi are determined as without it. F_0 is zero after an impact.
 
 Where a row slides at the start, both stages first apply a known part of its friction, which ends when the
 slip does (`integrators.sliding`). Both stages solve a `ContactProblem` for the rest; stage 1 has
@@ -42,8 +53,7 @@ displacements in place of velocities. Consequences:
 * The derivative passes through impacts and ends of slip: tau is differentiated as the root of its cubic, and
   the share of the step before slip ends as the root of a line.
 
-Ends of slip are of second order. Contacts that open, and pressed contacts of bodies that turn, are of first
-order.
+Sliding, rolling and ends of slip are of second order.
 
 References:
     V. Acary, B. Brogliato, "Numerical Methods for Nonsmooth Dynamical Systems", Springer (2008), chapter 10.
@@ -92,6 +102,8 @@ class ContactMemory:
         modes: which rows pushed and slid at the end of the last step.
         steady: normal accelerations at zero velocity at the end of the last step (m + k,); zero at the start.
         begun: whether there is a last step ().
+        responses: Y at the end of the last step (nv, n).
+        force: mean forces of the last step (n,), in N; zero at the start and after an impact.
     """
 
     inner: Leaf
@@ -101,6 +113,8 @@ class ContactMemory:
     modes: Modes
     steady: Leaf
     begun: Leaf
+    responses: Leaf
+    force: Leaf
 
 
 @pytree
@@ -198,13 +212,16 @@ class Touching(Wrapping):
                 "control laws around the contact: Sampled(Touching(...), law)"
             )
         none, gap = touch.drift, touch.gap
-        return ContactMemory(inner, none, none, gap, Modes.unknown(touch), gap, jnp.asarray(False))
+        begun, responses = jnp.asarray(False), jnp.zeros_like(touch.rows.T)
+        return ContactMemory(inner, none, none, gap, Modes.unknown(touch), gap, begun, responses, none)
 
     def step(
         self, system: AnySystem, state: State, memory: ContactMemory, u: Any, dt: Any
     ) -> tuple[State, ContactMemory, ContactInfo]:
         """Return the state after dt, the memory and the report of the step; see `Integrator`."""
-        end, inner, info = self.integrator.step(system, state, memory.inner, u, dt)
+        kick = memory.force * dt / 2.0
+        kicked = dataclasses.replace(state, v=state.v + memory.responses @ kick)
+        end, inner, info = self.integrator.step(system, kicked, memory.inner, u, dt)
         system = bound(system, end, u)
         solver = self.solver
         start = self._touch(system.evaluate(state.t, state.q))
@@ -213,17 +230,23 @@ class Touching(Wrapping):
         at = system.evaluate(end.t, end.q, end.v)
         here = linearize_at(at, solver)
         touch = self._touch(at)
-        free = touch.velocity(end.v)
-        impact = _impact(start, before, touch, free, dt)
+        responses = _responses(here, touch)
+        delassus = touch.rows @ responses
+        # The motion without contact forces, to first order in the kick.
+        free = touch.velocity(end.v) - delassus @ kick
+        touch = dataclasses.replace(touch, gap=touch.gap - dt * touch.normals(delassus @ kick))
+        # With e = 0, other contacts can press a contact closed that would open without their forces.
+        is_plastic = (touch.restitution == 0.0) & (self.smoothing is None)
+        rests = memory.modes.closed & is_plastic
+        impact = _impact(start, before, touch, free, rests, dt)
         steady = self._steady(system, end, u, here, touch)
         slope: Any = jnp.where(memory.begun, (steady - memory.steady) / dt, 0.0)
         closed, target = touch.gap <= 0.0, impact.gap_after(touch, steady, slope)
-        responses = _responses(here, touch)
-        delassus = touch.rows @ responses
+        stays = memory.modes.closed & jnp.where(closed, target == 0.0, is_plastic)
+        modes = dataclasses.replace(memory.modes, closed=stays)
         part = FirstPart.none(touch)
         if self.smoothing is None and touch.tangents * part.share.size:
-            modes = dataclasses.replace(memory.modes, closed=memory.modes.closed & (target == 0.0))
-            part = first_part(touch, delassus, before, free, closed, modes, dt)
+            part = first_part(touch, delassus, before, free, closed | stays, modes, dt)
         given, moved = part.in_positions(touch, dt)
         travel = touch.join(jnp.where(closed, touch.gap - target, touch.gap), impact.slip - moved)
         # A smoothed problem in positions: impulse times displacement, J s^2.
@@ -233,7 +256,8 @@ class Touching(Wrapping):
             touch, delassus, travel + delassus @ given, memory.positions - given, bounds, kappa
         )
         positions = given + rest
-        q = system.retract(end.q, responses @ positions)
+        pushes = closed | (is_plastic & (touch.normals(positions) > 0.0))
+        q = system.retract(end.q, responses @ (positions - dt * kick))
         to_positions, to_velocities = PositionProjection(solver=solver), VelocityProjection(solver=solver)
         if at.position.shape[0]:
             q = to_positions.projected(system.evaluate(end.t, q, end.v), state, None).q
@@ -243,11 +267,12 @@ class Touching(Wrapping):
         if here.jacobian.shape[0]:
             at = to_velocities.projected(at, state, here)
         touch = self._touch(at)
-        free = touch.velocity(at.v)
-        normal = touch.normals(free)
-        wanted = touch.join(normal - impact.rate_after(touch, normal, steady, slope), touch.discs(free))
         responses = _responses(here, touch)
         delassus = touch.rows @ responses
+        free = touch.velocity(at.v) - delassus @ kick
+        normal = touch.normals(free)
+        rebound: Any = jnp.where(closed, impact.rate_after(touch, normal, steady, slope), 0.0)
+        wanted = touch.join(normal - rebound, touch.discs(free))
         given = part.in_velocities(touch)
         bounds = part.left[len(touch.friction) :] * dt * touch.dry
         rest, second = self._impulses(
@@ -257,10 +282,10 @@ class Touching(Wrapping):
             memory.velocities - given,
             bounds,
             self.smoothing,
-            closed,
+            pushes,
         )
         impulses = given + rest
-        v = at.v + responses @ impulses
+        v = at.v + responses @ (impulses - kick)
 
         residual = jnp.maximum(first, second)
         new = State(end.t, q, v)
@@ -284,8 +309,11 @@ class Touching(Wrapping):
             dry_impulse=of_dry,
             residual=residual,
         )
+        persists = jnp.all(~pushes | stays)
+        force = jnp.where(persists, impulses / dt, 0.0)
         modes = modes_after(touch, impulses, rest, part, dt, self._tolerance(residual.dtype))
-        kept = ContactMemory(inner, impulses, positions, touch.gap, modes, steady, jnp.asarray(True))
+        begun = jnp.asarray(True)
+        kept = ContactMemory(inner, impulses, positions, touch.gap, modes, steady, begun, responses, force)
         return new, kept, report
 
     def _touch(self, at: Evaluation) -> Touch:
@@ -424,11 +452,11 @@ class _Impact:
         return steady + share * (free - steady)
 
 
-def _impact(start: Touch, before: Array, end: Touch, after: Array, dt: Any) -> _Impact:
+def _impact(start: Touch, before: Array, end: Touch, after: Array, rests: Array, dt: Any) -> _Impact:
     """Return where contacts close: at the root of the cubic, or at the start if the gap is not positive."""
     contacts, _, dry = start.sizes
     normal, tangential, last = start.normals(before), start.discs(before), end.discs(after)
-    closes = (start.gap > 0.0) & (end.gap < 0.0)
+    closes = (start.gap > 0.0) & (end.gap < 0.0) & ~rests
     cubic = (start.gap, dt * normal, end.gap, dt * end.normals(after))
     share: Any = jnp.where(closes, first_zero(closes, *cubic), 0.0)
     approach: Any = jnp.where(closes, slope_at(share, *cubic) / dt, normal)
