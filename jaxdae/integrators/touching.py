@@ -38,8 +38,8 @@ of the last step, and Y_0 its responses. It leads from (q_0, v_0 + Y_0 p_0 / 2) 
     q_e = q_e' (-) h Y p_0 / 2,      v_e = v_e' - Y p_0 / 2,      gap_e and c_e likewise,
 
 are the motion without contact forces. If the prediction is exact, half of the impulse acts at the start,
-along the rows there, and half at the end, as in RATTLE. Errors of the prediction have an effect of second order,
-because p and pi are determined as without it. F_0 is zero after an impact.
+along the rows there, and half at the end, as in RATTLE. Errors of the prediction have an effect of second
+order, because p and pi are determined as without it. F_0 is zero after an impact.
 
 Where a row slides at the start, both stages first apply a known part of its friction, which ends when the
 slip does (`integrators.sliding`). Both stages solve a `ContactProblem` for the rest; stage 1 has
