@@ -39,7 +39,8 @@ of the last step, and Y_0 its responses. It leads from (q_0, v_0 + Y_0 p_0 / 2) 
 
 are the motion without contact forces. If the prediction is exact, half of the impulse acts at the start,
 along the rows there, and half at the end, as in RATTLE. Errors of the prediction have an effect of second
-order, because p and pi are determined as without it. F_0 is zero after an impact.
+order, because p and pi are determined as without it. F_0 is zero after an impact. Inner methods of first
+order start without it: the damping that they evaluate at the start of a step would change p.
 
 Where a row slides at the start, both stages first apply a known part of its friction, which ends when the
 slip does (`integrators.sliding`). Both stages solve a `ContactProblem` for the rest; stage 1 has
@@ -219,7 +220,8 @@ class Touching(Wrapping):
         self, system: AnySystem, state: State, memory: ContactMemory, u: Any, dt: Any
     ) -> tuple[State, ContactMemory, ContactInfo]:
         """Return the state after dt, the memory and the report of the step; see `Integrator`."""
-        kick = memory.force * dt / 2.0
+        of_second_order = abs(self.position_share - 0.5) < 1e-9
+        kick = memory.force * (dt / 2.0 if of_second_order else 0.0)
         kicked = dataclasses.replace(state, v=state.v + memory.responses @ kick)
         end, inner, info = self.integrator.step(system, kicked, memory.inner, u, dt)
         system = bound(system, end, u)
