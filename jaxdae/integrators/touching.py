@@ -15,18 +15,13 @@ start and c_e at (q_e, v_e), and h = dt,
                          c_tau: the normal velocity there, at most zero
     stage 1, positions   d = [gap_e - gap* ; slip] + D pi;   pi and d satisfy the contact law;   pi in kg m
                          slip = (h - tau) (c_t(tau) + c_et) / 2,   c_t linear between c_0t and c_et
-                         gap* = max(0, gap_e - (1 + e) c_tau (h - tau)), see below
+                         gap* = max(0, gap_e - (1 + e) c_tau (h - tau)),  `integrators.impacts`
                          q+ = q_e (+) Y pi, projected
     stage 2, velocities  rows and D at q+, v_e projected there;
                          c = [c_en - c* ; c_et] + D p for contacts with gap_e <= 0, and with e = 0 for
                          contacts with pi_n > 0, which others press closed;
-                         c* = max(0, c_en - (1 + e) c_tau) if gap_e <= 0, see below;   otherwise 0
+                         c* = max(0, c_en - (1 + e) c_tau) if gap_e <= 0, otherwise 0
                          v+ = v_e + Y p
-
-After an impact, gap* and c* contain the acceleration of the contact-free motion in the rest of the step, from
-gap_e and c_en. Its velocity-dependent terms belong to the velocities before the impact. They scale with the
-square of the velocity, which changes by the factor -e, so they enter with the factor e^2. This is exact for
-one degree of freedom. Without the factor, the impact of a fast link could add energy.
 
 Joint limits have the rows of c_n only. Dry friction with the limit F has the rows of c_t only: tau = 0, and
 the impulses have the bounds |pi| <= F h^2 / 2 and |p| <= F h, which a constant force F has.
@@ -76,11 +71,11 @@ from jaxdae.contact_problem import ContactProblem, Robust, solve
 from jaxdae.dynamics.accelerations import forward_dynamics
 from jaxdae.dynamics.stabilization import PositionProjection, Projection, VelocityProjection
 from jaxdae.integrators.equation_of_motion import bound
+from jaxdae.integrators.impacts import Impact, impact_within
 from jaxdae.integrators.integrator import Integrator, StepInfo, input_at, step_info_at
 from jaxdae.integrators.method import NOT_SWITCHING, Wrapping, switches_rows
 from jaxdae.integrators.projected import projection_status
 from jaxdae.integrators.sliding import FirstPart, Modes, first_part, modes_after
-from jaxdae.integrators.zero_crossing import first_zero, slope_at
 from jaxdae.saddle_point.derivative import solve as solve_bilateral
 from jaxdae.systems.contacts import Touch
 from jaxdae.systems.evaluation import Evaluation
@@ -225,98 +220,101 @@ class Touching(Wrapping):
         kicked = dataclasses.replace(state, v=state.v + memory.responses @ kick)
         end, inner, info = self.integrator.step(system, kicked, memory.inner, u, dt)
         system = bound(system, end, u)
-        solver = self.solver
         start = self._touch(system.evaluate(state.t, state.q))
-        before = start.velocity(state.v)
 
         at = system.evaluate(end.t, end.q, end.v)
-        here = linearize_at(at, solver)
-        touch = self._touch(at)
-        responses = _responses(here, touch)
-        delassus = touch.rows @ responses
-        # The motion without contact forces, to first order in the kick.
-        free = touch.velocity(end.v) - delassus @ kick
-        touch = dataclasses.replace(touch, gap=touch.gap - dt * touch.normals(delassus @ kick))
+        here = linearize_at(at, self.solver)
+        rows = self._rows(at, here, kick)
+        steady = self._steady(system, end, u, here, rows.touch)
+        rows = rows.without(kick, dt)
+        plan = self._plan(start, start.velocity(state.v), rows, steady, memory, dt)
+        positions, first = self._positions(rows, plan, memory, dt)
         # With e = 0, other contacts can press a contact closed that would open without their forces.
-        is_plastic = (touch.restitution == 0.0) & (self.smoothing is None)
-        rests = memory.modes.closed & is_plastic
-        impact = _impact(start, before, touch, free, rests, dt)
-        steady = self._steady(system, end, u, here, touch)
-        slope: Any = jnp.where(memory.begun, (steady - memory.steady) / dt, 0.0)
-        closed, target = touch.gap <= 0.0, impact.gap_after(touch, steady, slope)
-        stays = memory.modes.closed & jnp.where(closed, target == 0.0, is_plastic)
-        modes = dataclasses.replace(memory.modes, closed=stays)
-        part = FirstPart.none(touch)
-        if self.smoothing is None and touch.tangents * part.share.size:
-            part = first_part(touch, delassus, before, free, closed | stays, modes, dt)
-        given, moved = part.in_positions(touch, dt)
-        travel = touch.join(jnp.where(closed, touch.gap - target, touch.gap), impact.slip - moved)
-        # A smoothed problem in positions: impulse times displacement, J s^2.
-        kappa = None if self.smoothing is None else self.smoothing * dt**2
-        bounds = part.left_in_positions[len(touch.friction) :] * dt**2 / 2.0 * touch.dry
-        rest, first = self._impulses(
-            touch, delassus, travel + delassus @ given, memory.positions - given, bounds, kappa
-        )
-        positions = given + rest
-        pushes = closed | (is_plastic & (touch.normals(positions) > 0.0))
-        q = system.retract(end.q, responses @ (positions - dt * kick))
-        to_positions, to_velocities = PositionProjection(solver=solver), VelocityProjection(solver=solver)
+        pushes = plan.closed | (plan.is_plastic & (rows.touch.normals(positions) > 0.0))
+        q = system.retract(end.q, rows.responses @ (positions - dt * kick))
+        to_positions = PositionProjection(solver=self.solver)
+        to_velocities = VelocityProjection(solver=self.solver)
         if at.position.shape[0]:
             q = to_positions.projected(system.evaluate(end.t, q, end.v), state, None).q
 
         at = system.evaluate(end.t, q, end.v)
-        here = linearize_at(at, solver)
+        here = linearize_at(at, self.solver)
         if here.jacobian.shape[0]:
             at = to_velocities.projected(at, state, here)
-        touch = self._touch(at)
-        responses = _responses(here, touch)
-        delassus = touch.rows @ responses
-        free = touch.velocity(at.v) - delassus @ kick
-        normal = touch.normals(free)
-        rebound: Any = jnp.where(closed, impact.rate_after(touch, normal, steady, slope), 0.0)
-        wanted = touch.join(normal - rebound, touch.discs(free))
-        given = part.in_velocities(touch)
-        bounds = part.left[len(touch.friction) :] * dt * touch.dry
-        rest, second = self._impulses(
-            touch,
-            delassus,
-            wanted + delassus @ given,
-            memory.velocities - given,
-            bounds,
-            self.smoothing,
-            pushes,
-        )
-        impulses = given + rest
-        v = at.v + responses @ (impulses - kick)
+        rows = self._rows(at, here, kick)
+        impulses, rest, second = self._velocities(rows, plan, pushes, memory, dt)
+        v = at.v + rows.responses @ (impulses - kick)
 
         residual = jnp.maximum(first, second)
-        new = State(end.t, q, v)
+        new, touch = State(end.t, q, v), rows.touch
         found = step_info_at(at.with_velocities(v), info.a, info.lam)
-        fields = {field.name: getattr(info, field.name) for field in dataclasses.fields(StepInfo)}
-        fields["violation"], fields["velocity_violation"] = found.violation, found.velocity_violation
-        fields["status"] = first_failure(
+        status = first_failure(
             self._status(system, start, memory.gap, residual),
             info.status,
             projection_status(system, Projection(to_positions, to_velocities), found, new),
         )
-        of_contacts, of_limits, of_dry = touch.split(impulses)
-        report = ContactInfo(
-            **fields,
-            impulse=of_contacts,
-            force=of_contacts / dt,
-            gap=touch.gap[: len(of_contacts)],
-            slip=touch.split(touch.velocity(v))[0][:, 1:],
-            limit_impulse=of_limits,
-            limit_gap=touch.gap[len(of_contacts) :],
-            dry_impulse=of_dry,
-            residual=residual,
+        kept = ContactMemory(
+            inner=inner,
+            velocities=impulses,
+            positions=positions,
+            gap=touch.gap,
+            modes=modes_after(touch, impulses, rest, plan.part, dt, self._tolerance(residual.dtype)),
+            steady=steady,
+            begun=jnp.asarray(True),
+            responses=rows.responses,
+            force=jnp.where(jnp.all(~pushes | plan.stays), impulses / dt, 0.0),
         )
-        persists = jnp.all(~pushes | stays)
-        force = jnp.where(persists, impulses / dt, 0.0)
-        modes = modes_after(touch, impulses, rest, part, dt, self._tolerance(residual.dtype))
-        begun = jnp.asarray(True)
-        kept = ContactMemory(inner, impulses, positions, touch.gap, modes, steady, begun, responses, force)
-        return new, kept, report
+        return new, kept, _report(info, found, status, touch, impulses, v, residual, dt)
+
+    def _rows(self, at: Evaluation, here: Linearization, kick: Array) -> _Rows:
+        touch = self._touch(at)
+        responses = _responses(here, touch)
+        delassus = touch.rows @ responses
+        return _Rows(touch, responses, delassus, touch.velocity(at.v) - delassus @ kick)
+
+    def _plan(
+        self, start: Touch, before: Array, rows: _Rows, steady: Array, memory: ContactMemory, dt: Any
+    ) -> _Plan:
+        """Return what happens within the step; `before` are the velocities of the rows at its start (n,)."""
+        touch, was_closed = rows.touch, memory.modes.closed
+        is_plastic = (touch.restitution == 0.0) & (self.smoothing is None)
+        impact = impact_within(start, before, touch, rows.free, was_closed & is_plastic, dt)
+        slope: Any = jnp.where(memory.begun, (steady - memory.steady) / dt, 0.0)
+        closed, target = touch.gap <= 0.0, impact.gap_after(touch, steady, slope)
+        stays = was_closed & jnp.where(closed, target == 0.0, is_plastic)
+        part = FirstPart.none(touch)
+        if self.smoothing is None and touch.tangents * part.share.size:
+            modes = dataclasses.replace(memory.modes, closed=stays)
+            part = first_part(touch, rows.delassus, before, rows.free, closed | stays, modes, dt)
+        return _Plan(impact, steady, slope, target, closed, stays, is_plastic, part)
+
+    def _positions(self, rows: _Rows, plan: _Plan, memory: ContactMemory, dt: Any) -> tuple[Array, Scalar]:
+        """Return the impulses pi of stage 1 (n,), in kg m, and the residual."""
+        touch = rows.touch
+        given, moved = plan.part.in_positions(touch, dt)
+        gaps = jnp.where(plan.closed, touch.gap - plan.target, touch.gap)
+        travel = touch.join(gaps, plan.impact.slip - moved) + rows.delassus @ given
+        bounds = plan.part.left_in_positions[len(touch.friction) :] * dt**2 / 2.0 * touch.dry
+        # A smoothed problem in positions: impulse times displacement, J s^2.
+        kappa = None if self.smoothing is None else self.smoothing * dt**2
+        rest, residual = self._impulses(rows, travel, memory.positions - given, bounds, kappa)
+        return given + rest, residual
+
+    def _velocities(
+        self, rows: _Rows, plan: _Plan, pushes: Array, memory: ContactMemory, dt: Any
+    ) -> tuple[Array, Array, Scalar]:
+        """Return the impulses p of stage 2 (n,), in N s, those of the second part, and the residual."""
+        touch = rows.touch
+        given, normal = plan.part.in_velocities(touch), touch.normals(rows.free)
+        rebound: Any = jnp.where(
+            plan.closed, plan.impact.rate_after(touch, normal, plan.steady, plan.slope), 0.0
+        )
+        wanted = touch.join(normal - rebound, touch.discs(rows.free)) + rows.delassus @ given
+        bounds = plan.part.left[len(touch.friction) :] * dt * touch.dry
+        rest, residual = self._impulses(
+            rows, wanted, memory.velocities - given, bounds, self.smoothing, pushes
+        )
+        return given + rest, rest, residual
 
     def _touch(self, at: Evaluation) -> Touch:
         touch = at.touch if self.contacts is None else self.contacts.touch(at)
@@ -359,8 +357,7 @@ class Touching(Wrapping):
 
     def _impulses(
         self,
-        touch: Touch,
-        delassus: Array,
+        rows: _Rows,
         wanted: Array,
         guess: Array,
         bounds: Array,
@@ -370,8 +367,7 @@ class Touching(Wrapping):
         """Return the impulses (n,) of one stage, and the residual.
 
         Args:
-            touch: the rows.
-            delassus: D (n, n).
+            rows: the rows.
             wanted: rates or displacements of the rows (n,) without these impulses.
             guess: impulses (n,).
             bounds: largest impulse of each dry-friction row (f,).
@@ -379,12 +375,12 @@ class Touching(Wrapping):
             active: (m + k,), whether contacts and one-sided rows take part; None for all.
         """
         problem = ContactProblem(
-            (delassus + delassus.T) / 2.0,
+            (rows.delassus + rows.delassus.T) / 2.0,
             wanted,
-            touch.friction,
+            rows.touch.friction,
             bound=bounds,
             smoothing=smoothing,
-            tangents=touch.tangents,
+            tangents=rows.touch.tangents,
         )
         return solve(self.contact_solver, problem if active is None else problem.masked(active), guess)
 
@@ -406,67 +402,79 @@ def _responses(at: Linearization, touch: Touch) -> Array:
     return jax.vmap(response, out_axes=1)(touch.rows)
 
 
+def _report(
+    info: StepInfo,
+    found: StepInfo,
+    status: Count,
+    touch: Touch,
+    impulses: Array,
+    v: Array,
+    residual: Scalar,
+    dt: Any,
+) -> ContactInfo:
+    """Return the report of a step from that of the inner step and the violations at its end."""
+    fields = {field.name: getattr(info, field.name) for field in dataclasses.fields(StepInfo)}
+    fields |= {
+        "violation": found.violation,
+        "velocity_violation": found.velocity_violation,
+        "status": status,
+    }
+    of_contacts, of_limits, of_dry = touch.split(impulses)
+    return ContactInfo(
+        **fields,
+        impulse=of_contacts,
+        force=of_contacts / dt,
+        gap=touch.gap[: len(of_contacts)],
+        slip=touch.split(touch.velocity(v))[0][:, 1:],
+        limit_impulse=of_limits,
+        limit_gap=touch.gap[len(of_contacts) :],
+        dry_impulse=of_dry,
+        residual=residual,
+    )
+
+
 @pytree
-class _Impact:
-    """Closing times of contacts and one-sided rows within a step, and tangential motion.
+class _Rows:
+    """The rows at one configuration, and their velocities without contact forces.
 
     Attributes:
-        approach: normal velocity (m + k,) when the contact closes, at most zero, in m/s.
-        rest: time (m + k,) from there to the end of the step, in s.
-        slip: tangential displacement (m + f, tangents) in that time without contact impulses, in m; in the
-            whole step for dry friction.
-        closes: whether the contact closes within the step (m + k,).
+        touch: gaps and rows.
+        responses: Y (nv, n).
+        delassus: D (n, n).
+        free: velocities of the rows without contact forces (n,).
     """
 
-    approach: Leaf
-    rest: Leaf
-    slip: Leaf
-    closes: Leaf
+    touch: Touch
+    responses: Leaf
+    delassus: Leaf
+    free: Leaf
 
-    def gap_after(self, touch: Touch, steady: Array, slope: Array) -> Array:
-        """Return gap* (m + k,), the gaps at the end of the step after a rebound.
-
-        Args:
-            touch: the rows at the end of the step.
-            steady: normal accelerations at zero velocity at the end of the step (m + k,).
-            slope: their rate (m + k,).
-        """
-        moved = steady * self.rest**2 / 2.0 - slope * self.rest**3 / 3.0
-        moved = self._lift(touch, touch.gap - self.approach * self.rest, moved)
-        return jnp.maximum(0.0, moved - touch.restitution * self.approach * self.rest)
-
-    def rate_after(self, touch: Touch, normal: Array, steady: Array, slope: Array) -> Array:
-        """Return c* (m + k,), the normal velocities at the end of the step after a rebound.
-
-        Args:
-            touch: the rows.
-            normal: normal velocities at the end of the step without impulses (m + k,).
-            steady: as for `gap_after`.
-            slope: as for `gap_after`.
-        """
-        gained = steady * self.rest - slope * self.rest**2 / 2.0
-        gained = self._lift(touch, normal - self.approach, gained)
-        return jnp.maximum(0.0, gained - touch.restitution * self.approach)
-
-    def _lift(self, touch: Touch, free: Array, steady: Array) -> Array:
-        """Return the change after an impact, from the changes with and without velocity-dependent terms."""
-        share: Any = jnp.where(self.closes, touch.restitution**2, 1.0)
-        return steady + share * (free - steady)
+    def without(self, kick: Array, dt: Any) -> _Rows:
+        """Return the rows with their gaps without impulses `kick` (n,) at the start of a step."""
+        gap = self.touch.gap - dt * self.touch.normals(self.delassus @ kick)
+        return dataclasses.replace(self, touch=dataclasses.replace(self.touch, gap=gap))
 
 
-def _impact(start: Touch, before: Array, end: Touch, after: Array, rests: Array, dt: Any) -> _Impact:
-    """Return where contacts close: at the root of the cubic, or at the start if the gap is not positive."""
-    contacts, _, dry = start.sizes
-    normal, tangential, last = start.normals(before), start.discs(before), end.discs(after)
-    closes = (start.gap > 0.0) & (end.gap < 0.0) & ~rests
-    cubic = (start.gap, dt * normal, end.gap, dt * end.normals(after))
-    share: Any = jnp.where(closes, first_zero(closes, *cubic), 0.0)
-    approach: Any = jnp.where(closes, slope_at(share, *cubic) / dt, normal)
-    of_discs = jnp.pad(share[:contacts], (0, dry))[:, None]
-    tangential = tangential + of_discs * (last - tangential)
-    return _Impact(
-        jnp.minimum(approach, 0.0),
-        (1.0 - share) * dt,
-        (1.0 - of_discs) * dt * (tangential + last) / 2.0,
-        closes,
-    )
+@pytree
+class _Plan:
+    """What happens within a step, from the motion without contact forces.
+
+    Attributes:
+        impact: closing times and velocities.
+        steady: normal accelerations at zero velocity (m + k,).
+        slope: their rates (m + k,).
+        target: gap* (m + k,).
+        closed: whether gap_e <= 0 (m + k,).
+        stays: whether a contact or one-sided row was closed and remains so (m + k,).
+        is_plastic: whether e = 0 in the exact law (m + k,).
+        part: the first part of the friction.
+    """
+
+    impact: Impact
+    steady: Leaf
+    slope: Leaf
+    target: Leaf
+    closed: Leaf
+    stays: Leaf
+    is_plastic: Leaf
+    part: FirstPart

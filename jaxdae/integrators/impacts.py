@@ -1,0 +1,101 @@
+"""Impacts of contacts and one-sided rows within a step, for `integrators.touching`.
+
+A contact closes at the first zero tau of the cubic through its gaps and rates at both ends of the
+contact-free step, (gap_0, c_0n) and (gap_e, c_en), with the rate c_tau. With restitution e, the gap and the
+rate at the end of the step h are
+
+    gap* = max(0, gap_e - (1 + e) c_tau (h - tau)),        c* = max(0, c_en - (1 + e) c_tau)
+
+After an impact, gap* and c* contain the acceleration of the contact-free motion in the rest of the step, from
+gap_e and c_en. Its velocity-dependent terms belong to the velocities before the impact. They scale with the
+square of the velocity, which changes by the factor -e, so they enter with the factor e^2. This is exact for
+one degree of freedom. Without the factor, the impact of a fast link could add energy. The acceleration at
+zero velocity varies linearly over the rest of the step, with the slope since the last step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from jaxdae.base.dataclass import pytree
+from jaxdae.integrators.zero_crossing import first_zero, slope_at
+from jaxdae.systems.contacts import Touch
+from jaxdae.typing import Leaf
+
+
+@pytree
+class Impact:
+    """Closing times of contacts and one-sided rows within a step, and tangential motion.
+
+    Attributes:
+        approach: normal velocity (m + k,) when the contact closes, at most zero, in m/s.
+        rest: time (m + k,) from there to the end of the step, in s.
+        slip: tangential displacement (m + f, tangents) in that time without contact impulses, in m; in the
+            whole step for dry friction.
+        closes: whether the contact closes within the step (m + k,).
+    """
+
+    approach: Leaf
+    rest: Leaf
+    slip: Leaf
+    closes: Leaf
+
+    def gap_after(self, touch: Touch, steady: Array, slope: Array) -> Array:
+        """Return gap* (m + k,), the gaps at the end of the step after a rebound.
+
+        Args:
+            touch: the rows at the end of the step.
+            steady: normal accelerations at zero velocity at the end of the step (m + k,).
+            slope: their rate (m + k,).
+        """
+        moved = steady * self.rest**2 / 2.0 - slope * self.rest**3 / 3.0
+        moved = self._lift(touch, touch.gap - self.approach * self.rest, moved)
+        return jnp.maximum(0.0, moved - touch.restitution * self.approach * self.rest)
+
+    def rate_after(self, touch: Touch, normal: Array, steady: Array, slope: Array) -> Array:
+        """Return c* (m + k,), the normal velocities at the end of the step after a rebound.
+
+        Args:
+            touch: the rows.
+            normal: normal velocities at the end of the step without impulses (m + k,).
+            steady: as for `gap_after`.
+            slope: as for `gap_after`.
+        """
+        gained = steady * self.rest - slope * self.rest**2 / 2.0
+        gained = self._lift(touch, normal - self.approach, gained)
+        return jnp.maximum(0.0, gained - touch.restitution * self.approach)
+
+    def _lift(self, touch: Touch, free: Array, steady: Array) -> Array:
+        """Return the change after an impact, from the changes with and without velocity-dependent terms."""
+        share: Any = jnp.where(self.closes, touch.restitution**2, 1.0)
+        return steady + share * (free - steady)
+
+
+def impact_within(start: Touch, before: Array, end: Touch, after: Array, rests: Array, dt: Any) -> Impact:
+    """Return where contacts close: at the root of the cubic, or at the start if the gap is not positive.
+
+    Args:
+        start: the rows at the start.
+        before: their velocities (n,) at the start.
+        end: the rows at the end of the contact-free step.
+        after: their velocities (n,) there.
+        rests: whether a contact or one-sided row with e = 0 is closed from the start (m + k,).
+        dt: the step in s.
+    """
+    contacts, _, dry = start.sizes
+    normal, tangential, last = start.normals(before), start.discs(before), end.discs(after)
+    closes = (start.gap > 0.0) & (end.gap < 0.0) & ~rests
+    cubic = (start.gap, dt * normal, end.gap, dt * end.normals(after))
+    share: Any = jnp.where(closes, first_zero(closes, *cubic), 0.0)
+    approach: Any = jnp.where(closes, slope_at(share, *cubic) / dt, normal)
+    of_discs = jnp.pad(share[:contacts], (0, dry))[:, None]
+    tangential = tangential + of_discs * (last - tangential)
+    return Impact(
+        jnp.minimum(approach, 0.0),
+        (1.0 - share) * dt,
+        (1.0 - of_discs) * dt * (tangential + last) / 2.0,
+        closes,
+    )
