@@ -117,6 +117,7 @@ def first_part(
     pushes: Array,
     modes: Modes,
     dt: Any,
+    tolerance: Any,
 ) -> FirstPart:
     """Return the first part of a step.
 
@@ -128,6 +129,7 @@ def first_part(
         pushes: (m + k,), whether contacts and one-sided rows have a gap at the end that is not positive.
         modes: modes at the end of the last step, not closed where the row rebounds in this step.
         dt: step, in s.
+        tolerance: slip below this share of the largest change of velocity in the step is round-off.
     """
     contacts, _, dry = touch.sizes
     slip = touch.discs(before)
@@ -135,7 +137,8 @@ def first_part(
     some = jnp.where(speed == 0.0, 1.0, speed)
     direction = slip / some[:, None]
     holds = pushes & modes.closed
-    slides = modes.slides & (speed > 0.0) & jnp.pad(holds[:contacts], (0, dry), constant_values=True)
+    moves = speed > tolerance * jnp.max(jnp.abs(free - before), initial=0.0)
+    slides = modes.slides & moves & jnp.pad(holds[:contacts], (0, dry), constant_values=True)
     impulses = _in_modes(touch, delassus, free, holds, slides, direction, dt)
 
     end = touch.discs(free + delassus @ impulses)

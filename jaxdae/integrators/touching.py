@@ -285,7 +285,8 @@ class Touching(Wrapping):
         part = FirstPart.none(touch)
         if self.smoothing is None and touch.tangents * part.share.size:
             modes = dataclasses.replace(memory.modes, closed=stays)
-            part = first_part(touch, rows.delassus, before, rows.free, closed | stays, modes, dt)
+            least = self._tolerance(rows.free.dtype)
+            part = first_part(touch, rows.delassus, before, rows.free, closed | stays, modes, dt, least)
         return _Plan(impact, steady, slope, target, closed, stays, is_plastic, part)
 
     def _positions(self, rows: _Rows, plan: _Plan, memory: ContactMemory, dt: Any) -> tuple[Array, Scalar]:
