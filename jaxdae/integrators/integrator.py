@@ -47,6 +47,10 @@ class StepInfo:
     iterations: Leaf
     status: Leaf
 
+    def common(self) -> dict[str, Any]:
+        """Return the fields that all reports have, for a report of another type."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(StepInfo)}
+
 
 class Integrator(Protocol):
     """A one-step method: a pytree whose leaves (gains, tolerances) can be tuned by gradient.

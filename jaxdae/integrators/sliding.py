@@ -126,7 +126,7 @@ def first_part(
         delassus: D (n, n).
         before: velocities of the rows at the start c_0 (n,), in m/s.
         free: velocities of the rows at the end of the contact-free step c_e (n,).
-        pushes: (m + k,), whether contacts and one-sided rows have a gap at the end that is not positive.
+        pushes: (m + k,), whether contacts and one-sided rows are closed at the end or stay closed.
         modes: modes at the end of the last step, not closed where the row rebounds in this step.
         dt: step, in s.
         tolerance: slip below this share of the largest change of velocity in the step is round-off.
@@ -137,9 +137,10 @@ def first_part(
     some = jnp.where(speed == 0.0, 1.0, speed)
     direction = slip / some[:, None]
     holds = pushes & modes.closed
+    rubs = jnp.pad(holds[:contacts], (0, dry), constant_values=True)
     moves = speed > tolerance * jnp.max(jnp.abs(free - before), initial=0.0)
-    slides = modes.slides & moves & jnp.pad(holds[:contacts], (0, dry), constant_values=True)
-    impulses = _in_modes(touch, delassus, free, holds, slides, direction, dt)
+    slides = modes.slides & moves & rubs
+    impulses = _in_modes(touch, delassus, free, holds, slides, rubs & ~slides, direction, dt)
 
     end = touch.discs(free + delassus @ impulses)
     along = jnp.sum(end * direction, axis=-1)
@@ -150,7 +151,14 @@ def first_part(
 
 
 def _in_modes(
-    touch: Touch, delassus: Array, free: Array, holds: Array, slides: Array, direction: Array, dt: Any
+    touch: Touch,
+    delassus: Array,
+    free: Array,
+    holds: Array,
+    slides: Array,
+    sticks: Array,
+    direction: Array,
+    dt: Any,
 ) -> Array:
     """Return p_s (n,), the impulses with which every row keeps its mode.
 
@@ -161,10 +169,10 @@ def _in_modes(
         dt: as for `first_part`.
         holds: (m + k,), whether contacts and one-sided rows remain closed.
         slides: (m + f,), whether friction is at its bound.
+        sticks: (m + f,), whether friction holds the row.
         direction: d (m + f, tangents).
     """
     contacts, one_sided, dry = touch.sizes
-    sticks = ~slides & jnp.pad(holds[:contacts], (0, dry), constant_values=True)
     still = touch.join(holds, jnp.broadcast_to(sticks[:, None], direction.shape))
     bounds = jnp.pad(dt * touch.dry, (contacts, 0))
     given = touch.join(jnp.zeros(holds.shape, free.dtype), -bounds[:, None] * direction)

@@ -30,12 +30,13 @@ Forces of contacts that remain closed act during the whole step, along rows that
 Therefore the inner step starts with half of the predicted impulse p_0 = h F_0, where F_0 are the mean forces
 of the last step, and Y_0 its responses. It leads from (q_0, v_0 + Y_0 p_0 / 2) to (q_e', v_e'). Above,
 
-    q_e = q_e' (-) h Y p_0 / 2,      v_e = v_e' - Y p_0 / 2,      gap_e and c_e likewise,
+    q_e = q_e' (-) h Y p_0 / 2,      v_e = v_e' - Y p_0 / 2,
 
-are the motion without contact forces. If the prediction is exact, half of the impulse acts at the start,
-along the rows there, and half at the end, as in RATTLE. Errors of the prediction have an effect of second
-order, because p and pi are determined as without it. F_0 is zero after an impact. Inner methods of first
-order start without it: the damping that they evaluate at the start of a step would change p.
+and the gaps and velocities gap_e and c_e there are the motion without contact forces. If the prediction is
+exact, half of the impulse acts at the start, along the rows there, and half at the end, as in RATTLE. Errors
+of the prediction have an effect of second order, because p and pi are determined as without it. F_0 is zero
+after an impact. Inner methods of first order start without it: the damping that they evaluate at the start
+of a step would change p.
 
 Where a row slides at the start, both stages first apply a known part of its friction, which ends when the
 slip does (`integrators.sliding`). Both stages solve a `ContactProblem` for the rest; stage 1 has
@@ -275,7 +276,7 @@ class Touching(Wrapping):
     def _plan(
         self, start: Touch, before: Array, rows: _Rows, steady: Array, memory: ContactMemory, dt: Any
     ) -> _Plan:
-        """Return what happens within the step; `before` are the velocities of the rows at its start (n,)."""
+        """Return impacts and friction of the step; `before` are velocities of the rows at its start (n,)."""
         touch, was_closed = rows.touch, memory.modes.closed
         is_plastic = (touch.restitution == 0.0) & (self.smoothing is None)
         impact = impact_within(start, before, touch, rows.free, was_closed & is_plastic, dt)
@@ -283,7 +284,7 @@ class Touching(Wrapping):
         closed, target = touch.gap <= 0.0, impact.gap_after(touch, steady, slope)
         stays = was_closed & jnp.where(closed, target == 0.0, is_plastic)
         part = FirstPart.none(touch)
-        if self.smoothing is None and touch.tangents * part.share.size:
+        if self.smoothing is None and part.share.size:
             modes = dataclasses.replace(memory.modes, closed=stays)
             least = self._tolerance(rows.free.dtype)
             part = first_part(touch, rows.delassus, before, rows.free, closed | stays, modes, dt, least)
@@ -304,7 +305,7 @@ class Touching(Wrapping):
     def _velocities(
         self, rows: _Rows, plan: _Plan, pushes: Array, memory: ContactMemory, dt: Any
     ) -> tuple[Array, Array, Scalar]:
-        """Return the impulses p of stage 2 (n,), in N s, those of the second part, and the residual."""
+        """Return the impulses p of stage 2 and of its second part (n,), in N s, and the residual."""
         touch = rows.touch
         given, normal = plan.part.in_velocities(touch), touch.normals(rows.free)
         rebound: Any = jnp.where(
@@ -413,9 +414,19 @@ def _report(
     residual: Scalar,
     dt: Any,
 ) -> ContactInfo:
-    """Return the report of a step from that of the inner step and the violations at its end."""
-    fields = {field.name: getattr(info, field.name) for field in dataclasses.fields(StepInfo)}
-    fields |= {
+    """Return the report of a step.
+
+    Args:
+        info: the report of the inner step.
+        found: a report with the violations at the end.
+        status: the status of the step.
+        touch: the rows at the end.
+        impulses: p (n,), in N s.
+        v: velocities at the end (nv,).
+        residual: residual of the contact law.
+        dt: the step in s.
+    """
+    fields = info.common() | {
         "violation": found.violation,
         "velocity_violation": found.velocity_violation,
         "status": status,
@@ -458,7 +469,7 @@ class _Rows:
 
 @pytree
 class _Plan:
-    """What happens within a step, from the motion without contact forces.
+    """Impacts, persistent contacts and friction of a step, from the motion without contact forces.
 
     Attributes:
         impact: closing times and velocities.

@@ -12,8 +12,8 @@ rows by their length, so that singular values do not depend on units. Singular v
 The loops are closed first, by Levenberg-Marquardt steps with the damping |r|. They converge quadratically
 also if rows are dependent at the solution.
 
-A rank that is lost at the start alone, such as that of a parallelogram that lies flat, also counts. Solvers
-that need full rank return NaN there. Whether the rank returns next to the start depends on the branch of the
+A rank that is lost at the start alone also counts, such as the rank of a flat parallelogram. Solvers that
+need full rank return NaN there. Whether the rank returns next to the start depends on the branch of the
 motion, which the start velocity and the forces choose: four parallel cranks with ball joints regain it if
 their plate turns, and not if it translates. `jaxdae.dynamics.nearby_mobility` treats all branches.
 
@@ -102,7 +102,7 @@ class _Loops:
         by_place, by_angle = np.split(
             np.abs(self._rows(self.start)[1]).reshape(-1, self.width), [space.dimension], axis=1
         )
-        # Rows in rad have no place entries. Their size, 1, is no arm.
+        # Rows in rad have no place entries. Their size, 1, does not count as an arm.
         in_m = np.any(by_place > 0.0, axis=1)
         arm = np.max(by_angle[in_m], initial=0.0) / max(np.max(by_place), np.finfo(float).tiny)
         self.sizes = np.where(np.arange(self.width) < space.dimension, arm if arm > 0.0 else 1.0, 1.0)

@@ -5,8 +5,8 @@ has the length s h, where s in [0, 1] is the root of
 
     e(Phi(x_k, s h)) = 0,        Phi: one step of the method from the last state x_k before the event.
 
-Bracketed secants solve this equation to round-off. The state at the event therefore has the
-accuracy of the method, whatever its order.
+Bracketed secants solve this equation to round-off. The state at the event therefore has the accuracy of the
+method, whatever its order.
 
 *Derivatives.* The implicit function theorem differentiates the root, so the derivative contains the change of
 the event time: with x = Phi(x_k, s h) and f = dx/dt,

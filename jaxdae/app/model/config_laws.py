@@ -5,7 +5,6 @@ controller. The input of a law with memory at a saved time depends on its memory
 not store this memory, so `Remembering` adds it to the report of every step.
 """
 
-import dataclasses
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -101,10 +100,13 @@ class Remembering(PointWrapping):
     ) -> tuple[Any, Any, RememberedInfo]:
         """Return the point after dt, the new memory and the step report."""
         point, memory, info = self.inner.advance(system, point, memory, u, dt)
-        common = {field.name: getattr(info, field.name) for field in dataclasses.fields(StepInfo)}
         account = getattr(info, "account", None)
         contacts = info if isinstance(info, jaxdae.contact.ContactInfo) else None
-        return point, memory, RememberedInfo(**common, memory=memory[1], account=account, contacts=contacts)
+        return (
+            point,
+            memory,
+            RememberedInfo(**info.common(), memory=memory[1], account=account, contacts=contacts),
+        )
 
 
 def memory_at_start(integrator: Any, memory: Any) -> Any:

@@ -309,15 +309,18 @@ def _reaction(term: Any, world: _World, over: Any) -> Any:
 
 
 def _of_contact(term: Any, world: _World, over: Any) -> Any:
-    system, found = world.system, world.trajectory
-    gap, slip = (output.named(system, term.contact) for output in (contact.Gap, contact.Slip))
-    force = contact.ContactForce.named(system, term.contact)
-    seen: Any = {
-        "gap": lambda state: gap(state.q),
-        "slip": slip,
-        "normal_force": force(config_laws.contacts_after(found.info))[..., 0],
-    }[term.type]
-    return tuning.tracking(found, seen, jnp.asarray(term.target), over=over)
+    found = world.trajectory
+    return tuning.tracking(found, _seen(term, world.system, found.info), jnp.asarray(term.target), over=over)
+
+
+def _seen(term: Any, system: Any, info: Any) -> Any:
+    """Return what a term of a contact measures: a function of the state, or forces over time (time, k)."""
+    if term.type == "gap":
+        gap = contact.Gap.named(system, term.contact)
+        return lambda state: gap(state.q)
+    if term.type == "slip":
+        return contact.Slip.named(system, term.contact)
+    return contact.ContactForce.named(system, term.contact)(config_laws.contacts_after(info))[..., 0]
 
 
 _MEASURES: dict[str, Callable[[Any, _World, Any], Any]] = {
