@@ -141,13 +141,15 @@ def test_all_mistakes_of_contacts_are_reported_at_once():
         ct.Pair("planes", "ground", "foot", plane, plane),
         ct.Pair("turned", "ground", "foot", ct.Plane(quaternion=(0, 0, 0, 0)), box),
         ct.Pair("class", "ground", "foot", ct.Plane, box),
+        ct.Pair("truth", "ground", "foot", plane, ct.Sphere(True)),
+        ct.Pair("text", "ground", "foot", plane, ct.Box(("0.1", "0.1", "0.1"))),
         3,
     ]
     body = solid("foot", (0.0, 0.0, 1.0))
     with pytest.raises(ValueError, match="contact") as error:
         jm.mechanism(jm.Description(space=jm.SPACE, bodies=[body], contacts=contacts))
     for text in (
-        "contacts[5] is a int; expected Pair",
+        "contacts[7] is a int; expected Pair",
         "contact name 'flat' is used twice",
         "contact 'flat': a is 'grund', which is not a body (did you mean 'ground'?)",
         "contact 'flat': shape_b half must be positive, got (0.1, 0.0, 0.3)",
@@ -159,6 +161,8 @@ def test_all_mistakes_of_contacts_are_reported_at_once():
         "contact 'planes': contacts between plane and plane are not supported; supported pairs",
         "contact 'turned': shape_a quaternion must not be zero",
         "contact 'class': shape_a must be a shape of space",
+        "contact 'truth': shape_b radius must be a finite number, got True",
+        "contact 'text': shape_b half must be 3 finite numbers, got ('0.1', '0.1', '0.1')",
     ):
         assert text in str(error.value)
 

@@ -10,7 +10,7 @@ import pytest
 
 import jaxdae as jd
 from jaxdae import mechanisms as jm
-from jaxdae.contact import GaussSeidel, Robust, Touching
+from jaxdae.contact import Disc, GaussSeidel, Line, Pair, Robust, Touching
 from jaxdae.mechanisms import spatial as js
 
 G = 9.81
@@ -217,6 +217,19 @@ def test_angles_in_degrees_raise_a_warning():
     spring = jm.TorsionalSpring("spring", "ground", "rod", stiffness=1.0, rest_angle=30.0)
     with pytest.warns(jm.DescriptionWarning, match=r"force 'spring': rest_angle is 30 rad"):
         jm.planar_mechanism([rod], [], [spring])
+    body = js.Body("body", 1.0, (0.1, 0.2, 0.2))
+    slide, hinge = (
+        kind("joint", "ground", "body", axis=(0, 0, 1), at=(0, 0, 0)) for kind in (js.Prismatic, js.Revolute)
+    )
+    servo = js.JointForce("servo", "joint", stiffness=1.0, rest=90.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", jm.DescriptionWarning)
+        jm.spatial_mechanism([body], [slide], [servo])
+    with pytest.warns(jm.DescriptionWarning, match=r"force 'servo': rest is 90 rad"):
+        jm.spatial_mechanism([body], [hinge], [servo])
+    wall = Pair("wall", "ground", "rod", Line(angle=30.0), Disc(0.1))
+    with pytest.warns(jm.DescriptionWarning, match=r"contact 'wall': angle of shape_a is 30 rad"):
+        jm.mechanism(jm.Description(bodies=[rod], contacts=[wall]))
 
 
 def test_effort_limits_clip_the_motor_before_its_gear():
@@ -276,6 +289,7 @@ def test_a_start_beyond_a_limit_stops_the_world():
     ("options", "message"),
     [
         ({"limits": (1.0, 0.0)}, "limits must have the lower limit below the upper limit"),
+        ({"limits": (np.inf, -np.inf)}, "limits must have the lower limit below the upper limit"),
         ({"limits": 1.0}, r"limits must be \(lower, upper\)"),
         ({"limits": (float("nan"), 1.0)}, r"limits must be \(lower, upper\)"),
         ({"limits": (0.0, 1.0), "restitution": 1.5}, "restitution must be at most 1"),

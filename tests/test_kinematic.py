@@ -776,6 +776,21 @@ class TestStatus:
             found = jd.rollout(Decay(jnp.asarray(pull)), method, start, dt=dt, steps=20)
             assert found.info.status[-1] == expected
 
+    def test_slopes_that_cancel_are_a_false_equilibrium(self):
+        """x' = 0.1 - tanh(x / 1 mm) rests at 0.1003 mm. With steps of 10 ms, RK4 stops at 3.6 mm."""
+
+        @jd.tree.pytree
+        class Saturating(jd.KinematicSystem):
+            def rate(self, t, x, u):
+                return 0.1 - jnp.tanh(x / 1e-3)
+
+        start = jd.State(0.0, jnp.array([0.02]), jnp.zeros(1))
+        run = jax.jit(lambda dt: jd.rollout(Saturating(), jd.Kinematic.rk4(), start, dt=dt, steps=400))
+        assert run(1e-2).info.status[-1] == jd.Status.UNSTABLE
+        resolved = run(1e-3)
+        np.testing.assert_array_equal(resolved.info.status, jd.Status.OK)
+        np.testing.assert_allclose(resolved.state.q[-1], 1e-3 * np.arctanh(0.1), rtol=1e-9)
+
     @pytest.mark.parametrize(
         "method",
         [

@@ -554,6 +554,7 @@ def test_mistakes_about_wheels():
     for arguments, message in (
         ({"places": [0.0, 1.0]}, r"shape \(k, 2\)"),
         ({"places": [[0.0, 1.0]], "radius": [1.0, 2.0]}, "radius must be one number"),
+        ({"places": [[0.0, 1.0]], "steering": 20.0}, "steering must lie between -pi and pi, got 20"),
         ({"places": [[0.0, 1.0], [1.0, 0.0]], "names": ("a", "a")}, "2 different names"),
         ({"places": [[0.0, 1.0], [1.0, 0.0]], "names": ("a", "b", "b")}, "2 different names"),
         ({"places": [[0.0, 1.0]], "radius": 0}, "radius must be positive"),

@@ -531,3 +531,26 @@ def test_rows_that_are_dependent_at_the_start_alone_have_an_acceleration(kind, c
     expected = -9.81 * (1.0 + cranks / 2) / (1.0 + cranks * (0.1 + 0.25))
     body = mechanism.body_names.index("t")
     np.testing.assert_allclose((rates.y if kind == "parallelogram" else rates.z)[body], expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("coordinates", [jm.Absolute(), jm.Joints()])
+def test_the_default_solver_takes_two_motions_of_one_freedom(coordinates):
+    """Motions of one hinge, or of two hinges that a relation couples, agree; accelerations were NaN."""
+    bodies = [jm.Body(name, 1.0, 0.1, pose=(x, 0.0, 0.0)) for name, x in (("one", 0.5), ("two", 2.5))]
+    hinges = [
+        jm.Revolute("A", "ground", "one", at=(0.0, 0.0)),
+        jm.Revolute("B", "ground", "two", at=(2.0, 0.0)),
+    ]
+    turn, again, other = (
+        jm.PrescribedMotion(name, joint, jm.Sinusoid(1.0, 1.0))
+        for name, joint in (("turn", "A"), ("again", "A"), ("other", "B"))
+    )
+    gear = jm.Relation("gear", "B", "A")
+    for joints, redundant in (
+        ((turn, again), True),
+        ((turn, other, gear), True),
+        ((turn, other), False),
+        ((turn, gear), False),
+    ):
+        mechanism, _ = jm.planar_mechanism(bodies, [*hinges, *joints], coordinates=coordinates)
+        assert mechanism.redundant == redundant

@@ -323,6 +323,9 @@ def test_mistakes_in_the_call(tmp_path, arm):
         match=r"positions of 'yew', which is not a joint with coordinates \(did you mean 'yaw'\?\)",
     ):
         robots.joint_state(mechanism, state.q, {"yew": 1.0})
+    for value in (np.nan, np.inf, "1", True):
+        with pytest.raises(ValueError, match="positions of 'yaw' must be finite numbers, got"):
+            robots.joint_state(mechanism, state.q, {"yaw": value})
 
 
 def test_what_acts_in_balls(tmp_path):

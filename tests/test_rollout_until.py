@@ -11,6 +11,7 @@ from small_systems import central
 from switching_problems import GRAVITY, LENGTH, MASS, String, numbers
 
 import jaxdae as jd
+from jaxdae import mechanisms as jm
 from jaxdae.switching import Switching, Unilateral, rollout_until
 
 RK4 = jd.RungeKutta.rk4()
@@ -144,3 +145,29 @@ def test_messages(event, error, message):
     with pytest.raises(error) as caught:
         rollout_until(Ball(9.0), RK4, _start(), event, dt=0.1, steps=3)
     assert message in str(caught.value)
+
+
+def test_steps_beyond_the_stability_limit():
+    """Friction of 200 N m holds an arm, which turns by 0.1 mrad. With RK4 at 1 ms it fell, status OK."""
+    arm = jm.Body("arm", 1.0, 0.011, pose=(0.3, 0.0, 0.0))
+    hinge = jm.Revolute("hinge", "ground", "arm", at=(0.0, 0.0), friction=200.0)
+    mechanism, q = jm.planar_mechanism([arm], [hinge], coordinates=jm.Joints())
+    start = jd.State(jnp.zeros(()), q, jnp.zeros(1))
+    run = jax.jit(lambda dt: rollout_until(mechanism, RK4, start, below, dt=dt, steps=100).info.status)
+    assert [run(dt) for dt in (1e-3, 1e-6)] == [jd.Status.UNSTABLE, jd.Status.STEP_BUDGET]
+
+
+@pytest.mark.long
+def test_gains_beyond_the_stability_limit():
+    arm = jm.Body("arm", 1.0, 0.011, pose=(0.3, 0.0, 0.0))
+    hinge = jm.Revolute("hinge", "ground", "arm", at=(0.0, 0.0))
+    mechanism, q = jm.planar_mechanism([arm], [hinge])
+    gains = jd.RungeKutta.rk4(stabilization=jd.Baumgarte(5000.0, 5000.0))
+    start = jd.State(jnp.zeros(()), q, jnp.zeros(3))
+    found = rollout_until(mechanism, gains, start, below, dt=1e-3, steps=10)
+    assert found.info.status == jd.Status.UNSTABLE
+
+
+def below(system, state):
+    """Return the angle above -5 mrad."""
+    return state.q[-1] + 0.005

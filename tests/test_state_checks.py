@@ -12,6 +12,7 @@ import pytest
 
 import jaxdae as jd
 import jaxdae.mechanisms as jm
+from jaxdae import control as jc
 from jaxdae import robots
 from jaxdae.control import output_motion
 from jaxdae.systems.state_checks import report_coordinates
@@ -325,3 +326,24 @@ def test_constraint_impulse_reports_open_rows():
     ):
         jd.constraint_impulse(mechanism, opened)
     jd.constraint_impulse(mechanism, opened, jnp.array([False, True]))
+
+
+def test_static_inputs_and_linear_models_report_open_rows():
+    rod = jm.Body("rod", 1.0, 0.1, (0.5, 0.0, 0.0))
+    hinge = jm.Revolute("A", "ground", "rod", at=(0.0, 0.0))
+    mechanism, q = jm.planar_mechanism([rod], [hinge], [jm.JointForce("motor", "A", input=0)])
+    opened = jd.State(0.0, q + jnp.array([0.1, 0.0, 0.0]), jnp.zeros(3))
+    with pytest.warns(jd.StateWarning, match=r"static_inputs: .* A\.x = 0\.1 m"):
+        u = jc.static_inputs(mechanism, opened)
+    with pytest.warns(jd.StateWarning, match=r"linearize_equilibrium: .* A\.x = 0\.1 m"):
+        jc.linearize_equilibrium(mechanism, opened, u)
+
+
+def test_kinematic_velocity_reports_an_open_joint():
+    rod = jm.Body("rod", pose=(0.5, 0.0, 0.0))
+    hinge = jm.Revolute("A", "ground", "rod", at=(0.0, 0.0))
+    description = jm.Description(bodies=[rod], joints=[hinge], drives=[jm.JointRate("turn", "A")])
+    system, q = jm.kinematic_mechanism(description)
+    jd.kinematic_velocity(system, jd.State(0.0, q, 0.0 * q), jnp.ones(1))
+    with pytest.warns(jd.StateWarning, match=r"kinematic_velocity: .* A\.x = 0\.1 m"):
+        jd.kinematic_velocity(system, jd.State(0.0, q.at[0].add(0.1), 0.0 * q), jnp.ones(1))

@@ -30,6 +30,7 @@ EXPLICIT = {
     "heun": (jd.RungeKutta.heun(), 2.0),
     "semi_implicit_euler": (jd.Projected(jd.SemiImplicitEuler()), 2.0),
     "taylor": (jd.textbook.Taylor(), 2.0),
+    "velocity_stepping": (jc.VelocityStepping(), 2.0),
 }
 
 

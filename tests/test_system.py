@@ -23,6 +23,7 @@ from small_systems import (
 )
 
 import jaxdae as jd
+from jaxdae import mechanisms as jm
 from jaxdae.systems.system import velocity_residual
 
 ROUND_OFF = {"rtol": 1e-13, "atol": 1e-13}
@@ -284,6 +285,15 @@ MISTAKES = {
         "got (4,)",
     ),
 }
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_coordinates_do_not_broadcast_to_one_velocity(count):
+    rod = jm.Body("rod", 1.0, 0.1, (0.5, 0.0, 0.0))
+    hinge = jm.Revolute("A", "ground", "rod", at=(0.0, 0.0))
+    pendulum, _ = jm.planar_mechanism([rod], [hinge], coordinates=jm.Joints())
+    with pytest.raises(ValueError, match=f"q must have as many entries as xi, got {count} and 1"):
+        jd.forward_dynamics(pendulum, jd.State(0.0, jnp.zeros(count), jnp.zeros(1)))
 
 
 @all_cases(("methods", "message"), MISTAKES.values(), ids=MISTAKES)

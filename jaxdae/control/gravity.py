@@ -31,6 +31,7 @@ from jaxdae.control.inputs import accelerations, count_inputs, input_matrix
 from jaxdae.saddle_point import NullSpace, SaddlePointSolver, SingularValues, pseudoinverse
 from jaxdae.saddle_point.saddle_point_solver import SOLVER_TEXT, check_solver, is_solver
 from jaxdae.systems.linearization import linearize_at
+from jaxdae.systems.state_checks import report_coordinates
 from jaxdae.systems.system import (
     MODEL_TEXT,
     AnySystem,
@@ -79,11 +80,16 @@ def static_inputs(
     Raises:
         ValueError: unknown number of inputs, or lengths that do not fit.
 
+    Warns:
+        StateWarning: if the coordinates violate the constraints.
+
     Differentiable where the rank does not change.
     """
     rest = at_rest(system, state)
     check_solver(solver)
-    return _static_inputs(system, rest, count_inputs(system, inputs), solver or NullSpace(), rank_tolerance)
+    u = _static_inputs(system, rest, count_inputs(system, inputs), solver or NullSpace(), rank_tolerance)
+    report_coordinates("static_inputs", system, rest.q, u)
+    return u
 
 
 @partial(jax.jit, static_argnums=2)

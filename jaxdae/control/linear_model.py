@@ -57,6 +57,7 @@ from jaxdae.linalg.singular_values import svd
 from jaxdae.saddle_point import NullSpace, SaddlePointSolver, null_projector
 from jaxdae.saddle_point.saddle_point_solver import check_solver
 from jaxdae.systems.masks import hard_rows
+from jaxdae.systems.state_checks import report_coordinates
 from jaxdae.systems.system import AnySystem, State
 from jaxdae.typing import Input, Leaf
 
@@ -107,6 +108,9 @@ def linearize_equilibrium(
         ValueError: a dimension that is not between 1 and 2 nv, or a missing dimension under transformations
             if rows may be compliant or inactive.
 
+    Warns:
+        StateWarning: if the coordinates violate the constraints.
+
     Eigenvalues of A, and gains computed from A, do not depend on the basis and are differentiable at constant
     rank. The entries of A are not unique.
     """
@@ -115,7 +119,9 @@ def linearize_equilibrium(
     check_stabilization(stabilization)
     dimension = count_dimension(system, state, dimension)
     roles = (solver or NullSpace(), stabilization or NoStabilization())
-    return _linearize_equilibrium(system, state, jnp.asarray(u, state.q.dtype), dimension, roles)
+    model = _linearize_equilibrium(system, state, jnp.asarray(u, state.q.dtype), dimension, roles)
+    report_coordinates("linearize_equilibrium", system, state.q, model)
+    return model
 
 
 @partial(jax.jit, static_argnums=3)

@@ -58,6 +58,7 @@ from jaxdae.base.dataclass import function_field, pytree, static
 from jaxdae.base.requirements import not_negative, offers
 from jaxdae.control.goals import GOALS_TEXT, GoalRows, are_goals, goal_rows, input_count
 from jaxdae.control.virtual_work import VirtualWork
+from jaxdae.integrators.euler import SemiImplicitEuler
 from jaxdae.integrators.integrator import StepInfo, input_at, step_info
 from jaxdae.integrators.method import Method
 from jaxdae.matrices import DenseRows
@@ -171,6 +172,18 @@ class VelocityStepping(Method):
     solver: Leaf = None
     constraints: ConstraintOrder = static(one_of=ConstraintOrder, default=ConstraintOrder.LAST)
 
+    # Without goals and rows, a step is one of semi-implicit Euler.
+    position_share = SemiImplicitEuler.position_share
+    step_matrix = SemiImplicitEuler.step_matrix
+
+    @property
+    def damping_limit(self) -> float:
+        """The largest h mu for which v' = -mu v decays: 2.
+
+        With inputs of goals it is infinity, because the stability test passes all inputs to the system.
+        """
+        return float("inf") if self._goal_inputs else 2.0
+
     def requirements(self) -> Any:
         """Yield the conditions on the fields; see `jaxdae.base.requirements`."""
         yield (self.beta >= 0) & (self.beta <= 2), "beta must lie between 0 and 2"
@@ -230,9 +243,14 @@ class VelocityStepping(Method):
         _, _, info = self.step(system, state, (), u, dt)
         return info.a, info.lam
 
+    @property
+    def _goal_inputs(self) -> int:
+        """The number of inputs that goals read."""
+        return input_count(tuple(goal for group in self.groups for goal in group.goals))
+
     def _inputs(self, u: Input) -> tuple[Input, Input]:
         """Return the inputs of the system, and the inputs of the goals."""
-        count = input_count(tuple(goal for group in self.groups for goal in group.goals))
+        count = self._goal_inputs
         if count == 0 or u is None:
             return u, None
         u = jnp.asarray(u)

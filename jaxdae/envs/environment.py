@@ -31,6 +31,7 @@ from jaxdae.compile.rematerialization import Keep
 from jaxdae.envs.task import Start, Task, check_task
 from jaxdae.fused import fuse
 from jaxdae.integrators.integrator import checked_input
+from jaxdae.integrators.stability import feedback_status
 from jaxdae.rollouts.rollout_arguments import Plan, as_controls, checked_tolerance
 from jaxdae.rollouts.trajectory import advance
 from jaxdae.systems.consistency import first_status
@@ -129,10 +130,11 @@ class Environment:
         begun = first_status(
             *jax.lax.stop_gradient((system, task.integrator, task.control, state, dt, tolerance)), False
         )
+        gains = feedback_status(*jax.lax.stop_gradient((system, task.integrator, state, dt)))
         given = jnp.asarray(start.status, jnp.int32)
         memory = task.integrator.init(system, state)
         # The status of `initialize` is more specific about why a start violates its constraints.
-        status = first_failure(given, begun)
+        status = first_failure(given, begun, gains)
         at = strong(EnvState(state, memory, start.goal, status, jnp.zeros((), jnp.int32)))
         return at, self._observed(system, at)
 

@@ -55,7 +55,8 @@ class Kinematic(PointMethod):
     of the step.
 
     The status is that of `kinematic_status` at both ends of the step. It is UNSTABLE if the step amplifies
-    the differences between its own stages; see `is_unstable`.
+    the differences between its own stages, see `is_unstable`, or if large slopes of its stages cancel, see
+    `is_stalled`.
 
     Attributes:
         tableau: the coefficients.
@@ -126,6 +127,7 @@ class Kinematic(PointMethod):
             half = self._slope(system, State(end.t, system.retract(state.q, 0.5 * whole), state.v), u)
             unstable = largest(half - 0.5 * (slope + at_end)) < 0.25 * largest(at_end - slope)
         unstable &= is_unstable(self.tableau, state.q, dt, (slopes[0], slope, at_end), whole - xi)
+        unstable |= is_stalled(state.q, dt, slopes, whole)
         status = first_failure(status, ended, jnp.where(unstable, Status.UNSTABLE, Status.OK))
         return (
             Point(new),
@@ -138,6 +140,24 @@ class Kinematic(PointMethod):
         if self.projected:
             return held_velocity(system, at, stage_input, self.solver)
         return unprojected_rate(system, at, stage_input, self.solver)
+
+
+def is_stalled(q: Coordinates, dt: Any, slopes: list[Velocity], whole: Velocity) -> Any:
+    """Return whether the slopes of the stages are large but cancel in an entry of the step.
+
+    A rate that saturates, such as x' = -r tanh(x / d) with h r >> d, has slopes of alternating signs at the
+    stages. The method then stops at a false equilibrium, up to h r / 2 from the equilibrium. Slopes that
+    change their sign in a step that resolves them are small at one of the stages.
+
+    Args:
+        q: coordinates at the start of the step.
+        dt: h in s.
+        slopes: the slopes of the stages.
+        whole: the step xi (nv,).
+    """
+    least = dt * jnp.min(jnp.abs(jnp.stack(slopes)), axis=0)
+    matters = least > float(jnp.finfo(q.dtype).eps) ** 0.5 * (1.0 + largest(q))
+    return jnp.any((jnp.abs(whole) < 0.1 * least) & matters)
 
 
 def is_unstable(

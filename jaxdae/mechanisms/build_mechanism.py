@@ -40,8 +40,10 @@ from jaxdae.mechanisms.joint_copies import copies_of
 from jaxdae.mechanisms.joints.drives import DRIVES
 from jaxdae.mechanisms.joints.passive_elements import with_rest
 from jaxdae.mechanisms.joints.planar_joints import PLANAR_JOINTS
+from jaxdae.mechanisms.joints.planar_prescribed import PrescribedMotion
 from jaxdae.mechanisms.joints.relation_elements import Relation, TendonRelation
 from jaxdae.mechanisms.joints.spatial_joints import SPATIAL_JOINTS
+from jaxdae.mechanisms.joints.spatial_prescribed import PrescribedMotion as SpatialMotion
 from jaxdae.mechanisms.loop_rank import PlacedJoint, have_dependent_rows
 
 TYPES: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
@@ -311,6 +313,11 @@ def built(
             [
                 *((one.joint, one.other) for one in relations),
                 *((*one.joints, *one.others) for one in related),
+                *(
+                    (one.joint,)
+                    for one in description.joints
+                    if isinstance(one, PrescribedMotion | SpatialMotion)
+                ),
             ],
         )
         or _have_dependent_rows(space, bodies, joints, frames, numbers),

@@ -29,10 +29,11 @@ from jaxdae.control.linear_model import count_dimension
 from jaxdae.fused import fuse
 from jaxdae.integrators.integrator import Integrator
 from jaxdae.integrators.method import begun_with
+from jaxdae.integrators.stability import feedback_status
 from jaxdae.rollouts.guard import guarded_step
 from jaxdae.rollouts.rollout_arguments import check_dt, checked_start, checked_tolerance
 from jaxdae.systems.consistency import first_status
-from jaxdae.systems.status import Status
+from jaxdae.systems.status import Status, first_failure
 from jaxdae.systems.system import AnySystem, State, check_fit
 from jaxdae.typing import Count, Leaf
 
@@ -200,11 +201,16 @@ def stacked_after(first: State, rest: State) -> State:
 
 
 def begin_status(problem: Problem) -> Count:
-    """Return the status () of the start: OK, INCONSISTENT_START, or OUT_OF_RANGE for an invalid parameter."""
+    """Return the status () of the start.
+
+    OK, INCONSISTENT_START, UNSTABLE for gains beyond the stability limit, or OUT_OF_RANGE for an invalid
+    parameter.
+    """
     state = problem.state
     dt = jnp.asarray(problem.dt, state.q.dtype)
     tolerance = checked_tolerance(problem.start_tolerance, state.q.dtype)
-    return first_status(problem.system, problem.integrator, problem, state, dt, tolerance, False)
+    begun = first_status(problem.system, problem.integrator, problem, state, dt, tolerance, False)
+    return first_failure(begun, feedback_status(problem.system, problem.integrator, state, dt))
 
 
 # Argument checks.

@@ -12,7 +12,7 @@ from jax.core import Tracer
 
 from jaxdae.base.suggestions import brief
 from jaxdae.mechanisms.couplings.relations import Own
-from jaxdae.mechanisms.describe.numbers import hint
+from jaxdae.mechanisms.describe.numbers import concrete, hint
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.robots.postures import Posture
 from jaxdae.systems.system import State
@@ -33,8 +33,9 @@ def joint_state(
         rates: in rad/s and m/s, in the same form; zero for joints that are not named.
 
     Raises:
-        ValueError: a name without coordinates, or a wrong count of numbers; a follower without its driver, if
-            the relation between them is not affine with a nonzero slope.
+        ValueError: a name without coordinates, a wrong count of numbers, or values that are not finite
+            numbers; a follower without its driver, if the relation between them is not affine with a nonzero
+            slope.
 
     A relation between two coordinates of the tree (a mimic joint, an equality of MJCF, a `Relation`) sets the
     follower from its driver, and the rate by the slope of the polynomial. This also applies along chains:
@@ -113,7 +114,7 @@ def _given(
         originals: the original numbers, if `given` does not know them; zeros if None.
 
     Raises:
-        ValueError: a name without coordinates, or a wrong count of numbers.
+        ValueError: a name without coordinates, a wrong count of numbers, or values that are not finite.
     """
     places: dict[str, list[int]] = {}
     for k, name in enumerate(of):
@@ -125,6 +126,11 @@ def _given(
             raise ValueError(
                 f"joint_state: {what} of {brief(name)}, which is not a joint with "
                 f"coordinates{hint(name, list(places))}"
+            )
+        known = concrete(numbers)
+        if known is not None and not np.all(np.isfinite(known)):
+            raise ValueError(
+                f"joint_state: {what} of {brief(name)} must be finite numbers, got {brief(numbers)}"
             )
         count, given_numbers = len(places[name]), _known(numbers, dtype)
         if given_numbers.shape not in (((), (1,)) if count == 1 else ((count,),)):

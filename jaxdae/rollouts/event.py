@@ -36,8 +36,15 @@ from jaxdae.base.requirements import check_arrays, checked_count
 from jaxdae.compile.rematerialization import Keep
 from jaxdae.integrators.integrator import Integrator
 from jaxdae.integrators.method import begun_with
+from jaxdae.integrators.stability import (
+    feedback_status,
+    may_be_unstable,
+    stability_status,
+    steps_between_examinations,
+)
 from jaxdae.rollouts.guard import checked_memory, guarded_step, undefined_if_failed
 from jaxdae.rollouts.rollout_arguments import as_controls, check_dt, checked_start, make_plan
+from jaxdae.rollouts.scan import examined_status, steps_per_examination
 from jaxdae.rollouts.trajectory import Trajectory
 from jaxdae.systems.consistency import first_status
 from jaxdae.systems.linearization import Point
@@ -133,6 +140,8 @@ def _rollout_until(
     dt = jnp.asarray(dt, state.q.dtype)
     still = jax.lax.stop_gradient((system, integrator, law, state, dt, tolerance))
     status = first_status(*still, memory is not None)
+    status = first_failure(status, feedback_status(*still[:2], still[3], still[4]))
+    tested = may_be_unstable(system, integrator, law if callable(law) else None)
     begun = integrator.init(system, state)
     memory = begun if memory is None else checked_memory(memory, begun)
     point = begun_with(integrator, system, state, law, dt, memory, status)
@@ -150,15 +159,31 @@ def _rollout_until(
         return jnp.asarray(event(system, point.state), dt.dtype)
 
     def one_step(carry: Any, _: Any) -> tuple[Any, None]:
-        point, memory, status, count, ended = carry
+        point, memory, status, count, ended, before = carry
         new, moved, info = advance(point, memory, status, count, jnp.ones_like(dt))
         ended |= (measure(point) > 0.0) & (measure(new) <= 0.0) & (info.status == Status.OK)
-        after = (new, moved, info.status, count + 1, ended)
-        return jax.tree.map(lambda x, y: jnp.where(ended, x, y), (*carry[:4], ended), after), None
+        after = (new, moved, info.status, count + 1, ended, jax.lax.stop_gradient(point.state.v))
+        return jax.tree.map(lambda x, y: jnp.where(ended, x, y), (*carry[:4], ended, before), after), None
 
-    carry = (point, memory, status, jnp.zeros((), jnp.int32), jnp.zeros((), bool))
-    carry, _ = jax.lax.scan(Keep.STATES.applied(one_step), carry, length=steps)
-    *before, count, ended = carry
+    def examine(at: State, last: Any, carried: Any, u: Any) -> Any:
+        return stability_status(system, integrator, at, last, carried, law if callable(law) else u, dt)
+
+    often = steps_between_examinations(integrator)
+    every = steps_per_examination(steps, often) if tested else steps
+
+    def examined_steps(carry: Any, _: Any) -> tuple[Any, None]:
+        point, memory, status, count, ended, before = carry
+        if tested:
+            u = law if law is None or callable(law) else law[count]
+            found = examined_status(examine, often, every, count, point.state, before, memory, u, status)
+            status = jnp.where(ended, status, found)
+        carry = (point, memory, status, count, ended, before)
+        return jax.lax.scan(Keep.STATES.applied(one_step), carry, length=every)
+
+    unknown = jnp.full_like(jax.lax.stop_gradient(state.v), jnp.inf)
+    carry = (point, memory, status, jnp.zeros((), jnp.int32), jnp.zeros((), bool), unknown)
+    carry, _ = jax.lax.scan(examined_steps, carry, length=steps // every)
+    *before, count, ended, _ = carry
 
     def last_step(share: Any) -> Any:
         point, memory, status = before

@@ -17,13 +17,55 @@ from jaxdae.systems.status import Status, first_failure
 from jaxdae.systems.system import State
 
 
-def _steps_per_examination(length: int, often: int) -> int:
+def steps_per_examination(length: int, often: int) -> int:
     """Return the number of steps between examinations: the largest divisor of the loop length up to the aim.
 
     If this divisor is less than half of the aim, it is the loop length.
     """
     most = max(d for d in range(1, min(length, often) + 1) if length % d == 0)
     return most if 2 * most >= often else length
+
+
+def examined_status(
+    examine: Any,
+    often: int,
+    every: int,
+    count: Any,
+    state: State,
+    before: Any,
+    memory: Any,
+    u: Any,
+    status: Any,
+) -> Any:
+    """Return the status of a world () after a stability test, if one is due at this step.
+
+    Args:
+        examine: (state, v of the previous step, memory, u) -> status.
+        often: the aim of the number of steps between tests.
+        every: the number of steps between calls of this function, see `steps_per_examination`.
+        count: the number of steps before.
+        state: the state at the start of the step.
+        before: velocities (nv,) one step earlier, infinite at the start.
+        memory: the memory of the method.
+        u: the input of the step.
+        status: of the world ().
+    """
+    last = before
+    if every % 2 == 0:
+        # A step beyond the limit may alternate between two velocities. Examine both of them.
+        other = (count // often % 2 == 1) & jnp.all(jnp.isfinite(before))
+        last = jnp.where(other, state.v, before)
+        state = dataclasses.replace(state, v=jnp.where(other, before, state.v))
+    given = jax.lax.stop_gradient((state, last, memory, u))
+    if 2 * every >= often:
+        return first_failure(status, examine(*given))
+    return jax.lax.cond(
+        count % often < every,
+        lambda x, told: first_failure(told, examine(*x)),
+        lambda _, told: told,
+        given,
+        status,
+    )
 
 
 def scan_steps(
@@ -69,30 +111,14 @@ def scan_steps(
 
     def look(carry: Any, us: Any, every: int) -> Any:
         count, at, carried, info, before = carry
-        state, last = at.state, before
-        if every % 2 == 0:
-            # A step beyond the limit may alternate between two velocities. Examine both of them.
-            other = (count // often % 2 == 1) & jnp.all(jnp.isfinite(before))
-            last = jnp.where(other, state.v, before)
-            state = dataclasses.replace(state, v=jnp.where(other, before, state.v))
-        given = jax.lax.stop_gradient((state, last, carried, jax.tree.map(lambda x: x[0], us)))
-        if 2 * every >= often:
-            status = first_failure(info.status, examine(*given))
-        else:
-            asked = count % often < every
-            status = jax.lax.cond(
-                asked,
-                lambda x, told: first_failure(told, examine(*x)),
-                lambda _, told: told,
-                given,
-                info.status,
-            )
+        u = jax.tree.map(lambda x: x[0], us)
+        status = examined_status(examine, often, every, count, at.state, before, carried, u, info.status)
         return count, at, carried, dataclasses.replace(info, status=status), before
 
     def run_steps(carry: Any, us: Any, length: int) -> Any:
         if examine is None:
             return _repeat(one_step, carry, us, length)[0]
-        every = _steps_per_examination(length, often)
+        every = steps_per_examination(length, often)
 
         def examined(carry: Any, us: Any) -> Any:
             return _repeat(one_step, look(carry, us, every), us, every)

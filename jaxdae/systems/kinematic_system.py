@@ -43,6 +43,7 @@ from jaxdae.systems.evaluation import Evaluation, checked
 from jaxdae.systems.linearization import Linearization, linearize_at
 from jaxdae.systems.masks import Masked
 from jaxdae.systems.nonaffine_rows import Curved, has_affine_rows, on_curved_rows
+from jaxdae.systems.state_checks import report_state
 from jaxdae.systems.status import Status, first_failure
 from jaxdae.systems.system import (
     AnySystem,
@@ -117,6 +118,9 @@ def kinematic_velocity(
         TypeError: not a `KinematicSystem`.
         ValueError: if a parameter of the system is out of range.
 
+    Warns:
+        StateWarning: if the coordinates violate the constraints.
+
     Differentiable with respect to system, state and u, forward and reverse. Rows that are affine in x' need
     one factorization, and have derivatives of every order. For other rows Newton's iteration finds a velocity
     of locally least distance, with derivatives up to the third order. The function inspects the jaxpr of the
@@ -125,7 +129,10 @@ def kinematic_velocity(
     """
     check_kinematic(system)
     check_solver(solver)
-    return _kept_apart(system, checked_state(state), u, solver)
+    state = checked_state(state)
+    found = _kept_apart(system, state, u, solver)
+    report_state("kinematic_velocity", system, state, found)
+    return found
 
 
 def kinematic_status(

@@ -156,8 +156,12 @@ class AnySystem(abc.ABC):
         return type(self).retract is AnySystem.retract
 
     def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
-        """Return q (+) xi, the coordinates after the tangent step xi; q + xi by default."""
-        return q + xi
+        """Return q (+) xi, the coordinates after the tangent step xi; q + xi by default.
+
+        Raises:
+            ValueError: q and xi have different lengths, which would otherwise broadcast if one is 1.
+        """
+        return plain_sum(q, xi)
 
     def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
         """Return xi with q0 (+) xi = q1, the inverse of `retract`; q1 - q0 by default.
@@ -386,6 +390,17 @@ MODEL_TEXT = "model must be a System (planar_mechanism returns one and its start
 def is_system(system: Any) -> bool:
     """Return whether an object is a `System`, or represents one on the host during requirement checks."""
     return offers(system, "mass_matrix", "retract")
+
+
+def plain_sum(q: Any, xi: Any) -> Any:
+    """Return q + xi, the tangent step of coordinates without quaternions.
+
+    Raises:
+        ValueError: different lengths, also if one of them is 1.
+    """
+    if q.shape[-1:] != xi.shape[-1:]:
+        raise ValueError(f"q must have as many entries as xi, got {q.shape[-1]} and {xi.shape[-1]}")
+    return q + xi
 
 
 def check_fit(system: Any, state: State) -> None:

@@ -29,6 +29,7 @@ from jaxdae.mechanisms.describe.measures import Pairs
 from jaxdae.mechanisms.describe.numbers import concrete, floating, hint, shown
 from jaxdae.mechanisms.joints.planar_wheels import LateralWheel, RollerWheel, RollingWheel, TractionWheel
 from jaxdae.typing import Leaf
+from jaxdae.vehicles.argument_checks import angle_mistakes
 
 
 @pytree
@@ -124,7 +125,8 @@ def wheels(
         names: one name per wheel; by default "wheel_0", ...
 
     Raises:
-        ValueError: mismatched shapes or names; numbers that are not finite; a radius that is not positive.
+        ValueError: mismatched shapes or names; numbers that are not finite; a radius that is not positive; a
+            steering angle that is not between -pi and pi.
     """
     place = floating(places)
     if place.ndim != 2 or place.shape[1] != 2 or not place.shape[0]:
@@ -148,6 +150,8 @@ def wheels(
     known = concrete(radius)
     if known is not None and not np.all((known > 0.0) & np.isfinite(known)):
         raise ValueError(f"wheels: radius must be positive numbers of meters, got {shown(radius)}")
+    for message in angle_mistakes("steering", steering, None):
+        raise ValueError(f"wheels: {message}")
     oblique = (roller_angle is not None,) * count
     angle = each("roller_angle", 0.0 if roller_angle is None else roller_angle)
     return Wheels(names, oblique, place, each("steering", steering), each("radius", radius), angle)

@@ -17,6 +17,7 @@ from jaxdae.geometry.pairs.pair_types import pair_type, shape_name, supported
 from jaxdae.geometry.planar_frames import Frame as PlanarFrame
 from jaxdae.geometry.shapes import Pose, shape_mistakes
 from jaxdae.mechanisms.describe import fields
+from jaxdae.mechanisms.describe.angle_limits import doubts_of, rests_in_degrees
 from jaxdae.mechanisms.describe.elements import BodyName, Element, Number
 from jaxdae.mechanisms.describe.kinds import GROUND, Kind, Known, Start
 from jaxdae.mechanisms.describe.numbers import real
@@ -74,6 +75,12 @@ class Pair(Element):
                     f"contacts between {shape_name(self.shape_a)} and {shape_name(self.shape_b)} are not "
                     f"supported; supported pairs, in either order: {supported(dimension)}"
                 )
+
+    def doubts(self) -> Iterable[str]:
+        """Yield warnings about angles of planar shapes that are probably in degrees."""
+        for name, shape in (("shape_a", self.shape_a), ("shape_b", self.shape_b)):
+            if offers(shape, "angle"):
+                yield from doubts_of(f"angle of {name}", [shape.angle], rests_in_degrees)
 
     def unknown(self, names: Known) -> Iterable[str]:
         """Yield an error for bodies without a position."""

@@ -38,6 +38,7 @@ from jaxdae.mechanisms.describe.bodies import Body, Rotor, SpatialBody
 from jaxdae.mechanisms.describe.measures import Blocks, Kinematics, Pairs
 from jaxdae.mechanisms.describe.plane_and_space import Plane, Space
 from jaxdae.mechanisms.describe.spanning_tree import holds, lost_off_the_tree
+from jaxdae.systems.system import plain_sum
 from jaxdae.typing import Coordinates, Jacobian, Scalar, Velocity
 
 
@@ -217,7 +218,7 @@ class PlanarAbsolute(_Absolute):
 
     def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
         """Return q + xi."""
-        return q + xi
+        return plain_sum(q, xi)
 
     def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
         """Return q1 - q0."""

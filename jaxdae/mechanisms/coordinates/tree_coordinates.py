@@ -52,6 +52,7 @@ from jaxdae.mechanisms.describe.links import AXIS, BALL, COORDINATES, VELOCITIES
 from jaxdae.mechanisms.describe.measures import Blocks, Kinematics, Pairs
 from jaxdae.mechanisms.describe.passive_effort import passive_effort
 from jaxdae.mechanisms.describe.plane_and_space import Plane, Space
+from jaxdae.systems.system import plain_sum
 from jaxdae.trees.tree_layout import padded_take
 from jaxdae.trees.tree_sweeps import sum_to_leaves, sum_to_root
 from jaxdae.typing import Coordinates, Jacobian, Leaf, Scalar, Velocity
@@ -415,7 +416,7 @@ class TreeCoordinates(BodyCoordinates):
 
     def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
         """Return q (+) xi; quaternions keep length 1."""
-        return q + xi if self.flat else ball_joints.retracted(self.structure, q, xi)
+        return plain_sum(q, xi) if self.flat else ball_joints.retracted(self.structure, q, xi)
 
     def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
         """Return xi with q0 (+) xi = q1; rotations of ball joints are at most half a turn."""

@@ -137,12 +137,12 @@ def check_description(
         mistakes.append(("", "", f"gravity must be {count} in m/s^2, got {shown(gravity)}"))
     if mistakes:
         raise (WrongKindError if kinds else DescriptionError)(caller, mistakes)
+    joints = {joint.name: joint for joint in right.get("joint", ())}
     doubts = [
         f"{what} {brief(one.name)}: {doubt}"
-        for what in ("body", "joint", "force")
-        if what in right
-        for one in right[what]
-        for doubt in one.doubts()
+        for what in ("body", "joint", "force", "contact")
+        for one in right.get(what, ())
+        for doubt in (one.resolved(joints) if what == "force" else one).doubts()
     ]
     if doubts:
         # The stack level points to the line that builds the mechanism.

@@ -214,7 +214,7 @@ class Limits(OfCoordinates):
             form = "(lower, upper)" if self.count == 1 else f"a list of {self.count} pairs (lower, upper)"
             yield f"must be {form} with numbers, or None for no limit, got {shown(value)}"
             return
-        for pair in filter(None, self.each(value)):
+        for pair in (pair for pair in pairs if pair is not None):
             lower, upper = (None if bound is None else concrete(bound) for bound in pair)
             if lower is not None and upper is not None and not lower < upper:
                 yield f"must have the lower limit below the upper limit, got {shown(value)}"

@@ -195,24 +195,23 @@ def overconstrained(
         mobility = sum of the freedoms of their bodies, except the body nearest to the ground
                    - sum of the rows of their joints.
 
-    Loops with mobility <= 0, or with more prescribed motions than mobility, can move only because of special
-    geometry: Bennett's and Bricard's linkages, planar linkages of hinges in space, parallelograms with three
-    cranks. A truss without mobility also counts. A single loop with mobility < 0 has redundant rows, whatever
-    the mobility of the loops around it. The count also applies to pairs of loops that share a joint, because
-    a parallelogram with three cranks may be a part of a mechanism with many freedoms. Two lateral rows of
-    wheels on one body also count as overconstrained, because the axles are usually parallel. Each relation
-    removes one freedom.
+    Loops with mobility <= 0 can move only because of special geometry: Bennett's and Bricard's linkages,
+    planar linkages of hinges in space, parallelograms with three cranks. A truss without mobility also
+    counts. A single loop with mobility < 0 has redundant rows, whatever the mobility of the loops around it.
+    The count also applies to pairs of loops that share a joint, because a parallelogram with three cranks may
+    be a part of a mechanism with many freedoms. Two lateral rows of wheels on one body also count as
+    overconstrained, because the axles are usually parallel. Each relation and each prescribed motion removes
+    one freedom.
 
     Args:
         joints: the resolved joints with bodies `a` and `b`.
         freedoms: the freedoms of the unconstrained bodies by name.
-        related: the names of the joints of each relation.
+        related: the names of the joints of each relation, and of the joint of each prescribed motion.
     """
     lateral = [joint.b for joint in joints if "lateral" in joint.velocity_rows]
     if len(set(lateral)) < len(lateral):
         return True
     holding = _holding(joints)
-    prescribed = [joint for joint in joints if joint.prescribes]
     cycles = [[holding[k] for k in cycle] for cycle in _cycles(holding)]
     between: dict[frozenset[str], list[Any]] = {}
     for joint in holding:
@@ -226,9 +225,7 @@ def overconstrained(
         _Set(_mobility(loops, freedoms), {joint.name for joint in loops}) for loops in _sharing_joints(cycles)
     ]
     for group in sets:
-        bodies = {name for joint in joints if joint.name in group.names for name in (joint.a, joint.b)}
-        driven = sum(joint.a in bodies and joint.b in bodies for joint in prescribed)
-        if group.mobility <= 0 or group.mobility < driven:
+        if group.mobility <= 0:
             return True
     looped = {name for group in sets for name in group.names}
     sets += [_Set(len(joint.coordinates), {joint.name}) for joint in joints if joint.name not in looped]

@@ -17,6 +17,7 @@ from jaxdae.base.dataclass import pytree
 from jaxdae.geometry.rotation import matrix_quaternion, quat_log
 from jaxdae.geometry.spatial_frames import Frame, Twist
 from jaxdae.mechanisms.describe import elements, fields
+from jaxdae.mechanisms.describe.angle_limits import doubts_of, rests_in_degrees
 from jaxdae.mechanisms.describe.attachments import AxesOfBoth, PointOfBoth, TwoBodies
 from jaxdae.mechanisms.describe.elements import BodyName, Number, Rows
 from jaxdae.mechanisms.describe.kinds import Known, unknown_coordinate
@@ -122,6 +123,11 @@ class CoordinateForce(TwoBodies, SpatialDriven):
     def key(self) -> str:
         """The name of the element's group, from the joint type and the coordinate index."""
         return f"joint_force_{self.joint.type_key()}_{self.number[0]}"
+
+    def doubts(self) -> Iterable[str]:
+        """Yield a warning about a rest angle that is probably in degrees."""
+        if self.turns and is_there(self.stiffness):
+            yield from doubts_of("rest", [self.rest], rests_in_degrees)
 
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Return the coordinate in m or rad."""
