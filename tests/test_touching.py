@@ -12,7 +12,7 @@ from jaxdae.contact import FunctionContacts, Robust, Touching
 
 RK4 = jd.RungeKutta.rk4()
 QUICK = Robust.quick()
-# Balls of one radius share the programs of as many steps.
+# Balls and blocks share the programs of as many steps.
 STEPS, RADIUS = 100, 0.1
 
 
@@ -89,12 +89,12 @@ def test_ball_with_backspin_slides_and_then_rolls(steps, tolerance):
 def test_block_on_an_incline_sticks_exactly_or_slides_exactly(degrees):
     angle = np.deg2rad(degrees)
     system, contacts = block(angle, friction=0.5)
-    state, info = end(system, Touching(RK4, contacts, QUICK), [0.0, 0.0, 0.0], np.zeros(3), 1.0, 50)
+    state, info = end(system, Touching(RK4, contacts, QUICK), [0.0, 0.0, 0.0], np.zeros(3), 1.0, STEPS)
     a = max(0.0, G * (np.sin(angle) - 0.5 * np.cos(angle)))
     assert abs(state.q[0] - a / 2.0) < (1e-9 if a else 1e-12)
     assert np.abs(info.gap).max() < 1e-14
     # The mean force of a step balances the weight.
-    np.testing.assert_allclose(info.impulse[-1, 0, 0] * 50, G * np.cos(angle), rtol=1e-10)
+    np.testing.assert_allclose(info.impulse[-1, 0, 0] * STEPS, G * np.cos(angle), rtol=1e-10)
 
 
 @pytest.mark.long
