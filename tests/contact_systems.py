@@ -1,6 +1,5 @@
 """Systems with contacts: balls and blocks in the plane, mechanisms in space with points on planes."""
 
-import functools
 from typing import Any
 
 import jax.numpy as jnp
@@ -33,42 +32,40 @@ def body(inertia, gravity):
     return Body(jnp.asarray(1.0), jnp.asarray(inertia), jnp.asarray(gravity))
 
 
-@functools.cache
-def _of_ball(radius):
-    """Return the gap and the slip of a ball, the same functions for one radius: they are compiled once."""
-    return lambda t, q: q[1:2] - radius, lambda t, q, v: (v[0] - radius * v[2])[None, None]
+@jd.tree.pytree
+class Round:
+    """The gap and the slip of a ball with its radius as a number: balls and blocks share one program."""
+
+    radius: Any
+
+    def gap(self, t, q):
+        return q[1:2] - self.radius
+
+    def slip(self, t, q, v):
+        return (v[0] - self.radius * v[2])[None, None]
 
 
-def _gap_of_block(t, q):
-    return q[1:2]
-
-
-def _slip_of_block(t, q, v):
-    return v[None, :1]
-
-
-def ball(radius, friction, restitution, gravity=G):
-    """Return a solid ball of 1 kg above the ground z = 0, and its contact."""
-    gap, slip = _of_ball(radius)
-    contacts = FunctionContacts(
-        gap=gap,
-        slip=slip,
+def rolling(radius, friction, restitution):
+    """Return the contact of a ball with the ground z = 0; a block slides on it with a radius of 0."""
+    shape = Round(jnp.asarray(radius, float))
+    return FunctionContacts(
+        gap=shape.gap,
+        slip=shape.slip,
         friction=jnp.asarray([friction]),
         restitution=jnp.asarray([restitution]),
         tangents=1,
     )
-    return body(0.4 * radius**2 if radius else 1.0, [0.0, -gravity]), contacts
+
+
+def ball(radius, friction, restitution, gravity=G):
+    """Return a solid ball of 1 kg above the ground z = 0, and its contact."""
+    inertia = 0.4 * radius**2 if radius else 1.0
+    return body(inertia, [0.0, -gravity]), rolling(radius, friction, restitution)
 
 
 def block(angle, friction):
     """Return a block of 1 kg on an incline, with x downhill and z normal, and its contact."""
-    contacts = FunctionContacts(
-        gap=_gap_of_block,
-        slip=_slip_of_block,
-        friction=jnp.asarray([friction]),
-        tangents=1,
-    )
-    return body(1.0, [G * np.sin(angle), -G * np.cos(angle)]), contacts
+    return body(1.0, [G * np.sin(angle), -G * np.cos(angle)]), rolling(0.0, friction, 0.0)
 
 
 def points_on_plane(mechanism, name, points, normal, offset, friction):

@@ -1,5 +1,7 @@
 """Steps with contact: closed forms, loops in both coordinates, derivatives, rollouts, errors."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,8 +14,8 @@ from jaxdae.contact import FunctionContacts, Robust, Touching
 
 RK4 = jd.RungeKutta.rk4()
 QUICK = Robust.quick()
-# Balls of one radius share the programs of as many steps.
-STEPS = 100
+# Balls and blocks share the programs of as many steps.
+STEPS, RADIUS = 100, 0.1
 
 
 def end(system, integrator, q, v, time, steps):
@@ -34,12 +36,11 @@ def after_two_bounces(height, time):
 
 
 def dropped(height, time):
-    """Return the height of the ball after STEPS steps."""
-    system, contacts = ball(radius=0.0, friction=0.0, restitution=RESTITUTION)
-    # Free flight is a parabola, which the midpoint rule follows exactly.
-    integrator = Touching(jd.RungeKutta.midpoint(), contacts, QUICK)
-    q = jnp.asarray([0.0, 1.0, 0.0]) * height
-    return end(system, integrator, q, jnp.zeros(3), time, STEPS)[0].q[1]
+    """Return the height of the lowest point of a ball after STEPS steps."""
+    system, contacts = ball(RADIUS, friction=0.0, restitution=RESTITUTION)
+    # Free flight is a parabola, which the method follows exactly.
+    q = jnp.asarray([0.0, 1.0, 0.0]) * height + jnp.asarray([0.0, RADIUS, 0.0])
+    return end(system, Touching(RK4, contacts, QUICK), q, jnp.zeros(3), time, STEPS)[0].q[1] - RADIUS
 
 
 @pytest.mark.parametrize("time", [1.3, 1.7])
@@ -73,7 +74,7 @@ def test_ball_bounces_without_loss_and_without_gravity():
     ("steps", "tolerance"), [(STEPS, 4e-4), pytest.param(1600, 3e-6, marks=pytest.mark.long)]
 )
 def test_ball_with_backspin_slides_and_then_rolls(steps, tolerance):
-    radius, friction, speed, spin, time = 0.1, 0.3, 2.0, -10.0, 0.8
+    radius, friction, speed, spin, time = RADIUS, 0.3, 2.0, -10.0, 0.8
     system, contacts = ball(radius, friction, 0.0)
     state, info = end(
         system, Touching(RK4, contacts, QUICK), [0.0, radius, 0.0], [speed, 0.0, spin], time, steps
@@ -90,12 +91,12 @@ def test_ball_with_backspin_slides_and_then_rolls(steps, tolerance):
 def test_block_on_an_incline_sticks_exactly_or_slides_exactly(degrees):
     angle = np.deg2rad(degrees)
     system, contacts = block(angle, friction=0.5)
-    state, info = end(system, Touching(RK4, contacts, QUICK), [0.0, 0.0, 0.0], np.zeros(3), 1.0, 50)
+    state, info = end(system, Touching(RK4, contacts, QUICK), [0.0, 0.0, 0.0], np.zeros(3), 1.0, STEPS)
     a = max(0.0, G * (np.sin(angle) - 0.5 * np.cos(angle)))
     assert abs(state.q[0] - a / 2.0) < (1e-9 if a else 1e-12)
     assert np.abs(info.gap).max() < 1e-14
     # The mean force of a step balances the weight.
-    np.testing.assert_allclose(info.impulse[-1, 0, 0] * 50, G * np.cos(angle), rtol=1e-10)
+    np.testing.assert_allclose(info.impulse[-1, 0, 0] * STEPS, G * np.cos(angle), rtol=1e-10)
 
 
 @pytest.mark.long
@@ -289,29 +290,42 @@ def test_first_order_systems_have_no_contact_impulses():
 def test_rows_are_the_rates_of_gaps():
     mechanism, q, contacts = thrown_box(friction=0.5, corners="all", quaternion=(0.9, 0.3, 0.2, 0.1))
     v = jnp.asarray([0.3, -0.2, 0.5, 1.0, -0.7, 0.4])
-    touch = contacts.touch(mechanism.evaluate(jnp.zeros(()), q))
     h = 1e-6
-    rate = (
-        contacts.gap(0.0, mechanism.retract(q, h * v)) - contacts.gap(0.0, mechanism.retract(q, -h * v))
-    ) / (2.0 * h)
-    np.testing.assert_allclose(touch.normals(touch.velocity(v)), rate, atol=1e-8)
+
+    @jax.jit
+    def rates(q, v):
+        touch = contacts.touch(mechanism.evaluate(jnp.zeros(()), q))
+        ahead, behind = jax.vmap(lambda s: contacts.gap(0.0, mechanism.retract(q, s * v)))(
+            jnp.asarray([h, -h])
+        )
+        return touch.normals(touch.velocity(v)), (ahead - behind) / (2.0 * h)
+
+    np.testing.assert_allclose(*rates(q, v), atol=1e-8)
+
+
+@functools.cache
+def smoothed():
+    """Return speed -> ((distance, reports), derivative) of a block on an incline with smoothed steps."""
+    system, contacts = block(np.deg2rad(30.0), friction=0.5)
+    integrator = Touching(RK4, contacts, smoothing=1e-8)
+
+    def reached(speed):
+        state, info = end(system, integrator, np.zeros(3), jnp.asarray([1.0, 0.0, 0.0]) * speed, 0.5, 50)
+        return state.q[0], info
+
+    return jax.jit(jax.value_and_grad(reached, has_aux=True))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("speed", [0.5, -3.0])
 def test_smoothed_steps_have_the_derivative_of_what_they_compute(speed):
+    (x, info), slope = smoothed()(speed)
+    (ahead, _), _ = smoothed()(speed + 1e-6)
+    (behind, _), _ = smoothed()(speed - 1e-6)
     system, contacts = block(np.deg2rad(30.0), friction=0.5)
-    integrator = Touching(RK4, contacts, smoothing=1e-8)
-
-    @jax.jit
-    def reached(speed):
-        state, info = end(system, integrator, np.zeros(3), jnp.asarray([1.0, 0.0, 0.0]) * speed, 0.5, 50)
-        return state.q[0], info
-
-    (x, info), slope = jax.value_and_grad(reached, has_aux=True)(speed)
     exact, _ = end(system, Touching(RK4, contacts), np.zeros(3), [speed, 0.0, 0.0], 0.5, 50)
     # A smoothed step does not locate the reversal of slip, which is then of first order.
     assert abs(x - exact.q[0]) < (1e-5 if speed > 0.0 else 3e-4)
-    assert abs(slope - (reached(speed + 1e-6)[0] - reached(speed - 1e-6)[0]) / 2e-6) < 1e-8
+    assert abs(slope - (ahead - behind) / 2e-6) < 1e-8
     assert (info.status == 0).all()
     assert 0.0 < info.gap[-1, 0] < 1e-8
