@@ -78,7 +78,7 @@ from jaxdae.integrators.method import NOT_SWITCHING, Wrapping, switches_rows
 from jaxdae.integrators.projected import projection_status
 from jaxdae.integrators.sliding import FirstPart, Modes, first_part, modes_after
 from jaxdae.saddle_point.derivative import solve as solve_bilateral
-from jaxdae.systems.contacts import Touch
+from jaxdae.systems.contacts import Touch, touch_of
 from jaxdae.systems.evaluation import Evaluation
 from jaxdae.systems.linearization import Linearization, linearize_at
 from jaxdae.systems.status import Status, first_failure
@@ -319,13 +319,7 @@ class Touching(Wrapping):
         return given + rest, rest, residual
 
     def _touch(self, at: Evaluation) -> Touch:
-        touch = at.touch if self.contacts is None else self.contacts.touch(at)
-        if touch is None:
-            raise ValueError(
-                f"Touching: {type(at.system).__name__} has no contacts, joint limits or dry friction; add "
-                "them to its description, pass contacts=..., or use the inner integrator alone"
-            )
-        return touch
+        return touch_of(self.contacts, at, "Touching")
 
     def _steady(self, system: AnySystem, end: State, u: Any, here: Linearization, touch: Touch) -> Array:
         """Return the normal accelerations (m + k,) that contact-free motion would have at zero velocity."""
