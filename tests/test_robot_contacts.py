@@ -87,11 +87,7 @@ def test_welded_bodies_neighbors_and_unsupported_shapes_have_no_contacts(tmp_pat
     assert "contacts between box and box are not supported: 3 pairs of geoms" in robot.report.notes
 
 
-def test_contacts_of_other_formats_and_unknown_names_raise(tmp_path):
-    path = tmp_path / "robot.urdf"
-    path.write_text('<robot name="r"><link name="base"/></robot>')
-    with pytest.raises(ValueError, match="contacts are read from MJCF only"):
-        robots.load(path, contacts=True)
+def test_unknown_names_raise(tmp_path):
     with pytest.raises(ValueError, match=r"'flor', which is not a geom or link.*did you mean 'floor'"):
         loaded(tmp_path, SCENE, contacts=["flor"])
 

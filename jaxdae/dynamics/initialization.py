@@ -22,6 +22,9 @@ the derivatives *along* the manifold are wrong by about d times its curvature. F
 to 2.5 m and derivatives with respect to lengths, the error is 1 % for a guess that is off by 0.1 m, and 5 %
 for 0.3 m.
 
+*Penetration*, if `contacts` are given, is removed along the manifold (`jaxdae.dynamics.separation`). In the
+derivative, the gaps of the contacts that push are rows like g.
+
 *Velocities* are projected in the mass metric, also by the pseudoinverse,
 
     v = v_e - W^-1/2 (J W^-1/2)^+ [g'; w],      W = M + s J^T J,  s > 0.
@@ -45,11 +48,13 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxdae.base.dataclass import pytree
-from jaxdae.compile.batch_last import one_by_one
 from jaxdae.compile.precompute import prepared
 from jaxdae.compile.sharding import varying_with
 from jaxdae.dynamics.loop_closure_error import openings
+from jaxdae.dynamics.minimum_norm import pseudoinverse, rank_tolerance
+from jaxdae.dynamics.separation import gap_rows, gap_sizes, separated
 from jaxdae.linalg.singular_values import svd
+from jaxdae.systems.contacts import touch_of
 from jaxdae.systems.evaluation import checked
 from jaxdae.systems.nonaffine_rows import has_affine_rows, nearest_on_curved_rows
 from jaxdae.systems.status import SimulationError, Status
@@ -81,8 +86,11 @@ class InitializeInfo:
             sines (`Joint.opening`).
         velocity_violation: largest |[g'; w]| () of the result, row units per second.
         iterations: Levenberg-Marquardt iterations ().
-        status: OK; INCONSISTENT_START if rows stay open; or the `condition` of the system at the result ().
+        status: OK; INCONSISTENT_START if rows stay open or gaps negative; or the `condition` of the system at
+            the result ().
         residual: g (ng,) of the result.
+        gap: gaps of contacts, then of joint limits (m + k,) of the result in m or rad; None if `initialize`
+            ignored them.
     """
 
     violation: Leaf
@@ -90,6 +98,7 @@ class InitializeInfo:
     iterations: Leaf
     status: Leaf
     residual: Leaf
+    gap: Leaf = None
 
 
 def initialize(
@@ -100,6 +109,7 @@ def initialize(
     t: Any = 0.0,
     fixed: Any = None,
     fixed_velocity: Any = None,
+    contacts: Any = None,
     tolerance: float | None = None,
 ) -> tuple[State, InitializeInfo]:
     """Return a consistent start near a guess, and the remaining constraint violations.
@@ -112,6 +122,9 @@ def initialize(
         t: start time in s.
         fixed: mask (nv,) of coordinates that keep their guessed values; none by default.
         fixed_velocity: mask (nv,) of velocities that keep their values; none by default.
+        contacts: True to separate bodies that penetrate and joints beyond their limits, by the smallest
+            displacement of free coordinates that keeps the loops closed; contacts of a hand-written system,
+            such as `contact.FunctionContacts(...)`, to separate these. None to ignore contacts.
         tolerance: largest |g| that counts as closed, in rad, and in units of the characteristic length for
             rows in m; eps^0.6 by default (4e-10 in double, 7e-5 in single precision).
 
@@ -120,10 +133,10 @@ def initialize(
 
     Raises:
         SimulationError: the loops cannot be closed; the message names the rows, and the joints with their
-            openings in mm and degrees. Or the closed position violates a limit of the system
-            (`System.condition`), such as a wheel outside its terrain. Under `jit`, `vmap` and `grad` no error
-            is raised; check `info.status`.
-        ValueError: shapes that do not fit.
+            openings in mm and degrees. Or the bodies cannot be separated; the message names the contacts. Or
+            the closed position violates a limit of the system (`System.condition`), such as a wheel outside
+            its terrain. Under `jit`, `vmap` and `grad` no error is raised; check `info.status`.
+        ValueError: shapes that do not fit, or `contacts=True` for a system without contacts and limits.
 
     Differentiable with respect to system, q, v and t, forward and reverse, to second order. The derivative is
     exact if the guess is closed, or if the number of fixed coordinates equals the number of degrees of
@@ -132,6 +145,9 @@ def initialize(
     differentiate from there. If the constraints cannot be satisfied, the result is the best point found, with
     finite but meaningless derivatives. A rollout from there has the status INCONSISTENT_START at all entries,
     and its derivatives are NaN.
+
+    Example:
+        >>> start, info = jaxdae.initialize(robot, q, contacts=True)  # lifts sunken feet onto the ground
     """
     q, v, t = _checked_guess(system, q, v, t)
     held, held_velocity = (
@@ -141,7 +157,11 @@ def initialize(
     if isinstance(tolerance, int | float) and not tolerance > 0:
         raise ValueError(f"initialize: tolerance must be positive, got {tolerance}")
     limit = float(jnp.finfo(q.dtype).eps) ** 0.6 if tolerance is None else tolerance
-    state, info = _initialize(system, q, v, jnp.asarray(t, q.dtype), held, held_velocity, limit)
+    separates = contacts is not None and contacts is not False
+    own = None if contacts is True or not separates else contacts
+    state, info = _initialize(
+        system, q, v, jnp.asarray(t, q.dtype), held, held_velocity, limit, own, separates
+    )
     # Under eager differentiation the status is concrete, but the values for the message are not.
     known = not any(isinstance(x, Tracer) for x in jax.tree.leaves((state, info)))
     if known and int(info.status) != Status.OK:
@@ -212,6 +232,16 @@ def _message(
     found = Status(int(info.status))
     if found != Status.INCONSISTENT_START:
         return f"{found.name}: the constraints are closed, but {found.meaning}. Start from a different guess."
+    known = system.names.filled(system.sizes(state.q))
+    gap = np.zeros(0) if info.gap is None else np.asarray(info.gap)
+    if info.violation <= limit and np.any(gap < -limit):
+        named = [*known.contacts, *(f"joint limit {k}" for k in range(len(gap) - len(known.contacts)))]
+        worst = [k for k in np.argsort(gap)[:3] if gap[k] < -limit]
+        deepest = ", ".join(f"{named[k]}: {gap[k]:.3g}" for k in worst)
+        return (
+            f"{found.name}: the bodies cannot be separated{_held(fixed, 'coordinates')}; smallest gaps "
+            f"{deepest}. Start from a better guess, or free a coordinate."
+        )
     if info.violation <= limit:
         residual = np.asarray(velocity_residual(system, state))
         what, quantity, held = "velocities cannot be made consistent", "rates", (fixed_velocity, "velocities")
@@ -220,20 +250,31 @@ def _message(
         residual = np.asarray(info.residual)
         what, quantity, held = "constraints cannot be closed", "residuals", (fixed, "coordinates")
         remedy = "Check lengths and joint positions, start from a better guess, or free a coordinate."
-    known = system.names.filled(system.sizes(state.q))
     names = known.rows
     order = np.argsort(-np.nan_to_num(np.abs(residual), nan=np.inf))[:3]
     rows = ", ".join(f"{names[k]}: {residual[k]:.3g}" for k in order)
-    count = f" with {int(np.sum(held[0]))} {held[1]} held fixed" if np.any(held[0]) else ""
     wide = openings(names, known.row_units, residual, limit) if quantity == "residuals" else ()
     more = f" and {len(wide) - _NAMED} more" if len(wide) > _NAMED else ""
     stay = f". Still open: {', '.join(map(str, wide[:_NAMED]))}{more}" if wide else ""
-    return f"{Status.INCONSISTENT_START.name}: the {what}{count}; largest {quantity} {rows}{stay}. {remedy}"
+    return f"{found.name}: the {what}{_held(*held)}; largest {quantity} {rows}{stay}. {remedy}"
 
 
-@jax.jit
+def _held(fixed: Any, what: str) -> str:
+    """Return the number of fixed coordinates or velocities, as text."""
+    return f" with {int(np.sum(fixed))} {what} held fixed" if np.any(fixed) else ""
+
+
+@partial(jax.jit, static_argnames="separates")
 def _initialize(
-    system: Any, guess: Any, wanted: Any, t: Any, fixed: Any, fixed_velocity: Any, limit: Any
+    system: Any,
+    guess: Any,
+    wanted: Any,
+    t: Any,
+    fixed: Any,
+    fixed_velocity: Any,
+    limit: Any,
+    contacts: Any,
+    separates: bool,
 ) -> tuple[State, InitializeInfo]:
     check_fit(system, State(t, guess, wanted))
     system = prepared(system)
@@ -248,22 +289,13 @@ def _initialize(
     closed, iterations = _levenberg_marquardt(
         still(system), still(guess), still(t), free, limit, sizes, columns
     )
+    moving, pushing = free * columns, None
+    if separates:
+        closed, pushing = separated(still(system), still(contacts), still(t), closed, moving, sizes, limit)
     # Same value as `closed`, same derivative as the guess.
     q = closed + (guess - still(guess))
-    if rows:
-        jacobian = (
-            system.constraint_jacobian(t, q, jnp.zeros_like(wanted))[:rows]
-            * (free * columns)
-            / sizes[:, None]
-        )
-        inverse = still(_pseudoinverse(still(jacobian), _rank_tolerance(still(jacobian), limit)))
-        # If the loops stay open, return the best point found unchanged: it does not lie on the manifold.
-        reached = jnp.max(jnp.abs(still(system).constraint(still(t), closed)) / sizes) <= jnp.sqrt(
-            jnp.asarray(limit, q.dtype)
-        )
-        for _ in range(2):
-            correction: Any = columns * jnp.where(reached, inverse @ (system.constraint(t, q) / sizes), 0.0)
-            q = system.retract(q, -correction)
+    if rows or (pushing is not None and pushing.shape[0]):
+        q = _corrected(system, contacts, t, q, moving, sizes, limit, pushing)
     v = _consistent_velocity(system, State(t, q, wanted), (~fixed_velocity).astype(guess.dtype), limit)
     state = State(t, q, v)
     at = system.evaluate(t, q, v)
@@ -273,53 +305,58 @@ def _initialize(
     scale = 1.0 + jnp.max(jnp.abs(wanted / columns), initial=0.0)
     open_by = jnp.max(jnp.abs(residual) / sizes, initial=0.0)
     rate_by = jnp.max(jnp.abs(rate) / length(units.row_units, rate.shape[0]), initial=0.0)
-    holds = (open_by <= limit) & (rate_by <= limit**0.5 * scale) & jnp.all(jnp.isfinite(v))
+    gap, apart = None, True
+    if separates:
+        touch = touch_of(contacts, at, "initialize")
+        gap, apart = touch.gap, jnp.all(touch.gap >= -limit * gap_sizes(still(system), touch))
+    holds = apart & (open_by <= limit) & (rate_by <= limit**0.5 * scale) & jnp.all(jnp.isfinite(v))
     condition = system.condition(t, q)
     closed: Any = jnp.asarray(Status.OK if condition is None else condition, jnp.int32)
     status = jnp.where(holds, closed, jnp.asarray(Status.INCONSISTENT_START, jnp.int32))
-    return state, InitializeInfo(violation, velocity_violation, iterations, status, residual)
+    return state, InitializeInfo(violation, velocity_violation, iterations, status, residual, gap)
 
 
-def _rank_tolerance(jacobian: Any, limit: Any) -> Any:
-    """Return the fraction () of the largest singular value of J below which singular values count as zero.
+def _corrected(
+    system: Any, contacts: Any, t: Any, q: Any, columns: Any, sizes: Any, limit: Any, pushing: Any
+) -> Any:
+    """Return q after two corrections of the rows of g, and of the gaps that push.
 
-    Nearly dependent rows have small singular values, of the size of the remaining residuals. They come from
-    lengths that are written with few digits, or from rounding far from the origin. Including these values
-    would lock the mechanism, or move it far away to where the digits fit. A motion of 1 m or 1 rad that opens
-    rows by no more than the closing tolerance counts as free. The fraction never exceeds the rank tolerance
-    of the solvers.
+    Args:
+        system: the system.
+        contacts: contacts of a hand-written system, or None.
+        t: the time.
+        q: closed coordinates (nq,).
+        columns: the characteristic sizes of the velocities (nv,), zero for fixed coordinates.
+        sizes: the characteristic sizes of the rows (ng,).
+        limit: the largest relative residual that counts as closed.
+        pushing: which gaps push (m + k,); None without contacts.
     """
-    eps = float(jnp.finfo(jacobian.dtype).eps)
-    rounding, most = 10.0 * max(jacobian.shape) * eps, max(1e-5, eps**0.5)
-    size = jnp.sqrt(jnp.sum(jacobian**2))
-    return jnp.clip(10.0 * limit / jnp.where(size > 0.0, size, 1.0), rounding, most)
+    still: Any = jax.lax.stop_gradient
 
+    def residual(q: Any) -> Any:
+        at = system.evaluate(t, q)
+        closing = at.position / sizes
+        if pushing is None:
+            return closing
+        touch = touch_of(contacts, at, "initialize")
+        return jnp.concatenate(
+            [closing, jnp.where(pushing, touch.gap, 0.0) / gap_sizes(still(system), touch)]
+        )
 
-_inverted = one_by_one(lambda matrix, tolerance: jnp.linalg.pinv(matrix, rtol=tolerance))
-
-
-@jax.custom_jvp
-def _pseudoinverse(matrix: Any, tolerance: Any) -> Any:
-    """Return A^+ of A, whose rows may be dependent.
-
-    Singular values below the fraction `tolerance` of the largest count as zero.
-    `jaxdae.operators.pseudoinverse` solves column by column. It gives the same numbers, but `initialize`
-    takes up to five times as long with it.
-
-    At constant rank, with P = A^+ (G. H. Golub, V. Pereyra, "The differentiation of pseudo-inverses", SIAM J.
-    Numer. Anal. 10, 1973):
-
-        dP = -P dA P + P P^T dA^T (I - A P) + (I - P A) dA^T P^T P.
-    """
-    return _inverted(matrix, tolerance)
-
-
-@_pseudoinverse.defjvp
-def _pseudoinverse_jvp(primals: Any, tangents: Any) -> Any:
-    (a, tolerance), (change, _) = primals, tangents
-    p = _pseudoinverse(a, tolerance)
-    across, along = change.T - (change.T @ a) @ p, change.T - p @ (a @ change.T)
-    return p, -p @ (change @ p) + p @ (p.T @ across) + (along @ p.T) @ p
+    jacobian = system.constraint_jacobian(t, q, jnp.zeros_like(columns))[: sizes.shape[0]]
+    jacobian = jacobian * columns / sizes[:, None]
+    if pushing is not None:
+        touch = touch_of(contacts, system.evaluate(t, q), "initialize")
+        lifting = gap_rows(touch) / gap_sizes(still(system), touch)[:, None]
+        lifted: Any = jnp.where(pushing[:, None], lifting * columns, 0.0)
+        jacobian = jnp.concatenate([jacobian, lifted])
+    inverse = still(pseudoinverse(still(jacobian), rank_tolerance(still(jacobian), limit)))
+    # If the loops stay open, return the best point found unchanged: it does not lie on the manifold.
+    reached = jnp.max(jnp.abs(still(residual(q)))) <= jnp.sqrt(jnp.asarray(limit, q.dtype))
+    for _ in range(2):
+        correction: Any = jnp.where(reached, inverse @ residual(q), 0.0)
+        q = system.retract(q, -columns * correction)
+    return q
 
 
 def _levenberg_marquardt(
@@ -348,7 +385,7 @@ def _levenberg_marquardt(
     def proposal(q: Any, damping: Any) -> Any:
         rows = jacobian(q) * (free * columns) / sizes[:, None]
         left, s, right = svd(rows, full=False)
-        kept = s > s[0] * _rank_tolerance(rows, limit)
+        kept = s > s[0] * rank_tolerance(rows, limit)
         gain = jnp.where(kept, s / (s**2 + damping * s[0] ** 2), 0.0)
         return -columns * (right.T @ (gain * (left.T @ residual(q))))
 
@@ -397,7 +434,7 @@ def _consistent_velocity(system: Any, state: State, free: Any, limit: Any) -> An
         return nearest_on_curved_rows(system, state, mass * free[:, None] * free + held, free)
     lower = jnp.linalg.cholesky(_weight(mass, moving, free))
     scaled = jax.scipy.linalg.solve_triangular(lower, moving.T, lower=True).T
-    xi = _pseudoinverse(scaled, jax.lax.stop_gradient(_rank_tolerance(moving, limit))) @ residual
+    xi = pseudoinverse(scaled, jax.lax.stop_gradient(rank_tolerance(moving, limit))) @ residual
     return state.v - free * jax.scipy.linalg.solve_triangular(lower, xi, lower=True, trans=1)
 
 

@@ -66,11 +66,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxdae.base.dataclass import pytree
+from jaxdae.base.dataclass import pytree, static
 from jaxdae.base.requirements import offers
 from jaxdae.contact_problem import ContactProblem, Robust, solve
 from jaxdae.dynamics.accelerations import forward_dynamics
 from jaxdae.dynamics.stabilization import PositionProjection, Projection, VelocityProjection
+from jaxdae.integrators.contact_selection import Selection
 from jaxdae.integrators.equation_of_motion import bound
 from jaxdae.integrators.impacts import Impact, impact_within
 from jaxdae.integrators.integrator import Integrator, StepInfo, input_at, step_info_at
@@ -78,7 +79,7 @@ from jaxdae.integrators.method import NOT_SWITCHING, Wrapping, switches_rows
 from jaxdae.integrators.projected import projection_status
 from jaxdae.integrators.sliding import FirstPart, Modes, first_part, modes_after
 from jaxdae.saddle_point.derivative import solve as solve_bilateral
-from jaxdae.systems.contacts import Touch
+from jaxdae.systems.contacts import Touch, touch_of
 from jaxdae.systems.evaluation import Evaluation
 from jaxdae.systems.linearization import Linearization, linearize_at
 from jaxdae.systems.status import Status, first_failure
@@ -112,6 +113,17 @@ class ContactMemory:
     begun: Leaf
     responses: Leaf
     force: Leaf
+
+    def selected(self, selection: Selection) -> ContactMemory:
+        """Return the memory of selected contacts; responses and forces contain all candidates."""
+        return dataclasses.replace(
+            self,
+            velocities=selection.rows(self.velocities),
+            positions=selection.rows(self.positions),
+            gap=selection.groups(self.gap),
+            modes=Modes(selection.groups(self.modes.closed), selection.groups(self.modes.slides)),
+            steady=selection.groups(self.steady),
+        )
 
 
 @pytree
@@ -155,6 +167,8 @@ class Touching(Wrapping):
             INCONSISTENT_START, because the step would lift the bodies apart at once.
         tolerance: largest residual of the contact law; None for 1e-6 (1e-3 in single precision). Above it,
             the status is NOT_CONVERGED.
+        most: largest number of contacts that take part in a step, those with the smallest gaps; None for all.
+            If another contact closes, the status is TOO_MANY_CONTACTS.
     """
 
     integrator: Integrator
@@ -163,6 +177,7 @@ class Touching(Wrapping):
     smoothing: Leaf = None
     penetration: Leaf = None
     tolerance: Leaf = None
+    most: int | None = static(default=None)
 
     @property
     def resolves_contacts(self) -> bool:
@@ -185,6 +200,7 @@ class Touching(Wrapping):
         )
         yield self.penetration is None or self.penetration > 0, "penetration must be positive"
         yield self.tolerance is None or self.tolerance > 0, "tolerance must be positive"
+        yield self.most is None or self.most >= 1, "most must be at least 1, or None for all contacts"
         yield not switches_rows(self.integrator), NOT_SWITCHING
 
     def init(self, system: AnySystem, state: State) -> ContactMemory:
@@ -221,13 +237,20 @@ class Touching(Wrapping):
         kicked = dataclasses.replace(state, v=state.v + memory.responses @ kick)
         end, inner, info = self.integrator.step(system, kicked, memory.inner, u, dt)
         system = bound(system, end, u)
-        start = self._touch(system.evaluate(state.t, state.q))
+        first_touch = self._touch(system.evaluate(state.t, state.q))
 
         at = system.evaluate(end.t, end.q, end.v)
         here = linearize_at(at, self.solver)
-        rows = self._rows(at, here, kick)
-        steady = self._steady(system, end, u, here, rows.touch)
-        rows = rows.without(kick, dt)
+        touch = self._touch(at)
+        selection = Selection.of(self.most, first_touch, touch)
+        every_steady = self._steady(system, end, u, here, touch)
+        start, steady, kick = (
+            selection.touch(first_touch),
+            selection.groups(every_steady),
+            selection.rows(kick),
+        )
+        memory = memory.selected(selection)
+        rows = self._rows(selection.touch(touch), at, here, kick).without(kick, dt)
         plan = self._plan(start, start.velocity(state.v), rows, steady, memory, dt)
         positions, first = self._positions(rows, plan, memory, dt)
         # With e = 0, other contacts can press a contact closed that would open without their forces.
@@ -242,33 +265,38 @@ class Touching(Wrapping):
         here = linearize_at(at, self.solver)
         if here.jacobian.shape[0]:
             at = to_velocities.projected(at, state, here)
-        rows = self._rows(at, here, kick)
+        last_touch = self._touch(at)
+        rows = self._rows(selection.touch(last_touch), at, here, kick)
         impulses, rest, second = self._velocities(rows, plan, pushes, memory, dt)
         v = at.v + rows.responses @ (impulses - kick)
 
         residual = jnp.maximum(first, second)
-        new, touch = State(end.t, q, v), rows.touch
+        new = State(end.t, q, v)
         found = step_info_at(at.with_velocities(v), info.a, info.lam)
         status = first_failure(
             self._status(system, start, memory.gap, residual),
+            jnp.where(selection.misses(first_touch, touch, last_touch), Status.TOO_MANY_CONTACTS, Status.OK),
             info.status,
             projection_status(system, Projection(to_positions, to_velocities), found, new),
         )
+        least = self._tolerance(residual.dtype)
+        modes = modes_after(rows.touch, impulses, rest, plan.part, dt, least)
+        force: Any = jnp.where(jnp.all(~pushes | plan.stays), impulses / dt, 0.0)
         kept = ContactMemory(
             inner=inner,
-            velocities=impulses,
-            positions=positions,
-            gap=touch.gap,
-            modes=modes_after(touch, impulses, rest, plan.part, dt, self._tolerance(residual.dtype)),
-            steady=steady,
+            velocities=selection.every_row(impulses),
+            positions=selection.every_row(positions),
+            gap=last_touch.gap,
+            modes=Modes(selection.every_group(modes.closed), selection.every_group(modes.slides)),
+            steady=every_steady,
             begun=jnp.asarray(True),
-            responses=rows.responses,
-            force=jnp.where(jnp.all(~pushes | plan.stays), impulses / dt, 0.0),
+            responses=selection.every_row(rows.responses.T).T,
+            force=selection.every_row(force),
         )
-        return new, kept, _report(info, found, status, touch, impulses, v, residual, dt)
+        every_impulse = selection.every_row(impulses)
+        return new, kept, _report(info, found, status, last_touch, every_impulse, v, residual, dt)
 
-    def _rows(self, at: Evaluation, here: Linearization, kick: Array) -> _Rows:
-        touch = self._touch(at)
+    def _rows(self, touch: Touch, at: Evaluation, here: Linearization, kick: Array) -> _Rows:
         responses = _responses(here, touch)
         delassus = touch.rows @ responses
         return _Rows(touch, responses, delassus, touch.velocity(at.v) - delassus @ kick)
@@ -319,13 +347,7 @@ class Touching(Wrapping):
         return given + rest, rest, residual
 
     def _touch(self, at: Evaluation) -> Touch:
-        touch = at.touch if self.contacts is None else self.contacts.touch(at)
-        if touch is None:
-            raise ValueError(
-                f"Touching: {type(at.system).__name__} has no contacts, joint limits or dry friction; add "
-                "them to its description, pass contacts=..., or use the inner integrator alone"
-            )
-        return touch
+        return touch_of(self.contacts, at, "Touching")
 
     def _steady(self, system: AnySystem, end: State, u: Any, here: Linearization, touch: Touch) -> Array:
         """Return the normal accelerations (m + k,) that contact-free motion would have at zero velocity."""

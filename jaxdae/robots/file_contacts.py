@@ -3,38 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxdae.base.suggestions import brief
-from jaxdae.mechanisms.build_mechanism import Description
+from jaxdae.geometry.pairs.pair_types import pair_type
 from jaxdae.mechanisms.contacts.contact_elements import Pair, neighbors
 from jaxdae.mechanisms.describe.numbers import hint
-from jaxdae.robots.load_report import LinkFrame
+from jaxdae.robots.load_report import LinkFrame, Robot
 from jaxdae.robots.robot_graph import Geom, GeomPair, Graph, Pose, matrix_quaternion
 
 
-def with_contacts(
-    description: Description,
-    graph: Graph,
-    frames: Mapping[str, LinkFrame],
-    wanted: bool | Sequence[str],
-) -> tuple[Description, list[str]]:
-    """Return a description with the contacts of its file, and notes for the report.
+def with_contacts(robot: Robot, graph: Graph, wanted: bool | Sequence[str]) -> Robot:
+    """Return a robot whose description has the contacts of its file, with notes in its report.
 
     Args:
-        description: the description of the robot.
+        robot: the robot.
         graph: the robot as its file defines it.
-        frames: the pose of each link in its body.
-        wanted: True for all pairs, or names of geoms or links for pairs with one of them.
+        wanted: True for all pairs, or names of collision shapes or links for pairs with one of them.
 
     Raises:
-        ValueError: the format has no contacts, or unknown names.
+        ValueError: unknown names.
     """
-    if graph.contacts is None:
-        raise ValueError("load: contacts are read from MJCF only; add Pair elements to Description.contacts")
-    pairs, notes = graph.contacts()
-    if not isinstance(wanted, bool):
+    description, report = robot.description, robot.report
+    found = graph.contacts()
+    pairs = found.pairs
+    if isinstance(wanted, bool):
+        pairs = [pair for pair in pairs if not pair.by_name]
+    else:
         known = dict.fromkeys(name for pair in pairs for geom in (pair.a, pair.b) for name in _names(geom))
         for name in wanted:
             if name not in known:
@@ -44,24 +41,47 @@ def with_contacts(
                 )
         pairs = [pair for pair in pairs if {*_names(pair.a), *_names(pair.b)} & {*wanted}]
     beside = neighbors(description.joints)
-    made = [_pair(pair, frames) for pair in pairs]
-    kept = [
-        one
-        for pair, one in zip(pairs, made, strict=True)
-        if one.a != one.b and (pair.explicit or frozenset((one.a, one.b)) not in beside)
+    pairs = [pair for pair in pairs if _may_touch(pair, report.frames, beside)]
+    kept = [_pair(pair, report.frames) for pair in pairs if _is_supported(pair)]
+    unsupported = Counter(
+        tuple(sorted((pair.a.kind, pair.b.kind))) for pair in pairs if not _is_supported(pair)
+    )
+    notes = [
+        f"contacts between {first} and {second} are not supported: {count} pairs of geoms"
+        for (first, second), count in sorted(unsupported.items())
     ]
-    notes = [*notes, f"contacts: {len(kept)} pairs of geoms, rigid, with the sliding friction of the file"]
-    return dataclasses.replace(description, contacts=[*description.contacts, *kept]), notes
+    notes.append(f"contacts: {len(kept)} pairs of geoms, rigid, with the sliding friction of the file")
+    others = [one for one in report.ignored if one.what not in found.used]
+    return robot._replace(
+        description=dataclasses.replace(description, contacts=[*description.contacts, *kept]),
+        report=dataclasses.replace(
+            report,
+            notes=(*report.notes, *notes),
+            ignored=tuple(sorted([*others, *found.ignored], key=lambda one: one.line)),
+        ),
+    )
 
 
 def _names(geom: Geom) -> tuple[str, str]:
     return geom.name, geom.link
 
 
+def _may_touch(pair: GeomPair, frames: Mapping[str, LinkFrame], beside: set[frozenset[str]]) -> bool:
+    """Return whether two shapes are on bodies that can move relative to each other and are no neighbors."""
+    bodies = frozenset(frames[geom.link].body for geom in (pair.a, pair.b))
+    return len(bodies) == 2 and (pair.explicit or bodies not in beside)
+
+
+def _is_supported(pair: GeomPair) -> bool:
+    shapes = pair.a.shape, pair.b.shape
+    return None not in shapes and pair_type(*shapes) is not None
+
+
 def _pair(pair: GeomPair, frames: Mapping[str, LinkFrame]) -> Pair:
     """Return the pair with shapes in the frames of the bodies."""
     bodies, placed = zip(*(_placed(geom, frames) for geom in (pair.a, pair.b)), strict=True)
-    return Pair(f"{pair.a.name}/{pair.b.name}", *bodies, *placed, friction=pair.friction)
+    numbers = {"friction": pair.friction, "restitution": pair.restitution}
+    return Pair(f"{pair.a.name}/{pair.b.name}", *bodies, *placed, **numbers)
 
 
 def _placed(geom: Geom, frames: Mapping[str, LinkFrame]) -> tuple[str, Any]:

@@ -67,10 +67,10 @@ def load(
             Otherwise, `report.limits` stores them.
         dry_friction: whether friction in joints is exact and sticks (`dry_friction`, for `contact.Touching`)
             instead of smooth (`friction`).
-        contacts: whether the description has the contacts of an MJCF file, for `contact.Touching`: True for
-            all pairs of geoms that MuJoCo lets touch, except on neighbors in the graph of joints, or names of
-            geoms or links for pairs with one of them. Contacts are rigid, with the sliding friction of the
-            file.
+        contacts: whether the description has the contacts of the file, for `contact.Touching`: True for all
+            pairs of collision shapes that the format lets touch, except on neighbors in the graph of joints,
+            or names of shapes or links for pairs with one of them. In a URDF, the name "ground" adds the
+            plane z = 0. Contacts are rigid, with the sliding friction and the restitution of the file.
 
     Warns:
         DescriptionWarning: angles that are probably in degrees where the format uses radians, or the
@@ -79,8 +79,8 @@ def load(
     Raises:
         RobotFileError: a ValueError that lists all mistakes in the file, each with its line.
         ModuleNotFoundError: an MJCF file without the extra `robots`.
-        ValueError: another file extension, another base, loops with unknown links, or contacts of a format
-            without them or with unknown names.
+        ValueError: another file extension, another base, loops with unknown links, or contacts with unknown
+            names.
     """
     path = pathlib.Path(path)
     if path.suffix not in ENDINGS:
@@ -132,13 +132,12 @@ def load(
     description, enforced = (
         _with_limits(found.description, found.report.limits) if limits else (found.description, ())
     )
-    if contacts:
-        description, told = with_contacts(description, graph, found.report.frames, contacts)
-        notes = (*notes, *told)
-        ignored = tuple(one for one in found.report.ignored if one.what not in ("geom", "pair", "exclude"))
-        found = found._replace(report=dataclasses.replace(found.report, ignored=ignored))
     report = dataclasses.replace(found.report, notes=(*found.report.notes, *notes), enforced=enforced)
-    return Robot(_with_dry_friction(description) if dry_friction else description, Posture(start), report)
+    robot = Robot(_with_dry_friction(description) if dry_friction else description, Posture(start), report)
+    if contacts:
+        robot = with_contacts(robot, graph, contacts)
+        source.end()
+    return robot
 
 
 def _with_limits(

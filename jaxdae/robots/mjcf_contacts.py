@@ -16,21 +16,19 @@ References:
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from jaxdae.geometry import shapes
-from jaxdae.geometry.pairs.pair_types import pair_type
-from jaxdae.robots.robot_graph import Geom, GeomPair, Pose, quaternion_matrix
+from jaxdae.robots.robot_graph import FileContacts, Geom, GeomPair, Pose, quaternion_matrix
 
 _KINDS = ("PLANE", "HFIELD", "SPHERE", "CAPSULE", "ELLIPSOID", "CYLINDER", "BOX", "MESH", "SDF")
 
 
-def contacts(mujoco: Any, model: Any, bodies: list[str]) -> tuple[list[GeomPair], list[str]]:
-    """Return the pairs of geoms that may touch, and notes on pairs without a contact function.
+def contacts(mujoco: Any, model: Any, bodies: list[str]) -> FileContacts:
+    """Return the pairs of geoms that may touch.
 
     Args:
         mujoco: the module.
@@ -39,18 +37,11 @@ def contacts(mujoco: Any, model: Any, bodies: list[str]) -> tuple[list[GeomPair]
     """
     kinds = {int(getattr(mujoco.mjtGeom, f"mjGEOM_{kind}")): kind.lower() for kind in _KINDS}
     geoms = [_geom(mujoco, model, kinds, bodies, k) for k in range(model.ngeom)]
-    found, unsupported = [], Counter()
-    for first, second, friction, explicit in _colliding(mujoco, model):
-        a, b = geoms[first], geoms[second]
-        if a.shape is None or b.shape is None or pair_type(a.shape, b.shape) is None:
-            unsupported[tuple(sorted(kinds[int(model.geom_type[k])] for k in (first, second)))] += 1
-        else:
-            found.append(GeomPair(a, b, friction, explicit))
-    notes = [
-        f"contacts between {first} and {second} are not supported: {count} pairs of geoms"
-        for (first, second), count in sorted(unsupported.items())
+    pairs = [
+        GeomPair(geoms[first], geoms[second], friction, explicit)
+        for first, second, friction, explicit in _colliding(mujoco, model)
     ]
-    return found, notes
+    return FileContacts(pairs, ("geom", "pair", "exclude"))
 
 
 def _geom(mujoco: Any, model: Any, kinds: dict[int, str], bodies: list[str], k: int) -> Geom:
@@ -58,12 +49,11 @@ def _geom(mujoco: Any, model: Any, kinds: dict[int, str], bodies: list[str], k: 
     link = bodies[model.geom_bodyid[k]]
     number = int(k - model.body_geomadr[model.geom_bodyid[k]])
     pose = Pose(quaternion_matrix(model.geom_quat[k]), np.array(model.geom_pos[k]))
-    return Geom(
-        name or f"{link}_geom{number}", link, _shape(kinds.get(int(model.geom_type[k])), model, k), pose
-    )
+    kind = kinds.get(int(model.geom_type[k]), "geom")
+    return Geom(name or f"{link}_geom{number}", link, _shape(kind, model, k), pose, kind)
 
 
-def _shape(kind: str | None, model: Any, k: int) -> shapes.Shape | None:
+def _shape(kind: str, model: Any, k: int) -> shapes.Shape | None:
     """Return the shape of a geom without its pose, None if contacts do not support it."""
     size = model.geom_size[k].tolist()
     if kind == "plane":

@@ -206,28 +206,48 @@ class Geom(NamedTuple):
         link: name of the link.
         shape: a shape of `jaxdae.contact` without its pose, or None if contacts do not support it.
         pose: the pose of the shape in the link.
+        kind: the name of its type in the file, such as "mesh".
     """
 
     name: str
     link: str
     shape: Any
     pose: Pose
+    kind: str
 
 
 class GeomPair(NamedTuple):
-    """Two collision shapes that may touch, with their friction coefficient.
+    """Two collision shapes that may touch, with their coefficients.
 
     Attributes:
         a: the first shape.
         b: the second shape.
         friction: the friction coefficient.
         explicit: whether the file lists the pair; such a pair is never filtered.
+        restitution: the coefficient of restitution.
+        by_name: whether only the name of a shape or link selects the pair.
     """
 
     a: Geom
     b: Geom
     friction: float
-    explicit: bool
+    explicit: bool = False
+    restitution: float = 0.0
+    by_name: bool = False
+
+
+class FileContacts(NamedTuple):
+    """The contacts of a file.
+
+    Attributes:
+        pairs: the pairs of collision shapes that may touch, including pairs without a contact function.
+        used: the items of `Graph.ignored` that contacts use.
+        ignored: unused items of the collision shapes.
+    """
+
+    pairs: list[GeomPair]
+    used: tuple[str, ...]
+    ignored: tuple[Ignored, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,8 +270,7 @@ class Graph:
         rows: additional joints of `jaxdae.mechanisms.spatial` that name joints, such as prescribed motions.
         afloat: links that are free in the file, regardless of the base.
         floating: forces on the velocities of free links, by link: fields of `Free`.
-        contacts: returns the pairs of collision shapes that may touch, and notes on unsupported pairs; None
-            if the reader of the format has no contacts.
+        contacts: returns the contacts of the file, and reports mistakes in them.
     """
 
     name: str
@@ -268,7 +287,7 @@ class Graph:
     rows: Sequence[Any] = ()
     afloat: tuple[str, ...] = ()
     floating: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
-    contacts: Callable[[], tuple[list[GeomPair], list[str]]] | None = None
+    contacts: Callable[[], FileContacts] = lambda: FileContacts([], ())
 
 
 class Branch(NamedTuple):

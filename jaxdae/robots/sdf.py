@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from jaxdae.robots.file_limits import MOST_LINKS
 from jaxdae.robots.referenced_files import Folders
 from jaxdae.robots.robot_graph import HERE, Coupling, Graph, Joint, Link, Pose, axes_with_z, joint_at
 from jaxdae.robots.robot_source import Node, RobotFileError, Source
+from jaxdae.robots.sdf_collisions import contacts
 from jaxdae.robots.sdf_frames import Frames, Scope, in_scopes
 from jaxdae.robots.unused_elements import Format, unused
 
@@ -139,6 +141,7 @@ def read_sdf(path: pathlib.Path, folders: Folders) -> tuple[Source, Graph]:
         couplings,
         frames=named,
         gravity=gravity,
+        contacts=partial(contacts, source, scopes, frames, joints),
         ignored=unused(source, [root, *(scope.node for scope in scopes)], _READ, _not_acting(scopes)),
     )
 

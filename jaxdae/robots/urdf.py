@@ -14,6 +14,7 @@ import dataclasses
 import pathlib
 from collections import deque
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,10 +23,12 @@ import jaxdae.mechanisms.spatial as js
 from jaxdae.base.suggestions import brief, join_first
 from jaxdae.mechanisms.describe.numbers import hint
 from jaxdae.robots.angle_units import doubt, limits_in_degrees, orientation_in_degrees
+from jaxdae.robots.collision_elements import SHAPES, collision, named, on_the_ground, pairs
 from jaxdae.robots.file_limits import MOST_LINKS
 from jaxdae.robots.robot_graph import (
     HERE,
     Coupling,
+    FileContacts,
     Graph,
     Joint,
     Link,
@@ -75,6 +78,23 @@ _READ = Format(
     several={"link", "joint"},
     texts=False,
     drawn={("link", "visual"), ("robot", "material")},
+)
+_READ_BY_CONTACTS = Format(
+    elements={
+        "collision": {"origin", "geometry", "contact_coefficients"},
+        "geometry": SHAPES.keys(),
+        "gazebo": {"mu1"},
+    },
+    attributes={
+        "collision": {"name"},
+        "origin": _READ.attributes["origin"],
+        "contact_coefficients": {"mu"},
+        "gazebo": {"reference"},
+        "mu1": {"value"},
+        **SHAPES,
+    },
+    several=(),
+    texts=True,
 )
 
 
@@ -176,7 +196,42 @@ def read_urdf(path: pathlib.Path) -> tuple[Source, Graph]:
         forces,
         ignored=ignored,
         afloat=afloat,
+        contacts=partial(_contacts, source, root, found),
     )
+
+
+def _contacts(source: Source, root: Node, joints: Sequence[Joint]) -> FileContacts:
+    """Return the pairs of <collision> elements, and their pairs with the plane z = 0.
+
+    The friction coefficient is `mu` of <contact_coefficients> of the element, or <mu1> of <gazebo> of its
+    link.
+    """
+    extensions = [node for node in root.all("gazebo") if "reference" in node.attributes]
+    of_links = {
+        node.attributes["reference"]: source.value(_with_text(mu), 1.0)
+        for node in extensions
+        if (mu := node.first("mu1")) is not None
+    }
+    nodes = [(link.attributes["name"], node) for link in root.all("link") for node in link.all("collision")]
+    found = []
+    for link, node in nodes:
+        of_element = node.first("contact_coefficients")
+        geometry = next(iter(getattr(node.first("geometry"), "children", ())), None)
+        if geometry is None:
+            continue
+        friction = of_links.get(link)
+        if of_element is not None and "mu" in of_element.attributes:
+            friction = source.number(of_element, "mu")
+        pose, name = _pose(source, node.first("origin")), node.attributes.get("name", "")
+        found.append(collision(source, name, link, pose, geometry, friction))
+    found = named(source, found)
+    ignored = unused(source, [*(node for _, node in nodes), *extensions], _READ_BY_CONTACTS, {})
+    return FileContacts([*pairs(found, joints), *on_the_ground(found)], ("collision", "gazebo"), ignored)
+
+
+def _with_text(node: Node) -> Node:
+    """Return an element with its attribute `value`, an old form of Gazebo's extensions, as text."""
+    return dataclasses.replace(node, content=node.attributes.get("value", node.content))
 
 
 def _in_graph(joint: _Joint, links: Mapping[str, Link]) -> Joint:

@@ -162,3 +162,18 @@ class FunctionContacts:
             shape = jnp.shape(getattr(self, name))
             if shape not in ((), rows):
                 raise ValueError(f"{name} must be one number or have shape {rows}, got {shape}")
+
+
+def touch_of(contacts: Contacts | None, at: Evaluation, caller: str) -> Touch:
+    """Return the rows of the contacts of a hand-written system, or for None those of the system itself.
+
+    Raises:
+        ValueError: the system has no contacts, joint limits or dry friction.
+    """
+    touch = at.touch if contacts is None else contacts.touch(at)
+    if touch is None:
+        raise ValueError(
+            f"{caller}: {type(at.system).__name__} has no contacts, joint limits or dry friction; add them "
+            "to its description, or pass contacts=FunctionContacts(...)"
+        )
+    return touch

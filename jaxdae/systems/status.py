@@ -31,6 +31,7 @@ class Status(enum.IntEnum):
     OUT_OF_RANGE = 8
     OFF_TERRAIN = 9
     TWO_CONTACTS = 10
+    TOO_MANY_CONTACTS = 11
 
     @property
     def meaning(self) -> str:
@@ -104,6 +105,10 @@ _MEANINGS = {
         "height map, or a "
         "radius too large."
         " jaxdae.vehicles.terrain_report names the wheels"
+    ),
+    Status.TOO_MANY_CONTACTS: (
+        "more contacts close in a step than Touching(most=...) allows; usual causes: a body that lands flat, "
+        "or several bodies that land at once. Increase most, or omit it"
     ),
 }
 
