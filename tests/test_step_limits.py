@@ -1,5 +1,7 @@
 """Steps beyond the stability limit: the status UNSTABLE, and `stable_step` against closed forms."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -89,6 +91,30 @@ def test_steps_that_resolve_a_coupling_are_not_called_unstable():
     for v in (jnp.zeros(2), jnp.array([0.0, -1e-4]), jnp.array([1e-4, 0.0]), jnp.array([-1e-3, 1e-4])):
         found = jd.rollout(mechanism, jd.RungeKutta.rk4(), jd.State(0.0, q, v), dt=0.01, steps=1)
         assert found.info.status[-1] == jd.Status.OK
+
+
+@pytest.mark.parametrize(
+    "method", ["rk4", *(pytest.param(m, marks=pytest.mark.long) for m in EXPLICIT if m != "rk4")]
+)
+def test_coupled_joints_that_friction_holds_are_correct_or_unstable(method):
+    # The stiffest mode of three links has small accelerations in one joint. Steps above 0.7 times the limit were UNSTABLE.
+    names = ["ground", "one", "two", "three"]
+    bodies = [jm.Body(name, 1.0, 1.0 / 12.0, pose=(i + 0.5, 0.0, 0.0)) for i, name in enumerate(names[1:])]
+    joints = [
+        jm.Revolute(f"joint_{b}", a, b, at=(i, 0.0), friction=50.0)
+        for i, (a, b) in enumerate(itertools.pairwise(names))
+    ]
+    mechanism, q = jm.planar_mechanism(bodies, joints, coordinates=jm.Joints())
+    state, (integrator, limit) = jd.State(0.0, q, jnp.zeros(3)), EXPLICIT[method]
+    # At rest, M a = -friction / SPEED v in joint coordinates.
+    longest = limit * SPEED / 50.0 * np.linalg.eigvalsh(mechanism.mass_matrix(q))[0]
+    run = jax.jit(lambda dt: jd.rollout(mechanism, integrator, state, dt=dt, steps=200, save_every=1))
+    found = {share: run(share * longest) for share in (0.48, 0.96, 1.1, 4.0)}
+    for share, trajectory in found.items():
+        assert trajectory.info.status[-1] == (jd.Status.OK if share < 1.0 else jd.Status.UNSTABLE), share
+    # RK4 damps the stiffest mode by 0.9 per step, 2e-5 after 100 steps. Semi-implicit Euler has order one.
+    tolerance = 1e-4 if method == "rk4" else 5e-3
+    np.testing.assert_allclose(found[0.96].state.v[99], found[0.48].state.v[199], rtol=tolerance)
 
 
 @pytest.mark.long

@@ -40,17 +40,31 @@ It differs from a_2 in the velocity only, by h/2 (a_2 - a_1), so that a_4 - a_2 
 on a_2 - a_1. In the same velocity, it must satisfy the first two conditions in place of a_3, and |a_4 - a_2|
 must be at least `_MIXED` times the largest entry of a_2 - a_1, in units of their scales.
 
-Several modes in one velocity can satisfy these conditions in a stable step. Rayleigh quotients in the mass
-metric cannot: they are not larger than the largest rate, if stiffness K and damping D are symmetric. With
+Several modes in one velocity can satisfy these conditions in a stable step. Quotients in the mass metric <x,
+y> = x^T M y cannot: they are not larger than the largest rate, if stiffness K and damping D are symmetric.
+With
 
     a_5 = a(t + h/2, q, v + h/2 a_2),
 
-a_3 - a_4 = -h^2/4 K a_1 and a_4 - a_5 = -h/2 K v contain only the springs, and a_4 - a_2 = -h/2 D (a_2 -
-a_1) only the dampers. Let sigma = (h omega)^2/4 be the larger one of the quotients of K in the directions a_1
-and v, and delta = h mu/2 the quotient of D in the direction a_2 - a_1. The conditions above count if a_4
-satisfies the first two conditions in the same velocity, or if 4 sigma/z*^2 + 2 delta/z* >= `_MARGIN` (1 is
-the exact limit of semi-implicit Euler). Without them, 4 sigma/z*^2 >= `_MARGIN` is beyond the limit. This
-finds undamped springs and servos. It does not apply to feedback laws, whose K may be unsymmetric.
+a_3 - a_4 = -h^2/4 K a_1 and a_4 - a_5 = -h/2 K v contain only the springs, and e = a_4 - a_2 = -h/2 D d, d =
+a_2 - a_1, only the dampers. Let sigma = (h omega)^2/4 be the larger one of the Rayleigh quotients of K in the
+directions a_1 and v, and let
+
+    delta = -<e, e> / <d, e> <= h mu / 2.
+
+A force that saturates limits delta to 1, which is stable for z* > 2. Its response to a quarter of d is not a
+quarter of e,
+
+    a_6 = a(t + h/2, q (+) h/2 v, v + h/2 (a_1 + d/4)),    |a_6 - a_2 - e/4| > `_BENT` |e|.
+
+The conditions above count in one of three cases:
+
+- a_4 satisfies the first two conditions in the same velocity, and the force there saturates;
+- 2 delta/z* >= `_STEEP`;
+- 4 sigma/z*^2 + 2 delta/z* >= `_MARGIN` (1 is the exact limit of semi-implicit Euler).
+
+Without these conditions, 4 sigma/z*^2 >= `_MARGIN` is beyond the limit. This finds undamped springs and
+servos. It does not apply to feedback laws, whose K may be unsymmetric.
 
 The test sees the forces near the examined states. A servo at its force limit has no stiffness there, so that
 an undamped servo that saturates in almost all steps can stay unnoticed. `stable_step` at its set point, or a
@@ -80,6 +94,9 @@ from jaxdae.systems.tolerances import scales
 _MIXED = 0.1
 _MARGIN = 1.1
 """The bound of Rayleigh quotients relative to z*, above the limits of undamped springs in `stable_step`."""
+_STEEP = 0.97
+"""The bound of dampers relative to z*. At 1.1 z*, dry friction saturates until the quotient is 0.97 to 1."""
+_BENT = 0.01
 _GROWTH = 1.01
 
 
@@ -112,22 +129,25 @@ def is_beyond_limit(
         solver: the saddle-point solver of the method.
         limit: z*, the largest h mu for which the method damps v' = -mu v.
 
-    The cost is five evaluations of the acceleration.
+    The cost is six evaluations of the acceleration.
     """
     q, v = state.q, state.v
 
     half = 0.5 * dt
 
-    def stage(last: tuple[Any, Any], number: Any) -> tuple[tuple[Any, Any], Any]:
-        speed, a = last
+    def stage(speeds: tuple[Any, Any], number: Any) -> tuple[tuple[Any, Any], Any]:
+        second, third = speeds  # v + h/2 a_1 and v + h/2 a_2, from the first two stages
+        quarter: Any = 0.75 * second + 0.25 * third
+        later = jnp.where(number == 1, second, jnp.where(number == 5, quarter, third))
+        speed = jnp.where(number == 0, v, later)
         shift: Any = jnp.where(number > 0, half, 0.0)
         ahead: Any = jnp.where(number == 4, 0.0, shift)
-        along, speed = jnp.where(number == 3, v, speed), jnp.where(number >= 3, speed, v + shift * a)
-        at = State(state.t + shift, system.retract(q, ahead * along), speed)
+        at = State(state.t + shift, system.retract(q, ahead * jnp.where(number == 2, second, v)), speed)
         a = motion(system, at, u, solver, None)[1]
-        return (speed, a), a
+        ahead_of_v: Any = v + half * a
+        return (jnp.where(number == 0, ahead_of_v, second), jnp.where(number == 1, ahead_of_v, third)), a
 
-    start, *later = jax.lax.scan(stage, (v, jnp.zeros_like(v)), jnp.arange(5))[1]
+    start, *later = jax.lax.scan(stage, (v, v), jnp.arange(6))[1]
     first, second, damped = later[0] - start, later[1] - later[0], later[2] - later[0]
     mass = system.mass_operator(q)
 
@@ -140,7 +160,11 @@ def is_beyond_limit(
     springs = jnp.maximum(quotient(later[1] - later[2], start), half * quotient(later[2] - later[3], v)) / (
         limit**2 / 4.0
     )
-    dampers = quotient(damped, first) / (limit / 2.0)
+    weighted: Any = mass.times(damped)
+    decrease: Any = -jnp.sum(weighted * first)
+    dampers: Any = jnp.where(
+        decrease > 0.0, jnp.sum(weighted * damped) / jnp.where(decrease > 0.0, decrease, 1.0), 0.0
+    ) / (limit / 2.0)
     sizes = scales(system, system.names.velocity_units, v.shape[0], v.dtype)
 
     def grows(size: Any) -> Any:
@@ -158,8 +182,9 @@ def is_beyond_limit(
         dt**2 * jnp.abs(change) > least
         for change in (second, jnp.stack([later[1] - later[2], later[2] - later[3]]))
     )
-    counts = opposes(damped) | (springs + jnp.maximum(dampers, 0.0) >= _MARGIN)
-    beyond = jnp.any(((mixed & counts) | (grows(jnp.abs(start)) & confirmed)) & matters)
+    saturates = jnp.abs(later[4] - later[0] - 0.25 * damped) > _BENT * jnp.abs(damped)
+    counts = (opposes(damped) & saturates) | (dampers >= _STEEP) | (springs + dampers >= _MARGIN)
+    beyond = jnp.any((mixed | (grows(jnp.abs(start)) & confirmed)) & counts & matters)
     return beyond | ((springs >= _MARGIN) & jnp.any(springs_matter) & (not callable(u)))
 
 
