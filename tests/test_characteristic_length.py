@@ -154,3 +154,47 @@ def test_redundant_loops_in_space_have_the_same_accelerations_at_every_size():
         return jax.jit(jd.forward_dynamics)(mechanism, jd.State(0.0, q, jnp.zeros(18)))[0][4::6]
 
     np.testing.assert_allclose(rates(1e-6), rates(1.0), rtol=0, atol=1e-8)
+
+
+def single(tree):
+    return jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), tree)
+
+
+def test_single_precision_judges_openings_at_every_size():
+    # At 1 um, rounding errors of 1 m hid an opening of 9 % of the length. At 1 km, a correct step failed.
+    once = jd.Projection(jd.PositionProjection(iterations=1))
+    method = jd.Projected(jd.RungeKutta.rk4(), once)
+    run = jax.jit(lambda m, s: jd.rollout(m, method, s, dt=1e-3, steps=20).info.status[-1])
+    for length in (1.0, 1e-6, 1e3):
+        mechanism, q = single(pendulum(length))
+        for rate, expected in ((1e3, jd.Status.OK), (3e3, jd.Status.NOT_CONVERGED)):
+            state = single(jd.State(0.0, q, rate * jnp.array([0.0, 0.5 * length, 1.0])))
+            assert run(mechanism, state) == expected, (length, rate)
+
+
+def test_rows_that_become_active_while_open_fail_at_every_size():
+    # The hinge of a body at rest closes after two steps.
+    integrator = jd.switching.Switching(
+        jd.Projected(jd.RungeKutta.rk4()), jd.switching.Scheduled(2e-3, jnp.inf), events=0
+    )
+    run = jax.jit(lambda m, s: jd.rollout(m, integrator, s, dt=1e-3, steps=5).info.status[-1])
+    for length in (1.0, 1e-6, 1e3):
+        mechanism, q = pendulum(length)
+        system = jd.Masked(mechanism, jnp.zeros(2, bool))
+        for opening, expected in ((1e-3, jd.Status.OK), (0.1, jd.Status.INCONSISTENT_START)):
+            state = jd.State(jnp.zeros(()), q.at[0].add(opening * length), 0.0 * q)
+            assert run(system, state) == expected, (length, opening)
+
+
+def test_steps_too_long_for_a_driven_slide_are_unstable_at_small_sizes():
+    @jax.jit
+    def run(system, state):
+        law = lambda t, state: -50.0 * state.q[:1]  # noqa: E731
+        return jd.rollout(system, jd.Kinematic.rk4(), state, law, dt=0.1, steps=1).info.status[-1]
+
+    for length in (1.0, 1e-6):
+        body = jm.Body("slide", 1.0, 0.1 * length**2, pose=(length, 0.0, 0.0))
+        rail = jm.Prismatic("rail", "ground", "slide", axis=(1.0, 0.0), at=(0.0, 0.0))
+        drive = jm.JointRate("drive", "rail")
+        system, q = jm.kinematic_mechanism(jm.Description(bodies=[body], joints=[rail], drives=[drive]))
+        assert run(*single((system, jd.State(jnp.zeros(()), q, 0.0 * q)))) == jd.Status.UNSTABLE, length

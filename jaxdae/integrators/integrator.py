@@ -20,7 +20,7 @@ from jaxdae.systems.linearization import Linearization, linearize
 from jaxdae.systems.masks import hard_rows
 from jaxdae.systems.status import Status, first_failure
 from jaxdae.systems.system import AnySystem, State, default_tolerance
-from jaxdae.systems.tolerances import shortest_scale
+from jaxdae.systems.tolerances import shortest_scale, size_in_rows
 from jaxdae.typing import Input, Leaf, Rows, Velocity
 
 
@@ -205,10 +205,12 @@ def is_open(system: AnySystem, violation: Any, q: Any, tolerance: Any) -> Any:
     """Return whether the violation of position-level rows exceeds a tolerance and its rounding errors ().
 
     The limit is tolerance min(1, L) + 4 eps (1 + max |q|), with the characteristic length L of the system in
-    m. In single precision, coordinates of 300 m give a rounding term of 1.4e-4 m; the largest observed
-    violation was 6e-5 m.
+    m. If all rows are lengths, L replaces 1 in the second term, and angles in q count as arcs of radius L. In
+    single precision, coordinates of 300 m give a rounding term of 1.4e-4 m; the largest observed violation
+    was 6e-5 m.
     """
-    rounding = 4.0 * float(jnp.finfo(q.dtype).eps) * (1.0 + largest(q))
+    unit, size = size_in_rows(system, q, system.names.coordinate_units, system.sizes(q).ng)
+    rounding = 4.0 * float(jnp.finfo(q.dtype).eps) * (unit + size)
     return violation > tolerance * shortest_scale(system, q.dtype) + rounding
 
 

@@ -38,6 +38,7 @@ from jaxdae.systems.kinematic_system import (
 from jaxdae.systems.linearization import Point
 from jaxdae.systems.status import Status, first_failure
 from jaxdae.systems.system import AnySystem, State
+from jaxdae.systems.tolerances import scales
 from jaxdae.typing import Coordinates, Leaf, Velocity
 
 
@@ -126,8 +127,8 @@ class Kinematic(PointMethod):
             xi, slope = jnp.zeros_like(whole), self._slope(system, State(end.t, state.q, state.v), u)
             half = self._slope(system, State(end.t, system.retract(state.q, 0.5 * whole), state.v), u)
             unstable = largest(half - 0.5 * (slope + at_end)) < 0.25 * largest(at_end - slope)
-        unstable &= is_unstable(self.tableau, state.q, dt, (slopes[0], slope, at_end), whole - xi)
-        unstable |= is_stalled(state.q, dt, slopes, whole)
+        unstable &= is_unstable(system, self.tableau, state.q, dt, (slopes[0], slope, at_end), whole - xi)
+        unstable |= is_stalled(system, state.q, dt, slopes, whole)
         status = first_failure(status, ended, jnp.where(unstable, Status.UNSTABLE, Status.OK))
         return (
             Point(new),
@@ -142,7 +143,7 @@ class Kinematic(PointMethod):
         return unprojected_rate(system, at, stage_input, self.solver)
 
 
-def is_stalled(q: Coordinates, dt: Any, slopes: list[Velocity], whole: Velocity) -> Any:
+def is_stalled(system: AnySystem, q: Coordinates, dt: Any, slopes: list[Velocity], whole: Velocity) -> Any:
     """Return whether the slopes of the stages are large but cancel in an entry of the step.
 
     A rate that saturates, such as x' = -r tanh(x / d) with h r >> d, has slopes of alternating signs at the
@@ -150,18 +151,25 @@ def is_stalled(q: Coordinates, dt: Any, slopes: list[Velocity], whole: Velocity)
     change their sign in a step that resolves them are small at one of the stages.
 
     Args:
+        system: the system.
         q: coordinates at the start of the step.
         dt: h in s.
         slopes: the slopes of the stages.
         whole: the step xi (nv,).
     """
     least = dt * jnp.min(jnp.abs(jnp.stack(slopes)), axis=0)
-    matters = least > float(jnp.finfo(q.dtype).eps) ** 0.5 * (1.0 + largest(q))
+    rates = least / scales(system, system.names.velocity_units, least.shape[0], q.dtype)
+    matters = rates > resolution(system, q)
     return jnp.any((jnp.abs(whole) < 0.1 * least) & matters)
 
 
 def is_unstable(
-    tableau: Tableau, q: Coordinates, dt: Any, slopes: tuple[Velocity, Velocity, Velocity], apart: Velocity
+    system: AnySystem,
+    tableau: Tableau,
+    q: Coordinates,
+    dt: Any,
+    slopes: tuple[Velocity, Velocity, Velocity],
+    apart: Velocity,
 ) -> Any:
     """Return whether a step of an explicit method amplifies a mode that it should damp.
 
@@ -172,10 +180,12 @@ def is_unstable(
 
     * |R| is 1.1 or more,
     * the slope grows by more than that factor over the step,
-    * the slope at the end is significant, h |k+| > sqrt(eps) (1 + |q|),
+    * the slope at the end is significant, h |k+| > sqrt(eps) (1 + |q|), with lengths in units of the
+      characteristic length,
     * the change of the slope does not point along xi, as it does if the motion itself diverges.
 
     Args:
+        system: the system.
         tableau: the coefficients.
         q: coordinates at the start of the step.
         dt: h in s.
@@ -188,7 +198,14 @@ def is_unstable(
     first, near, last = slopes
     change = last - near
     grows = jnp.sum(last**2) > 1.1**2 * jnp.sum(first**2)
-    matters = dt * largest(last) > float(jnp.finfo(q.dtype).eps) ** 0.5 * (1.0 + largest(q))
+    rates = last / scales(system, system.names.velocity_units, last.shape[0], q.dtype)
+    matters = dt * largest(rates) > resolution(system, q)
     product = jnp.sum(change * apart)
     away = (product > 0.0) & (product**2 > 0.25 * jnp.sum(change**2) * jnp.sum(apart**2))
     return grows & matters & ~away & (dt * largest(change) > amplifying_rate(tableau) * largest(apart))
+
+
+def resolution(system: AnySystem, q: Coordinates) -> Any:
+    """Return sqrt(eps) (1 + |q|) (), with lengths in units of the characteristic length."""
+    places = q / scales(system, system.names.coordinate_units, q.shape[0], q.dtype)
+    return float(jnp.finfo(q.dtype).eps) ** 0.5 * (1.0 + largest(places))

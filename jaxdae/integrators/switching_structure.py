@@ -15,8 +15,8 @@ error of order h in that world. A row that switches on and off within a single s
 
 *At a switch.* A projection in the mass metric closes position-level rows that become active: it removes the
 O(h^4) error of a located instant, or the O(h) error without location. The status is INCONSISTENT_START if
-such a row is open by more than the motion of two steps plus 1 % of 1 + the largest coordinate. The velocities
-then receive the impulse p of the new rows,
+such a row is open by more than its motion in two steps plus 1 % of the characteristic length (of 1 rad for a
+row in radians). The velocities then receive the impulse p of the new rows,
 
     M (v+ - v-) = J^T p,     J v+ + dg/dt = 0,
 
@@ -69,6 +69,7 @@ from jaxdae.integrators.zero_crossing import first_zero
 from jaxdae.systems.masks import Masked
 from jaxdae.systems.status import Status, first_failure
 from jaxdae.systems.system import AnySystem, State, velocity_residual
+from jaxdae.systems.tolerances import scales
 from jaxdae.typing import Leaf, Rows, Velocity
 
 
@@ -445,14 +446,13 @@ class Switching(Wrapping):
 def _comes_on_open(system: AnySystem, state: State, rows: Any, dt: Any) -> Any:
     """Return whether a position-level row becomes active while it is open by more than its limit.
 
-    Closing it would move the system by more than the error of the instant.
+    The limit is |g'| 2 dt, the motion of the row in two steps, plus 1 % of its characteristic size. Closing a
+    row that is open further would move the system by more than the error of the instant.
     """
     g = system.constraint(state.t, state.q)
-    scale = system.jacobian_operator(state.t, state.q, state.v).row_sizes()[: g.shape[0]]
-    near = 2.0 * dt * jnp.max(jnp.abs(state.v), initial=0.0) + 1e-2 * (
-        1.0 + jnp.max(jnp.abs(state.q), initial=0.0)
-    )
-    return jnp.any(rows[: g.shape[0]] & (jnp.abs(g) > near * scale))
+    rate = velocity_residual(system, state)[: g.shape[0]]
+    near = 2.0 * dt * jnp.abs(rate) + 1e-2 * scales(system, system.names.row_units, g.shape[0], g.dtype)
+    return jnp.any(rows[: g.shape[0]] & (jnp.abs(g) > near))
 
 
 def _answer(who: str, rows: Any, active: Any) -> Any:

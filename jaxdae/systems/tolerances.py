@@ -31,6 +31,25 @@ def scales(system: AnySystem, units: tuple[str, ...], count: int, dtype: Any) ->
     )
 
 
+def size_in_rows(system: AnySystem, x: Any, units: tuple[str, ...], count: int) -> tuple[Any, Any]:
+    """Return the unit () of the first `count` rows, and the largest magnitude () of x (n,) in this unit.
+
+    If all of these rows are lengths, the unit is the characteristic length, and angles count as arcs of this
+    radius. Otherwise, the unit is 1.
+
+    Args:
+        system: the system.
+        x: coordinates, or velocities.
+        units: of x, such as `system.names.coordinate_units`; missing ones count as angles.
+        count: number of rows.
+    """
+    arm = jnp.ones((), x.dtype)
+    if count and are_lengths(system.names.row_units, count).all():
+        arm = jnp.asarray(system.characteristic_length, x.dtype)
+    arms = jnp.where(are_lengths(units, x.shape[0]), jnp.ones((), x.dtype), arm)
+    return arm, jnp.max(arms * jnp.abs(x), initial=0.0)
+
+
 def shortest_scale(system: AnySystem, dtype: Any) -> Any:
     """Return min(1, characteristic length) (), the scale of tolerances of mixed quantities."""
     return jnp.minimum(jnp.asarray(system.characteristic_length, dtype), jnp.ones((), dtype))
