@@ -97,7 +97,8 @@ def test_steps_that_resolve_a_coupling_are_not_called_unstable():
     "method", ["rk4", *(pytest.param(m, marks=pytest.mark.long) for m in EXPLICIT if m != "rk4")]
 )
 def test_coupled_joints_that_friction_holds_are_correct_or_unstable(method):
-    # The stiffest mode of three links has small accelerations in one joint. Steps above 0.7 times the limit were UNSTABLE.
+    # The stiffest mode of three links has small accelerations in one joint. Steps above 0.7 times the limit
+    # were UNSTABLE.
     names = ["ground", "one", "two", "three"]
     bodies = [jm.Body(name, 1.0, 1.0 / 12.0, pose=(i + 0.5, 0.0, 0.0)) for i, name in enumerate(names[1:])]
     joints = [
