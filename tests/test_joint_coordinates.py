@@ -153,6 +153,26 @@ def test_twists_are_the_rates_of_frames(both):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e3 * EPS)
 
 
+def test_velocities_carried_to_other_coordinates_are_nearest_to_the_twists(both):
+    absolute, joints, there, here = both
+    new = joints.retract(here.q, 0.3 * here.v)
+    carried = joints.carry(here.q, here.v, new)
+    before = joints.twists(here.q, here.v)
+
+    def distance(v):
+        apart = jax.tree.map(jnp.subtract, joints.twists(new, v), before)
+        momenta = joints.space.inertial(joints.mass, joints.inertia, apart)
+        return 0.5 * sum(jnp.sum(x * p) for x, p in zip(apart, momenta, strict=True))
+
+    # The least distance: its derivative vanishes, relative to the momenta.
+    size = np.abs(jax.grad(distance)(jnp.zeros_like(here.v))).max()
+    np.testing.assert_allclose(jax.grad(distance)(carried) / size, 0.0, atol=1e4 * EPS)
+    assert distance(carried) < distance(here.v)
+    assert joints.kinetic_energy(new, carried) < joints.kinetic_energy(here.q, here.v)
+    np.testing.assert_array_equal(joints.carry(here.q, here.v, here.q), here.v)
+    assert absolute.carry(there.q, there.v, there.q) is there.v
+
+
 def test_derivatives_of_frames_and_motions_are_those_of_autodiff(both):
     _, joints, _, here = both
     tree, rate = joints.coordinates, jax.jvp(lambda s: joints.retract(here.q, s * here.v), (0.0,), (1.0,))[1]

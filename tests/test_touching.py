@@ -10,7 +10,8 @@ from contact_systems import G, ball, block, four_bar, thrown_box
 
 import jaxdae as jd
 from jaxdae import mechanisms as jm
-from jaxdae.contact import FunctionContacts, Robust, Touching
+from jaxdae.contact import ContactNewton, FunctionContacts, Pair, Plane, Robust, Sphere, Touching
+from jaxdae.mechanisms import spatial as js
 
 RK4 = jd.RungeKutta.rk4()
 QUICK = Robust.quick()
@@ -157,6 +158,32 @@ def test_thrown_box_comes_to_rest_on_a_face_without_gaining_energy():
     assert np.diff(energy).max() < 1e-5
     assert np.abs(trajectory.state.v[-1]).max() < 1e-10
     assert abs(trajectory.state.q[-1, 2] - 0.1) < 1e-12
+
+
+@pytest.mark.long
+def test_impacts_of_a_fast_leg_add_no_energy():
+    # A light thigh carries a shank of 60 times its mass, which turns by 0.15 rad per step.
+    bodies = [
+        js.Body("thigh", 0.2, (1e-3, 1e-3, 1e-3), place=(0.0, 0.0, 1.0)),
+        js.Body("shank", 12.0, (0.06, 0.06, 0.07), place=(0.3, 0.0, 1.0)),
+    ]
+    knee = js.Revolute("knee", "thigh", "shank", axis=(0.0, 1.0, 0.0), at=(0.15, 0.0, 1.0))
+    pairs = [
+        Pair(body, jm.GROUND, body, Plane(), Sphere(0.05, at=(x, 0.0, 0.0)), friction=0.0, restitution=0.6)
+        for body, x in (("thigh", -0.15), ("shank", 0.15))
+    ]
+    description = jm.Description(space=jm.SPACE, bodies=bodies, joints=[knee], contacts=pairs)
+    mechanism, q = jm.mechanism(description, jm.Joints())
+    start = jd.State(jnp.zeros(()), q, jnp.asarray([0.5, 0.3, -2.0, 1.0, 30.0, 5.0, 3.0]))
+    method = Touching(RK4, contact_solver=ContactNewton(12))
+    trajectory = jd.rollout(mechanism, method, start, dt=5e-3, steps=200)
+    assert (trajectory.info.status == 0).all()
+    energy = np.append(
+        jd.energy(mechanism, start), jax.vmap(functools.partial(jd.energy, mechanism))(trajectory.state)
+    )
+    # The impacts take away two thirds of the energy; RK4 and the height of bodies at impacts add 0.1 %.
+    assert np.diff(energy).max() < 1e-3 * energy[0]
+    assert energy[-1] < 0.5 * energy[0]
 
 
 @pytest.mark.long

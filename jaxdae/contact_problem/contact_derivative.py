@@ -101,5 +101,5 @@ def solve(
     return factors * size * p, error
 
 
-CORRECTION = 2
-"""Newton iterations that remove the effect of the default compliance."""
+CORRECTION = 12
+"""Largest number of Newton iterations that remove the effect of the default compliance."""

@@ -189,10 +189,10 @@ class ContactProblem(RowGroups):
 
 
 class ContactSolver(Protocol):
-    """A method for contact problems: a stateless pytree with a fixed number of iterations.
+    """A method for contact problems: a stateless pytree with a largest number of iterations.
 
     Apply it with `contact_problem.solve`, which adds the compliance, scales the problem and defines the
-    derivative. A solver never branches on values, and its iterations are never differentiated.
+    derivative. The iterations are never differentiated.
     """
 
     def solve(self, problem: ContactProblem, guess: Array) -> tuple[Array, Scalar]:

@@ -96,11 +96,14 @@ def best_iterate(
 ) -> tuple[Array, Scalar]:
     """Return the impulses (n,) of the iterate with the smallest residual, and this residual ().
 
+    The iterations end when the residual is round-off. The result of a world does not depend on other worlds
+    of a batch.
+
     Args:
         problem: the problem.
         step: function of an iterate that returns the next iterate.
         start: first iterate.
-        iterations: number of steps.
+        iterations: largest number of steps.
         impulses: function of an iterate that returns its impulses (n,); by default the iterate itself.
     """
 
@@ -108,12 +111,22 @@ def best_iterate(
         p = impulses(iterate)
         return p, residual(problem, p)
 
-    def iteration(carry: Any, _: None) -> tuple[Any, None]:
-        iterate, best = carry
-        iterate = step(iterate)
-        return (iterate, better(best, judged(iterate))), None
+    def goes_on(carry: Any) -> Any:
+        count, _, best = carry
+        return (count < iterations) & is_open(best)
 
-    return jax.lax.scan(iteration, (start, judged(start)), None, length=iterations)[0][1]
+    def iteration(carry: Any) -> Any:
+        count, iterate, best = carry
+        iterate = step(iterate)
+        return count + 1, iterate, better(best, judged(iterate))
+
+    return jax.lax.while_loop(goes_on, iteration, (0, start, judged(start)))[2]
+
+
+def is_open(best: tuple[Array, Scalar]) -> Any:
+    """Return whether the residual of a pair (impulses, residual) is more than round-off."""
+    enough = 100.0 * float(jnp.finfo(best[1].dtype).eps)
+    return ~(best[1] <= enough)
 
 
 @pytree

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax.numpy as jnp
+import jax
 from jax import Array
 
 from jaxdae.base.dataclass import pytree, static
 from jaxdae.contact_problem.contact_interface import ContactProblem, better
+from jaxdae.contact_problem.contact_law import is_open
 from jaxdae.contact_problem.contact_newton import ContactNewton
 from jaxdae.contact_problem.gauss_seidel import GaussSeidel
 from jaxdae.contact_problem.interior_point import InteriorPoint
@@ -17,19 +18,21 @@ from jaxdae.typing import Scalar
 
 @pytree
 class Robust:
-    """Warm Newton iterations, then a cold start that Newton finishes; the result with the smaller residual.
+    """Newton iterations from the guess; if they fail, Newton iterations from the result of a cold start.
+
+    Each part ends at round-off, so that most steps need only a few Newton iterations.
 
     Attributes:
-        warm: iterations of `ContactNewton` from the guess.
-        interior: iterations of `InteriorPoint` from a cold start; 0 to omit it.
+        warm: largest number of iterations of `ContactNewton` from the guess.
+        interior: largest number of iterations of `InteriorPoint` from a cold start; 0 to omit it.
         sweeps: sweeps of `GaussSeidel` from the guess if `interior` is 0.
-        finish: iterations of `ContactNewton` from the result of the cold start.
+        finish: largest number of iterations of `ContactNewton` from the result of the cold start.
     """
 
-    warm: int = static(default=3)
-    interior: int = static(default=25)
+    warm: int = static(default=12)
+    interior: int = static(default=50)
     sweeps: int = static(default=20)
-    finish: int = static(default=10)
+    finish: int = static(default=36)
 
     @classmethod
     def quick(cls) -> Robust:
@@ -49,9 +52,16 @@ class Robust:
         Raises:
             ValueError: the problem is smoothed and `interior` is 0.
         """
+
+        def cold(best: tuple[Array, Scalar]) -> tuple[Array, Scalar]:
+            if self.interior:
+                start = InteriorPoint(self.interior).solve(problem, guess)
+            else:
+                start = GaussSeidel(self.sweeps).solve(problem, best[0])
+            return better(best, ContactNewton(self.finish).solve(problem, start[0]))
+
         warm = ContactNewton(self.warm).solve(problem, guess)
-        if self.interior:
-            cold = InteriorPoint(self.interior).solve(problem, jnp.zeros_like(guess))
-        else:
-            cold = GaussSeidel(self.sweeps).solve(problem, warm[0])
-        return better(warm, ContactNewton(self.finish).solve(problem, cold[0]))
+        # A loop of at most one iteration: unlike `lax.cond`, a batch skips it if no world needs it.
+        return jax.lax.while_loop(
+            lambda carry: carry[0] & is_open(carry[1]), lambda carry: (False, cold(carry[1])), (True, warm)
+        )[1]

@@ -1,16 +1,24 @@
 """Impacts of contacts and one-sided rows within a step, for `integrators.touching`.
 
 A contact closes at the first zero tau of the cubic through its gaps and rates at both ends of the
-contact-free step, (gap_0, c_0n) and (gap_e, c_en), with the rate c_tau. With restitution e, the gap and the
-rate at the end of the step h are
+contact-free step, (gap_0, c_0n) and (gap_e, c_en), with the rate c_tau. With restitution e, the gap at the
+end of the step h is
 
-    gap* = max(0, gap_e - (1 + e) c_tau (h - tau)),        c* = max(0, c_en - (1 + e) c_tau)
+    gap* = max(0, gap_e - (1 + e) c_tau (h - tau))
 
-After an impact, gap* and c* contain the acceleration of the contact-free motion in the rest of the step, from
-gap_e and c_en. Its velocity-dependent terms belong to the velocities before the impact. They scale with the
-square of the velocity, which changes by the factor -e, so they enter with the factor e^2. This is exact for
-one degree of freedom. Without the factor, the impact of a fast link could add energy. The acceleration at
-zero velocity varies linearly over the rest of the step, with the slope since the last step.
+After an impact, gap* contains the acceleration of the contact-free motion in the rest of the step, from
+gap_e. Its velocity-dependent terms belong to the velocities before the impact. They scale with the square of
+the velocity, which changes by the factor -e, so they enter with the factor e^2. The acceleration at zero
+velocity varies linearly over the rest of the step, with the slope since the last step.
+
+The rate at the end of the step follows from the velocities there, after the bodies have moved to their gaps:
+
+    c* = max(0, d - e min(c_en - d, 0))          d: change of c_n by the acceleration at zero velocity
+
+c_en - d is the rate of approach along the rows of the impulse. Without forces, d = 0, and the impulse
+p = (c* - c_en) / D changes the kinetic energy by p (c_en + c*) / 2 = -(1 - e^2) c_en^2 / (2 D), so no
+rotation of the bodies within the step can add energy. A contact that persists has
+c* = max(0, c_en - (1 + e) c_0n).
 """
 
 from __future__ import annotations
@@ -65,8 +73,9 @@ class Impact:
             slope: as for `gap_after`.
         """
         gained = steady * self.rest - slope * self.rest**2 / 2.0
-        gained = self._lift(touch, normal - self.approach, gained)
-        return jnp.maximum(0.0, gained - touch.restitution * self.approach)
+        rebound = gained - touch.restitution * jnp.minimum(normal - gained, 0.0)
+        persists = normal - (1.0 + touch.restitution) * self.approach
+        return jnp.maximum(0.0, jnp.where(self.closes, rebound, persists))
 
     def _lift(self, touch: Touch, free: Array, steady: Array) -> Array:
         """Return the change after an impact, from the changes with and without velocity-dependent terms."""

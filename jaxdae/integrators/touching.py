@@ -17,10 +17,10 @@ start and c_e at (q_e, v_e), and h = dt,
                          slip = (h - tau) (c_t(tau) + c_et) / 2,   c_t linear between c_0t and c_et
                          gap* = max(0, gap_e - (1 + e) c_tau (h - tau)),  `integrators.impacts`
                          q+ = q_e (+) Y pi, projected
-    stage 2, velocities  rows and D at q+, v_e projected there;
+    stage 2, velocities  rows and D at q+; v_e carried there (`System.carry`) and projected;
                          c = [c_en - c* ; c_et] + D p for contacts with gap_e <= 0, and with e = 0 for
                          contacts with pi_n > 0, which others press closed;
-                         c* = max(0, c_en - (1 + e) c_tau) if gap_e <= 0, otherwise 0
+                         c*: the rate after a rebound if gap_e <= 0 (`integrators.impacts`), otherwise 0
                          v+ = v_e + Y p
 
 Joint limits have the rows of c_n only. Dry friction with the limit F has the rows of c_t only: tau = 0, and
@@ -261,7 +261,7 @@ class Touching(Wrapping):
         if at.position.shape[0]:
             q = to_positions.projected(system.evaluate(end.t, q, end.v), state, None).q
 
-        at = system.evaluate(end.t, q, end.v)
+        at = system.evaluate(end.t, q, system.carry(end.q, end.v, q))
         here = linearize_at(at, self.solver)
         if here.jacobian.shape[0]:
             at = to_velocities.projected(at, state, here)

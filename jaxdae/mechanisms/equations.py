@@ -26,6 +26,7 @@ from jaxdae.compile.thresholds import UNROLLED_UP_TO
 from jaxdae.matrices import JacobianOperator, MassOperator
 from jaxdae.mechanisms.coordinates.absolute import absolute_form
 from jaxdae.mechanisms.coordinates.body_coordinates import BodyCoordinates
+from jaxdae.mechanisms.coordinates.tree_coordinates import TreeCoordinates
 from jaxdae.mechanisms.couplings.relations import Relations
 from jaxdae.mechanisms.describe import measures as fr
 from jaxdae.mechanisms.describe.measures import Blocks, Pairs
@@ -210,6 +211,24 @@ class Mechanism(Labels, System):
     def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
         """Return xi such that q0 (+) xi = q1."""
         return self.form.difference(q0, q1)
+
+    def carry(self, q: Coordinates, v: Velocity, new: Coordinates) -> Velocity:
+        """Return the velocities at `new` that are nearest to the twists of all bodies at q.
+
+        With the twists T v at q, they minimize the kinetic energy of T_1 v_1 - T v, so
+
+            M_1 v_1 = T_1^T M_b T v      <=>      M_1 (v_1 - v) = (T_1 - T)^T M_b T v + (M - M_1) v.
+
+        The kinetic energy does not increase, and a free mechanism keeps its linear momentum. Both forms of
+        coordinates agree after a projection of the velocities. The second equation contains the rotors.
+        """
+        if not isinstance(self.coordinates, TreeCoordinates):
+            return v  # Velocities are twists.
+        motion, moved = self.coordinates.kinematics(q, v), self.coordinates.at_rest(new)
+        momenta = self.space.inertial(self.mass, self.inertia, motion.velocity)
+        pulled = self.coordinates.pull(new, moved, momenta) - self.coordinates.pull(q, motion, momenta)
+        mass = self.mass_operator(new)
+        return v + mass.solve(pulled + self.mass_operator(q).times(v) - mass.times(v))
 
     def step_rate(self, q: Coordinates, xi: Velocity, v: Velocity) -> Velocity | None:
         """Return xi' of q (+) xi(t) for motion with velocity v; None if a subclass overrides `retract`."""

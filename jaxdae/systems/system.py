@@ -177,6 +177,10 @@ class AnySystem(abc.ABC):
             )
         return q1 - q0
 
+    def carry(self, q: Coordinates, v: Velocity, new: Coordinates) -> Velocity:
+        """Return velocities (nv,) at the coordinates `new` that continue the motion v at q; v by default."""
+        return v
+
     def step_rate(self, q: Coordinates, xi: Velocity, v: Velocity) -> Velocity | None:
         """Return xi' (nv,) of q (+) xi(t) moving with velocity v in closed form; None (default) if unknown.
 

@@ -50,6 +50,10 @@ class SameCoordinates(AnySystem):
         """Return the inverse of `retract` of the other system."""
         return self.coordinates_of.difference(q0, q1)
 
+    def carry(self, q: Coordinates, v: Velocity, new: Coordinates) -> Velocity:
+        """Return velocities of the other system at `new` that continue the motion v at q."""
+        return self.coordinates_of.carry(q, v, new)
+
     def step_rate(self, q: Coordinates, xi: Velocity, v: Velocity) -> Velocity | None:
         """Return the rate of a tangent step of the other system; None if a subclass overrides `retract`."""
         return (
@@ -146,6 +150,10 @@ class Wrapper(System):
     def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
         """Return the inverse of `retract` of the inner system."""
         return self.system.difference(q0, q1)
+
+    def carry(self, q: Coordinates, v: Velocity, new: Coordinates) -> Velocity:
+        """Return velocities of the inner system at `new` that continue the motion v at q."""
+        return self.system.carry(q, v, new)
 
     def step_rate(self, q: Coordinates, xi: Velocity, v: Velocity) -> Velocity | None:
         """Return the rate of a tangent step of the inner system; None if a subclass overrides `retract`."""
