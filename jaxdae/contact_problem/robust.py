@@ -62,6 +62,7 @@ class Robust:
 
         warm = ContactNewton(self.warm).solve(problem, guess)
         # A loop of at most one iteration: unlike `lax.cond`, a batch skips it if no world needs it.
+        start: Any = True, warm
         return jax.lax.while_loop(
-            lambda carry: carry[0] & is_open(carry[1]), lambda carry: (False, cold(carry[1])), (True, warm)
+            lambda carry: carry[0] & is_open(carry[1]), lambda carry: (False, cold(carry[1])), start
         )[1]

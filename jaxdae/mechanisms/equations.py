@@ -228,7 +228,8 @@ class Mechanism(Labels, System):
         momenta = self.space.inertial(self.mass, self.inertia, motion.velocity)
         pulled = self.coordinates.pull(new, moved, momenta) - self.coordinates.pull(q, motion, momenta)
         mass = self.mass_operator(new)
-        return v + mass.solve(pulled + self.mass_operator(q).times(v) - mass.times(v))
+        change: Any = mass.solve(pulled + self.mass_operator(q).times(v) - mass.times(v))
+        return v + change
 
     def step_rate(self, q: Coordinates, xi: Velocity, v: Velocity) -> Velocity | None:
         """Return xi' of q (+) xi(t) for motion with velocity v; None if a subclass overrides `retract`."""
