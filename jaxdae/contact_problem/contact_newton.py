@@ -70,12 +70,13 @@ class ContactNewton:
             def error(p: Array) -> Array:
                 return law(at, p, at.velocities(p))
 
-            change = jnp.linalg.solve(newton_matrix(at, p, regular), error(p))
+            change: Array = jnp.linalg.solve(newton_matrix(at, p, regular), error(p))
             trials = p - lengths[:, None] * change
             sizes = jax.vmap(lambda p: jnp.sum(error(p) ** 2))(trials)
             best = jnp.argmin(jnp.where(jnp.isfinite(sizes), sizes, jnp.inf))
             new = trials[jnp.where(which == 0, best, 0)]
-            return jnp.where(jnp.all(jnp.isfinite(new)), new, p), count + 1
+            kept: Any = jnp.where(jnp.all(jnp.isfinite(new)), new, p)
+            return kept, count + 1
 
         start = (guess, jnp.zeros((), jnp.int32))
         return best_iterate(problem, step, start, self.iterations, lambda iterate: iterate[0])
