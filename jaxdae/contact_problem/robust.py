@@ -36,7 +36,10 @@ class Robust:
 
     @classmethod
     def quick(cls) -> Robust:
-        """Return the solver without an interior point, which suffices for feet, hands and wheels."""
+        """Return the solver without an interior point: for single points, spheres and wheels.
+
+        It compiles faster. For bodies on several corners it may not converge.
+        """
         return cls(interior=0)
 
     def requirements(self) -> Any:
