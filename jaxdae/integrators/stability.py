@@ -40,15 +40,14 @@ It differs from a_2 in the velocity only, by h/2 (a_2 - a_1), so that a_4 - a_2 
 on a_2 - a_1. In the same velocity, it must satisfy the first two conditions in place of a_3, and |a_4 - a_2|
 must be at least `_MIXED` times the largest entry of a_2 - a_1, in units of their scales.
 
-Several modes in one velocity can satisfy these conditions in a stable step. Quotients in the mass metric <x,
-y> = x^T M y cannot: they are not larger than the largest rate, if stiffness K and damping D are symmetric.
-With
+Several modes in one velocity can satisfy these conditions in a stable step. Quotients in the mass metric,
+<x, y> = x^T M y, cannot: they do not exceed the largest rate if stiffness K and damping D are symmetric. With
 
     a_5 = a(t + h/2, q, v + h/2 a_2),
 
-a_3 - a_4 = -h^2/4 K a_1 and a_4 - a_5 = -h/2 K v contain only the springs, and e = a_4 - a_2 = -h/2 D d, d =
-a_2 - a_1, only the dampers. Let sigma = (h omega)^2/4 be the larger one of the Rayleigh quotients of K in the
-directions a_1 and v, and let
+a_3 - a_4 = -h^2/4 K a_1 and a_4 - a_5 = -h/2 K v contain only the springs. With d = a_2 - a_1, the
+difference e = a_4 - a_2 = -h/2 D d contains only the dampers. Let sigma = (h omega)^2/4 be the larger one of
+the Rayleigh quotients of K in the directions a_1 and v, and let
 
     delta = -<e, e> / <d, e> <= h mu / 2.
 
