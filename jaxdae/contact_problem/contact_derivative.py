@@ -76,7 +76,7 @@ def solve(
             contacts with unique impulses; see the module.
 
     The residual of the contact law is relative to the largest scaled velocity of approach: 1e-10 or less is
-    round-off in double precision. Check it, because the number of iterations is fixed and because some
+    round-off in double precision. Check it, because the number of iterations is limited and because some
     problems have no solution. p is differentiable with respect to all fields of the problem, in forward and
     reverse mode, at every order. The derivative of the residual is zero.
 

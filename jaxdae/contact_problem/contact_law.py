@@ -113,7 +113,7 @@ def best_iterate(
 
     def goes_on(carry: Any) -> Any:
         count, _, best = carry
-        return (count < iterations) & is_open(best)
+        return (count < iterations) & is_unsolved(best)
 
     def iteration(carry: Any) -> Any:
         count, iterate, best = carry
@@ -123,7 +123,7 @@ def best_iterate(
     return jax.lax.while_loop(goes_on, iteration, (0, start, judged(start)))[2]
 
 
-def is_open(best: tuple[Array, Scalar]) -> Any:
+def is_unsolved(best: tuple[Array, Scalar]) -> Any:
     """Return whether the residual of a pair (impulses, residual) is more than round-off."""
     enough = 100.0 * float(jnp.finfo(best[1].dtype).eps)
     return ~(best[1] <= enough)

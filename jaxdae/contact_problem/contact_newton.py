@@ -46,7 +46,7 @@ class ContactNewton:
     there.
 
     Attributes:
-        iterations: number of iterations.
+        iterations: largest number of iterations.
     """
 
     iterations: int = static(default=8)

@@ -24,7 +24,7 @@ class GaussSeidel:
     `ContactNewton`.
 
     Attributes:
-        iterations: number of sweeps over all rows, at least 1.
+        iterations: largest number of sweeps over all rows, at least 1.
     """
 
     iterations: int = static(default=50)

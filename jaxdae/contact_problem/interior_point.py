@@ -87,7 +87,7 @@ class InteriorPoint:
     several corners up to 50.
 
     Attributes:
-        iterations: number of iterations, at least 1.
+        iterations: largest number of iterations, at least 1.
     """
 
     iterations: int = static(default=15)

@@ -9,7 +9,7 @@ from jax import Array
 
 from jaxdae.base.dataclass import pytree, static
 from jaxdae.contact_problem.contact_interface import ContactProblem, better
-from jaxdae.contact_problem.contact_law import is_open
+from jaxdae.contact_problem.contact_law import is_unsolved
 from jaxdae.contact_problem.contact_newton import ContactNewton
 from jaxdae.contact_problem.gauss_seidel import GaussSeidel
 from jaxdae.contact_problem.interior_point import InteriorPoint
@@ -67,5 +67,5 @@ class Robust:
         # A loop of at most one iteration: unlike `lax.cond`, a batch skips it if no world needs it.
         start: Any = True, warm
         return jax.lax.while_loop(
-            lambda carry: carry[0] & is_open(carry[1]), lambda carry: (False, cold(carry[1])), start
+            lambda carry: carry[0] & is_unsolved(carry[1]), lambda carry: (False, cold(carry[1])), start
         )[1]

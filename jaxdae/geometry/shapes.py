@@ -443,7 +443,10 @@ def _numbers(x: Any) -> np.ndarray | None:
 
 
 def _fits(x: Any, shape: tuple[int, ...]) -> bool:
-    """Return whether a value has a shape, and is traced or finite; text and booleans are no numbers."""
+    """Return whether a value has a shape, and is traced or finite.
+
+    Text and booleans do not count as numbers.
+    """
     known = (np.asarray(leaf) for leaf in jax.tree.leaves(x) if not isinstance(leaf, Tracer))
     if any(leaf.dtype.kind in "bUSO" for leaf in known):
         return False

@@ -60,7 +60,9 @@ class Impact:
             slope: their rate (m + k,).
         """
         moved = steady * self.rest**2 / 2.0 - slope * self.rest**3 / 3.0
-        moved = self._lift(touch, touch.gap - self.approach * self.rest, moved)
+        # The change without velocity-dependent terms, and a share of these terms.
+        share: Any = jnp.where(self.closes, touch.restitution**2, 1.0)
+        moved = moved + share * (touch.gap - self.approach * self.rest - moved)
         return jnp.maximum(0.0, moved - touch.restitution * self.approach * self.rest)
 
     def rate_after(self, touch: Touch, normal: Array, steady: Array, slope: Array) -> Array:
@@ -76,11 +78,6 @@ class Impact:
         rebound = gained - touch.restitution * jnp.minimum(normal - gained, 0.0)
         persists = normal - (1.0 + touch.restitution) * self.approach
         return jnp.maximum(0.0, jnp.where(self.closes, rebound, persists))
-
-    def _lift(self, touch: Touch, free: Array, steady: Array) -> Array:
-        """Return the change after an impact, from the changes with and without velocity-dependent terms."""
-        share: Any = jnp.where(self.closes, touch.restitution**2, 1.0)
-        return steady + share * (free - steady)
 
 
 def impact_within(start: Touch, before: Array, end: Touch, after: Array, rests: Array, dt: Any) -> Impact:

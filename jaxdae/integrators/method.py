@@ -82,6 +82,11 @@ class Method(abc.ABC):
         """
         return 0.5
 
+    @property
+    def is_of_second_order(self) -> bool:
+        """Whether a step displaces by h^2 a / 2 under a constant acceleration, as methods of order two do."""
+        return bool(abs(self.position_share - 0.5) < 1e-9)
+
     def sampled_law(self, memory: Any, dt: Any) -> tuple[Any, int] | None:
         """Return (law, every) for a law that is evaluated every `every` steps and held.
 

@@ -237,8 +237,7 @@ def steps_between_examinations(integrator: Any) -> int:
     """
     if samples_law(integrator):
         return 250
-    of_order_one: Any = abs(of_points(integrator).position_share - 0.5) > 1e-9
-    return 500 if of_order_one else 125
+    return 125 if of_points(integrator).is_of_second_order else 500
 
 
 def _has_steep_forces(system: AnySystem, integrator: Any, u: Any) -> bool:

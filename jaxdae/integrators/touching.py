@@ -232,8 +232,7 @@ class Touching(Wrapping):
         self, system: AnySystem, state: State, memory: ContactMemory, u: Any, dt: Any
     ) -> tuple[State, ContactMemory, ContactInfo]:
         """Return the state after dt, the memory and the report of the step; see `Integrator`."""
-        of_second_order = abs(self.position_share - 0.5) < 1e-9
-        kick = memory.force * (dt / 2.0 if of_second_order else 0.0)
+        kick = memory.force * (dt / 2.0 if self.is_of_second_order else 0.0)
         kicked = dataclasses.replace(state, v=state.v + memory.responses @ kick)
         end, inner, info = self.integrator.step(system, kicked, memory.inner, u, dt)
         system = bound(system, end, u)

@@ -67,7 +67,7 @@ def _names(geom: Geom) -> tuple[str, str]:
 
 
 def _may_touch(pair: GeomPair, frames: Mapping[str, LinkFrame], beside: set[frozenset[str]]) -> bool:
-    """Return whether two shapes are on bodies that can move relative to each other and are no neighbors."""
+    """Return whether two shapes belong to different bodies that are not neighbors, or to a listed pair."""
     bodies = frozenset(frames[geom.link].body for geom in (pair.a, pair.b))
     return len(bodies) == 2 and (pair.explicit or bodies not in beside)
 
@@ -80,8 +80,8 @@ def _is_supported(pair: GeomPair) -> bool:
 def _pair(pair: GeomPair, frames: Mapping[str, LinkFrame]) -> Pair:
     """Return the pair with shapes in the frames of the bodies."""
     bodies, placed = zip(*(_placed(geom, frames) for geom in (pair.a, pair.b)), strict=True)
-    numbers = {"friction": pair.friction, "restitution": pair.restitution}
-    return Pair(f"{pair.a.name}/{pair.b.name}", *bodies, *placed, **numbers)
+    name = f"{pair.a.name}/{pair.b.name}"
+    return Pair(name, *bodies, *placed, friction=pair.friction, restitution=pair.restitution)
 
 
 def _placed(geom: Geom, frames: Mapping[str, LinkFrame]) -> tuple[str, Any]:
