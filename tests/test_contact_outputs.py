@@ -95,3 +95,33 @@ def test_a_gap_is_an_output_of_control_laws(slide):
     motion = jax.jit(lambda state: control.output_motion(mechanism, gap, state))(state)
     np.testing.assert_allclose(motion.value, found.info.gap[-1, :1], atol=1e-13)
     np.testing.assert_allclose(motion.rate, [-PRESS * STEPS * DT], rtol=1e-12)
+
+
+@pytest.mark.parametrize("form", [jm.Joints(), pytest.param(jm.Absolute(), marks=pytest.mark.long)])
+def test_reports_and_reactions_contain_contact_and_limit_forces(form):
+    """An arm leans on the limit of its ankle, and the foot stands on the ground: nothing accelerates."""
+    bodies = [jm.Body("foot", 2.0, 0.02, (0.0, 0.05, 0.0)), jm.Body("arm", 1.0, 0.1, (0.2, 0.6, 0.0))]
+    ankle = jm.Revolute("ankle", "foot", "arm", at=(0.1, 0.1), limits=(0.0, 1.0))
+    sole = ct.Polygon(((-0.4, -0.05), (0.4, -0.05), (0.4, 0.05), (-0.4, 0.05)))
+    stands = ct.Pair("sole", jm.GROUND, "foot", ct.Line(), sole, friction=MU)
+    mechanism, q = jm.mechanism(
+        jm.Description(space=jm.PLANE, bodies=bodies, joints=[ankle], contacts=[stands], gravity=(0.0, -G)),
+        form,
+    )
+    state = jd.State(jnp.zeros(()), q, jnp.zeros(mechanism.sizes(q).nv))
+    step = ct.Touching(jd.SemiImplicitEuler(), contact_solver=ct.ContactNewton(20))
+
+    @jax.jit
+    def at_rest(state):
+        _, _, info = step.step(mechanism, state, step.init(mechanism, state), None, DT)
+        return info, jm.reactions(mechanism, state, info)
+
+    info, found = at_rest(state)
+    assert info.status == 0
+    # The compliance of the contacts gives way by 1e-8 of the velocity that gravity adds.
+    np.testing.assert_allclose(info.a, 0.0, atol=1e-6 * G)
+    np.testing.assert_allclose(found.of("ankle")[0], [0.0, G], atol=1e-6 * G)
+    np.testing.assert_allclose(found.of("ankle")[1], 0.0, atol=1e-6 * G)
+    # The limit carries the torque of the weight about the ankle.
+    np.testing.assert_allclose(info.row_forces[-2:], [0.1 * G, 0.0], atol=1e-6 * G)
+    np.testing.assert_allclose(info.force[:, 0].sum(), 3.0 * G, atol=1e-6 * G)

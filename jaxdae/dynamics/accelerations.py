@@ -42,11 +42,13 @@ def forward_dynamics(
     stabilization: Stabilization | None = None,
     compliance: Any = None,
     linearization: Linearization | None = None,
+    tau: Velocity | None = None,
 ) -> tuple[Velocity, Rows]:
     """Return the accelerations and the multipliers at a state.
 
     Contacts, joint limits and exact dry friction have impulses over a step and no effect here; see
-    `jaxdae.contact.Touching`.
+    `jaxdae.contact.Touching`. To apply their mean forces of a step, pass `tau = touch.rows.T @
+    info.row_forces`, with the rows `touch = system.evaluate(t, q).touch`.
 
     Args:
         system: the mechanical system.
@@ -61,6 +63,7 @@ def forward_dynamics(
             rigid.
         linearization: the result of `linearize` at this state, if already known; it replaces `solver` and
             `compliance`.
+        tau: generalized force (nv,) in addition to `system.force`; its power is tau^T v.
 
     Returns:
         The accelerations a (nv,) in the units of v per second, and the multipliers lam (nc,). The constraint
@@ -87,7 +90,7 @@ def forward_dynamics(
         raise ValueError(f"forward_dynamics: compliance must be non-negative, got {compliance}")
     used = solver or system.default_solver
     found = _forward_dynamics(
-        system, state, u, used, stabilization or NoStabilization(), compliance, linearization
+        system, state, u, used, stabilization or NoStabilization(), compliance, linearization, tau
     )
     if stabilization is None:
         report_state("forward_dynamics", system, state, found)
@@ -107,6 +110,7 @@ def _forward_dynamics(
     stabilization: Stabilization,
     compliance: Any,
     linearization: Linearization | None,
+    tau: Velocity | None,
 ) -> tuple[Velocity, Rows]:
     check_fit(system, state)
     at = system.evaluate(state.t, state.q, state.v)
@@ -115,6 +119,7 @@ def _forward_dynamics(
         target = stabilization.target(at, here)
     with jax.named_scope("force"):
         f = checked("force(t, q, v, u)", at.force(u), state.v.shape, state.q.dtype)
+        f = f if tau is None else f + checked("tau", tau, state.v.shape, state.q.dtype)
     with jax.named_scope("saddle_point"):
         return solve(here.factors, here.mass, here.jacobian, here.compliance, f, target)
 

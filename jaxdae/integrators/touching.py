@@ -138,7 +138,11 @@ class ContactInfo(StepInfo):
         limit_impulse: impulse of each one-sided row (k,), non-negative, in N s or N m s.
         limit_gap: distance of each one-sided row from its bound (k,) at the end of the step, in m or rad.
         dry_impulse: impulse of each dry-friction row (f,), in N s or N m s.
+        row_forces: mean force of every row over the step (n,), in N or N m: the contacts in their axes, then
+            the one-sided rows, then dry friction.
         residual: residual () of the contact law, the larger of the two stages; see `contact.solve`.
+
+    `a` and `lam` contain the effect of the mean forces of the rows, also of impacts.
     """
 
     impulse: Leaf
@@ -148,6 +152,7 @@ class ContactInfo(StepInfo):
     limit_impulse: Leaf
     limit_gap: Leaf
     dry_impulse: Leaf
+    row_forces: Leaf
     residual: Leaf
 
 
@@ -271,7 +276,9 @@ class Touching(Wrapping):
 
         residual = jnp.maximum(first, second)
         new = State(end.t, q, v)
-        found = step_info_at(at.with_velocities(v), info.a, info.lam)
+        forces = impulses / dt
+        a, lam = info.a + rows.responses @ forces, info.lam + rows.multipliers @ forces
+        found = step_info_at(at.with_velocities(v), a, lam)
         status = first_failure(
             self._status(system, start, memory.gap, residual),
             jnp.where(selection.misses(first_touch, touch, last_touch), Status.TOO_MANY_CONTACTS, Status.OK),
@@ -280,7 +287,7 @@ class Touching(Wrapping):
         )
         least = self._tolerance(residual.dtype)
         modes = modes_after(rows.touch, impulses, rest, plan.part, dt, least)
-        force: Any = jnp.where(jnp.all(~pushes | plan.stays), impulses / dt, 0.0)
+        force: Any = jnp.where(jnp.all(~pushes | plan.stays), forces, 0.0)
         kept = ContactMemory(
             inner=inner,
             velocities=selection.every_row(impulses),
@@ -296,9 +303,9 @@ class Touching(Wrapping):
         return new, kept, _report(info, found, status, last_touch, every_impulse, v, residual, dt)
 
     def _rows(self, touch: Touch, at: Evaluation, here: Linearization, kick: Array) -> _Rows:
-        responses = _responses(here, touch)
+        responses, multipliers = _responses(here, touch)
         delassus = touch.rows @ responses
-        return _Rows(touch, responses, delassus, touch.velocity(at.v) - delassus @ kick)
+        return _Rows(touch, responses, multipliers, delassus, touch.velocity(at.v) - delassus @ kick)
 
     def _plan(
         self, start: Touch, before: Array, rows: _Rows, steady: Array, memory: ContactMemory, dt: Any
@@ -415,12 +422,12 @@ def default_penetration(system: AnySystem, touch: Touch) -> Array:
     return 1e-3 * sizes
 
 
-def _responses(at: Linearization, touch: Touch) -> Array:
-    """Return Y (nv, n): the velocities that unit impulses of the contacts cause, with the loops closed."""
+def _responses(at: Linearization, touch: Touch) -> tuple[Array, Array]:
+    """Return the velocities Y (nv, n) and the loop impulses (nc, n) that unit impulses of the rows cause."""
     none = jnp.zeros((at.jacobian.shape[0],), touch.rows.dtype)
 
-    def response(row: Array) -> Array:
-        return solve_bilateral(at.factors, at.mass, at.jacobian, at.compliance, row, none)[0]
+    def response(row: Array) -> tuple[Array, Array]:
+        return solve_bilateral(at.factors, at.mass, at.jacobian, at.compliance, row, none)
 
     return jax.vmap(response, out_axes=1)(touch.rows)
 
@@ -439,7 +446,7 @@ def _report(
 
     Args:
         info: the report of the inner step.
-        found: a report with the violations at the end.
+        found: a report with the violations at the end, and with `a` and `lam`.
         status: the status of the step.
         touch: the rows at the end.
         impulses: p (n,), in N s.
@@ -448,6 +455,8 @@ def _report(
         dt: the step in s.
     """
     fields = info.common() | {
+        "a": found.a,
+        "lam": found.lam,
         "violation": found.violation,
         "velocity_violation": found.velocity_violation,
         "status": status,
@@ -462,6 +471,7 @@ def _report(
         limit_impulse=of_limits,
         limit_gap=touch.gap[len(of_contacts) :],
         dry_impulse=of_dry,
+        row_forces=impulses / dt,
         residual=residual,
     )
 
@@ -473,12 +483,14 @@ class _Rows:
     Attributes:
         touch: gaps and rows.
         responses: Y (nv, n).
+        multipliers: loop impulses (nc, n) of unit impulses.
         delassus: D (n, n).
         free: velocities of the rows without contact forces (n,).
     """
 
     touch: Touch
     responses: Leaf
+    multipliers: Leaf
     delassus: Leaf
     free: Leaf
 

@@ -6,9 +6,9 @@ need, minus the forces that act on them:
 
     reaction = sum over carried bodies of M_b a_b - f_b - (J_b^T lam of the loops).
 
-Efforts along the coordinates of a joint (springs, dampers, motors with their inertia, relations) count as
-forces and are not part of its reaction. Both forms of coordinates give the same reactions if no rows are
-linearly dependent.
+Efforts along the coordinates of a joint (springs, dampers, motors with their inertia, relations, limits, dry
+friction) count as forces and are not part of its reaction. Both forms of coordinates give the same reactions
+if no rows are linearly dependent.
 
 References:
     R. Featherstone, "Rigid Body Dynamics Algorithms" (2008), chapter 5.
@@ -16,6 +16,7 @@ References:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -24,6 +25,8 @@ import numpy as np
 from jax import Array
 
 from jaxdae.base.dataclass import pytree, static
+from jaxdae.integrators.integrator import StepInfo
+from jaxdae.integrators.touching import ContactInfo
 from jaxdae.mechanisms.coordinates.tree_coordinates import TreeCoordinates
 from jaxdae.mechanisms.describe import measures as fr
 from jaxdae.mechanisms.describe.measures import Blocks, Kinematics, Pairs
@@ -64,17 +67,25 @@ class Reactions:
 
 
 def reactions(
-    mechanism: Mechanism, state: State, lam: Rows, u: Any = None, *, body_frame: bool = False
+    mechanism: Mechanism,
+    state: State,
+    lam: Rows | StepInfo,
+    u: Any = None,
+    *,
+    body_frame: bool = False,
+    row_forces: Array | None = None,
 ) -> Reactions:
     """Return force and torque of every joint, in either form of coordinates.
 
     Args:
         mechanism: the mechanism.
         state: time (s), coordinates and velocities.
-        lam: the multipliers at the state (nc,), as from `forward_dynamics` or a `StepInfo`.
+        lam: the multipliers at the state (nc,), as from `forward_dynamics`, or the report of a step.
         u: input (nu,), which matters for tree joints.
         body_frame: whether forces and torques are in the axes of each joint's body b instead of world axes;
             for the ground, both are the same.
+        row_forces: forces of contacts, limits and dry friction (n,), as in a `ContactInfo`; by default those
+            of the report, or none.
 
     Raises:
         ValueError: if there is not one multiplier per row.
@@ -86,14 +97,16 @@ def reactions(
     Differentiable. If rows are linearly dependent, mechanics does not determine individual multipliers, and
     therefore not the reactions.
     """
-    rows, lam = len(mechanism.names.rows), jnp.asarray(lam)
+    if row_forces is None and isinstance(lam, ContactInfo):
+        row_forces = lam.row_forces
+    rows, lam = len(mechanism.names.rows), jnp.asarray(lam.lam if isinstance(lam, StepInfo) else lam)
     if lam.shape != (rows,):
         raise ValueError(
             f"reactions: lam must have shape ({rows},), one multiplier per row of the mechanism, got "
             f"{lam.shape}"
         )
     motion = mechanism.coordinates.kinematics(state.q, state.v)
-    loops, related, along = _of_rows(mechanism, state, lam, u, motion)
+    loops, related, along = _of_rows(mechanism, state, lam, u, motion, row_forces)
     found = [
         (group.names, pair.sides[1], *_at_points(mechanism, group, pair, motion, on_b))
         for group, pair, on_b, _ in loops
@@ -117,13 +130,14 @@ def reactions(
 
 
 def _of_rows(
-    mechanism: Mechanism, state: State, lam: Any, u: Any, motion: Kinematics
+    mechanism: Mechanism, state: State, lam: Any, u: Any, motion: Kinematics, forces: Any
 ) -> tuple[list[tuple[Any, Pairs, Any, Any]], list[Any], Any]:
     """Return the wrenches and efforts of multipliers and tendons.
 
     The first item lists the groups of joints with rows, with the wrenches on their bodies b (k,) and on all
-    bodies (n,). The second item lists the wrenches on all bodies of relations and tendons between measured
-    coordinates. The third item is the efforts (nv,) of relations and tendons on the coordinates themselves.
+    bodies (n,). The second item lists the wrenches on all bodies of contacts, and of relations, tendons,
+    limits and dry friction along measured coordinates. The third item is the efforts (nv,) of the latter on
+    the coordinates themselves. `forces` are the forces of the contact rows, or None.
     """
     used, loads, along = 0, dict[str, Any](), jnp.zeros_like(state.v)
     pulls: list[tuple[Any, Any]] = []
@@ -153,6 +167,9 @@ def _of_rows(
         acting = mechanism.tendons.acting(mechanism.coordinates, motion, (state.t, state.q, state.v), u)
         pulls.extend(mechanism.tendons.lengths.pulls(acting))
     related = []
+    if forces is not None:
+        related.extend(_of_contacts(mechanism, motion, forces))
+        pulls.extend(_of_limits(mechanism, forces))
     for side, effort in pulls:
         terms = side.terms(motion, state.t, effort)
         for term in terms.on_velocities:
@@ -160,6 +177,27 @@ def _of_rows(
         for term in terms.on_bodies:
             related.append(mechanism.virtual_work(term.block, term.pair, jnp.ones_like(effort)[:, None]))
     return list(loads.values()), related, along
+
+
+def _of_contacts(mechanism: Mechanism, motion: Kinematics, forces: Array) -> list[Any]:
+    """Return the wrenches of contacts on all bodies, from the forces of the contact rows (n,)."""
+    if mechanism.contacts is None:
+        return []
+    block, pair = mechanism.contacts.blocks(mechanism.contacts.points(motion), motion)
+    axes = mechanism.space.dimension
+    of_contacts = forces[: axes * len(mechanism.contacts.names)].reshape(-1, axes)
+    return [mechanism.virtual_work(block, pair, of_contacts)]
+
+
+def _of_limits(mechanism: Mechanism, forces: Array) -> Iterator[tuple[Any, Array]]:
+    """Yield coordinates with the efforts of limits and dry friction; see `_of_contacts`."""
+    first = 0 if mechanism.contacts is None else mechanism.space.dimension * len(mechanism.contacts.names)
+    if (limits := mechanism.joint_limits) is not None:
+        last = first + len(limits.of_rows)
+        yield from limits.along.pulls(limits.efforts(forces[first:last]))
+        first = last
+    if (friction := mechanism.joint_friction) is not None:
+        yield from friction.along.pulls(forces[first:])
 
 
 def _on_b(mechanism: Mechanism, block: Blocks, efforts: Any) -> Any:
@@ -216,7 +254,7 @@ def _of_tree(
         force, torque = _moved(
             mechanism, on_child.wrench_at(fr.frames_of(children, near.bodies)), children, group, pair, motion
         )
-        if group.coordinates and (group.acts or mechanism.relations or mechanism.tendons is not None):
+        if group.coordinates:
             columns = np.asarray([tree.structure.axes_of_joint(name) for name in group.names], int)
             acting = _on_b(mechanism, fr.blocks(type(group).coordinate, group, pair, motion, t), own[columns])
             own_force, own_torque = _at_points(mechanism, group, pair, motion, acting)

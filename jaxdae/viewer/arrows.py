@@ -8,7 +8,6 @@ contact. Torques are not drawn.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any
 
 import jax
@@ -16,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae.geometry.pairs.contact_points import tangents
-from jaxdae.mechanisms import Mechanism, reactions
+from jaxdae.mechanisms import Mechanism, Reactions, reactions
 from jaxdae.systems.system import State
 from jaxdae.viewer import colors
 from jaxdae.viewer.drawn_elements import drawn, placed_bodies, places_in_bodies
@@ -50,7 +49,12 @@ class Arrows:
 
 
 def reaction_arrows(
-    mechanism: Mechanism, state: State, lam: Any, poses: np.ndarray, controls: Any = None
+    mechanism: Mechanism,
+    state: State,
+    lam: Any,
+    poses: np.ndarray,
+    controls: Any = None,
+    row_forces: Any = None,
 ) -> Arrows:
     """Return the reactions of all joints of one world.
 
@@ -60,9 +64,14 @@ def reaction_arrows(
         lam: (time, nc) the multipliers.
         poses: (time, body, 7) the poses in space of all bodies except rotors.
         controls: (time, nu) the inputs at these instants; None without inputs.
+        row_forces: (time, n) the forces of contacts, limits and dry friction; None without.
     """
+
+    def of(state: State, lam: Any, u: Any, row_forces: Any) -> Reactions:
+        return reactions(mechanism, state, lam, u, row_forces=row_forces)
+
     state = jax.tree.map(jnp.asarray, state)
-    found = jax.jit(jax.vmap(functools.partial(reactions, mechanism)))(state, jnp.asarray(lam), controls)
+    found = jax.jit(jax.vmap(of))(state, jnp.asarray(lam), controls, row_forces)
     joints = {joint.name: joint for joint in drawn(mechanism).joints}
     bodies = placed_bodies(mechanism)
     shown, starts = [], []

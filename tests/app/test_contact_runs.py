@@ -13,7 +13,7 @@ from jaxdae.app.export.view_run import Seen
 from jaxdae.app.model.objective import objective
 from jaxdae.app.runs import open_run
 
-# A ball bounces, and a controller with memory presses a slider against its limit.
+# A ball bounces, a controller with memory presses a slider against its limit, and dry friction holds a brake.
 CONFIG = """
 name: touching
 mechanism:
@@ -21,7 +21,9 @@ mechanism:
   bodies:
     - {name: ball, mass: 2.0, inertia: 0.01, pose: [0, 0.6, 0], free: true}
     - {name: slide, mass: 1.0, inertia: 1.0, pose: [1, 0, 0]}
+    - {name: pad, mass: 1.0, inertia: 1.0, pose: [2, 0, 0]}
   joints:
+    - {type: prismatic, name: brake, a: ground, b: pad, at: [2, 0], axis: [0, 1], dry_friction: 30.0}
     - {type: prismatic, name: rail, a: ground, b: slide, at: [1, 0], axis: [1, 0], limits: [null, 0.02]}
   forces:
     - {type: joint_force, name: motor, joint: rail, force: 0.0}
@@ -72,6 +74,11 @@ def test_results_have_contacts_and_limits_by_name(run):
     np.testing.assert_allclose(data.limit_gap[-1], 0.0, atol=1e-12)
     # The motor presses with kp times the distance from the target.
     np.testing.assert_allclose(data.limit_force[-1], 4.0 * (3.0 - data.q.sel(coordinate="slide.x")[-1]))
+    np.testing.assert_allclose(data.friction_force.sel(friction="brake.slide")[1:], 10.0, rtol=1e-6)
+    # Accelerations contain the forces of contacts, limits and dry friction.
+    np.testing.assert_allclose(data.a.sel(coordinate="slide.x")[-1], 0.0, atol=1e-5)
+    np.testing.assert_allclose(data.a.sel(coordinate="pad.y")[1:], 0.0, atol=1e-5)
+    np.testing.assert_allclose(data.a.sel(coordinate="ball.y")[1:], force[1:] / 2.0 - 10.0, atol=1e-9)
 
 
 @pytest.mark.long
@@ -103,9 +110,12 @@ def test_plots_tables_and_arrows(run, tmp_path):
         "contact_force.floor.normal": "N",
         "limit_gap.rail.slide.upper": "m",
         "limit_force.rail.slide.upper": "N",
+        "friction_force.brake.slide": "N",
     }
     assert {name: meaning.get(name) for name in units} == units
-    *_, contacts = Seen(open_run.drawable(run), all_instants=True).arrows(0)
+    reactions, _, contacts = Seen(open_run.drawable(run), all_instants=True).arrows(0)
+    # The guide of the brake carries no force: the weight acts along it, and dry friction holds it.
+    np.testing.assert_allclose(reactions.vectors[1:, reactions.labels.index("brake")], 0.0, atol=1e-5)
     assert contacts.labels == ("floor",)
     hit = int(np.nanargmax(contacts.vectors[:, 0, 1]))
     assert hit == 32  # in the step that ends at 0.32 s

@@ -24,8 +24,9 @@ _OF_CONTACTS = {
     "contact_force": "N",
     "limit_gap": "",
     "limit_force": "",
+    "friction_force": "",
 }
-"""Variables of contacts and joint limits with their units; units of limits depend on the limit."""
+"""Variables of contacts, limits and dry friction with their units; empty if they depend on the joint."""
 _SCALARS = ("violation", "velocity_violation", "kinetic_energy", "potential_energy", "work", "status")
 
 
@@ -81,11 +82,13 @@ def columns(data: xr.Dataset) -> list[Column]:
 
 
 def _contact_columns(data: xr.Dataset, name: str) -> Iterator[Column]:
-    """Yield the columns of a variable of contacts or joint limits, such as "contact_force.foot.normal"."""
+    """Yield the columns of a variable of contacts or joints, such as "contact_force.foot.normal"."""
     along = [data[dimension].values for dimension in data[name].dims if dimension not in ("world", "time")]
     for index in np.ndindex(*map(len, along)):
         labels = ".".join(str(values[k]) for values, k in zip(along, index, strict=True))
-        unit = str(data.limit_unit.values[index[0]]) if name.startswith("limit") else _OF_CONTACTS[name]
+        unit = _OF_CONTACTS[name]
+        if not unit:
+            unit = str(data[f"{name.split('_')[0]}_unit"].values[index[0]])
         if name == "limit_force":
             unit = "N" if unit == "m" else "N m"
         yield Column(f"{name}.{labels}", unit, name, index)

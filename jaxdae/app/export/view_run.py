@@ -5,6 +5,7 @@ import pathlib
 import warnings
 from typing import Any
 
+import numpy as np
 import yaml
 
 import jaxdae
@@ -76,6 +77,7 @@ class Seen:
             self._worlds = data.world.values
             self._state = {name: data[name].values for name in ("q", "v", "lam")}
             self._contact_force = data.contact_force.values if "contact_force" in data else None
+            self._row_forces = _row_forces(data)
             self._controls = data.u.values if "u" in data else None
             self._times = data.time.values
             poses = results.poses(data, len(config.mechanism.bodies)).values
@@ -121,13 +123,23 @@ class Seen:
             q, v, lam = (self._state[name][world] for name in ("q", "v", "lam"))
             state, poses = jaxdae.State(self._times.astype(q.dtype), q, v), self._poses[world]
             controls = None if self._controls is None else self._controls[world]
+            forces = None if self._row_forces is None else self._row_forces[world]
             found = (
-                reaction_arrows(mechanism, state, lam, poses, controls),
+                reaction_arrows(mechanism, state, lam, poses, controls, forces),
                 force_arrows(mechanism, state, poses, controls),
             )
             if self._contact_force is None:
                 return found
             return (*found, contact_arrows(mechanism, state, self._contact_force[world]))
+
+
+def _row_forces(data: Any) -> np.ndarray | None:
+    """Return the forces of contacts, limits and dry friction (world, time, n), or None without any."""
+    names = [name for name in ("contact_force", "limit_force", "friction_force") if name in data]
+    parts = [data[name].values for name in names]
+    # No step ends at the start, which has NaN.
+    flat = [np.nan_to_num(part.reshape(*part.shape[:2], -1)) for part in parts]
+    return np.concatenate(flat, axis=2) if flat else None
 
 
 def _robot_file(source: str) -> pathlib.Path | None:

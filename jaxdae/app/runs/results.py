@@ -55,8 +55,13 @@ _TOUCHING = {
         ("limit",),
         "N for limits in m, N m for limits in rad",
     ),
+    "friction_force": (
+        "mean forces of the dry friction along joint coordinates in the step that ends at this time",
+        ("friction",),
+        "see friction_unit",
+    ),
 }
-"""Variables of contacts and joint limits, as in `variables`; forces are NaN at the start."""
+"""Variables of contacts, joint limits and dry friction, as in `variables`; forces are NaN at the start."""
 
 
 def variables(
@@ -73,7 +78,8 @@ def variables(
         absolute: whether coordinates and velocities are poses and twists of the bodies.
         driven: whether inputs over time or a law drive forces.
         first_order: whether drives prescribe velocities; multipliers are then not forces.
-        touching: "contact" for a mechanism with contacts, and "limit" with joint limits.
+        touching: "contact" for a mechanism with contacts, "limit" with joint limits, and "friction" with
+            exact dry friction in joints.
     """
     push, linear, angular = (
         ("the velocities are", "m/s", "rad/s") if first_order else ("the constraint force is", "N", "N m")
@@ -237,7 +243,7 @@ def _fill(
         coordinate_names.is_absolute(system),
         "input" in labels,
         system.first_order,
-        tuple(name for name in ("contact", "limit") if name in labels),
+        tuple(name for name in ("contact", "limit", "friction") if name in labels),
     )
     for name, (meaning, extra, units) in stored.items():
         shape = tuple(sizes[dimension] for dimension in extra)
@@ -279,7 +285,7 @@ def _labels(system: Any) -> dict[str, Any]:
 
 
 def touching_labels(system: Any) -> dict[str, Any]:
-    """Return the names of contacts with their pairs, and of joint limits with their units.
+    """Return the names of contacts with pairs, and of joint limits and dry friction with units.
 
     A first-order mechanism has no contact forces, and no labels.
     """
@@ -293,6 +299,9 @@ def touching_labels(system: Any) -> dict[str, Any]:
     if (limits := mechanism.joint_limits) is not None:
         units = ["rad" if limits.angular[k] else "m" for k in limits.of_rows]
         labels |= {"limit": list(limits.names), "limit_unit": ("limit", units)}
+    if (friction := mechanism.joint_friction) is not None:
+        units = ["N m" if angular else "N" for angular in friction.angular]
+        labels |= {"friction": list(friction.names), "friction_unit": ("friction", units)}
     return labels
 
 

@@ -13,15 +13,27 @@ from jaxdae.integrators.method import roles_of
 
 
 def observe(axes: Any, system: Any, integrator: Any, saved: Any, dt: Any) -> dict[str, Any]:
-    """Return the reported quantities of saved states and memories of laws (world, time, ...)."""
+    """Return the reported quantities of saved states (world, time, ...).
+
+    Args:
+        axes: the batch axes of the system and the integrator.
+        system: the system.
+        integrator: the integrator.
+        saved: states, memories of laws, and forces of contact rows or None.
+        dt: the step in s.
+    """
 
     def one(s: Any, i: Any, at: Any) -> dict[str, Any]:
-        x, memory = at
+        x, memory, forces = at
         roles = roles_of(i)
         u = config_laws.input_of(i, x, memory, dt)
         if s.first_order:
             return _observe_velocities(s, x, u, roles.solver)
-        a, lam = jaxdae.forward_dynamics(s, x, u, solver=roles.solver, stabilization=roles.stabilization)
+        touch = s.evaluate(x.t, x.q).touch
+        tau = None if touch is None or forces is None else touch.rows.T @ forces
+        a, lam = jaxdae.forward_dynamics(
+            s, x, u, solver=roles.solver, stabilization=roles.stabilization, tau=tau
+        )
         kinetic, potential = energies(s, x)
         more = ({} if coordinate_names.is_absolute(s) else _bodies(s, x)) | ({} if u is None else {"u": u})
         return (more | _touching(s, x)) | {
@@ -55,15 +67,19 @@ def observe(axes: Any, system: Any, integrator: Any, saved: Any, dt: Any) -> dic
 
 
 def contact_forces(system: Any, info: Any, dt: Any) -> dict[str, Any]:
-    """Return the mean forces of contacts and joint limits from step reports (world, time, ...).
+    """Return the mean forces of contacts, joint limits and dry friction from step reports (world, time, ...).
 
     They begin with NaN for the start, where no step ends.
     """
     found: dict[str, Any] = {}
-    if not system.first_order and system.contacts is not None:
+    if system.first_order:
+        return found
+    if system.contacts is not None:
         found["contact_force"] = info.force
-    if not system.first_order and system.joint_limits is not None:
+    if system.joint_limits is not None:
         found["limit_force"] = info.limit_impulse / dt
+    if system.joint_friction is not None:
+        found["friction_force"] = info.dry_impulse / dt
     return {name: jnp.concatenate([jnp.full_like(x[:, :1], jnp.nan), x], axis=1) for name, x in found.items()}
 
 

@@ -29,6 +29,7 @@ from jaxdae.app.runs.run_identity import selected_kernel
 from jaxdae.app.runs.saved_fields import contact_forces, observe
 from jaxdae.compile.layout import lanes, local
 from jaxdae.compile.platform import on_accelerator
+from jaxdae.contact import ContactInfo
 from jaxdae.fused import FallbackWarning
 
 _THREADS = "JAXDAE_KERNEL_THREADS"
@@ -358,8 +359,13 @@ def _block(
         lambda old, x: jnp.concatenate([old[:, None], x], axis=1), begun, config_laws.memory_after(info)
     )
     last = jax.tree.map(lambda x: x[:, -1], saved)
-    found |= observe(axes, system, integrator, (with_start, laws_memory), dt)
-    found |= contact_forces(system, config_laws.contacts_after(info), dt)
+    contacts = config_laws.contacts_after(info)
+    forces = None
+    if isinstance(contacts, ContactInfo):
+        # No step ends at the start.
+        forces = jnp.pad(contacts.row_forces, ((0, 0), (1, 0), (0, 0)))
+    found |= observe(axes, system, integrator, (with_start, laws_memory, forces), dt)
+    found |= contact_forces(system, contacts, dt)
     # The account of a failed world ends with its last good state.
     memory_now = jax.tree.map(lambda x, old: jnp.where(_over(failed, x), old, x), trajectory.memory, memory)
     begin, end = account_of(integrator, memory), account_of(integrator, memory_now)

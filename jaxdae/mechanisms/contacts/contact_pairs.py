@@ -127,8 +127,7 @@ class ContactPairs:
             t: the time, without effect: shapes are fixed in their bodies.
         """
         points = self.points(motion)
-        pair = Pairs(self._repeated("a"), self._repeated("b"), motion.frame[0].shape[0])
-        block = _blocks(points, *measures.ends(pair, motion))
+        block, pair = self.blocks(points, motion)
         rows = coordinates.dense_rows(q, motion, block, pair)
         return ContactGeometry(
             gap=points.gap,
@@ -139,6 +138,11 @@ class ContactPairs:
             place=points.place,
             normal=points.normal,
         )
+
+    def blocks(self, points: Points, motion: Kinematics) -> tuple[Blocks, Pairs]:
+        """Return the derivatives of the rows by the twists of both bodies of each contact, and the bodies."""
+        pair = Pairs(self._repeated("a"), self._repeated("b"), motion.frame[0].shape[0])
+        return _blocks(points, *measures.ends(pair, motion)), pair
 
     def _labels(self) -> list[tuple[str, str]]:
         """Return the pair and the contact point of each contact."""

@@ -59,6 +59,13 @@ class AlongJoints:
             rows.append(coordinates.term_rows(q, motion, part.terms(motion, t, ones)))
         return jnp.concatenate(rows)
 
+    def pulls(self, efforts: Array) -> Iterator[tuple[Own | Measured, Array]]:
+        """Yield the coordinates of each stack with their efforts, from the efforts of all (k,)."""
+        used = 0
+        for part in self.parts:
+            yield part, efforts[used : used + part.count]
+            used += part.count
+
     @property
     def wraps(self) -> np.ndarray:
         """Whether each coordinate (k,) is an angle that is known modulo 2 pi only."""
@@ -140,6 +147,12 @@ class JointLimits:
         rows = self.along.rows(coordinates, motion, q, t)
         return jnp.concatenate([rows[np.asarray(self.lower, int)], -rows[np.asarray(self.upper, int)]])
 
+    def efforts(self, forces: Array) -> Array:
+        """Return the efforts along the coordinates (k,) of forces of the rows, in N or N m."""
+        signs = np.repeat([1.0, -1.0], [len(self.lower), len(self.upper)])
+        none = jnp.zeros((len(self.along.labels),), forces.dtype)
+        return none.at[self.of_rows].add(signs * forces)
+
     @property
     def of_rows(self) -> np.ndarray:
         """The index of the coordinate of each row."""
@@ -179,10 +192,12 @@ class DryFriction:
     Attributes:
         along: the coordinates.
         dry_friction: the largest effort (k,) in N or N m.
+        angular: whether each coordinate is an angle (static).
     """
 
     along: AlongJoints
     dry_friction: Leaf
+    angular: tuple[bool, ...] = static()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -293,7 +308,9 @@ def _bound(one: _Coordinate, side: int) -> Any:
 def _dry_friction(given: Sequence[_Coordinate]) -> DryFriction:
     ordered, along = _stacked(given)
     return DryFriction(
-        along, jnp.stack([jnp.asarray(one.dry_friction, jnp.result_type(float)) for one in ordered])
+        along,
+        jnp.stack([jnp.asarray(one.dry_friction, jnp.result_type(float)) for one in ordered]),
+        tuple(one.is_angle for one in ordered),
     )
 
 
