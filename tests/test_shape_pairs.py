@@ -36,8 +36,9 @@ SHAPES = {
     ct.PlanarCapsule: ct.PlanarCapsule(0.2, 0.4),
     ct.Polygon: ct.Polygon([(-0.2, -0.3), (0.4, -0.2), (0.3, 0.3), (-0.1, 0.4)]),
 }
-CONVEX = [pair for pair in PAIRS if pair[0] is not Terrain]
-NAMES = [f"{a.__name__}-{b.__name__}" for a, b in PAIRS]
+# Gaps of two boxes that are apart are lower bounds of the distance; see test_boxes_that_touch.
+BOXES = (ct.Box, ct.Box)
+CONVEX = [pair for pair in PAIRS if pair[0] is not Terrain and pair != BOXES]
 IDS = [f"{a.__name__}-{b.__name__}" for a, b in CONVEX]
 
 
@@ -150,25 +151,60 @@ def test_smallest_gap_is_the_distance(kind_a, kind_b):
         np.testing.assert_allclose(jnp.min(points.gap), expected, atol=1e-8)
 
 
-@pytest.mark.parametrize(("kind_a", "kind_b"), PAIRS, ids=NAMES)
+def test_boxes_that_touch():
+    """Boxes are moved along the normal of their smallest gap until they touch."""
+    contacts = touching(*BOXES)
+    for k, (at_a, at_b, *motion) in enumerate(poses(ct.Box, 40)):
+        for _ in range(8):
+            points, rates = contacts(at_a, at_b, *motion)
+            first = int(jnp.argmin(points.gap))
+            at_b = Pose(at_b.place - points.gap[first] * points.normal[first], at_b.axes)
+        assert abs(points.gap[first]) < 1e-14
+        if k < 10:
+            # The error of the minimization.
+            assert abs(separation(SHAPES[ct.Box], at_a, SHAPES[ct.Box], at_b)) < 1e-6
+        rate_is_normal_velocity(
+            points.place[first], points.normal[first], rates.gap[first], (at_a, at_b), motion
+        )
+
+
+@pytest.mark.parametrize(("yaw", "corners"), [(0.0, 4), (1e-12, 4), (0.3, 6), (np.pi / 4.0, 6)])
+def test_boxes_that_lie_on_each_other(yaw, corners):
+    """The contacts contain the corners of the overlap, at equal heights."""
+    a, b = ct.Box((0.2, 0.1, 0.1)).arrays(), ct.Box((0.1, 0.1, 0.3)).arrays()
+    touch = jax.jit(lambda at_a, at_b: pair_type(a, b).touch(a, at_a, b, at_b))
+    tilt = rotation(np.array([0.5, -1.0, 2.0]))
+    place = tilt @ np.array([0.05, 0.0, 0.4 - 1e-6])
+    points = touch(
+        Pose(jnp.zeros(3), jnp.asarray(tilt)),
+        Pose(jnp.asarray(place), jnp.asarray(tilt @ rotation(np.array([0.0, 0.0, yaw])))),
+    )
+    closed = points.gap < 0.0
+    found = np.unique(np.round(np.asarray(points.place[closed]) @ tilt, 6), axis=0)
+    assert len(found) == corners
+    np.testing.assert_allclose(points.gap[closed], -1e-6, atol=1e-14)
+    np.testing.assert_allclose(points.normal[closed] @ tilt - np.array([0.0, 0.0, 1.0]), 0.0, atol=1e-14)
+
+
+def rate_is_normal_velocity(place, normal, rate, frames, motion):
+    """Check that the rate of a gap is the normal velocity of the material points at its place."""
+    d, velocities = len(place), []
+    for at, step in zip(frames, motion, strict=True):
+        arm = place - at.place
+        turn = step[2] * np.array([-arm[1], arm[0]]) if d == 2 else np.cross(step[3:], arm)
+        velocities.append(step[:d] + turn)
+    # Rounding errors of velocities of order 1.
+    np.testing.assert_allclose(rate, normal @ (velocities[1] - velocities[0]), atol=2e-14)
+
+
+@pytest.mark.parametrize(("kind_a", "kind_b"), [pair for pair in PAIRS if pair != BOXES])
 def test_gap_rate_is_the_normal_velocity_at_the_place(kind_a, kind_b):
     contacts = touching(kind_a, kind_b)
-    for at_a, at_b, step_a, step_b in poses(kind_a, 6):
-        points, rates = contacts(at_a, at_b, step_a, step_b)
-        d = len(at_a.place)
+    for at_a, at_b, *motion in poses(kind_a, 6):
+        points, rates = contacts(at_a, at_b, *motion)
         np.testing.assert_allclose(jnp.linalg.norm(points.normal, axis=1), 1.0, atol=1e-14)
         for place, normal, rate in zip(points.place, points.normal, rates.gap, strict=True):
-            velocities = [
-                step[:d]
-                + (
-                    step[2] * np.array([-(place - at.place)[1], (place - at.place)[0]])
-                    if d == 2
-                    else np.cross(step[3:], place - at.place)
-                )
-                for at, step in ((at_a, step_a), (at_b, step_b))
-            ]
-            # Rounding errors of velocities of order 1.
-            np.testing.assert_allclose(rate, normal @ (velocities[1] - velocities[0]), atol=2e-14)
+            rate_is_normal_velocity(place, normal, rate, (at_a, at_b), motion)
 
 
 def axes_of(kind, rng):

@@ -19,7 +19,8 @@ start and c_e at (q_e, v_e), and h = dt,
                          q+ = q_e (+) Y pi, projected
     stage 2, velocities  rows and D at q+; v_e carried there (`System.carry`) and projected;
                          c = [c_en - c* ; c_et] + D p for contacts with gap_e <= 0, and with e = 0 for
-                         contacts with pi_n > 0, which others press closed;
+                         contacts with pi_n > 0, which others press closed, or with a gap of round-off;
+                         a contact that moved to another feature is closed if its gap at q+ is small;
                          c*: the rate after a rebound if gap_e <= 0 (`integrators.impacts`), otherwise 0
                          v+ = v_e + Y p
 
@@ -34,9 +35,10 @@ of the last step, and Y_0 its responses. It leads from (q_0, v_0 + Y_0 p_0 / 2) 
 
 and the gaps and velocities gap_e and c_e there are the motion without contact forces. If the prediction is
 exact, half of the impulse acts at the start, along the rows there, and half at the end, as in RATTLE. Errors
-of the prediction have an effect of second order, because p and pi are determined as without it. F_0 is zero
-after an impact. Inner methods of first order start without it: the damping that they evaluate at the start
-of a step would change p.
+of the prediction have an effect of second order, because p and pi are determined as without it. Where a
+contact moves to another feature of a shape, its row jumps, and Y_0 replaces Y. F_0 is zero after an impact.
+Inner methods of first order start without it: the damping that they evaluate at the start of a step would
+change p.
 
 Where a row slides at the start, both stages first apply a known part of its friction, which ends when the
 slip does (`integrators.sliding`). Both stages solve a `ContactProblem` for the rest; stage 1 has
@@ -83,9 +85,12 @@ from jaxdae.systems.contacts import Touch, touch_of
 from jaxdae.systems.evaluation import Evaluation
 from jaxdae.systems.linearization import Linearization, linearize_at
 from jaxdae.systems.status import Status, first_failure
-from jaxdae.systems.system import AnySystem, State
+from jaxdae.systems.system import AnySystem, State, default_tolerance
 from jaxdae.systems.tolerances import shortest_scale
 from jaxdae.typing import Count, Leaf, Scalar
+
+_LARGEST_TURN = 0.2
+"""The largest relative change of a contact row in a step that counts as a turn, in rad."""
 
 
 @pytree
@@ -253,13 +258,14 @@ class Touching(Wrapping):
             selection.groups(every_steady),
             selection.rows(kick),
         )
+        before = _Kick(kick, start.rows, selection.rows(memory.responses.T).T)
         memory = memory.selected(selection)
-        rows = self._rows(selection.touch(touch), at, here, kick).without(kick, dt)
+        rows = self._rows(selection.touch(touch), at, here, before).without_kick(dt)
         plan = self._plan(start, start.velocity(state.v), rows, steady, memory, dt)
         positions, first = self._positions(rows, plan, memory, dt)
         # With e = 0, other contacts can press a contact closed that would open without their forces.
         pushes = plan.closed | (plan.is_plastic & (rows.touch.normals(positions) > 0.0))
-        q = system.retract(end.q, rows.responses @ (positions - dt * kick))
+        q = system.retract(end.q, rows.responses @ positions - dt * rows.kicked)
         to_positions = PositionProjection(solver=self.solver)
         to_velocities = VelocityProjection(solver=self.solver)
         if at.position.shape[0]:
@@ -270,9 +276,14 @@ class Touching(Wrapping):
         if here.jacobian.shape[0]:
             at = to_velocities.projected(at, state, here)
         last_touch = self._touch(at)
-        rows = self._rows(selection.touch(last_touch), at, here, kick)
+        moved, rows = rows, self._rows(selection.touch(last_touch), at, here, before)
+        turned = turned_from(moved.touch.rows, moved.responses, rows.touch.rows, rows.responses)
+        least, near = closed_gaps(system, rows.touch)
+        pushes = pushes | (plan.is_plastic & (rows.touch.gap <= least))
+        # A contact that moved to another feature of a shape may be open there, or closed.
+        pushes = jnp.where(rows.touch.normals(turned), pushes, rows.touch.gap <= near)
         impulses, rest, second = self._velocities(rows, plan, pushes, memory, dt)
-        v = at.v + rows.responses @ (impulses - kick)
+        v = at.v + rows.responses @ impulses - rows.kicked
 
         residual = jnp.maximum(first, second)
         new = State(end.t, q, v)
@@ -302,10 +313,11 @@ class Touching(Wrapping):
         every_impulse = selection.every_row(impulses)
         return new, kept, _report(info, found, status, last_touch, every_impulse, v, residual, dt)
 
-    def _rows(self, touch: Touch, at: Evaluation, here: Linearization, kick: Array) -> _Rows:
+    def _rows(self, touch: Touch, at: Evaluation, here: Linearization, kick: _Kick) -> _Rows:
         responses, multipliers = _responses(here, touch)
         delassus = touch.rows @ responses
-        return _Rows(touch, responses, multipliers, delassus, touch.velocity(at.v) - delassus @ kick)
+        kicked = kick.velocities(touch.rows, responses)
+        return _Rows(touch, responses, multipliers, delassus, touch.velocity(at.v - kicked), kicked)
 
     def _plan(
         self, start: Touch, before: Array, rows: _Rows, steady: Array, memory: ContactMemory, dt: Any
@@ -422,6 +434,29 @@ def default_penetration(system: AnySystem, touch: Touch) -> Array:
     return 1e-3 * sizes
 
 
+def closed_gaps(system: AnySystem, touch: Touch) -> tuple[Array, Array]:
+    """Return the gaps (m + k,) up to which rows count as closed after stage 1.
+
+    The first is round-off: bodies that lie on each other fall alike in the contact-free step, and the sign of
+    their gap is random. The second is the tolerance of the system. Both are in units of the characteristic
+    length, at most 1 m, or of 1 rad.
+    """
+    unit, dtype = 1e3 * default_penetration(system, touch), touch.gap.dtype
+    return float(jnp.finfo(dtype).eps) ** 0.6 * unit, default_tolerance(dtype) * unit
+
+
+def turned_from(before: Array, responses_before: Array, rows: Array, responses: Array) -> Array:
+    """Return whether each row (n,) has turned with its bodies, or has jumped to another feature of a shape.
+
+    Rows j_0 and j differ by |j - j_0|^2 = j Y + j_0 Y_0 - 2 j_0 Y in the metric of the constraint manifold.
+    """
+    end, start, mixed = (
+        jnp.sum(row * response.T, axis=1)
+        for row, response in ((rows, responses), (before, responses_before), (before, responses))
+    )
+    return end + start - 2.0 * mixed <= _LARGEST_TURN**2 * end
+
+
 def _responses(at: Linearization, touch: Touch) -> tuple[Array, Array]:
     """Return the velocities Y (nv, n) and the loop impulses (nc, n) that unit impulses of the rows cause."""
     none = jnp.zeros((at.jacobian.shape[0],), touch.rows.dtype)
@@ -477,6 +512,31 @@ def _report(
 
 
 @pytree
+class _Kick:
+    """The impulses at the start of a step.
+
+    Attributes:
+        impulses: p_0 / 2 (n,), in N s.
+        rows: the rows at the start (n, nv).
+        responses: Y_0 (nv, n).
+    """
+
+    impulses: Leaf
+    rows: Leaf
+    responses: Leaf
+
+    def velocities(self, rows: Array, responses: Array) -> Array:
+        """Return Y p_0 / 2 (nv,) for rows that turned with the bodies since the start, and Y_0 p_0 / 2 else.
+
+        Args:
+            rows: the rows at the end (n, nv).
+            responses: Y (nv, n).
+        """
+        turned = turned_from(self.rows, self.responses, rows, responses)
+        return jnp.where(turned, responses, self.responses) @ self.impulses
+
+
+@pytree
 class _Rows:
     """The rows at one configuration, and their velocities without contact forces.
 
@@ -486,6 +546,7 @@ class _Rows:
         multipliers: loop impulses (nc, n) of unit impulses.
         delassus: D (n, n).
         free: velocities of the rows without contact forces (n,).
+        kicked: Y p_0 / 2 (nv,), the velocities from the impulses at the start of the step.
     """
 
     touch: Touch
@@ -493,10 +554,11 @@ class _Rows:
     multipliers: Leaf
     delassus: Leaf
     free: Leaf
+    kicked: Leaf
 
-    def without(self, kick: Array, dt: Any) -> _Rows:
-        """Return the rows with their gaps without impulses `kick` (n,) at the start of a step."""
-        gap = self.touch.gap - dt * self.touch.normals(self.delassus @ kick)
+    def without_kick(self, dt: Any) -> _Rows:
+        """Return the rows with their gaps without the impulses at the start of a step."""
+        gap = self.touch.gap - dt * self.touch.normals(self.touch.rows @ self.kicked)
         return dataclasses.replace(self, touch=dataclasses.replace(self.touch, gap=gap))
 
 

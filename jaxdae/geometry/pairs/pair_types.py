@@ -10,6 +10,7 @@ from jaxdae.geometry import shapes as sh
 from jaxdae.geometry.pairs import ground_pairs as ground
 from jaxdae.geometry.pairs import polygon_pairs as polygon
 from jaxdae.geometry.pairs import round_pairs as rounded
+from jaxdae.geometry.pairs.box_box import box_box
 from jaxdae.geometry.pairs.box_pairs import box_capsule
 from jaxdae.geometry.pairs.contact_points import Points
 from jaxdae.geometry.terrain import Terrain
@@ -39,6 +40,8 @@ def _vertices(a: Any, b: Any) -> tuple[str, ...]:
 
 
 _SINGLE, _ENDS = _named(""), _named("end0", "end1")
+_OF_SIDES = tuple(f"{end}{k}" for k in range(4) for end in ("start", "end"))
+_OF_BOXES = _named(*_OF_SIDES, *(f"corner{k}" for k in range(4)), "cross")
 _CORNERS = _named(*(f"corner{k}" for k in range(8)))
 
 PAIRS: dict[tuple[type, type], PairType] = {
@@ -57,6 +60,7 @@ PAIRS: dict[tuple[type, type], PairType] = {
     (sh.Capsule, sh.Capsule): PairType(rounded.capsule_capsule, _named("end0", "end1", "cross")),
     (sh.Box, sh.Sphere): PairType(rounded.box_ball, _SINGLE),
     (sh.Box, sh.Capsule): PairType(box_capsule, _named("end0", "end1", "cross")),
+    (sh.Box, sh.Box): PairType(box_box, _OF_BOXES),
     (sh.Cylinder, sh.Sphere): PairType(rounded.cylinder_ball, _SINGLE),
     (sh.Line, sh.Disc): PairType(ground.plane_ball, _SINGLE),
     (sh.Line, sh.PlanarCapsule): PairType(ground.plane_capsule, _ENDS),
