@@ -21,7 +21,9 @@ from jaxdae.geometry.shapes import (
     Polygon,
     Sphere,
 )
-from jaxdae.integrators.touching import ContactInfo, Touching
+from jaxdae.integrators.contact_method import ContactInfo
+from jaxdae.integrators.contact_stepping import ContactStepping
+from jaxdae.integrators.touching import Touching
 from jaxdae.mechanisms.contacts.contact_elements import Pair
 from jaxdae.mechanisms.contacts.contact_outputs import ContactForce, Gap, Slip
 from jaxdae.systems.contacts import FunctionContacts
@@ -33,6 +35,7 @@ __all__ = [
     "ContactInfo",
     "ContactNewton",
     "ContactProblem",
+    "ContactStepping",
     "ConvexMesh",
     "Cylinder",
     "Disc",

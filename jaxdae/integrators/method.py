@@ -17,6 +17,7 @@ from jax.core import Tracer
 
 from jaxdae.base.dataclass import pytree
 from jaxdae.base.requirements import offers
+from jaxdae.base.suggestions import join_first
 from jaxdae.compile.batch_factors import as_many_as
 from jaxdae.compile.rematerialization import Keep
 from jaxdae.dynamics.stabilization import NoStabilization, Stabilization
@@ -62,6 +63,11 @@ class Method(abc.ABC):
     @property
     def samples(self) -> bool:
         """Whether steps evaluate a feedback law at their start and carry its memory."""
+        return False
+
+    @property
+    def is_plastic(self) -> bool:
+        """Whether steps need contacts and joint limits without restitution."""
         return False
 
     @property
@@ -218,6 +224,11 @@ class Wrapping(Method):
         return resolves_contacts(self.integrator)
 
     @property
+    def is_plastic(self) -> bool:
+        """Whether steps of the inner integrator need contacts without restitution."""
+        return _says(self.integrator, "is_plastic")
+
+    @property
     def samples(self) -> bool:
         """Whether steps of the inner integrator evaluate a feedback law at their start."""
         return samples_law(self.integrator)
@@ -311,11 +322,16 @@ def resolves_contacts(integrator: Any) -> bool:
 
 
 def check_resolves(system: AnySystem, integrator: Any) -> None:
-    """Raise ValueError if steps would ignore the contacts, joint limits or dry friction of the system."""
+    """Raise ValueError if steps would ignore contacts, joint limits or dry friction, or their restitution."""
     if system.touches and not resolves_contacts(integrator):
         raise ValueError(
             f"{type(integrator).__name__} ignores the contacts, joint limits and dry friction of the system; "
             "write contact.Touching(integrator), or remove them with without_contacts()"
+        )
+    if _says(integrator, "is_plastic") and system.rebounding:
+        raise ValueError(
+            f"the restitution of {join_first(system.rebounding)} must be 0, because ContactStepping stops "
+            "bodies before they rebound; use Touching"
         )
 
 

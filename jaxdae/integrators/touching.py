@@ -65,32 +65,35 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from jaxdae.base.dataclass import pytree, static
-from jaxdae.base.requirements import offers
-from jaxdae.contact_problem import ContactProblem, Robust, solve
+from jaxdae.contact_problem import Robust
 from jaxdae.dynamics.accelerations import forward_dynamics
 from jaxdae.dynamics.stabilization import PositionProjection, Projection, VelocityProjection
+from jaxdae.integrators.contact_method import (
+    ContactInfo,
+    ContactMethod,
+    Kick,
+    Rows,
+    closed_gaps,
+    report,
+    responses_at,
+    turned_from,
+)
 from jaxdae.integrators.contact_selection import Selection
 from jaxdae.integrators.equation_of_motion import bound
 from jaxdae.integrators.impacts import Impact, impact_within
-from jaxdae.integrators.integrator import Integrator, StepInfo, input_at, step_info_at
+from jaxdae.integrators.integrator import Integrator, input_at, step_info_at
 from jaxdae.integrators.method import NOT_SWITCHING, Wrapping, switches_rows
 from jaxdae.integrators.projected import projection_status
 from jaxdae.integrators.sliding import FirstPart, Modes, first_part, modes_after
-from jaxdae.saddle_point.derivative import solve as solve_bilateral
-from jaxdae.systems.contacts import Touch, touch_of
+from jaxdae.systems.contacts import Touch
 from jaxdae.systems.evaluation import Evaluation
 from jaxdae.systems.linearization import Linearization, linearize_at
 from jaxdae.systems.status import Status, first_failure
-from jaxdae.systems.system import AnySystem, State, default_tolerance
-from jaxdae.systems.tolerances import shortest_scale
-from jaxdae.typing import Count, Leaf, Scalar
-
-_LARGEST_TURN = 0.2
-"""The largest relative change of a contact row in a step that counts as a turn, in rad."""
+from jaxdae.systems.system import AnySystem, State
+from jaxdae.typing import Leaf, Scalar
 
 
 @pytree
@@ -132,37 +135,7 @@ class ContactMemory:
 
 
 @pytree
-class ContactInfo(StepInfo):
-    """Report of a step with m contacts, k joint limits or other one-sided rows, and f rows of dry friction.
-
-    Attributes:
-        impulse: impulse of each contact in its axes (m, 1 + tangents), in N s.
-        force: mean force of each contact over the step in its axes (m, 1 + tangents), in N: impulse / dt.
-        gap: gap of each contact (m,) at the end of the step, in m.
-        slip: tangential velocity of each contact (m, tangents) at the end of the step, in m/s.
-        limit_impulse: impulse of each one-sided row (k,), non-negative, in N s or N m s.
-        limit_gap: distance of each one-sided row from its bound (k,) at the end of the step, in m or rad.
-        dry_impulse: impulse of each dry-friction row (f,), in N s or N m s.
-        row_forces: mean force of every row over the step (n,), in N or N m: the contacts in their axes, then
-            the one-sided rows, then dry friction.
-        residual: residual () of the contact law, the larger of the two stages; see `contact.solve`.
-
-    `a` and `lam` contain the effect of the mean forces of the rows, also of impacts.
-    """
-
-    impulse: Leaf
-    force: Leaf
-    gap: Leaf
-    slip: Leaf
-    limit_impulse: Leaf
-    limit_gap: Leaf
-    dry_impulse: Leaf
-    row_forces: Leaf
-    residual: Leaf
-
-
-@pytree
-class Touching(Wrapping):
+class Touching(ContactMethod, Wrapping):
     """The step of `integrator`, then contact impulses in two stages; see the module.
 
     Attributes:
@@ -189,29 +162,15 @@ class Touching(Wrapping):
     tolerance: Leaf = None
     most: int | None = static(default=None)
 
-    @property
-    def resolves_contacts(self) -> bool:
-        """Whether steps apply contact forces: True."""
-        return True
-
     def requirements(self) -> Any:
         """Yield the conditions on the fields; see `jaxdae.base.requirements`."""
-        yield (
-            self.contacts is None or offers(self.contacts, "touch"),
-            "contacts must be contacts of a system, such as FunctionContacts(...), or None",
-        )
-        yield (
-            offers(self.contact_solver, "solve"),
-            "contact_solver must be a contact solver, such as Robust()",
-        )
-        yield (
-            self.smoothing is None or self.smoothing > 0,
-            "smoothing must be positive, or None for the exact law",
-        )
-        yield self.penetration is None or self.penetration > 0, "penetration must be positive"
-        yield self.tolerance is None or self.tolerance > 0, "tolerance must be positive"
-        yield self.most is None or self.most >= 1, "most must be at least 1, or None for all contacts"
+        yield from ContactMethod.requirements(self)
         yield not switches_rows(self.integrator), NOT_SWITCHING
+
+    @property
+    def without_contact(self) -> Integrator:
+        """The inner integrator."""
+        return self.integrator
 
     def init(self, system: AnySystem, state: State) -> ContactMemory:
         """Return the memory at a start: no impulses.
@@ -221,12 +180,7 @@ class Touching(Wrapping):
             ValueError: the system has no contacts, joint limits or dry friction; the inner integrator carries
                 memory between steps.
         """
-        if system.first_order:
-            raise TypeError(
-                "Touching needs a system with masses; contacts of first-order systems have no impulses"
-            )
-        shapes = jax.eval_shape(lambda: self._touch(system.evaluate(state.t, state.q)))
-        touch = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        touch = self.zero_touch(system, state)
         inner = self.integrator.init(system, state)
         if jax.tree.leaves(inner):
             raise ValueError(
@@ -246,11 +200,11 @@ class Touching(Wrapping):
         kicked = dataclasses.replace(state, v=state.v + memory.responses @ kick)
         end, inner, info = self.integrator.step(system, kicked, memory.inner, u, dt)
         system = bound(system, end, u)
-        first_touch = self._touch(system.evaluate(state.t, state.q))
+        first_touch = self.touch(system.evaluate(state.t, state.q))
 
         at = system.evaluate(end.t, end.q, end.v)
         here = linearize_at(at, self.solver)
-        touch = self._touch(at)
+        touch = self.touch(at)
         selection = Selection.of(self.most, first_touch, touch)
         every_steady = self._steady(system, end, u, here, touch)
         start, steady, kick = (
@@ -258,7 +212,7 @@ class Touching(Wrapping):
             selection.groups(every_steady),
             selection.rows(kick),
         )
-        before = _Kick(kick, start.rows, selection.rows(memory.responses.T).T)
+        before = Kick(kick, start.rows, selection.rows(memory.responses.T).T)
         memory = memory.selected(selection)
         rows = self._rows(selection.touch(touch), at, here, before).without_kick(dt)
         plan = self._plan(start, start.velocity(state.v), rows, steady, memory, dt)
@@ -275,7 +229,7 @@ class Touching(Wrapping):
         here = linearize_at(at, self.solver)
         if here.jacobian.shape[0]:
             at = to_velocities.projected(at, state, here)
-        last_touch = self._touch(at)
+        last_touch = self.touch(at)
         moved, rows = rows, self._rows(selection.touch(last_touch), at, here, before)
         turned = turned_from(moved.touch.rows, moved.responses, rows.touch.rows, rows.responses)
         least, near = closed_gaps(system, rows.touch)
@@ -291,12 +245,12 @@ class Touching(Wrapping):
         a, lam = info.a + rows.responses @ forces, info.lam + rows.multipliers @ forces
         found = step_info_at(at.with_velocities(v), a, lam)
         status = first_failure(
-            self._status(system, start, memory.gap, residual),
+            self.status(system, start, memory.gap, residual),
             jnp.where(selection.misses(first_touch, touch, last_touch), Status.TOO_MANY_CONTACTS, Status.OK),
             info.status,
             projection_status(system, Projection(to_positions, to_velocities), found, new),
         )
-        least = self._tolerance(residual.dtype)
+        least = self.largest_residual(residual.dtype)
         modes = modes_after(rows.touch, impulses, rest, plan.part, dt, least)
         force: Any = jnp.where(jnp.all(~pushes | plan.stays), forces, 0.0)
         kept = ContactMemory(
@@ -310,17 +264,17 @@ class Touching(Wrapping):
             responses=selection.every_row(rows.responses.T).T,
             force=selection.every_row(force),
         )
-        every_impulse = selection.every_row(impulses)
-        return new, kept, _report(info, found, status, last_touch, every_impulse, v, residual, dt)
+        told = dataclasses.replace(found, iterations=info.iterations, status=status)
+        return new, kept, report(told, last_touch, kept.velocities, v, residual, dt)
 
-    def _rows(self, touch: Touch, at: Evaluation, here: Linearization, kick: _Kick) -> _Rows:
-        responses, multipliers = _responses(here, touch)
-        delassus = touch.rows @ responses
+    def _rows(self, touch: Touch, at: Evaluation, here: Linearization, kick: Kick) -> Rows:
+        responses, multipliers = responses_at(here, touch)
         kicked = kick.velocities(touch.rows, responses)
-        return _Rows(touch, responses, multipliers, delassus, touch.velocity(at.v - kicked), kicked)
+        free = touch.velocity(at.v - kicked)
+        return Rows(touch, responses, multipliers, touch.rows @ responses, free, kicked)
 
     def _plan(
-        self, start: Touch, before: Array, rows: _Rows, steady: Array, memory: ContactMemory, dt: Any
+        self, start: Touch, before: Array, rows: Rows, steady: Array, memory: ContactMemory, dt: Any
     ) -> _Plan:
         """Return impacts and friction of the step; `before` are velocities of the rows at its start (n,)."""
         touch, was_closed = rows.touch, memory.modes.closed
@@ -332,11 +286,11 @@ class Touching(Wrapping):
         part = FirstPart.none(touch)
         if self.smoothing is None and part.share.size:
             modes = dataclasses.replace(memory.modes, closed=stays)
-            least = self._tolerance(rows.free.dtype)
+            least = self.largest_residual(rows.free.dtype)
             part = first_part(touch, rows.delassus, before, rows.free, closed | stays, modes, dt, least)
         return _Plan(impact, steady, slope, target, closed, stays, is_plastic, part)
 
-    def _positions(self, rows: _Rows, plan: _Plan, memory: ContactMemory, dt: Any) -> tuple[Array, Scalar]:
+    def _positions(self, rows: Rows, plan: _Plan, memory: ContactMemory, dt: Any) -> tuple[Array, Scalar]:
         """Return the impulses pi of stage 1 (n,), in kg m, and the residual."""
         touch = rows.touch
         given, moved = plan.part.in_positions(touch, dt)
@@ -345,11 +299,11 @@ class Touching(Wrapping):
         bounds = plan.part.left_in_positions[len(touch.friction) :] * dt**2 / 2.0 * touch.dry
         # A smoothed problem in positions: impulse times displacement, J s^2.
         kappa = None if self.smoothing is None else self.smoothing * dt**2
-        rest, residual = self._impulses(rows, travel, memory.positions - given, bounds, kappa)
+        rest, residual = self.impulses(rows, travel, memory.positions - given, bounds, kappa)
         return given + rest, residual
 
     def _velocities(
-        self, rows: _Rows, plan: _Plan, pushes: Array, memory: ContactMemory, dt: Any
+        self, rows: Rows, plan: _Plan, pushes: Array, memory: ContactMemory, dt: Any
     ) -> tuple[Array, Array, Scalar]:
         """Return the impulses p of stage 2 and of its second part (n,), in N s, and the residual."""
         touch = rows.touch
@@ -359,13 +313,10 @@ class Touching(Wrapping):
         )
         wanted = touch.join(normal - rebound, touch.discs(rows.free)) + rows.delassus @ given
         bounds = plan.part.left[len(touch.friction) :] * dt * touch.dry
-        rest, residual = self._impulses(
+        rest, residual = self.impulses(
             rows, wanted, memory.velocities - given, bounds, self.smoothing, pushes
         )
         return given + rest, rest, residual
-
-    def _touch(self, at: Evaluation) -> Touch:
-        return touch_of(self.contacts, at, "Touching")
 
     def _steady(self, system: AnySystem, end: State, u: Any, here: Linearization, touch: Touch) -> Array:
         """Return the normal accelerations (m + k,) that contact-free motion would have at zero velocity."""
@@ -374,192 +325,9 @@ class Touching(Wrapping):
         a = forward_dynamics(system, still, given, solver=self.solver, linearization=here)[0]
 
         def of_surface(t: Scalar) -> Array:
-            return self._touch(system.evaluate(t, end.q)).drift
+            return self.touch(system.evaluate(t, end.q)).drift
 
         return touch.normals(touch.rows @ a + jax.jvp(of_surface, (end.t,), (jnp.ones_like(end.t),))[1])
-
-    def _status(self, system: AnySystem, start: Touch, left: Array, residual: Scalar) -> Count:
-        """Return INCONSISTENT_START for penetrating starts, NOT_CONVERGED for large residuals, or OK.
-
-        Gaps `left` by the last step are not held against the start: one pass of the position stage leaves
-        penetrations of second order in the displacements.
-        """
-        deepest = default_penetration(system, start) if self.penetration is None else self.penetration
-        tolerance = self._tolerance(residual.dtype)
-        converged: Any = jnp.where(residual <= tolerance, Status.OK, Status.NOT_CONVERGED)
-        separate: Any = jnp.where(
-            jnp.any(start.gap < jnp.minimum(left, 0.0) - deepest), Status.INCONSISTENT_START, converged
-        )
-        return separate.astype(jnp.int32)
-
-    def _tolerance(self, dtype: Any) -> Any:
-        if self.tolerance is not None:
-            return self.tolerance
-        return 1e-6 if jnp.finfo(dtype).eps < 1e-10 else 1e-3
-
-    def _impulses(
-        self,
-        rows: _Rows,
-        wanted: Array,
-        guess: Array,
-        bounds: Array,
-        smoothing: Any,
-        active: Any = None,
-    ) -> tuple[Array, Scalar]:
-        """Return the impulses (n,) of one stage, and the residual.
-
-        Args:
-            rows: the rows.
-            wanted: rates or displacements of the rows (n,) without these impulses.
-            guess: impulses (n,).
-            bounds: largest impulse of each dry-friction row (f,).
-            smoothing: kappa, or None.
-            active: (m + k,), whether contacts and one-sided rows take part; None for all.
-        """
-        problem = ContactProblem(
-            (rows.delassus + rows.delassus.T) / 2.0,
-            wanted,
-            rows.touch.friction,
-            bound=bounds,
-            smoothing=smoothing,
-            tangents=rows.touch.tangents,
-        )
-        return solve(self.contact_solver, problem if active is None else problem.masked(active), guess)
-
-
-def default_penetration(system: AnySystem, touch: Touch) -> Array:
-    """Return 1e-3 min(L, 1 m) with the characteristic length L, and 1e-3 rad for angles (m + k,)."""
-    in_rad = np.asarray([*(False,) * touch.sizes[0], *touch.angular], bool)
-    sizes: Any = jnp.where(in_rad, 1.0, shortest_scale(system, touch.gap.dtype))
-    return 1e-3 * sizes
-
-
-def closed_gaps(system: AnySystem, touch: Touch) -> tuple[Array, Array]:
-    """Return the gaps (m + k,) up to which rows count as closed after stage 1.
-
-    The first is round-off: bodies that lie on each other fall alike in the contact-free step, and the sign of
-    their gap is random. The second is the tolerance of the system. Both are in units of the characteristic
-    length, at most 1 m, or of 1 rad.
-    """
-    unit, dtype = 1e3 * default_penetration(system, touch), touch.gap.dtype
-    return float(jnp.finfo(dtype).eps) ** 0.6 * unit, default_tolerance(dtype) * unit
-
-
-def turned_from(before: Array, responses_before: Array, rows: Array, responses: Array) -> Array:
-    """Return whether each row (n,) has turned with its bodies, or has jumped to another feature of a shape.
-
-    Rows j_0 and j differ by |j - j_0|^2 = j Y + j_0 Y_0 - 2 j_0 Y in the metric of the constraint manifold.
-    """
-    end, start, mixed = (
-        jnp.sum(row * response.T, axis=1)
-        for row, response in ((rows, responses), (before, responses_before), (before, responses))
-    )
-    return end + start - 2.0 * mixed <= _LARGEST_TURN**2 * end
-
-
-def _responses(at: Linearization, touch: Touch) -> tuple[Array, Array]:
-    """Return the velocities Y (nv, n) and the loop impulses (nc, n) that unit impulses of the rows cause."""
-    none = jnp.zeros((at.jacobian.shape[0],), touch.rows.dtype)
-
-    def response(row: Array) -> tuple[Array, Array]:
-        return solve_bilateral(at.factors, at.mass, at.jacobian, at.compliance, row, none)
-
-    return jax.vmap(response, out_axes=1)(touch.rows)
-
-
-def _report(
-    info: StepInfo,
-    found: StepInfo,
-    status: Count,
-    touch: Touch,
-    impulses: Array,
-    v: Array,
-    residual: Scalar,
-    dt: Any,
-) -> ContactInfo:
-    """Return the report of a step.
-
-    Args:
-        info: the report of the inner step.
-        found: a report with the violations at the end, and with `a` and `lam`.
-        status: the status of the step.
-        touch: the rows at the end.
-        impulses: p (n,), in N s.
-        v: velocities at the end (nv,).
-        residual: residual of the contact law.
-        dt: the step in s.
-    """
-    fields = info.common() | {
-        "a": found.a,
-        "lam": found.lam,
-        "violation": found.violation,
-        "velocity_violation": found.velocity_violation,
-        "status": status,
-    }
-    of_contacts, of_limits, of_dry = touch.split(impulses)
-    return ContactInfo(
-        **fields,
-        impulse=of_contacts,
-        force=of_contacts / dt,
-        gap=touch.gap[: len(of_contacts)],
-        slip=touch.split(touch.velocity(v))[0][:, 1:],
-        limit_impulse=of_limits,
-        limit_gap=touch.gap[len(of_contacts) :],
-        dry_impulse=of_dry,
-        row_forces=impulses / dt,
-        residual=residual,
-    )
-
-
-@pytree
-class _Kick:
-    """The impulses at the start of a step.
-
-    Attributes:
-        impulses: p_0 / 2 (n,), in N s.
-        rows: the rows at the start (n, nv).
-        responses: Y_0 (nv, n).
-    """
-
-    impulses: Leaf
-    rows: Leaf
-    responses: Leaf
-
-    def velocities(self, rows: Array, responses: Array) -> Array:
-        """Return Y p_0 / 2 (nv,) for rows that turned with the bodies since the start, and Y_0 p_0 / 2 else.
-
-        Args:
-            rows: the rows at the end (n, nv).
-            responses: Y (nv, n).
-        """
-        turned = turned_from(self.rows, self.responses, rows, responses)
-        return jnp.where(turned, responses, self.responses) @ self.impulses
-
-
-@pytree
-class _Rows:
-    """The rows at one configuration, and their velocities without contact forces.
-
-    Attributes:
-        touch: gaps and rows.
-        responses: Y (nv, n).
-        multipliers: loop impulses (nc, n) of unit impulses.
-        delassus: D (n, n).
-        free: velocities of the rows without contact forces (n,).
-        kicked: Y p_0 / 2 (nv,), the velocities from the impulses at the start of the step.
-    """
-
-    touch: Touch
-    responses: Leaf
-    multipliers: Leaf
-    delassus: Leaf
-    free: Leaf
-    kicked: Leaf
-
-    def without_kick(self, dt: Any) -> _Rows:
-        """Return the rows with their gaps without the impulses at the start of a step."""
-        gap = self.touch.gap - dt * self.touch.normals(self.touch.rows @ self.kicked)
-        return dataclasses.replace(self, touch=dataclasses.replace(self.touch, gap=gap))
 
 
 @pytree

@@ -251,9 +251,15 @@ class Mechanism(Labels, System):
 
     @property
     def touches(self) -> bool:
-        """Whether there are contacts, joint limits or dry friction, which only `Touching` resolves."""
+        """Whether there are contacts, joint limits or dry friction, which need a step with contact."""
         parts = self.contacts, self.joint_limits, self.joint_friction
         return any(part is not None for part in parts)
+
+    @property
+    def rebounding(self) -> tuple[str, ...]:
+        """The names of pairs of shapes and joint coordinates with a restitution above zero, if not traced."""
+        parts = self.contacts, self.joint_limits
+        return tuple(name for part in parts if part is not None for name in part.rebounding)
 
     def touch(self, t: Scalar, q: Coordinates) -> Touch | None:
         """Return the rows of contacts, joint limits and dry friction, or None without any."""

@@ -25,8 +25,8 @@ import numpy as np
 from jax import Array
 
 from jaxdae.base.dataclass import pytree, static
+from jaxdae.integrators.contact_method import ContactInfo
 from jaxdae.integrators.integrator import StepInfo
-from jaxdae.integrators.touching import ContactInfo
 from jaxdae.mechanisms.coordinates.tree_coordinates import TreeCoordinates
 from jaxdae.mechanisms.describe import measures as fr
 from jaxdae.mechanisms.describe.measures import Blocks, Kinematics, Pairs

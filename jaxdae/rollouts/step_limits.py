@@ -32,10 +32,10 @@ import numpy as np
 from jaxdae.base.dataclass import pytree
 from jaxdae.base.requirements import offers
 from jaxdae.compile.precompute import prepared
+from jaxdae.integrators.contact_method import ContactMethod
 from jaxdae.integrators.equation_of_motion import motion
 from jaxdae.integrators.integrator import Integrator, check_integrator, input_at
 from jaxdae.integrators.method import Wrapping, roles_of, sampled_law, samples_law
-from jaxdae.integrators.touching import Touching
 from jaxdae.rollouts.rollout_arguments import as_controls
 from jaxdae.systems.system import AnySystem, State, System, check_system, checked_state
 from jaxdae.typing import Leaf
@@ -116,9 +116,9 @@ def stable_step(
 
 
 def _without_contact(integrator: Any) -> Any:
-    """Return the integrator without `Touching`, whose forces do not limit the step."""
-    if isinstance(integrator, Touching):
-        return integrator.integrator
+    """Return the integrator without contact, whose forces do not limit the step."""
+    if isinstance(integrator, ContactMethod):
+        return integrator.without_contact
     if isinstance(integrator, Wrapping):
         inner: Any = {"integrator": _without_contact(integrator.integrator)}
         return dataclasses.replace(integrator, **inner)  # pyright: ignore[reportArgumentType]

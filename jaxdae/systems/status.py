@@ -87,7 +87,8 @@ _MEANINGS = {
     Status.OUT_OF_RANGE: (
         "a parameter is outside its valid range; usual causes: a lower limit above "
         "the upper one, a negative"
-        " tolerance, mass, damping or compliance, a direction without length 1, or a parameter that was "
+        " tolerance, a restitution above zero in ContactStepping, "
+        "mass, damping or compliance, a direction without length 1, or a parameter that was "
         "fitted without bounds; or an angle"
         " in space that a relation, spring, servo or tendon depends on came near half a turn, where "
         "absolute coordinates lose full turns:"
@@ -107,7 +108,7 @@ _MEANINGS = {
         " jaxdae.vehicles.terrain_report names the wheels"
     ),
     Status.TOO_MANY_CONTACTS: (
-        "more contacts close in a step than Touching(most=...) allows; usual causes: a body that lands flat, "
+        "more contacts close in a step than most=... allows; usual causes: a body that lands flat, "
         "or several bodies that land at once. Increase most, or omit it"
     ),
 }

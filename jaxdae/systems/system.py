@@ -207,8 +207,13 @@ class AnySystem(abc.ABC):
 
     @property
     def touches(self) -> bool:
-        """Whether the system has contacts, joint limits or dry friction, which only `Touching` resolves."""
+        """Whether the system has contacts, joint limits or dry friction, which need a step with contact."""
         return type(self).touch is not AnySystem.touch
+
+    @property
+    def rebounding(self) -> tuple[str, ...]:
+        """The names of contacts and joint limits with a restitution above zero, if it is not traced."""
+        return ()
 
     def kinetic_energy(self, q: Coordinates, v: Velocity) -> Scalar:
         """Return v^T M v / 2 in J."""

@@ -143,6 +143,11 @@ class Wrapper(System):
         """Whether the inner system has contacts, joint limits or dry friction."""
         return self.system.touches
 
+    @property
+    def rebounding(self) -> tuple[str, ...]:
+        """The names of contacts and joint limits of the inner system with a restitution above zero."""
+        return self.system.rebounding
+
     def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
         """Return q (+) xi of the inner system."""
         return self.system.retract(q, xi)

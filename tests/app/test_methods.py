@@ -1,5 +1,7 @@
 """Integrators in configs: every name and option reaches the library."""
 
+import types
+
 import diffrax
 import jax
 import pytest
@@ -9,7 +11,7 @@ from catalogue import METHODS, POSITIONS, every
 import jaxdae as jd
 import jaxdae.control
 from jaxdae.app.config.schema import Config
-from jaxdae.app.model.build import integrator
+from jaxdae.app.model.build import integrator, with_contact
 
 BODY = {"name": "rod", "mass": 1.0, "inertia": 0.1, "pose": [1, 0, 0], "free": True}
 FREE = {"name": "test", "mechanism": {"bodies": [BODY]}, "duration": 1.0, "dt": 0.01}
@@ -132,3 +134,17 @@ def test_a_stabilization_needs_a_method_that_lets_constraints_drift():
         match=r"stabilization baumgarte with integrator rattle.*remove stabilization: rattle satisfies",
     ):
         built("rattle", stabilization=feedback)
+
+
+def test_contact_stepping():
+    shapes = {"shape_a": {"type": "line"}, "shape_b": {"type": "disc", "radius": 0.1}}
+    floor = {"name": "floor", "a": "ground", "b": "rod", **shapes}
+    given = {"type": "contact_stepping", "corrections": 3}
+    method = built(given, mechanism={"bodies": [BODY], "contacts": [floor]})
+    assert isinstance(method, jd.contact.ContactStepping)
+    assert method.corrections == 3
+    assert with_contact(method, types.SimpleNamespace(touches=True)) is method
+    with pytest.raises(ValueError, match="contact_stepping without contacts"):
+        built(given)
+    with pytest.raises(ValueError, match="contact_stepping with the restitution of floor"):
+        built(given, mechanism={"bodies": [BODY], "contacts": [floor | {"restitution": 0.5}]})

@@ -12,7 +12,6 @@ from jaxdae.app.draw.failure_times import Failures, entries_in_view
 from jaxdae.app.draw.plot_style import COLORS, GRAY, line_style, styled
 from jaxdae.app.model.config_outline import places
 from jaxdae.app.runs import results
-from jaxdae.app.runs.energy_account import touches
 
 _POINTS = 2000
 _WORLDS_IN_BAND = 1024
@@ -227,7 +226,7 @@ def energy(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
     _draw_peaks(lower, failures, np.abs(balance(data)))
     lower.set_ylabel(
         "change of energy\n|E - E(0)| in J"
-        if touches(config)
+        if config.touches
         else "energy balance error\n|E - E(0) - work| in J"
     )
     lower.set_xlabel("time in s")

@@ -48,6 +48,7 @@ _CLOSED = {
     "rattle": jaxdae.Rattle,
     "shake": functools.partial(jaxdae.Rattle, velocity_level=False),
     "velocity_stepping": control.VelocityStepping,
+    "contact_stepping": jaxdae.contact.ContactStepping,
 }
 _IMPLICIT = {
     "discrete_euler_lagrange": jaxdae.DiscreteEulerLagrange,
@@ -253,7 +254,8 @@ def _closed_start(values: dict[str, Any]) -> tuple[Any, Any, jaxdae.State, Any, 
 
 def with_contact(method: Any, system: Any) -> Any:
     """Return a step with contact around a method if the system needs it, else the method."""
-    return jaxdae.contact.Touching(method) if system.touches else method
+    touching = system.touches and not isinstance(method, jaxdae.contact.ContactStepping)
+    return jaxdae.contact.Touching(method) if touching else method
 
 
 def integrator(values: dict[str, Any]) -> Any:

@@ -16,7 +16,7 @@ from jaxdae.app.config.schema import Config
 from jaxdae.app.model import build, config_laws, coordinate_names
 from jaxdae.app.model.build import Worlds
 from jaxdae.app.model.config_laws import LawError
-from jaxdae.integrators.touching import default_penetration
+from jaxdae.integrators.contact_method import default_penetration
 from jaxdae.mechanisms.describe.description_checks import DescriptionError
 from jaxdae.vehicles import terrain_report
 

@@ -198,21 +198,14 @@ def power(system: Any, state: Any, u: Any, solve: Callable[[Any], Any] | None) -
     return of_forces - solve(state) @ moving
 
 
-def touches(config: Config) -> bool:
-    """Return whether contacts, limits or dry friction dissipate energy that the account does not know."""
-    return bool(config.mechanism.contacts) or any(
-        jax.tree.leaves(getattr(joint, "limits", None)) or np.any(getattr(joint, "dry_friction", 0.0))
-        for joint in config.mechanism.joints
-    )
-
-
 def accounted(integrator: Any, config: Config) -> Any:
     """Add an energy account inside the control law of an integrator, or of the tree of its leaf axes.
 
     First-order mechanisms have no mass and no energy, and contact, limits and dry friction dissipate energy
     that the account does not know. Their integrators are returned unchanged.
     """
-    if config.mechanism.order == "first" or isinstance(integrator, jaxdae.contact.Touching):
+    steps_with_contact = jaxdae.contact.Touching | jaxdae.contact.ContactStepping
+    if config.mechanism.order == "first" or isinstance(integrator, steps_with_contact):
         return integrator
     if isinstance(integrator, config_laws.Remembering | control.Sampled):
         return dataclasses.replace(integrator, integrator=accounted(integrator.integrator, config))

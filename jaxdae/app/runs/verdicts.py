@@ -9,7 +9,6 @@ import numpy as np
 
 from jaxdae.app.config.schema import Config
 from jaxdae.app.model import config_outline
-from jaxdae.app.runs.energy_account import touches
 from jaxdae.app.runs.simulate import Summary
 from jaxdae.rollouts.rollout_arguments import checked_tolerance
 
@@ -24,7 +23,7 @@ def energy_balance(config: Config, summary: Summary) -> dict[str, Any] | None:
 
     Return None for a first-order mechanism, and for joint limits and dry friction, whose losses are unknown.
     """
-    if config.mechanism.order == "first" or touches(config):
+    if config.mechanism.order == "first" or config.touches:
         return None
     relative = summary.energy_balance_relative
     return {

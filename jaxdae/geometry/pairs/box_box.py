@@ -1,8 +1,8 @@
 """Contacts of two boxes, by separating axes and clipping.
 
-Convex polyhedra are apart along the normal of a face or along the cross product of two edges. For boxes, these
-are 15 axes. With the axes r_k of a, s_j of b, the half lengths h and the offset d of the centers, the separation
-along a unit vector n is
+Convex polyhedra are apart along the normal of a face or along the cross product of two edges. For boxes,
+these are 15 axes. With the axes r_k of a, s_j of b, the half lengths h and the offset d of the centers, the
+separation along a unit vector n is
 
     |n . d| - sum_k h_ak |n . r_k| - sum_j h_bj |n . s_j|,
 
@@ -14,8 +14,9 @@ negative if the boxes overlap along n. The *reference* is the face with the larg
     cross               the edges whose cross product separates the boxes most.
 
 The first 12 contain all corners of the polygon in which the projections of both faces overlap. Contacts that
-coincide share their force. A point beyond the borders of a face has its distance from the face as gap if it is
-above the plane, otherwise its distance from the borders. The face is larger by 1e-4 of the smallest half length.
+coincide share their force. A point beyond the borders of a face has its distance from the face as gap if it
+is above the plane, otherwise its distance from the borders. The face is larger by 1e-4 of the smallest half
+length.
 
 If the edges separate the boxes by D > 0 more than the faces, the gaps of the first 12 grow by D, because the
 boxes touch in the cross. Otherwise the cross is open: its gap is the separation of the faces, at least zero,

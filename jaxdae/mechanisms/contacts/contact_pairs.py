@@ -27,6 +27,7 @@ from jaxdae.mechanisms.contacts.contact_elements import Pair
 from jaxdae.mechanisms.coordinates.body_coordinates import BodyCoordinates
 from jaxdae.mechanisms.describe import measures
 from jaxdae.mechanisms.describe.measures import Blocks, Kinematics, Pairs
+from jaxdae.mechanisms.describe.numbers import named_positive
 from jaxdae.mechanisms.joints.terrain_contact import pushing
 from jaxdae.typing import Coordinates, Leaf, Scalar
 
@@ -74,6 +75,12 @@ class ContactPairs:
     def pair_names(self) -> tuple[str, ...]:
         """The pair of each contact."""
         return tuple(pair for pair, _ in self._labels())
+
+    @property
+    def rebounding(self) -> tuple[str, ...]:
+        """The names of the pairs with a restitution above zero in any world, if not traced."""
+        groups = self.groups.values()
+        return tuple(name for group in groups for name in named_positive(group.names, group.restitution))
 
     def numbers(self, *names: str) -> tuple[int, ...]:
         """Return the indices of contacts, from their names or the names of their pairs.

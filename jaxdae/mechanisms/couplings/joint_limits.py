@@ -28,7 +28,7 @@ from jaxdae.base.suggestions import brief
 from jaxdae.mechanisms.coordinates.body_coordinates import BodyCoordinates
 from jaxdae.mechanisms.couplings.relations import Measured, Own, measured_coordinate, stacked_coordinates
 from jaxdae.mechanisms.describe.measures import Kinematics
-from jaxdae.mechanisms.describe.numbers import concrete, is_there
+from jaxdae.mechanisms.describe.numbers import concrete, is_there, named_positive
 from jaxdae.mechanisms.joints.spatial_measures import nearest_turn
 from jaxdae.typing import Leaf
 
@@ -114,6 +114,11 @@ class JointLimits:
             *(f"{labels[k]}.lower" for k in self.lower),
             *(f"{labels[k]}.upper" for k in self.upper),
         )
+
+    @property
+    def rebounding(self) -> tuple[str, ...]:
+        """The names of the coordinates with a restitution above zero in any world, if not traced."""
+        return named_positive(self.along.labels, self.restitution)
 
     @property
     def forgets(self) -> bool:

@@ -26,6 +26,15 @@ def concrete(x: Any) -> np.ndarray | None:
         return np.asarray(np.nan)
 
 
+def named_positive(names: Sequence[str], x: Any) -> tuple[str, ...]:
+    """Return the names of the positive entries along the last axis of numbers; () for traced numbers."""
+    numbers = concrete(x)
+    if numbers is None:
+        return ()
+    found = np.any(numbers.reshape(-1, len(names)) > 0.0, axis=0)
+    return tuple(name for name, positive in zip(names, found, strict=True) if positive)
+
+
 def _is_real(leaf: Any) -> bool:
     """Return whether a leaf is a real number, an array of real numbers, or traced."""
     if isinstance(leaf, Tracer | int | float) and not isinstance(leaf, bool):
