@@ -168,7 +168,7 @@ def test_boxes_that_touch():
         )
 
 
-@pytest.mark.parametrize(("yaw", "corners"), [(0.0, 4), (1e-12, 4), (0.3, 6), (np.pi / 4.0, 6)])
+@pytest.mark.parametrize(("yaw", "corners"), [(0.0, 4), (1e-12, 6), (0.3, 6), (np.pi / 4.0, 6)])
 def test_boxes_that_lie_on_each_other(yaw, corners):
     """The contacts contain the corners of the overlap, at equal heights."""
     a, b = ct.Box((0.2, 0.1, 0.1)).arrays(), ct.Box((0.1, 0.1, 0.3)).arrays()

@@ -25,8 +25,8 @@ from jaxdae.systems.system import AnySystem, State, default_tolerance
 from jaxdae.systems.tolerances import shortest_scale
 from jaxdae.typing import Count, Leaf, Scalar
 
-_LARGEST_TURN = 0.2
-"""The largest relative change of a contact row in a step that counts as a turn, in rad."""
+_LARGEST_TURN = 0.5
+"""The largest relative change of a contact row in a step that counts as a turn of the bodies."""
 
 
 @pytree
@@ -72,11 +72,18 @@ class Kick:
     def velocities(self, rows: Array, responses: Array) -> Array:
         """Return Y p_0 / 2 (nv,) for rows that turned with the bodies since the start, and Y_0 p_0 / 2 else.
 
+        Rows j_0 and j differ by |j - j_0|^2 = j Y + j_0 Y_0 - 2 j_0 Y in the metric of the constraint
+        manifold.
+
         Args:
             rows: the rows at the end (n, nv).
             responses: Y (nv, n).
         """
-        turned = turned_from(self.rows, self.responses, rows, responses)
+        end, start, mixed = (
+            jnp.sum(row * response.T, axis=1)
+            for row, response in ((rows, responses), (self.rows, self.responses), (self.rows, responses))
+        )
+        turned = end + start - 2.0 * mixed <= _LARGEST_TURN**2 * end
         return jnp.where(turned, responses, self.responses) @ self.impulses
 
 
@@ -237,18 +244,6 @@ def closed_gaps(system: AnySystem, touch: Touch) -> tuple[Array, Array]:
     """
     unit, dtype = 1e3 * default_penetration(system, touch), touch.gap.dtype
     return float(jnp.finfo(dtype).eps) ** 0.6 * unit, default_tolerance(dtype) * unit
-
-
-def turned_from(before: Array, responses_before: Array, rows: Array, responses: Array) -> Array:
-    """Return whether each row (n,) has turned with its bodies, or has jumped to another feature of a shape.
-
-    Rows j_0 and j differ by |j - j_0|^2 = j Y + j_0 Y_0 - 2 j_0 Y in the metric of the constraint manifold.
-    """
-    end, start, mixed = (
-        jnp.sum(row * response.T, axis=1)
-        for row, response in ((rows, responses), (before, responses_before), (before, responses))
-    )
-    return end + start - 2.0 * mixed <= _LARGEST_TURN**2 * end
 
 
 def responses_at(at: Linearization, touch: Touch) -> tuple[Array, Array]:

@@ -79,7 +79,6 @@ from jaxdae.integrators.contact_method import (
     closed_gaps,
     report,
     responses_at,
-    turned_from,
 )
 from jaxdae.integrators.contact_selection import Selection
 from jaxdae.integrators.equation_of_motion import bound
@@ -230,12 +229,13 @@ class Touching(ContactMethod, Wrapping):
         if here.jacobian.shape[0]:
             at = to_velocities.projected(at, state, here)
         last_touch = self.touch(at)
-        moved, rows = rows, self._rows(selection.touch(last_touch), at, here, before)
-        turned = turned_from(moved.touch.rows, moved.responses, rows.touch.rows, rows.responses)
-        least, near = closed_gaps(system, rows.touch)
-        pushes = pushes | (plan.is_plastic & (rows.touch.gap <= least))
+        shift = rows.touch.normals(rows.touch.rows @ (rows.responses @ positions))
+        expected = rows.touch.gap + shift
+        rows = self._rows(selection.touch(last_touch), at, here, before)
+        gap, (least, near) = rows.touch.gap, closed_gaps(system, rows.touch)
         # A contact that moved to another feature of a shape may be open there, or closed.
-        pushes = jnp.where(rows.touch.normals(turned), pushes, rows.touch.gap <= near)
+        jumped = jnp.abs(gap - expected) > jnp.abs(shift) + near
+        pushes = jnp.where(jumped, gap <= near, pushes | (plan.is_plastic & (gap <= least)))
         impulses, rest, second = self._velocities(rows, plan, pushes, memory, dt)
         v = at.v + rows.responses @ impulses - rows.kicked
 
