@@ -45,14 +45,13 @@ def test_a_gripper_holds_or_drops_a_block(module):
         system, method, start = worlds.one()
         method = dataclasses.replace(method, contact_solver=contact.ContactNewton(10))
         at = system.names.coordinates.index("block.y")
-        found = jax.jit(
-            jax.vmap(lambda x: module.simulate(system, method, start, x, 0.4, config.dt, config.steps))
-        )(torques)
-        fallen = float(start.q[at]) - np.asarray(found.state.q)[..., at]
-    assert not np.any(found.info.status)
-    assert np.max(found.info.violation) < 1e-15
+        run = jax.jit(lambda x: module.simulate(system, method, start, x, 0.4, config.dt, config.steps))
+        found = [run(x) for x in torques]  # without vmap, which compiles longer
+        fallen = [float(start.q[at]) - np.asarray(x.state.q)[:, at] for x in found]
+    assert not any(np.any(x.info.status) for x in found)
+    assert max(np.max(x.info.violation) for x in found) < 1e-15
     # Within a step, the fingers with I = 1.3e-3 kg m^2 swing out and back by T h^2 / (8 I) = 4e-5 rad.
     fall = statics.acceleration(torques[0], 0.4) * config.duration**2 / 2.0
-    np.testing.assert_allclose(fallen[0, -1], fall, rtol=1e-4)
+    np.testing.assert_allclose(fallen[0][-1], fall, rtol=1e-4)
     assert np.ptp(fallen[1]) < 3e-10
-    assert abs(fallen[1, -1] - fallen[1, 9]) < 1e-12
+    assert abs(fallen[1][-1] - fallen[1][9]) < 1e-12
