@@ -45,8 +45,8 @@ def forecast(config: Config, entry: int, worlds: Worlds) -> str:
     together = largest * entry * (min(cut.entries, cut.saved) + 2 * cut.block)
     return (
         f"{cut.size} worlds in {len(parts)} parts of at most {largest}: "
-        f"{safe_files.in_words(starts)} of starts and {safe_files.in_words(together)} of results in memory at "
-        "a time, in addition to Python and the compiled program; at most "
+        f"{safe_files.in_words(starts)} of starts and {safe_files.in_words(together)} of results in memory "
+        "at a time, in addition to Python and the compiled program; at most "
         f"{safe_files.in_words(results_bytes(config, entry))} on the disk"
     )
 
