@@ -134,7 +134,7 @@ def _limits(system: AnySystem, jacobian: Any, units: Any, values: Any, *, of_pla
         1.0 + jnp.max(jnp.abs(values), initial=0.0),
     )
     moves = scale > eps**0.5 * largest
-    rounding = jnp.where(moves, 0.0, _ROUNDINGS * eps * largest * size)
+    rounding: Any = jnp.where(moves, 0.0, _ROUNDINGS * eps * largest * size)
     relative = jnp.where(rows & moves, sizes + far, scale * size)
     if of_places:
         rounding = jnp.where(moves, _FAR_ROUNDINGS * eps * (scale * near + far), rounding)
