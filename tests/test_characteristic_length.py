@@ -198,3 +198,24 @@ def test_steps_too_long_for_a_driven_slide_are_unstable_at_small_sizes():
         drive = jm.JointRate("drive", "rail")
         system, q = jm.kinematic_mechanism(jm.Description(bodies=[body], joints=[rail], drives=[drive]))
         assert run(*single((system, jd.State(jnp.zeros(()), q, 0.0 * q)))) == jd.Status.UNSTABLE, length
+
+
+def test_rows_of_mixed_units_judge_openings_at_every_size():
+    """A slide that follows an angle, and an angle that follows a slide, of a wheel with a radius of 1 um."""
+    length = 1e-6
+    wheel = jm.Body("wheel", 1.0, 0.5 * length**2, pose=(0.0, length, 0.0))
+    rack = jm.Body("rack", 1.0, 0.1 * length**2, pose=(0.0, 0.0, 0.0))
+    pin = jm.Revolute("pin", "ground", "wheel", at=(0.0, length))
+    slide = jm.Prismatic("slide", "ground", "rack", axis=(1.0, 0.0), at=(0.0, 0.0))
+    for names, slope, coordinates, k in (
+        (("pin", "slide"), 1.0 / length, jm.Absolute(), 3),
+        (("slide", "pin"), length, jm.Joints(), 1),
+    ):
+        relation = jm.Relation("relation", *names, (0.0, slope))
+        mechanism, q = jm.planar_mechanism([wheel, rack], [pin, slide, relation], coordinates=coordinates)
+        opened = length * jnp.array([1e-7, 1e-2])
+        zero = jnp.zeros((4, mechanism.sizes(q).nv))
+        moved, moving = zero.at[:2, k].set(opened), zero.at[2:, k].set(opened)
+        states = jd.State(jnp.zeros(4), q + moved, moving)
+        statuses = jax.jit(jax.vmap(jd.state_status, in_axes=(None, 0)))(*single((mechanism, states)))
+        np.testing.assert_array_equal(statuses, 2 * [jd.Status.OK, jd.Status.INCONSISTENT_START])

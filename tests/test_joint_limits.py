@@ -10,6 +10,7 @@ import pytest
 
 import jaxdae as jd
 from jaxdae import mechanisms as jm
+from jaxdae import robots
 from jaxdae.contact import Disc, GaussSeidel, Line, Pair, Robust, Touching
 from jaxdae.mechanisms import spatial as js
 
@@ -230,6 +231,22 @@ def test_angles_in_degrees_raise_a_warning():
     wall = Pair("wall", "ground", "rod", Line(angle=30.0), Disc(0.1))
     with pytest.warns(jm.DescriptionWarning, match=r"contact 'wall': angle of shape_a is 30 rad"):
         jm.mechanism(jm.Description(bodies=[rod], contacts=[wall]))
+    hinges = [hinge, js.Revolute("next", "body", "tip", axis=(0, 0, 1), at=(1, 0, 0))]
+    bodies = [body, js.Body("tip", 1.0, (0.1, 0.2, 0.2))]
+    driven = js.PrescribedMotion("driven", "next", jm.Sinusoid(45.0, 2.0, 90.0), reference=30.0)
+    other = js.PrescribedMotion("other", "next", jm.Polynomial([60.0, 30.0]))
+    mimic = js.Relation("mimic", "next", "joint", (15.0, 2.0), other_reference=20.0)
+    for extra, names in (
+        (driven, ("phase of the motion", "amplitude of the motion", "reference")),
+        (other, (r"coefficients\[0\] of the motion",)),
+        (mimic, (r"coefficients\[0\]", "other_reference")),
+    ):
+        pattern = ".*".join(f"joint '{extra.name}': {name} is [0-9]+ rad" for name in names)
+        with pytest.warns(jm.DescriptionWarning, match=pattern):
+            jm.spatial_mechanism(bodies, [*hinges, extra])
+    arm, q = jm.spatial_mechanism(bodies, hinges, coordinates=jm.Joints())
+    with pytest.warns(jm.DescriptionWarning, match=r"joint_state: next\.angle: the position is 90 rad"):
+        robots.joint_state(arm, q, {"next": 90.0})
 
 
 def test_effort_limits_clip_the_motor_before_its_gear():

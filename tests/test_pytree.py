@@ -98,6 +98,11 @@ class TestPaths:
         assert jd.tree.get_leaf(tree, "missing") is None
         assert jd.tree.set_leaf(tree, "missing", 1.0).missing == 1.0
 
+    def test_a_number_stays_a_real_number(self):
+        for value in (True, "3", 1j, jnp.array([True, False]), [True, False]):
+            with pytest.raises(TypeError, match=r"inner\.gain must be a real number, got"):
+                jd.tree.set_leaf(make(), "inner.gain", value)
+
     def test_plain_registered_dataclass(self):
         @jax.tree_util.register_dataclass
         @dataclasses.dataclass(frozen=True)

@@ -347,3 +347,6 @@ def test_kinematic_velocity_reports_an_open_joint():
     jd.kinematic_velocity(system, jd.State(0.0, q, 0.0 * q), jnp.ones(1))
     with pytest.warns(jd.StateWarning, match=r"kinematic_velocity: .* A\.x = 0\.1 m"):
         jd.kinematic_velocity(system, jd.State(0.0, q.at[0].add(0.1), 0.0 * q), jnp.ones(1))
+    for shift, expected in ((0.0, jd.Status.OK), (0.1, jd.Status.INCONSISTENT_START)):
+        state = jd.State(0.0, q.at[0].add(shift), 0.0 * q)
+        assert jd.kinematic_status(system, state, jnp.ones(1)) == expected

@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdae.base.callables import as_pytree
+from jaxdae.base.suggestions import brief
 
 T = TypeVar("T")
 
@@ -219,8 +220,11 @@ def set_leaf(tree: Any, path: str, value: Any) -> Any:
     Raises:
         KeyError: no such path.
         ValueError: the path names a parameter of one element, and the value does not have its shape.
+        TypeError: the leaf contains real numbers, and the value is text, Boolean or complex.
     """
     given, (path, index) = path, _resolved(tree, path)  # Its message has the whole path.
+    if _is_real(get_leaf(tree, path)) and any(map(_is_not_real, jax.tree.leaves(value))):
+        raise TypeError(f"{given} must be a real number, got {brief(value)}")
     if index is not None:
         leaf = jnp.asarray(get_leaf(tree, path))
         if jnp.shape(value) != (shape := leaf[index].shape):
@@ -237,6 +241,17 @@ def set_leaf(tree: Any, path: str, value: Any) -> Any:
     if isinstance(tree, dict):
         return {**tree, _dict_key(tree, name): new}
     return _with_entry(tree, name, new)
+
+
+def _is_real(leaf: Any) -> bool:
+    """Return whether a leaf contains floating-point numbers."""
+    return jnp.issubdtype(getattr(leaf, "dtype", type(leaf)), jnp.floating)
+
+
+def _is_not_real(value: Any) -> bool:
+    """Return whether a value is text, Boolean or complex."""
+    kind = getattr(getattr(value, "dtype", None), "kind", "")
+    return isinstance(value, bool | str | complex) or kind in ("b", "c", "S", "U")
 
 
 def _key_name(key: Any) -> str:

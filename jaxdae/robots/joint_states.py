@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,8 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jaxdae.base.suggestions import brief
+from jaxdae.base.suggestions import brief, join_first
 from jaxdae.mechanisms.couplings.relations import Own
+from jaxdae.mechanisms.describe.angle_limits import doubts_of, rests_in_degrees
+from jaxdae.mechanisms.describe.bodies import DescriptionWarning
 from jaxdae.mechanisms.describe.numbers import concrete, hint
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.robots.postures import Posture
@@ -49,6 +52,9 @@ def joint_state(
     - If you name both, both keep your numbers. If these violate the relation, functions such as
       `jaxdae.forward_dynamics` warn.
 
+    Warns:
+        DescriptionWarning: for angles that are probably in degrees.
+
     Loops, and relations of sums or of coordinates of loop joints, are not closed: call
     `jaxdae.initialize(mechanism, state.q, state.v)`.
 
@@ -60,6 +66,14 @@ def joint_state(
     for link in links:
         at_q[link.in_q[0]] = link.position(at_q[link.in_q[1]])
     found = _given("positions", positions, names.coordinates, _values(q), at_q)
+    angles = [k for k in sorted(found.chosen) if names.coordinate_units[k] == "rad"]
+    doubts = [
+        f"{names.coordinates[k]}: {doubt}"
+        for k in angles
+        for doubt in doubts_of("the position", [found.values[k]], rests_in_degrees)
+    ]
+    if doubts:
+        warnings.warn(f"joint_state: {join_first(doubts, '; ')}", DescriptionWarning, stacklevel=2)
     moving = _given("rates", rates or {}, names.velocities, [q.dtype.type(0.0)] * len(names.velocities), None)
     for link in reversed(links):
         for numbers, (follower, driver), invert in (

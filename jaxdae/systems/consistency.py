@@ -16,7 +16,12 @@ A world that fails the test has the status INCONSISTENT_START and does not move.
 of J converts a residual in any row unit to a coordinate error, in m or rad. The size of the coordinates
 accounts for rounding: single precision resolves a position 1e4 m away to 1e-3 m. Rows in rad compare with
 the coordinates that are not in m. Their limits, too, are at least 16 times the rounding of all coordinates.
-The 1 is a radian, or a unit of a row without a unit. `initialize` computes consistent starts.
+The 1 is a radian, or a unit of a row without a unit. In a row in rad that also depends on coordinates in m,
+such as an angle that follows a slide, the entries of these coordinates count times L:
+
+    |g_i| <= tolerance max(L max_j |J_ij| of lengths, (1 + max |q|) max_j |J_ij| of angles).
+
+`initialize` computes consistent starts.
 
 Quaternions must have length 1, to the same tolerance, because the joints that carry bodies have no rows that
 would detect other lengths.
@@ -30,6 +35,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -53,22 +59,11 @@ def start_status(system: AnySystem, state: State, tolerance: Any) -> Any:
     A NaN residual passes, because the first step reports it as non-finite.
     """
     rows = hard_rows(system.evaluate(state.t, state.q, state.v))
-    g, scale = rows.opening, rows.jacobian.row_sizes()
-    names = system.names
-    is_open = _exceeds(
-        g,
-        _limits(
-            system,
-            names.row_units,
-            scale[: g.shape[0]],
-            names.coordinate_units,
-            state.q,
-            of_places=True,
-        ),
-        tolerance,
-    )
+    g, names = rows.opening, system.names
+    limits = _limits(system, rows.jacobian, names.coordinate_units, state.q, of_places=True)
+    is_open = _exceeds(g, jax.tree.map(lambda limit: limit[: g.shape[0]], limits), tolerance)
     if not system.first_order:
-        limits = _limits(system, names.row_units, scale, names.velocity_units, state.v, of_places=False)
+        limits = _limits(system, rows.jacobian, names.velocity_units, state.v, of_places=False)
         is_open |= _exceeds(rows.velocity, limits, tolerance)
     if not system.flat:
         is_open |= _off_its_space(system, state, tolerance)
@@ -114,37 +109,52 @@ _FAR_ROUNDINGS = 16.0
 """The accepted residual of other rows of position level, in units of the rounding of the coordinates."""
 
 
-def _limits(
-    system: AnySystem, row_units: Any, scale: Any, units: Any, values: Any, *, of_places: bool
-) -> tuple[Any, Any]:
-    """Return the sizes (k,) to which residuals are relative, and the share of rounding in their limits.
+def _limits(system: AnySystem, jacobian: Any, units: Any, values: Any, *, of_places: bool) -> tuple[Any, Any]:
+    """Return the sizes (nc,) to which residuals are relative, and the share of rounding in their limits.
 
     Args:
         system: the system.
-        row_units: of the rows.
-        scale: largest entries (k,) of the rows of J.
+        jacobian: the rows of J.
         units: of the values.
         values: coordinates or velocities.
         of_places: whether the values are coordinates, whose distance from the origin matters for rounding
             only.
     """
+    row_units, scale = system.names.row_units, jacobian.row_sizes()
     lengths, rows = are_lengths(units, values.shape[0]), are_lengths(row_units, scale.shape[0])
     far = jnp.max(jnp.where(lengths, jnp.abs(values), 0.0), initial=0.0)
     near = 1.0 + jnp.max(jnp.where(lengths, 0.0, jnp.abs(values)), initial=0.0)
     sizes = scales(system, row_units, scale.shape[0], values.dtype)
+    angles = np.asarray(
+        [unit in ("rad", "rad/s") for unit in (*row_units, *("",) * len(rows))][: len(rows)], bool
+    )
     eps, largest, size = (
         jnp.finfo(values.dtype).eps,
         jnp.max(scale, initial=1.0),
         1.0 + jnp.max(jnp.abs(values), initial=0.0),
     )
     moves = scale > eps**0.5 * largest
-    rounding = jnp.where(moves, 0.0, _ROUNDINGS * eps * largest * size)
+    rounding: Any = jnp.where(moves, 0.0, _ROUNDINGS * eps * largest * size)
     relative = jnp.where(rows & moves, sizes + far, scale * size)
     if of_places:
-        angles = np.asarray([unit == "rad" for unit in (*row_units, *("",) * len(rows))][: len(rows)], bool)
         rounding = jnp.where(moves, _FAR_ROUNDINGS * eps * (scale * near + far), rounding)
         relative = jnp.where(rows & moves, sizes, scale * jnp.where(angles, near, size))
+    moved = are_lengths(system.names.velocity_units, jacobian.shape[1])
+    # Entries per meter count times a length, so that the unit of the sizes is that of the row.
+    length = jnp.asarray(system.characteristic_length, values.dtype)
+    if angles.any() and moved.any():
+        reach = length if of_places else length + far
+        weighted = _row_sizes(jacobian, jnp.where(moved, reach, near))
+        relative = jnp.where(angles & moves, weighted, relative)
+    if of_places and moved.any():
+        distant = _row_sizes(jacobian, jnp.where(moved, jnp.maximum(length, far), near)) + far
+        rounding = jnp.where((rows | angles) & moves, _FAR_ROUNDINGS * eps * distant, rounding)
     return relative, rounding
+
+
+def _row_sizes(jacobian: Any, weights: Any) -> Any:
+    """Return the largest magnitude in each row of J, with each column times a positive weight."""
+    return jacobian.over_columns(1.0 / weights).row_sizes()
 
 
 def _exceeds(residual: Any, limits: tuple[Any, Any], tolerance: Any) -> Any:

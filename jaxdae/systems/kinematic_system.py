@@ -43,7 +43,7 @@ from jaxdae.systems.evaluation import Evaluation, checked
 from jaxdae.systems.linearization import Linearization, linearize_at
 from jaxdae.systems.masks import Masked
 from jaxdae.systems.nonaffine_rows import Curved, has_affine_rows, on_curved_rows
-from jaxdae.systems.state_checks import report_state
+from jaxdae.systems.state_checks import report_state, state_status
 from jaxdae.systems.status import Status, first_failure
 from jaxdae.systems.system import (
     AnySystem,
@@ -140,6 +140,7 @@ def kinematic_status(
 ) -> Count:
     """Return a `Status` () that reports whether `kinematic_velocity` has a valid result.
 
+    * INCONSISTENT_START: the coordinates violate the constraints, see `state_status`.
     * SINGULAR: the solver finds no velocity, because it needs full rank and rows are dependent. Or the rate
       is a stationary point of rows that are not affine in x': a zero rate has no unique nearest velocity with
       |x'|^2 = 1.
@@ -155,7 +156,7 @@ def kinematic_status(
 
     `diagnose(system, state)` names the rows.
     """
-    return feasible_velocity(system, state, u, solver)[2]
+    return first_failure(state_status(system, state), feasible_velocity(system, state, u, solver)[2])
 
 
 def feasible_velocity(

@@ -34,18 +34,20 @@ def forecast(config: Config, entry: int, worlds: Worlds) -> str:
         worlds: all of its worlds at their starts.
     """
     cut = grid(config, entry)
-    parts = -(-cut.size // cut.part)
-    if parts == 1:
+    parts = cut.parts((0, cut.size))
+    if len(parts) == 1:
         return ""
+    largest = max(behind - first for first, behind in parts)
     starts = sum(
         x.nbytes for x in jax.tree.leaves((worlds.system, worlds.state, worlds.guess, worlds.parameters))
     )
     # Count the pending instants, the computed block and its copy on the host.
-    together = cut.part * entry * (min(cut.entries, cut.saved) + 2 * cut.block)
+    together = largest * entry * (min(cut.entries, cut.saved) + 2 * cut.block)
     return (
-        f"{cut.size} worlds in {parts} parts of at most {cut.part}: {safe_files.in_words(starts)} of starts "
-        f"and {safe_files.in_words(together)} of results in memory at a time, in addition to Python and the "
-        f"compiled program; at most {safe_files.in_words(results_bytes(config, entry))} on the disk"
+        f"{cut.size} worlds in {len(parts)} parts of at most {largest}: "
+        f"{safe_files.in_words(starts)} of starts and {safe_files.in_words(together)} of results in memory "
+        "at a time, in addition to Python and the compiled program; at most "
+        f"{safe_files.in_words(results_bytes(config, entry))} on the disk"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -76,7 +76,7 @@ class Pair(Element):
                     f"supported; supported pairs, in either order: {supported(dimension)}"
                 )
 
-    def doubts(self) -> Iterable[str]:
+    def doubts(self, joints: Mapping[str, Any]) -> Iterable[str]:
         """Yield warnings about angles of planar shapes that are probably in degrees."""
         for name, shape in (("shape_a", self.shape_a), ("shape_b", self.shape_b)):
             if offers(shape, "angle"):

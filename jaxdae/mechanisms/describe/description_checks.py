@@ -138,11 +138,12 @@ def check_description(
     if mistakes:
         raise (WrongKindError if kinds else DescriptionError)(caller, mistakes)
     joints = {joint.name: joint for joint in right.get("joint", ())}
-    doubts = [
+    doubts = [f"body {brief(body.name)}: {doubt}" for body in right["body"] for doubt in body.doubts()]
+    doubts += [
         f"{what} {brief(one.name)}: {doubt}"
-        for what in ("body", "joint", "force", "contact")
+        for what in ("joint", "force", "contact")
         for one in right.get(what, ())
-        for doubt in (one.resolved(joints) if what == "force" else one).doubts()
+        for doubt in one.resolved(joints).doubts(joints)
     ]
     if doubts:
         # The stack level points to the line that builds the mechanism.

@@ -152,8 +152,12 @@ class Element(ByKeywords):
         """
         return self
 
-    def doubts(self) -> Iterable[str]:
-        """Yield warnings about implausible values, such as angles in degrees; none by default."""
+    def doubts(self, joints: Mapping[str, Any]) -> Iterable[str]:
+        """Yield warnings about implausible values, such as angles in degrees; none by default.
+
+        Args:
+            joints: the described joints, by name.
+        """
         return ()
 
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import jax.numpy as jnp
 
 from jaxdae.base.dataclass import pytree
+from jaxdae.mechanisms.describe.angle_limits import doubts_of, rests_in_degrees
 from jaxdae.mechanisms.describe.numbers import shape_of, shown
 from jaxdae.typing import Leaf, Scalar
 
@@ -61,3 +63,23 @@ class Sinusoid:
     def __call__(self, t: Scalar) -> Scalar:
         """Return the value at time t (s)."""
         return self.offset + self.amplitude * jnp.sin(2.0 * jnp.pi * self.frequency * t + self.phase)
+
+
+def motion_doubts(motion: Any, *, is_angle: bool) -> Iterable[str]:
+    """Yield warnings about angles of a motion that are probably in degrees.
+
+    Phases are angles in every motion. Rates count as rates in rad/s.
+
+    Args:
+        motion: the motion; functions other than `Polynomial` and `Sinusoid` are skipped.
+        is_angle: whether the motion is an angle.
+    """
+    angles: dict[str, Any] = {}
+    if isinstance(motion, Sinusoid):
+        angles = {"phase": motion.phase}
+        if is_angle:
+            angles |= {"amplitude": motion.amplitude, "offset": motion.offset}
+    elif isinstance(motion, Polynomial) and is_angle:
+        angles = {"coefficients[0]": motion.coefficients[0]}
+    for name, angle in angles.items():
+        yield from doubts_of(f"{name} of the motion", [angle], rests_in_degrees)

@@ -45,7 +45,7 @@ class TorsionalSpring(TwoBodies, elements.Force):
         "theta_b - theta_a at zero torque", "rad", joint_measures.turn, needs="stiffness"
     )
 
-    def doubts(self) -> Iterable[str]:
+    def doubts(self, joints: Mapping[str, Any]) -> Iterable[str]:
         """Yield a warning about a rest angle that is probably in degrees."""
         yield from doubts_of("rest_angle", [self.rest_angle], rests_in_degrees)
 

@@ -124,7 +124,7 @@ class CoordinateForce(TwoBodies, SpatialDriven):
         """The name of the element's group, from the joint type and the coordinate index."""
         return f"joint_force_{self.joint.type_key()}_{self.number[0]}"
 
-    def doubts(self) -> Iterable[str]:
+    def doubts(self, joints: Mapping[str, Any]) -> Iterable[str]:
         """Yield a warning about a rest angle that is probably in degrees."""
         if self.turns and is_there(self.stiffness):
             yield from doubts_of("rest", [self.rest], rests_in_degrees)

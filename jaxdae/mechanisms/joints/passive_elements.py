@@ -130,7 +130,7 @@ class WithElements(Joint):
         transient=True,
     )
 
-    def doubts(self) -> Iterable[str]:
+    def doubts(self, joints: Mapping[str, Any]) -> Iterable[str]:
         """Yield warnings about angles that are probably in degrees: `rest` and `limits`."""
         kinds: dict[str, Any] = self.kinds()
         angles = [unit == "rad" for unit in self.coordinates.values()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from jaxdae.base.dataclass import pytree
@@ -10,6 +10,7 @@ from jaxdae.geometry.planar_frames import Frame
 from jaxdae.mechanisms.describe import fields
 from jaxdae.mechanisms.describe.attachments import AxisInA, PointOfBoth, TwoBodies
 from jaxdae.mechanisms.describe.elements import Joint, Number, Rows
+from jaxdae.mechanisms.describe.motions import motion_doubts
 from jaxdae.mechanisms.joints import joint_measures
 
 
@@ -48,6 +49,10 @@ class _Prescribed(Joint):
     prescribes: ClassVar[bool] = True
 
     motion: Any
+
+    def doubts(self, joints: Mapping[str, Any]) -> Iterable[str]:
+        """Yield warnings about angles of the motion that are probably in degrees."""
+        yield from motion_doubts(self.motion, is_angle="rad" in self.rows.values())
 
     @property
     def key(self) -> str:

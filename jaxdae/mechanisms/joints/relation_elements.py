@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jaxdae.base.dataclass import pytree
 from jaxdae.mechanisms.describe import fields
+from jaxdae.mechanisms.describe.angle_limits import doubts_of, rests_in_degrees
 from jaxdae.mechanisms.describe.elements import Joint, Number
 from jaxdae.mechanisms.describe.kinds import Known, unknown_coordinate
 from jaxdae.mechanisms.describe.numbers import concrete, shown
@@ -43,6 +44,17 @@ class Relation(Joint):
     )
     along: Any = fields.coordinate("the coordinate of the joint, such as slide or angle; default: the first")
     other_along: Any = fields.coordinate("the coordinate of the other joint; default: the first")
+
+    def doubts(self, joints: Mapping[str, Any]) -> Iterable[str]:
+        """Yield warnings about angles that are probably in degrees: the constant and the references."""
+        for joint, along, fields_of_angles in (
+            (self.joint, self.along, {"coefficients[0]": self.coefficients[0], "reference": self.reference}),
+            (self.other, self.other_along, {"other_reference": self.other_reference}),
+        ):
+            units = list(joints[joint].coordinates.values())
+            if units[joint_coordinate(joints[joint], along)] == "rad":
+                for name, angle in fields_of_angles.items():
+                    yield from doubts_of(name, [angle], rests_in_degrees)
 
     def unknown(self, names: Known) -> Iterable[str]:
         """Yield errors for coordinates that the joints lack, and for a coordinate that follows itself."""

@@ -8,9 +8,11 @@ from typing import Any, ClassVar
 from jaxdae.base.dataclass import pytree
 from jaxdae.geometry.spatial_frames import Frame
 from jaxdae.mechanisms.describe import fields
+from jaxdae.mechanisms.describe.angle_limits import doubts_of, rests_in_degrees
 from jaxdae.mechanisms.describe.attachments import TwoBodies
 from jaxdae.mechanisms.describe.elements import Joint, Number, Rows
 from jaxdae.mechanisms.describe.kinds import Known, unknown_coordinate
+from jaxdae.mechanisms.describe.motions import motion_doubts
 from jaxdae.mechanisms.joints import spatial_measures as parts
 from jaxdae.mechanisms.joints.spatial_base import SpatialJoint
 
@@ -76,6 +78,13 @@ class _Prescribed(TwoBodies, SpatialJoint):
     offset: Number = fields.at_start(
         "the coordinate at the start", "rad or m", lambda joint, a, b: joint.measured(a, b)
     )
+
+    def doubts(self, joints: Mapping[str, Any]) -> Iterable[str]:
+        """Yield warnings about angles of the motion and its zero that are probably in degrees."""
+        is_angle = "rad" in self.rows.values()
+        yield from motion_doubts(self.motion, is_angle=is_angle)
+        if is_angle:
+            yield from doubts_of("reference", [self.offset], rests_in_degrees)
 
     @property
     def key(self) -> str:
