@@ -12,6 +12,7 @@ import jaxdae as jd
 from jaxdae import mechanisms as jm
 from jaxdae import robots
 from jaxdae.contact import Disc, GaussSeidel, Line, Pair, Robust, Touching
+from jaxdae.integrators import ExplicitEuler
 from jaxdae.mechanisms import spatial as js
 
 G = 9.81
@@ -64,6 +65,24 @@ def test_dry_friction_sticks_exactly_or_slides_exactly(form, dry):
     assert abs(z + max(0.0, G - dry) * 0.5**2 / 2.0) < 1e-14
     # Friction points against the velocity (up), and holds the weight at rest.
     np.testing.assert_allclose(found.info.dry_impulse[-1] / 0.025, min(G, dry), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        jd.SemiImplicitEuler(),
+        pytest.param(jd.BackwardEuler(), marks=pytest.mark.long),
+        pytest.param(ExplicitEuler(), marks=pytest.mark.long),
+    ],
+    ids=lambda method: type(method).__name__,
+)
+def test_bodies_at_rest_do_not_creep_with_methods_of_first_order(method):
+    # The displacement of a step under a constant acceleration is h^2 a or 0 instead of h^2 a / 2.
+    mechanism, q = rail(jm.Joints(), dry_friction=9.82)
+    step = Touching(method, contact_solver=GaussSeidel(10))
+    found = moved(mechanism, q, time=0.1, steps=10, integrator=step)
+    assert (found.info.status == 0).all()
+    assert abs(found.state.q[-1, -1]) < 1e-14
 
 
 @pytest.mark.parametrize("form", ["joints", pytest.param("absolute", marks=pytest.mark.long)])

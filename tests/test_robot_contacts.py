@@ -81,10 +81,11 @@ def test_welded_bodies_neighbors_and_unsupported_shapes_have_no_contacts(tmp_pat
     box = '<geom name="{}" type="box" size="0.1 0.1 0.1" mass="1"/>'
     text = f"""<mujoco><worldbody>{FLOOR}<body name="a" pos="0 0 1"><freejoint/>{box.format("one")}
       <body name="b">{box.format("two")}<body name="c"><joint type="hinge"/>{box.format("three")}</body></body></body>
-      <body name="d" pos="2 0 1"><freejoint/>{box.format("four")}</body></worldbody></mujoco>"""
+      <body name="d" pos="2 0 1"><freejoint/>{box.replace("box", "ellipsoid").format("four")}</body>
+      </worldbody></mujoco>"""
     _, robot = loaded(tmp_path, text, contacts=True)
     assert set(pairs(robot)) == {f"floor/{name}" for name in ("one", "two", "three", "four")}
-    assert "contacts between box and box are not supported: 3 pairs of geoms" in robot.report.notes
+    assert "contacts between box and ellipsoid are not supported: 3 pairs of geoms" in robot.report.notes
 
 
 def test_unknown_names_raise(tmp_path):

@@ -80,7 +80,9 @@ class Impact:
         return jnp.maximum(0.0, jnp.where(self.closes, rebound, persists))
 
 
-def impact_within(start: Touch, before: Array, end: Touch, after: Array, rests: Array, dt: Any) -> Impact:
+def impact_within(
+    start: Touch, before: Array, end: Touch, after: Array, rests: Array, dt: Any, position_share: Any
+) -> Impact:
     """Return where contacts close: at the root of the cubic, or at the start if the gap is not positive.
 
     Args:
@@ -90,6 +92,7 @@ def impact_within(start: Touch, before: Array, end: Touch, after: Array, rests: 
         after: their velocities (n,) there.
         rests: whether a contact or one-sided row with e = 0 is closed from the start (m + k,).
         dt: the step in s.
+        position_share: share s of h^2 a in the displacement of a step; see `Method.position_share`.
     """
     contacts, _, dry = start.sizes
     normal, tangential, last = start.normals(before), start.discs(before), end.discs(after)
@@ -98,10 +101,8 @@ def impact_within(start: Touch, before: Array, end: Touch, after: Array, rests: 
     share: Any = jnp.where(closes, first_zero(closes, *cubic), 0.0)
     approach: Any = jnp.where(closes, slope_at(share, *cubic) / dt, normal)
     of_discs = jnp.pad(share[:contacts], (0, dry))[:, None]
+    # The displacement of the whole step is that of the method.
+    more = (position_share - 0.5) * dt * (last - tangential)
     tangential = tangential + of_discs * (last - tangential)
-    return Impact(
-        jnp.minimum(approach, 0.0),
-        (1.0 - share) * dt,
-        (1.0 - of_discs) * dt * (tangential + last) / 2.0,
-        closes,
-    )
+    slip = (1.0 - of_discs) * dt * (tangential + last) / 2.0 + more
+    return Impact(jnp.minimum(approach, 0.0), (1.0 - share) * dt, slip, closes)

@@ -20,7 +20,7 @@ where slip turns in the plane of contact. It meets the first line at c_d = 0 and
 turn. In positions, a constant force over the first part has the share 1 - (1 - sigma)^2 of the displacement
 of the whole step, and the row moves by
 
-    d_1 = sigma dt (c_0 + c(sigma)) / 2,      c(sigma) = c_0 + sigma (c_s - c_0)
+    d_1 = sigma dt (c_0 + s sigma (c_s - c_0))       s: position share of the method, 1/2 for order two
 
 before the second part, whose displacement satisfies the law. For constant forces both stages are exact.
 
@@ -87,11 +87,11 @@ class FirstPart:
         """Return sigma p_s (n,), the impulses of the first part."""
         return self._shared(touch, self.share)
 
-    def in_positions(self, touch: Touch, dt: Any) -> tuple[Array, Array]:
+    def in_positions(self, touch: Touch, dt: Any, position_share: Any) -> tuple[Array, Array]:
         """Return the impulses of the first part (n,), in kg m, and displacements d_1 (m + f, tangents)."""
         share = self.share[:, None]
-        moved = share * dt * (self.slip + share * self.change / 2.0)
-        return self._shared(touch, 1.0 - self.left_in_positions) * dt / 2.0, moved
+        moved = share * dt * (self.slip + position_share * share * self.change)
+        return self._shared(touch, 1.0 - self.left_in_positions) * position_share * dt, moved
 
     @property
     def left(self) -> Array:

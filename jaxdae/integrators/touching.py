@@ -14,7 +14,8 @@ start and c_e at (q_e, v_e), and h = dt,
                          gap_0 > 0 > gap_e, otherwise 0 (contact persists);
                          c_tau: the normal velocity there, at most zero
     stage 1, positions   d = [gap_e - gap* ; slip] + D pi;   pi and d satisfy the contact law;   pi in kg m
-                         slip = (h - tau) (c_t(tau) + c_et) / 2,   c_t linear between c_0t and c_et
+                         slip = (h - tau) (c_t(tau) + c_et) / 2 + (s - 1/2) h (c_et - c_0t),   c_t linear
+                         between c_0t and c_et;   s: `Method.position_share`, 1/2 for methods of order two
                          gap* = max(0, gap_e - (1 + e) c_tau (h - tau)),  `integrators.impacts`
                          q+ = q_e (+) Y pi, projected
     stage 2, velocities  rows and D at q+; v_e carried there (`System.carry`) and projected;
@@ -25,7 +26,7 @@ start and c_e at (q_e, v_e), and h = dt,
                          v+ = v_e + Y p
 
 Joint limits have the rows of c_n only. Dry friction with the limit F has the rows of c_t only: tau = 0, and
-the impulses have the bounds |pi| <= F h^2 / 2 and |p| <= F h, which a constant force F has.
+the impulses have the bounds |pi| <= s F h^2 and |p| <= F h, which a constant force F has.
 
 Forces of contacts that remain closed act during the whole step, along rows that turn with the bodies.
 Therefore the inner step starts with half of the predicted impulse p_0 = h F_0, where F_0 are the mean forces
@@ -37,8 +38,8 @@ and the gaps and velocities gap_e and c_e there are the motion without contact f
 exact, half of the impulse acts at the start, along the rows there, and half at the end, as in RATTLE. Errors
 of the prediction have an effect of second order, because p and pi are determined as without it. Where a
 contact moves to another feature of a shape, its row jumps, and Y_0 replaces Y. F_0 is zero after an impact.
-Inner methods of first order start without it: the damping that they evaluate at the start of a step would
-change p.
+With inner methods of first order, p_0 replaces p_0 / 2, and acts after the inner step on its positions and
+velocities: they evaluate forces at the start of a step, and damping there would change p.
 
 Where a row slides at the start, both stages first apply a known part of its friction, which ends when the
 slip does (`integrators.sliding`). Both stages solve a `ContactProblem` for the rest; stage 1 has
@@ -83,7 +84,7 @@ from jaxdae.integrators.contact_method import (
 from jaxdae.integrators.contact_selection import Selection
 from jaxdae.integrators.equation_of_motion import bound
 from jaxdae.integrators.impacts import Impact, impact_within
-from jaxdae.integrators.integrator import Integrator, input_at, step_info_at
+from jaxdae.integrators.integrator import Integrator, StepInfo, input_at, step_info_at
 from jaxdae.integrators.method import NOT_SWITCHING, Wrapping, switches_rows
 from jaxdae.integrators.projected import projection_status
 from jaxdae.integrators.sliding import FirstPart, Modes, first_part, modes_after
@@ -92,7 +93,7 @@ from jaxdae.systems.evaluation import Evaluation
 from jaxdae.systems.linearization import Linearization, linearize_at
 from jaxdae.systems.status import Status, first_failure
 from jaxdae.systems.system import AnySystem, State
-from jaxdae.typing import Leaf, Scalar
+from jaxdae.typing import Leaf, Scalar, Velocity
 
 
 @pytree
@@ -195,9 +196,8 @@ class Touching(ContactMethod, Wrapping):
         self, system: AnySystem, state: State, memory: ContactMemory, u: Any, dt: Any
     ) -> tuple[State, ContactMemory, ContactInfo]:
         """Return the state after dt, the memory and the report of the step; see `Integrator`."""
-        kick = memory.force * (dt / 2.0 if self.is_of_second_order else 0.0)
-        kicked = dataclasses.replace(state, v=state.v + memory.responses @ kick)
-        end, inner, info = self.integrator.step(system, kicked, memory.inner, u, dt)
+        kick = memory.force * (dt / 2.0 if self.is_of_second_order else dt)
+        end, inner, info = self._inner_step(system, state, memory.inner, memory.responses @ kick, u, dt)
         system = bound(system, end, u)
         first_touch = self.touch(system.evaluate(state.t, state.q))
 
@@ -267,6 +267,17 @@ class Touching(ContactMethod, Wrapping):
         told = dataclasses.replace(found, iterations=info.iterations, status=status)
         return new, kept, report(told, last_touch, kept.velocities, v, residual, dt)
 
+    def _inner_step(
+        self, system: AnySystem, state: State, memory: Any, kick: Velocity, u: Any, dt: Any
+    ) -> tuple[State, Any, StepInfo]:
+        """Return the inner step with a change of the velocities at its start (nv,)."""
+        if self.is_of_second_order:
+            kicked = dataclasses.replace(state, v=state.v + kick)
+            return self.integrator.step(system, kicked, memory, u, dt)
+        end, memory, info = self.integrator.step(system, state, memory, u, dt)
+        q = system.retract(end.q, dt * kick)
+        return State(end.t, q, system.carry(end.q, end.v, q) + kick), memory, info
+
     def _rows(self, touch: Touch, at: Evaluation, here: Linearization, kick: Kick) -> Rows:
         responses, multipliers = responses_at(here, touch)
         kicked = kick.velocities(touch.rows, responses)
@@ -279,7 +290,8 @@ class Touching(ContactMethod, Wrapping):
         """Return impacts and friction of the step; `before` are velocities of the rows at its start (n,)."""
         touch, was_closed = rows.touch, memory.modes.closed
         is_plastic = (touch.restitution == 0.0) & (self.smoothing is None)
-        impact = impact_within(start, before, touch, rows.free, was_closed & is_plastic, dt)
+        rests, share = was_closed & is_plastic, self.position_share
+        impact = impact_within(start, before, touch, rows.free, rests, dt, share)
         slope: Any = jnp.where(memory.begun, (steady - memory.steady) / dt, 0.0)
         closed, target = touch.gap <= 0.0, impact.gap_after(touch, steady, slope)
         stays = was_closed & jnp.where(closed, target == 0.0, is_plastic)
@@ -293,10 +305,11 @@ class Touching(ContactMethod, Wrapping):
     def _positions(self, rows: Rows, plan: _Plan, memory: ContactMemory, dt: Any) -> tuple[Array, Scalar]:
         """Return the impulses pi of stage 1 (n,), in kg m, and the residual."""
         touch = rows.touch
-        given, moved = plan.part.in_positions(touch, dt)
+        given, moved = plan.part.in_positions(touch, dt, self.position_share)
         gaps = jnp.where(plan.closed, touch.gap - plan.target, touch.gap)
         travel = touch.join(gaps, plan.impact.slip - moved) + rows.delassus @ given
-        bounds = plan.part.left_in_positions[len(touch.friction) :] * dt**2 / 2.0 * touch.dry
+        largest = self.position_share * dt**2 * touch.dry
+        bounds = plan.part.left_in_positions[len(touch.friction) :] * largest
         # A smoothed problem in positions: impulse times displacement, J s^2.
         kappa = None if self.smoothing is None else self.smoothing * dt**2
         rest, residual = self.impulses(rows, travel, memory.positions - given, bounds, kappa)
