@@ -10,7 +10,7 @@ from contact_systems import G, ball, block, four_bar, thrown_box
 
 import jaxdae as jd
 from jaxdae import mechanisms as jm
-from jaxdae.contact import ContactNewton, FunctionContacts, Pair, Plane, Robust, Sphere, Touching
+from jaxdae.contact import Box, ContactNewton, FunctionContacts, Pair, Plane, Robust, Sphere, Touching
 from jaxdae.mechanisms import spatial as js
 
 RK4 = jd.RungeKutta.rk4()
@@ -358,3 +358,25 @@ def test_smoothed_steps_have_the_derivative_of_what_they_compute(speed):
     assert abs(slope - (ahead - behind) / 2e-6) < 1e-8
     assert (info.status == 0).all()
     assert 0.0 < info.gap[-1, 0] < 1e-8
+
+
+@pytest.mark.long
+def test_a_plank_tips_over_the_edge_of_a_box():
+    # While the plank lies on the box, both faces separate the boxes equally, and contacts move between features.
+    plank = js.Body("plank", 1.0, (0.001, 0.03, 0.03), place=(0.25, 0.0, 0.22))
+    shapes = Box((0.2, 0.2, 0.1), at=(0.0, 0.0, 0.1)), Box((0.3, 0.05, 0.02))
+    pair = Pair("edge", jm.GROUND, "plank", *shapes, friction=0.6)
+    mechanism, q = jm.mechanism(jm.Description(space=jm.SPACE, bodies=[plank], contacts=[pair]))
+    start = jd.State(jnp.zeros(()), q, jnp.zeros(6))
+    method = Touching(jd.RungeKutta.midpoint(), contact_solver=ContactNewton(20))
+    trajectory = jd.rollout(mechanism, method, start, dt=5e-3, steps=50)
+    assert (trajectory.info.status == 0).all()
+    state = trajectory.state
+    assert 2.0 * np.arcsin(state.q[-1, 5]) > 0.4
+    energy = jax.vmap(functools.partial(jd.energy, mechanism))(state)
+    # The error is of second order. Steps that hold contacts at their old features do not converge.
+    assert np.abs(energy - jd.energy(mechanism, start)).max() < 3e-4
+    # The motion stays in the plane of symmetry, up to the tolerance of the contact law, and the edge does not
+    # enter the plank.
+    assert np.abs(state.q[:, [1, 4, 6]]).max() < 1e-6
+    assert trajectory.info.gap.min() > -1e-7
