@@ -185,6 +185,14 @@ def test_boxes_that_lie_on_each_other(yaw, corners):
     np.testing.assert_allclose(points.gap[closed], -1e-6, atol=1e-14)
     np.testing.assert_allclose(points.normal[closed] @ tilt - np.array([0.0, 0.0, 1.0]), 0.0, atol=1e-14)
 
+    def places(x):
+        return touch(
+            Pose(jnp.zeros(3), jnp.eye(3)), Pose(x, jnp.asarray(rotation(np.array([0.0, 0.0, yaw]))))
+        ).place
+
+    # Parallel sides end where borders of both boxes coincide; the derivative holds these ends fixed.
+    assert np.abs(jax.jacrev(places)(jnp.array([0.1, 0.0, 0.4]))).max() < 10.0
+
 
 def rate_is_normal_velocity(place, normal, rate, frames, motion):
     """Check that the rate of a gap is the normal velocity of the material points at its place."""

@@ -23,6 +23,9 @@ boxes touch in the cross. Otherwise the cross is open: its gap is the separation
 plus 1e-4 of the smallest half length. D is reduced by this length, which favors faces where both separations
 are equal, as for boxes that lie on each other.
 
+A side that is parallel to a border of the reference face has no unique end. Below a sine of eps^(1/4),
+the derivative holds the end fixed (`jaxdae.geometry.pairs.round_pairs.held`).
+
 The smallest gap of boxes that are apart is not larger than their distance, and equal to it where a corner
 faces a face or an edge crosses an edge. The rate of the gap is the normal velocity for these features.
 
@@ -41,7 +44,7 @@ import numpy as np
 from jax import Array
 
 from jaxdae.geometry.pairs.contact_points import Points, direction, joined
-from jaxdae.geometry.pairs.round_pairs import nearest
+from jaxdae.geometry.pairs.round_pairs import held, nearest
 from jaxdae.geometry.shapes import Box, Pose
 
 _BIAS = 1e-4
@@ -119,7 +122,8 @@ def _clipped(face: _Face, reference: _Face) -> Array:
     rate = jnp.sum(side[:, None, :] * reference.tangents, axis=2)
     tiny = float(jnp.finfo(rate.dtype).eps) * jnp.max(face.half)
     rate = jnp.where(jnp.abs(rate) < tiny, tiny, rate)
-    low, high = ((sign * reference.half - x) / rate for sign in (-1.0, 1.0))
+    sin2 = rate * rate / jnp.sum(side * side, axis=1)[:, None]
+    low, high = (held((sign * reference.half - x) / rate, sin2) for sign in (-1.0, 1.0))
     enters = jnp.clip(jnp.max(jnp.minimum(low, high), axis=1), 0.0, 1.0)
     leaves = jnp.clip(jnp.min(jnp.maximum(low, high), axis=1), 0.0, 1.0)
     middle = (enters + leaves) / 2.0
