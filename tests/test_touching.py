@@ -380,3 +380,20 @@ def test_a_plank_tips_over_the_edge_of_a_box():
     # enter the plank.
     assert np.abs(state.q[:, [1, 4, 6]]).max() < 1e-6
     assert trajectory.info.gap.min() > -1e-7
+
+
+@pytest.mark.long
+def test_a_contact_that_leaves_its_feature_carries_no_load():
+    # A block slides on two contacts, until one of them passes an edge.
+    system, contacts = block(0.0, 0.5)
+    two = FunctionContacts(
+        gap=lambda t, q: q[1] + jnp.where(q[0] > 0.05, jnp.array([0.1, 0.0]), 0.0),
+        slip=lambda t, q, v: contacts.slip(t, q, v).repeat(2, axis=0),
+        friction=0.5,
+        tangents=1,
+    )
+    state, info = end(system, Touching(RK4, two, ContactNewton(10)), np.zeros(3), [1.0, 0.0, 0.0], 0.1, 10)
+    np.testing.assert_allclose(state.v[0], 1.0 - 0.05 * G, rtol=1e-12)
+    is_off = info.gap[:, 0] > 0.05
+    assert is_off.sum() == 5
+    assert (info.force[is_off, 0, 0] == 0.0).all()

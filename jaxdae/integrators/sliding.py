@@ -24,7 +24,8 @@ of the whole step, and the row moves by
 
 before the second part, whose displacement satisfies the law. For constant forces both stages are exact.
 
-The parts apply to steps in which no contact opens, closes or rebounds. Otherwise sigma is zero.
+The parts apply to steps in which no contact opens, closes or rebounds. Otherwise sigma is zero. A contact
+that leaves its feature, such as a corner that passes an edge, has no force in the first part.
 """
 
 from __future__ import annotations

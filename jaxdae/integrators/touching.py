@@ -297,9 +297,12 @@ class Touching(ContactMethod, Wrapping):
         stays = was_closed & jnp.where(closed, target == 0.0, is_plastic)
         part = FirstPart.none(touch)
         if self.smoothing is None and part.share.size:
-            modes = dataclasses.replace(memory.modes, closed=stays)
+            # A contact that left its feature, as at an edge, is farther away than the motion along its row.
+            moved = dt * touch.normals((1.0 - share) * before + share * rows.free)
+            holds = stays & (closed | (touch.gap - moved <= jnp.abs(moved)))
+            modes = dataclasses.replace(memory.modes, closed=holds)
             least = self.largest_residual(rows.free.dtype)
-            part = first_part(touch, rows.delassus, before, rows.free, closed | stays, modes, dt, least)
+            part = first_part(touch, rows.delassus, before, rows.free, closed | holds, modes, dt, least)
         return _Plan(impact, steady, slope, target, closed, stays, is_plastic, part)
 
     def _positions(self, rows: Rows, plan: _Plan, memory: ContactMemory, dt: Any) -> tuple[Array, Scalar]:
