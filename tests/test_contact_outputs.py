@@ -125,3 +125,5 @@ def test_reports_and_reactions_contain_contact_and_limit_forces(form):
     # The limit carries the torque of the weight about the ankle.
     np.testing.assert_allclose(info.row_forces[-2:], [0.1 * G, 0.0], atol=1e-6 * G)
     np.testing.assert_allclose(info.force[:, 0].sum(), 3.0 * G, atol=1e-6 * G)
+    with pytest.raises(ValueError, match=r"row_forces must have shape .*; to ignore .* pass info.lam"):
+        jm.reactions(mechanism, state, info.lam, row_forces=info.row_forces[1:])

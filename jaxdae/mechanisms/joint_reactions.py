@@ -88,7 +88,8 @@ def reactions(
             of the report, or none.
 
     Raises:
-        ValueError: if there is not one multiplier per row.
+        ValueError: if there is not one multiplier per row, or not one force per row of contacts, limits and
+            dry friction of the mechanism.
 
     Warns:
         StateWarning: if the state violates the constraints. Checked for concrete arguments only, not under
@@ -99,6 +100,7 @@ def reactions(
     """
     if row_forces is None and isinstance(lam, ContactInfo):
         row_forces = lam.row_forces
+    _check_row_forces(mechanism, row_forces)
     rows, lam = len(mechanism.names.rows), jnp.asarray(lam.lam if isinstance(lam, StepInfo) else lam)
     if lam.shape != (rows,):
         raise ValueError(
@@ -177,6 +179,22 @@ def _of_rows(
         for term in terms.on_bodies:
             related.append(mechanism.virtual_work(term.block, term.pair, jnp.ones_like(effort)[:, None]))
     return list(loads.values()), related, along
+
+
+def _check_row_forces(mechanism: Mechanism, forces: Array | None) -> None:
+    """Raise ValueError if there is not one force per row of contacts, limits and dry friction."""
+    contacts, limits, friction = mechanism.contacts, mechanism.joint_limits, mechanism.joint_friction
+    rows = (
+        (0 if contacts is None else mechanism.space.dimension * len(contacts.names))
+        + (0 if limits is None else len(limits.of_rows))
+        + (0 if friction is None else len(friction.names))
+    )
+    if forces is not None and forces.shape != (rows,):
+        raise ValueError(
+            f"reactions: row_forces must have shape ({rows},), one force per row of contacts, limits and dry "
+            f"friction of the mechanism, got {forces.shape}; to ignore the forces of other contacts, such as "
+            "FunctionContacts(...), pass info.lam"
+        )
 
 
 def _of_contacts(mechanism: Mechanism, motion: Kinematics, forces: Array) -> list[Any]:

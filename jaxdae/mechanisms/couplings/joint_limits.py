@@ -154,7 +154,7 @@ class JointLimits:
 
     def efforts(self, forces: Array) -> Array:
         """Return the efforts along the coordinates (k,) of forces of the rows, in N or N m."""
-        signs = np.repeat([1.0, -1.0], [len(self.lower), len(self.upper)])
+        signs = jnp.asarray(np.repeat([1.0, -1.0], [len(self.lower), len(self.upper)]), forces.dtype)
         none = jnp.zeros((len(self.along.labels),), forces.dtype)
         return none.at[self.of_rows].add(signs * forces)
 
