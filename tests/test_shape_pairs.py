@@ -15,6 +15,7 @@ from scipy.optimize import minimize
 from scipy.spatial.transform import Rotation
 
 from jaxdae import contact as ct
+from jaxdae.geometry.pairs.contact_points import tangents
 from jaxdae.geometry.pairs.pair_types import PAIRS, pair_type
 from jaxdae.geometry.shapes import PlanarShape, Pose
 from jaxdae.geometry.terrain import Cylinder, Hills, Terrain
@@ -192,6 +193,17 @@ def test_boxes_that_lie_on_each_other(yaw, corners):
 
     # Parallel sides end where borders of both boxes coincide; the derivative holds these ends fixed.
     assert np.abs(jax.jacrev(places)(jnp.array([0.1, 0.0, 0.4]))).max() < 10.0
+
+
+def test_tangents_do_not_jump_where_the_normal_is_horizontal():
+    for x, y in ((1.0, 0.0), (0.6, -0.8)):
+        above, below = (np.stack(tangents(jnp.array([x, y, z]))) for z in (1e-17, -1e-17))
+        np.testing.assert_allclose(above, below, atol=1e-15)
+    for z in (-0.74, -0.76):
+        normal = np.array([np.sqrt(1.0 - z * z), 0.0, z])
+        axes = np.stack([normal, *tangents(jnp.asarray(normal))])
+        np.testing.assert_allclose(axes @ axes.T, np.eye(3), atol=1e-15)
+        assert np.linalg.det(axes) > 0.0
 
 
 def rate_is_normal_velocity(place, normal, rate, frames, motion):

@@ -94,8 +94,10 @@ def above_plane(point: Array, normal: Array, centers: Array, radius: Any) -> Poi
 def tangents(normal: Array) -> tuple[Array, ...]:
     """Return unit tangents that complete a unit normal (d,) to right-handed axes.
 
-    In the plane, the tangent is the normal turned by -90 degrees: +x for the normal +y. In space, the formula
-    branches only at the sign of n_z, where the tangents jump. For the normal +z, they are +x and +y.
+    In the plane, the tangent is the normal turned by -90 degrees: +x for the normal +y. For the normal +z,
+    the tangents are +x and +y. In space, they jump where n_z passes -3/4. A step with contact needs the same
+    tangents at its start and end, so the jump is away from horizontal normals, as of walls, which rounding
+    moves to both sides of n_z = 0.
 
     References:
         T. Duff et al., "Building an Orthonormal Basis, Revisited", Journal of Computer Graphics Techniques 6
@@ -104,7 +106,7 @@ def tangents(normal: Array) -> tuple[Array, ...]:
     if normal.shape == (2,):
         return (jnp.stack([normal[1], -normal[0]]),)
     x, y, z = normal
-    sign: Any = jnp.where(z < 0.0, -1.0, 1.0).astype(normal.dtype)
+    sign: Any = jnp.where(z < -0.75, -1.0, 1.0).astype(normal.dtype)
     a = -1.0 / (sign + z)
     b = x * y * a
     return (
