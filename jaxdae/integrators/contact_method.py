@@ -14,6 +14,7 @@ from jax import Array
 from jaxdae.base.dataclass import pytree
 from jaxdae.base.requirements import offers
 from jaxdae.contact_problem import ContactProblem, solve
+from jaxdae.integrators.contact_selection import Selection
 from jaxdae.integrators.integrator import Integrator, StepInfo
 from jaxdae.integrators.method import Method
 from jaxdae.saddle_point.derivative import solve as solve_bilateral
@@ -63,11 +64,22 @@ class Kick:
         impulses: p_0 / 2 (n,), in N s.
         rows: the rows at the start (n, nv).
         responses: Y_0 (nv, n).
+        others: velocities (nv,) due to the impulses of contacts that are not selected for the step.
     """
 
     impulses: Leaf
     rows: Leaf
     responses: Leaf
+    others: Leaf
+
+    @classmethod
+    def of(cls, selection: Selection, impulses: Array, rows: Array, responses: Array) -> Kick:
+        """Return the impulses of selected contacts, from the impulses and responses of all candidates."""
+        own, own_responses = selection.rows(impulses), selection.rows(responses.T).T
+        others = jnp.zeros(responses.shape[:1], responses.dtype)
+        if selection.chosen is not None:
+            others = responses @ impulses - own_responses @ own
+        return cls(own, rows, own_responses, others)
 
     def velocities(self, rows: Array, responses: Array) -> Array:
         """Return Y p_0 / 2 (nv,) for rows that turned with the bodies since the start, and Y_0 p_0 / 2 else.
@@ -84,7 +96,7 @@ class Kick:
             for row, response in ((rows, responses), (self.rows, self.responses), (self.rows, responses))
         )
         turned = end + start - 2.0 * mixed <= _LARGEST_TURN**2 * end
-        return jnp.where(turned, responses, self.responses) @ self.impulses
+        return jnp.where(turned, responses, self.responses) @ self.impulses + self.others
 
 
 @pytree

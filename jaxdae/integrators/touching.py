@@ -206,12 +206,8 @@ class Touching(ContactMethod, Wrapping):
         touch = self.touch(at)
         selection = Selection.of(self.most, first_touch, touch)
         every_steady = self._steady(system, end, u, here, touch)
-        start, steady, kick = (
-            selection.touch(first_touch),
-            selection.groups(every_steady),
-            selection.rows(kick),
-        )
-        before = Kick(kick, start.rows, selection.rows(memory.responses.T).T)
+        start, steady = selection.touch(first_touch), selection.groups(every_steady)
+        before = Kick.of(selection, kick, start.rows, memory.responses)
         memory = memory.selected(selection)
         rows = self._rows(selection.touch(touch), at, here, before).without_kick(dt)
         plan = self._plan(start, start.velocity(state.v), rows, steady, memory, dt)
