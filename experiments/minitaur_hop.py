@@ -4,8 +4,8 @@ The motors follow
 
     tau = feedforward(t) - kp (angle - angle of the start) - kd rate,
 
-where the feedforward is linear between knots. Wanted are the height of the trunk at one time, no velocity
-there, rest at the height of the start at the end, and little torque. `Touching` resolves the impact of the
+where the feedforward is linear between knots. The cost penalizes the torque and the errors of height and
+velocity of the trunk at two times: the apex, and the end at rest at the height of the start. `Touching` resolves the impact of the
 toe within the steps, and the derivative passes through it. Adam follows the gradient by reverse mode.
 
     python experiments/minitaur_hop.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]

@@ -82,7 +82,7 @@ class Kick:
         return cls(own, rows, own_responses, others)
 
     def velocities(self, rows: Array, responses: Array) -> Array:
-        """Return Y p_0 / 2 (nv,) for rows that turned with the bodies since the start, and Y_0 p_0 / 2 else.
+        """Return Y p_0 / 2 (nv,) for rows that turned with the bodies, otherwise Y_0 p_0 / 2, plus `others`.
 
         Rows j_0 and j differ by |j - j_0|^2 = j Y + j_0 Y_0 - 2 j_0 Y in the metric of the constraint
         manifold.

@@ -44,7 +44,7 @@ from jaxdae.typing import Leaf
 
 @pytree
 class Modes:
-    """What contacts, one-sided rows and dry-friction rows did at the end of a step.
+    """Modes of contacts, one-sided rows and dry-friction rows at the end of a step.
 
     Attributes:
         closed: whether each contact and one-sided row (m + k,) pushed.

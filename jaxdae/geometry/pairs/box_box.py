@@ -14,9 +14,9 @@ negative if the boxes overlap along n. The *reference* is the face with the larg
     cross               the edges whose cross product separates the boxes most.
 
 The first 12 contain all corners of the polygon in which the projections of both faces overlap. Contacts that
-coincide share their force. A point beyond the borders of a face has its distance from the face as gap if it
-is above the plane, otherwise its distance from the borders. The face is larger by 1e-4 of the smallest half
-length.
+coincide share their force. The gap of a point is its height over the face. Beyond the borders, the gap is the
+distance from the face, or for a point below the plane the distance from the borders. The face is larger by
+1e-4 of the smallest half length.
 
 If the edges separate the boxes by D > 0 more than the faces, the gaps of the first 12 grow by D, because the
 boxes touch in the cross. Otherwise the cross is open: its gap is the separation of the faces, at least zero,
@@ -114,7 +114,7 @@ def _facing(box: Box, at: Pose, face: _Face) -> _Face:
 def _clipped(face: _Face, reference: _Face) -> Array:
     """Return the ends (8, 3) of the parts of the sides of a face above the reference.
 
-    Both ends of a side that is not above the reference are a point of it that is near.
+    A side that is not above the reference has both ends at one of its points near the reference.
     """
     start = face.corners()
     side = start[np.asarray([1, 2, 3, 0])] - start
