@@ -25,7 +25,7 @@ of the whole step, and the row moves by
 before the second part, whose displacement satisfies the law. For constant forces both stages are exact.
 
 The parts apply to steps in which no contact opens, closes or rebounds. Otherwise sigma is zero. A contact
-that leaves its feature, such as a corner that passes an edge, has no force in the first part.
+that leaves its feature, such as a corner that passes an edge, opens.
 """
 
 from __future__ import annotations

@@ -295,10 +295,10 @@ class Touching(ContactMethod, Wrapping):
         if self.smoothing is None and part.share.size:
             # A contact that left its feature, as at an edge, is farther away than the motion along its row.
             moved = dt * touch.normals((1.0 - share) * before + share * rows.free)
-            holds = stays & (closed | (touch.gap - moved <= jnp.abs(moved)))
-            modes = dataclasses.replace(memory.modes, closed=holds)
+            remains = closed | (stays & (touch.gap - moved <= jnp.abs(moved)))
+            modes = dataclasses.replace(memory.modes, closed=stays)
             least = self.largest_residual(rows.free.dtype)
-            part = first_part(touch, rows.delassus, before, rows.free, closed | holds, modes, dt, least)
+            part = first_part(touch, rows.delassus, before, rows.free, remains, modes, dt, least)
         return _Plan(impact, steady, slope, target, closed, stays, is_plastic, part)
 
     def _positions(self, rows: Rows, plan: _Plan, memory: ContactMemory, dt: Any) -> tuple[Array, Scalar]:

@@ -96,8 +96,8 @@ def tangents(normal: Array) -> tuple[Array, ...]:
 
     In the plane, the tangent is the normal turned by -90 degrees: +x for the normal +y. For the normal +z,
     the tangents are +x and +y. In space, they jump where n_z passes -3/4. A step with contact needs the same
-    tangents at its start and end, so the jump is away from horizontal normals, as of walls, which rounding
-    moves to both sides of n_z = 0.
+    tangents at its start and end, so no jump may be at n_z = 0: rounding moves the normals of walls to both
+    sides.
 
     References:
         T. Duff et al., "Building an Orthonormal Basis, Revisited", Journal of Computer Graphics Techniques 6
