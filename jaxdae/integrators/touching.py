@@ -210,7 +210,7 @@ class Touching(ContactMethod, Wrapping):
         before = Kick.of(selection, kick, start.rows, memory.responses)
         memory = memory.selected(selection)
         rows = self._rows(selection.touch(touch), at, here, before).without_kick(dt)
-        plan = self._plan(start, start.velocity(state.v), rows, steady, memory, dt)
+        plan = self._plan(system, start, start.velocity(state.v), rows, steady, memory, dt)
         positions, first = self._positions(rows, plan, memory, dt)
         # With e = 0, other contacts can press a contact closed that would open without their forces.
         pushes = plan.closed | (plan.is_plastic & (rows.touch.normals(positions) > 0.0))
@@ -281,7 +281,14 @@ class Touching(ContactMethod, Wrapping):
         return Rows(touch, responses, multipliers, touch.rows @ responses, free, kicked)
 
     def _plan(
-        self, start: Touch, before: Array, rows: Rows, steady: Array, memory: ContactMemory, dt: Any
+        self,
+        system: AnySystem,
+        start: Touch,
+        before: Array,
+        rows: Rows,
+        steady: Array,
+        memory: ContactMemory,
+        dt: Any,
     ) -> _Plan:
         """Return impacts and friction of the step; `before` are velocities of the rows at its start (n,)."""
         touch, was_closed = rows.touch, memory.modes.closed
@@ -295,7 +302,8 @@ class Touching(ContactMethod, Wrapping):
         if self.smoothing is None and part.share.size:
             # A contact that left its feature, as at an edge, is farther away than the motion along its row.
             moved = dt * touch.normals((1.0 - share) * before + share * rows.free)
-            remains = closed | (stays & (touch.gap - moved <= jnp.abs(moved)))
+            round_off, _ = closed_gaps(system, touch)
+            remains = closed | (stays & (touch.gap - moved <= jnp.abs(moved) + round_off))
             modes = dataclasses.replace(memory.modes, closed=stays)
             least = self.largest_residual(rows.free.dtype)
             part = first_part(touch, rows.delassus, before, rows.free, remains, modes, dt, least)
