@@ -61,7 +61,7 @@ class Kick:
     """The impulses at the start of a step.
 
     Attributes:
-        impulses: p_0 / 2 (n,), in N s.
+        impulses: p_0 / 2 (n,), or p_0 for inner methods of first order, in N s.
         rows: the rows at the start (n, nv).
         responses: Y_0 (nv, n).
         others: velocities (nv,) due to the impulses of contacts that are not selected for the step.
@@ -240,21 +240,25 @@ class ContactMethod(Method):
         return solve(self.contact_solver, problem if active is None else problem.masked(active), guess)
 
 
+def gap_units(system: AnySystem, touch: Touch) -> Array:
+    """Return the units of tolerances of gaps (m + k,): the characteristic length, at most 1 m, or 1 rad."""
+    in_rad = np.asarray([*(False,) * touch.sizes[0], *touch.angular], bool)
+    units: Any = jnp.where(in_rad, 1.0, shortest_scale(system, touch.gap.dtype))
+    return units
+
+
 def default_penetration(system: AnySystem, touch: Touch) -> Array:
     """Return 1e-3 min(L, 1 m) with the characteristic length L, and 1e-3 rad for angles (m + k,)."""
-    in_rad = np.asarray([*(False,) * touch.sizes[0], *touch.angular], bool)
-    sizes: Any = jnp.where(in_rad, 1.0, shortest_scale(system, touch.gap.dtype))
-    return 1e-3 * sizes
+    return 1e-3 * gap_units(system, touch)
 
 
 def closed_gaps(system: AnySystem, touch: Touch) -> tuple[Array, Array]:
     """Return the gaps (m + k,) up to which rows count as closed after stage 1.
 
     The first is round-off: bodies that lie on each other fall alike in the contact-free step, and the sign of
-    their gap is random. The second is the tolerance of the system. Both are in units of the characteristic
-    length, at most 1 m, or of 1 rad.
+    their gap is random. The second is the tolerance of the system.
     """
-    unit, dtype = 1e3 * default_penetration(system, touch), touch.gap.dtype
+    unit, dtype = gap_units(system, touch), touch.gap.dtype
     return float(jnp.finfo(dtype).eps) ** 0.6 * unit, default_tolerance(dtype) * unit
 
 

@@ -101,7 +101,7 @@ def impact_within(
     share: Any = jnp.where(closes, first_zero(closes, *cubic), 0.0)
     approach: Any = jnp.where(closes, slope_at(share, *cubic) / dt, normal)
     of_discs = jnp.pad(share[:contacts], (0, dry))[:, None]
-    # The displacement of the whole step is that of the method.
+    # The method displaces by h (c_0 + s (c_e - c_0)) in the whole step.
     more = (position_share - 0.5) * dt * (last - tangential)
     tangential = tangential + of_discs * (last - tangential)
     slip = (1.0 - of_discs) * dt * (tangential + last) / 2.0 + more

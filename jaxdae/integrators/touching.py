@@ -225,7 +225,7 @@ class Touching(ContactMethod, Wrapping):
         if here.jacobian.shape[0]:
             at = to_velocities.projected(at, state, here)
         last_touch = self.touch(at)
-        shift = rows.touch.normals(rows.touch.rows @ (rows.responses @ positions))
+        shift = rows.touch.normals(rows.delassus @ positions)
         expected = rows.touch.gap + shift
         rows = self._rows(selection.touch(last_touch), at, here, before)
         gap, (least, near) = rows.touch.gap, closed_gaps(system, rows.touch)

@@ -16,7 +16,6 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -100,7 +99,7 @@ def reactions(
     """
     if row_forces is None and isinstance(lam, ContactInfo):
         row_forces = lam.row_forces
-    _check_row_forces(mechanism, row_forces)
+    touching = None if row_forces is None else _split(mechanism, row_forces)
     rows, lam = len(mechanism.names.rows), jnp.asarray(lam.lam if isinstance(lam, StepInfo) else lam)
     if lam.shape != (rows,):
         raise ValueError(
@@ -108,7 +107,7 @@ def reactions(
             f"{lam.shape}"
         )
     motion = mechanism.coordinates.kinematics(state.q, state.v)
-    loops, related, along = _of_rows(mechanism, state, lam, u, motion, row_forces)
+    loops, related, along = _of_rows(mechanism, state, lam, u, motion, touching)
     found = [
         (group.names, pair.sides[1], *_at_points(mechanism, group, pair, motion, on_b))
         for group, pair, on_b, _ in loops
@@ -132,14 +131,14 @@ def reactions(
 
 
 def _of_rows(
-    mechanism: Mechanism, state: State, lam: Any, u: Any, motion: Kinematics, forces: Any
+    mechanism: Mechanism, state: State, lam: Any, u: Any, motion: Kinematics, touching: list[Array] | None
 ) -> tuple[list[tuple[Any, Pairs, Any, Any]], list[Any], Any]:
     """Return the wrenches and efforts of multipliers and tendons.
 
     The first item lists the groups of joints with rows, with the wrenches on their bodies b (k,) and on all
     bodies (n,). The second item lists the wrenches on all bodies of contacts, and of relations, tendons,
     limits and dry friction along measured coordinates. The third item is the efforts (nv,) of the latter on
-    the coordinates themselves. `forces` are the forces of the contact rows, or None.
+    the coordinates themselves. `touching` are the forces of contacts, limits and dry friction, or None.
     """
     used, loads, along = 0, dict[str, Any](), jnp.zeros_like(state.v)
     pulls: list[tuple[Any, Any]] = []
@@ -169,9 +168,16 @@ def _of_rows(
         acting = mechanism.tendons.acting(mechanism.coordinates, motion, (state.t, state.q, state.v), u)
         pulls.extend(mechanism.tendons.lengths.pulls(acting))
     related = []
-    if forces is not None:
-        related.extend(_of_contacts(mechanism, motion, forces))
-        pulls.extend(_of_limits(mechanism, forces))
+    if touching is not None:
+        of_contacts, of_limits, of_friction = touching
+        if mechanism.contacts is not None:
+            block, pair = mechanism.contacts.blocks(mechanism.contacts.points(motion), motion)
+            axes = of_contacts.reshape(-1, mechanism.space.dimension)
+            related.append(mechanism.virtual_work(block, pair, axes))
+        if (limits := mechanism.joint_limits) is not None:
+            pulls.extend(limits.along.pulls(limits.efforts(of_limits)))
+        if (friction := mechanism.joint_friction) is not None:
+            pulls.extend(friction.along.pulls(of_friction))
     for side, effort in pulls:
         terms = side.terms(motion, state.t, effort)
         for term in terms.on_velocities:
@@ -181,41 +187,25 @@ def _of_rows(
     return list(loads.values()), related, along
 
 
-def _check_row_forces(mechanism: Mechanism, forces: Array | None) -> None:
-    """Raise ValueError if there is not one force per row of contacts, limits and dry friction."""
+def _split(mechanism: Mechanism, forces: Array) -> list[Array]:
+    """Return the forces of contacts, limits and dry friction, from the forces of all rows (n,).
+
+    Raises:
+        ValueError: if there is not one force per row.
+    """
     contacts, limits, friction = mechanism.contacts, mechanism.joint_limits, mechanism.joint_friction
-    rows = (
-        (0 if contacts is None else mechanism.space.dimension * len(contacts.names))
-        + (0 if limits is None else len(limits.of_rows))
-        + (0 if friction is None else len(friction.names))
+    counts = (
+        0 if contacts is None else mechanism.space.dimension * len(contacts.names),
+        0 if limits is None else len(limits.of_rows),
+        0 if friction is None else len(friction.names),
     )
-    if forces is not None and forces.shape != (rows,):
+    if forces.shape != (rows := sum(counts),):
         raise ValueError(
             f"reactions: row_forces must have shape ({rows},), one force per row of contacts, limits and dry "
             f"friction of the mechanism, got {forces.shape}; to ignore the forces of other contacts, such as "
             "FunctionContacts(...), pass info.lam"
         )
-
-
-def _of_contacts(mechanism: Mechanism, motion: Kinematics, forces: Array) -> list[Any]:
-    """Return the wrenches of contacts on all bodies, from the forces of the contact rows (n,)."""
-    if mechanism.contacts is None:
-        return []
-    block, pair = mechanism.contacts.blocks(mechanism.contacts.points(motion), motion)
-    axes = mechanism.space.dimension
-    of_contacts = forces[: axes * len(mechanism.contacts.names)].reshape(-1, axes)
-    return [mechanism.virtual_work(block, pair, of_contacts)]
-
-
-def _of_limits(mechanism: Mechanism, forces: Array) -> Iterator[tuple[Any, Array]]:
-    """Yield coordinates with the efforts of limits and dry friction; see `_of_contacts`."""
-    first = 0 if mechanism.contacts is None else mechanism.space.dimension * len(mechanism.contacts.names)
-    if (limits := mechanism.joint_limits) is not None:
-        last = first + len(limits.of_rows)
-        yield from limits.along.pulls(limits.efforts(forces[first:last]))
-        first = last
-    if (friction := mechanism.joint_friction) is not None:
-        yield from friction.along.pulls(forces[first:])
+    return jnp.split(forces, np.cumsum(counts)[:-1])
 
 
 def _on_b(mechanism: Mechanism, block: Blocks, efforts: Any) -> Any:

@@ -37,13 +37,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxdae.base.requirements import requirements_met
 from jaxdae.systems.masks import hard_rows
 from jaxdae.systems.status import Status
 from jaxdae.systems.system import AnySystem, State
-from jaxdae.systems.tolerances import are_lengths, scales
+from jaxdae.systems.tolerances import are_angles, are_lengths, scales
 
 
 def start_status(system: AnySystem, state: State, tolerance: Any) -> Any:
@@ -125,9 +124,7 @@ def _limits(system: AnySystem, jacobian: Any, units: Any, values: Any, *, of_pla
     far = jnp.max(jnp.where(lengths, jnp.abs(values), 0.0), initial=0.0)
     near = 1.0 + jnp.max(jnp.where(lengths, 0.0, jnp.abs(values)), initial=0.0)
     sizes = scales(system, row_units, scale.shape[0], values.dtype)
-    angles = np.asarray(
-        [unit in ("rad", "rad/s") for unit in (*row_units, *("",) * len(rows))][: len(rows)], bool
-    )
+    angles = are_angles(row_units, scale.shape[0])
     eps, largest, size = (
         jnp.finfo(values.dtype).eps,
         jnp.max(scale, initial=1.0),
@@ -140,7 +137,7 @@ def _limits(system: AnySystem, jacobian: Any, units: Any, values: Any, *, of_pla
         rounding = jnp.where(moves, _FAR_ROUNDINGS * eps * (scale * near + far), rounding)
         relative = jnp.where(rows & moves, sizes, scale * jnp.where(angles, near, size))
     moved = are_lengths(system.names.velocity_units, jacobian.shape[1])
-    # Entries per meter count times a length, so that the unit of the sizes is that of the row.
+    # Entries per meter count times a length, so that the sizes have the unit of the row.
     length = jnp.asarray(system.characteristic_length, values.dtype)
     if angles.any() and moved.any():
         reach = length if of_places else length + far

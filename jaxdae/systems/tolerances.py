@@ -12,7 +12,16 @@ from jaxdae.systems.system import AnySystem
 
 def are_lengths(units: tuple[str, ...], count: int) -> np.ndarray:
     """Return whether each of `count` quantities is in m or m/s; missing units count as others."""
-    return np.asarray([unit in ("m", "m/s") for unit in (*units, *("",) * count)][:count], bool)
+    return _have_unit(units, count, ("m", "m/s"))
+
+
+def are_angles(units: tuple[str, ...], count: int) -> np.ndarray:
+    """Return whether each of `count` quantities is in rad or rad/s; missing units count as others."""
+    return _have_unit(units, count, ("rad", "rad/s"))
+
+
+def _have_unit(units: tuple[str, ...], count: int, accepted: tuple[str, ...]) -> np.ndarray:
+    return np.asarray([unit in accepted for unit in (*units, *("",) * count)][:count], bool)
 
 
 def scales(system: AnySystem, units: tuple[str, ...], count: int, dtype: Any) -> Any:

@@ -36,7 +36,7 @@ def observe(axes: Any, system: Any, integrator: Any, saved: Any, dt: Any) -> dic
         )
         kinetic, potential = energies(s, x)
         more = ({} if coordinate_names.is_absolute(s) else _bodies(s, x)) | ({} if u is None else {"u": u})
-        return (more | _touching(s, x)) | {
+        return (more | _touching(s, touch, x)) | {
             "q": x.q,
             "v": x.v,
             "a": a,
@@ -83,9 +83,9 @@ def contact_forces(system: Any, info: Any, dt: Any) -> dict[str, Any]:
     return {name: jnp.concatenate([jnp.full_like(x[:, :1], jnp.nan), x], axis=1) for name, x in found.items()}
 
 
-def _touching(system: Any, state: Any) -> dict[str, Any]:
+def _touching(system: Any, touch: Any, state: Any) -> dict[str, Any]:
     """Return gaps and slips of contacts (contact, ...), and the gaps of joint limits (limit,)."""
-    touch, found = system.evaluate(state.t, state.q).touch, {}
+    found: dict[str, Any] = {}
     if touch is None:
         return found
     contacts = touch.sizes[0]
