@@ -779,7 +779,7 @@ def test_the_power_that_enters_knows_of_the_inertia_of_motors_on_slides():
             (None, None),
             mechanism,
             jd.RungeKutta.rk4(),
-            (jax.tree.map(lambda x: x[None, None], start), ()),
+            (jax.tree.map(lambda x: x[None, None], start), (), None),
             0.1,
         )
         a = found["a"][0, 0]
