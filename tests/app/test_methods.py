@@ -11,7 +11,7 @@ from catalogue import METHODS, POSITIONS, every
 import jaxdae as jd
 import jaxdae.control
 from jaxdae.app.config.schema import Config
-from jaxdae.app.model.build import integrator, with_contact
+from jaxdae.app.model.build import integrator, stepping
 
 BODY = {"name": "rod", "mass": 1.0, "inertia": 0.1, "pose": [1, 0, 0], "free": True}
 FREE = {"name": "test", "mechanism": {"bodies": [BODY]}, "duration": 1.0, "dt": 0.01}
@@ -140,10 +140,13 @@ def test_contact_stepping():
     shapes = {"shape_a": {"type": "line"}, "shape_b": {"type": "disc", "radius": 0.1}}
     floor = {"name": "floor", "a": "ground", "b": "rod", **shapes}
     given = {"type": "contact_stepping", "corrections": 3}
-    method = built(given, mechanism={"bodies": [BODY], "contacts": [floor]})
-    assert isinstance(method, jd.contact.ContactStepping)
-    assert method.corrections == 3
-    assert with_contact(method, types.SimpleNamespace(touches=True)) is method
+    mechanism, touching = {"bodies": [BODY], "contacts": [floor]}, types.SimpleNamespace(touches=True)
+    step = {"solver": {"type": "robust", "interior": 0}, "most": 1, "tolerance": 1e-4}
+    values = FREE | {"integrator": given, "mechanism": mechanism, "contact_step": step}
+    method = stepping(Config.model_validate(values).model_dump(), touching)
+    robust = jd.contact.Robust.quick()
+    expected = jd.contact.ContactStepping(corrections=3, contact_solver=robust, most=1, tolerance=1e-4)
+    assert repr(method) == repr(expected)
     with pytest.raises(ValueError, match="contact_stepping without contacts"):
         built(given)
     with pytest.raises(ValueError, match="contact_stepping with the restitution of floor"):

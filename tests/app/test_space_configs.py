@@ -815,7 +815,14 @@ def test_contacts_of_configs_reach_the_mechanism():
     values = Config.model_validate(with_contact()).model_dump()
     system, _, _, method = build.construct(values)
     assert system.contacts.names == tuple(f"floor.corner{k}" for k in range(8))
-    assert isinstance(method, jd.contact.Touching)
+    assert repr(method) == repr(jd.contact.Touching(build.integrator(values)))
+    step = {"solver": {"type": "interior_point", "iterations": 30}, "smoothing": 1e-6, "penetration": 0.01}
+    values = Config.model_validate(with_contact() | {"contact_step": step}).model_dump()
+    solver = jd.contact.InteriorPoint(30)
+    expected = jd.contact.Touching(
+        build.integrator(values), contact_solver=solver, smoothing=1e-6, penetration=0.01
+    )
+    assert repr(build.construct(values)[3]) == repr(expected)
 
 
 @pytest.mark.parametrize(
@@ -832,6 +839,27 @@ def test_invalid_contacts_of_configs_are_refused(changes, message):
         Config.model_validate(with_contact(**changes))
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"contact_step": {"solver": "gauss_seidel", "smoothing": 1e-6}},
+            "smoothing with solver gauss_seidel",
+        ),
+        ({"contact_step": {"solver": {"type": "robust", "interior": 0}, "smoothing": 1.0}}, "smoothing with"),
+        ({"contact_step": {"most": 0}}, "greater than or equal to 1"),
+        ({"contact_step": {"most": 2}, "without": True}, "contact_step without contacts"),
+        ({"start": {"separate": True}, "without": True}, "separate without contacts"),
+    ],
+)
+def test_invalid_contact_options_are_rejected(changes, message):
+    values = with_contact() | changes
+    if values.pop("without", False):
+        values["mechanism"]["contacts"] = []
+    with pytest.raises(ValueError, match=message):
+        Config.model_validate(values)
+
+
 def test_a_start_inside_the_ground_names_the_contacts(tmp_path):
     values = with_contact()
     values["mechanism"]["bodies"][0]["pose"]["place"][2] = 0.05
@@ -840,3 +868,6 @@ def test_a_start_inside_the_ground_names_the_contacts(tmp_path):
     with pytest.raises(ConfigError, match=r"a start beyond floor\.corner0 by 0\.05 m") as caught:
         load(str(file))
     assert str(caught.value).count("a start beyond floor") == 4
+    file.write_text(yaml.safe_dump(values | {"start": {"separate": True}}))
+    _, worlds = load(str(file))
+    assert worlds.state.q[0, 2] == pytest.approx(0.1, abs=1e-9)

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from pydantic import BeforeValidator, Field, Strict, model_validator
 
+from jaxdae.app.config.schema_contact import ContactStep
 from jaxdae.app.config.schema_control import Controls, Law
 from jaxdae.app.config.schema_integrator import Adaptive, ContactStepping, Integrator, Method, Route
 from jaxdae.app.config.schema_mechanism import Mechanism
@@ -31,6 +32,10 @@ class Start(Section):
     velocities: dict[str, float] = Field(
         default={},
         description="start velocities in m/s and rad/s by coordinate, for example {crank.theta: 1.0}",
+    )
+    separate: bool = Field(
+        default=False,
+        description="whether to move bodies apart that penetrate each other, and joints back to their limits",
     )
 
 
@@ -252,6 +257,9 @@ class Config(Section):
         Annotated[NoStabilization | Baumgarte | MultiplierFeedback, Field(discriminator="type")],
         BeforeValidator(written_out),
     ] = Field(default=NoStabilization(), description="none, or {type: baumgarte, alpha: ..., beta: ...}")
+    contact_step: ContactStep = Field(
+        default=ContactStep(), description="{solver: ..., smoothing: ..., tolerance: ..., most: ...}"
+    )
     duration: float = Field(gt=0, description="the simulated time in s")
     dt: float = Field(gt=0, description="the step in s")
     save_every: int = Field(default=1, ge=1, description="the number of steps between saved states")
@@ -309,6 +317,21 @@ class Config(Section):
                 "this step stops bodies before they rebound|remove the restitution, or choose another "
                 "method, such as rk4|integrator"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _contact_options_where_contacts(self) -> "Config":
+        if self.touches:
+            return self
+        for given, key in (
+            (self.contact_step != ContactStep(), "contact_step"),
+            (self.start.separate, "start"),
+        ):
+            if given:
+                raise ValueError(
+                    f"{'separate' if key == 'start' else key} without contacts|a mechanism with contacts, joint "
+                    f"limits or dry friction|remove it|{key}"
+                )
         return self
 
     @property

@@ -1,4 +1,4 @@
-"""The contacts of a mechanism: pairs of collision shapes of two bodies.
+"""The contacts of a mechanism, which are pairs of collision shapes of two bodies, and the solution of contacts.
 
 The sections of shapes are generated from the fields of `jaxdae.geometry.shapes`.
 """
@@ -8,8 +8,9 @@ import functools
 import operator
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, Field, Strict, create_model
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, create_model, model_validator
 
+from jaxdae.app.config.schema_tuning import written_out
 from jaxdae.app.config.section import Name, Section
 from jaxdae.geometry import shapes
 
@@ -117,3 +118,65 @@ if TYPE_CHECKING:
     SpatialContact: TypeAlias = Any
 else:
     PlanarContact, SpatialContact = _contact("plane"), _contact("space")
+
+
+class RobustContactSolver(Section):
+    """Newton from the last impulses; where it fails, an interior point, then Newton again."""
+
+    type: Literal["robust"] = "robust"
+    warm: int = Field(default=12, ge=0, description="Newton iterations from the impulses of the last step")
+    interior: int = Field(default=50, ge=0, description="iterations of the interior point; 0 to omit it")
+    sweeps: int = Field(default=20, ge=1, description="sweeps of Gauss-Seidel if interior is 0")
+    finish: int = Field(default=36, ge=0, description="Newton iterations from the result of the cold start")
+
+
+class IteratedContactSolver(Section):
+    """One of the methods that `robust` combines, alone."""
+
+    type: Literal["contact_newton", "interior_point", "gauss_seidel"]
+    iterations: int | None = Field(
+        default=None, ge=1, description="the number of iterations; omit for the library's default"
+    )
+
+
+class ContactStep(Section):
+    """The solution of contacts, joint limits and dry friction in each step."""
+
+    solver: Annotated[
+        Annotated[RobustContactSolver | IteratedContactSolver, Field(discriminator="type")],
+        BeforeValidator(written_out),
+    ] = Field(default=RobustContactSolver(), description="a solver's name, or {type: ..., options}")
+    smoothing: float | None = Field(
+        default=None, gt=0, description="the energy in J that smooths the contact law; omit for the exact law"
+    )
+    penetration: float | None = Field(
+        default=None,
+        gt=0,
+        description="the largest penetration of a start in m or rad; omit for 1/1000 of the size, at most 1 mm",
+    )
+    tolerance: float | None = Field(
+        default=None,
+        gt=0,
+        description="the largest residual of the contact law, relative to the velocities; omit for a value "
+        "that fits the precision",
+    )
+    most: int | None = Field(
+        default=None,
+        ge=1,
+        description="the number of contacts with the smallest gaps to solve for; omit for all contacts",
+    )
+
+    @model_validator(mode="after")
+    def _smoothing_where_interior(self) -> "ContactStep":
+        solver = self.solver
+        interior = (
+            solver.interior > 0
+            if isinstance(solver, RobustContactSolver)
+            else solver.type == "interior_point"
+        )
+        if self.smoothing is not None and not interior:
+            raise ValueError(
+                f"smoothing with solver {solver.type} without an interior point|a smoothing only with an interior "
+                "point|choose robust or interior_point"
+            )
+        return self

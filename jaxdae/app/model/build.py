@@ -69,6 +69,12 @@ _SOLVERS = {
     "biconjugate_gradient": jaxdae.BiconjugateGradient,
 }
 _DECOMPOSITIONS = {"qr": jaxdae.operators.HouseholderQR, "normal_equations": jaxdae.operators.NormalEquations}
+_CONTACT_SOLVERS = {
+    "robust": jaxdae.contact.Robust,
+    "contact_newton": jaxdae.contact.ContactNewton,
+    "interior_point": jaxdae.contact.InteriorPoint,
+    "gauss_seidel": jaxdae.contact.GaussSeidel,
+}
 _STABILIZATIONS = {
     "none": jaxdae.NoStabilization,
     "baumgarte": jaxdae.Baumgarte,
@@ -212,7 +218,7 @@ def construct(values: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     rates, v = entries.rates, [jnp.zeros((), q.dtype)] * len(system.names.velocities)
     for name, velocity in values["start"]["velocities"].items():
         v[rates[name]] = jnp.asarray(velocity, q.dtype)
-    return system, q, jnp.stack(v), with_contact(integrator(values), system)
+    return system, q, jnp.stack(v), stepping(values, system)
 
 
 def with_dimension(values: dict[str, Any]) -> dict[str, Any]:
@@ -248,14 +254,28 @@ def _closed_start(values: dict[str, Any]) -> tuple[Any, Any, jaxdae.State, Any, 
         for names in ([*start["fixed"], *start["positions"]], start["velocities"])
     )
     fixed, fixed_velocity = held
-    state, info = jaxdae.initialize(system, guess, velocities, fixed=fixed, fixed_velocity=fixed_velocity)
+    state, info = jaxdae.initialize(
+        system,
+        guess,
+        velocities,
+        fixed=fixed,
+        fixed_velocity=fixed_velocity,
+        contacts=start["separate"],
+    )
     return system, method, state, info, guess
 
 
-def with_contact(method: Any, system: Any) -> Any:
-    """Return a step with contact around a method if the system needs it, else the method."""
-    touching = system.touches and not isinstance(method, jaxdae.contact.ContactStepping)
-    return jaxdae.contact.Touching(method) if touching else method
+def stepping(values: dict[str, Any], system: Any) -> Any:
+    """Return the integrator from the plain values of a config, with contact if the system needs it."""
+    method = integrator(values)
+    if not system.touches:
+        return method
+    step = dict(values["contact_step"])
+    solver = {key: value for key, value in step.pop("solver").items() if value is not None}
+    options = step | {"contact_solver": _CONTACT_SOLVERS[solver.pop("type")](**solver)}
+    if isinstance(method, jaxdae.contact.ContactStepping):
+        return dataclasses.replace(method, **options)
+    return jaxdae.contact.Touching(method, **options)
 
 
 def integrator(values: dict[str, Any]) -> Any:

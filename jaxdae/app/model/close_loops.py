@@ -214,7 +214,8 @@ def _penetrating(config: Config, document: Document, worlds: Worlds) -> list[Pro
         return []
     with precision(config):
         touch = mechanism.touch(state.t, state.q)
-        largest = default_penetration(mechanism, touch)
+        given = config.contact_step.penetration
+        largest = default_penetration(mechanism, touch) if given is None else np.full(touch.gap.shape, given)
     contacts = {contact.name: k for k, contact in enumerate(config.mechanism.contacts)}
     units = ["m"] * touch.sizes[0] + ["rad" if angular else "m" for angular in touch.angular]
     problems = []

@@ -93,7 +93,7 @@ def objective(config: Config, worlds: Worlds, section: Tune | Optimize | None) -
         system, _, state = build.started(world)[:3] if moving or sample else worlds.one()
         return (
             system,
-            config_laws.sampled(world, system, state, build.with_contact(build.integrator(world), system)),
+            config_laws.sampled(world, system, state, build.stepping(world, system)),
             state,
             None,
         )
@@ -128,7 +128,7 @@ def _of_inputs(config: Config, worlds: Worlds, section: Optimize, values: dict[s
             return system, method, state, controls(numbers)
         world = with_numbers(changed, varied, sample)
         here, _, start, _, _ = build.started(world)
-        return here, build.with_contact(build.integrator(world), here), start, controls(numbers)
+        return here, build.stepping(world, here), start, controls(numbers)
 
     return _of_worlds(config, section, setup, (parameters, trainable, {}, controls))
 
