@@ -273,3 +273,37 @@ def test_links_without_mass(tmp_path):
         config.write_text(f"name: test\nmechanism:\n  file: robot.xml\n  {section}\n{END}")
         with pytest.raises(ConfigError, match=message):
             load(str(config))
+
+
+CUBES = """<robot name="cubes"><link name="low">{body}</link><link name="mid">{mass}</link><link name="top">{body}</link>
+<joint name="i" type="fixed"><parent link="low"/><child link="mid"/></joint>
+<joint name="j" type="prismatic"><parent link="mid"/><child link="pad"/><axis xyz="0 0 1"/><limit lower="-1" upper="1"
+ effort="1" velocity="1"/></joint><link name="pad">{mass}</link>
+<joint name="k" type="continuous"><parent link="pad"/><child link="top"/><origin xyz="0 0 0.3"/></joint></robot>"""
+MASS = """<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>"""
+BALL = """<collision><geometry><sphere radius="0.1"/></geometry></collision>"""
+
+
+def test_contacts_of_a_robot_file_reach_configs_and_check(tmp_path):
+    (tmp_path / "cubes.urdf").write_text(CUBES.format(body=MASS + BALL, mass=MASS))
+    text = f"name: test\nmechanism: {{file: cubes.urdf, file_contacts: %s}}\n{END}"
+
+    def config(contacts):
+        return Config.model_validate(Document(str(tmp_path / "a.yaml"), text % contacts, ()).data)
+
+    (pair,) = config("true").mechanism.contacts
+    assert (pair.name, pair.a, pair.b, pair.friction) == (
+        "low_collision0_top_collision0",
+        "ground",
+        "top",
+        1.0,
+    )
+    assert (pair.shape_a.radius, pair.shape_b.type) == (0.1, "sphere")
+    assert [pair.name for pair in config("[ground]").mechanism.contacts] == ["ground_top_collision0"]
+    assert not config("false").mechanism.contacts
+    with pytest.raises(ConfigError, match="names of collision shapes or links"):
+        config("3")
+    (line,) = (
+        one for one in robot_section.lines(str(tmp_path / "cubes.urdf")) if "contacts of the file" in one
+    )
+    assert " 1; smallest gap 0.1 m (low_collision0/top_collision0)" in line

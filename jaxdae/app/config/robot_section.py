@@ -19,13 +19,14 @@ from jaxdae import robots
 from jaxdae.app.config import yaml_nodes
 from jaxdae.app.config.config_elements import described
 from jaxdae.app.config.problems import Problem
+from jaxdae.app.config.schema_contact import shape_values
 from jaxdae.app.config.schema_mechanism import TYPES
 from jaxdae.dynamics.diagnostics import diagnose
 from jaxdae.mechanisms.describe.kinds import NOTHING, Kind
 from jaxdae.robots.attach import changes
 
 _SWITCHES = ("strict", "limits", "dry_friction")
-KEYS = ("file", "base", "loops", "packages", *_SWITCHES)
+KEYS = ("file", "base", "loops", "packages", "file_contacts", *_SWITCHES)
 """The additional keys of a `mechanism` section with a file."""
 
 
@@ -41,6 +42,7 @@ def lines(path: str, base: str | None = None) -> list[str]:
         made, q = jm.mechanism(found.description, jm.Joints())
         state = robots.joint_state(made, q, found.start)
         diagnosis = diagnose(made, state)
+        contacts = _contacts(path, base)
     below: dict[str, list[robots.Carried]] = {}
     for one in report.tree:
         below.setdefault(one.parent, []).append(one)
@@ -58,6 +60,26 @@ def lines(path: str, base: str | None = None) -> list[str]:
         "ground",
         *tree("ground", 1),
         str(diagnosis),
+        *contacts,
+    ]
+
+
+def _contacts(path: str, base: str | None) -> list[str]:
+    """Return lines about the contacts in a robot file: pairs, the smallest gap, and unsupported shapes."""
+    found = robots.load(path, base=base, contacts=True)
+    notes = [note for note in found.report.notes if note.startswith("contacts between")]
+    pairs = found.description.contacts
+    if not pairs:
+        return notes
+    made: Any
+    made, q = jm.mechanism(found.description, jm.Joints())
+    state = robots.joint_state(made, q, found.start)
+    touch = made.touch(state.t, state.q)
+    k = int(np.argmin(touch.gap))
+    return [
+        f"{'contacts of the file':<28}{len(pairs)}; smallest gap {float(touch.gap[k]):.3g} m "
+        f"({made.gap_names[k]}); off unless a config has file_contacts: true",
+        *notes,
     ]
 
 
@@ -109,8 +131,13 @@ def expand(section: yaml.MappingNode, config: str, root: yaml.Node) -> list[Prob
             problem("loops", text, "joints between links, as in joints, or names of joints of the file")
             for text in wrong
         ]
+    contacts = plain.get("file_contacts", False)
+    if not isinstance(contacts, bool) and not (
+        isinstance(contacts, list) and all(isinstance(name, str) for name in contacts)
+    ):
+        return [problem("file_contacts", repr(contacts), "true, false or names of collision shapes or links")]
     switches = {key: plain.get(key, False) for key in _SWITCHES}
-    options = {"base": plain.get("base"), "packages": folders, **switches}
+    options = {"base": plain.get("base"), "packages": folders, "contacts": contacts, **switches}
     try:
         with yaml_nodes.double():
             found = robots.load(path, loops=loops, **options)
@@ -191,7 +218,7 @@ def words(found: robots.Robot) -> dict[str, str]:
     """Return valid config names for bodies, joints and forces, with a number appended to duplicates."""
     words: dict[str, str] = {}
     description = found.description
-    for group in (description.bodies, description.joints, description.forces):
+    for group in (description.bodies, description.joints, description.forces, description.contacts):
         taken: set[str] = set()
         for one in group:
             word = re.sub(r"[^A-Za-z0-9_-]", "_", one.name)[:90]
@@ -229,7 +256,9 @@ def _write(
         if isinstance(present.get(key), yaml.SequenceNode):
             for element in present[key].value:
                 _on_bodies(element, found, names)
-    for key, values in (("bodies", bodies), ("joints", joints), ("forces", forces)):
+    contacts = [_contact(pair, names) for pair in description.contacts]
+    elements = {"bodies": bodies, "joints": joints, "forces": forces}
+    for key, values in (elements | ({"contacts": contacts} if contacts else {})).items():
         node = yaml_nodes.node(values, path)
         if isinstance(present.get(key), yaml.SequenceNode):
             present[key].value = [*node.value, *present[key].value]
@@ -248,6 +277,16 @@ def _write(
         for key, value in defaults.items()
         if key not in present
     ]
+
+
+def _contact(pair: Any, names: Mapping[str, str]) -> dict[str, Any]:
+    """Return a pair of collision shapes in config form."""
+    return {
+        "name": names[pair.name],
+        **{side: names.get(getattr(pair, side), getattr(pair, side)) for side in ("a", "b")},
+        **{side: shape_values(getattr(pair, side), "space") for side in ("shape_a", "shape_b")},
+        **{key: float(getattr(pair, key)) for key in ("friction", "restitution")},
+    }
 
 
 def _inertial(body: jm.SpatialBody) -> dict[str, Any]:

@@ -323,14 +323,14 @@ class Config(Section):
     def _contact_options_where_contacts(self) -> "Config":
         if self.touches:
             return self
-        for given, key in (
-            (self.contact_step != ContactStep(), "contact_step"),
-            (self.start.separate, "start"),
+        for given, what, key in (
+            (self.contact_step != ContactStep(), "contact_step", "contact_step"),
+            (self.start.separate, "separate", "start"),
         ):
             if given:
                 raise ValueError(
-                    f"{'separate' if key == 'start' else key} without contacts|a mechanism with contacts, joint "
-                    f"limits or dry friction|remove it|{key}"
+                    f"{what} without contacts|a mechanism with contacts, joint limits or dry friction|"
+                    f"remove {what}|{key}"
                 )
         return self
 

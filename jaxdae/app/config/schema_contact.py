@@ -1,4 +1,4 @@
-"""The contacts of a mechanism, which are pairs of collision shapes of two bodies, and the solution of contacts.
+"""Contacts, which are pairs of collision shapes of two bodies, and their solution in each step.
 
 The sections of shapes are generated from the fields of `jaxdae.geometry.shapes`.
 """
@@ -8,6 +8,7 @@ import functools
 import operator
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
+import numpy as np
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, create_model, model_validator
 
 from jaxdae.app.config.schema_tuning import written_out
@@ -48,6 +49,13 @@ _TEXTS = {
 def shape_of(section: dict[str, Any], space: str) -> shapes.Shape:
     """Return a shape from the plain values of its section, which may be traced."""
     return SHAPES[space][section["type"]](**{key: x for key, x in section.items() if key != "type"})
+
+
+def shape_values(shape: shapes.Shape, space: str) -> dict[str, Any]:
+    """Return the section of a shape; the inverse of `shape_of`."""
+    (key,) = (key for key, kind in SHAPES[space].items() if type(shape) is kind)
+    every: Any = dataclasses.fields(shape)  # pyright: ignore[reportArgumentType]
+    return {"type": key} | {field.name: np.asarray(getattr(shape, field.name)).tolist() for field in every}
 
 
 def _valid(section: Any, *, space: str) -> Any:
@@ -152,7 +160,7 @@ class ContactStep(Section):
     penetration: float | None = Field(
         default=None,
         gt=0,
-        description="the largest penetration of a start in m or rad; omit for 1/1000 of the size, at most 1 mm",
+        description="the largest penetration of a start in m or rad; omit for 1e-3 of the size, at most 1 mm",
     )
     tolerance: float | None = Field(
         default=None,
@@ -176,7 +184,7 @@ class ContactStep(Section):
         )
         if self.smoothing is not None and not interior:
             raise ValueError(
-                f"smoothing with solver {solver.type} without an interior point|a smoothing only with an interior "
-                "point|choose robust or interior_point"
+                f"smoothing with solver {solver.type} without an interior point|a smoothing only with an "
+                "interior point|choose robust or interior_point"
             )
         return self
