@@ -1,4 +1,4 @@
-"""Joints and forces that name links as bodies, with points and directions in the frames of the links."""
+"""Joints, forces and contacts that name links as bodies, with their geometry in the frames of the links."""
 
 from __future__ import annotations
 
@@ -9,21 +9,45 @@ from typing import Any
 import numpy as np
 
 from jaxdae.mechanisms import SPACE
+from jaxdae.mechanisms.contacts.contact_elements import Pair
 from jaxdae.mechanisms.describe.kinds import Kind
 from jaxdae.robots.load_report import LinkFrame
+from jaxdae.robots.robot_graph import Pose, matrix_quaternion, quaternion_matrix
 
 
 def on_bodies(element: Any, frames: Mapping[str, LinkFrame]) -> Any:
-    """Return a joint or a force that names bodies, from an element that may name links and frames.
+    """Return a joint, force or contact that names bodies, from an element that may name links and frames.
 
-    Points, directions and axes move from the frame of the link to the frame of its body; world positions do
+    Points, directions, axes and shapes move from the frame of the link to the frame of its body; world positions do
     not change. Names that are not links are names of bodies and do not change either.
 
     Args:
-        element: an element of `jaxdae.mechanisms.spatial`.
+        element: an element of `jaxdae.mechanisms.spatial`, or a `jaxdae.contact.Pair`.
         frames: poses of the links in their bodies, by name.
     """
+    if isinstance(element, Pair):
+        return _pair_on_bodies(element, frames)
     return dataclasses.replace(element, **changes(element.kinds(SPACE), vars(element), frames))
+
+
+def shape_in_body(shape: Any, pose: Pose, frame: LinkFrame) -> Any:
+    """Return a collision shape at a pose in the frame of a link, with its pose in the frame of the body."""
+    pose = Pose(frame.rotation, frame.place).then(pose)
+    quaternion = tuple(matrix_quaternion(pose.rotation).tolist())
+    return dataclasses.replace(shape, at=tuple(pose.place.tolist()), quaternion=quaternion)
+
+
+def _pair_on_bodies(pair: Pair, frames: Mapping[str, LinkFrame]) -> Pair:
+    found: dict[str, Any] = {}
+    for side in ("a", "b"):
+        frame, shape = frames.get(getattr(pair, side)), getattr(pair, f"shape_{side}")
+        if frame is not None:
+            quaternion = np.asarray(shape.quaternion, float)
+            pose = Pose(
+                quaternion_matrix(quaternion / np.linalg.norm(quaternion)), np.asarray(shape.at, float)
+            )
+            found |= {side: frame.body, f"shape_{side}": shape_in_body(shape, pose, frame)}
+    return dataclasses.replace(pair, **found)
 
 
 def changes(

@@ -11,8 +11,9 @@ from jaxdae.base.suggestions import brief
 from jaxdae.geometry.pairs.pair_types import pair_type
 from jaxdae.mechanisms.contacts.contact_elements import Pair, neighbors
 from jaxdae.mechanisms.describe.numbers import hint
+from jaxdae.robots.attach import shape_in_body
 from jaxdae.robots.load_report import LinkFrame, Robot
-from jaxdae.robots.robot_graph import Geom, GeomPair, Graph, Pose, matrix_quaternion
+from jaxdae.robots.robot_graph import Geom, GeomPair, Graph
 
 
 def with_contacts(robot: Robot, graph: Graph, wanted: bool | Sequence[str]) -> Robot:
@@ -87,6 +88,4 @@ def _pair(pair: GeomPair, frames: Mapping[str, LinkFrame]) -> Pair:
 def _placed(geom: Geom, frames: Mapping[str, LinkFrame]) -> tuple[str, Any]:
     """Return the body of a collision shape, and the shape with its pose in the frame of the body."""
     frame = frames[geom.link]
-    pose = Pose(frame.rotation, frame.place).then(geom.pose)
-    quaternion = tuple(matrix_quaternion(pose.rotation).tolist())
-    return frame.body, dataclasses.replace(geom.shape, at=tuple(pose.place.tolist()), quaternion=quaternion)
+    return frame.body, shape_in_body(geom.shape, geom.pose, frame)

@@ -307,3 +307,23 @@ def test_contacts_of_a_robot_file_reach_configs_and_check(tmp_path):
         one for one in robot_section.lines(str(tmp_path / "cubes.urdf")) if "contacts of the file" in one
     )
     assert " 1; smallest gap 0.1 m (low_collision0/top_collision0)" in line
+
+
+def test_contacts_of_a_config_are_in_the_frames_of_links(tmp_path):
+    """The frame of the body is in the mass center, and not parallel to the frame of the link."""
+    inertial = MASS.replace("<inertial>", '<inertial><origin xyz="0.1 0.2 0.3" rpy="0.4 0 0"/>')
+    (tmp_path / "cubes.urdf").write_text(CUBES.format(body=inertial, mass=MASS))
+    shape = "{type: sphere, radius: 0.1, at: [0.5, 0, 0]}"
+    pair = f"{{name: one, a: ground, b: top, shape_a: {{type: plane}}, shape_b: {shape}, friction: 0.7}}"
+    text = f"name: test\nmechanism: {{file: cubes.urdf, contacts: [{pair}]}}\n{END}"
+    config = Config.model_validate(Document(str(tmp_path / "a.yaml"), text, ()).data)
+    (found,) = config.mechanism.contacts
+    frame = robots.load(tmp_path / "cubes.urdf").report.frames["top"]
+    assert np.linalg.norm(frame.place) > 0.1
+    np.testing.assert_allclose(
+        found.shape_b.at, frame.place + frame.rotation @ [0.5, 0, 0], rtol=0, atol=1e-15
+    )
+    np.testing.assert_allclose(
+        robots.quaternion_matrix(np.asarray(found.shape_b.quaternion)), frame.rotation, rtol=0, atol=1e-12
+    )
+    assert (found.name, found.a, found.b, found.friction) == ("one", "ground", "top", 0.7)

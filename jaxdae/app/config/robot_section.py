@@ -13,17 +13,19 @@ from typing import Any
 
 import numpy as np
 import yaml
+from pydantic import ValidationError
 
 from jaxdae import mechanisms as jm
 from jaxdae import robots
 from jaxdae.app.config import yaml_nodes
 from jaxdae.app.config.config_elements import described
 from jaxdae.app.config.problems import Problem
-from jaxdae.app.config.schema_contact import shape_values
+from jaxdae.app.config.schema_contact import SpatialContact, shape_of, shape_values
 from jaxdae.app.config.schema_mechanism import TYPES
 from jaxdae.dynamics.diagnostics import diagnose
+from jaxdae.mechanisms.contacts.contact_elements import Pair
 from jaxdae.mechanisms.describe.kinds import NOTHING, Kind
-from jaxdae.robots.attach import changes
+from jaxdae.robots.attach import changes, on_bodies
 
 _SWITCHES = ("strict", "limits", "dry_friction")
 KEYS = ("file", "base", "loops", "packages", "file_contacts", *_SWITCHES)
@@ -256,6 +258,9 @@ def _write(
         if isinstance(present.get(key), yaml.SequenceNode):
             for element in present[key].value:
                 _on_bodies(element, found, names)
+    if isinstance(present.get("contacts"), yaml.SequenceNode):
+        for element in present["contacts"].value:
+            _contact_on_bodies(element, found, names)
     contacts = [_contact(pair, names) for pair in description.contacts]
     elements = {"bodies": bodies, "joints": joints, "forces": forces}
     for key, values in (elements | ({"contacts": contacts} if contacts else {})).items():
@@ -315,6 +320,19 @@ def _on_bodies(element: yaml.Node, found: robots.Robot, names: Mapping[str, str]
         for name, value in moved.items()
     }
     element.value = [(key, new.get(key.value, value)) for key, value in element.value]
+
+
+def _contact_on_bodies(element: yaml.Node, found: robots.Robot, names: Mapping[str, str]) -> None:
+    """Move a contact of a config from links to bodies, in place; leave invalid contacts to later checks."""
+    model: Any = SpatialContact
+    try:
+        section = model.model_validate(yaml_nodes.plain(element)).model_dump()
+    except ValidationError:
+        return
+    shapes = {side: shape_of(section[side], "space") for side in ("shape_a", "shape_b")}
+    moved = on_bodies(Pair(**section | shapes), found.report.frames)
+    at = element.start_mark
+    element.value = yaml_nodes.node(_contact(moved, {**names, moved.name: moved.name}), at).value
 
 
 def _is_sound(kind: Kind, value: Any) -> bool:
