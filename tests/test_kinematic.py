@@ -1034,22 +1034,24 @@ class TestCurvedRows:
         """W (x' - f) = J^T lam and w(x') = 0; the derivatives are those of differences."""
         weight = np.array([1.0, 2.0, 5.0])
         for kind in ("quartic", "coupled"):
-            v, lam, status = self.found(curved(kind, self.WANTED, weight))
+
+            @jax.jit
+            @functools.partial(jax.jacrev, has_aux=True)
+            def found(wanted, kind=kind):
+                v, lam, status = velocity_and_status(curved(kind, wanted, weight), self.AT, None)
+                return v, (v, lam, status)
+
+            slope, (v, lam, status) = found(jnp.array(self.WANTED))
             assert status == jd.Status.OK
             rows = functools.partial(curved(kind, self.WANTED).velocity_constraint, self.AT.t, self.AT.q)
             np.testing.assert_allclose(rows(v), 0.0, rtol=0, atol=1e-14)
             np.testing.assert_allclose(
                 weight * (v - self.WANTED), jax.jacobian(rows)(v).T @ lam, rtol=0, atol=1e-13
             )
-
-            @jax.jit
-            def velocity(wanted, kind=kind):
-                return jd.kinematic_velocity(curved(kind, wanted, weight), self.AT)[0]
-
-            ends = [[velocity(jnp.array(self.WANTED + s * e)) for e in 1e-5 * np.eye(3)] for s in (1.0, -1.0)]
-            np.testing.assert_allclose(
-                jax.jacrev(velocity)(jnp.array(self.WANTED)), np.subtract(*ends).T / 2e-5, rtol=0, atol=1e-8
-            )
+            ends = [
+                [found(jnp.array(self.WANTED + s * e))[1][0] for e in 1e-5 * np.eye(3)] for s in (1.0, -1.0)
+            ]
+            np.testing.assert_allclose(slope, np.subtract(*ends).T / 2e-5, rtol=0, atol=1e-8)
 
     def test_soft_rows(self):
         """min (x' - f)^2 / 2 + r^2 / (2 C): for r = |x'|^2 - 1 and x' along f, x' - f + 2 x' r / C = 0."""
@@ -1125,18 +1127,11 @@ class TestCurvedRows:
         """A NaN, a rate without nearest velocity and a feasible rate beside others; also a batch of one."""
         wanted = jnp.array([self.WANTED, [np.nan, 1.0, 1.0], np.zeros(3), [0.6, 0.8, 0.0]])
 
-        @jax.jit
-        @jax.vmap
         def found(wanted):
-            system = curved("quadratic", wanted)
-            velocity = jax.jacrev(lambda x: jd.kinematic_velocity(curved("quadratic", x), self.AT)[0])
-            return (
-                jd.kinematic_velocity(system, self.AT)[0],
-                velocity(wanted),
-                jd.kinematic_status(system, self.AT),
-            )
+            v, _, status = velocity_and_status(curved("quadratic", wanted), self.AT, None)
+            return v, (v, status)
 
-        v, slope, status = found(wanted)
+        slope, (v, status) = jax.jit(jax.vmap(jax.jacrev(found, has_aux=True)))(wanted)
         OK, SINGULAR = jd.Status.OK, jd.Status.SINGULAR
         np.testing.assert_array_equal(status, [OK, OK, SINGULAR, OK])
         for k, f in ((0, self.WANTED), (3, np.array([0.6, 0.8, 0.0]))):
@@ -1145,4 +1140,4 @@ class TestCurvedRows:
             np.testing.assert_allclose(
                 slope[k], (np.eye(3) - np.outer(f, f) / size**2) / size, rtol=0, atol=1e-14
             )
-        np.testing.assert_allclose(found(wanted[:1])[0], v[:1], rtol=0, atol=1e-15)
+        np.testing.assert_allclose(jax.jit(jax.vmap(found))(wanted[:1])[0], v[:1], rtol=0, atol=1e-15)
