@@ -18,8 +18,8 @@ from jaxdae.robots.robot_graph import Pose, matrix_quaternion, quaternion_matrix
 def on_bodies(element: Any, frames: Mapping[str, LinkFrame]) -> Any:
     """Return a joint, force or contact that names bodies, from an element that may name links and frames.
 
-    Points, directions, axes and shapes move from the frame of the link to the frame of its body; world positions do
-    not change. Names that are not links are names of bodies and do not change either.
+    Points, directions, axes and shapes move from the frame of the link to the frame of its body; world
+    positions do not change. Names that are not links are names of bodies and do not change either.
 
     Args:
         element: an element of `jaxdae.mechanisms.spatial`, or a `jaxdae.contact.Pair`.
