@@ -141,7 +141,7 @@ class CoulombFriction:
         """Return the quantities that vanish where the modes end (nc,), in the rows that switch."""
         normal, tangential, bound = self._forces(lam)
         gap, _, slip = self._rates(system, state)
-        slides = jnp.where(self.direction == 0.0, 1.0, self.direction * slip)
+        slides: Any = jnp.where(self.direction == 0.0, 1.0, self.direction * slip)
         of_slip = jnp.where(active[self._slips], bound - jnp.abs(tangential), slides)
         of_normal = jnp.where(self._closed(active), normal, gap)
         return self._in_rows(jnp.ones_like(lam), of_normal, of_slip)
@@ -180,14 +180,15 @@ class CoulombFriction:
         active = active.at[slips].set((active[slips] | leaves) & closed)
         at = PositionProjection(solver=solver).project(Masked(system, active), state)
         at = State(state.t, at.q, state.v)
-        v, p = constraint_impulse(system, at, active, solver=solver)
-        residual = jnp.zeros((), state.v.dtype)
+        closing = closed & ~self._closed(before)
+        struck = jnp.any(closing)
+        # Several closed contacts may have dependent rows, so that an impact must not activate all of them.
+        rows = jnp.where(struck, before, active)
+        v, p = constraint_impulse(system, at, rows, solver=solver)
+        residual: Any = jnp.zeros((), state.v.dtype)
         if self._supported.any():
-            closing = closed & ~self._closed(before)
-            struck = self._impact(system, at, active, closing, solver)
-            v, p, residual = (
-                jnp.where(jnp.any(closing), x, y) for x, y in zip(struck, (v, p, residual), strict=True)
-            )
+            impact = self._impact(system, at, active, closing, solver)
+            v, p, residual = jax.tree.map(lambda x, y: jnp.where(struck, x, y), impact, (v, p, residual))
         new = State(state.t, at.q, v)
         failed: Any = jnp.where(residual <= _RESIDUAL, Status.OK, Status.NOT_CONVERGED)
         still = jax.lax.stop_gradient(new)
@@ -200,17 +201,20 @@ class CoulombFriction:
         """Return the law and the active rows that the velocities and multipliers select."""
         separating = self._rates(system, state)[1] > _slip_noise(system, state)
         law, active = self._by_slip(system, state, active, closed & ~(separating & self._supported))
-        for _ in self.slip:
+
+        def examined(_: Any, mode: Any) -> Any:
+            law, active, leaves = mode
             lam = multipliers(state, law, active)
             normal, tangential, bound = law._forces(lam)
-            closed, sticks = law._closed(active), active[law._slips]
-            pulls = closed & (normal < -_noise(lam)) & self._supported
-            slides = sticks & ((jnp.abs(tangential) > bound + _noise(lam)) | leaves)
+            pulls = law._closed(active) & (normal < -_noise(lam)) & self._supported
+            slides = active[law._slips] & ((jnp.abs(tangential) > bound + _noise(lam)) | leaves)
             active = active & ~self._in_rows(jnp.zeros_like(active), pulls, slides | pulls)
-            direction = jnp.where(slides, -jnp.sign(tangential), law.direction)
+            direction: Any = jnp.where(slides, -jnp.sign(tangential), law.direction)
             law = dataclasses.replace(law, direction=jnp.where(pulls, 0.0, direction))
-            leaves = jnp.zeros_like(leaves)
-        return law, active
+            return law, active, jnp.zeros_like(leaves)
+
+        mode = jax.lax.stop_gradient((law, active, leaves))
+        return jax.lax.fori_loop(0, len(self.slip), examined, mode)[:2]
 
     def _by_slip(
         self, system: AnySystem, state: State, active: Any, closed: Any

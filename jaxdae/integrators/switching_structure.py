@@ -403,10 +403,11 @@ class Switching(Wrapping):
         ok = jnp.asarray(Status.OK, info.status.dtype)
         new, inner = _choose(is_short, (moved, memory.inner), (new, inner))
         status = jnp.where(is_short, ok, info.status)
+        lam = info.lam
         if isinstance(rows, SlidingRows):
-            jammed: Any = jnp.where(rows.evaluate(new.t, new.q, new.v).jammed, Status.NOT_CONVERGED, ok)
-            status = first_failure(status, jammed.astype(status.dtype))
-        lam = rows.completed(info.lam) if isinstance(rows, SlidingRows) else info.lam
+            lam = rows.completed(lam)
+            jammed: Any = jnp.where(rows.is_jammed(new), Status.NOT_CONVERGED, ok)
+            status = first_failure(status, jammed.astype(jnp.int32))
         info = dataclasses.replace(info, lam=lam, status=status)
         return new, dataclasses.replace(memory, inner=inner), info
 
@@ -462,7 +463,7 @@ class Switching(Wrapping):
 
         def multipliers(at: State, law: CoulombFriction, active: Any) -> Rows:
             mode = dataclasses.replace(memory, active=active, sliding=law.direction)
-            return self._dynamics(system, at, mode, u, dt)[1]
+            return self._dynamics(jax.lax.stop_gradient(system), at, mode, u, dt)[1]
 
         new, p, law, active, failed = self._law(memory).switched(
             system, state, memory.active, flips, multipliers, self.roles.solver

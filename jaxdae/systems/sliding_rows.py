@@ -34,6 +34,7 @@ from jaxdae.saddle_point.derivative import solve
 from jaxdae.systems.evaluation import WrappedEvaluation
 from jaxdae.systems.linearization import linearize_at
 from jaxdae.systems.masks import Masked
+from jaxdae.systems.system import State
 from jaxdae.systems.wrapper import Wrapper
 from jaxdae.typing import Input, Leaf, Rows, Velocity
 
@@ -44,19 +45,13 @@ class _SlidingEvaluation(WrappedEvaluation):
 
     def force(self, u: Input = None) -> Velocity:
         """Return f with the friction forces."""
-        at, slip, (responses, matrix) = self._linearized()
+        at, slip, (responses, matrix) = self.linearized()
         f, friction = self.inner.force(u), self.system
         lam = solve(at.factors, at.mass, at.jacobian, at.compliance, f, -self.inner.bias)[1]
         right = friction.supporting(lam) - responses @ (friction.direction * friction.bound)
         return f + slip.T @ friction.forces(jnp.linalg.solve(matrix, right))
 
-    @property
-    def jammed(self) -> Array:
-        """Whether A has a diagonal entry or a determinant that is not positive ()."""
-        matrix = self._linearized()[2][1]
-        return jnp.any(jnp.diagonal(matrix) <= 0.0) | (jnp.linalg.det(matrix) <= 0.0)
-
-    def _linearized(self) -> tuple[Any, Array, tuple[Array, Array]]:
+    def linearized(self) -> tuple[Any, Array, tuple[Array, Array]]:
         """Return the linearization without friction, the slip rows (m, nv), and Z_n and A (m, m)."""
         at, friction = linearize_at(self.inner, self.system.solver), self.system
         slip = self.inner.inner.jacobian.as_dense()[jnp.asarray(friction.slip)]
@@ -97,6 +92,14 @@ class SlidingRows(Wrapper):
     def supporting(self, lam: Rows) -> Array:
         """Return the normal force of each contact (m,), zero for dry friction without normal force."""
         return jnp.stack([jnp.zeros((), lam.dtype) if n is None else lam[n] for n in self.normal])
+
+    def is_jammed(self, state: State) -> Array:
+        """Return whether A has a diagonal entry or a determinant that is not positive ()."""
+        still, at = jax.lax.stop_gradient((self, state))
+        matrix = _SlidingEvaluation(
+            still, at.t, at.q, at.v, still.system.evaluate(at.t, at.q, at.v)
+        ).linearized()[2][1]
+        return jnp.any(jnp.diagonal(matrix) <= 0.0) | (jnp.linalg.det(matrix) <= 0.0)
 
     def forces(self, normal: Array) -> Array:
         """Return the friction forces s (m,) for the normal forces N (m,)."""
