@@ -3,10 +3,11 @@
 `rollout_until` ends a rollout at an event, for return maps.
 """
 
-from jaxdae.integrators import Scheduled, Switching, SwitchingInfo, SwitchingLaw, Unilateral
+from jaxdae.integrators import CoulombFriction, Scheduled, Switching, SwitchingInfo, SwitchingLaw, Unilateral
 from jaxdae.rollouts.event import rollout_until
 
 __all__ = [
+    "CoulombFriction",
     "Scheduled",
     "Switching",
     "SwitchingInfo",

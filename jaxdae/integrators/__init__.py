@@ -2,6 +2,7 @@
 
 from jaxdae.integrators.adaptive import Adaptive
 from jaxdae.integrators.composition import Composition
+from jaxdae.integrators.coulomb_law import CoulombFriction
 from jaxdae.integrators.euler import ExplicitEuler, SemiImplicitEuler
 from jaxdae.integrators.generalized_alpha import GeneralizedAlpha
 from jaxdae.integrators.half_explicit import HalfExplicitRungeKutta
@@ -35,6 +36,7 @@ __all__ = [
     "Adaptive",
     "BackwardEuler",
     "Composition",
+    "CoulombFriction",
     "DiscreteEulerLagrange",
     "ExplicitEuler",
     "GeneralizedAlpha",

@@ -62,11 +62,13 @@ from jaxdae.base.dataclass import function_field, pytree, static
 from jaxdae.base.requirements import not_above, offers
 from jaxdae.dynamics.impulse import constraint_impulse
 from jaxdae.dynamics.stabilization import PositionProjection
+from jaxdae.integrators.coulomb_law import CoulombFriction
 from jaxdae.integrators.equation_of_motion import with_feasible_velocity
 from jaxdae.integrators.integrator import Integrator, StepInfo, step_info
 from jaxdae.integrators.method import Wrapping, reported_dynamics, samples_law, single_step
 from jaxdae.integrators.zero_crossing import first_zero
 from jaxdae.systems.masks import Masked
+from jaxdae.systems.sliding_rows import SlidingRows
 from jaxdae.systems.status import Status, first_failure
 from jaxdae.systems.system import AnySystem, State, velocity_residual
 from jaxdae.systems.tolerances import scales
@@ -214,12 +216,15 @@ class SwitchingInfo(StepInfo):
         inside: the report of the inner integrator for the inner step at the start of the step, if it is more
             than a `StepInfo` (such as the efforts of `VelocityStepping`); else (). If the step is cut, it is
             the report of the trial to the end of the step.
+        sliding: with `CoulombFriction`, the sign of the slip velocity of each contact (m,) after the step,
+            zero for contacts that stick or are open; else (). `lam` contains the friction in the slip rows.
     """
 
     active: Leaf
     impulse: Leaf
     switched: Leaf
     inside: Any = ()
+    sliding: Any = ()
 
 
 @pytree
@@ -230,6 +235,7 @@ class SwitchingMemory:
     impulse: Leaf
     switched: Leaf
     inner: Leaf = ()
+    sliding: Leaf = ()
 
 
 @pytree
@@ -283,7 +289,13 @@ class Switching(Wrapping):
         rows = velocity_residual(system.system, state)
         active = system.active_rows(state.t, state.q, rows.shape[0])
         since = jnp.broadcast_to(jnp.asarray(state.t, rows.dtype), rows.shape)
-        return SwitchingMemory(active, jnp.zeros_like(rows), since, self.integrator.init(system, state))
+        sliding = ()
+        if self._has_friction:
+            law, active = self.law.begun(system.system, state, active)
+            sliding = law.direction
+        memory = SwitchingMemory(active, jnp.zeros_like(rows), since, (), sliding)
+        inner = self.integrator.init(self._with_rows(system.system, memory), state)
+        return dataclasses.replace(memory, inner=inner)
 
     def step(
         self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any
@@ -295,12 +307,11 @@ class Switching(Wrapping):
             new, memory, (a, lam, more), status, iterations = self._in_parts(inside, state, memory, u, dt)
         else:
             trial, memory, info, flips, _ = self._trial(inside, state, memory, u, dt, dt)
-            opened = _comes_on_open(inside, trial, flips & ~memory.active, dt)
-            new, memory = self._switched(inside, trial, memory, flips, u, dt)
+            new, memory, failed = self._switched(inside, trial, memory, flips, u, dt)
             (a, lam, more), iterations = _told(info), info.iterations
-            status = jnp.where(opened & (info.status == Status.OK), Status.INCONSISTENT_START, info.status)
+            status = first_failure(info.status, failed)
         ended = vars(step_info(Masked(inside, memory.active), new, a, lam, status=status))
-        totals = {name: getattr(memory, name) for name in ("active", "impulse", "switched")}
+        totals = {name: getattr(memory, name) for name in ("active", "impulse", "switched", "sliding")}
         return new, memory, SwitchingInfo(**{**ended, "iterations": iterations}, **totals, inside=more)
 
     def _in_parts(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[Any, ...]:
@@ -315,8 +326,7 @@ class Switching(Wrapping):
         def inner_step(carry: Any, last: Any) -> Any:
             state, memory, report, left, ahead, pending = carry
             new, moved, info, flips, share = self._trial(system, state, memory, u, ahead, dt)
-            switched, later = self._switched(system, new, moved, pending, u, dt)
-            opened = _comes_on_open(system, new, pending & ~memory.active, dt)
+            switched, later, failed = self._switched(system, new, moved, pending, u, dt)
             is_part, is_over = jnp.any(pending), left == 0.0
             # Use only rows that switch: a minimum shares its derivative among equal entries, such as 1.
             of_flips: Any = jnp.where(flips, share, 2.0)
@@ -327,10 +337,7 @@ class Switching(Wrapping):
             # derivative.
             state, memory = _choose(cut, (state, memory), (new, moved))
             status, corrections = report
-            status = jnp.where(
-                opened & (status == Status.OK), jnp.asarray(Status.INCONSISTENT_START, jnp.int32), status
-            )
-            report = (status, corrections)
+            report = (first_failure(status, failed), corrections)
             state, memory = _choose(is_part, (switched, later), (state, memory))
             remaining = _choose(is_part, left - ahead, _choose(cut, left, jnp.zeros_like(left)))
             ahead = _choose(cut, first * remaining, remaining)
@@ -361,8 +368,9 @@ class Switching(Wrapping):
         active = memory.active
         state = self._with_rates(system, state, active, u)
         new, memory, info = self._advance(system, state, memory, u, dt, whole)
-        a, lam = self._dynamics(system, new, active, u, whole)
-        flips = _answer("the law", self.law(system, new, lam, active), active) != active
+        a, lam = self._dynamics(system, new, memory, u, whole)
+        law = self._law(memory)
+        flips = _answer("the law", law(system, new, lam, active), active) != active
         if not offers(self.law, "margin"):
             return new, memory, info, flips, jnp.ones_like(lam)
         values = []
@@ -371,7 +379,7 @@ class Switching(Wrapping):
             def margin(s: Any, at: State = at, a: Any = acceleration, start: Any = multipliers) -> Rows:
                 # Interpolate the multipliers linearly.
                 moved = State(at.t + s * dt, system.retract(at.q, s * dt * at.v), at.v + s * dt * a)
-                return self.law.margin(system, moved, start + s * (lam - info.lam), active)
+                return law.margin(system, moved, start + s * (lam - info.lam), active)
 
             values += jax.jvp(margin, (jnp.zeros_like(dt),), (jnp.ones_like(dt),))
         return new, memory, info, flips, first_zero(flips, *values)
@@ -387,21 +395,41 @@ class Switching(Wrapping):
         """
         is_short = dt <= _near(dt) * whole
         length = jnp.where(is_short, whole, dt)
-        new, inner, info = single_step(
-            self.integrator, Masked(system, memory.active), state, memory.inner, u, length
-        )
+        rows = self._with_rows(system, memory)
+        new, inner, info = single_step(self.integrator, rows, state, memory.inner, u, length)
         # After the end of a step no time passes, and accelerations may be NaN.
         a = jnp.where(jnp.isfinite(info.a) | (dt > 0.0), info.a, 0.0)
         moved = State(state.t + dt, system.retract(state.q, dt * state.v), state.v + dt * a)
         ok = jnp.asarray(Status.OK, info.status.dtype)
         new, inner = _choose(is_short, (moved, memory.inner), (new, inner))
-        info = dataclasses.replace(info, status=jnp.where(is_short, ok, info.status))
+        status = jnp.where(is_short, ok, info.status)
+        lam = info.lam
+        if isinstance(rows, SlidingRows):
+            lam = rows.completed(lam)
+            jammed: Any = jnp.where(rows.is_jammed(new), Status.NOT_CONVERGED, ok)
+            status = first_failure(status, jammed.astype(jnp.int32))
+        info = dataclasses.replace(info, lam=lam, status=status)
         return new, dataclasses.replace(memory, inner=inner), info
 
-    def _dynamics(self, system: AnySystem, state: State, active: Any, u: Any, dt: Any) -> Any:
+    def _dynamics(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> Any:
         """Return the reported accelerations (zero for first-order systems) and multipliers."""
-        a, lam = reported_dynamics(self.integrator, Masked(system, active), state, u, dt)
-        return a, jnp.where(active, lam, 0.0)
+        rows = self._with_rows(system, memory)
+        a, lam = reported_dynamics(self.integrator, rows, state, u, dt)
+        lam = jnp.where(memory.active, lam, 0.0)
+        return a, rows.completed(lam) if isinstance(rows, SlidingRows) else lam
+
+    @property
+    def _has_friction(self) -> bool:
+        return isinstance(self.law, CoulombFriction)
+
+    def _law(self, memory: Any) -> Any:
+        """Return the law; with friction, in the current mode."""
+        return dataclasses.replace(self.law, direction=memory.sliding) if self._has_friction else self.law
+
+    def _with_rows(self, system: AnySystem, memory: Any) -> Masked | SlidingRows:
+        """Return the system with the active rows, and with the friction of sliding contacts."""
+        rows = Masked(system, memory.active)
+        return self._law(memory).sliding(rows, self.roles.solver) if self._has_friction else rows
 
     def _with_rates(self, system: AnySystem, state: State, active: Any, u: Any) -> State:
         """Return the state; for a first-order system, with the feasible velocity for these rows."""
@@ -409,8 +437,45 @@ class Switching(Wrapping):
 
     def _switched(
         self, system: AnySystem, state: State, memory: Any, flips: Any, u: Any, dt: Any
-    ) -> tuple[State, Any]:
-        """Return the state after the impulse and the new memory; dt is the length of the whole step."""
+    ) -> tuple[State, Any, Any]:
+        """Return the state after the impulse, the new memory and a status; dt is the length of the step."""
+        opened = _comes_on_open(system, state, flips & ~memory.active, dt)
+        failed = jnp.where(opened, Status.INCONSISTENT_START, Status.OK).astype(jnp.int32)
+        if self._has_friction:
+            new, p, active, sliding, impact_failed = self._after_friction(system, state, memory, flips, u, dt)
+            failed = first_failure(failed, impact_failed)
+        else:
+            new, p, active = self._after_impulse(system, state, memory, flips, u, dt)
+            sliding = memory.sliding
+        new = self._with_rates(system, new, active, u)
+        changed = flips | (active != memory.active)
+        switched = _choose(changed, jnp.broadcast_to(state.t, p.shape), memory.switched)
+        after = SwitchingMemory(active, memory.impulse + p, switched, memory.inner, sliding)
+        # The memory of the integrator belongs to a motion that has ended.
+        begun = self.integrator.init(self._with_rows(system, after), new)
+        inner = _choose(jnp.any(flips), begun, memory.inner)
+        return new, dataclasses.replace(after, inner=inner), failed
+
+    def _after_friction(
+        self, system: AnySystem, state: State, memory: Any, flips: Any, u: Any, dt: Any
+    ) -> tuple[Any, ...]:
+        """Return state, impulses, active rows, directions of slip and status, without change for no flips."""
+
+        def multipliers(at: State, law: CoulombFriction, active: Any) -> Rows:
+            mode = dataclasses.replace(memory, active=active, sliding=law.direction)
+            return self._dynamics(jax.lax.stop_gradient(system), at, mode, u, dt)[1]
+
+        new, p, law, active, failed = self._law(memory).switched(
+            system, state, memory.active, flips, multipliers, self.roles.solver
+        )
+        events = (new, p, active, law.direction, failed)
+        ok = jnp.zeros_like(failed)
+        return _choose(jnp.any(flips), events, (state, jnp.zeros_like(p), memory.active, memory.sliding, ok))
+
+    def _after_impulse(
+        self, system: AnySystem, state: State, memory: Any, flips: Any, u: Any, dt: Any
+    ) -> tuple[State, Rows, Any]:
+        """Return the state after the impulse, the impulse and the active rows."""
         solver = self.roles.solver
         active = memory.active ^ flips
         impact = jnp.any(flips & active)
@@ -428,15 +493,10 @@ class Switching(Wrapping):
             impact, (State(state.t, closed.q, v), p, carrying), (state, jnp.zeros_like(p), active)
         )
         if offers(self.law, "admissible"):
-            remaining = self._admitted(self._dynamics(system, new, active, u, dt)[1], active)
+            mode = dataclasses.replace(memory, active=active)
+            remaining = self._admitted(self._dynamics(system, new, mode, u, dt)[1], active)
             active = _choose(jnp.any(flips), remaining, active)
-        new = self._with_rates(system, new, active, u)
-        switched = _choose(
-            flips | (active != memory.active), jnp.broadcast_to(state.t, p.shape), memory.switched
-        )
-        # The memory of the integrator belongs to a motion that has ended.
-        inner = _choose(jnp.any(flips), self.integrator.init(Masked(system, active), new), memory.inner)
-        return new, SwitchingMemory(active, memory.impulse + p, switched, inner)
+        return new, p, active
 
     def _admitted(self, lam: Rows, active: Any) -> Any:
         """Return the active rows without those whose multipliers or impulses the law rejects."""
