@@ -17,6 +17,7 @@ from jaxdae.contact_problem import (
     residual,
     solve,
 )
+from jaxdae.contact_problem.contact_law import is_unsolved
 
 DATA = pathlib.Path(__file__).parent / "reference" / "contact"
 SOLVERS = [Robust(), Robust.quick(), InteriorPoint(25), ContactNewton(12), GaussSeidel(200)]
@@ -231,6 +232,12 @@ def test_units_do_not_matter():
     np.testing.assert_allclose(1e9 * small, p, rtol=1e-7, atol=1e-9)
     assert error < 1e-9
     assert small_error < 1e-9
+
+
+def test_iterations_end_at_the_round_off_of_large_impulses():
+    error = jnp.asarray(1e-12)
+    assert is_unsolved((jnp.ones(3), error))
+    assert not is_unsolved((jnp.full(3, 1e3), error))
 
 
 def test_problems_without_velocity_or_rows_are_finite():
