@@ -185,11 +185,12 @@ def test_stack_with_mass_ratio_1000():
 
 
 @pytest.mark.long
-def test_redundant_contacts_of_random_scenes():
-    problems = jax.vmap(ContactProblem)(*map(jnp.asarray, load("redundant13")))
+@pytest.mark.parametrize("name", ["redundant13", "legs3"])
+def test_redundant_contacts_of_random_scenes(name):
+    problems = jax.vmap(ContactProblem)(*map(jnp.asarray, load(name)))
     p, error = softly_each(problems)
     assert (np.asarray(error) < 1e-6).all()
-    for problem, own in zip(map(ContactProblem, *load("redundant13")), p, strict=True):
+    for problem, own in zip(map(ContactProblem, *load(name)), p, strict=True):
         assert violations(problem, own) < 1e-5
 
 
