@@ -17,6 +17,7 @@ from jaxdae.contact_problem import (
     residual,
     solve,
 )
+from jaxdae.contact_problem.contact_law import is_unsolved
 
 DATA = pathlib.Path(__file__).parent / "reference" / "contact"
 SOLVERS = [Robust(), Robust.quick(), InteriorPoint(25), ContactNewton(12), GaussSeidel(200)]
@@ -184,11 +185,12 @@ def test_stack_with_mass_ratio_1000():
 
 
 @pytest.mark.long
-def test_redundant_contacts_of_random_scenes():
-    problems = jax.vmap(ContactProblem)(*map(jnp.asarray, load("redundant13")))
+@pytest.mark.parametrize("name", ["redundant13", "legs3"])
+def test_redundant_contacts_of_random_scenes(name):
+    problems = jax.vmap(ContactProblem)(*map(jnp.asarray, load(name)))
     p, error = softly_each(problems)
     assert (np.asarray(error) < 1e-6).all()
-    for problem, own in zip(map(ContactProblem, *load("redundant13")), p, strict=True):
+    for problem, own in zip(map(ContactProblem, *load(name)), p, strict=True):
         assert violations(problem, own) < 1e-5
 
 
@@ -231,6 +233,12 @@ def test_units_do_not_matter():
     np.testing.assert_allclose(1e9 * small, p, rtol=1e-7, atol=1e-9)
     assert error < 1e-9
     assert small_error < 1e-9
+
+
+def test_iterations_end_at_the_round_off_of_large_impulses():
+    error = jnp.asarray(1e-12)
+    assert is_unsolved((jnp.ones(3), error))
+    assert not is_unsolved((jnp.full(3, 1e3), error))
 
 
 def test_problems_without_velocity_or_rows_are_finite():

@@ -14,6 +14,7 @@ from jax import Array
 from jaxdae.base.dataclass import pytree
 from jaxdae.base.requirements import offers
 from jaxdae.contact_problem import ContactProblem, solve
+from jaxdae.dynamics.stabilization import PositionProjection
 from jaxdae.integrators.contact_selection import Selection
 from jaxdae.integrators.integrator import Integrator, StepInfo
 from jaxdae.integrators.method import Method
@@ -260,6 +261,18 @@ def closed_gaps(system: AnySystem, touch: Touch) -> tuple[Array, Array]:
     """
     unit, dtype = gap_units(system, touch), touch.gap.dtype
     return float(jnp.finfo(dtype).eps) ** 0.6 * unit, default_tolerance(dtype) * unit
+
+
+def closed_loops(projection: PositionProjection, at: Evaluation, here: Linearization) -> Evaluation:
+    """Return the terms with closed loops, with a linearization of the step at other coordinates.
+
+    Velocity-level and soft rows need factors of their own.
+    """
+    rows = at.position.shape[0]
+    if not rows:
+        return at
+    shared = here.jacobian.shape[0] == rows and here.compliance is None
+    return projection.projected(at, None, here if shared else None)
 
 
 def responses_at(at: Linearization, touch: Touch) -> tuple[Array, Array]:

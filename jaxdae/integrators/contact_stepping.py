@@ -41,14 +41,21 @@ from jaxdae.base.dataclass import pytree, static
 from jaxdae.base.requirements import offers, seen_from
 from jaxdae.contact_problem import Robust
 from jaxdae.dynamics.stabilization import PositionProjection, Projection
-from jaxdae.integrators.contact_method import ContactInfo, ContactMethod, Rows, report, responses_at
+from jaxdae.integrators.contact_method import (
+    ContactInfo,
+    ContactMethod,
+    Rows,
+    closed_loops,
+    report,
+    responses_at,
+)
 from jaxdae.integrators.contact_selection import Selection
 from jaxdae.integrators.euler import SemiImplicitEuler
 from jaxdae.integrators.integrator import input_at, step_info_at
 from jaxdae.integrators.projected import projection_status
 from jaxdae.saddle_point.derivative import solve as solve_bilateral
 from jaxdae.systems.evaluation import Evaluation
-from jaxdae.systems.linearization import Linearization, linearize_at
+from jaxdae.systems.linearization import linearize_at
 from jaxdae.systems.status import Status, first_failure
 from jaxdae.systems.system import AnySystem, State
 from jaxdae.typing import Leaf
@@ -156,8 +163,8 @@ class ContactStepping(ContactMethod):
         v = free + responses @ p
 
         moved = system.evaluate(state.t + dt, system.retract(state.q, dt * v), v)
-        projection = PositionProjection(iterations=self.corrections)
-        end = self._closed(projection, moved, here)
+        projection = PositionProjection(iterations=self.corrections, solver=self.solver)
+        end = closed_loops(projection, moved, here)
         new, last = State(end.t, end.q, v), self.touch(end)
         info = step_info_at(end, (v - state.v) / dt, (lam + multipliers @ p) / dt)
         bounces: Any = jnp.where(jnp.any(every.restitution > 0.0), Status.OUT_OF_RANGE, Status.OK)
@@ -170,15 +177,6 @@ class ContactStepping(ContactMethod):
         kept = SteppingMemory(selection.every_row(p), last.gap)
         info = dataclasses.replace(info, status=status)
         return new, kept, report(info, last, kept.impulses, v, residual, dt)
-
-    def _closed(self, projection: PositionProjection, at: Evaluation, here: Linearization) -> Evaluation:
-        """Return the terms with closed loops; velocity-level and soft rows need factors of their own."""
-        rows = at.position.shape[0]
-        if not rows:
-            return at
-        shared = here.jacobian.shape[0] == rows and here.compliance is None
-        projection = dataclasses.replace(projection, solver=self.solver)
-        return projection.projected(at, None, here if shared else None)
 
 
 def _closing(at: Evaluation, dt: Any) -> Array:

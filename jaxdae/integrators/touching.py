@@ -78,6 +78,7 @@ from jaxdae.integrators.contact_method import (
     Kick,
     Rows,
     closed_gaps,
+    closed_loops,
     report,
     responses_at,
 )
@@ -85,15 +86,22 @@ from jaxdae.integrators.contact_selection import Selection
 from jaxdae.integrators.equation_of_motion import bound
 from jaxdae.integrators.impacts import Impact, impact_within
 from jaxdae.integrators.integrator import Integrator, StepInfo, input_at, step_info_at
-from jaxdae.integrators.method import NOT_SWITCHING, Wrapping, switches_rows
+from jaxdae.integrators.method import NOT_SWITCHING, Wrapping, of_points, switches_rows
 from jaxdae.integrators.projected import projection_status
 from jaxdae.integrators.sliding import FirstPart, Modes, first_part, modes_after
 from jaxdae.systems.contacts import Touch
 from jaxdae.systems.evaluation import Evaluation
-from jaxdae.systems.linearization import Linearization, linearize_at
+from jaxdae.systems.linearization import Linearization, Point, linearize_at
 from jaxdae.systems.status import Status, first_failure
 from jaxdae.systems.system import AnySystem, State
 from jaxdae.typing import Leaf, Scalar, Velocity
+
+CORRECTIONS = 6
+"""Corrections that close the loops with the factors at q_e.
+
+Impulses displace by x = |Y pi| and open the loops by the order of x^2 / L. Each correction multiplies this by
+the order of x / L. Six of them reach 1e-16 L for x = 0.01 L.
+"""
 
 
 @pytree
@@ -197,12 +205,13 @@ class Touching(ContactMethod, Wrapping):
     ) -> tuple[State, ContactMemory, ContactInfo]:
         """Return the state after dt, the memory and the report of the step; see `Integrator`."""
         kick = memory.force * (dt / 2.0 if self.is_of_second_order else dt)
-        end, inner, info = self._inner_step(system, state, memory.inner, memory.responses @ kick, u, dt)
+        point, inner, info = self._inner_step(system, state, memory.inner, memory.responses @ kick, u, dt)
+        end = point.state
         system = bound(system, end, u)
         first_touch = self.touch(system.evaluate(state.t, state.q))
 
         at = system.evaluate(end.t, end.q, end.v)
-        here = linearize_at(at, self.solver)
+        here = point.linearization or linearize_at(at, self.solver)
         touch = self.touch(at)
         selection = Selection.of(self.most, first_touch, touch)
         every_steady = self._steady(system, end, u, here, touch)
@@ -215,10 +224,9 @@ class Touching(ContactMethod, Wrapping):
         # With e = 0, other contacts can press a contact closed that would open without their forces.
         pushes = plan.closed | (plan.is_plastic & (rows.touch.normals(positions) > 0.0))
         q = system.retract(end.q, rows.responses @ positions - dt * rows.kicked)
-        to_positions = PositionProjection(solver=self.solver)
+        to_positions = PositionProjection(iterations=CORRECTIONS, solver=self.solver)
         to_velocities = VelocityProjection(solver=self.solver)
-        if at.position.shape[0]:
-            q = to_positions.projected(system.evaluate(end.t, q, end.v), state, None).q
+        q = closed_loops(to_positions, system.evaluate(end.t, q, end.v), here).q
 
         at = system.evaluate(end.t, q, system.carry(end.q, end.v, q))
         here = linearize_at(at, self.solver)
@@ -265,14 +273,19 @@ class Touching(ContactMethod, Wrapping):
 
     def _inner_step(
         self, system: AnySystem, state: State, memory: Any, kick: Velocity, u: Any, dt: Any
-    ) -> tuple[State, Any, StepInfo]:
-        """Return the inner step with a change of the velocities at its start (nv,)."""
+    ) -> tuple[Point, Any, StepInfo]:
+        """Return the inner step with a change of the velocities at its start (nv,).
+
+        The end has the linearization of the inner integrator, if that belongs to the state at the end.
+        """
+        method = of_points(self.integrator)
         if self.is_of_second_order:
             kicked = dataclasses.replace(state, v=state.v + kick)
-            return self.integrator.step(system, kicked, memory, u, dt)
-        end, memory, info = self.integrator.step(system, state, memory, u, dt)
+            end, memory, info = method.advance(system, method.begin(system, kicked), memory, u, dt)
+            return (end if end.estimate is None else Point(end.state)), memory, info
+        end, memory, info = method.advance(system, method.begin(system, state), memory, u, dt)
         q = system.retract(end.q, dt * kick)
-        return State(end.t, q, system.carry(end.q, end.v, q) + kick), memory, info
+        return Point(State(end.t, q, system.carry(end.q, end.v, q) + kick)), memory, info
 
     def _rows(self, touch: Touch, at: Evaluation, here: Linearization, kick: Kick) -> Rows:
         responses, multipliers = responses_at(here, touch)
