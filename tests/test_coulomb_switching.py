@@ -236,6 +236,45 @@ def test_impacts_of_a_rod_with_friction():
                 np.testing.assert_allclose(slope, entry["value"], rtol=1e-12)
 
 
+@pytest.mark.long
+def test_hops_within_a_step_and_bounces_end_at_rest():
+    """A hop of 4 ms, and a mass on a spring that bounces until it sticks where the spring holds it."""
+
+    @jax.jit
+    @jax.vmap
+    def run(q, v, restitution, k):
+        law = CoulombFriction(normal=(0,), slip=(1,), friction=0.5, restitution=restitution)
+        p = {"m": jnp.ones(()), "g": jnp.asarray(9.81), "k": k, "alpha": jnp.zeros(())}
+        system = jd.Masked(Slider(p), jnp.zeros(2, bool))
+        return jd.rollout(system, Switching(RK4, law), jd.State(0.0, q, v), dt=5e-3, steps=400)
+
+    q, v = jnp.array([[0.0, 0.0], [0.3, 0.01]]), jnp.array([[0.0, 0.02], [0.0, 0.0]])
+    found = run(q, v, jnp.array([0.5, 0.3]), jnp.array([0.0, 10.0]))
+    np.testing.assert_array_equal(found.info.status, jd.Status.OK)
+    np.testing.assert_allclose(found.info.impulse[0, :, 0], 0.02, rtol=1e-12)
+    np.testing.assert_allclose(found.state.q[0], 0.0, rtol=0, atol=1e-15)
+    at_rest = found.state.q[1, -1]
+    np.testing.assert_allclose(found.state.v[:, -1], 0.0, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(found.info.lam[1, -1], [9.81, 10.0 * at_rest[0]], rtol=1e-12)
+    # Steps of 2.5 ms give 0.29576.
+    np.testing.assert_allclose(at_rest, [0.29576, 0.0], rtol=0, atol=1e-4)
+
+
+@pytest.mark.long
+def test_impacts_in_single_precision():
+    """A mass falls with a horizontal velocity, loses mu times its fall velocity, and slides until it rests."""
+    p = {"m": jnp.float32(1.0), "g": jnp.float32(9.81), "k": jnp.float32(0.0), "alpha": jnp.float32(0.0)}
+    law = CoulombFriction(normal=(0,), slip=(1,), friction=jnp.float32(0.3))
+    system = jd.Masked(Slider(p), jnp.zeros(2, bool))
+    state = jd.State(jnp.float32(0.0), jnp.array([0.0, 1.0], "float32"), jnp.array([3.0, 0.0], "float32"))
+    dt = jnp.float32(0.01)
+    found = jax.jit(lambda x: jd.rollout(system, Switching(RK4, law), x, dt=dt, steps=150))(state)
+    np.testing.assert_array_equal(found.info.status, jd.Status.OK)
+    fall = np.sqrt(2.0 / 9.81)
+    expected = 3.0 * fall + (3.0 - 0.3 * 9.81 * fall) ** 2 / (2.0 * 0.3 * 9.81)
+    np.testing.assert_allclose(found.state.q[-1], [expected, 0.0], rtol=0, atol=1e-5)
+
+
 @all_cases(
     ("law", "message"),
     [

@@ -123,6 +123,11 @@ def best_iterate(
     return jax.lax.while_loop(goes_on, iteration, (0, start, judged(start)))[2]
 
 
+def accepted_residual(dtype: Any) -> float:
+    """Return the largest residual of the contact law that counts as converged."""
+    return 1e-6 if jnp.finfo(dtype).eps < 1e-10 else 1e-3
+
+
 def is_unsolved(best: tuple[Array, Scalar]) -> Any:
     """Return whether the residual of a pair (impulses, residual) is more than round-off.
 

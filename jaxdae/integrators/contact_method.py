@@ -14,6 +14,7 @@ from jax import Array
 from jaxdae.base.dataclass import pytree
 from jaxdae.base.requirements import offers
 from jaxdae.contact_problem import ContactProblem, solve
+from jaxdae.contact_problem.contact_law import accepted_residual
 from jaxdae.dynamics.stabilization import PositionProjection
 from jaxdae.integrators.contact_selection import Selection
 from jaxdae.integrators.integrator import Integrator, StepInfo
@@ -209,7 +210,7 @@ class ContactMethod(Method):
         """Return the largest residual of the contact law that counts as converged."""
         if self.tolerance is not None:
             return self.tolerance
-        return 1e-6 if jnp.finfo(dtype).eps < 1e-10 else 1e-3
+        return accepted_residual(dtype)
 
     def impulses(
         self,

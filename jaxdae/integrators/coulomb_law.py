@@ -20,7 +20,9 @@ velocities removes the error of the located instant.
 with Newton's restitution c_n+ = -e c_n- of the contact that closes. They solve the contact problem of
 `jaxdae.contact_problem` on the manifold of the other rows. For one contact in the plane this is the closed
 form p = -D^-1 (c + e c_n- e_n) where it lies in the cone, and otherwise p_t = -sigma mu p_n,
-p_n = -(1 + e) c_n- / (D_nn - sigma mu D_nt). Dry friction without normal force does not act in impacts.
+p_n = -(1 + e) c_n- / (D_nn - sigma mu D_nt). Dry friction without normal force does not act in impacts. As in
+`Touching`, a contact does not rebound if its flight 2 e |c_n-| / |c_n'| would be shorter than the step. So an
+infinite sequence of bounces ends at rest.
 
 *Modes after an event.* A contact that separates is open. A contact with slip slides; the others stick. Then
 the multipliers decide: contacts that pull open, and contacts that stick outside of their cones slide against
@@ -45,6 +47,7 @@ from jax import Array
 from jaxdae.base.dataclass import pytree, static
 from jaxdae.base.requirements import not_negative
 from jaxdae.contact_problem import ContactNewton, ContactProblem, solve
+from jaxdae.contact_problem.contact_law import accepted_residual
 from jaxdae.dynamics.impulse import constraint_impulse
 from jaxdae.dynamics.stabilization import PositionProjection
 from jaxdae.saddle_point.derivative import solve as solve_bilateral
@@ -58,8 +61,6 @@ from jaxdae.typing import Count, Leaf, Rows, Velocity
 
 _ITERATIONS = 20
 """Largest number of Newton iterations for the impulses of an impact."""
-_RESIDUAL = 1e-8
-"""Largest residual of the impulses of an impact that counts as converged."""
 
 
 @pytree
@@ -159,8 +160,9 @@ class CoulombFriction:
         state: State,
         active: Any,
         flips: Any,
-        multipliers: Callable[[State, CoulombFriction, Any], Rows],
+        dynamics: Callable[[State, CoulombFriction, Any], tuple[Velocity, Rows]],
         solver: Any,
+        dt: Any,
     ) -> tuple[State, Rows, CoulombFriction, Any, Count]:
         """Return state, impulses (nc,), law, active rows and status after an event.
 
@@ -169,8 +171,10 @@ class CoulombFriction:
             state: the state at the event.
             active: the active rows before the event (nc,).
             flips: the rows that switch (nc,).
-            multipliers: function (state, law, active) -> (nc,), with the friction of sliding contacts.
+            dynamics: function (state, law, active) -> accelerations (nv,) and multipliers (nc,), with the
+                friction of sliding contacts.
             solver: a saddle-point solver.
+            dt: the length of the step in s.
         """
         slips, before = self._slips, active
         active = active ^ flips
@@ -187,16 +191,29 @@ class CoulombFriction:
         v, p = constraint_impulse(system, at, rows, solver=solver)
         residual: Any = jnp.zeros((), state.v.dtype)
         if self._supported.any():
-            impact = self._impact(system, at, active, closing, solver)
+            rebounds = closing & self._rebounds(system, at, dynamics(at, self, before)[0], dt)
+            impact = self._impact(system, at, active, rebounds, solver)
             v, p, residual = jax.tree.map(lambda x, y: jnp.where(struck, x, y), impact, (v, p, residual))
         new = State(state.t, at.q, v)
-        failed: Any = jnp.where(residual <= _RESIDUAL, Status.OK, Status.NOT_CONVERGED)
+        failed: Any = jnp.where(
+            residual <= accepted_residual(residual.dtype), Status.OK, Status.NOT_CONVERGED
+        )
         still = jax.lax.stop_gradient(new)
-        law, modes = self._settled(system, still, active, closed, leaves, multipliers)
+        law, modes = self._settled(system, still, active, closed, leaves, dynamics)
         return new, p, law, modes, failed.astype(jnp.int32)
 
+    def _rebounds(self, system: AnySystem, state: State, a: Velocity, dt: Any) -> Any:
+        """Return whether the flight after an impact of each contact is longer than the step (m,)."""
+
+        def rates(s: Any) -> Array:
+            moved = State(state.t + s, system.retract(state.q, s * state.v), state.v + s * a)
+            return self._rates(system, moved)[1]
+
+        rate, change = jax.jvp(rates, (jnp.zeros_like(dt),), (jnp.ones_like(dt),))
+        return -2.0 * self._per_contact(self.restitution) * rate > -change * dt
+
     def _settled(
-        self, system: AnySystem, state: State, active: Any, closed: Any, leaves: Any, multipliers: Any
+        self, system: AnySystem, state: State, active: Any, closed: Any, leaves: Any, dynamics: Any
     ) -> tuple[CoulombFriction, Any]:
         """Return the law and the active rows that the velocities and multipliers select."""
         separating = self._rates(system, state)[1] > _slip_noise(system, state)
@@ -204,7 +221,7 @@ class CoulombFriction:
 
         def examined(_: Any, mode: Any) -> Any:
             law, active, leaves = mode
-            lam = multipliers(state, law, active)
+            lam = dynamics(state, law, active)[1]
             normal, tangential, bound = law._forces(lam)
             pulls = law._closed(active) & (normal < -_noise(lam)) & self._supported
             slides = active[law._slips] & ((jnp.abs(tangential) > bound + _noise(lam)) | leaves)
@@ -226,7 +243,7 @@ class CoulombFriction:
         return dataclasses.replace(self, direction=direction), self._in_rows(active, closed, closed & ~slides)
 
     def _impact(
-        self, system: AnySystem, state: State, active: Any, closing: Any, solver: Any
+        self, system: AnySystem, state: State, active: Any, rebounds: Any, solver: Any
     ) -> tuple[Velocity, Rows, Array]:
         """Return velocities and impulses (nc,) after an impact, and the residual of the contact problem."""
         contacts = np.flatnonzero(self._supported)
@@ -243,7 +260,7 @@ class CoulombFriction:
         responses, loops = jax.vmap(response, out_axes=1)(directions)
         delassus = directions @ responses
         before = full.velocity[rows].reshape(-1, 2)
-        e = jnp.where(closing, self._per_contact(self.restitution), 0.0)[contacts]
+        e = jnp.where(rebounds, self._per_contact(self.restitution), 0.0)[contacts]
         wanted = before.at[:, 0].add(e * jnp.minimum(before[:, 0], 0.0)).reshape(-1)
         problem = ContactProblem(
             (delassus + delassus.T) / 2.0, wanted, self._per_contact(self.friction)[contacts], tangents=1

@@ -461,12 +461,12 @@ class Switching(Wrapping):
     ) -> tuple[Any, ...]:
         """Return state, impulses, active rows, directions of slip and status, without change for no flips."""
 
-        def multipliers(at: State, law: CoulombFriction, active: Any) -> Rows:
+        def dynamics(at: State, law: CoulombFriction, active: Any) -> tuple[Velocity, Rows]:
             mode = dataclasses.replace(memory, active=active, sliding=law.direction)
-            return self._dynamics(jax.lax.stop_gradient(system), at, mode, u, dt)[1]
+            return self._dynamics(jax.lax.stop_gradient(system), at, mode, u, dt)
 
         new, p, law, active, failed = self._law(memory).switched(
-            system, state, memory.active, flips, multipliers, self.roles.solver
+            system, state, memory.active, flips, dynamics, self.roles.solver, dt
         )
         events = (new, p, active, law.direction, failed)
         ok = jnp.zeros_like(failed)

@@ -20,9 +20,12 @@ def first_zero(wanted: Any, start: Rows, start_slope: Rows, end: Rows, end_slope
     """Return, for each row, the zero in [0, 1] of the cubic with these values and slopes at 0 and 1.
 
     The result is differentiable. It is 0 if the start is not positive, and 1 if the end is positive, because
-    these rows have no zero to locate. It is 1 for rows that are not `wanted`.
+    these rows have no zero to locate. It is 1 for rows that are not `wanted`. For a cubic that rises from
+    zero, such as the gap of a body that takes off and lands in the same step, the result is its next zero.
     """
-    inside = wanted & (start > 0.0) & (end <= 0.0)
+    eps = float(jnp.finfo(start.dtype).eps)
+    rises = (start_slope > 0.0) & (jnp.abs(start) <= eps**0.5 * start_slope)
+    inside = wanted & ((start > 0.0) | rises) & (end <= 0.0)
     # Replace the other rows by a line with its zero in the middle, so that nothing below divides by zero.
     m0, r0, m1, r1 = (
         jnp.where(inside, x, y)
@@ -34,7 +37,11 @@ def first_zero(wanted: Any, start: Rows, start_slope: Rows, end: Rows, end_slope
         value, slope = c[0] + s * (c[1] + s * (c[2] + s * c[3])), _slope(s, c)
         return value, s - value / jnp.where(slope == 0.0, -1.0, slope)
 
-    still = jax.lax.stop_gradient(coefficients)
+    # A cubic that rises from zero is s times a quadratic.
+    shifted = (*coefficients[1:], jnp.zeros_like(m0))
+    still = jax.lax.stop_gradient(
+        [jnp.where(rises, x, y) for x, y in zip(shifted, coefficients, strict=True)]
+    )
 
     def shrink(_: Any, bracket: Any) -> Any:
         low, high, s = bracket
@@ -42,7 +49,7 @@ def first_zero(wanted: Any, start: Rows, start_slope: Rows, end: Rows, end_slope
         low, high = jnp.where(value > 0.0, s, low), jnp.where(value > 0.0, high, s)
         return low, high, jnp.where((guess > low) & (guess < high), guess, 0.5 * (low + high))
 
-    secant = jax.lax.stop_gradient(m0 / (m0 - m1))
+    secant = still[0] / (still[0] - sum(still))
     s = jax.lax.fori_loop(0, _SEARCH, shrink, (jnp.zeros_like(secant), jnp.ones_like(secant), secant))[2]
     # Two Newton steps at the root change only its derivatives, to second order.
     for _ in range(2):

@@ -261,7 +261,7 @@ def _write(
     if isinstance(present.get("contacts"), yaml.SequenceNode):
         for element in present["contacts"].value:
             _contact_on_bodies(element, found, names)
-    contacts = [_contact(pair, names) for pair in description.contacts]
+    contacts = [_contact(pair, names[pair.name], names) for pair in description.contacts]
     elements = {"bodies": bodies, "joints": joints, "forces": forces}
     for key, values in (elements | ({"contacts": contacts} if contacts else {})).items():
         node = yaml_nodes.node(values, path)
@@ -284,10 +284,10 @@ def _write(
     ]
 
 
-def _contact(pair: Any, names: Mapping[str, str]) -> dict[str, Any]:
+def _contact(pair: Any, name: str, names: Mapping[str, str]) -> dict[str, Any]:
     """Return a pair of collision shapes in config form."""
     return {
-        "name": names[pair.name],
+        "name": name,
         **{side: names.get(getattr(pair, side), getattr(pair, side)) for side in ("a", "b")},
         **{side: shape_values(getattr(pair, side), "space") for side in ("shape_a", "shape_b")},
         **{key: float(getattr(pair, key)) for key in ("friction", "restitution")},
@@ -331,8 +331,7 @@ def _contact_on_bodies(element: yaml.Node, found: robots.Robot, names: Mapping[s
         return
     shapes = {side: shape_of(section[side], "space") for side in ("shape_a", "shape_b")}
     moved = on_bodies(Pair(**section | shapes), found.report.frames)
-    at = element.start_mark
-    element.value = yaml_nodes.node(_contact(moved, {**names, moved.name: moved.name}), at).value
+    element.value = yaml_nodes.node(_contact(moved, moved.name, names), element.start_mark).value
 
 
 def _is_sound(kind: Kind, value: Any) -> bool:

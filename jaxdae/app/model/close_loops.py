@@ -155,6 +155,12 @@ def _open(config: Config, document: Document, worlds: Worlds, failed: np.ndarray
     residual = np.nan_to_num(np.abs(worlds.closed.residual[world]), nan=np.inf)
     system = worlds.one(world)[0]
     if np.max(residual, initial=0.0) < _CLOSED:
+        gap = worlds.closed.gap
+        if gap is not None and np.min(gap[world], initial=0.0) < -_CLOSED:
+            held = ", ".join([*config.start.fixed, *config.start.positions])
+            got = f"bodies or joints that penetrate by {-np.min(gap[world]):.3g} m or rad{where}"
+            remedy = f"do not keep the start positions of {held}" if held else "move the start poses"
+            return document.problem(("start", "separate"), got, "bodies that can be separated", remedy)
         rate = worlds.closed.velocity_violation[world]
         got = f"start velocities that violate the joints by {rate:.3g} m/s or rad/s{where}"
         remedy = (
