@@ -14,6 +14,21 @@ import sys
 import types
 import typing
 
+# Many tests compile equal programs, in this process, in the other workers and in the processes that tests start.
+# Each program is compiled once: by the first of them in the first run. A folder that has grown beyond 2 GB starts
+# anew. JAX reads these variables when it is imported. XLA reports two missing processor features as errors for
+# every program that it loads, unless its log is off.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    COMPILED = pathlib.Path(__file__).resolve().parents[1] / ".pytest_cache" / "compiled"
+    if sum(path.stat().st_size for path in COMPILED.glob("*")) > 2e9:
+        shutil.rmtree(COMPILED)
+    os.environ |= {
+        "JAX_COMPILATION_CACHE_DIR": str(COMPILED),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+
 import jax
 import pytest
 from beartype import beartype
@@ -27,23 +42,6 @@ FAST_COMPILATION = ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_co
 if jax.__version_info__ < (0, 10):
     FAST_COMPILATION.append("--xla_cpu_use_fusion_emitters=false")
 os.environ["XLA_FLAGS"] = " ".join([*FAST_COMPILATION, os.environ.get("XLA_FLAGS", "")])
-
-# Many tests compile equal programs, in this process, in the other workers and in the processes that tests start.
-# Each program is compiled once: by the first of them in the first run. A folder that has grown beyond 2 GB starts
-# anew. XLA reports two missing processor features for every program that it loads.
-COMPILED = pathlib.Path(__file__).resolve().parents[1] / ".pytest_cache" / "compiled"
-CACHE = {
-    "JAX_COMPILATION_CACHE_DIR": str(COMPILED),
-    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-}
-if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-    os.environ.update(CACHE, TF_CPP_MIN_LOG_LEVEL="3")
-    jax.config.update("jax_compilation_cache_dir", str(COMPILED))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    if sum(path.stat().st_size for path in COMPILED.glob("*")) > 2e9:
-        shutil.rmtree(COMPILED)
 
 jax.config.update("jax_enable_x64", True)
 # A float32 constant that meets a float64 state is a mistake in the library, not something to convert

@@ -301,6 +301,13 @@ def test_contacts_of_a_robot_file_reach_configs_and_check(tmp_path):
     assert (pair.shape_a.radius, pair.shape_b.type) == (0.1, "sphere")
     assert [pair.name for pair in config("[ground]").mechanism.contacts] == ["ground_top_collision0"]
     assert not config("false").mechanism.contacts
+    overrides = ("mechanism.file_contacts=[ground]", "mechanism.limits=true", "bodies.top.mass=2")
+    changed = Config.model_validate(
+        Document(str(tmp_path / "a.yaml"), text % "false", overrides).data
+    ).mechanism
+    assert [pair.name for pair in changed.contacts] == ["ground_top_collision0"]
+    assert [joint.limits for joint in changed.joints if joint.name == "j"] == [[-1.0, 1.0]]
+    assert [body.mass for body in changed.bodies if body.name == "top"] == [2.0]
     with pytest.raises(ConfigError, match="names of collision shapes or links"):
         config("3")
     (line,) = (

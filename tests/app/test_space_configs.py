@@ -871,3 +871,9 @@ def test_a_start_inside_the_ground_names_the_contacts(tmp_path):
     file.write_text(yaml.safe_dump(values | {"start": {"separate": True}}))
     _, worlds = load(str(file))
     assert worlds.state.q[0, 2] == pytest.approx(0.1, abs=1e-9)
+    start = {"separate": True, "fixed": ["box.x", "box.y", "box.z"]}
+    file.write_text(yaml.safe_dump(values | {"start": start}))
+    with pytest.raises(
+        ConfigError, match=r"penetrate by 0\.05 m or rad.*do not keep .* of box\.x, box\.y, box\.z"
+    ):
+        load(str(file))

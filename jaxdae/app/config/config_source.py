@@ -9,7 +9,7 @@ and `w`, `x`, `y`, `z` name the entries of a quaternion.
 
 import pathlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import yaml
@@ -31,6 +31,8 @@ _ENTRIES: dict[int, tuple[dict[str, int], ...]] = {
 }
 """The names of the entries of vectors and quaternions, by their length."""
 _WRITTEN_OUT = ("vehicle", "wheels")
+_OF_ROBOTS = ("file", "base", "loops", "packages", "strict", "limits", "dry_friction", "file_contacts")
+"""The keys of a mechanism that select what a robot file expands to."""
 _SECTIONS_OF_MECHANISM = (
     "bodies",
     "rotors",
@@ -82,15 +84,15 @@ class Document:
         self._defaults = defaults
         self._root = self._compose(text, name)
         self.hidden, self._wheels = False, []
-        self._write_out_robot(name)
         # Overrides of expanded sections apply before the expansion; overrides of its results apply
         # afterwards.
-        before = [_of_written_out(override) for override in overrides]
-        for override in (each for each, early in zip(overrides, before, strict=True) if early):
-            self._override(override)
+        of_robot = [each for each in overrides if _key_of_mechanism(each) in _OF_ROBOTS]
+        of_vehicle = [each for each in overrides if _key_of_mechanism(each) in _WRITTEN_OUT]
+        self._override_all(of_robot)
+        self._write_out_robot(name)
+        self._override_all(of_vehicle)
         self._write_out_vehicle()
-        for override in (each for each, early in zip(overrides, before, strict=True) if not early):
-            self._override(override)
+        self._override_all(each for each in overrides if each not in (*of_robot, *of_vehicle))
         self._size = 0
         self.data = self._construct(self._root, (), ())
 
@@ -292,6 +294,10 @@ class Document:
             node = next((value for name, value in pairs if key_text(name) == key), None)
         return node.value if isinstance(node, yaml.ScalarNode) else None
 
+    def _override_all(self, overrides: Iterable[str]) -> None:
+        for override in overrides:
+            self._override(override)
+
     def _override(self, override: str) -> None:
         path, equals, value = override.partition("=")
         label = f"--set {shorten(override)}"
@@ -369,10 +375,9 @@ class Document:
         return self._compose(yaml.safe_dump(default), label)
 
 
-def _of_written_out(override: str) -> bool:
-    """Return whether an override targets a section that expands to bodies and joints."""
-    parts = override.partition("=")[0].strip().removeprefix("mechanism.").split(".")
-    return parts[0] in _WRITTEN_OUT
+def _key_of_mechanism(override: str) -> str:
+    """Return the key of an override in the section `mechanism`, which may be omitted for some keys."""
+    return override.partition("=")[0].strip().removeprefix("mechanism.").split(".")[0]
 
 
 def read(path: str, overrides: tuple[str, ...] = (), defaults: Defaults = _no_defaults) -> Document:
