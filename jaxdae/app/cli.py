@@ -301,7 +301,7 @@ def check(
     lines += structure.lines(checked)
     found = close_loops.diagnosis(checked, worlds)
     lines += [str(found), f"{'redundant joints':<28}{', '.join(found.redundant) or 'none'}"]
-    lines += close_loops.smallest_gap(checked, worlds)
+    lines += close_loops.gaps(checked, worlds)
     lines += close_loops.stable_step(checked, worlds)
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)

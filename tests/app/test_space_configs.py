@@ -15,6 +15,7 @@ from all_cases import all_cases
 import jaxdae as jd
 from jaxdae import mechanisms as jm
 from jaxdae.app.config import config_elements
+from jaxdae.app.config.gap_lines import gap_lines
 from jaxdae.app.config.problems import ConfigError
 from jaxdae.app.config.schema import Config
 from jaxdae.app.config.schema_mechanism import PYTHON_TYPES, SECTIONS, WHEELS
@@ -871,6 +872,9 @@ def test_a_start_inside_the_ground_names_the_contacts(tmp_path):
     file.write_text(yaml.safe_dump(values | {"start": {"separate": True}}))
     _, worlds = load(str(file))
     assert worlds.state.q[0, 2] == pytest.approx(0.1, abs=1e-9)
+    system, _, state = worlds.one()
+    lines = [*gap_lines("contacts", system, system.touch(state.t, state.q.at[2].add(-0.2)))]
+    assert lines == ["contacts                    1", "  floor                     penetration 0.2 m"]
     start = {"separate": True, "fixed": ["box.x", "box.y", "box.z"]}
     file.write_text(yaml.safe_dump(values | {"start": start}))
     with pytest.raises(

@@ -19,6 +19,7 @@ from jaxdae import mechanisms as jm
 from jaxdae import robots
 from jaxdae.app.config import yaml_nodes
 from jaxdae.app.config.config_elements import described
+from jaxdae.app.config.gap_lines import gap_lines
 from jaxdae.app.config.problems import Problem
 from jaxdae.app.config.schema_contact import SpatialContact, shape_of, shape_values
 from jaxdae.app.config.schema_mechanism import TYPES
@@ -67,21 +68,15 @@ def lines(path: str, base: str | None = None) -> list[str]:
 
 
 def _contacts(path: str, base: str | None) -> list[str]:
-    """Return lines about the contacts in a robot file: pairs, the smallest gap, and unsupported shapes."""
+    """Return lines about the contacts in a robot file: pairs with their gaps, and unsupported shapes."""
     found = robots.load(path, base=base, contacts=True)
-    notes = [note for note in found.report.notes if note.startswith("contacts between")]
-    pairs = found.description.contacts
-    if not pairs:
-        return notes
     made: Any
     made, q = jm.mechanism(found.description, jm.Joints())
     state = robots.joint_state(made, q, found.start)
-    touch = made.touch(state.t, state.q)
-    k = int(np.argmin(touch.gap))
+    lines = gap_lines("contacts of the file", made, made.touch(state.t, state.q)) if made.gap_names else ()
     return [
-        f"{'contacts of the file':<28}{len(pairs)}; smallest gap {float(touch.gap[k]):.3g} m "
-        f"({made.gap_names[k]}); off unless a config has file_contacts: true",
-        *notes,
+        *lines,
+        *(note for note in found.report.notes if note.startswith("contacts between")),
     ]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import jaxdae
 from jaxdae.app.config.config_source import Document, value_at
 from jaxdae.app.config.explain import field_at
+from jaxdae.app.config.gap_lines import gap_lines
 from jaxdae.app.config.precision import precision
 from jaxdae.app.config.problems import Problem
 from jaxdae.app.config.schema import Config
@@ -194,19 +195,14 @@ def diagnosis(config: Config, worlds: Worlds) -> jaxdae.interfaces.Diagnosis:
         return jaxdae.diagnose(system, state)
 
 
-def smallest_gap(config: Config, worlds: Worlds) -> list[str]:
-    """Return a line with the smallest gap of contacts and joint limits at the start of the nominal world.
-
-    The list is empty for mechanisms without contacts and limits.
-    """
+def gaps(config: Config, worlds: Worlds) -> list[str]:
+    """Return lines with the gaps of contacts and joint limits at the start of the nominal world."""
     system, _, state = worlds.one()
-    names = coordinate_names.mechanism_of(system).gap_names
-    if not names:
+    mechanism = coordinate_names.mechanism_of(system)
+    if not mechanism.gap_names:
         return []
     with precision(config):
-        touch = system.touch(state.t, state.q)
-    k = int(np.argmin(touch.gap))
-    return [f"{'contacts and limits':<28}{len(names)}; smallest gap {float(touch.gap[k]):.3g} ({names[k]})"]
+        return [*gap_lines("contacts and limits", mechanism, mechanism.touch(state.t, state.q))]
 
 
 def _penetrating(config: Config, document: Document, worlds: Worlds) -> list[Problem]:
