@@ -7,6 +7,8 @@ import yaml
 
 ENDINGS = (".urdf", ".sdf", ".xml", ".mjcf")
 """File extensions of robot files. They are listed here because the readers take seconds to import."""
+KEYS = ("file", "base", "loops", "packages", "strict", "limits", "dry_friction", "file_contacts")
+"""The keys of a `mechanism` section that select what a robot file expands to."""
 DURATION = 2.0
 """Default duration in s; override it with `--set duration=...`."""
 STEP = 1e-3

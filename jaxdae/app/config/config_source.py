@@ -31,8 +31,6 @@ _ENTRIES: dict[int, tuple[dict[str, int], ...]] = {
 }
 """The names of the entries of vectors and quaternions, by their length."""
 _WRITTEN_OUT = ("vehicle", "wheels")
-_OF_ROBOTS = ("file", "base", "loops", "packages", "strict", "limits", "dry_friction", "file_contacts")
-"""The keys of a mechanism that select what a robot file expands to."""
 _SECTIONS_OF_MECHANISM = (
     "bodies",
     "rotors",
@@ -86,7 +84,7 @@ class Document:
         self.hidden, self._wheels = False, []
         # Overrides of expanded sections apply before the expansion; overrides of its results apply
         # afterwards.
-        of_robot = [each for each in overrides if _key_of_mechanism(each) in _OF_ROBOTS]
+        of_robot = [each for each in overrides if _key_of_mechanism(each) in bare_robot.KEYS]
         of_vehicle = [each for each in overrides if _key_of_mechanism(each) in _WRITTEN_OUT]
         self._override_all(of_robot)
         self._write_out_robot(name)

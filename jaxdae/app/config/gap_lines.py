@@ -11,8 +11,13 @@ _ROUND_OFF = 1e-12
 """Penetration in m or rad that counts as contact."""
 
 
+def gap_units(touch: Any) -> list[str]:
+    """Return the unit of each gap of contacts, then of joint limits."""
+    return ["m"] * touch.sizes[0] + ["rad" if angular else "m" for angular in touch.angular]
+
+
 def gap_lines(label: str, mechanism: Any, touch: Any) -> Iterator[str]:
-    """Yield the number of pairs and joint limits, and those with the smallest gaps; none without gaps.
+    """Yield the number of pairs and joint limits, then the pairs and limits with the smallest gaps.
 
     Args:
         label: what is counted.
@@ -21,12 +26,9 @@ def gap_lines(label: str, mechanism: Any, touch: Any) -> Iterator[str]:
     """
     pairs = () if mechanism.contacts is None else mechanism.contacts.pair_names
     names = (*pairs, *mechanism.gap_names[len(pairs) :])
-    units = ["m"] * len(pairs) + ["rad" if angular else "m" for angular in touch.angular]
     smallest: dict[str, tuple[float, str]] = {}
-    for name, gap, unit in zip(names, np.asarray(touch.gap).tolist(), units, strict=True):
+    for name, gap, unit in zip(names, np.asarray(touch.gap).tolist(), gap_units(touch), strict=True):
         smallest[name] = min(smallest.get(name, (np.inf, unit)), (gap, unit))
-    if not smallest:
-        return
     yield f"{label:<28}{len(smallest)}"
     for name in sorted(smallest, key=lambda name: smallest[name])[:_MOST]:
         gap, unit = smallest[name]

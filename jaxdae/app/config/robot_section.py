@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from jaxdae import mechanisms as jm
 from jaxdae import robots
-from jaxdae.app.config import yaml_nodes
+from jaxdae.app.config import bare_robot, yaml_nodes
 from jaxdae.app.config.config_elements import described
 from jaxdae.app.config.gap_lines import gap_lines
 from jaxdae.app.config.problems import Problem
@@ -29,8 +29,6 @@ from jaxdae.mechanisms.describe.kinds import NOTHING, Kind
 from jaxdae.robots.attach import changes, on_bodies
 
 _SWITCHES = ("strict", "limits", "dry_friction")
-KEYS = ("file", "base", "loops", "packages", "file_contacts", *_SWITCHES)
-"""The additional keys of a `mechanism` section with a file."""
 
 
 def lines(path: str, base: str | None = None) -> list[str]:
@@ -89,7 +87,7 @@ def expand(section: yaml.MappingNode, config: str, root: yaml.Node) -> list[Prob
         root: the config.
     """
     given = {key.value: (key, value) for key, value in section.value}
-    plain = {key: yaml_nodes.plain(value) for key, (_, value) in given.items() if key in KEYS}
+    plain = {key: yaml_nodes.plain(value) for key, (_, value) in given.items() if key in bare_robot.KEYS}
     mark = given["file"][1].start_mark
     where = f"{mark.name}:{mark.line + 1}"
 
@@ -97,7 +95,7 @@ def expand(section: yaml.MappingNode, config: str, root: yaml.Node) -> list[Prob
         at = given[key][1].start_mark
         return Problem(f"{at.name}:{at.line + 1}", f"mechanism.{key}", got, expected, remedy, at.line + 1)
 
-    section.value = [(key, value) for key, value in section.value if key.value not in KEYS]
+    section.value = [(key, value) for key, value in section.value if key.value not in bare_robot.KEYS]
     if not isinstance(plain["file"], str):
         return [
             problem(

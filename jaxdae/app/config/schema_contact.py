@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, Strict, create_mode
 
 from jaxdae.app.config.schema_tuning import written_out
 from jaxdae.app.config.section import Name, Section
+from jaxdae.contact_problem import Robust
 from jaxdae.geometry import shapes
 
 SHAPES: dict[str, dict[str, type[shapes.Shape]]] = {
@@ -128,14 +129,23 @@ else:
     PlanarContact, SpatialContact = _contact("plane"), _contact("space")
 
 
+_ROBUST = Robust()
+
+
 class RobustContactSolver(Section):
     """Newton from the last impulses; where it fails, an interior point, then Newton again."""
 
     type: Literal["robust"] = "robust"
-    warm: int = Field(default=12, ge=0, description="Newton iterations from the impulses of the last step")
-    interior: int = Field(default=50, ge=0, description="iterations of the interior point; 0 to omit it")
-    sweeps: int = Field(default=20, ge=1, description="sweeps of Gauss-Seidel if interior is 0")
-    finish: int = Field(default=36, ge=0, description="Newton iterations from the result of the cold start")
+    warm: int = Field(
+        default=_ROBUST.warm, ge=0, description="Newton iterations from the impulses of the last step"
+    )
+    interior: int = Field(
+        default=_ROBUST.interior, ge=0, description="iterations of the interior point; 0 to omit it"
+    )
+    sweeps: int = Field(default=_ROBUST.sweeps, ge=1, description="sweeps of Gauss-Seidel if interior is 0")
+    finish: int = Field(
+        default=_ROBUST.finish, ge=0, description="Newton iterations from the result of the cold start"
+    )
 
 
 class IteratedContactSolver(Section):

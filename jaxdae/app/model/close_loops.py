@@ -10,7 +10,7 @@ import numpy as np
 import jaxdae
 from jaxdae.app.config.config_source import Document, value_at
 from jaxdae.app.config.explain import field_at
-from jaxdae.app.config.gap_lines import gap_lines
+from jaxdae.app.config.gap_lines import gap_lines, gap_units
 from jaxdae.app.config.precision import precision
 from jaxdae.app.config.problems import Problem
 from jaxdae.app.config.schema import Config
@@ -219,9 +219,8 @@ def _penetrating(config: Config, document: Document, worlds: Worlds) -> list[Pro
         given = config.contact_step.penetration
         largest = default_penetration(mechanism, touch) if given is None else np.full(touch.gap.shape, given)
     contacts = {contact.name: k for k, contact in enumerate(config.mechanism.contacts)}
-    units = ["m"] * touch.sizes[0] + ["rad" if angular else "m" for angular in touch.angular]
     problems = []
-    gaps = zip(mechanism.gap_names, np.asarray(touch.gap), np.asarray(largest), units, strict=True)
+    gaps = zip(mechanism.gap_names, np.asarray(touch.gap), np.asarray(largest), gap_units(touch), strict=True)
     for name, gap, depth, unit in gaps:
         if gap >= -depth:
             continue
