@@ -114,6 +114,7 @@ def test_order_of_a_double_pendulum(name):
     check_order("double_pendulum", name)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", quick(CLOSED, "rattle"))
 def test_order_with_every_kind_of_term(name):
     check_order("everything", name)

@@ -103,6 +103,7 @@ def solved(name):
 QUICK = ("chaplygin_sleigh",)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in PROBLEMS]
 )

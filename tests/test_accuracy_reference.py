@@ -74,6 +74,7 @@ def test_point_masses_reach_the_expected_digits(name):
     check("lam", dynamics(system, states)[1], reference.lam[1:], digits.get("lambda", digits["v"]), steps)
 
 
+@pytest.mark.long
 def test_period_of_the_sundials_pendulum():
     """After 15 periods the bob is where it started; CVODE at rtol = 1e-9 with projection is off by 1.8e-6 in
     y.

@@ -228,6 +228,7 @@ def reactions(mechanism, start):
     return np.asarray(a), dict(zip(mechanism.names.rows, np.asarray(lam), strict=True))
 
 
+@pytest.mark.long
 def test_bearings_of_an_unbalanced_rotor():
     expected = file("mechanism_reactions")["unbalanced_rotor"]
     mechanism, start = spatial_references.unbalanced_rotor()

@@ -457,6 +457,7 @@ class TestAdaptiveRollout:
         np.testing.assert_allclose(trajectory.info.lam[2], lam, rtol=1e-12)
         assert np.all(trajectory.info.iterations == trajectory.info.iterations[0])
 
+    @pytest.mark.long
     def test_budget(self):
         """What was reached is there, the rest is the last good state."""
         far = TIMES.at[2:].set(jnp.array([100.0, 1000.0]))

@@ -208,6 +208,7 @@ def test_a_world_with_a_tip_without_inertia_is_nan_and_alone():
     assert np.all(np.isnan(jax.jit(solved)(mass[1], inertia[1])))
 
 
+@pytest.mark.long
 def test_single_precision_stays_single():
     mechanism, q = branching(jm.PLANE, 30)
     mechanism, q = jax.tree.map(lambda x: x.astype(jnp.float32), (mechanism, q))

@@ -18,6 +18,7 @@ def pendulum(length):
     return jm.planar_mechanism([body], [joint], gravity=(0.0, -9.81 * length))
 
 
+@pytest.mark.long
 def test_starts_and_steps_that_open_a_joint_fail_at_every_size():
     @jax.jit
     def status(mechanism, q, v):
@@ -91,6 +92,7 @@ def test_distance_from_the_origin_does_not_open_joints(length):
         assert status(mechanism, jd.State(0.0, q.at[1].add(opening * length), 0.0 * q)) == expected
 
 
+@pytest.mark.long
 def test_distance_from_the_origin_does_not_tilt_hinges_or_stretch_quaternions():
     status, far = jax.jit(jd.state_status), 1000.0
     body = js.Body("a", 1.0, (0.1, 0.2, 0.3), place=(far + 0.5, 0.0, 0.0))
@@ -160,6 +162,7 @@ def single(tree):
     return jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), tree)
 
 
+@pytest.mark.long
 def test_single_precision_judges_openings_at_every_size():
     # At 1 um, rounding errors of 1 m hid an opening of 9 % of the length. At 1 km, a correct step failed.
     once = jd.Projection(jd.PositionProjection(iterations=1))
@@ -172,6 +175,7 @@ def test_single_precision_judges_openings_at_every_size():
             assert run(mechanism, state) == expected, (length, rate)
 
 
+@pytest.mark.long
 def test_rows_that_become_active_while_open_fail_at_every_size():
     # The hinge of a body at rest closes after two steps.
     integrator = jd.switching.Switching(
@@ -186,6 +190,7 @@ def test_rows_that_become_active_while_open_fail_at_every_size():
             assert run(system, state) == expected, (length, opening)
 
 
+@pytest.mark.long
 def test_steps_too_long_for_a_driven_slide_are_unstable_at_small_sizes():
     @jax.jit
     def run(system, state):
@@ -200,6 +205,7 @@ def test_steps_too_long_for_a_driven_slide_are_unstable_at_small_sizes():
         assert run(*single((system, jd.State(jnp.zeros(()), q, 0.0 * q)))) == jd.Status.UNSTABLE, length
 
 
+@pytest.mark.long
 def test_rows_of_mixed_units_judge_openings_at_every_size():
     """A slide that follows an angle, and an angle that follows a slide, of a wheel with a radius of 1 um."""
     length = 1e-6

@@ -314,6 +314,7 @@ class TestPrecision:
         double = rolled(mechanism, METHODS[name].integrator, start, dt.astype(float), 40)
         np.testing.assert_allclose(single.state.q[-1], double.state.q[-1], rtol=0.0, atol=2e-5)
 
+    @pytest.mark.long
     @pytest.mark.parametrize("name", quick(["rattle", "radau_iia", "generalized_alpha"], "rattle"))
     def test_batches_are_the_worlds_one_by_one(self, name):
         system, _ = pendulum()
@@ -551,6 +552,7 @@ class TestStagesInALoop:
         np.testing.assert_array_equal(alone[0][1].info.status, 0)
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-14), alone, looped)
 
+    @pytest.mark.long
     def test_it_is_yes_or_no(self):
         with pytest.raises(TypeError, match="unroll"):
             jd.RungeKutta.rk4(unroll=2)

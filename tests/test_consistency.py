@@ -125,6 +125,7 @@ class TestTolerance:
         np.testing.assert_array_equal(found.info.status, OK)
         assert found.info.violation[-1] < 1e-6 < 0.04 < found.info.violation[0]
 
+    @pytest.mark.long
     def test_a_rollout_that_goes_on_is_not_checked_anew(self):
         """Without a projection constraints drift off, which is what the first rollout did already."""
         euler = jd.ExplicitEuler()
@@ -159,6 +160,7 @@ class TestDerivatives:
         assert np.isnan(jax.jit(jax.grad(value))(1.3))
         assert np.isnan(jax.jvp(value, (1.3,), (1.0,))[1])
 
+    @pytest.mark.long
     def test_no_loss_is_flat_enough_to_hide_it(self):
         value = self.end(
             1e-3, lambda trajectory: jnp.maximum(jnp.sum(trajectory.state.q[-1] ** 2) - 5.0, 0.0)
@@ -219,6 +221,7 @@ class TestRanges:
             in_axes=(jd.tree.batch_axes(soft, "softness"), None, None, None),
         )
 
+    @pytest.mark.long
     def test_world_by_world(self):
         softness = jnp.array([0.0, 1.0, -1.0])
         with pytest.raises(

@@ -63,6 +63,7 @@ def check_derivatives(problem, changes_and_tolerances):
         np.testing.assert_allclose(forward, expected, atol=tolerance)
 
 
+@pytest.mark.long
 def test_derivatives_equal_central_differences_in_both_modes():
     check_derivatives(MIXED, [(vector(MIXED), directions(MIXED), 1e-8)])
 
@@ -92,6 +93,7 @@ def test_second_derivatives():
     np.testing.assert_allclose(second, differences(gradient, x, [change], 1e-5)[0], atol=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kappa", [None, pytest.param(1e-5, marks=pytest.mark.long)])
 def test_derivatives_at_kinks_are_finite(kappa):
     # At rest, landing, apart, grazing, and at the corner of the friction law.

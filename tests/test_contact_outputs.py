@@ -34,6 +34,7 @@ def slide():
     return mechanism, jd.rollout(mechanism, step, start, dt=DT, steps=STEPS)
 
 
+@pytest.mark.long
 def test_contact_names(slide):
     mechanism = slide[0]
     assert mechanism.names.contacts == ("ball", "block.end0", "block.end1")
@@ -75,6 +76,7 @@ def test_datasets_have_contacts_by_name(slide):
     np.testing.assert_array_equal(data.contact_gap.sel(contact="ball"), found.info.gap[:, 0])
 
 
+@pytest.mark.long
 def test_losses_of_outputs(slide):
     mechanism, found = slide
     force = ct.ContactForce.named(mechanism, "block")(found.info)[..., 0].sum(axis=-1)
@@ -97,6 +99,7 @@ def test_a_gap_is_an_output_of_control_laws(slide):
     np.testing.assert_allclose(motion.rate, [-PRESS * STEPS * DT], rtol=1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", [jm.Joints(), pytest.param(jm.Absolute(), marks=pytest.mark.long)])
 def test_reports_and_reactions_contain_contact_and_limit_forces(form):
     """An arm leans on the limit of its ankle, and the foot stands on the ground: nothing accelerates."""

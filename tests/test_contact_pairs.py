@@ -91,6 +91,7 @@ def test_rows_are_the_relative_velocity_at_the_contact(described, form):
         assert (mu, e) == (pair.friction, pair.restitution)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("described", [in_space, in_the_plane])
 def test_both_forms_have_the_same_contacts(described):
     (one, q), (other, p) = (jm.mechanism(described(), form) for form in FORMS)
@@ -114,6 +115,7 @@ def test_names_of_contacts_and_leaves():
         jd.tree.get_leaf(mechanism, "contacts.left.friction")
 
 
+@pytest.mark.long
 def test_single_precision():
     mechanism, q = jm.mechanism(in_space(), jm.Joints())
     half, q32 = jax.tree.map(lambda x: x.astype(jnp.float32), (mechanism, q))
@@ -214,6 +216,7 @@ def test_numbers_out_of_range_at_run_time():
         assert not requirements_met(changed)
 
 
+@pytest.mark.long
 def test_neighbors_are_the_bodies_of_joints_except_the_ground():
     bodies = [solid(name, (x, 0.0, 0.0)) for name, x in (("a", 0.0), ("b", 1.0), ("c", 2.0))]
     joints = [

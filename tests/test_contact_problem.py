@@ -141,6 +141,7 @@ def test_one_sided_rows_equal_enumeration():
         assert error < 1e-9
 
 
+@pytest.mark.long
 def test_dry_friction_holds_up_to_its_bound():
     matrix = jnp.diag(jnp.asarray([2.0, 2.0, 0.5]))
     problem = ContactProblem(
@@ -151,6 +152,7 @@ def test_dry_friction_holds_up_to_its_bound():
     assert error < 1e-12
 
 
+@pytest.mark.long
 def test_a_sliding_body_does_not_lift_off():
     # The convexified problem would give u_n = mu |u_t| here.
     problem = ContactProblem(jnp.eye(3), jnp.asarray([-0.05, 6.0, 0.0]), jnp.asarray([0.5]))
@@ -223,6 +225,7 @@ def test_rows_may_be_masked():
     np.testing.assert_allclose(np.asarray(p)[kept], softly(small)[0], atol=1e-9)
 
 
+@pytest.mark.long
 def test_units_do_not_matter():
     problem = random_problem(7, dry=1)
     p, error = softly(problem)
@@ -241,6 +244,7 @@ def test_iterations_end_at_the_round_off_of_large_impulses():
     assert not is_unsolved((jnp.full(3, 1e3), error))
 
 
+@pytest.mark.long
 def test_problems_without_velocity_or_rows_are_finite():
     p, error = softly(ContactProblem(jnp.eye(3), jnp.zeros(3), jnp.ones(1)))
     np.testing.assert_allclose(p, 0.0, atol=1e-12)
@@ -261,6 +265,7 @@ def test_nan_stays_in_its_world():
     assert not error[1] < 1e-6
 
 
+@pytest.mark.long
 def test_a_body_between_approaching_walls_has_a_large_residual():
     problem = ContactProblem(jnp.asarray([[1.0, -1.0], [-1.0, 1.0]]), -jnp.ones(2), jnp.zeros(0))
     assert softly(problem)[1] > 1e-2

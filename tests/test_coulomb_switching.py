@@ -178,6 +178,7 @@ def jams(mu, angle):
     return {name: jnp.asarray(x) for name, x in p.items()}, q, v
 
 
+@pytest.mark.long
 @all_cases(("mu", "angle"), [(1.2, 1.1), (2.0, 1.45), (2.0, 1.1)])
 def test_normal_force_of_a_rod_that_slides(mu, angle):
     """Gap acceleration A N / m - g with A = 1 + 3 cos^2 - 3 mu sin cos; A < 0 is Painleve's paradox."""

@@ -51,6 +51,7 @@ def hinge_gaps(q):
     return np.stack([np.linalg.norm(a - b, axis=-1) for a, b in ends], axis=-1)
 
 
+@pytest.mark.long
 def test_loops_stay_closed_at_every_step(double):
     _, start, trajectory = double
     assert np.max(hinge_gaps(start.q)) <= 1e-15

@@ -38,6 +38,7 @@ def assert_nearest(v, wanted):
     np.testing.assert_allclose(np.cross(push, v), 0.0, rtol=0, atol=1e-12)
 
 
+@pytest.mark.long
 def test_starts_projections_and_impulses_meet_the_rows():
     system, q = Fast(jnp.array(1.0)), jnp.zeros(3)
     project = jax.jit(lambda state: jd.VelocityProjection().project(system, state).v)

@@ -134,6 +134,7 @@ def test_openings_are_sums_by_joint_and_unit():
     assert str(broken) == "A by nan mm"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "coordinates",
     [jm.Absolute(), pytest.param(jm.Joints(), marks=pytest.mark.long)],
@@ -500,6 +501,7 @@ def test_rows_and_traced_numbers_may_do_without_inertia():
     assert jm.kinematic_mechanism(massless, jm.Joints())[1].shape == (1,)
 
 
+@pytest.mark.long
 def test_a_start_where_nothing_resists_is_a_warning():
     """Rings of which the outer and the inner one turn about one axis at the start, and nowhere else."""
     bodies = [*(js.Body(name, 0.0, (0, 0, 0)) for name in ("outer", "middle")), js.Body("inner", 1.0, EQUAL)]

@@ -72,6 +72,7 @@ def test_factors_of_a_batch(accelerator, size):
     assert np.all(np.isnan(inverse[1].T @ (inverse[1] @ np.ones(size))))
 
 
+@pytest.mark.long
 def test_a_row_that_depends_on_others_after_rows_that_nearly_do(accelerator):
     """A pivot that is left of rounding errors of the first half is no pivot of the second."""
     rng = np.random.default_rng(3)

@@ -107,6 +107,7 @@ def spatial_forces(joint):
     return [bushing, *(force for force in every if getattr(force, "joint", joint) == joint)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", catalogue.quick(FORMS, "joints"))
 def test_no_leaf_of_a_planar_mechanism_is_dead(form):
     joints = [*catalogue.JOINTS, *catalogue.MOTIONS]
@@ -187,6 +188,7 @@ def test_no_leaf_of_a_vehicle_of_first_order_is_dead(vehicle, form):
     assert dead_leaves(system, generic_state(system, q), jnp.ones(system.n_inputs)) == []
 
 
+@pytest.mark.long
 def test_vehicles_of_first_order_have_no_leaves_of_masses():
     mechanism, _ = jm.mechanism(jv.rocker_bogie(), jm.Joints())
     rover = jv.LeastSlip(mechanism, tuple(f"{wheel}.angle_rate" for wheel in jv.ROVER_WHEELS))
@@ -324,6 +326,7 @@ def hinge(form, **numbers):
     return jm.planar_mechanism([body], [joint], coordinates=FORMS[form])
 
 
+@pytest.mark.long
 def test_parameters_of_tree_joints_change_the_motion():
     mechanism, q = hinge("joints")
     state = jd.State(0.0, q, jnp.ones(1))

@@ -454,6 +454,7 @@ def test_embedded_mechanisms_say_whether_rows_conflict_or_merely_depend_on_each_
         assert int(status(angles, jd.SchurComplement())) == jd.Status.SINGULAR
 
 
+@pytest.mark.long
 def test_embedded_mechanisms_say_that_a_freedom_is_left():
     """A fork without a wheel swings as it likes: the equations in the spins do not know of it."""
     description = jv.differential_drive(0.5, 0.1, mass=20.0, inertia=1.0, wheel_inertia=0.02)

@@ -5,6 +5,7 @@ numbers of iterations.
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax import lax
 from test_fused_primitives import differences, integers, numbers, precisions
 
@@ -20,6 +21,7 @@ def work(x):
     return 1.2 * jnp.sin(y)
 
 
+@pytest.mark.long
 @precisions
 def test_scans(dtype):
     line = jnp.asarray(np.random.default_rng(0).normal(size=LONG), dtype)
@@ -329,6 +331,7 @@ def test_loops_until_a_condition(dtype):
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.long
 @precisions
 def test_branches(dtype):
     def large(x):

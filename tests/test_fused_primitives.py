@@ -864,6 +864,7 @@ def test_factorizations_and_solves(dtype):
 FEW = ["wide", "tall", "of rank 2"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("dtype", "names"),
     [

@@ -122,6 +122,7 @@ def options_of_rollouts(dtype):
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("dtype", "name"),
     [
@@ -154,6 +155,7 @@ def test_rows_of_all_kinds():
     agree(found, expected, 1e-11)
 
 
+@pytest.mark.long
 def test_failing_worlds_freeze_alone():
     """A start off the circle, NaN and an infinite velocity fail at once; their neighbors do not notice."""
     start = swings(WORLDS)
@@ -257,6 +259,7 @@ def loss(system, start, controls, layout):
     return jnp.sum(found.state.q[:, -1] ** 2 * jnp.asarray([1.0, 2.0])) + jnp.sum(found.state.v[:, -1] ** 3)
 
 
+@pytest.mark.long
 def test_gradients():
     """Reverse mode with respect to the system, the start and the controls, below jit, and of failed worlds."""
     start, controls = swings(3), 0.1 * jnp.ones((2, 1))
@@ -329,6 +332,7 @@ def test_what_cannot_be_fused_runs_by_xla_and_says_why(monkeypatch):
         agree(jax.vmap(fuse(jnp.tanh))(x), jnp.tanh(x), 1e-15)
 
 
+@pytest.mark.long
 def test_the_automatic_choice_depends_on_work_size_and_compiler(monkeypatch):
     """The automatic choice falls back to XLA without a warning."""
 

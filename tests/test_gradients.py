@@ -460,6 +460,7 @@ def test_a_failed_world_does_not_disturb_the_gradient(worlds):
     assert np.max(np.abs(until_then)) > 1e-3
 
 
+@pytest.mark.long
 def test_a_world_that_starts_nonfinite_does_not_disturb_the_gradient(worlds):
     """A NaN start has no good state; a loss that leaves the world out is free of it, and so is its gradient."""
     system, start, controls, good = worlds

@@ -51,6 +51,7 @@ def in_space(height, tire=js.BrushTire, wheel=js.SlidingDisc, **law):
     return mechanism, jd.State(jnp.zeros(()), q, jnp.array([*MOVING, 0.0, 0.0, 0.0, 0.3]))
 
 
+@pytest.mark.long
 def test_the_given_loads_are_no_leaves():
     mechanism, _ = in_space(0.5, **LAW)
     assert [path for path in jd.tree.leaf_paths(mechanism) if path.endswith("load")]
@@ -100,6 +101,7 @@ def test_accelerations_are_differentiable_through_the_loads():
     np.testing.assert_allclose(slope, (above - below) / 2e-5, rtol=1e-7, atol=1e-8)
 
 
+@pytest.mark.long
 def test_wheels_that_are_pulled_at_are_named_and_have_no_force():
     report, _, lam = compiled()(0.8, 3.0)
     assert report.lifted()

@@ -40,6 +40,7 @@ def moving_states(name, count=5):
     return system, [jd.VelocityProjection().project(system, problems.state(q, v)) for v in wanted]
 
 
+@pytest.mark.long
 @entries
 def test_constraint_forces_do_no_work(name):
     """lam^T J v = 0 for constraints at rest and consistent velocities."""
@@ -53,6 +54,7 @@ def test_constraint_forces_do_no_work(name):
         assert scale > 0.01
 
 
+@pytest.mark.long
 def test_a_moving_constraint_does_work():
     """For g(t, q) = 0 the power of the constraint force is -lam dg/dt, and it is the change of the bead's
     energy.
@@ -74,6 +76,7 @@ def energies(system, states):
     return np.asarray(jax.jit(jax.vmap(lambda s: jd.energy(system, s)))(states))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "dt", "steps"),
     [
@@ -120,6 +123,7 @@ def test_energy_of_andrews_mechanism():
     np.testing.assert_allclose(energies(mechanism, trajectory.state), expected, rtol=1e-12)
 
 
+@pytest.mark.long
 def test_angular_momentum_of_the_spherical_pendulum():
     """About the vertical: 0.8 in the file, and neither weight nor rod have a moment about it."""
     system, start = SYSTEMS["spherical_pendulum"]()

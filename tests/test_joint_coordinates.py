@@ -138,6 +138,7 @@ def test_every_type_that_can_be_in_a_tree_is_in_the_examples():
     assert len(SPATIAL_FORCES) > 0
 
 
+@pytest.mark.long
 def test_frames_are_those_of_the_start(both, request):
     absolute, joints, _, here = both
     description, _ = request.node.callspec.params["both"]()
@@ -153,6 +154,7 @@ def test_twists_are_the_rates_of_frames(both):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e3 * EPS)
 
 
+@pytest.mark.long
 def test_velocities_carried_to_other_coordinates_are_nearest_to_the_twists(both):
     absolute, joints, there, here = both
     new = joints.retract(here.q, 0.3 * here.v)
@@ -235,6 +237,7 @@ def evaluated_and_called(system, t, q, v):
     return terms(at), (system.mass_matrix(q), system.constraint(t, q), *rows, system.force(t, q, v, None))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("joints", [pytest.param(False, marks=pytest.mark.long), True])
 def test_an_evaluation_returns_the_terms_of_the_methods(joints):
     """From one set of frames, at other velocities, and through a wrapper; an evaluation is a value, also for
@@ -280,6 +283,7 @@ def solved(system, state):
     return jaxdae.forward_dynamics(system, state, None, solver=jaxdae.DenseKKT())
 
 
+@pytest.mark.long
 def test_accelerations_and_multipliers_are_the_same(both):
     absolute, joints, there, here = both
     accelerate_alike(absolute, joints, here, solved(absolute, there), solved(joints, here))
@@ -369,6 +373,7 @@ def test_derivatives_of_rollouts():
     assert value.shape == (3,)
 
 
+@pytest.mark.long
 def test_reactions_are_the_same(both):
     absolute, joints, there, here = both
     known = {}
@@ -457,6 +462,7 @@ def test_derivatives_of_conversions_and_reactions_in_several_directions_at_once(
         np.testing.assert_allclose(one, differences, rtol=0, atol=1e-6 * (1.0 + float(jnp.abs(one).max())))
 
 
+@pytest.mark.long
 def test_batches_are_the_worlds_one_by_one():
     joints, q = arm((0.7, 0.4), jm.Joints())
     rng = np.random.default_rng(3)

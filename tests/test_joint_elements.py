@@ -121,6 +121,7 @@ def both(request):
     return absolute, joints, there, here, answers(absolute, there), answers(joints, here)
 
 
+@pytest.mark.long
 def test_both_forms_accelerate_alike(both):
     absolute, joints, _, here, theirs, ours = both
     accelerate_alike(absolute, joints, here, theirs[:2], ours[:2])
@@ -604,6 +605,7 @@ def test_what_acts_in_balls_and_free_joints():
         jm.spatial_mechanism(bodies[:1], [js.Free("free", "ground", "a", armature=0.4)])
 
 
+@pytest.mark.long
 def test_relations_of_angles_that_forget_turns_end():
     """Behind half a turn the row would ask for another angle; not where a full turn changes nothing, nor
     where turns are counted.
@@ -773,6 +775,7 @@ def test_a_rollout_of_long_steps_ends_at_the_jump():
         np.testing.assert_array_equal(found.info.status, expected)
 
 
+@pytest.mark.long
 def test_efforts_that_do_not_depend_on_the_angle_have_no_range():
     for name, (element, numbers) in CONSTANT.items():
         mechanism, q = _hinge(element, jm.Absolute(), **numbers)
@@ -793,6 +796,7 @@ def test_a_slack_tendon_that_may_tighten_after_full_turns_ends_at_half_a_turn():
         assert mechanism.condition(ZERO, turned) == jaxdae.Status[outcome]
 
 
+@pytest.mark.long
 def test_only_angles_between_frames_are_out_of_range():
     """A cut hinge forgets turns, a screw counts them by its slide, and springs do not act in a mechanism of
     first order.

@@ -44,6 +44,7 @@ def moved(mechanism, q, v=None, *, time, steps, integrator=STEP):
     return jd.rollout(mechanism, integrator, state, dt=time / steps, steps=steps)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["joints", pytest.param("absolute", marks=pytest.mark.long)])
 def test_slider_bounces_off_its_limit_exactly(form):
     height, restitution, time = 1.0, 0.8, 1.3
@@ -69,6 +70,7 @@ def test_dry_friction_sticks_exactly_or_slides_exactly(form, dry):
     np.testing.assert_allclose(found.info.dry_impulse[-1] / 0.025, min(G, dry), rtol=1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "method",
     [
@@ -87,6 +89,7 @@ def test_bodies_at_rest_do_not_creep_with_methods_of_first_order(method):
     assert abs(found.state.q[-1, -1]) < 1e-14
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["joints", pytest.param("absolute", marks=pytest.mark.long)])
 def test_a_rod_rests_at_both_limits_of_its_pin(form):
     mechanism, q = pin(FORMS[form], limits=(-0.3, 0.2))
@@ -108,6 +111,7 @@ def speeds(mechanism, q, rate):
     return np.asarray([0.0, rate / 2.0, rate] if mechanism.sizes(q).nv == 3 else [rate])
 
 
+@pytest.mark.long
 def test_friction_beyond_the_load_holds_at_any_strength():
     # Smooth friction drifts, and at 200 N m explicit steps of 1 ms are unstable.
     for dry in (5.0, 200.0):
@@ -315,6 +319,7 @@ def test_steps_without_contact_are_refused():
         moved(free, q, time=0.1, steps=1)
 
 
+@pytest.mark.long
 def test_a_start_beyond_a_limit_stops_the_world():
     mechanism, q = pin(jm.Joints(), limits=(0.1, 0.2))
     found = moved(mechanism, q, time=0.1, steps=2)

@@ -692,6 +692,7 @@ class TestStatus:
         found = jd.rollout(Car(CENTERED), jd.Kinematic(solver=solver), AT_REST, dt=0.1, steps=2)
         np.testing.assert_array_equal(found.info.status, jd.Status.SINGULAR)
 
+    @pytest.mark.long
     def test_rollouts_report_it_world_by_world(self):
         cars = Car(jnp.stack([CENTERED, PARALLEL]))
         method = jd.Kinematic(solver=jd.LeastSquares())
@@ -816,6 +817,7 @@ class TestStatus:
             found = jd.rollout(Line(kind), method, start, dt=dt, steps=40)
             np.testing.assert_array_equal(found.info.status, jd.Status.OK)
 
+    @pytest.mark.long
     @all_cases(
         ("solver", "off"),
         itertools.product((jd.SchurComplement(), jd.ConjugateGradient()), (1e-8, 1e-7, 1e-6, 1e-5)),
@@ -1053,6 +1055,7 @@ class TestCurvedRows:
             ]
             np.testing.assert_allclose(slope, np.subtract(*ends).T / 2e-5, rtol=0, atol=1e-8)
 
+    @pytest.mark.long
     def test_soft_rows(self):
         """min (x' - f)^2 / 2 + r^2 / (2 C): for r = |x'|^2 - 1 and x' along f, x' - f + 2 x' r / C = 0."""
         wanted, compliance = np.array([2.0, 0.0, 0.0]), 0.5
@@ -1085,6 +1088,7 @@ class TestCurvedRows:
             for one in (system, masked):
                 assert has_affine_rows(one, jd.State(jnp.zeros(()), at, jnp.zeros_like(at))) == affine
 
+    @pytest.mark.long
     def test_rows_that_no_velocity_satisfies_have_a_status(self):
         """sin x' = 2, whose iterations diverge; and |x'|^2 = -1 in the middle of a step, which moved with the status OK."""
 

@@ -116,6 +116,7 @@ def test_a_goal_is_a_row():
     np.testing.assert_allclose(trajectory.state.q[-1], expected, rtol=0, atol=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("events", "error"), [pytest.param(1, 1e-6, marks=pytest.mark.long), (0, 2e-2)])
 def test_a_point_that_lands_on_a_floor_and_leaves_it(events, error):
     # y = 0.1 - sin(pi t) / pi until it is 0, then 0 until the rate points up at t = 1/2, then (1 - sin(pi t))

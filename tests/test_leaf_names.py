@@ -93,6 +93,7 @@ def test_terms_of_a_sum_of_inertia_have_no_leaf(form):
     assert jd.tree.get_leaf(mechanism, "forces.motor.torque") == 0.3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", catalogue.quick(FORMS, "joints"))
 def test_tendons_and_relations_have_the_names_of_their_descriptions(form):
     tendon = jm.Tendon(
@@ -138,6 +139,7 @@ def test_tendons_and_relations_have_the_names_of_their_descriptions(form):
             )
 
 
+@pytest.mark.long
 def test_a_stiffness_that_is_set_later_pulls_to_the_start_pose():
     for form, build, kind in (("absolute", planar, jm.Revolute), ("joints", planar, jm.Revolute)):
         first, at = kind("first", "ground", "cart", at=(0.0, 0.0), stiffness=2.0), (0.0, 0.0)

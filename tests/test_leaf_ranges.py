@@ -72,6 +72,7 @@ def test_leaves_of_a_planar_mechanism_have_the_ranges_of_its_description(form):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("joint", "form"),
     [

@@ -198,6 +198,7 @@ class TestPoints:
         np.testing.assert_array_equal(end.q, half.q)
         assert end.t == swinging().t + DT
 
+    @pytest.mark.long
     def test_a_wrapper_inside_of_a_wrapper_hands_on_what_is_of_its_own_end(self):
         # The outer projection moves the state at which the inner one was linearized, and what stands between
         # them knows of neither.

@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import jaxdae.mechanisms as jm
 from jaxdae.geometry.screws import PlanarInertia, PlanarScrew
@@ -61,6 +62,7 @@ def by_matrices(mass, rows, soft, f, r):
     return np.split(np.linalg.solve(whole, np.concatenate([f, r])), [len(f)]), np.linalg.cond(whole)
 
 
+@pytest.mark.long
 def test_rows_are_those_of_the_matrix():
     rng = np.random.default_rng(1)
     _, rows = some_tree(0)
@@ -74,6 +76,7 @@ def test_rows_are_those_of_the_matrix():
     np.testing.assert_array_equal(rows.masked(y > 0.0).as_dense(), np.where(y[:, None] > 0.0, dense, 0.0))
 
 
+@pytest.mark.long
 def test_solutions_are_those_of_matrices_in_one_world_and_in_batches():
     rng = np.random.default_rng(2)
     worlds = [some_tree(seed) for seed in range(2)]
@@ -108,6 +111,7 @@ def test_solutions_are_those_of_matrices_in_one_world_and_in_batches():
             )
 
 
+@pytest.mark.long
 def test_a_row_that_depends_on_others_is_nan_and_alone():
     mass, rows = some_tree(0)
     twice = dataclasses.replace(
@@ -120,6 +124,7 @@ def test_a_row_that_depends_on_others_is_nan_and_alone():
     assert np.any(np.isnan(bad))
 
 
+@pytest.mark.long
 def test_recursions_may_stand_under_a_condition_that_differs_from_world_to_world():
     loops = [
         (joint, a, b)

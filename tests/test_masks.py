@@ -237,6 +237,7 @@ class TestImpulse:
         assert np.min(np.abs(before)) > 0.1
         np.testing.assert_allclose(after, 0.0, rtol=0, atol=1e-14)
 
+    @pytest.mark.long
     def test_soft_rows_take_no_part(self):
         soft = jd.Soft(everything(), jnp.array([0.0, 0.1, 0.0]))
         ours = jd.constraint_impulse(soft, everywhere())
@@ -303,6 +304,7 @@ class TestRollouts:
         assert not events
         np.testing.assert_array_equal(other.state.q[0], run.state.q[1])
 
+    @pytest.mark.long
     def test_by_time_and_by_place(self):
         """A rod that breaks at 0.1 s; one that is put on there and takes the radial velocity; one that holds
         below -0.6 m only.
@@ -331,6 +333,7 @@ class TestRollouts:
         assert np.all((lam[2, 1:] != 0.0) == (q[2, :-1, 1] < -0.6))
         assert 5 < np.sum(lam[2] != 0.0) < self.steps - 5
 
+    @pytest.mark.long
     def test_a_broken_world_leaves_the_others_alone(self):
         masks = jnp.array([[True], [False], [True]])
         _, at = swing()
@@ -341,6 +344,7 @@ class TestRollouts:
         for x, y in zip(jax.tree.leaves(broken), jax.tree.leaves(whole), strict=True):
             np.testing.assert_array_equal(x[1:], y[1:])
 
+    @pytest.mark.long
     def test_single_precision_and_a_batch_of_one(self):
         system, at = cast(swing(), jnp.float32)
         masked = jd.Masked(system, jnp.array([[True]]))
@@ -433,6 +437,7 @@ class TestSoft:
             found = jd.forward_dynamics(system, everywhere(), stabilization=BAUMGARTE)
             np.testing.assert_allclose(np.concatenate(found), expected, **ROUND_OFF)
 
+    @pytest.mark.long
     def test_a_soft_rollout_becomes_the_hard_one(self, soft_rods):
         """g'' = -C lam: the rod stretches by C times the integral of the tension twice, linearly in C."""
         *_, run = soft_rods
@@ -443,6 +448,7 @@ class TestSoft:
         assert 1e-4 < once < 5e-3
         np.testing.assert_allclose(twice / once, 2.0, rtol=1e-2)
 
+    @pytest.mark.long
     def test_the_energy_of_a_soft_row(self, soft_rods):
         """E + (g'^2 + beta^2 g^2) / (2 C) is constant without damping, and falls by 2 alpha g'^2 / C with it."""
         system, at, softness, alpha, beta, run = soft_rods

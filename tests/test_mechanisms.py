@@ -132,6 +132,7 @@ class TestJoints:
         at = moving()
         np.testing.assert_array_equal(rebuilt.constraint(at.t, at.q), mechanism.constraint(at.t, at.q))
 
+    @pytest.mark.long
     def test_single_precision_stays_single(self):
         mechanism, at = cast(
             (jm.planar_mechanism(BODIES, [*JOINTS, *MOTIONS], FORCES)[0], moving()), jnp.float32
@@ -220,6 +221,7 @@ class TestForces:
             mechanism, _ = jm.planar_mechanism(BODIES, joints, forces)
             np.testing.assert_allclose(power(mechanism, at), -damping * central(measure, 0.0) ** 2, rtol=1e-8)
 
+    @pytest.mark.long
     def test_internal_forces_have_no_resultant(self):
         # Actio = reactio: no total force, and no total moment about the origin.
         joints = [jm.Revolute("elbow", "left", "middle", at=(0.7, 0.3), damping=0.4)]
@@ -264,6 +266,7 @@ class TestForces:
             expected[3:6] = [*f, arm[0] * f[1] - arm[1] * f[0]]
             np.testing.assert_allclose(mechanism.force(at.t, at.q, at.v, None), expected, **ROUND_OFF)
 
+    @pytest.mark.long
     def test_a_spring_of_length_zero_is_finite(self):
         spring = jm.LinearSpring(
             "spring",

@@ -542,6 +542,7 @@ def test_a_law_is_what_it_was_when_the_rollout_began():
     assert jnp.max(jnp.abs(ends[0] - ends[2])) > 1e-3
 
 
+@pytest.mark.long
 def test_plain_functions_serve_as_outputs_and_references():
     """Inside of a compiled program and outside of one, and as pytrees of one's own do."""
 

@@ -57,6 +57,7 @@ def test_steering_that_is_not_ackermann_has_its_published_answers():
         within(digits["twist"], twist, case["D_equivalent_bicycle"]["twist"])
 
 
+@pytest.mark.long
 def test_the_car_of_the_specification():
     # vehicles.md V4: L = 2.5, W = 1.5, a bicycle at 0.3 rad; both front wheels at 0.3.
     wheels = car(2.5, 1.5, 0.3, 0.3)
@@ -250,6 +251,7 @@ def test_a_turn_of_rounding_errors_has_the_derivatives_of_none():
     np.testing.assert_allclose(first(at)[:, 0], cosine / at - sine / at**2, rtol=1e-14)
 
 
+@pytest.mark.long
 def test_odometry_takes_lists():
     wheels = jv.wheels([(0.0, 0.3), (0.0, -0.3)], radius=0.1)
     one, each = (jv.wheel_noise(wheels, [5.0, 7.0], variance) for variance in (1e-3, [1e-3, 1e-3]))
@@ -419,6 +421,7 @@ def test_a_bicycle_of_two_steered_axles():
     assert int(report.status) != jd.Status.OK
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", [pytest.param(jnp.float64, marks=pytest.mark.long), jnp.float32])
 def test_a_bicycle_that_is_hardly_steered_goes_its_way(dtype):
     for angle in (1e-3, 1e-22, -1e-30):
@@ -653,6 +656,7 @@ def test_what_is_given_to_vehicles_is_looked_at_all_at_once(make, message):
         make()
 
 
+@pytest.mark.long
 def test_masses_of_a_single_trailer_may_be_listed():
     truck = jv.truck_and_trailers(3.0, [4.0], [0.5], trailer_mass=[7.0], trailer_inertia=[2.0])
     assert (float(truck.bodies[-1].mass), float(truck.bodies[-1].inertia)) == (7.0, 2.0)

@@ -228,6 +228,7 @@ def test_parallelogram_has_one_row_too_many(design):
     assert report.redundant == ("pin2",)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in SOLVERS]
 )
@@ -478,6 +479,7 @@ def _plates(kind, count):
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("coordinates", [jm.Absolute(), jm.Joints()])
 @pytest.mark.parametrize("kind", ["rods", pytest.param("legs", marks=pytest.mark.long)])
 def test_the_default_solver_takes_parallel_joints_that_a_count_calls_independent(kind, coordinates):

@@ -230,6 +230,7 @@ MOTIONS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", quick(MOTIONS, "iftomm_a03_andrews"))
 def test_motions_lead_from_state_to_state(name):
     """All intervals of the file at once, each in its own unit of time; the last state stays where it is."""

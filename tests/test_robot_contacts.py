@@ -31,6 +31,7 @@ def pairs(robot):
     return {one.name: one for one in robot.description.contacts}
 
 
+@pytest.mark.long
 def test_gaps_are_the_distances_of_mujoco(tmp_path):
     path, robot = loaded(tmp_path, SCENE, contacts=True)
     assert set(pairs(robot)) == {"floor/shell", "floor/rod", "floor/ball", "shell/ball", "rod/ball"}

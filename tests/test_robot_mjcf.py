@@ -278,6 +278,7 @@ def test_a_tree_accelerates_as_in_mujoco(tree):
         np.testing.assert_allclose(found, data.qacc, rtol=0.0, atol=limit)
 
 
+@pytest.mark.long
 def test_named_states(tree):
     robot, mechanism, q, theirs = tree
     assert list(robot.report.keyframes) == ["home", "other"]
@@ -482,6 +483,7 @@ def test_controls_of_actuators_that_have_several(tmp_path):
     assert [type(joint) for joint in held.description.joints if joint.name == "w"] == [js.Ball]
 
 
+@pytest.mark.long
 def test_states_have_as_many_controls_as_there_are_inputs(tmp_path):
     """Actuators behind the last one that acts are no inputs, and their controls of keyframes none either."""
     rest = (

@@ -56,6 +56,7 @@ def state_at_landing(z):
     return landed(z)[0]
 
 
+@pytest.mark.long
 def test_a_landing_and_its_derivatives():
     """Runge-Kutta methods are exact for a parabola, so only round-off is left."""
     values = jax.jit(lambda z: (*landed(z), jax.jacfwd(state_at_landing)(z), jax.jacrev(state_at_landing)(z)))
@@ -72,6 +73,7 @@ def test_second_derivatives():
     np.testing.assert_allclose(second, jax.hessian(closed)(START), rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.long
 def test_each_world_ends_at_its_own_event_and_a_late_one_fails_alone():
     starts = jnp.asarray([[1.0, 2.0, 9.0], [0.5, 0.0, 9.0], [1.0, 8.0, 9.0], [0.0, 2.0, 9.0]])
     values, info = jax.jit(jax.vmap(landed))(starts)
@@ -86,6 +88,7 @@ def test_each_world_ends_at_its_own_event_and_a_late_one_fails_alone():
     np.testing.assert_array_equal(np.isnan(slopes).any(axis=(1, 2)), [False, False, True, False])
 
 
+@pytest.mark.long
 def test_inputs_of_the_last_step_and_laws():
     """A force of 9 N carries the ball over the first half second; a law does the same."""
     held = jnp.where(jnp.arange(14) < 5, 9.0, 0.0)[:, None]
@@ -147,6 +150,7 @@ def test_messages(event, error, message):
     assert message in str(caught.value)
 
 
+@pytest.mark.long
 def test_steps_beyond_the_stability_limit():
     """Friction of 200 N m holds an arm, which turns by 0.1 mrad. With RK4 at 1 ms it fell, status OK."""
     arm = jm.Body("arm", 1.0, 0.011, pose=(0.3, 0.0, 0.0))

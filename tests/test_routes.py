@@ -70,6 +70,7 @@ class TestFormulas:
     against NumPy.
     """
 
+    @pytest.mark.long
     def test_sequential_is_a_step_and_a_root(self):
         system, at = everything(), consistent()
         new, _, info = step(jd.textbook.Sequential(jd.RungeKutta.heun()), system, at)
@@ -224,6 +225,7 @@ class TestDrift:
             assert np.all(projected[:, 1] < plain[:, 1])
             assert abs(slope(projected[:, 1]) - 4.0) <= 0.1
 
+    @pytest.mark.long
     def test_projected_steps_leave_the_manifold_by_its_curvature(self):
         for order, route in ((1.0, "projected_step"), (2.0, "projected_step_in_the_middle")):
             for problem in PROBLEMS:
@@ -298,6 +300,7 @@ class TestTransformations:
             for (path, x), y in zip(leaves(alone), jax.tree.leaves(batch), strict=True):
                 np.testing.assert_allclose(y[k], x, rtol=1e-12, atol=1e-13, err_msg=path)
 
+    @pytest.mark.long
     def test_points_of_many_worlds(self):
         """The point of a projected step is a leaf: it may differ from world to world."""
         system, start = SYSTEMS["double_pendulum"]()

@@ -234,6 +234,7 @@ class TestShapes:
         close(x[:2], np.linalg.solve(jacobian, r))
         close(x, reference(*arguments))
 
+    @pytest.mark.long
     @each_solver
     def test_single_precision(self, solver):
         arguments = problem("full", 1).at(0.0)[:4]

@@ -288,6 +288,7 @@ def method(solver):
 
 
 class TestRollouts:
+    @pytest.mark.long
     @few_solvers
     def test_a_rod_too_many_changes_nothing(self, name):
         once = jd.rollout(Pendulum(*NUMBERS), method(jd.SchurComplement()), START, **STEPS)
@@ -312,6 +313,7 @@ class TestRollouts:
         ):
             jd.raise_if_failed(found)
 
+    @pytest.mark.long
     def test_in_a_batch_only_the_world_that_has_them(self):
         # The second world's rods differ; at (0, -1) they hold the mass at rest.
         system = PendulumTwice(*NUMBERS, jnp.array([0.0, 1.0]))

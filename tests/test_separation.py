@@ -21,6 +21,7 @@ def raised(q, ball, box):
     return q
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["joints", pytest.param("absolute", marks=pytest.mark.long)])
 def test_sunken_bodies_rise_to_the_ground_and_others_stay(form):
     bodies = [
@@ -64,6 +65,7 @@ def rod(coordinates, **options):
     return jm.mechanism(jm.Description(bodies=[body], joints=[pin], contacts=pairs), coordinates)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", FORMS)
 def test_rod_at_a_wall_has_the_angle_and_the_derivative_of_the_closed_form(form):
     mechanism, q = rod(FORMS[form])

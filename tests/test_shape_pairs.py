@@ -152,6 +152,7 @@ def test_smallest_gap_is_the_distance(kind_a, kind_b):
         np.testing.assert_allclose(jnp.min(points.gap), expected, atol=1e-8)
 
 
+@pytest.mark.long
 def test_boxes_that_touch():
     """Boxes are moved along the normal of their smallest gap until they touch."""
     contacts = touching(*BOXES)
@@ -448,6 +449,7 @@ def test_the_order_of_a_pair_only_changes_the_sign_of_the_normal():
     np.testing.assert_array_equal(one.gap, other.gap)
 
 
+@pytest.mark.long
 def test_all_pairs_keep_single_precision():
     def single(tree):
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), jnp.float32), tree)

@@ -463,6 +463,7 @@ def test_dampers_take_the_power_that_they_should():
         np.testing.assert_allclose(np.asarray(at.v) @ f.reshape(-1), power, rtol=1e-12, err_msg=name)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("key", quick(["bushing", *(key for key in FREE if FREE[key].measured)], "bushing"))
 def test_bushings_and_joints_are_damped_along_their_coordinates(key):
     """The power is -c times the squares of the rates of the coordinates, which differences give."""
@@ -491,6 +492,7 @@ def test_bushings_and_joints_are_damped_along_their_coordinates(key):
     )
 
 
+@pytest.mark.long
 def test_a_driven_joint_takes_the_power_of_its_motor():
     """A constant torque and an input, along a coordinate whose rate is known on the joint's freedoms."""
     (joint,) = [KINDS["cylindrical"]("shaft", "left", "right")]
@@ -718,6 +720,7 @@ def test_gradients_are_finite_at_identity_and_at_half_turns(turn, keys):
         assert np.all(np.isfinite(leaf))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("keys", "hinges", "kinds"),
     [(FEW, HINGES[:1], ("linear_spring",)), pytest.param(ALL, HINGES, tuple(FORCES), marks=pytest.mark.long)],

@@ -221,6 +221,7 @@ def pendulum(*more, coordinates=None):
     )
 
 
+@pytest.mark.long
 def test_rows_that_depend_on_time_are_not_checked_without_a_time():
     """A driven link, whose prescribed angle is known at a time only."""
     mechanism, _ = pendulum(
@@ -296,6 +297,7 @@ def test_causes_in_systems_of_ones_own():
         )
 
 
+@pytest.mark.long
 def test_to_joints_reports_states_that_violate_the_tree():
     bodies = [jm.Body("arm", 1.0, 0.1, (0.5, 0.0, 0.0)), jm.Body("tip", 1.0, 0.1, (1.5, 0.0, 0.0))]
     joints = [jm.Revolute("A", "ground", "arm", (0.0, 0.0)), jm.Revolute("B", "arm", "tip", (1.0, 0.0))]
@@ -328,6 +330,7 @@ def test_constraint_impulse_reports_open_rows():
     jd.constraint_impulse(mechanism, opened, jnp.array([False, True]))
 
 
+@pytest.mark.long
 def test_static_inputs_and_linear_models_report_open_rows():
     rod = jm.Body("rod", 1.0, 0.1, (0.5, 0.0, 0.0))
     hinge = jm.Revolute("A", "ground", "rod", at=(0.0, 0.0))

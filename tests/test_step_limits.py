@@ -36,6 +36,7 @@ EXPLICIT = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "method",
     [*(["rk4"]), *(pytest.param(name, marks=pytest.mark.long) for name in EXPLICIT if name != "rk4")],
@@ -58,6 +59,7 @@ def test_friction_that_holds_is_correct_or_unstable(method):
     np.testing.assert_allclose(end.state.q[-1, 0], correct[20.0], rtol=0, atol=2e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("coordinates", [pytest.param(jm.Absolute(), marks=pytest.mark.long), jm.Joints()])
 def test_a_fast_rotor_does_not_hide_friction_that_holds(coordinates):
     # The rotor accelerates at 1e5 rad/s^2, the arm at 29 rad/s^2. The arm turned 0.030 rad in 1 s with the status OK.
@@ -77,6 +79,7 @@ def test_a_fast_rotor_does_not_hide_friction_that_holds(coordinates):
     assert [run(dt) for dt in (5e-5, 2e-4, 1e-3)] == [jd.Status.OK, jd.Status.UNSTABLE, jd.Status.UNSTABLE]
 
 
+@pytest.mark.long
 def test_steps_that_resolve_a_coupling_are_not_called_unstable():
     # A cart under a constant force pulls a second one, at rest at first, by a soft spring.
     bodies = [jm.Body(name, 1.0, 0.1, pose=(x, 0.0, 0.0)) for name, x in (("one", 0.0), ("two", 1.0))]
@@ -93,6 +96,7 @@ def test_steps_that_resolve_a_coupling_are_not_called_unstable():
         assert found.info.status[-1] == jd.Status.OK
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "method", ["rk4", *(pytest.param(m, marks=pytest.mark.long) for m in EXPLICIT if m != "rk4")]
 )
@@ -259,6 +263,7 @@ def test_held_feedback_is_stable_up_to_its_closed_form_limit(method):
             )
 
 
+@pytest.mark.long
 def test_a_saturated_servo_that_alternates_every_step_is_unstable():
     # h kd = 11.3. The servo alternates between its limits of 50 N. Examinations at even steps alone saw the same side.
     mechanism, state = slider()

@@ -124,6 +124,7 @@ class TestString:
         for name, bound in {"slack": 2e-5, "taut": 1e-7, "impulse": 2e-6, "loss": 5e-6}.items():
             assert fine[name] < bound
 
+    @pytest.mark.long
     def test_switches_at_the_end_of_steps_are_of_first_order(self, throws):
         coarse, fine = (mean_errors(throws[0, dt]) for dt in (0.01, 0.005))
         # Late by half a step in the mean; the impulse grows by m g h / 2 or so, and by the curvature of the
@@ -280,6 +281,7 @@ A, B = 0.2, 0.6
 PUSHES = jd.switching.Unilateral(jnp.array([1.0, 1.0, 0.0, 0.0]), follows=(0, 1, 0, 1))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("law", "events"),
     [
@@ -408,6 +410,7 @@ class Floor:
         return (state.q[1] < self.height)[None]
 
 
+@pytest.mark.long
 def test_a_law_of_ones_own_switches_at_the_end_of_steps():
     starts = jax.tree.map(lambda x: jnp.stack([x] * 2), state([0.0, 0.0], THROW))
     law = Floor(jnp.array([-0.3, -jnp.inf]))

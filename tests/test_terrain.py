@@ -140,6 +140,7 @@ def test_the_far_edge_of_a_map_belongs_to_it_however_it_is_rounded(dtype):
     np.testing.assert_allclose(slope, 2.0, rtol=1e-2 if dtype == jnp.float32 else 1e-10)
 
 
+@pytest.mark.long
 def test_a_map_ends_where_its_grid_ends_and_is_differentiable_in_its_numbers():
     inside = [
         bool(MAP.inside(x, y))

@@ -202,6 +202,7 @@ def test_derivatives_of_a_box_that_slides_and_spins():
     np.testing.assert_allclose(reached(v)[1], differences, atol=3e-4)
 
 
+@pytest.mark.long
 def test_worlds_of_a_batch_are_those_of_single_rollouts():
     system, contacts = ball(0.1, 0.3, 0.5)
     integrator = Touching(RK4, contacts, QUICK)
@@ -214,6 +215,7 @@ def test_worlds_of_a_batch_are_those_of_single_rollouts():
     np.testing.assert_allclose(batch.state.q[2, -1], single.q, atol=1e-13)
 
 
+@pytest.mark.long
 def test_a_ball_between_closing_walls_stops_the_world():
     system, _ = ball(0.1, 0.0, 0.0)
     walls = FunctionContacts(
@@ -230,6 +232,7 @@ def test_a_ball_between_closing_walls_stops_the_world():
     assert abs(state.q[1] - (0.2 - state.t - G * (state.t - hit) ** 2 / 2.0)) < 1e-9
 
 
+@pytest.mark.long
 def test_a_start_inside_the_ground_stops_the_world():
     system, contacts = ball(0.1, 0.3, 0.5)
     state, info = end(system, Touching(RK4, contacts, QUICK), [0.0, 0.09, 0.0], np.zeros(3), 0.1, STEPS)

@@ -170,6 +170,7 @@ class TestControls:
         law = lambda t, at: -0.7 * at.v * jnp.cos(t)  # noqa: E731 (that is how users write it)
         assert_close(jd.rollout(swing(), jd.RungeKutta.heun(), start(), law, dt=DT, steps=5), expected)
 
+    @pytest.mark.long
     @pytest.mark.parametrize("derivative", [jax.grad, pytest.param(jax.jacfwd, marks=pytest.mark.long)])
     def test_a_plain_function_may_capture_what_is_differentiated(self, derivative):
         def end(gain, law):
@@ -188,10 +189,12 @@ class TestManyWorlds:
         for k, single in enumerate(singles):
             assert_close(world(batch, k), single)
 
+    @pytest.mark.long
     def test_start_states(self):
         batch = jd.batch_rollout(swing(), CLOSED, stack(self.states), dt=DT, steps=5)
         self.check(batch, [jd.rollout(swing(), CLOSED, at, dt=DT, steps=5) for at in self.states])
 
+    @pytest.mark.long
     def test_a_common_start_time(self):
         states = stack(self.states)
         batch = jd.batch_rollout(swing(), EULER, jd.State(0.2, states.q, states.v), dt=DT, steps=3)
@@ -291,6 +294,7 @@ class TestManyWorlds:
         compiled = jax.jit(lambda x, dt: jd.batch_rollout(swing(), EULER, x, dt=dt, steps=3))(states, DT)
         assert_close(compiled, jd.batch_rollout(swing(), EULER, states, dt=DT, steps=3))
 
+    @pytest.mark.long
     def test_without_rows_and_with_different_masses(self):
         masses = jnp.array([[1.0, 2.0], [3.0, 4.0]])
         system = jd.tree.set_leaf(oscillator(), "mass", masses)
@@ -494,6 +498,7 @@ class TestFailedWorlds:
             jd.rollout(system, method, start(), dt=DT, steps=2).info.status, Status.NONFINITE
         )
 
+    @pytest.mark.long
     def test_the_status_of_the_integrator_counts(self):
         # The tolerance of each world is a leaf: the second cannot meet its own.
         projection = jd.Projection(jd.PositionProjection(iterations=1, tolerance=jnp.array([1.0, 1e-12])))

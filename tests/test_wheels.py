@@ -49,6 +49,7 @@ def test_an_upright_coin_on_an_incline_has_its_published_motion():
     within(11, lam[:, :1] * n + lam[:, 1:] * e, [s["lam"] for s in states[1:]])
 
 
+@pytest.mark.long
 def test_a_knife_edge_on_an_incline_has_its_published_motion():
     p, reference, digits, values = problem("knife_edge_incline")
     edge = jm.Wheel("edge", "blade", (1.0, 0.0), point=(0.0, 0.0))
@@ -322,6 +323,7 @@ def test_derivatives_in_slip_and_steering_at_zero_and_at_a_right_angle():
     np.testing.assert_allclose(jax.jacfwd(front_row)(0.5 * np.pi), [0.0, -1.0, -2.5], rtol=0, atol=1e-15)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::jaxdae.StateWarning")
 def test_no_slip_is_the_mechanism_of_a_skate_to_the_last_bit():
     bodies = [jm.Body("blade", 1.5, 0.3, (0.2, 0.1, 0.7))]

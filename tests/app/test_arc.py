@@ -81,6 +81,7 @@ def run(experiment, monkeypatch, out, *changes):
     return experiment.main()
 
 
+@pytest.mark.long
 def test_a_run(experiment, monkeypatch, tmp_path, capsys):
     assert run(experiment, monkeypatch, tmp_path, "experiment.far_steps=[0.05, 0.1, 0.5]") == 0
     (folder,) = tmp_path.iterdir()

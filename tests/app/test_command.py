@@ -264,6 +264,7 @@ def test_a_loop_that_cannot_close_is_reported_with_all_the_rest(tmp_path, comman
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.long
 def test_velocities_that_the_joints_do_not_allow(config, command):
     code, _, err = command(
         "check", config, "--set", "start.velocities={rod.x: 1.0}", "--set", "batch.vary=[]"
@@ -299,6 +300,7 @@ def test_what_is_no_run_cannot_be_plotted(tmp_path, command):
         assert got in err
 
 
+@pytest.mark.long
 def test_out_must_be_a_folder(config, tmp_path, command):
     (tmp_path / "file").write_text("")
     code, _, err = command("run", config, "--out", tmp_path / "file", "--set", "batch.size=1")

@@ -255,6 +255,7 @@ ONE_MISTAKE = {
 }
 
 
+@pytest.mark.long
 @all_cases("override", ONE_MISTAKE.values(), ids=ONE_MISTAKE.keys())
 def test_one_mistake_is_one_line_that_names_place_and_remedy(tmp_path, override):
     setting, *expected = override

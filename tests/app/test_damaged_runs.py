@@ -166,6 +166,7 @@ def copy(place, tmp_path):
     return copied
 
 
+@pytest.mark.long
 def test_an_interrupted_run_says_so_and_is_drawn(copy):
     folder = copy("run")
     record = json.loads((folder / "run.json").read_text())
@@ -379,6 +380,7 @@ def test_a_fit_that_was_stopped_before_its_first_checkpoint(copy):
         )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["tune", pytest.param("optimize-killed", marks=pytest.mark.long)])
 def test_a_fit_that_is_continued_writes_its_tables_again(copy, closed, monkeypatch, kind):
     folder, name = copy(kind), kind.split("-")[0]

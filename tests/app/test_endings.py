@@ -147,6 +147,7 @@ def test_ctrl_c_while_a_fit_compiles(config, closed, tmp_path, monkeypatch):
     assert {path.name for path in folder.iterdir()} == {"config.yaml", "run.json"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "number",
     [

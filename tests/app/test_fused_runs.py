@@ -49,6 +49,7 @@ def test_the_kernel_is_a_part_of_the_identity(monkeypatch):
         Layout.model_validate({"kernel": "cuda"})
 
 
+@pytest.mark.long
 def test_every_rollout_without_a_kernel_states_the_reason(monkeypatch):
     """Not only the first one, which is traced."""
     monkeypatch.setenv("CXX", "/no/compiler")

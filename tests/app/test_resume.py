@@ -93,6 +93,7 @@ def test_parts_leave_out_what_is_taken():
     assert cut.parts((40, 60), [(40, 60)]) == []
 
 
+@pytest.mark.long
 def test_the_store_says_what_it_holds(whole):
     with xr.open_zarr(whole / "results.zarr") as data:
         assert dict(data.sizes)["world"] == 100
@@ -428,6 +429,7 @@ def test_parts_of_a_run_that_does_not_fit_the_memory(place, whole, tmp_path, mon
     assert_equal(only(tmp_path), whole)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM])
 def test_a_run_that_is_stopped_goes_on(place, whole, tmp_path, monkeypatch, number):
     """Stopped on the way and after the last block."""

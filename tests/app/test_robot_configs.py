@@ -190,6 +190,7 @@ def test_check_of_a_robot_file():
     assert "mobility                    4" in lines[-1]
 
 
+@pytest.mark.long
 def test_check_prints_the_stable_step_of_the_run_of_a_robot_file(tmp_path):
     path = tmp_path / "arm.urdf"
     path.write_text(
@@ -284,6 +285,7 @@ MASS = """<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ix
 BALL = """<collision><geometry><sphere radius="0.1"/></geometry></collision>"""
 
 
+@pytest.mark.long
 def test_contacts_of_a_robot_file_reach_configs_and_check(tmp_path):
     (tmp_path / "cubes.urdf").write_text(CUBES.format(body=MASS + BALL, mass=MASS))
     text = f"name: test\nmechanism: {{file: cubes.urdf, file_contacts: %s}}\n{END}"

@@ -154,6 +154,7 @@ def of_rpy(roll, pitch, yaw):
     return np.array([w, *(np.array([r[2, 1] - r[1, 2], r[0, 2] - r[2, 0], r[1, 0] - r[0, 1]]) / (4.0 * w))])
 
 
+@pytest.mark.long
 def test_a_config_builds_what_python_builds():
     config = Config.model_validate(yaml.safe_load(EVERYTHING))
     used = {element.type for element in (*config.mechanism.joints, *config.mechanism.forces)}
@@ -649,6 +650,7 @@ def test_what_the_library_finds_wrong_has_its_place_too(tmp_path):
     assert "its points coincide at the start pose" in lines[1]
 
 
+@pytest.mark.long
 def test_a_tree_in_which_nothing_resists_is_told_with_its_joint(tmp_path):
     """A cross without mass on one hinge; between two it is what it is for, and is drawn too."""
     hinge = {"type": "revolute", "name": "A", "a": "ground", "b": "cross", "axis": [0, 0, 1], "at": [0, 0, 0]}
@@ -861,6 +863,7 @@ def test_invalid_contact_options_are_rejected(changes, message):
         Config.model_validate(values)
 
 
+@pytest.mark.long
 def test_a_start_inside_the_ground_names_the_contacts(tmp_path):
     values = with_contact()
     values["mechanism"]["bodies"][0]["pose"]["place"][2] = 0.05

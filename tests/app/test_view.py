@@ -36,6 +36,7 @@ def run(tmp_path_factory):
     return next(path for path in folder.iterdir() if path.is_dir())
 
 
+@pytest.mark.long
 def test_tables_hold_what_the_results_hold(run, tmp_path):
     command = ["export", str(run), "--format", "csv", "--out", str(tmp_path / "p.csv")]
     assert typer.testing.CliRunner().invoke(app, command).exit_code == 0

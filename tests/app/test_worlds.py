@@ -96,6 +96,7 @@ def collect(config, worlds, block=7):
     )
 
 
+@pytest.mark.long
 def test_blocks_are_one_rollout_and_parabolas(free):
     config, worlds = free()
     # 100 steps in blocks of 7: the last block reaches beyond the end, and what is beyond is dropped.
@@ -165,6 +166,7 @@ def test_the_start_is_in_the_results_and_follows_the_config(free):
     np.testing.assert_allclose(found["a"][0, :, 1], -10)
 
 
+@pytest.mark.long
 def test_every_joint_and_force_can_be_written(tmp_path):
     file = tmp_path / "everything.yaml"
     file.write_text(ONE_OF_EVERYTHING)
@@ -189,6 +191,7 @@ def angles_of(values):
     return np.array([beta, fe - beta, gamma, ge - delta, delta, he - epsilon, epsilon])
 
 
+@pytest.mark.long
 def test_andrews_bodies_close_at_the_angles_of_the_reference(andrews):
     _, system, _, state = andrews
     assert system.body_names == ("crank", "link_fe", "triangle", "link_ge", "link_ga", "link_he", "link_ha")
@@ -259,6 +262,7 @@ def test_precision_is_set_for_a_while_only():
     assert jax.config.read("jax_enable_x64") == before
 
 
+@pytest.mark.long
 def test_paths_name_elements_and_fall_back_to_numbers():
     document = Document("a", "a: [{name: x}, {name: x}, {name: y}]")
     assert document.path(("a", 2)) == "a.y"

@@ -167,6 +167,7 @@ def test_weight_is_differentiated_with_redundant_and_with_missing_motors(closed_
 # Computed torque.
 
 
+@pytest.mark.long
 def test_computed_torque_of_an_open_arm_is_the_classical_law(open_arm, joints):
     """tau = M (qd'' + Kd e' + Kp e) + c in angles."""
     mechanism, state = open_arm

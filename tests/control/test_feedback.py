@@ -150,6 +150,7 @@ def test_the_integral_stands_still_at_the_limit_and_comes_back():
     np.testing.assert_allclose(inputs, [1.5, 2.0, 2.0, 1.0, -0.5, -1.5], rtol=0, atol=1e-14)
 
 
+@pytest.mark.long
 def test_limits_that_do_not_hold_stop_no_integral():
     """Compiled as well, where what is wanted is computed twice and may differ from what was clipped by
     rounding: here it did.
@@ -234,6 +235,7 @@ def test_worlds_have_memories_of_their_own():
         np.testing.assert_allclose(many.state.q[k], one.state.q, rtol=0, atol=1e-13)
 
 
+@pytest.mark.long
 def test_a_world_without_a_finite_input_freezes():
     starts = jd.State(0.0, jnp.array([[0.0, -1.0], [1.0, 0.0]]), jnp.zeros((2, 2)))
     integrator = jd.tree.set_leaf(jc.Sampled(INTEGRATOR, PID), "law.ki", jnp.array([jnp.nan, 100.0]))

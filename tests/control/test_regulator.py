@@ -68,6 +68,7 @@ def test_the_cheapest_control_mirrors_unstable_eigenvalues():
     np.testing.assert_allclose(x, np.diag([2.0, 0.0]), rtol=0, atol=1e-14)
 
 
+@pytest.mark.long
 def test_the_riccati_equation_has_first_and_second_derivatives():
     a, b = jnp.array([[0.3, 1.0], [0.2, -0.1]]), jnp.array([[0.1, 0.0], [0.0, 1.0]])
 
@@ -114,6 +115,7 @@ def test_the_gain_is_that_of_minimal_coordinates(upright):
     np.testing.assert_allclose(law.u, 0.0, rtol=0, atol=1e-14)
 
 
+@pytest.mark.long
 def test_the_linear_model_has_the_eigenvalues_of_minimal_coordinates(upright):
     mechanism, start, _ = upright
     model = jc.linearize_equilibrium(mechanism, start, jnp.zeros(1))
@@ -252,6 +254,7 @@ SOFT = jd.Soft(TwoOnSprings(), jnp.array([0.4, 0.0]))
 FEEDBACK = jd.Baumgarte(jnp.asarray(0.7), jnp.asarray(1.9))
 
 
+@pytest.mark.long
 def test_rows_that_give_way_are_dynamics():
     """(M + 1 / C) y'' = f - (2 alpha y' + beta^2 y) / C; the hard row takes z away, and nothing else."""
     rest = state([0.0, 0.0, 0.0])
@@ -393,6 +396,7 @@ def test_trajectory_gains_are_differentiated_exactly(swinging):
     np.testing.assert_allclose(slope, central(gains, 1.0), rtol=0, atol=1e-7 * np.abs(slope).max())
 
 
+@pytest.mark.long
 def test_messages_about_trajectories(swinging):
     system, start, _ = swinging
     with pytest.raises(ValueError, match=r"controls must have shape \(steps, nu\), got \(6,\)"):

@@ -41,6 +41,7 @@ def test_what_is_missing_is_named(cart, monkeypatch):
             adapter(cart)
 
 
+@pytest.mark.long
 def test_gymnasium(cart):
     gymnasium = pytest.importorskip(
         "gymnasium", reason="the extra envs is not installed: pip install '.[envs]'"

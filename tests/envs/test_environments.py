@@ -57,6 +57,7 @@ def test_episodes_begin_anew_and_nothing_compiles_twice(reach):
     np.testing.assert_allclose(state.state.t, task.dt * task.steps, rtol=1e-12)
 
 
+@pytest.mark.long
 def test_masses_are_drawn_together_and_matter(reach):
     task, params, (state, _), step = reach
     mass, inertia = np.asarray(params["mass"]), np.asarray(params["inertia"])

@@ -233,6 +233,7 @@ def test_many_starts_are_one_program_and_one_that_fails_does_not_touch_the_other
     assert np.isnan(found.cost[2])
 
 
+@pytest.mark.long
 def test_statuses_say_what_went_wrong():
     open_ = dataclasses.replace(LIMITED, state=state([0.0, -1.2]))
     assert int(oc.ilqr(open_, ZERO, tolerance=1e-10).status) == jd.Status.INCONSISTENT_START

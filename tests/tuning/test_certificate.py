@@ -57,6 +57,7 @@ def pendulum():
     return check_gradients(loss, chain(1, controls=0.1 * jnp.ones((100, 1))))
 
 
+@pytest.mark.long
 def test_a_good_gradient_passes(pendulum):
     assert pendulum.passed, str(pendulum)
     assert [leaf.path for leaf in pendulum.leaves] == ["angle", "controls", "system.mass", "system.length"]

@@ -59,6 +59,7 @@ def test_fit_refuses_to_begin_there_and_says_why():
         jt.fit(miss, SHORT, optax.sgd(0.1), steps=3, trainable=LENGTH)
 
 
+@pytest.mark.long
 def test_fit_skips_steps_that_lead_there_and_counts_them():
     """The target is nearest at a length of 1.0 m, beyond which a long step goes into the lengths that cannot
     close.
