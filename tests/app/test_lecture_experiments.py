@@ -39,6 +39,21 @@ def test_a_projection_about_any_point_is_on_the_tangent_there():
     assert np.hypot(x - 1.0, y) > 0.019
 
 
+def test_sequential_and_projected_steps_err_as_their_series_say():
+    module, _, _, _ = experiment("sequential_step")
+    steps = np.array([1e-2, 1e-3])
+    for angle in (1.0, 2.5):
+        found = module.measured(1.0, angle, steps, module.one_step(1.0, angle, jnp.asarray(steps)))
+        expected = steps * np.cos(angle) / 2.0
+        for name, sign in (("sequential step", -1.0), ("projected step", 1.0)):
+            assert np.all(np.abs(found[name][0] - sign * expected) < steps**2)
+        np.testing.assert_allclose(
+            found["projected step"][1], (steps * np.sin(angle)) ** 2 / 2.0, rtol=1e-3, atol=0
+        )
+        assert np.max(np.abs(found["projected derivative, RK4"][0])) < 1e-9
+        assert np.max(found["sequential step"][1]) < 1e-14
+
+
 @pytest.mark.long
 def test_a_powered_hinge_goes_along_the_tangent():
     module, _, system, start = experiment("powered_hinge")
