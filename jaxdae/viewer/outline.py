@@ -1,6 +1,6 @@
 """The outline of a mechanism: the joints of each body in its frame, lines between bodies, and ground points.
 
-The joints of a body determine its shape, because a mechanism has no other information about it. If a body has
+The joints of a body determine its shape, with the points and the outline that a config gives. If a body has
 no joint, or only a joint at its center of mass, its inertia determines its shape. Plots and animations of
 runs draw these lines; the viewer turns them into solids.
 """
@@ -26,7 +26,8 @@ class Drawn:
 
     Attributes:
         dimension: 2 in the plane, 3 in space.
-        bodies: bodies with `name`, `mass` and `inertia`.
+        bodies: bodies with `name`, `mass` and `inertia`; from a config also with `points` to draw, and with
+            the corners `outline` of the drawn polygon.
         poses: start poses of the bodies (3,) or (7,), for points given in the world; empty without such
             points.
         joints: joints with their type `kind` and the fields of the type.
@@ -67,7 +68,15 @@ def outline(mechanism: Drawn) -> Outline:
     """Return the outline of a mechanism, with points in the frames of its bodies."""
     poses, spatial = mechanism.poses, mechanism.dimension == 3
     center = np.zeros(mechanism.dimension)
-    points: dict[str, list[np.ndarray]] = {body.name: [] for body in mechanism.bodies}
+    points: dict[str, list[np.ndarray]] = {
+        body.name: [np.asarray(point, float) for point in getattr(body, "points", ())]
+        for body in mechanism.bodies
+    }
+    given = {
+        body.name: np.asarray(corners, float)
+        for body in mechanism.bodies
+        if (corners := getattr(body, "outline", None))
+    }
     pins: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {name: [] for name in points}
     links, ground_points, slides = [], [], []
 
@@ -105,17 +114,17 @@ def outline(mechanism: Drawn) -> Outline:
             (a, point_a), (b, point_b) = ends.items()
             links.append((link, a, point_a, b, point_b))
         for name, field in fields.items():
-            given = getattr(element, name, None)
+            direction = getattr(element, name, None)
             along = field.plain == "direction" and (not spatial or _slides(kind))
-            if along and given is not None and getattr(element, field.body) == GROUND:
-                axis = np.asarray(given, float)
+            if along and direction is not None and getattr(element, field.body) == GROUND:
+                axis = np.asarray(direction, float)
                 slides.append((ends[GROUND], axis / np.linalg.norm(axis)))
     distinct = {name: _distinct(places) for name, places in points.items()}
     joints = {name: np.array(places or [center]) for name, places in distinct.items()}
     ground_points = _distinct(ground_points)
     if not spatial:
         return Outline(
-            {name: hull(places) for name, places in distinct.items()},
+            {name: hull(places) for name, places in distinct.items()} | given,
             joints,
             links,
             ground_points,
@@ -123,6 +132,7 @@ def outline(mechanism: Drawn) -> Outline:
             {},
         )
     lines = {body.name: _lines(joints[body.name], body, pins[body.name]) for body in mechanism.bodies}
+    lines |= {name: [np.vstack([corners, corners[:1]])] for name, corners in given.items()}
     return Outline(
         {name: np.concatenate(lines[name]) for name in lines}, joints, links, ground_points, slides, lines
     )

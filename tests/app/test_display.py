@@ -87,3 +87,25 @@ def test_places_in_the_world_are_drawn_in_the_frames_of_the_bodies():
     np.testing.assert_allclose(shape.ground_points, [[1, 3], [0, 0], [5, 5]], rtol=0, atol=1e-15)
     ((_, axis),) = shape.slides
     np.testing.assert_allclose(axis, [0.6, 0.8])
+
+
+def test_points_and_outlines_of_bodies_are_drawn():
+    corners = [[-1, -1], [1, -1], [1, 1], [0, 0], [-1, 1]]
+    plain = {"mass": 1, "inertia": 1, "pose": [0, 0, 0]}
+    mechanism = PlanarMechanism.model_validate(
+        {
+            "bodies": [
+                {"name": "crank", **plain, "points": [[2, 1], [0, 3]]},
+                {"name": "plate", **plain, "outline": corners, "points": [[0, 5]]},
+            ],
+            "joints": [
+                {"type": "revolute", "name": "A", "a": "ground", "b": "crank", "at": [0, 0]},
+                {"type": "revolute", "name": "B", "a": "crank", "b": "plate", "at": [1, 0]},
+            ],
+        }
+    )
+    shape = outline(mechanism)
+    np.testing.assert_array_equal(shape.joints["crank"], [[2, 1], [0, 3], [0, 0], [1, 0]])
+    np.testing.assert_array_equal(shape.bodies["crank"], [[0, 0], [1, 0], [2, 1], [0, 3]])
+    np.testing.assert_array_equal(shape.bodies["plate"], corners)
+    np.testing.assert_array_equal(shape.joints["plate"], [[0, 5], [1, 0]])

@@ -107,6 +107,11 @@ def test_joints_in_a_plane_are_the_corners_of_a_polygon():
         (-1, -1, 0),
         (1, -1, 0),
     }
+    drawn = {"outline": [[0, 0, 0], [2, 0, 0], [0, 2, 1]], "points": [[0, 0, 3]]}
+    bodies = [given["bodies"][0] | drawn]
+    shape = outline(type(CONFIG.mechanism).model_validate(given | {"joints": joints, "bodies": bodies}))
+    np.testing.assert_array_equal(shape.lines["plate"], [[[0, 0, 0], [2, 0, 0], [0, 2, 1], [0, 0, 0]]])
+    np.testing.assert_array_equal(shape.joints["plate"][0], [0, 0, 3])
 
 
 def motion(times=3):

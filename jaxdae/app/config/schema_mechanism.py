@@ -93,6 +93,14 @@ class Body(Section):
         description="the start pose of the center of mass, [x in m, y in m, theta in rad]; a guess is enough"
     )
     free: bool = Field(default=False, description="true if the body is not connected to the ground by design")
+    points: Annotated[tuple[Pair, ...], Strict(False)] = Field(
+        default=(), description="points to draw, with their paths, in the frame of the body in m"
+    )
+    outline: Annotated[tuple[Pair, ...], Strict(False), Field(min_length=3)] | None = Field(
+        default=None,
+        description="the corners of the drawn polygon in the frame of the body in m; by default, it connects "
+        "the joints and points",
+    )
 
 
 class Rotor(Section):
@@ -191,6 +199,14 @@ class SpatialBody(Section):
         "p, y]}"
     )
     free: bool = Field(default=False, description="true if the body is not connected to the ground by design")
+    points: Annotated[tuple[Triple, ...], Strict(False)] = Field(
+        default=(), description="points to draw, with their paths, in the frame of the body in m"
+    )
+    outline: Annotated[tuple[Triple, ...], Strict(False), Field(min_length=3)] | None = Field(
+        default=None,
+        description="the corners of the drawn polygon in the frame of the body in m; by default, lines "
+        "connect the joints and points",
+    )
 
     @model_validator(mode="after")
     def _mass_and_inertia(self) -> "SpatialBody":
