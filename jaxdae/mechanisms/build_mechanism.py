@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -218,53 +218,25 @@ def built(
         ValueError: as in `mechanism`.
     """
     check_is_description(caller, description)
-    space, bodies, joints, forces = (
-        description.space,
-        description.bodies,
-        description.joints,
-        description.forces,
-    )
-    gravity = (*(0.0,) * (space.dimension - 1), -9.81) if description.gravity is None else description.gravity
-    if not offers(coordinates, "of"):
-        raise TypeError(f"{caller}: coordinates must be Absolute() or Joints(), got {brief(coordinates)}")
-    joint_types, force_types = TYPES[space.name]
-    drives = list(description.drives) if isinstance(description.drives, Sequence) else description.drives
-    elements = {
-        "joint": Elements(joints, joint_types),
-        "force": Elements(forces, force_types),
-        "drive": Elements(drives, DRIVES[space.name]),
-        "contact": Elements(description.contacts, (Pair,)),
-    }
-    check_description(
-        caller, space, bodies, elements, gravity, coordinates=coordinates, loops=description.loops
-    )
-    names = tuple(body.name for body in bodies)
-    numbers = {name: k for k, name in enumerate(names)} | {GROUND: len(bodies)}
+    gravity = _checked(caller, description, coordinates)
+    space, bodies = description.space, description.bodies
+    numbers = {body.name: k for k, body in enumerate(bodies)} | {GROUND: len(bodies)}
     frames = _frames(space, bodies)
-    joints = [
-        functools.reduce(lambda driven, force: force.adds_to(driven), forces, joint) for joint in joints
-    ]
-    by_name = {joint.name: joint for joint in joints}
-    relations = [joint for joint in joints if isinstance(joint, Relation)]
-    related = [joint for joint in joints if isinstance(joint, TendonRelation)]
-    joints = [joint.resolved(by_name) for joint in joints if not isinstance(joint, Relation | TendonRelation)]
-    joints = with_rest(joints, frames, numbers)
-    tendons = [force for force in forces if isinstance(force, Tendon)]
-    forces = [force.resolved(by_name) for force in forces if not isinstance(force, Tendon)]
-    drives = [drive.resolved(by_name) for drive in drives if not drive.slips]
+    parts = _resolved(description, frames, numbers)
     chosen = functools.partial(
-        coordinates.of, space, bodies, joints, numbers=numbers, loops=tuple(description.loops)
+        coordinates.of, space, bodies, parts.joints, numbers=numbers, loops=tuple(description.loops)
     )
     form, q, rows, carrying = chosen(frames=frames)
     in_tree = {joint.name for joint in carrying}
     joint_groups, carrying_groups, force_groups, drive_groups = (
-        _groups(item.placed(frames, numbers) for item in items) for items in (rows, carrying, forces, drives)
+        _groups(item.placed(frames, numbers) for item in items)
+        for items in (rows, carrying, parts.forces, parts.drives)
     )
     joint_groups = {
         key: dataclasses.replace(group, **dict.fromkeys(group.tree_fields))
         for key, group in joint_groups.items()
     }
-    if moved and coordinates.massless and not (rows or relations or related):
+    if moved and coordinates.massless and not (rows or parts.relations or parts.tendon_relations):
 
         def located() -> tuple[Any, Any, Any, Any]:
             numbers_of_bodies = _masses(bodies), _stacked_moments(bodies)
@@ -279,15 +251,16 @@ def built(
     def own(name: str, number: int) -> tuple[int, int] | None:
         return form.own(name, number) if name in in_tree else None
 
-    sides = Sides(by_name, own, frames, numbers)
-    over_joints = sides.tendons(tendons)
+    sides = Sides(parts.by_name, own, frames, numbers)
+    over_joints = sides.tendons(parts.tendons)
+    relations = groups_of(parts.relations, parts.by_name, own, frames, numbers)
+    relations |= sides.relations(parts.tendon_relations)
     read = [
         k for group in (*force_groups.values(), *([over_joints] if over_joints else [])) for k in group.inputs
     ]
-    joint_limits, joint_friction = limits_of(joints, own, frames, numbers)
-    measured = {item.name: _measured_joint(item) for item in (*description.joints, *description.forces)}
+    joint_limits, joint_friction = limits_of(parts.joints, own, frames, numbers)
     made = Mechanism(
-        body_names=names,
+        body_names=tuple(body.name for body in bodies),
         rotors=tuple(k for k, body in enumerate(bodies) if body.turns_only),
         n_inputs=max(read, default=-1) + 1,
         space=space,
@@ -297,36 +270,107 @@ def built(
         gravity=vector(gravity),
         joints=joint_groups,
         carrying=carrying_groups,
-        # Sorted in the key order of JAX.
-        relations=dict(
-            sorted((groups_of(relations, by_name, own, frames, numbers) | sides.relations(related)).items())
-        ),
+        relations=dict(sorted(relations.items())),  # in the key order of JAX
         forces=force_groups,
         tendons=over_joints,
         joint_limits=joint_limits,
         joint_friction=joint_friction,
         contacts=_contacts(description.contacts, frames, numbers),
-        turns=_turns(forces, force_groups, own),
-        redundant=overconstrained(
-            joints,
-            {body.name: _freedoms(body, space) for body in bodies} | {GROUND: 0},
-            [
-                *((one.joint, one.other) for one in relations),
-                *((*one.joints, *one.others) for one in related),
-                *(
-                    (one.joint,)
-                    for one in description.joints
-                    if isinstance(one, PrescribedMotion | SpatialMotion)
-                ),
-            ],
-        )
-        or _have_dependent_rows(space, bodies, joints, frames, numbers),
+        turns=_turns(parts.forces, force_groups, own),
+        redundant=_is_overconstrained(description, parts)
+        or _have_dependent_rows(space, bodies, parts.joints, frames, numbers),
     )
-    motors = [force for force in description.forces if isinstance(force, GearedMotor)]
+    return _with_copies(made, description), q, drive_groups
+
+
+def _checked(caller: str, description: Description, coordinates: Any) -> Any:
+    """Check the elements of a description, and return its gravity."""
+    if not offers(coordinates, "of"):
+        raise TypeError(f"{caller}: coordinates must be Absolute() or Joints(), got {brief(coordinates)}")
+    space, drives = description.space, description.drives
+    gravity = (*(0.0,) * (space.dimension - 1), -9.81) if description.gravity is None else description.gravity
+    joint_types, force_types = TYPES[space.name]
+    elements = {
+        "joint": Elements(description.joints, joint_types),
+        "force": Elements(description.forces, force_types),
+        "drive": Elements(list(drives) if isinstance(drives, Sequence) else drives, DRIVES[space.name]),
+        "contact": Elements(description.contacts, (Pair,)),
+    }
+    check_description(
+        caller,
+        space,
+        description.bodies,
+        elements,
+        gravity,
+        coordinates=coordinates,
+        loops=description.loops,
+    )
+    return gravity
+
+
+class _Parts(NamedTuple):
+    """The elements of a description by the place that they have in a mechanism.
+
+    Attributes:
+        joints: joints between bodies, with the joints that they refer to resolved.
+        relations: relations between two joint coordinates.
+        tendon_relations: relations between sums of joint coordinates.
+        forces: forces other than tendons.
+        tendons: tendons.
+        drives: drives that do not slip.
+        by_name: all joints by name.
+    """
+
+    joints: list[Any]
+    relations: list[Relation]
+    tendon_relations: list[TendonRelation]
+    forces: list[Any]
+    tendons: list[Tendon]
+    drives: list[Any]
+    by_name: dict[str, Any]
+
+
+def _resolved(description: Description, frames: Mapping[str, Any], numbers: Mapping[str, int]) -> _Parts:
+    """Return the elements of a description with the joints that they refer to."""
+    forces = description.forces
+    joints = [
+        functools.reduce(lambda driven, force: force.adds_to(driven), forces, joint)
+        for joint in description.joints
+    ]
+    by_name = {joint.name: joint for joint in joints}
+    between = [
+        joint.resolved(by_name) for joint in joints if not isinstance(joint, Relation | TendonRelation)
+    ]
+    return _Parts(
+        joints=with_rest(between, frames, numbers),
+        relations=[joint for joint in joints if isinstance(joint, Relation)],
+        tendon_relations=[joint for joint in joints if isinstance(joint, TendonRelation)],
+        forces=[force.resolved(by_name) for force in forces if not isinstance(force, Tendon)],
+        tendons=[force for force in forces if isinstance(force, Tendon)],
+        drives=[drive.resolved(by_name) for drive in description.drives if not drive.slips],
+        by_name=by_name,
+    )
+
+
+def _is_overconstrained(description: Description, parts: _Parts) -> bool:
+    """Return whether a count of rows and freedoms calls the loops overconstrained."""
+    freedoms = {body.name: _freedoms(body, description.space) for body in description.bodies}
+    related = [
+        *((one.joint, one.other) for one in parts.relations),
+        *((*one.joints, *one.others) for one in parts.tendon_relations),
+        *((one.joint,) for one in description.joints if isinstance(one, PrescribedMotion | SpatialMotion)),
+    ]
+    return overconstrained(parts.joints, freedoms | {GROUND: 0}, related)
+
+
+def _with_copies(made: Mechanism, description: Description) -> Mechanism:
+    """Return a mechanism that knows which leaves are copies of one number of its description."""
+    measured = {item.name: _measured_joint(item) for item in (*description.joints, *description.forces)}
     places = ("joints", "carrying", "forces", "tendons", "relations", "joint_limits", "joint_friction")
     copies = copies_of(made, {place: getattr(made, place) for place in places}, measured)
+    motors = [force for force in description.forces if isinstance(force, GearedMotor)]
     with_rotors = tuple((motor.name, motor.joint) for motor in motors if is_there(motor.rotor_inertia))
-    return dataclasses.replace(made, copies=copies, with_rotors=with_rotors), q, drive_groups
+    return dataclasses.replace(made, copies=copies, with_rotors=with_rotors)
 
 
 def _contacts(
