@@ -20,8 +20,8 @@ from jaxdae.typing import Scalar
 RESTARTS = 12
 """Attempts from the result of `GaussSeidel` after Newton's method fails from the interior point.
 
-Four problems of legs that fell on a plane failed from the interior point. The first two restarts solve three of
-them. Newton's method solves each of them from 29 to 71 % of the perturbed starts.
+Of 100 worlds of legs that fall on a plane, 8 stopped without restarts, and 1 stops with them. The first two
+restarts solve three of four such problems. The fourth needs a perturbed start.
 """
 SWEEPS = 100
 """Sweeps of `GaussSeidel` before each restart; they begin at zero."""
@@ -31,9 +31,9 @@ SWEEPS = 100
 class Robust:
     """Newton iterations from the guess; if they fail, Newton iterations from the result of a cold start.
 
-    If these fail too, Newton iterations restart from the impulses after 100, 200, ... sweeps of `GaussSeidel`.
-    From the third restart on, each impulse is multiplied by 1 + x with a standard normal x, the same in all
-    problems of a size. This applies to the exact law with an interior point.
+    If these fail too, Newton iterations restart from the impulses after 100, 200, ... sweeps of
+    `GaussSeidel`. From the third restart on, each impulse is multiplied by 1 + x with a standard normal x,
+    the same in all problems of a size. Restarts apply to the exact law with an interior point.
 
     Each part ends at round-off, so that most steps need only a few Newton iterations.
 
