@@ -35,6 +35,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxdae.base.requirements import check_requirements
+from jaxdae.compile.sharding import varying_with
 from jaxdae.contact_problem.contact_interface import ContactProblem, ContactSolver, better
 from jaxdae.contact_problem.contact_law import law, newton_matrix, residual
 from jaxdae.contact_problem.contact_newton import ContactNewton
@@ -91,6 +92,8 @@ def solve(
     given = problem.default_compliance() if compliance is None else compliance
     soft = factors**2 * given
     regular = dataclasses.replace(scaled, delassus=add_diagonal(scaled.delassus, soft))
+    # Loops need a carry that varies over the same devices from the start (`jax.shard_map`).
+    regular, start = varying_with((regular, start))
     p, error = _solve(regular, solver, jax.lax.stop_gradient(start))
     if compliance is not None:
         return factors * size * p, error

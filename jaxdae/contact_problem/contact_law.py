@@ -39,6 +39,7 @@ import numpy as np
 from jax import Array
 
 from jaxdae.base.dataclass import pytree
+from jaxdae.compile.sharding import varying_with
 from jaxdae.contact_problem.contact_interface import ContactProblem, better
 from jaxdae.typing import Leaf, Scalar
 
@@ -120,6 +121,7 @@ def best_iterate(
         iterate = step(iterate)
         return count + 1, iterate, better(best, judged(iterate))
 
+    start = varying_with(start, problem)
     return jax.lax.while_loop(goes_on, iteration, (0, start, judged(start)))[2]
 
 
@@ -179,7 +181,7 @@ def blocks(function: Callable[[Array], Array], x: Array, problem: ContactProblem
     for row in range(size):
         tangent = np.ones(x.shape, x.dtype)
         tangent[: contacts * size] = np.arange(contacts * size) % size == row
-        columns.append(jax.jvp(function, (x,), (tangent,))[1])
+        columns.append(jax.jvp(function, (x,), (varying_with(jnp.asarray(tangent), x),))[1])
     blocks = jnp.stack([column[: contacts * size].reshape(contacts, size) for column in columns], axis=-1)
     return BlockDiagonal(blocks, columns[0][contacts * size :])
 

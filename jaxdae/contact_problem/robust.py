@@ -10,6 +10,7 @@ import numpy as np
 from jax import Array
 
 from jaxdae.base.dataclass import pytree, static
+from jaxdae.compile.sharding import varying_with
 from jaxdae.contact_problem.contact_interface import ContactProblem, better
 from jaxdae.contact_problem.contact_law import accepted_residual, is_unsolved
 from jaxdae.contact_problem.contact_newton import ContactNewton
@@ -98,7 +99,8 @@ class Robust:
                 count, _, (_, error) = carry
                 return (count == 0) | (count <= RESTARTS) & ~(error <= accepted)
 
-            return jax.lax.while_loop(goes_on, attempt, (0, jnp.zeros_like(guess), best))[2]
+            unswept = varying_with(jnp.zeros_like(guess), best)
+            return jax.lax.while_loop(goes_on, attempt, (0, unswept, best))[2]
 
         warm = ContactNewton(self.warm).solve(problem, guess)
         # A loop of at most one iteration: unlike `lax.cond`, a batch skips it if no world needs it.
