@@ -59,6 +59,18 @@ def test_slider_bounces_off_its_limit_exactly(form):
     assert found.info.limit_gap.min() > -1e-14
 
 
+def test_a_step_may_end_exactly_at_a_limit():
+    """A gap of exactly zero counted as a contact that persists: the slider stayed at 0."""
+    slide = jm.Prismatic(
+        "rail", "ground", "block", axis=(1.0, 0.0), at=(0.0, 0.0), limits=(None, 1.0), restitution=0.5
+    )
+    block = jm.Body("block", 1.0, 0.1)
+    mechanism, q = jm.planar_mechanism([block], [slide], gravity=(0.0, 0.0), coordinates=jm.Joints())
+    step = Touching(jd.SemiImplicitEuler(), contact_solver=GaussSeidel(10))  # without round-off
+    found = moved(mechanism, q, [8.0], time=0.25, steps=2, integrator=step)
+    np.testing.assert_allclose(found.state.q[:, 0], [1.0, 0.5], rtol=0, atol=1e-14)
+
+
 @pytest.mark.parametrize("form", ["joints", pytest.param("absolute", marks=pytest.mark.long)])
 @pytest.mark.parametrize("dry", [9.82, 9.0])
 def test_dry_friction_sticks_exactly_or_slides_exactly(form, dry):

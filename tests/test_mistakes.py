@@ -15,6 +15,7 @@ from small_systems import oscillating, oscillator, without_typechecker
 import jaxdae as jd
 import jaxdae.control as jc
 import jaxdae.mechanisms as jm
+from jaxdae import contact
 
 RK4 = jd.RungeKutta.rk4()
 OUTPUT = jc.Coordinates((0,))
@@ -592,3 +593,18 @@ def test_functions_that_are_functions():
         goal = jc.Goal(function, 0.0)
         assert jax.tree.leaves(goal) == [0.0]
         np.testing.assert_array_equal(goal.output(jnp.ones(2)), function(jnp.ones(2)))
+
+
+def test_long_values_are_cut_in_messages():
+    huge, body = "x" * 10_000, jm.Body("ball", 1.0, 0.1)
+    pair = contact.Pair("floor", "ground", "ball", contact.Line(), contact.Disc(huge))
+    for wrong in (
+        lambda: jm.mechanism(jm.Description(bodies=[body], contacts=[pair])),
+        lambda: jd.tree.get_leaf(RK4, huge),
+        lambda: jc.Coordinates.named(oscillator(), huge),
+        lambda: roll(dt=huge),
+        lambda: roll(start_tolerance=huge),
+    ):
+        with pytest.raises((KeyError, TypeError, ValueError)) as error:
+            wrong()
+        assert len(str(error.value)) < 600

@@ -208,14 +208,8 @@ TIMES = STEP * np.arange(1, STEPS + 1)
 
 @pytest.fixture(scope="module")
 def design():
-    numbers = {
-        "length": 1.0,
-        "mass": 1.0,
-        "coupler": 2.0,
-        "gravity": 9.81,
-        "angle": np.pi - SWING,
-        "rate": 0.0,
-    }
+    numbers = {"length": 1.0, "mass": 1.0, "coupler": 2.0, "gravity": 9.81, "rate": 0.0}
+    numbers["angle"] = np.pi - SWING
     return redundant_problems.Parallelogram(
         feet=jnp.array([0.0, 0.7, 2.0]), **{key: jnp.asarray(x) for key, x in numbers.items()}
     )

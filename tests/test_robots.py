@@ -252,6 +252,10 @@ MISTAKES = {
         of(LINKS, joint(inside='<limit lower="1" upper="0"/>')),
         "the joint 'j' has the lower limit 1 above the upper one 0",
     ),
+    "effort": (
+        of(LINKS, joint(inside='<limit lower="0" upper="1" effort="-5" velocity="1"/>')),
+        "the effort limit of joint 'j' must be non-negative, got -5",
+    ),
     "damping": (
         of(LINKS, joint(inside='<dynamics damping="-1"/>')),
         "joint 'j': damping must be non-negative, got -1",

@@ -59,6 +59,15 @@ def test_friction_that_holds_is_correct_or_unstable(method):
     np.testing.assert_allclose(end.state.q[-1, 0], correct[20.0], rtol=0, atol=2e-6)
 
 
+def test_inputs_of_goals_do_not_hide_friction_that_holds():
+    mechanism, state = arm(friction=200.0)
+    goal = jc.Goal(jc.Coordinates((0,)), jc.InputTarget(0))
+    method = jc.VelocityStepping(groups=(jc.GoalGroup(goals=(goal,), compliance=1e9),))  # almost no force
+    u = jnp.zeros((5, 1))
+    run = jax.jit(lambda dt: jd.rollout(mechanism, method, state, u, dt=dt, steps=5).info.status[-1])
+    assert [run(dt) for dt in (5e-6, 1e-3)] == [jd.Status.OK, jd.Status.UNSTABLE]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("coordinates", [pytest.param(jm.Absolute(), marks=pytest.mark.long), jm.Joints()])
 def test_a_fast_rotor_does_not_hide_friction_that_holds(coordinates):

@@ -279,6 +279,12 @@ def test_meaningless_coefficients_raise(change, error, message):
         (lambda c: Touching(RK4, c, smoothing=0.0), ValueError, "smoothing must be positive"),
         (lambda c: Touching(RK4, c, penetration=0.0), ValueError, "penetration must be positive"),
         (lambda c: Touching(RK4, c, tolerance=-1.0), ValueError, "tolerance must be positive"),
+        (lambda c: Touching(RK4, c, most=True), TypeError, "Touching.most must be an integer, got True"),
+        (
+            lambda c: Touching(RK4, c, Robust(warm=True)),
+            TypeError,
+            "Robust.warm must be an integer, got True",
+        ),
         (
             lambda c: Touching(jd.switching.Switching(RK4, jd.switching.Unilateral(jnp.ones(1))), c),
             (TypeError, ValueError),

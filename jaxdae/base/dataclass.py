@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdae.base.callables import as_pytree
-from jaxdae.base.suggestions import brief
+from jaxdae.base.suggestions import brief, join_first
 
 T = TypeVar("T")
 
@@ -104,7 +104,7 @@ def _check_choices_when_made(cls: Any) -> None:
         for name, kind in choices.items():
             value = getattr(self, name)
             if not isinstance(value, kind):
-                raise TypeError(f"{type(self).__name__}.{name} must be {_members(kind)}, got {value!r}")
+                raise TypeError(f"{type(self).__name__}.{name} must be {_members(kind)}, got {brief(value)}")
         if own is not None:
             own(self)
 
@@ -163,8 +163,8 @@ def _step_into(tree: Any, name: str, path: str) -> Any:
             return tree[names.index(name)]
     else:
         names = []
-    known = ", ".join(names) if names else "it has no fields"
-    raise KeyError(f"leaf path {path!r}: no {name!r} in {type(tree).__name__}; available: {known}")
+    known = join_first(names) if names else "it has no fields"
+    raise KeyError(f"leaf path {brief(path)}: no {brief(name)} in {type(tree).__name__}; available: {known}")
 
 
 def _dict_key(tree: dict[Any, Any], name: str) -> Any:

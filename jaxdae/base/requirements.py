@@ -151,6 +151,11 @@ def check_requirements(name: str, tree: Any) -> None:
     Conditions on traced numbers are skipped; use `requirements_met` for them.
     """
     for path, thing in _demanding(name, tree):
+        for count in _counts(type(thing)):
+            if not _is_count(value := getattr(thing, count)) and value is not None:
+                raise TypeError(
+                    f"{path}: {type(thing).__name__}.{count} must be an integer, got {came(value)}"
+                )
         try:
             for condition, text in type(thing).requirements(_Known(thing)):
                 if not (
@@ -245,11 +250,15 @@ def checked_count(name: str, value: Any) -> int:
         TypeError: not an integer; True and 2.0 are not integers.
         ValueError: an integer below 1.
     """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+    if not _is_count(value):
         raise TypeError(f"{name} must be an integer, got {came(value)}")
     if value < 1:
         raise ValueError(f"{name} must be at least 1, got {brief(value)}")
     return int(value)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def offers(thing: Any, *methods: str) -> bool:
@@ -307,6 +316,13 @@ def _fields(kind: type) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names of the fields of a dataclass that hold subtrees, and of all fields."""
     fields = dataclasses.fields(kind)
     return tuple(f.name for f in fields if not f.metadata.get("static", False)), tuple(f.name for f in fields)
+
+
+@functools.cache
+def _counts(kind: type) -> tuple[str, ...]:
+    """Return the names of the static fields of a dataclass that hold an integer, or None."""
+    static = (f for f in dataclasses.fields(kind) if f.metadata.get("static", False))
+    return tuple(f.name for f in static if f.type in ("int", "int | None"))
 
 
 @functools.cache

@@ -11,6 +11,7 @@ from jax import Array
 from jaxtyping import Float
 
 from jaxdae.base.dataclass import pytree, static
+from jaxdae.base.suggestions import brief, join_first
 from jaxdae.control.outputs import body_frame, point_of_body
 from jaxdae.geometry.planar_frames import Frame
 from jaxdae.typing import Coordinates as Q
@@ -62,7 +63,7 @@ class JointCoordinate:
         if name not in able:
             kind = "has no coordinate" if name in mechanism.joint_names else "does not exist"
             raise ValueError(
-                f"JointCoordinate.named: joint {name!r} {kind}; available: {', '.join(able) or 'none'}"
+                f"JointCoordinate.named: joint {brief(name)} {kind}; available: {join_first(able) or 'none'}"
             )
         group = next(group for group in groups if name in group.names)
         k = group.names.index(name)

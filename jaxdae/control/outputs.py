@@ -21,6 +21,7 @@ from jax import Array
 from jaxtyping import Float
 
 from jaxdae.base.dataclass import pytree, static
+from jaxdae.base.suggestions import brief, join_first
 from jaxdae.geometry.planar_frames import Frame
 from jaxdae.geometry.trigonometry import cos_sin
 from jaxdae.systems.state_checks import report_state
@@ -63,7 +64,9 @@ class Coordinates:
         pairs = [(name, None) if isinstance(name, str) else name for name in names]
         for name in [name for pair in pairs for name in pair if name is not None]:
             if name not in known:
-                raise ValueError(f"Coordinates.named: no coordinate {name!r}; available: {', '.join(known)}")
+                raise ValueError(
+                    f"Coordinates.named: no coordinate {brief(name)}; available: {join_first(known)}"
+                )
         return cls(
             tuple(known.index(a) for a, _ in pairs),
             tuple(-1 if b is None else known.index(b) for _, b in pairs),
@@ -151,7 +154,7 @@ def check_index(what: str, index: Any, count: int, kind: str, none: int | None =
         ValueError: an integer out of range.
     """
     if isinstance(index, bool) or not isinstance(index, int | np.integer):
-        raise TypeError(f"{what} must hold indices (0, 1, ...), got {index!r}")
+        raise TypeError(f"{what} must hold indices (0, 1, ...), got {brief(index)}")
     if index != none and not 0 <= index < count:
         also = "" if none is None else f", or {none} for none"
         raise ValueError(
@@ -168,7 +171,9 @@ def point_of_body(what: str, mechanism: Any, name: str, point: Any) -> tuple[int
         ValueError: an unknown body, or a point with a wrong number of components.
     """
     if name not in mechanism.body_names:
-        raise ValueError(f"{what}.named: no body {name!r}; available: {', '.join(mechanism.body_names)}")
+        raise ValueError(
+            f"{what}.named: no body {brief(name)}; available: {join_first(mechanism.body_names)}"
+        )
     place = jnp.asarray(point, mechanism.dtype)
     if place.shape != (mechanism.space.dimension,):
         raise ValueError(

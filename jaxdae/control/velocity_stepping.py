@@ -174,15 +174,14 @@ class VelocityStepping(Method):
 
     # Without goals and rows, a step is one of semi-implicit Euler.
     position_share = SemiImplicitEuler.position_share
+    damping_limit = SemiImplicitEuler.damping_limit
     step_matrix = SemiImplicitEuler.step_matrix
 
-    @property
-    def damping_limit(self) -> float:
-        """The largest h mu for which v' = -mu v decays: 2.
-
-        With inputs of goals it is infinity, because the stability test passes all inputs to the system.
-        """
-        return float("inf") if self._goal_inputs else 2.0
+    def system_input(self, u: Any) -> Any:
+        """Return the inputs of the system, without the inputs of goals."""
+        if not callable(u):
+            return self._inputs(u)[0]
+        return lambda t, state: self._inputs(u(t, state))[0]
 
     def requirements(self) -> Any:
         """Yield the conditions on the fields; see `jaxdae.base.requirements`."""

@@ -48,6 +48,7 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxdae.base.dataclass import pytree
+from jaxdae.base.suggestions import brief
 from jaxdae.compile.precompute import prepared
 from jaxdae.compile.sharding import varying_with
 from jaxdae.dynamics.loop_closure_error import openings
@@ -179,7 +180,7 @@ def _checked_guess(system: Any, q: Any, v: Any, t: Any) -> tuple[jax.Array, jax.
     for name, value in (("q", q), ("v", v), ("t", t)):
         if isinstance(value, str) or (value is None and name != "v"):
             raise TypeError(
-                f"initialize: {name} must be {'a number' if name == 't' else 'a vector'}, got {value!r}"
+                f"initialize: {name} must be {'a number' if name == 't' else 'a vector'}, got {brief(value)}"
             )
     q, t = jnp.asarray(q), jnp.asarray(t)
     if q.ndim != 1 or not jnp.issubdtype(q.dtype, jnp.floating):

@@ -23,6 +23,7 @@ from jax.core import Tracer
 
 from jaxdae.base.dataclass import pytree
 from jaxdae.base.requirements import offers
+from jaxdae.base.suggestions import brief
 from jaxdae.geometry.rotation import quat_normalize, rotation_matrix
 from jaxdae.geometry.terrain import terrain_mistakes
 from jaxdae.geometry.trigonometry import cos_sin
@@ -83,7 +84,7 @@ class Shape:
         """Yield the errors of the numbers of one shape; only the shapes of traced numbers are checked."""
         expected = {**self.sizes, "at": (self.dimension,)}
         found = [
-            f"{name} must be {_words(shape)}, got {getattr(self, name)}"
+            f"{name} must be {_words(shape)}, got {brief(getattr(self, name), str)}"
             for name, shape in expected.items()
             if not _fits(getattr(self, name), shape)
         ]
@@ -93,7 +94,7 @@ class Shape:
         for name in self.sizes:
             size = _numbers(getattr(self, name))
             if size is not None and not np.all(size >= 0.0 if self.may_vanish else size > 0.0):
-                yield f"{name} must be {self._range}, got {getattr(self, name)}"
+                yield f"{name} must be {self._range}, got {brief(getattr(self, name), str)}"
 
     def requirements(self) -> Iterable[tuple[Any, str]]:
         """Yield the conditions on the sizes; see `jaxdae.base.requirements`."""
@@ -128,9 +129,12 @@ class SpatialShape(Shape):
         """Yield the errors of the numbers of one shape."""
         yield from super().mistakes()
         if not _fits(self.quaternion, (4,)):
-            yield f"quaternion must be {_words((4,))}, got {self.quaternion}"
+            yield f"quaternion must be {_words((4,))}, got {brief(self.quaternion, str)}"
         elif (quaternion := _numbers(self.quaternion)) is not None and not np.any(quaternion):
-            yield f"quaternion must not be zero, got {self.quaternion}; (1, 0, 0, 0) has the axes of the body"
+            yield (
+                f"quaternion must not be zero, got {brief(self.quaternion, str)}; (1, 0, 0, 0) has the axes "
+                "of the body"
+            )
 
 
 @pytree
@@ -156,7 +160,7 @@ class PlanarShape(Shape):
         """Yield the errors of the numbers of one shape."""
         yield from super().mistakes()
         if not _fits(self.angle, ()):
-            yield f"angle must be {_words(())}, got {self.angle}"
+            yield f"angle must be {_words(())}, got {brief(self.angle, str)}"
 
 
 @pytree
@@ -258,11 +262,14 @@ class ConvexMesh(SpatialShape):
         """Yield the errors of the numbers of one mesh."""
         yield from super().mistakes()
         if not _is_table(self.vertices, 4, 3):
-            yield f"vertices must be a table (n, 3) of at least 4 finite positions, got {self.vertices}"
+            yield (
+                f"vertices must be a table (n, 3) of at least 4 finite positions, got "
+                f"{brief(self.vertices, str)}"
+            )
         elif (count := np.shape(self.vertices)[0]) > MOST_VERTICES:
             yield f"vertices must have at most {MOST_VERTICES} rows, got {count}; simplify the mesh"
         elif (vertices := _numbers(self.vertices)) is not None and _is_flat(vertices):
-            yield f"vertices must not lie in one plane, got {self.vertices}"
+            yield f"vertices must not lie in one plane, got {brief(self.vertices, str)}"
 
 
 def _is_flat(vertices: np.ndarray) -> bool:
@@ -361,7 +368,10 @@ class Polygon(PlanarShape):
         """Yield the errors of the numbers of one polygon."""
         yield from super().mistakes()
         if not _is_table(self.vertices, 3, 2):
-            yield f"vertices must be a table (n, 2) of at least 3 finite positions, got {self.vertices}"
+            yield (
+                f"vertices must be a table (n, 2) of at least 3 finite positions, got "
+                f"{brief(self.vertices, str)}"
+            )
         elif (vertices := _numbers(self.vertices)) is not None:
             turns = _turns(vertices)
             if np.all(turns < 0.0):

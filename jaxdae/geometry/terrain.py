@@ -27,6 +27,7 @@ from jax.core import Tracer
 
 from jaxdae.base.dataclass import pytree
 from jaxdae.base.requirements import offers
+from jaxdae.base.suggestions import brief
 from jaxdae.geometry.trigonometry import kept_cos_sin
 from jaxdae.typing import Leaf
 
@@ -381,7 +382,7 @@ def terrain_mistakes(terrain: Any) -> list[str]:
         terrain: the value to check.
     """
     if not offers(terrain, "height"):
-        return [f"must be a terrain, such as Plane() or HeightMap(z, spacing), got {terrain!r}"]
+        return [f"must be a terrain, such as Plane() or HeightMap(z, spacing), got {brief(terrain)}"]
     try:
         if found := list(terrain.mistakes()):
             return found

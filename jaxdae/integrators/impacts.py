@@ -96,7 +96,7 @@ def impact_within(
     """
     contacts, _, dry = start.sizes
     normal, tangential, last = start.normals(before), start.discs(before), end.discs(after)
-    closes = (start.gap > 0.0) & (end.gap < 0.0) & ~rests
+    closes = (start.gap > 0.0) & (end.gap <= 0.0) & ~rests
     cubic = (start.gap, dt * normal, end.gap, dt * end.normals(after))
     share: Any = jnp.where(closes, first_zero(closes, *cubic), 0.0)
     approach: Any = jnp.where(closes, slope_at(share, *cubic) / dt, normal)

@@ -104,6 +104,10 @@ class Method(abc.ABC):
         """
         return None
 
+    def system_input(self, u: Any) -> Any:
+        """Return the part of the input u (nu,) that the system reads, by default u."""
+        return u
+
     def step_matrix(self, rate: Any) -> Any:
         """Return the matrix (2, 2) of a step of length 1 for (q, v)' = rate (q, v); explicit methods only."""
         raise NotImplementedError(f"{type(self).__name__}.step_matrix")
@@ -208,6 +212,10 @@ class Wrapping(Method):
     def sampled_law(self, memory: Any, dt: Any) -> tuple[Any, int] | None:
         """Return the sampled law of the inner integrator."""
         return sampled_law(self.integrator, memory, dt)
+
+    def system_input(self, u: Any) -> Any:
+        """Return the part of the input that the system reads, with the inner integrator."""
+        return self.integrator.system_input(u) if isinstance(self.integrator, Method) else u
 
     def step_matrix(self, rate: Any) -> Any:
         """Return the step matrix of the inner integrator."""

@@ -205,18 +205,22 @@ def stability_status(
     sampled = sampled_law(integrator, memory, dt)
     if sampled is None and samples_law(integrator):  # too expensive to examine; no input without the law
         return jnp.zeros((), jnp.int32)
-    if sampled is not None:
+    own = of_points(integrator).system_input
+    if sampled is None:
+        u = own(u)
+    else:
         law, every = sampled
 
         def held(t: Any, at: State) -> Any:
             added = input_at(u, at)
-            return law(t, at) if added is None else law(t, at) + added
+            return own(law(t, at) if added is None else law(t, at) + added)
 
         share = 0.5 + (of_points(integrator).position_share - 0.5) / every
         beyond = is_held_loop_unstable(system, state, held, every * dt, solver, share)
         u = held(state.t, state)
     if _has_steep_forces(system, integrator, u):
-        beyond |= is_beyond_limit(system, state, before, u, dt, solver, limit)
+        own = of_points(integrator).system_input(u)
+        beyond |= is_beyond_limit(system, state, before, own, dt, solver, limit)
     return jnp.where(beyond, Status.UNSTABLE, Status.OK).astype(jnp.int32)
 
 

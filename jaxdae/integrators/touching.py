@@ -11,7 +11,7 @@ so loops stay closed whatever the contact solver returns. With the gaps and the 
 start and c_e at (q_e, v_e), and h = dt,
 
     impact               tau: the first zero of the cubic through (gap_0, c_0n) and (gap_e, c_en) if
-                         gap_0 > 0 > gap_e, otherwise 0 (contact persists);
+                         gap_0 > 0 >= gap_e, otherwise 0 (contact persists);
                          c_tau: the normal velocity there, at most zero
     stage 1, positions   d = [gap_e - gap* ; slip] + D pi;   pi and d satisfy the contact law;   pi in kg m
                          slip = (h - tau) (c_t(tau) + c_et) / 2 + (s - 1/2) h (c_et - c_0t),   c_t linear

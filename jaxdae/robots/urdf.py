@@ -392,6 +392,12 @@ def _joint(source: Source, node: Node, links: Mapping[str, Link]) -> _Joint | No
             f"the joint {brief(name)} has the lower limit {limits['lower']:g} above the upper one "
             f"{limits['upper']:g}",
         )
+    for key in ("velocity", "effort"):
+        if limits.get(key, 0.0) < 0.0:
+            source.wrong(
+                node.line,
+                f"the {key} limit of joint {brief(name)} must be non-negative, got {limits[key]:g}",
+            )
     # A continuous joint has limits of its rate and effort only, whatever its file contains.
     ends_there = {"lower", "upper"} if kind == "continuous" else set()
     limits = {key: value for key, value in limits.items() if np.isfinite(value) and key not in ends_there}

@@ -12,6 +12,7 @@ from jax.core import Tracer
 
 from jaxdae.base.callables import checked_function, is_plain
 from jaxdae.base.requirements import came, check_arrays, check_requirements, checked_count
+from jaxdae.base.suggestions import brief
 from jaxdae.compile.rematerialization import Keep
 from jaxdae.integrators.integrator import check_integrator
 from jaxdae.integrators.method import check_resolves
@@ -167,7 +168,7 @@ def make_plan(
 def check_dt(dt: Any) -> None:
     """Raise an error if dt is not a positive number. The value of a traced dt is not checked."""
     if not _is_number(dt):
-        raise TypeError(f"dt must be a number, the step in s, got {dt!r}")
+        raise TypeError(f"dt must be a number, the step in s, got {brief(dt)}")
     if jnp.ndim(dt) != 0:
         raise ValueError(f"dt must be a single number, got shape {jnp.shape(dt)}")
     if isinstance(dt, Tracer):
@@ -187,7 +188,7 @@ def checked_tolerance(tolerance: Any, dtype: Any) -> Any:
     if tolerance is None:
         return default_tolerance(dtype)
     if not _is_number(tolerance):
-        raise TypeError(f"start_tolerance must be a number, got {tolerance!r}")
+        raise TypeError(f"start_tolerance must be a number, got {brief(tolerance)}")
     if not isinstance(tolerance, Tracer) and (jnp.ndim(tolerance) != 0 or not tolerance >= 0):
         raise ValueError(f"start_tolerance must be non-negative, got {tolerance}")
     return tolerance

@@ -30,6 +30,7 @@ import numpy as np
 from jaxdae.base.callables import is_plain
 from jaxdae.base.dataclass import pytree, static
 from jaxdae.base.requirements import Stacked, check_arrays, check_requirements
+from jaxdae.base.suggestions import brief
 from jaxdae.compile.batch_axis import count_worlds, leaf_axes
 from jaxdae.compile.layout import Automatic, Layout, Placement
 from jaxdae.compile.precompute import prepared, prepared_over_worlds
@@ -204,7 +205,8 @@ def batch_rollout(
     """
     if not isinstance(in_axes, tuple | list) or len(in_axes) != 4:
         raise ValueError(
-            f"in_axes must have four entries, for system, integrator, state and controls; got {in_axes!r}"
+            f"in_axes must have four entries, for system, integrator, state and controls; got "
+            f"{brief(in_axes)}"
         )
     check_is_system(system)
     check_dt(dt)

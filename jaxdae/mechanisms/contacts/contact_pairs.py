@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxdae.base.dataclass import pytree
-from jaxdae.base.suggestions import join_first, meant
+from jaxdae.base.suggestions import brief, join_first, meant
 from jaxdae.geometry import planar_frames, spatial_frames
 from jaxdae.geometry.pairs.contact_points import Points, joined, tangents
 from jaxdae.mechanisms.contacts.contact_elements import Pair
@@ -95,7 +95,7 @@ class ContactPairs:
             own = [k for k, both in enumerate(zip(self.pair_names, self.names, strict=True)) if name in both]
             if not own:
                 known = dict.fromkeys((*self.pair_names, *self.names))
-                raise ValueError(f"no contact {name!r}; {meant(name, known) or join_first(known)}")
+                raise ValueError(f"no contact {brief(name)}; {meant(name, known) or join_first(known)}")
             found += own
         return tuple(found)
 
