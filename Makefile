@@ -8,6 +8,7 @@
 #   make test-wheel  the wheel, built and installed into an empty environment, runs an example
 #   make first-hour  the same, then what a stranger does in the first hour
 #   make docs        the site, into build/docs/html; warnings are errors
+#   make notebooks  the notebooks of docs/notebooks anew, with their outputs
 #   make gallery     every experiment anew, and its picture for the site; takes about an hour
 #   make test-robots the published robots against other engines; downloads their files, 131 MB
 #   make test-viewer scenes in a browser without a display: installs viser, needs Chromium (Debian: apt-get install chromium)
@@ -28,7 +29,7 @@ CHECKED := .venv/bin/python -c 'import os, pip, sys; sys.exit(os.path.abspath(".
 # A folder that was moved or a system Python that was upgraded leaves an environment behind that looks complete.
 BROKEN := $(shell $(CHECKED) 2>/dev/null || echo broken)
 
-.PHONY: demo test test-all test-robots test-peers test-viewer test-recipes test-envs test-wheel first-hour docs gallery lint bench venv clean broken
+.PHONY: demo test test-all test-robots test-peers test-viewer test-recipes test-envs test-wheel first-hour docs notebooks gallery lint bench venv clean broken
 .DELETE_ON_ERROR:
 
 demo: .venv/.installed
@@ -58,6 +59,9 @@ build/docs-env/.installed: pyproject.toml .venv/.installed
 	.venv/bin/python -m venv --clear build/docs-env
 	build/docs-env/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@touch $@
+
+notebooks: build/docs-env/.installed
+	build/docs-env/bin/python docs/site_notebooks.py
 
 gallery: .venv/.installed
 	for experiment in experiments/*.py; do .venv/bin/python $$experiment --out build/gallery || exit 1; done

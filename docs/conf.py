@@ -31,7 +31,7 @@ extensions = [
     "sphinx_autodoc_typehints",
 ]
 exclude_patterns = ["conf.py", "site_*.py", "pictures.py", "_build", "index_parts"]
-source_suffix = {".md": "myst-nb", ".rst": "restructuredtext", ".py": "myst-nb"}
+source_suffix = {".md": "myst-nb", ".rst": "restructuredtext", ".ipynb": "myst-nb"}
 suppress_warnings = [
     "toc.empty_glob",
     "config.cache",
@@ -45,12 +45,7 @@ myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
 myst_links_external_new_tab = False
 
-nb_custom_formats = {".py": ["jupytext.reads", {"fmt": "py:percent"}]}
-nb_execution_mode = "cache"
-nb_execution_cache_path = str(HERE.parent / "build" / "docs" / "notebooks")
-nb_execution_timeout = 600
-nb_execution_raise_on_error = True
-nb_execution_show_tb = True
+nb_execution_mode = "off"  # the notebooks contain their outputs; see `site_notebooks`
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # sphinx_autodoc_typehints writes them

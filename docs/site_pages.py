@@ -33,7 +33,15 @@ PAGES_OF_OTHERS = {
 """Pages elsewhere in the repository that the site shows too, and their names there."""
 
 CONTENTS = {
-    "Begin": ["five_minutes", "first_steps", "how_do_i", "equation", "glossary", "notebooks/*"],
+    "Begin": ["five_minutes", "first_steps", "how_do_i", "equation", "glossary"],
+    "Notebooks": [
+        "notebooks/first_linkage",
+        "notebooks/own_urdf",
+        "notebooks/lengths_by_gradient",
+        "notebooks/optimal_control",
+        "notebooks/learning_on_a_loop",
+        "notebooks/car",
+    ],
     "Mechanisms": [
         "choosing_coordinates",
         "coordinates",
@@ -99,7 +107,7 @@ def contents(docs):
     """Returns the tables of contents: each page once, those that nobody listed at the end."""
     every = {
         path.relative_to(docs).with_suffix("").as_posix()
-        for path in (*docs.rglob("*.md"), *docs.glob("notebooks/*.py"))
+        for path in (*docs.rglob("*.md"), *docs.glob("notebooks/*.ipynb"))
     }
     every -= {"index"}
     trees, seen = [], set()
