@@ -214,12 +214,12 @@ def hinge(name, kind, inside=""):
 
 U, S, M = Urdf, Sdf, Mjcf
 FEATURES = {
-    "poses by angles": (
+    "orientation as Euler angles": (
         Supported(*U.joint('<origin xyz="0 0 0.5" rpy="0 0 1.5707963267948966"/>'), turned),
         Supported(*S.link("<pose degrees='true'>0 0 0.5 0 0 90</pose>" + S.BOX), turned),
         Supported(*M.place('pos="0 0 0.5" euler="0 0 90"'), turned),
     ),
-    "poses by quaternions": (
+    "orientation as quaternion": (
         Supported(*U.joint('<origin xyz="0 0 0.5" quat_xyzw="0 0 1 1"/>'), turned),
         Supported(*S.link("<pose rotation_format='quat_xyzw'>0 0 0.5 0 0 1 1</pose>" + S.BOX), turned),
         Supported(*M.place('pos="0 0 0.5" quat="1 0 0 1"'), turned),
@@ -232,12 +232,12 @@ FEATURES = {
         ),
         Supported(*M.joint('axis="0 0 3"'), lambda robot: near(joint(robot).axes_a[:, 2], [0, 0, 1])),
     ),
-    "an axis of zero": (
+    "a zero axis": (
         Refused(*U.joint('<axis xyz="0 0 0"/>'), "the axis of joint 'j' is zero"),
         Refused(*S.joint("<axis><xyz>0 0 0</xyz></axis>"), "the axis of joint 'j' is zero"),
         Refused(*M.joint('axis="0 0 0"'), "axis too small"),
     ),
-    "mass and inertia by shapes": (
+    "mass and inertia computed from shapes": (
         None,
         Refused(*S.link("<inertial auto='true'/>"), "write mass and inertia"),
         Supported(*M.body('<geom size="0.1" mass="3"/>'), lambda robot: body(robot).mass == 3.0),
@@ -366,7 +366,7 @@ FEATURES = {
         ),
         Supported(*M.equality('<connect body1="b" anchor="0 0 0"/>'), loop("ball")),
     ),
-    "loops by welds": (
+    "loops closed by welds": (
         None,
         Supported(
             *S.model(
@@ -399,7 +399,7 @@ FEATURES = {
         None,
         Reported(*M.actuator('<intvelocity joint="j" actrange="-1 1"/>'), "actuator with activation"),
     ),
-    "motors by plugins": (
+    "plugin actuators": (
         None,
         None,
         Reported(
