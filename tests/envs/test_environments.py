@@ -239,19 +239,24 @@ def test_cassie_stands_and_falls():
     """Four worlds for 0.8 s with no feedback: the reward stays finite, and the episode is over where it says."""
     pytest.importorskip("mujoco", reason="its compiler reads MJCF")
     task = envs.cassie_stand(str(pathlib.Path(__file__).parents[1] / "reference" / "models" / "cassie.xml"))
-    environment = envs.Environment(dataclasses.replace(task, reset=envs.StartPool.drawn(task, KEY, 4)))
-    keys = jax.random.split(KEY, 4)
-    begun, observation = jax.jit(jax.vmap(environment.reset))(keys)
+    environment = envs.Environment(task)
+
+    @jax.jit
+    def episode(key, action):
+        def act(at, _):
+            found = environment.step(key, at, action)
+            return found.state, (found.reward, found.terminated, found.status, found.state.state.q[:3])
+
+        begun, observation = environment.reset(key)
+        return begun, observation, jax.lax.scan(act, begun, length=80)[1]
+
+    # One world after the other: the program of a batch takes longer to compile than four of them to run.
+    actions = jnp.zeros((4, 10)).at[3, jnp.asarray([3, 8])].set(0.2)  # knees
+    worlds = [episode(*given) for given in zip(jax.random.split(KEY, 4), actions, strict=True)]
+    begun, observation, seen = jax.tree.map(lambda *x: np.stack(x), *worlds)
     np.testing.assert_array_equal(begun.status, 0)
     assert observation.shape == (4, 64)
-    step = jax.jit(jax.vmap(environment.step))
-    actions = jnp.zeros((4, 10)).at[3, jnp.asarray([3, 8])].set(0.2)  # knees
-    at, seen = begun, []
-    for _ in range(80):
-        found = step(keys, at, actions)
-        at = found.state
-        seen.append((found.reward, found.terminated, found.status, at.state.q[:, :3]))
-    reward, terminated, status, place = (np.asarray(x) for x in zip(*seen, strict=True))
+    reward, terminated, status, place = (np.swapaxes(x, 0, 1) for x in seen)
     assert np.all(np.isfinite(reward))
     off = np.linalg.norm(place - begun.state.q[:, :3], axis=-1)
     np.testing.assert_array_equal(terminated, (off > 0.15) | (status != 0))
