@@ -27,6 +27,7 @@ def near(found, expected, factor=1.0):
     close(found, expected, 200.0 * EPS * factor, least=1e-3)
 
 
+@jax.jit
 def body_accelerations(mechanism, state, a):
     """Returns the accelerations of all bodies (bodies * (3 or 6),), as absolute coordinates have them, from
     those of coordinates (nv,).

@@ -206,7 +206,7 @@ def test_a_step_through_the_limits_of_an_angle_in_space_is_out_of_range():
 
 @pytest.mark.long
 def test_derivatives_through_limits_and_friction():
-    mechanism, q = rail(jm.Joints(), limits=(-0.4, 0.1), restitution=0.5, dry_friction=2.0)
+    mechanism, q = pin(jm.Joints(), limits=(-0.4, 0.1), restitution=0.5, dry_friction=2.0)
 
     def reached(speed, limits, dry):
         changed = dataclasses.replace(

@@ -267,28 +267,29 @@ def test_odometry_takes_lists():
 def test_odometry_drifts_as_its_closed_form_says():
     p, reference, digits, _ = problem("odometry_straight")
     wheels = jv.wheels([[0.0, 0.5 * p["W"]], [0.0, -0.5 * p["W"]]], radius=0.1)
+    covariance, moved = jax.jit(jv.odometry_covariance), jax.jit(jv.integrate_twist)
     for case in reference["cases"]:
         rates = jv.wheel_rates(wheels, [p["v"], 0.0, case["omega"]])
         noise = jv.wheel_noise(wheels, rates, p["variance_per_metre"])
         twist = jnp.asarray([p["v"], 0.0, case["omega"]])
         at = (np.array([0, 0, 0, 1, 1, 2]), np.array([0, 1, 2, 1, 2, 2]))
         for state in case["states"][1:]:
-            got = jv.odometry_covariance(jnp.zeros((3, 3)), jnp.zeros(3), twist, noise, float(state["t"]))
+            got = covariance(jnp.zeros((3, 3)), jnp.zeros(3), twist, noise, float(state["t"]))
             within(digits["P"], np.asarray(got)[at], state["P_xx_xy_xth_yy_yth_thth"])
     # On an arc two steps are one.
     twist = jnp.asarray([0.7, 0.1, 0.9])
     start = jnp.diag(jnp.asarray([1e-4, 2e-4, 3e-4]))
-    whole = jv.odometry_covariance(start, jnp.zeros(3), twist, noise, 2.0)
-    half = jv.odometry_covariance(start, jnp.zeros(3), twist, noise, 1.0)
-    again = jv.odometry_covariance(half, jv.integrate_twist(jnp.zeros(3), twist, 1.0), twist, noise, 1.0)
+    whole = covariance(start, jnp.zeros(3), twist, noise, 2.0)
+    half = covariance(start, jnp.zeros(3), twist, noise, 1.0)
+    again = covariance(half, moved(jnp.zeros(3), twist, 1.0), twist, noise, 1.0)
     np.testing.assert_allclose(whole, again, rtol=0, atol=1e-16)
     # So are a hundred steps that turn by less than a radian, ten full turns in all, with noise in all
     # directions.
     noise = jnp.asarray([[2e-4, 3e-5, 1e-5], [3e-5, 1e-4, -2e-5], [1e-5, -2e-5, 3e-4]])
-    whole = jv.odometry_covariance(start, jnp.zeros(3), twist, noise, 70.0)
+    whole = covariance(start, jnp.zeros(3), twist, noise, 70.0)
     for k in range(100):
-        at = jv.integrate_twist(jnp.zeros(3), twist, 0.7 * k)
-        start = jv.odometry_covariance(start, at, twist, noise, 0.7)
+        at = moved(jnp.zeros(3), twist, 0.7 * k)
+        start = covariance(start, at, twist, noise, 0.7)
     np.testing.assert_allclose(whole, start, rtol=1e-12)
 
 

@@ -99,11 +99,12 @@ def test_a_robot_falls_and_comes_to_rest_on_the_floor(tmp_path):
     _, robot = loaded(tmp_path, SCENE, contacts=["floor"])
     mechanism, q = jm.mechanism(robot.description, jm.Joints())
     start = robots.joint_state(mechanism, q, robot.start)
-    found = jd.rollout(mechanism, contact.Touching(jd.RungeKutta.rk4()), start, dt=2e-3, steps=1500)
+    found = jd.rollout(
+        mechanism, contact.Touching(jd.RungeKutta.rk4(unroll=False)), start, dt=2e-3, steps=1500
+    )
     assert (found.info.status == 0).all()
-    energy = [
-        float(jd.energy(mechanism, jax.tree.map(lambda x, k=k: x[k], found.state))) for k in (0, 750, 1499)
-    ]
+    states = jax.tree.map(lambda x: x[np.array([0, 750, 1499])], found.state)
+    energy = jax.jit(jax.vmap(lambda state: jd.energy(mechanism, state)))(states)
     assert energy[0] > energy[1] >= energy[2] - 1e-6
     assert found.info.gap.min() > -1e-3
     assert jnp.abs(found.info.gap[-1]).min() < 1e-9

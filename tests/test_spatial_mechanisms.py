@@ -661,15 +661,11 @@ def test_axes_are_quaternions_or_matrices():
 def gradient(mechanism, q, v, bias):
     """Returns the gradients of a sum of what a mechanism says of q and v."""
     t = jnp.zeros((), q.dtype)
-    parts = [
-        mechanism.constraint_jacobian(t, q, v),
-        mechanism.constraint(t, q),
-        mechanism.force(t, q, v, None),
-        mechanism.potential_energy(t, q),
-        mechanism.retract(q, v),
-    ]
+    at = mechanism.evaluate(t, q, v)
+    parts = [at.jacobian.as_dense(), at.position, at.force()]
+    parts += [mechanism.potential_energy(t, q), mechanism.retract(q, v)]
     if bias:
-        parts.append(mechanism.constraint_bias(t, q, v))
+        parts.append(at.bias)
     return sum(jnp.sum(jnp.sin(1.0 + x)) for x in parts)
 
 

@@ -3,6 +3,7 @@ of differences.
 """
 
 import dataclasses
+import functools
 import pathlib
 
 import jax
@@ -109,24 +110,25 @@ def test_the_gradient_of_a_return_is_that_of_differences():
     state, _ = environment.reset(KEY)
 
     @jax.jit
-    def total(actions, mass):
-        at, rewards = state, []
-        for action in actions:
+    @functools.partial(jax.value_and_grad, argnums=(0, 1))
+    def both(actions, mass):
+        def act(at, action):
             found = environment.step(KEY, at, action, {"mass": mass})
-            at, rewards = found.state, [*rewards, found.reward]
-        return 1e4 * (sum(rewards) - 2.0)
+            return found.state, found.reward
+
+        return 1e4 * (jnp.sum(jax.lax.scan(act, state, actions)[1]) - 2.0)
 
     actions, mass, h = jnp.asarray([[0.3], [-0.2]]), jnp.asarray(task.system.mass), 1e-5
-    got = jax.grad(total, argnums=(0, 1))(actions, mass)
+    got = both(actions, mass)[1]
     for k, given in enumerate((actions, mass)):
         for index in np.ndindex(given.shape):
             ends = [[actions, mass] for _ in range(2)]
             for end, sign in zip(ends, (1.0, -1.0), strict=True):
                 end[k] = given.at[index].add(sign * h)
-            difference = (total(*ends[0]) - total(*ends[1])) / (2.0 * h)
+            difference = (both(*ends[0])[0] - both(*ends[1])[0]) / (2.0 * h)
             np.testing.assert_allclose(got[k][index], difference, rtol=1e-6, atol=1e-6)
     # Where the world fails, the derivative is finite and zero.
-    failed = jax.grad(total)(actions.at[0, 0].set(jnp.nan), mass)
+    failed = both(actions.at[0, 0].set(jnp.nan), mass)[1][0]
     np.testing.assert_array_equal(failed, 0.0)
 
 
@@ -222,11 +224,16 @@ def test_tasks_start_closed_and_observe_what_they_say(make):
     task = make()
     environment = envs.Environment(task)
     keys = jax.random.split(KEY, 3)
-    states, observations = jax.jit(jax.vmap(environment.reset))(keys)
+
+    @jax.jit
+    @jax.vmap
+    def begun(key):
+        at, observation = environment.reset(key)
+        rows = task.system.constraint(at.state.t, at.state.q)
+        return at, observation, jnp.max(jnp.abs(rows), initial=0.0)
+
+    states, observations, open_by = begun(keys)
     np.testing.assert_array_equal(states.status, 0)
-    open_by = jax.vmap(
-        lambda at: jnp.max(jnp.abs(task.system.constraint(at.state.t, at.state.q)), initial=0.0)
-    )(states)
     assert float(jnp.max(open_by)) < 1e-10  # the rover stands by Newton's iterations
     sizes = {"five_bar_reach": 10, "delta_pick": 15, "parking": 8, "rover_drive": 12}
     assert observations.shape == (3, sizes[make.__name__])
@@ -240,19 +247,24 @@ def test_cassie_stands_and_falls():
     """Four worlds for 0.8 s with no feedback: the reward stays finite, and the episode is over where it says."""
     pytest.importorskip("mujoco", reason="its compiler reads MJCF")
     task = envs.cassie_stand(str(pathlib.Path(__file__).parents[1] / "reference" / "models" / "cassie.xml"))
-    environment = envs.Environment(dataclasses.replace(task, reset=envs.StartPool.drawn(task, KEY, 4)))
-    keys = jax.random.split(KEY, 4)
-    begun, observation = jax.jit(jax.vmap(environment.reset))(keys)
+    environment = envs.Environment(task)
+
+    @jax.jit
+    def episode(key, action):
+        def act(at, _):
+            found = environment.step(key, at, action)
+            return found.state, (found.reward, found.terminated, found.status, found.state.state.q[:3])
+
+        begun, observation = environment.reset(key)
+        return begun, observation, jax.lax.scan(act, begun, length=80)[1]
+
+    # One world after the other: the program of a batch takes longer to compile than four of them to run.
+    actions = jnp.zeros((4, 10)).at[3, jnp.asarray([3, 8])].set(0.2)  # knees
+    worlds = [episode(*given) for given in zip(jax.random.split(KEY, 4), actions, strict=True)]
+    begun, observation, seen = jax.tree.map(lambda *x: np.stack(x), *worlds)
     np.testing.assert_array_equal(begun.status, 0)
     assert observation.shape == (4, 64)
-    step = jax.jit(jax.vmap(environment.step))
-    actions = jnp.zeros((4, 10)).at[3, jnp.asarray([3, 8])].set(0.2)  # knees
-    at, seen = begun, []
-    for _ in range(80):
-        found = step(keys, at, actions)
-        at = found.state
-        seen.append((found.reward, found.terminated, found.status, at.state.q[:, :3]))
-    reward, terminated, status, place = (np.asarray(x) for x in zip(*seen, strict=True))
+    reward, terminated, status, place = (np.swapaxes(x, 0, 1) for x in seen)
     assert np.all(np.isfinite(reward))
     off = np.linalg.norm(place - begun.state.q[:, :3], axis=-1)
     np.testing.assert_array_equal(terminated, (off > 0.15) | (status != 0))
