@@ -11,9 +11,10 @@ its restitution. The spin does not change, so the ball slides again.
 
 All shots are one batch (`jax.vmap`). The derivative of the position by the initial spin follows in reverse
 mode through slip, rolling and cushions. Until the first cushion, path and derivative agree with the closed
-form. A cushion starts new slip on the cloth, and in the step of this impact friction acts for the whole step.
-The velocity then has an error of at most mu g times the step. It depends on the time of the impact within the
-step, so the error of the derivative does not become smaller with the step.
+form. A cushion starts new slip on the cloth. `Touching` resolves the impact at the end of its step, so friction
+acts for the whole step and does not change the velocity of rebound. The velocity then has an error of at most
+mu g times the step. It depends on the time of the impact within the step, so the error of the derivative does
+not become smaller with the step.
 
     python experiments/billiard.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 

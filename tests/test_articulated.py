@@ -187,6 +187,7 @@ def test_derivatives_of_accelerations_are_differences(way):
     np.testing.assert_allclose(slope, expected, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_a_world_with_a_tip_without_inertia_is_nan_and_alone():
     joints = [
         jm.Revolute(f"j{k}", "ground" if k == 0 else f"b{k - 1}", f"b{k}", at=(float(k), 0.0))

@@ -265,6 +265,7 @@ def test_systems_made_of_joints_do_not_end_turned_over():
         np.testing.assert_allclose(closed.q, np.eye(7)[3], rtol=0, atol=1e-12)
 
 
+@pytest.mark.long
 def test_quaternions_that_are_not_of_length_one():
     """In joint coordinates no row would notice them, and bodies would be as much longer."""
     body, joint = (

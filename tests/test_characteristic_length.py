@@ -119,6 +119,7 @@ def test_relations_of_angles_end_at_half_a_turn_at_every_size():
             assert mechanism.condition(jnp.zeros(()), turned) == expected, length
 
 
+@pytest.mark.long
 def test_independent_rows_of_loops_in_space_are_independent_at_every_size():
     """A spatial loop of micrometers counted as redundant, and its default solver dropped rows in m."""
     for length in (1.0, 1e-6):

@@ -49,6 +49,7 @@ def test_contact_names(slide):
         ct.Gap.named(mechanism.without_contacts(), "ball")
 
 
+@pytest.mark.long
 def test_outputs_have_closed_forms(slide):
     mechanism, found = slide
     t = np.asarray(found.state.t)

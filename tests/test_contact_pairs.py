@@ -101,6 +101,7 @@ def test_both_forms_have_the_same_contacts(described):
         np.testing.assert_allclose(getattr(first, name), getattr(second, name), atol=1e-14)
 
 
+@pytest.mark.long
 def test_names_of_contacts_and_leaves():
     mechanism, q = jm.mechanism(in_the_plane())
     corners = tuple(f"sole.vertex{k}" for k in range(3))
@@ -125,6 +126,7 @@ def test_single_precision():
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=2e-6), at, exact)
 
 
+@pytest.mark.long
 def test_gradients_of_a_description_reach_the_gaps():
     def gaps(radius, height):
         pair = ct.Pair("ball", "ground", "ball", ct.Plane(at=(0.0, 0.0, height)), ct.Sphere(radius))

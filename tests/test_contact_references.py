@@ -8,7 +8,7 @@ import pytest
 @pytest.mark.parametrize(
     ("name", "case"),
     [
-        ("block_incline", "kicked_up_returns"),
+        pytest.param("block_incline", "kicked_up_returns", marks=pytest.mark.long),
         ("block_incline", "kicked_up_stays"),
         pytest.param("ball_slide_roll", "back_spin_returns", marks=pytest.mark.long),
         pytest.param("ball_slide_roll", "incline_uphill_back_spin", marks=pytest.mark.long),

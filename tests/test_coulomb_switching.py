@@ -117,6 +117,7 @@ def test_order_and_derivative_of_an_oscillator_that_comes_to_rest():
     np.testing.assert_allclose(slope * z, difference, rtol=1e-7)
 
 
+@pytest.mark.long
 def test_a_pendulum_with_a_dry_joint():
     (case,) = cases("pendulum_dry_joint", "comes_to_rest")
     p, q, v = jax.tree.map(lambda x: x[0], starts([case], ("m", "l", "g", "tau0")))

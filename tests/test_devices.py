@@ -87,6 +87,7 @@ def test_a_row_that_depends_on_others_after_rows_that_nearly_do(accelerator):
     assert np.all(np.isnan(inverses[1]))
 
 
+@pytest.mark.long
 @all_cases(("rows", "columns"), [(0, 3), (1, 1), (3, 2), (20, 20), (3, 21)])
 def test_products(accelerator, rows, columns):
     rng = np.random.default_rng(rows)

@@ -147,6 +147,7 @@ def test_frames_are_those_of_the_start(both, request):
         np.testing.assert_allclose(a, b, rtol=0, atol=100 * EPS)
 
 
+@pytest.mark.long
 def test_twists_are_the_rates_of_frames(both):
     _, joints, _, here = both
     frames, along = jax.jvp(lambda s: joints.frames(joints.retract(here.q, s * here.v)), (0.0,), (1.0,))

@@ -127,6 +127,7 @@ def test_both_forms_accelerate_alike(both):
     accelerate_alike(absolute, joints, here, theirs[:2], ours[:2])
 
 
+@pytest.mark.long
 def test_both_forms_have_the_same_energies(both):
     *_, there, here, (_, _, _, energies, mass), (_, _, _, own, tree_mass) = both
     np.testing.assert_allclose(own, energies, rtol=100 * EPS)

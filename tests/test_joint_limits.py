@@ -59,6 +59,7 @@ def test_slider_bounces_off_its_limit_exactly(form):
     assert found.info.limit_gap.min() > -1e-14
 
 
+@pytest.mark.long
 def test_a_step_may_end_exactly_at_a_limit():
     """A gap of exactly zero counted as a contact that persists: the slider stayed at 0."""
     slide = jm.Prismatic(

@@ -872,6 +872,7 @@ class TestTransformations:
         np.testing.assert_allclose(reverse, forward, rtol=1e-12)
         np.testing.assert_allclose(forward, difference, rtol=1e-8)
 
+    @pytest.mark.long
     def test_the_derivative_of_the_end_is_that_of_the_closed_form(self):
         """d phi / d phi0 = sin phi / sin phi0 in the wind."""
 
@@ -885,6 +886,7 @@ class TestTransformations:
             moved, np.sin(phi) / np.sin(2.0) * np.array([-np.sin(phi), np.cos(phi)]), rtol=0.0, atol=1e-8
         )
 
+    @pytest.mark.long
     def test_worlds(self):
         angles, growths = np.array([0.5, 1.0, 2.0]), np.array([0.0, 0.2, 0.4])
         system = Wind(jnp.array([1.0, 0.0]), jnp.asarray(growths))

@@ -138,6 +138,7 @@ def test_a_rollout_reports_a_leaf_out_of_range(space, path, form):
             call(-1.1 * leaf)
 
 
+@pytest.mark.long
 def test_a_batch_reports_its_worlds_out_of_range():
     mechanism, q = arm("joints", "plane")
     worlds = jd.tree.set_leaf(mechanism, "mass", jnp.array([[1.0], [-1.0]]))

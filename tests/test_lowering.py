@@ -61,7 +61,13 @@ def _pose():
 
 
 @pytest.mark.parametrize(
-    "program", [_gradient, _implicit, _assembly, pytest.param(_pose, marks=pytest.mark.long)]
+    "program",
+    [
+        pytest.param(_gradient, marks=pytest.mark.long),
+        _implicit,
+        _assembly,
+        pytest.param(_pose, marks=pytest.mark.long),
+    ],
 )
 def test_programs_are_lowered_for_accelerators(program):
     function, arguments = program()

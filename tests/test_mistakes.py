@@ -353,6 +353,7 @@ ANSWERS = {
 }
 
 
+@pytest.mark.long
 @all_cases(("make", "error", "message"), ANSWERS.values(), ids=ANSWERS)
 def test_a_law_that_returns_something_else(make, error, message):
     with without_typechecker(), pytest.raises(error) as caught:

@@ -193,6 +193,7 @@ def test_omni_wheels_drive_in_any_direction():
         jv.omni(2, 0.2, 0.05)
 
 
+@pytest.mark.long
 def test_a_differential_drive_of_the_specification():
     wheels = jv.wheels([[0.0, 0.25], [0.0, -0.25]], radius=0.1)
     twist, _ = jv.body_twist(wheels, [4.0, 6.0])
@@ -357,6 +358,7 @@ def test_second_derivatives_of_the_least_residual_reach_places_angles_and_weight
     np.testing.assert_allclose(changes[1], (gradients[2] - gradients[0]) / 2e-5, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.long
 def test_bicycles_at_right_angles_crabs_and_no_track():
     bicycle = jv.EquivalentBicycle(("front_left", "front_right"))
     # Steered past a right angle the direction turns on; at it the vehicle turns about its rear axle.

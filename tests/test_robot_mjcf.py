@@ -294,6 +294,7 @@ def test_named_states(tree):
     assert "links without mass between several joints of one body: wrist/1, wrist/2" in robot.report.notes
 
 
+@pytest.mark.long
 def test_the_base_that_is_asked_for(tree, tmp_path):
     path = tmp_path / "tree.xml"
     path.write_text(TREE)

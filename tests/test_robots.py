@@ -364,6 +364,7 @@ def test_floating_joint_at_the_root_makes_a_free_body(tmp_path):
     assert len(mechanism.names.velocities) == 6
 
 
+@pytest.mark.long
 def test_planar_joints_move_in_the_plane_across_their_axis(tmp_path):
     path = tmp_path / "robot.urdf"
     path.write_text(of(LINKS, joint("planar", inside='<axis xyz="0 0 1"/>')))

@@ -134,6 +134,7 @@ class TestString:
         for name, bound in {"slack": 3e-3, "taut": 3e-3, "impulse": 0.06, "loss": 0.12}.items():
             assert bound / 10 < fine[name] < bound
 
+    @pytest.mark.long
     def test_the_string_pulls_or_hangs(self, throws):
         run = throws[1, 0.005]
         system = string().system
@@ -442,6 +443,7 @@ class Answer:
 HELD = jc.HeldInputs(jnp.zeros(1), jnp.zeros((1, 1)))
 
 
+@pytest.mark.long
 @all_cases(
     ("system", "integrator", "error", "message"),
     [

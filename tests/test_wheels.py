@@ -420,6 +420,7 @@ def test_wheels_do_no_work_and_their_forces_are_reactions():
     np.testing.assert_allclose(torque, 0.0, rtol=0, atol=1e-14)
 
 
+@pytest.mark.long
 def test_wheels_in_single_precision_and_in_batches_of_one():
     mechanism, q = differential_drive()
     single = jax.tree.map(lambda x: x.astype(jnp.float32), mechanism)

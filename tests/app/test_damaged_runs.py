@@ -191,6 +191,7 @@ def test_an_interrupted_run_says_so_and_is_drawn(copy):
     assert "**The run is not complete:**" in (folder / "report.md").read_text()
 
 
+@pytest.mark.long
 def test_a_run_whose_results_were_changed_is_not_continued(copy):
     folder = copy("run")
     (file,) = (folder / "results.zarr" / "q").glob("0.0.0")

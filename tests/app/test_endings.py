@@ -173,6 +173,7 @@ def test_a_disk_that_fails_on_the_way(config, closed, tmp_path, monkeypatch, num
     assert command("plot", folder)[0] == 2
 
 
+@pytest.mark.long
 def test_a_folder_that_is_removed_on_the_way(config, closed, tmp_path, monkeypatch):
     """What is not there any more cannot be continued, unless it comes back."""
     monkeypatch.setattr(

@@ -39,6 +39,7 @@ def test_a_projection_about_any_point_is_on_the_tangent_there():
     assert np.hypot(x - 1.0, y) > 0.019
 
 
+@pytest.mark.long
 def test_sequential_and_projected_steps_err_as_their_series_say():
     module, _, _, _ = experiment("sequential_step")
     steps = np.array([1e-2, 1e-3])

@@ -75,6 +75,7 @@ def test_what_is_counted_from_the_pose_of_the_file_is_so_where_the_start_is_anot
         np.testing.assert_allclose(made.potential_energy(state.t, q), 0.5 * 4.0 * angle**2, rtol=1e-14)
 
 
+@pytest.mark.long
 def test_hinges_start_with_all_their_turns(tmp_path):
     """A state `home` beyond half a turn: poses of bodies alone would take a turn away, which a spring feels."""
     pytest.importorskip("mujoco", reason="the extra robots is not installed: pip install '.[robots]'")
@@ -92,6 +93,7 @@ def test_hinges_start_with_all_their_turns(tmp_path):
     assert own.start.positions == {"h.angle": 5}
 
 
+@pytest.mark.long
 def test_what_is_added_may_name_links():
     config = written_out(
         "  bodies: [{name: load, mass: 1, inertia: [1, 1, 1], pose: {place: [0, 0, 2]}}]\n"
@@ -316,6 +318,7 @@ def test_contacts_of_a_robot_file_reach_configs_and_check(tmp_path):
     assert lines[-2:] == ["contacts of the file        1", "  low_collision0/top_collision0 gap 0.1 m"]
 
 
+@pytest.mark.long
 def test_contacts_of_a_config_are_in_the_frames_of_links(tmp_path):
     """The frame of the body is in the mass center, and not parallel to the frame of the link."""
     inertial = MASS.replace("<inertial>", '<inertial><origin xyz="0.1 0.2 0.3" rpy="0.4 0 0"/>')

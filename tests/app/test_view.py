@@ -69,6 +69,7 @@ def test_tables_hold_what_the_results_hold(run, tmp_path):
     assert len(one.read_text().splitlines()) == 4
 
 
+@pytest.mark.long
 def test_the_scene_of_a_run_has_its_worlds_and_their_forces(run):
     seen = Seen(open_run.drawable(run))
     assert (seen.scene.worlds, seen.scene.title, seen.scene.bodies) == (2, "pendulum", ("bob",))

@@ -64,6 +64,7 @@ def joint_tip(q):
 # Outputs and inputs.
 
 
+@pytest.mark.long
 def test_outputs_by_name(open_arm):
     mechanism, state = open_arm
     hinge = jc.Coordinates.named(mechanism, "rod0.theta", ("rod1.theta", "rod0.theta"))
@@ -249,6 +250,7 @@ def test_outputs_out_of_reach_get_no_infinite_input():
 # Operational space.
 
 
+@pytest.mark.long
 def test_task_inertia_of_an_open_arm_is_khatibs(open_arm, joints):
     """Lambda = (J M^-1 J^T)^-1 and its dynamically consistent inverse T# = J^T Lambda, in the angles of the
     arm.

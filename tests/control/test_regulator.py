@@ -129,6 +129,7 @@ def test_the_linear_model_has_the_eigenvalues_of_minimal_coordinates(upright):
     np.testing.assert_allclose(model.b, change @ b, rtol=0, atol=1e-12)
 
 
+@pytest.mark.long
 def test_the_gain_does_not_see_what_the_constraints_forbid(upright):
     mechanism, start, law = upright
     jacobian = jax.jit(mechanism.constraint_jacobian)(start.t, start.q, start.v)

@@ -78,6 +78,7 @@ def test_a_mass_given_as_a_whole_number_may_be_any():
     assert 1.6 <= float(drawn["wheelbase"]) <= 1.8
 
 
+@pytest.mark.long
 def test_a_world_that_fails_is_terminated_and_says_why(reach):
     """An action that is NaN in one world of many: the others are as they were, and neither reward nor
     observation is NaN.
