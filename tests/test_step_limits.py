@@ -60,10 +60,11 @@ def test_friction_that_holds_is_correct_or_unstable(method):
 
 
 def test_inputs_of_goals_do_not_hide_friction_that_holds():
-    mechanism, state = arm(friction=200.0)
+    motor = jm.JointForce("motor", "hinge", force=0.0, input=0)
+    mechanism, state = arm(forces=[motor], friction=200.0)
     goal = jc.Goal(jc.Coordinates((0,)), jc.InputTarget(0))
     method = jc.VelocityStepping(groups=(jc.GoalGroup(goals=(goal,), compliance=1e9),))  # almost no force
-    u = jnp.zeros((5, 1))
+    u = jnp.tile(jnp.asarray([0.5, 0.0]), (5, 1))  # of the motor and of the goal
     run = jax.jit(lambda dt: jd.rollout(mechanism, method, state, u, dt=dt, steps=5).info.status[-1])
     assert [run(dt) for dt in (5e-6, 1e-3)] == [jd.Status.OK, jd.Status.UNSTABLE]
 

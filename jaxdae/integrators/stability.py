@@ -219,8 +219,7 @@ def stability_status(
         beyond = is_held_loop_unstable(system, state, held, every * dt, solver, share)
         u = held(state.t, state)
     if _has_steep_forces(system, integrator, u):
-        own = of_points(integrator).system_input(u)
-        beyond |= is_beyond_limit(system, state, before, own, dt, solver, limit)
+        beyond |= is_beyond_limit(system, state, before, u, dt, solver, limit)
     return jnp.where(beyond, Status.UNSTABLE, Status.OK).astype(jnp.int32)
 
 
