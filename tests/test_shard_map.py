@@ -134,3 +134,35 @@ def test_gradients_by_what_worlds_share_are_summed_over_devices():
     """Of three worlds on two devices: numbers of the system, of which one is shared, and the step."""
     done = two_devices.run(SHARED, flags=two_devices.FAST)
     assert done.stdout.endswith("good\n"), done.stderr[-2000:]
+
+
+CONTACT = """
+import jax
+jax.config.update("jax_enable_x64", True)
+import jax.numpy as jnp
+import numpy as np
+import jaxdae as jd
+from jaxdae import contact, mechanisms as jm
+
+disc = contact.Disc(0.1)
+floor = contact.Pair("floor", jm.GROUND, "ball", contact.Line(), disc, friction=0.3, restitution=0.3)
+ball = jm.Body("ball", 1.0, 0.1, pose=(0.0, 0.15, 0.0))
+mechanism, q = jm.mechanism(jm.Description(bodies=[ball], contacts=[floor]))
+method = contact.Touching(jd.SemiImplicitEuler())
+mesh = jax.make_mesh((2,), ("worlds",), axis_types=(jax.sharding.AxisType.Auto,))
+v = jnp.zeros((2, 3)).at[:, 0].set(jnp.arange(2.0))
+start = jd.State(jnp.zeros(2), jnp.tile(q, (2, 1)), v)
+found, expected = (
+    jd.batch_rollout(mechanism, method, start, dt=1e-2, steps=30, layout=jd.Layout(mesh=on, kernel=None))
+    for on in (mesh, None)
+)
+assert (found.info.status == 0).all() and abs(found.state.q[0, -1, 1] - 0.1) < 0.01  # it has touched the floor
+np.testing.assert_allclose(found.state.q, expected.state.q, atol=1e-13)
+print("good")
+"""
+
+
+@pytest.mark.long
+def test_every_device_solves_the_contacts_of_its_own_worlds():
+    done = two_devices.run(CONTACT, flags=two_devices.FAST)
+    assert done.stdout.endswith("good\n"), done.stderr[-2000:]
