@@ -128,7 +128,7 @@ def test_order_with_other_projections_onto_a_moving_constraint(projection):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("integrator", ["rk4", pytest.param("taylor", marks=pytest.mark.long)])
+@pytest.mark.parametrize("integrator", ["rk4", "taylor"])
 def test_linear_projection_at_the_previous_state_has_order_two(integrator):
     """The lecture's choice q0 = previous state: the positions stay on a tangent plane, h v away from where it
     touches.

@@ -98,15 +98,8 @@ def solved(name):
     return system, jax.tree.map(lambda x: x[entries // save_every - 1], trajectory.state)
 
 
-# Those without slip are quick; in space it is the orders below, and the mechanisms of
-# `test_accuracy_spatial`.
-QUICK = ("chaplygin_sleigh",)
-
-
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in PROBLEMS]
-)
+@pytest.mark.parametrize("name", PROBLEMS)
 def test_reaches_the_expected_digits(name):
     file, round_off = problems.reference(name), PROBLEMS[name][-1]
     digits = file.file["expected_digits"]

@@ -188,7 +188,7 @@ def test_redundant_rows_of_rounded_lengths_neither_move_nor_stop_a_mechanism(coo
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", [js.Weld, pytest.param(js.Prismatic, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kind", [js.Weld, js.Prismatic])
 def test_bodies_at_half_a_turn_about_any_axis_turn_back(kind):
     """At half a turn about n the rows change for turns about n alone."""
     at = {"point_a": (0, 0, 0), "point_b": (0, 0, 0), "axes_a": np.eye(3), "axes_b": np.eye(3)}

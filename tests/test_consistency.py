@@ -66,7 +66,7 @@ class TestStatus:
         assert compiled_status(jc.WithGoals(pendulum(), (goal,)), at(), 1e-5) == INCONSISTENT
 
     @pytest.mark.long
-    @pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.long)])
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
     def test_rows_that_nothing_can_change(self, dtype):
         """The second of two hinges on one axis, in joint coordinates: zero up to rounding is closed, and a
         centimeter is open.

@@ -95,7 +95,7 @@ def test_second_derivatives():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kappa", [None, pytest.param(1e-5, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kappa", [None, 1e-5])
 def test_derivatives_at_kinks_are_finite(kappa):
     # At rest, landing, apart, grazing, and at the corner of the friction law.
     velocities = [[0.0, 0.0, 0.0], [-1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [-1.0, 0.5, 0.0]]

@@ -137,7 +137,7 @@ def test_openings_are_sums_by_joint_and_unit():
 @pytest.mark.long
 @pytest.mark.parametrize(
     "coordinates",
-    [jm.Absolute(), pytest.param(jm.Joints(), marks=pytest.mark.long)],
+    [jm.Absolute(), jm.Joints()],
     ids=["absolute", "joints"],
 )
 def test_joints_that_stay_open_are_named(coordinates):

@@ -869,8 +869,8 @@ FEW = ["wide", "tall", "of rank 2"]
     ("dtype", "names"),
     [
         (jnp.float64, FEW),
-        pytest.param(jnp.float64, None, marks=pytest.mark.long),
-        pytest.param(jnp.float32, None, marks=pytest.mark.long),
+        (jnp.float64, None),
+        (jnp.float32, None),
     ],
     ids=["few", "double", "single"],
 )

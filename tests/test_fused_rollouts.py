@@ -128,7 +128,7 @@ def options_of_rollouts(dtype):
     [
         (jnp.float32, "own inputs"),
         *[
-            pytest.param(dtype, name, marks=pytest.mark.long)
+            (dtype, name)
             for dtype, name in (
                 (jnp.float32, "plain"),
                 (jnp.float64, "shared inputs"),

@@ -80,7 +80,7 @@ def energies(system, states):
 @pytest.mark.parametrize(
     ("name", "dt", "steps"),
     [
-        pytest.param("double_pendulum", 1 / 2048, 4096, marks=pytest.mark.long),
+        ("double_pendulum", 1 / 2048, 4096),
         ("spherical_pendulum", 1 / 1024, 5120),
     ],
 )
@@ -173,7 +173,7 @@ def momenta(chain, states):
     "integrator",
     [
         pytest.param(jd.SemiImplicitEuler(), id="euler"),
-        pytest.param(jd.RungeKutta.rk4(), id="rk4", marks=pytest.mark.long),
+        pytest.param(jd.RungeKutta.rk4(), id="rk4"),
     ],
 )
 def test_linear_momentum_survives_every_step(integrator):

@@ -239,7 +239,7 @@ def evaluated_and_called(system, t, q, v):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("joints", [pytest.param(False, marks=pytest.mark.long), True])
+@pytest.mark.parametrize("joints", [False, True])
 def test_an_evaluation_returns_the_terms_of_the_methods(joints):
     """From one set of frames, at other velocities, and through a wrapper; an evaluation is a value, also for
     `jit` and derivatives.

@@ -382,10 +382,8 @@ def planetary(coordinates, held):
     ("coordinates", "held"),
     [
         (jm.Joints(), "ring"),
-        *(
-            pytest.param(*each, marks=pytest.mark.long)
-            for each in ((jm.Absolute(), "ring"), (jm.Joints(), "sun"))
-        ),
+        (jm.Absolute(), "ring"),
+        (jm.Joints(), "sun"),
     ],
     ids=["joints-ring", "absolute-ring", "joints-sun"],
 )

@@ -45,7 +45,7 @@ def moved(mechanism, q, v=None, *, time, steps, integrator=STEP):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("form", ["joints", pytest.param("absolute", marks=pytest.mark.long)])
+@pytest.mark.parametrize("form", ["joints", "absolute"])
 def test_slider_bounces_off_its_limit_exactly(form):
     height, restitution, time = 1.0, 0.8, 1.3
     mechanism, q = rail(FORMS[form], limits=(-height, None), restitution=restitution)
@@ -88,8 +88,8 @@ def test_dry_friction_sticks_exactly_or_slides_exactly(form, dry):
     "method",
     [
         jd.SemiImplicitEuler(),
-        pytest.param(jd.BackwardEuler(), marks=pytest.mark.long),
-        pytest.param(ExplicitEuler(), marks=pytest.mark.long),
+        jd.BackwardEuler(),
+        ExplicitEuler(),
     ],
     ids=lambda method: type(method).__name__,
 )
@@ -103,7 +103,7 @@ def test_bodies_at_rest_do_not_creep_with_methods_of_first_order(method):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("form", ["joints", pytest.param("absolute", marks=pytest.mark.long)])
+@pytest.mark.parametrize("form", ["joints", "absolute"])
 def test_a_rod_rests_at_both_limits_of_its_pin(form):
     mechanism, q = pin(FORMS[form], limits=(-0.3, 0.2))
     found = moved(mechanism, q, time=1.0, steps=100, integrator=CLOSED)

@@ -341,7 +341,7 @@ class TestChain:
             assert isinstance(mechanism.jacobian_operator(jnp.zeros(()), q, q), kind)
 
     @pytest.mark.long
-    @pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.long)], ids=["few", "all"])
+    @pytest.mark.parametrize("few", [True, False], ids=["few", "all"])
     def test_solvers_and_wrappers(self, chains, few):
         blocks, dense, at = chains
         found = dynamics(blocks, at, few)

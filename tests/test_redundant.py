@@ -29,8 +29,6 @@ import jaxdae.mechanisms as jm
 from jaxdae.mechanisms import spatial as js
 
 SOLVERS = {name: row.tolerant for name, row in catalogue.SOLVERS.items() if row.any_rank}
-# A direct solver and an iterating one.
-QUICK = ("null_space",)
 
 
 @jax.jit
@@ -223,9 +221,7 @@ def test_parallelogram_has_one_row_too_many(design):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in SOLVERS]
-)
+@pytest.mark.parametrize("name", SOLVERS)
 def test_parallelogram_follows_its_closed_form(design, name):
     mechanism, start = design.build()
     trajectory = rolled(mechanism, projected(jd.RungeKutta.rk4, name), start, STEP, TIMES)
@@ -352,10 +348,7 @@ _WITH_ONE_MORE = {
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "name",
-    [name if not k else pytest.param(name, marks=pytest.mark.long) for k, name in enumerate(_WITH_ONE_MORE)],
-)
+@pytest.mark.parametrize("name", _WITH_ONE_MORE)
 def test_the_default_solver_takes_rows_that_repeat_others(name):
     """A joint or a relation that changes nothing: the accelerations are those without it."""
     bodies, joints, further = _WITH_ONE_MORE[name]
@@ -475,7 +468,7 @@ def _plates(kind, count):
 
 @pytest.mark.long
 @pytest.mark.parametrize("coordinates", [jm.Absolute(), jm.Joints()])
-@pytest.mark.parametrize("kind", ["rods", pytest.param("legs", marks=pytest.mark.long)])
+@pytest.mark.parametrize("kind", ["rods", "legs"])
 def test_the_default_solver_takes_parallel_joints_that_a_count_calls_independent(kind, coordinates):
     """Four rows of rank 3 between bodies with six freedoms: the accelerations are those of three."""
     found = []

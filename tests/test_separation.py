@@ -22,7 +22,7 @@ def raised(q, ball, box):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("form", ["joints", pytest.param("absolute", marks=pytest.mark.long)])
+@pytest.mark.parametrize("form", ["joints", "absolute"])
 def test_sunken_bodies_rise_to_the_ground_and_others_stay(form):
     bodies = [
         js.Body(name, 1.0, (0.1,) * 3, place=(x, 0.0, 0.0)) for name, x in (("ball", 0.0), ("box", 3.0))

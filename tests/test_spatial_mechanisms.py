@@ -371,7 +371,7 @@ def motion_of(at):
     "keys",
     [
         ("linear_spring",),
-        pytest.param([key for key in CONSERVATIVE if key != "linear_spring"], marks=pytest.mark.long),
+        [key for key in CONSERVATIVE if key != "linear_spring"],
     ],
     ids=["spring", "others"],
 )

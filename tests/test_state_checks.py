@@ -151,7 +151,7 @@ QUICK = ("forward_dynamics", "inverse_dynamics", "link_frame", "link_velocity", 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("quick", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.parametrize("quick", [True, False])
 def test_functions_of_one_state_report_violations(gears, moved, quick):
     (robot, _, _), (mechanism, state) = gears, moved
     a, lam = jnp.zeros(3), jnp.zeros(2)

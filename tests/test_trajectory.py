@@ -171,7 +171,7 @@ class TestControls:
         assert_close(jd.rollout(swing(), jd.RungeKutta.heun(), start(), law, dt=DT, steps=5), expected)
 
     @pytest.mark.long
-    @pytest.mark.parametrize("derivative", [jax.grad, pytest.param(jax.jacfwd, marks=pytest.mark.long)])
+    @pytest.mark.parametrize("derivative", [jax.grad, jax.jacfwd])
     def test_a_plain_function_may_capture_what_is_differentiated(self, derivative):
         def end(gain, law):
             return jnp.sum(jd.rollout(swing(), EULER, start(), law, dt=DT, steps=5).state.q[-1])

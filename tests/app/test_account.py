@@ -48,7 +48,7 @@ def simulated(joints, forces=(), gravity=(0.0, 0.0), **more):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("names", ["jump", pytest.param("friction driven", marks=pytest.mark.long)])
+@pytest.mark.parametrize("names", ["jump", "friction driven"])
 def test_a_motor_does_work_and_the_account_does_not_depend_on_save_every(names):
     """An input with a jump, in closed form; damping with friction; and a prescribed motion: order four, as
     RK4 has it.

@@ -382,7 +382,7 @@ def test_a_fit_that_was_stopped_before_its_first_checkpoint(copy):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["tune", pytest.param("optimize-killed", marks=pytest.mark.long)])
+@pytest.mark.parametrize("kind", ["tune", "optimize-killed"])
 def test_a_fit_that_is_continued_writes_its_tables_again(copy, closed, monkeypatch, kind):
     folder, name = copy(kind), kind.split("-")[0]
     before = (folder / "history.csv").read_text()

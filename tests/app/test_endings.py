@@ -152,10 +152,10 @@ def test_ctrl_c_while_a_fit_compiles(config, closed, tmp_path, monkeypatch):
     "number",
     [
         errno.ENOSPC,
-        *(
-            pytest.param(number, marks=pytest.mark.long)
-            for number in (errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO)
-        ),
+        errno.EDQUOT,
+        errno.EROFS,
+        errno.EACCES,
+        errno.EIO,
     ],
 )
 def test_a_disk_that_fails_on_the_way(config, closed, tmp_path, monkeypatch, number):

@@ -109,7 +109,7 @@ def test_the_store_says_what_it_holds(whole):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("count", [pytest.param(2, marks=pytest.mark.long), 3])
+@pytest.mark.parametrize("count", [2, 3])
 def test_jobs_that_share_a_run(place, whole, tmp_path, monkeypatch, count):
     for index in reversed(range(count)):
         told = f"chunk {index} of {count}, worlds "
@@ -430,7 +430,7 @@ def test_parts_of_a_run_that_does_not_fit_the_memory(place, whole, tmp_path, mon
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_stopped_goes_on(place, whole, tmp_path, monkeypatch, number):
     """Stopped on the way and after the last block."""
     monkeypatch.setattr(shares, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
