@@ -8,7 +8,7 @@
 #   make test-wheel  the wheel, built and installed into an empty environment, runs an example
 #   make first-hour  the same, then what a stranger does in the first hour
 #   make docs        the site, into build/docs/html; warnings are errors
-#   make notebooks  the notebooks of docs/notebooks anew, with their outputs
+#   make notebooks   the notebooks of docs/notebooks anew, with their outputs
 #   make gallery     every experiment anew, and its picture for the site; takes about an hour
 #   make test-robots the published robots against other engines; downloads their files, 131 MB
 #   make test-viewer scenes in a browser without a display: installs viser, needs Chromium (Debian: apt-get install chromium)

@@ -85,13 +85,13 @@ class Robust:
             factors = jnp.asarray(1.0 + noise, guess.dtype)
             accepted = 0.01 * accepted_residual(guess.dtype)
 
-            def swept_further(p: Array) -> Array:
+            def sweep(_: Any, p: Array) -> Array:
                 return GaussSeidel(SWEEPS).solve(problem, p)[0]
 
             def attempt(carry: Any) -> Any:
                 count, swept, best = carry
                 # The first attempt starts from the interior point.
-                swept = jax.lax.fori_loop(0, jnp.minimum(count, 1), lambda _, p: swept_further(p), swept)
+                swept = jax.lax.fori_loop(0, jnp.minimum(count, 1), sweep, swept)
                 first: Any = jnp.where(count == 0, start[0], swept * factors[count])
                 return count + 1, swept, better(best, ContactNewton(self.finish).solve(problem, first))
 
