@@ -27,7 +27,7 @@ import jax.numpy as jnp
 
 from jaxdae.base.dataclass import pytree, static
 from jaxdae.base.requirements import fraction
-from jaxdae.control.inputs import accelerations, count_inputs, input_matrix
+from jaxdae.control.inputs import accelerations, count_inputs, load_and_effect
 from jaxdae.saddle_point import NullSpace, SaddlePointSolver, SingularValues, pseudoinverse
 from jaxdae.saddle_point.saddle_point_solver import SOLVER_TEXT, check_solver, is_solver
 from jaxdae.systems.linearization import linearize_at
@@ -96,9 +96,9 @@ def static_inputs(
 def _static_inputs(
     system: AnySystem, rest: State, inputs: int, solver: SaddlePointSolver, rank_tolerance: Any
 ) -> Input:
-    effect = input_matrix(system, rest, inputs)
     terms = system.evaluate(rest.t, rest.q, rest.v)
-    load, at = terms.force(jnp.zeros((effect.shape[1],), effect.dtype)), linearize_at(terms, solver)
+    load, effect = load_and_effect(terms, inputs)
+    at = linearize_at(terms, solver)
     both = at.mass.root_times(accelerations(at, jnp.concatenate([effect, load[:, None]], axis=1)))
     return -solve_inputs(both[:, :-1], both[:, -1], rank_tolerance)
 

@@ -20,9 +20,10 @@ from jaxdae.base.dataclass import pytree
 from jaxdae.dynamics.accelerations import forward_dynamics
 from jaxdae.saddle_point import NullSpace, SaddlePointSolver, solve
 from jaxdae.saddle_point.saddle_point_solver import check_solver
+from jaxdae.systems.evaluation import Evaluation
 from jaxdae.systems.linearization import Linearization, linearize
 from jaxdae.systems.system import AnySystem, State, check_fit, check_system, checked_state
-from jaxdae.typing import Leaf
+from jaxdae.typing import Leaf, Velocity
 
 
 def count_inputs(system: AnySystem, inputs: int | None = None) -> int:
@@ -62,8 +63,15 @@ def input_matrix(system: AnySystem, state: State, inputs: int | None = None) -> 
     """
     check_system(system)
     state = checked_state(state)
-    zero = jnp.zeros((count_inputs(system, inputs),), state.q.dtype)
-    return jax.jacfwd(system.evaluate(state.t, state.q, state.v).force)(zero)
+    terms = system.evaluate(state.t, state.q, state.v)
+    return load_and_effect(terms, count_inputs(system, inputs))[1]
+
+
+def load_and_effect(terms: Evaluation, inputs: int) -> tuple[Velocity, Float[Array, "nv nu"]]:
+    """Return f0 (nv,) and B = df/du at u = 0 (nv, nu), from the terms at a state."""
+    zero = jnp.zeros((inputs,), terms.q.dtype)
+    load, push = jax.linearize(terms.force, zero)
+    return load, jax.vmap(push, out_axes=1)(jnp.eye(inputs, dtype=zero.dtype))
 
 
 @pytree

@@ -172,7 +172,7 @@ class Frame(NamedTuple):
         turned = -square * self.cos - change.angle * self.sin, -square * self.sin + change.angle * self.cos
         return Frame(change.x, change.y, change.angle, *turned)
 
-    def directions(self) -> tuple[dict[str, Any], ...]:
-        """Return the derivatives of the frame in the twist directions, as those entries that change."""
-        one = jnp.ones_like(self.x)
-        return {"x": one}, {"y": one}, {"angle": one, "cos": -self.sin, "sin": self.cos}
+    def wrench_of(self, gradient: Frame) -> Twist:
+        """Return the derivatives of a function of the frame in the twist directions, from its gradient."""
+        turning = gradient.angle + self.cos * gradient.sin - self.sin * gradient.cos
+        return Twist(gradient.x, gradient.y, turning)

@@ -295,19 +295,15 @@ class Frame(NamedTuple):
         )
         return Frame.of_axes(change.velocity, *turned)
 
-    def directions(self) -> tuple[dict[str, Any], ...]:
-        """Return the derivatives of the frame in the twist directions, as dictionaries of entries."""
-        one, zero = jnp.ones_like(self.x), jnp.zeros_like(self.x)
+    def wrench_of(self, gradient: Frame) -> Twist:
+        """Return the derivatives of a function of the frame in the twist directions, from its gradient.
+
+        A rotation about body axis j turns the two other axes, R' = R [e_j].
+        """
         e1, e2, e3 = self.axes
-        # With explicit zeros, functions of the position are traced once instead of once per direction.
-        return (
-            {"x": one, "y": zero, "z": zero},
-            {"x": zero, "y": one, "z": zero},
-            {"x": zero, "y": zero, "z": one},
-            _columns(e2=e3, e3=-e2),
-            _columns(e1=-e3, e3=e1),
-            _columns(e1=e2, e2=-e1),
-        )
+        g1, g2, g3 = gradient.axes
+        turning = g2.dot(e3) - g3.dot(e2), g3.dot(e1) - g1.dot(e3), g1.dot(e2) - g2.dot(e1)
+        return Twist(gradient.x, gradient.y, gradient.z, *turning)
 
 
 def _spun(axes: tuple[Vector, Vector, Vector], omega: Vector) -> tuple[Vector, Vector, Vector]:
@@ -318,12 +314,3 @@ def _spun(axes: tuple[Vector, Vector, Vector], omega: Vector) -> tuple[Vector, V
         e3.times(omega.x) - e1.times(omega.z),
         e1.times(omega.y) - e2.times(omega.x),
     )
-
-
-def _columns(**columns: Vector) -> dict[str, Any]:
-    """Return the entries of the columns e1, e2, e3 of a rotation matrix by their names in `Frame`."""
-    return {
-        f"r{row}{name[1]}": entry
-        for name, c in columns.items()
-        for row, entry in ((1, c.x), (2, c.y), (3, c.z))
-    }

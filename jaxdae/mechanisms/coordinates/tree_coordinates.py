@@ -243,8 +243,8 @@ class TreeCoordinates(BodyCoordinates):
         return rate if self.flat else ball_joints.velocity_of(self.structure, q, rate)
 
     def resting(self, located: Near) -> Kinematics:
-        """Return the frames of all bodies, with zero twists."""
-        return self.moving(located, jnp.zeros((len(self.velocity_names),), located.bodies.x.dtype))
+        """Return the frames of all bodies, for callers that need no twists."""
+        return Kinematics(_in_the_world(located), None, None, located)
 
     def moving(self, located: Near, v: Velocity) -> Kinematics:
         """Return the frames, the twists, and the rates of the twists at v' = 0 of all bodies."""
@@ -263,11 +263,9 @@ class TreeCoordinates(BodyCoordinates):
         )
         rates = jnp.stack(links.cross(near.columns)) * v
         rate = screw(*self._sum_to_leaves(rates, [shape.body_links])[0])
-        frames = near.bodies._replace(
-            **{near.bodies._fields[k]: near.bodies[k] + origin for k, origin in enumerate(near.origins)}
-        )
         twists = motion.at(near.bodies)
-        return Kinematics(frames, twists, rate.acceleration_at(near.bodies, motion, twists))
+        bias = rate.acceleration_at(near.bodies, motion, twists)
+        return Kinematics(_in_the_world(near), twists, bias)
 
     def _sum_to_leaves(self, entries: Any, wanted: Sequence[Any]) -> list[Any]:
         """Return sums (k, links) of entries (k, nv) over the velocities that move a link, per list."""
@@ -425,6 +423,13 @@ class TreeCoordinates(BodyCoordinates):
     def step_rate(self, q: Coordinates, xi: Velocity, v: Velocity) -> Velocity:
         """Return xi' such that q (+) xi(t) moves with velocity v."""
         return v if self.flat else ball_joints.step_rate(self.structure, xi, v)
+
+
+def _in_the_world(near: Near) -> Any:
+    """Return the frames of all bodies relative to the origin of the world."""
+    return near.bodies._replace(
+        **{near.bodies._fields[k]: near.bodies[k] + origin for k, origin in enumerate(near.origins)}
+    )
 
 
 def _summed_at(columns: np.ndarray, entries: Any, count: int) -> Any:

@@ -197,17 +197,29 @@ sides a and b."""
 
 @_unit
 def blocks(measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinematics, t: Any) -> Blocks:
-    """Return the derivatives of a measure in the directions of the twists of both bodies."""
+    """Return the derivatives of a measure in the directions of the twists of both bodies.
+
+    The derivative of a row is the wrench that a unit multiplier exerts on each body. It follows from the
+    gradient of the row by the entries of the frames. The elements of a group are independent, so the gradient
+    of a sum over them contains the gradient of each.
+    """
     at = ends(pair, motion)
 
-    def along(side: int, changes: dict[str, Any]) -> tuple[Any, ...]:
-        def moved(entries: dict[str, Any]) -> Any:
-            frame = at[side]._replace(**entries)
-            return _each(measure, group, (frame, at[1]) if side == 0 else (at[0], frame), t)
+    def wrenches(row: int) -> list[Any]:
+        gradients = jax.grad(lambda sides: jnp.sum(_each(measure, group, sides, t)[row]))(at)
+        return [frame.wrench_of(gradient) for frame, gradient in zip(at, gradients, strict=True)]
 
-        return jax.jvp(moved, ({name: getattr(at[side], name) for name in changes},), (changes,))[1]
+    return _by_direction([wrenches(row) for row in _rows(_each, measure, group, at, t)])
 
-    return [[along(side, changes) for changes in frame.directions()] for side, frame in enumerate(at)]
+
+def _rows(each: Callable[..., Any], *arguments: Any) -> range:
+    """Return the numbers of the rows of a measure."""
+    return range(len(jax.eval_shape(functools.partial(each, arguments[0]), *arguments[1:])))
+
+
+def _by_direction(wrenches: list[Any]) -> Blocks:
+    """Return blocks[side][direction][row] from the wrenches [row][side][direction]."""
+    return [list(zip(*side, strict=True)) for side in zip(*wrenches, strict=True)]
 
 
 @functools.partial(jax.jit, static_argnums=1)
@@ -266,16 +278,11 @@ def velocity_blocks(
 ) -> Blocks:
     """Return the derivatives of a velocity measure with respect to the twists of both bodies."""
     at, twists = ends(pair, motion), both(pair, motion.velocity)
-    one, zero = jnp.ones_like(at[0].x), jnp.zeros_like(at[0].x)
-    kind = type(motion.velocity)
-    still = kind(*(zero for _ in kind._fields))
 
-    def along(side: int, name: str) -> tuple[Any, ...]:
-        moved = still._replace(**{name: one})
-        directions = (moved, still) if side == 0 else (still, moved)
-        return jax.jvp(lambda x: _each_moving(measure, group, at, x, t), (twists,), (directions,))[1]
+    def wrenches(row: int) -> Any:
+        return jax.grad(lambda x: jnp.sum(_each_moving(measure, group, at, x, t)[row]))(twists)
 
-    return [[along(side, name) for name in kind._fields] for side in range(2)]
+    return _by_direction([wrenches(row) for row in _rows(_each_moving, measure, group, at, twists, t)])
 
 
 # Compiled separately: the measure is traced once, and all derivatives (a dozen for J alone) reuse the trace.
