@@ -57,7 +57,7 @@ _ALIGNED = 0.8
 
 
 def is_held_loop_unstable(
-    system: AnySystem, state: State, law: Any, period: Any, solver: Any, share: Any
+    system: AnySystem, state: State, law: Any, u: Any, period: Any, solver: Any, share: Any
 ) -> Any:
     """Return whether feedback held over a period exceeds its stability limit at a state ().
 
@@ -65,15 +65,15 @@ def is_held_loop_unstable(
         system: the system.
         state: time (s), coordinates and velocities.
         law: (t, state) -> u at fixed memory.
+        u: the input (nu,) of the law at the state.
         period: T in s.
         solver: the saddle-point solver of the method.
         share: s, the share of T^2 a in the displacement over a period.
 
-    The cost is one factorization, eleven evaluations of the law, and twelve evaluations of the forces.
+    The cost is one factorization, ten evaluations of the law, and twelve evaluations of the forces.
     """
     t, q, v = state.t, state.q, state.v
     small = float(jnp.finfo(q.dtype).eps) ** 0.5
-    input_here = law(t, state)
     here = None if system.first_order else linearize(system, state, solver)
     mass = system.mass_operator(q) if here is None else here.mass
 
@@ -89,7 +89,7 @@ def is_held_loop_unstable(
         return jnp.sum(x * mass.times(y))
 
     still = jnp.zeros_like(v)
-    start = acceleration(state, input_here)
+    start = acceleration(state, u)
     generic = (
         small
         * (1.0 + largest(q if system.first_order else v))
@@ -124,7 +124,7 @@ def is_held_loop_unstable(
     scale = -period / jnp.where(square > 0.0, square, 1.0)
     rate, stiffness, resistance = scale * inner(w, dv), scale * inner(w, dq), jnp.zeros_like(square)
     if not system.first_order:
-        resistance = jnp.maximum(scale * inner(w, acceleration(State(t, q, v + w), input_here) - start), 0.0)
+        resistance = jnp.maximum(scale * inner(w, acceleration(State(t, q, v + w), u) - start), 0.0)
     change = dv + 0.5 * dq
     aligned = -inner(w, change) >= _ALIGNED * jnp.sqrt(square * inner(change, change))
     half = jnp.where(resistance > small, 0.5 * resistance, 1.0)

@@ -216,8 +216,9 @@ def stability_status(
             return own(law(t, at) if added is None else law(t, at) + added)
 
         share = 0.5 + (of_points(integrator).position_share - 0.5) / every
-        beyond = is_held_loop_unstable(system, state, held, every * dt, solver, share)
-        u = held(state.t, state)
+        here = held(state.t, state)
+        beyond = is_held_loop_unstable(system, state, held, here, every * dt, solver, share)
+        u = here
     if _has_steep_forces(system, integrator, u):
         beyond |= is_beyond_limit(system, state, before, u, dt, solver, limit)
     return jnp.where(beyond, Status.UNSTABLE, Status.OK).astype(jnp.int32)
@@ -236,7 +237,7 @@ def steps_between_examinations(integrator: Any) -> int:
 
     A test takes six evaluations of the acceleration: 1 % of the cost of RK4 every 125 steps, and up to 2 % of
     methods of order one every 500 steps. These methods evaluate the acceleration once per step. The test of a
-    sampled law also takes eleven evaluations of the law.
+    sampled law also takes ten evaluations of the law.
     """
     if samples_law(integrator):
         return 250
