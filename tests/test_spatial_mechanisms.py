@@ -908,7 +908,7 @@ def tables():
         return kind.summary().replace("|", "\\|")
 
     joints, forces = TYPES["space"]
-    lines = ["## Joints", "", "| joint | rows | coordinates | what it is |", "|---|---|---|---|"]
+    lines = ["## Joints", "", "| joint | rows | coordinates | description |", "|---|---|---|---|"]
     for kind in joints:
         rows = {**kind.rows, **kind.velocity_rows}
         rows, coordinates = (
@@ -918,7 +918,7 @@ def tables():
             f"| `{kind.__name__}` | {rows or ('none' if kind.in_tree else 'one')} | {coordinates} | "
             f"{summary(kind)} |"
         )
-    lines += ["", "## Forces", "", "| force | what it is |", "|---|---|"]
+    lines += ["", "## Forces", "", "| force | description |", "|---|---|"]
     lines += [f"| `{kind.__name__}` | {summary(kind)} |" for kind in forces]
     return "\n".join(lines) + "\n"
 

@@ -53,8 +53,8 @@ class Body(ByKeywords):
         mass: in kg, positive; in joint coordinates it may be zero if M stays positive definite. A
             `kinematic_mechanism` needs no mass.
         inertia: in kg m^2 about the mass center, positive; with the same exceptions as the mass.
-        pose: (x, y, theta) of the mass center at the start in m and rad; an approximate pose suffices, see
-            `initialize`.
+        pose: (x, y, theta) of the mass center at the start in m and rad. World points `at` of joints refer to
+            this pose. If joints have `point_a` and `point_b`, a rough guess suffices: see `initialize`.
     """
 
     name: str
@@ -172,7 +172,8 @@ class SpatialBody(ByKeywords):
             symmetric matrix (3, 3); positive definite, in joint coordinates with the same exception as the
             mass. A warning reports a largest moment that exceeds the sum of the others. No physical body has
             such an inertia, but some published models do.
-        place: (3,) of the mass center at the start in m; an approximate position suffices, see `initialize`.
+        place: (3,) of the mass center at the start in m. World points `at` of joints refer to this
+            position; see `pose` of `Body`.
         quaternion: (4,) wxyz, body to world, at the start; any nonzero length is accepted and normalized,
             with a warning.
     """
