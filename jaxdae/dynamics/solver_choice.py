@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxdae.dynamics.diagnostics import diagnose
 from jaxdae.saddle_point import DenseKKT, LeastSquares, NullSpace, SaddlePointSolver, SchurComplement
-from jaxdae.systems.system import AnySystem, State, checked_state
+from jaxdae.systems.system import AnySystem, State, checked_state, default_tolerance
 
 
 class SolverChoice(NamedTuple):
@@ -29,7 +29,8 @@ def choose_solver(system: AnySystem, state: State) -> SolverChoice:
     The first rule that applies:
 
     1. M is not positive definite (massless coordinates): `DenseKKT`, or `NullSpace` if rows are dependent.
-    2. Rows are dependent: `LeastSquares`, which allows them, and shares the load between them.
+    2. Rows are dependent: `LeastSquares`, which allows them, and shares the load between them. Its tolerance
+       is 1e-5 in double precision: rows of a moving mechanism are dependent only up to its tolerances.
     3. J M^-1/2 is so ill-conditioned, condition > eps^(-1/4), that the Delassus matrix with the square of
        this condition number would lose more than half of the digits: `DenseKKT`, whose error grows with the
        condition number, not with its square.
@@ -62,7 +63,9 @@ def choose_solver(system: AnySystem, state: State) -> SolverChoice:
             else SolverChoice(DenseKKT(), massless)
         )
     if dependent:
-        return SolverChoice(LeastSquares(), rows)
+        own = system.default_solver
+        allows = isinstance(own, LeastSquares)
+        return SolverChoice(own if allows else LeastSquares(default_tolerance(state.q.dtype)), rows)
     if found.scaled_condition > lost:
         reason = (
             f"the condition number of J M^-1/2 is {found.scaled_condition:.1e}, above {lost:.0e}, and "

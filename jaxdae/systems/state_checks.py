@@ -215,14 +215,12 @@ def _cause(system: AnySystem, state: State, u: Any, solver: Any) -> str:
     if len(dependent):
         return (
             f"the rows {_first([names.rows[k] for k in dependent])} are linearly dependent (rank {rank} of "
-            f"{len(jacobian)} rows), and {kind} needs full rank; use LeastSquares() or NullSpace() as "
-            "solver; "
-            "independent_rows(system, state) names the rows to keep"
+            f"{len(jacobian)} rows), and {kind} needs full rank; use LeastSquares(1e-5) or NullSpace() "
+            "as solver; independent_rows(system, state) names the rows to keep"
         )
     return (
         f"{kind} found no solution, although the force, the mass matrix and the rows are finite and "
-        "regular; try "
-        "LeastSquares() as solver"
+        "regular; try LeastSquares(1e-5) as solver"
     )
 
 
