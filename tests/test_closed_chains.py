@@ -134,6 +134,29 @@ def test_stewart_platform():
     np.testing.assert_allclose(back.q, found.q[0], rtol=0, atol=1e-11)
 
 
+@pytest.mark.long
+def test_derivative_with_respect_to_a_length():
+    """Motor angles of the five-bar by the law of cosines, elbows outward."""
+
+    def angles(a, p=np.array([0.05, 0.4]), rod=0.35):
+        x, y = p[0] + np.array([0.15, -0.15]), p[1]
+        inner = np.arccos((x**2 + y**2 + a**2 - rod**2) / (2.0 * a * np.hypot(x, y)))
+        return np.arctan2(y, x) + np.array([1.0, -1.0]) * inner
+
+    @jax.jit
+    def found(a):
+        linkage, start = models.five_bar(crank_length=a)
+        target = jk.PoseTarget("rod1", (0.05, 0.4), point=(0.175, 0.0))
+        motors = of(linkage, "motor1.angle", "motor2.angle")
+        return jk.inverse_kinematics(linkage, target, start)[0].q[motors]
+
+    value, slope = jax.jvp(found, (jnp.array(0.25),), (jnp.array(1.0),))
+    np.testing.assert_allclose(value, angles(0.25), rtol=0, atol=1e-12)
+    # h^2 = 1e-10 of third derivatives of some 100.
+    difference = (angles(0.25 + 1e-5) - angles(0.25 - 1e-5)) / 2e-5
+    np.testing.assert_allclose(slope, difference, rtol=0, atol=1e-7)
+
+
 @functools.cache
 def arm():
     """A planar arm of three links with the lengths 1, 1 and 0.5, and the point at its end."""
@@ -225,6 +248,13 @@ def test_limits():
     shoulder = np.arctan2(0.6, 2.2) - np.arctan2(1.5 * np.sin(elbow), 1.0 + 1.5 * np.cos(elbow))
     assert int(info.status) == 0
     np.testing.assert_allclose(state.q, [shoulder, elbow, 0.0], rtol=0, atol=1e-13)
+    # With a lower limit of the shoulder, only the other branch is left: the straight arm is singular.
+    targets = jk.PoseTarget("c", (2.2, 0.6), point=(0.25, 0.0)), jk.JointTarget({"wrist": 0.0})
+    for lower, turns in ((-0.4, [shoulder, elbow]), (0.4, [2.0 * np.arctan2(0.6, 2.2) - shoulder, -elbow])):
+        state, info = reach(None, start, targets=targets, limits={"shoulder": (lower, 2.0)})
+        assert int(info.status) == 0
+        assert bool(info.crossed) == (lower > 0.0)
+        np.testing.assert_allclose(state.q, [*turns, 0.0], rtol=0, atol=1e-13)
 
 
 def test_mistakes():

@@ -21,6 +21,7 @@ References:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -29,10 +30,10 @@ from jax import Array
 
 from jaxdae.base.dataclass import pytree, static
 from jaxdae.control.virtual_work import motor_efforts
-from jaxdae.dynamics.accelerations import inverse_dynamics
 from jaxdae.dynamics.minimum_norm import pseudoinverse
 from jaxdae.kinematics.targets import coordinate_indices
 from jaxdae.mechanisms import Mechanism
+from jaxdae.systems.state_checks import report_state
 from jaxdae.systems.system import State, checked_state
 from jaxdae.typing import Input, Leaf, Velocity
 
@@ -94,16 +95,22 @@ def actuator_efforts(
     if weights is not None and jnp.shape(weights) != (len(places),):
         raise ValueError(f"weights must have shape ({len(places)},), one per motor, got {jnp.shape(weights)}")
     names = tuple(mechanism.names.coordinates[k] for k in places)
-    required = inverse_dynamics(mechanism, state, acceleration, u=u)
+    acceleration = jnp.asarray(acceleration, state.q.dtype)
+    if acceleration.shape != state.v.shape:
+        raise ValueError(f"acceleration must have shape {state.v.shape}, got {acceleration.shape}")
     root = jnp.ones((len(places),)) if weights is None else 1.0 / jnp.sqrt(jnp.asarray(weights))
-    return ActuatorEfforts(names, *_efforts(mechanism, state, required, root.astype(state.q.dtype), places))
+    found = _efforts(mechanism, state, acceleration, u, root.astype(state.q.dtype), places)
+    report_state("actuator_efforts", mechanism, state, found)
+    return ActuatorEfforts(names, *found)
 
 
+@partial(jax.jit, static_argnames="places")
 def _efforts(
-    mechanism: Mechanism, state: State, required: Array, root: Array, places: tuple[int, ...]
+    mechanism: Mechanism, state: State, a: Array, u: Input, root: Array, places: tuple[int, ...]
 ) -> tuple[Array, Array, Array, Array]:
     """Return tau, lam, S^T tau and the residual of (1)."""
-    jacobian = mechanism.evaluate(state.t, state.q, state.v).dense_jacobian
+    at = mechanism.evaluate(state.t, state.q, state.v)
+    required, jacobian = at.mass.times(a) - at.force(u), at.dense_jacobian
     motors = jax.jacfwd(lambda xi: mechanism.retract(state.q, xi)[jnp.array(places)])(0.0 * state.v)
     loops = jacobian if jacobian.shape[0] else None
     one = jnp.ones((1,), required.dtype)

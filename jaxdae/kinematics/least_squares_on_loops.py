@@ -44,11 +44,13 @@ References:
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.custom_derivatives import SymbolicZero
 
 from jaxdae.base.dataclass import pytree, static
 from jaxdae.compile.sharding import varying_with
@@ -384,36 +386,46 @@ def with_derivative(problem: Problem, q: Array, errors: Array, active: Array, re
     return q, errors
 
 
-@with_derivative.defjvp
+@partial(with_derivative.defjvp, symbolic_zeros=True)
 def _derivative(primals: Any, tangents: Any) -> Any:
     problem, _, _, active, reached = primals
     (q, errors), columns = with_derivative(*primals), problem.columns
-    mechanism, none = problem.mechanism, jnp.zeros_like(columns)
+    mechanism, none, limit = problem.mechanism, jnp.zeros_like(columns), tolerance(q.dtype)
+    # Numbers without a tangent are constants, which saves most of the compilation.
+    leaves, structure = jax.tree.flatten(problem)
+    changes = structure.flatten_up_to(tangents[0])
+    varying = [k for k, change in enumerate(changes) if not isinstance(change, SymbolicZero)]
 
-    def hard(xi: Array) -> Array:
-        return problem.rows(mechanism.retract(q, columns * xi)).hard(active, reached)
+    def of(values: Any) -> Problem:
+        new = list(leaves)
+        for k, value in zip(varying, values, strict=True):
+            new[k] = value
+        return jax.tree.unflatten(structure, new)
+
+    def hard(xi: Array, problem: Problem) -> Array:
+        return problem.rows(problem.mechanism.retract(q, columns * xi)).hard(active, reached)
 
     def lagrangian(xi: Array, lam: Array, problem: Problem) -> Array:
         moved = problem.mechanism.retract(q, columns * xi)
-        rows = problem.rows(moved)
-        away = problem.mechanism.difference(problem.start, moved) / columns
+        rows, away = problem.rows(moved), problem.mechanism.difference(problem.start, moved) / columns
         soft = jnp.where(reached, jnp.sum(away**2), jnp.sum(rows.errors**2))
         return 0.5 * soft + lam @ rows.hard(active, reached)
 
-    def conditions(z: Array, problem: Problem) -> Array:
-        split = columns.shape[0]
-        return jnp.concatenate(jax.grad(lagrangian, argnums=(0, 1))(z[:split], z[split:], problem))
+    def slope(xi: Array, lam: Array, problem: Problem) -> Array:
+        return jax.jacfwd(lagrangian)(xi, lam, problem)
 
-    limit = tolerance(q.dtype)
-    across = jax.jacfwd(hard)(none)
-    zero = jnp.zeros(across.shape[:1], q.dtype)
-    gradient = conditions(jnp.concatenate([none, zero]), problem)[: columns.shape[0]]
+    across = jax.jacfwd(hard)(none, problem)
+    gradient = slope(none, jnp.zeros(across.shape[:1], q.dtype), problem)
     lam = -gradient @ pseudoinverse(across, jax.lax.stop_gradient(rank_tolerance(across, limit)))
-    z = jnp.concatenate([none, lam])
-    matrix = jax.jacfwd(conditions)(z, problem)
+    curvature = jax.jacfwd(slope)(none, lam, problem)
+    empty = jnp.zeros((across.shape[0],) * 2, q.dtype)
+    matrix = jnp.block([[curvature, across.T], [across, empty]])
     inverse = pseudoinverse(matrix, jax.lax.stop_gradient(rank_tolerance(matrix, limit)))
-    change = jax.jvp(lambda p: conditions(z, p), (problem,), (tangents[0],))[1]
+    primal, tangent = [leaves[k] for k in varying], [changes[k] for k in varying]
+    change = jax.jvp(
+        lambda *x: jnp.concatenate([slope(none, lam, of(x)), hard(none, of(x))]), primal, tangent
+    )[1]
     xi = -(inverse @ change)[: columns.shape[0]]
     moved = jax.jvp(lambda x: mechanism.retract(q, columns * x), (none,), (xi,))[1]
-    rates = jax.jvp(lambda p, q: p.errors(q), (problem, q), (tangents[0], moved))[1]
+    rates = jax.jvp(lambda q, *x: of(x).errors(q), (q, *primal), (moved, *tangent))[1]
     return (q, errors), (moved, rates)
