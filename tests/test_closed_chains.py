@@ -157,6 +157,31 @@ def test_derivative_with_respect_to_a_length():
     np.testing.assert_allclose(slope, difference, rtol=0, atol=1e-7)
 
 
+@pytest.mark.long
+def test_branches():
+    """Each motor has two angles for a position of the tip."""
+    linkage, start = models.five_bar()
+    target = jk.PoseTarget("rod1", (0.05, 0.4), point=(0.175, 0.0))
+    starts = start.q + np.random.default_rng(3).normal(size=(32, start.q.size))
+    found = jk.branches(linkage, target, starts)
+    labels, turns = (
+        np.asarray(found.label),
+        np.asarray(found.state.q)[:, of(linkage, "motor1.angle", "motor2.angle")],
+    )
+    assert set(labels) - {-1} == set(range(4))
+    x, y = 0.05 + np.array([0.15, -0.15]), 0.4
+    inner = np.arccos((x**2 + y**2 + 0.25**2 - 0.35**2) / (0.5 * np.hypot(x, y)))
+    expected = {
+        tuple(np.round(np.arctan2(y, x) + np.array([a, b]) * inner, 9)) for a in (1, -1) for b in (1, -1)
+    }
+    for k in range(4):
+        one = turns[labels == k]
+        wrapped = np.arctan2(np.sin(one), np.cos(one))
+        np.testing.assert_allclose(wrapped, wrapped[:1].repeat(len(one), 0), rtol=0, atol=1e-10)
+        expected.remove(tuple(np.round(wrapped[0], 9)))
+    assert not expected
+
+
 @functools.cache
 def arm():
     """A planar arm of three links with the lengths 1, 1 and 0.5, and the point at its end."""

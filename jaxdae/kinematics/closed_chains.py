@@ -43,6 +43,22 @@ class KinematicsInfo:
     iterations: Leaf
 
 
+@pytree
+class Branches:
+    """Solutions of inverse kinematics from several starts.
+
+    Attributes:
+        state: the states, one entry per start.
+        info: a `KinematicsInfo` with one entry per start.
+        label: the number of the branch (starts,), from 0 in the order of the starts; -1 where the status is
+            not OK. Two starts have one label if all bodies have the same poses.
+    """
+
+    state: State
+    info: KinematicsInfo
+    label: Leaf
+
+
 def forward_kinematics(
     mechanism: Mechanism,
     actuated: Mapping[str, Any],
@@ -117,6 +133,52 @@ def inverse_kinematics(
         >>> state, info = kinematics.inverse_kinematics(robot, target, start)
     """
     return solved(problem_of(mechanism, targets, start, limits, weights))
+
+
+def branches(
+    mechanism: Mechanism,
+    targets: PoseTarget | JointTarget | Sequence[PoseTarget | JointTarget],
+    starts: Array,
+    *,
+    limits: Mapping[str, Any] | None = None,
+    weights: Sequence[Any] | None = None,
+) -> Branches:
+    """Return the solutions of inverse kinematics from several starts, with a label for each distinct pose.
+
+    The result contains all branches that the starts reach. No number of starts proves that there are no
+    others.
+
+    Args:
+        mechanism: the mechanism; its targets should leave no free directions.
+        targets: as in `inverse_kinematics`.
+        starts: coordinates (starts, nq), such as random ones. The iteration closes their loops.
+        limits: as in `inverse_kinematics`.
+        weights: as in `inverse_kinematics`.
+
+    Raises:
+        ValueError: as in `inverse_kinematics`.
+    """
+    starts = jnp.asarray(starts, mechanism.dtype)
+    state, info = jax.vmap(
+        lambda q: inverse_kinematics(mechanism, targets, q, limits=limits, weights=weights)
+    )(starts)
+    return Branches(state, info, _labels(mechanism, state.q, info.status == Status.OK))
+
+
+@jax.jit
+def _labels(mechanism: Mechanism, q: Array, solved: Array) -> Array:
+    """Return the number of the branch of each pose (starts,), or -1."""
+    length = mechanism.characteristic_length
+    gaps = jnp.zeros((len(q),) * 2, q.dtype)
+    frames = jax.vmap(mechanism.frames)(q)
+    for name, entry in zip(frames._fields, frames, strict=True):
+        if name != "angle":  # Known modulo full turns; its cosine and sine follow.
+            size = length if name in frames.PLACE else jnp.ones_like(length)
+            gaps = jnp.maximum(gaps, jnp.max(jnp.abs(entry[:, None] - entry[None]), axis=2) / size)
+    same = solved & (gaps <= tolerance(q.dtype) ** 0.5)
+    first = jnp.argmax(same, axis=1)
+    leads = solved & (first == jnp.arange(len(q)))
+    return jnp.where(solved, (jnp.cumsum(leads) - 1)[first], -1)
 
 
 def problem_of(
