@@ -27,6 +27,7 @@ OTHERS = [
     [DOCS / f"{name}.md" for name in ("first_steps", "control", "learning", "optimal_control")],
     [DOCS / "five_minutes.md"],
     [DOCS / "how_do_i.md"],
+    [DOCS / "kinematics.md"],
 ]
 """Sessions that `tests/test_docs.py` and `tests/test_site.py` run."""
 MODULES = (
@@ -37,8 +38,10 @@ MODULES = (
             "app",
             "control",
             "envs",
+            "kinematics",
             "mechanisms",
             "mechanisms.spatial",
+            "models",
             "optimal_control",
             "robots",
             "rotation",

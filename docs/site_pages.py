@@ -47,6 +47,7 @@ CONTENTS = {
         "coordinates",
         "space",
         "robots",
+        "kinematics",
         "vehicles",
         "terrain",
         "contact",

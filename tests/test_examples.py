@@ -40,8 +40,9 @@ def test_examples_print_what_they_say(name):
 
 
 @pytest.mark.long
-def test_how_do_i_prints_the_output_in_its_comments():
-    assert not examples.mistakes(DOCS / "how_do_i.md")
+@pytest.mark.parametrize("name", ["how_do_i", "kinematics"])
+def test_pages_print_the_output_in_their_comments(name):
+    assert not examples.mistakes(DOCS / f"{name}.md")
 
 
 @pytest.mark.long

@@ -32,6 +32,7 @@ class Status(enum.IntEnum):
     OFF_TERRAIN = 9
     TWO_CONTACTS = 10
     TOO_MANY_CONTACTS = 11
+    UNREACHABLE = 12
 
     @property
     def meaning(self) -> str:
@@ -110,6 +111,11 @@ _MEANINGS = {
     Status.TOO_MANY_CONTACTS: (
         "more contacts close in a step than most=... allows; usual causes: a body that lands flat, "
         "or several bodies that land at once. Increase most, or omit it"
+    ),
+    Status.UNREACHABLE: (
+        "no pose near the path from the start reaches all targets of inverse kinematics; the result is a "
+        "closest pose; usual causes: a target outside the workspace or beyond joint limits, targets that "
+        "contradict each other, or a start on another branch"
     ),
 }
 

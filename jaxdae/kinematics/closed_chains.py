@@ -1,0 +1,253 @@
+"""Forward and inverse kinematics of closed chains; `least_squares_on_loops` contains the mathematics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from jaxdae.base.dataclass import pytree
+from jaxdae.base.suggestions import brief
+from jaxdae.compile.precompute import prepared
+from jaxdae.kinematics.least_squares_on_loops import Problem, iterate, tolerance, with_derivative
+from jaxdae.kinematics.targets import JointTarget, PoseTarget, coordinate_indices
+from jaxdae.mechanisms import Mechanism
+from jaxdae.systems.status import Status
+from jaxdae.systems.system import State, check_fit, checked_state
+from jaxdae.typing import Leaf
+
+
+@pytree
+class KinematicsInfo:
+    """Report of `forward_kinematics` and `inverse_kinematics`.
+
+    Attributes:
+        status: OK; UNREACHABLE if the targets are not reached, so that the result is a closest pose on the
+            branch of the start; NOT_CONVERGED if the iteration did not settle; INCONSISTENT_START if the
+            loops cannot be closed, or the limits cannot be satisfied.
+        error: residuals (m,) of the targets in m and rad, in their order.
+        violation: largest |g| () of the loops, in row units.
+        crossed: whether the path from the start crossed a singular configuration (), where branches meet; it
+            is detected if loops and targets have together as many rows as there are velocities, else False.
+        iterations: the number of iterations ().
+    """
+
+    status: Leaf
+    error: Leaf
+    violation: Leaf
+    crossed: Leaf
+    iterations: Leaf
+
+
+@pytree
+class Branches:
+    """Solutions of inverse kinematics from several starts.
+
+    Attributes:
+        state: the states, one entry per start.
+        info: a `KinematicsInfo` with one entry per start.
+        label: the number of the branch (starts,), from 0 in the order of the starts; -1 where the status is
+            not OK. Two starts have one label if all bodies have the same poses.
+    """
+
+    state: State
+    info: KinematicsInfo
+    label: Leaf
+
+
+def forward_kinematics(
+    mechanism: Mechanism,
+    actuated: Mapping[str, Any],
+    start: State | Array,
+    *,
+    limits: Mapping[str, Any] | None = None,
+) -> tuple[State, KinematicsInfo]:
+    """Return the pose of a mechanism with closed loops, from the positions of its motors.
+
+    The motors move continuously from their positions at the start to the given positions. The start therefore
+    selects the assembly branch.
+
+    Args:
+        mechanism: the mechanism. In joint coordinates, motor positions are coordinates.
+        actuated: positions in rad or m by the names of coordinates, or of joints with one coordinate.
+        start: a state or coordinates (nq,) with closed loops on the desired branch.
+        limits: as in `inverse_kinematics`.
+
+    Returns:
+        The state at rest at the time of the start, and a `KinematicsInfo`.
+
+    Raises:
+        ValueError: unknown names, or shapes that do not fit.
+
+    Derivatives and batches as in `inverse_kinematics`.
+
+    Example:
+        >>> state, info = kinematics.forward_kinematics(robot, {"motor1": 0.3, "motor2": 0.1}, start)
+    """
+    return inverse_kinematics(mechanism, JointTarget(actuated), start, limits=limits)
+
+
+def inverse_kinematics(
+    mechanism: Mechanism,
+    targets: PoseTarget | JointTarget | Sequence[PoseTarget | JointTarget],
+    start: State | Array,
+    *,
+    limits: Mapping[str, Any] | None = None,
+    weights: Sequence[Any] | None = None,
+) -> tuple[State, KinematicsInfo]:
+    """Return the pose of a mechanism that reaches targets.
+
+    Closed loops and limits hold exactly. If the targets contradict each other or are out of reach, the pose
+    minimizes the weighted sum of their squared residuals, with lengths in units of the characteristic length.
+    If they leave free directions, the pose is the closest to the start.
+
+    The iteration moves along the manifold of closed loops, in short steps from the start. The start therefore
+    selects the branch, and `info.crossed` reports paths through a singular configuration. A result is a local
+    solution: another start may reach targets that this start does not.
+
+    Args:
+        mechanism: the mechanism.
+        targets: one or several `PoseTarget` and `JointTarget`.
+        start: a state or coordinates (nq,) with closed loops; close the loops of a rough guess with
+            `jaxdae.initialize`. It should not be singular: a straight arm does not know which way to bend.
+        limits: (lower, upper) in rad or m by the names of coordinates, or of joints with one coordinate. None
+            for the joint limits of the mechanism; {} for no limits.
+        weights: one positive number per target; 1 by default.
+
+    Returns:
+        The state at rest at the time of the start, and a `KinematicsInfo`.
+
+    Raises:
+        ValueError: unknown names, limits without lower <= upper, or shapes that do not fit.
+
+    Differentiable in forward and reverse mode with respect to parameters of the mechanism, targets, weights,
+    limits and start, by the implicit function theorem. The derivative is exact except where the branch ends,
+    at singular configurations, and where a limit becomes active. `jax.vmap` computes many poses at once.
+
+    Example:
+        >>> target = kinematics.PoseTarget("platform", position=(0.1, 0.0, -0.4))
+        >>> state, info = kinematics.inverse_kinematics(robot, target, start)
+    """
+    return solved(problem_of(mechanism, targets, start, limits, weights))
+
+
+def branches(
+    mechanism: Mechanism,
+    targets: PoseTarget | JointTarget | Sequence[PoseTarget | JointTarget],
+    starts: Array,
+    *,
+    limits: Mapping[str, Any] | None = None,
+    weights: Sequence[Any] | None = None,
+) -> Branches:
+    """Return the solutions of inverse kinematics from several starts, with a label for each distinct pose.
+
+    The result contains all branches that the starts reach. No number of starts proves that there are no
+    others.
+
+    Args:
+        mechanism: the mechanism; its targets should leave no free directions.
+        targets: as in `inverse_kinematics`.
+        starts: coordinates (starts, nq), such as random ones. The iteration closes their loops.
+        limits: as in `inverse_kinematics`.
+        weights: as in `inverse_kinematics`.
+
+    Raises:
+        ValueError: as in `inverse_kinematics`.
+    """
+    starts = jnp.asarray(starts, mechanism.dtype)
+    state, info = jax.vmap(
+        lambda q: inverse_kinematics(mechanism, targets, q, limits=limits, weights=weights)
+    )(starts)
+    return Branches(state, info, _labels(mechanism, state.q, info.status == Status.OK))
+
+
+@jax.jit
+def _labels(mechanism: Mechanism, q: Array, solved: Array) -> Array:
+    """Return the number of the branch of each pose (starts,), or -1."""
+    length = mechanism.characteristic_length
+    gaps = jnp.zeros((len(q),) * 2, q.dtype)
+    frames = jax.vmap(mechanism.frames)(q)
+    for name, entry in zip(frames._fields, frames, strict=True):
+        if name != "angle":  # Known modulo full turns; its cosine and sine follow.
+            size = length if name in frames.PLACE else jnp.ones_like(length)
+            gaps = jnp.maximum(gaps, jnp.max(jnp.abs(entry[:, None] - entry[None]), axis=2) / size)
+    same = solved & (gaps <= tolerance(q.dtype) ** 0.5)
+    first = jnp.argmax(same, axis=1)
+    leads = solved & (first == jnp.arange(len(q)))
+    return jnp.where(solved, (jnp.cumsum(leads) - 1)[first], -1)
+
+
+def problem_of(
+    mechanism: Mechanism,
+    targets: Any,
+    start: State | Array,
+    limits: Mapping[str, Any] | None,
+    weights: Sequence[Any] | None,
+) -> Problem:
+    """Return the problem (1); arguments and errors as in `inverse_kinematics`."""
+    listed = checked_targets(mechanism, targets)
+    given = (1.0,) * len(listed) if weights is None else tuple(weights)
+    if len(given) != len(listed):
+        raise ValueError(f"weights: expected one weight per target, {len(listed)}, got {len(given)}")
+    if not isinstance(start, State):
+        start = jnp.asarray(start, mechanism.dtype)
+        still = jnp.zeros((len(mechanism.names.velocities),), start.dtype)
+        start = State(jnp.zeros((), start.dtype), start, still)
+    state = checked_state(start)
+    check_fit(mechanism, state)
+    pairs = {} if limits is None else limits
+    for name, pair in pairs.items():
+        known = [x for x in pair if isinstance(x, int | float)]
+        if len(pair) != 2 or any(math.isnan(x) for x in known) or known != sorted(known):
+            raise ValueError(f"limits: {brief(name)} needs (lower, upper) with lower <= upper, got {pair}")
+    lower, upper = (
+        jnp.array([pair[k] for pair in pairs.values()], state.q.dtype).reshape(len(pairs)) for k in (0, 1)
+    )
+    return Problem(
+        mechanism=mechanism,
+        targets=listed,
+        weights=tuple(jnp.asarray(weight, state.q.dtype) for weight in given),
+        lower=lower,
+        upper=upper,
+        t=state.t,
+        start=state.q,
+        places=coordinate_indices("limits", mechanism, pairs),
+        own_limits=limits is None,
+    )
+
+
+def checked_targets(mechanism: Mechanism, targets: Any) -> tuple[Any, ...]:
+    """Return one or several targets as a tuple, after checks.
+
+    Raises:
+        ValueError: no target, or an invalid one.
+    """
+    listed = (targets,) if isinstance(targets, PoseTarget | JointTarget) else tuple(targets)
+    if not listed:
+        raise ValueError("targets: give at least one PoseTarget or JointTarget")
+    return tuple(target.checked(mechanism) for target in listed)
+
+
+@jax.jit
+def solved(problem: Problem) -> tuple[State, KinematicsInfo]:
+    """Return the state at rest of a problem and its report."""
+    problem = prepared(problem)
+    still: Any = jax.lax.stop_gradient
+    found = still(iterate(still(problem)))
+    rows, limit = found.rows, tolerance(found.q.dtype)
+    reached = jnp.sum(rows.errors**2) <= limit**2
+    errors = still(rows.errors * problem.error_sizes)
+    q, errors = with_derivative(problem, found.q, errors, found.active, reached)
+    violation = still(jnp.max(jnp.abs(rows.loops * problem.loop_sizes), initial=0.0))
+    holds = jnp.max(jnp.abs(rows.hard(rows.gaps < 0.0, False)), initial=0.0) <= limit
+    status = jnp.where(
+        ~(holds & jnp.all(jnp.isfinite(q))),
+        Status.INCONSISTENT_START,
+        jnp.where(~found.settled, Status.NOT_CONVERGED, jnp.where(reached, Status.OK, Status.UNREACHABLE)),
+    ).astype(jnp.int32)
+    info = KinematicsInfo(status, errors, violation, found.crossed, found.iterations)
+    return State(problem.t, q, jnp.zeros_like(problem.columns)), info
