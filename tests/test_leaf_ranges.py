@@ -228,6 +228,10 @@ def test_parameters_of_tendons_at_run_time(column):
     assert not requirements_met(changed)
     with pytest.raises(ValueError, match=r"spring must"):
         check_requirements("system", changed)
+    # One call replaces one bound, so that the order of both counts later.
+    for name, value in (("slack_from", 0.5), ("slack_to", 0.6)):
+        mechanism = jd.tree.set_leaf(mechanism, f"forces.t.{name}", value)
+    assert requirements_met(mechanism)
 
 
 def test_radii_of_a_wheel_layout():

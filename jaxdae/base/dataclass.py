@@ -242,7 +242,8 @@ def set_leaf(tree: Any, path: str, value: Any) -> Any:
         value = leaf.at[index].set(value)
     new, (owner, _, name) = _replaced(tree, path, value), path.rpartition(".")
     stacked = jnp.ndim(value) > jnp.ndim(old) if _is_real(old) and _is_real(value) else False
-    check_field(given, get_leaf(new, owner) if owner else new, name, stacked=stacked)
+    in_column = isinstance(index, tuple)
+    check_field(given, get_leaf(new, owner) if owner else new, name, stacked=stacked, in_column=in_column)
     return new
 
 
