@@ -369,6 +369,9 @@ class TestInputs:
             ValueError, match=r"u must have shape \(2,\), got \(1,\): forces with input=k read u\[k\]"
         ):
             reading.force(at.t, at.q, at.v, jnp.ones(1))
+        for u in (jnp.array([True, False]), jnp.ones(2, complex)):
+            with pytest.raises(TypeError, match=f"u must contain real numbers, got {u.dtype}"):
+                reading.force(at.t, at.q, at.v, u)
         deaf, _ = jm.planar_mechanism(BODIES, [], [jm.Torque("m", "ground", "left")])
         with pytest.raises(
             ValueError,

@@ -285,6 +285,12 @@ def checked_count(name: str, value: Any) -> int:
     return int(value)
 
 
+def check_real(name: str, value: Any) -> None:
+    """Raise TypeError if an array contains Booleans or complex numbers, traced or not."""
+    if getattr(getattr(value, "dtype", None), "kind", "f") in "bc":
+        raise TypeError(f"{name} must contain real numbers, got {value.dtype}")
+
+
 def _is_count(value: Any) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
