@@ -198,6 +198,9 @@ def test_stable_step_matches_closed_forms():
     ):
         mechanism, state = arm(coordinates, friction=20.0)
         np.testing.assert_allclose(jd.stable_step(mechanism, state, method) * rate, limit, rtol=0.01)
+    mechanism, state = arm(jm.Absolute(), friction=20.0)
+    with pytest.warns(jd.StateWarning, match=r"stable_step: the state violates the constraints: hinge\.x"):
+        jd.stable_step(mechanism, jd.State(0.0, state.q.at[0].add(0.1), state.v), rk4)
     mechanism, state = arm(forces=[jm.TorsionalSpring("coil", "ground", "arm", stiffness=1e4)])
     np.testing.assert_allclose(
         jd.stable_step(mechanism, state, jd.SemiImplicitEuler()) * (1e4 / INERTIA) ** 0.5, 2.0, rtol=0.01

@@ -36,6 +36,7 @@ from jaxdae.integrators.equation_of_motion import motion
 from jaxdae.integrators.integrator import Integrator, check_integrator, input_at
 from jaxdae.integrators.method import of_points, on_linear_systems, roles_of, sampled_law, samples_law
 from jaxdae.rollouts.rollout_arguments import as_controls
+from jaxdae.systems.state_checks import report_state
 from jaxdae.systems.system import AnySystem, State, System, check_system, checked_state
 from jaxdae.typing import Leaf
 
@@ -68,6 +69,9 @@ def stable_step(
         ValueError: `longest` is not positive and finite, the accelerations are not finite, or the sampled law
             is not examined (`ModelPredictive`).
 
+    Warns:
+        StateWarning: if the state violates the constraints.
+
     Runs on the host, with one compilation and about 40 small eigenvalue problems. Not differentiable.
 
     References:
@@ -95,6 +99,7 @@ def stable_step(
         raise ValueError(
             "stable_step: the accelerations near this state are not finite; see diagnose(system, state)"
         )
+    report_state("stable_step", system, state)
     growth = max(0.0, float(np.max(np.linalg.eigvals(rates).real, initial=0.0)))
 
     def stable(step: float) -> bool:
