@@ -79,7 +79,7 @@ test-peers: .venv/.installed
 
 # viser pins older releases of what other extras use, so that it gets an environment of its own.
 test-viewer: .venv-viewer/.installed
-	.venv-viewer/bin/python -m pytest tests/test_viewer.py tests/test_viewer_browser.py tests/test_robot_visuals.py tests/app/test_view.py 'tests/test_examples.py::test_examples_print_what_they_say[live]'
+	.venv-viewer/bin/python -m pytest tests/test_viewer.py tests/test_viewer_browser.py tests/test_robot_visuals.py tests/app/test_view.py 'tests/test_examples.py::test_examples_print_what_they_say[live]' tests/test_examples.py::test_the_guide_to_the_viewer_runs
 
 .venv-viewer/.installed: pyproject.toml .venv/.installed
 	.venv/bin/python -m venv --clear .venv-viewer

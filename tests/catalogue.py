@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import problems
 import pytest
@@ -49,6 +50,13 @@ def quick(names: Iterable[str], *those: str) -> list[Any]:
     if unknown or not those:
         raise ValueError(f"quick rows must be among {names}, got {sorted(unknown)}")
     return [pytest.param(name, marks=[] if name in those else [pytest.mark.long]) for name in names]
+
+
+def with_leaf(tree: Any, path: str, value: Any) -> Any:
+    """Return a tree with a leaf replaced, without the check of `set_leaf`."""
+    leaves, structure = jax.tree.flatten(tree)
+    leaves[jd.tree.leaf_paths(tree).index(path)] = value
+    return jax.tree.unflatten(structure, leaves)
 
 
 # Methods.

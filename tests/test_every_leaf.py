@@ -71,7 +71,7 @@ def dead_leaves(mechanism: Any, state: jd.State, u: Any = None) -> list[str]:
             0.0 * np.nan_to_num(leaf),
             -np.nan_to_num(leaf) - 1.0,
         ):
-            after = np.asarray(outputs(jd.tree.set_leaf(mechanism, path, jnp.asarray(changed)), state, u))
+            after = np.asarray(outputs(catalogue.with_leaf(mechanism, path, jnp.asarray(changed)), state, u))
             if not np.allclose(after, before, rtol=1e-9, atol=1e-12, equal_nan=True):
                 break
         else:

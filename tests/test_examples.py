@@ -40,6 +40,12 @@ def test_examples_print_what_they_say(name):
 
 
 @pytest.mark.long
+def test_the_guide_to_the_viewer_runs():
+    pytest.importorskip("viser", reason="not installed: make test-viewer installs it")
+    assert not examples.mistakes(DOCS / "viewer.md")
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["how_do_i", "kinematics"])
 def test_pages_print_the_output_in_their_comments(name):
     assert not examples.mistakes(DOCS / f"{name}.md")

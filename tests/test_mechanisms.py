@@ -369,6 +369,9 @@ class TestInputs:
             ValueError, match=r"u must have shape \(2,\), got \(1,\): forces with input=k read u\[k\]"
         ):
             reading.force(at.t, at.q, at.v, jnp.ones(1))
+        for u in (jnp.array([True, False]), jnp.ones(2, complex)):
+            with pytest.raises(TypeError, match=f"u must contain real numbers, got {u.dtype}"):
+                reading.force(at.t, at.q, at.v, u)
         deaf, _ = jm.planar_mechanism(BODIES, [], [jm.Torque("m", "ground", "left")])
         with pytest.raises(
             ValueError,
@@ -862,9 +865,20 @@ MISTAKES = {
     ),
     "input": (
         {"forces": [jm.Torque("f", "left", "right", input=-1)]},
-        "force 'f': input must be an index (0, 1, ...), got -1",
+        "force 'f': input must be an index from 0 to 9999, got -1",
     ),
-    "input name": ({"forces": [TEXT_AS_INPUT]}, "force 'f': input must be an index (0, 1, ...), got 'motor'"),
+    "huge input": (
+        {"forces": [jm.Torque("f", "left", "right", input=10**5000)]},
+        "force 'f': input must be an index from 0 to 9999, got a huge int",
+    ),
+    "many inputs": (
+        {"forces": [jm.Torque("f", "left", "right", input=10_000)]},
+        "force 'f': input must be an index from 0 to 9999, got 10000",
+    ),
+    "input name": (
+        {"forces": [TEXT_AS_INPUT]},
+        "force 'f': input must be an index from 0 to 9999, got 'motor'",
+    ),
     "many torques": (
         {"forces": [jm.Torque("f", "left", "right", torque=(1.0, 2.0))]},
         "force 'f': torque must be a finite number, got (1.0, 2.0)",

@@ -1,6 +1,7 @@
 """Steps beyond the stability limit: the status UNSTABLE, and `stable_step` against closed forms."""
 
 import itertools
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -67,6 +68,10 @@ def test_inputs_of_goals_do_not_hide_friction_that_holds():
     u = jnp.tile(jnp.asarray([0.5, 0.0]), (5, 1))  # of the motor and of the goal
     run = jax.jit(lambda dt: jd.rollout(mechanism, method, state, u, dt=dt, steps=5).info.status[-1])
     assert [run(dt) for dt in (5e-6, 1e-3)] == [jd.Status.OK, jd.Status.UNSTABLE]
+    # Modes may grow by 10 % per step. The friction law is linear at rest.
+    np.testing.assert_allclose(
+        jd.stable_step(mechanism, state, method, u[0]), 2.1 * SPEED * INERTIA / 200.0, rtol=0.01
+    )
 
 
 @pytest.mark.long
@@ -193,6 +198,9 @@ def test_stable_step_matches_closed_forms():
     ):
         mechanism, state = arm(coordinates, friction=20.0)
         np.testing.assert_allclose(jd.stable_step(mechanism, state, method) * rate, limit, rtol=0.01)
+    mechanism, state = arm(jm.Absolute(), friction=20.0)
+    with pytest.warns(jd.StateWarning, match=r"stable_step: the state violates the constraints: hinge\.x"):
+        jd.stable_step(mechanism, jd.State(0.0, state.q.at[0].add(0.1), state.v), rk4)
     mechanism, state = arm(forces=[jm.TorsionalSpring("coil", "ground", "arm", stiffness=1e4)])
     np.testing.assert_allclose(
         jd.stable_step(mechanism, state, jd.SemiImplicitEuler()) * (1e4 / INERTIA) ** 0.5, 2.0, rtol=0.01
@@ -203,8 +211,9 @@ def test_stable_step_matches_closed_forms():
 
 def test_stable_step_refuses_what_it_cannot_judge():
     mechanism, state = arm()
-    with pytest.raises(ValueError, match="longest must be positive, got 0"):
-        jd.stable_step(mechanism, state, jd.RungeKutta.rk4(), longest=0.0)
+    for longest in (0.0, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match=f"longest must be positive and finite, got {longest}"):
+            jd.stable_step(mechanism, state, jd.RungeKutta.rk4(), longest=longest)
     with pytest.raises(ValueError, match="accelerations near this state are not finite"):
         jd.stable_step(mechanism, jd.State(0.0, state.q * jnp.nan, state.v), jd.RungeKutta.rk4())
 
@@ -300,16 +309,26 @@ def test_all_sampled_laws_are_examined():
         assert [found[0], found[-1]] == expected
 
 
+@jd.tree.pytree
+class Unexamined:
+    """A law that is too expensive for the stability tests, like `ModelPredictive`."""
+
+    examined: ClassVar[bool] = False
+
+    def __call__(self, t, state):
+        return jnp.ones(1)
+
+
 @pytest.mark.long
 def test_a_sampled_law_does_not_hide_steep_forces():
     friction = [jm.Revolute("hinge", "ground", "arm", at=(0.0, 0.0), friction=20.0)]
     body, motor = jm.Body("arm", 1.0, 0.011, pose=(0.3, 0.0, 0.0)), jm.Motor("drive", "hinge", input=0)
     mechanism, q = jm.planar_mechanism([body], friction, [motor], coordinates=jm.Joints())
-    law = jc.Sampled(jd.RungeKutta.rk4(), drive(mechanism, 1.0, 0.1))
-    assert (
-        jd.rollout(mechanism, law, jd.State(0.0, q, 0.0 * q), dt=1e-3, steps=5).info.status[-1]
-        == jd.Status.UNSTABLE
-    )
+    for law in (drive(mechanism, 1.0, 0.1), Unexamined()):
+        method = jc.Sampled(jd.RungeKutta.rk4(), law)
+        for dt, status in ((1e-3, jd.Status.UNSTABLE), (5e-5, jd.Status.OK)):
+            found = jd.rollout(mechanism, method, jd.State(0.0, q, 0.0 * q), dt=dt, steps=5)
+            assert found.info.status[-1] == status
 
 
 @pytest.mark.long

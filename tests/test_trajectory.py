@@ -680,6 +680,16 @@ MISTAKES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         TypeError,
         "controls must be an array (steps, nu), a feedback law with __call__(t, state), or None; got list",
     ),
+    "Boolean controls": (
+        {"controls": jnp.ones((4, 2), bool)},
+        TypeError,
+        "controls must contain real numbers, got bool",
+    ),
+    "complex controls": (
+        {"controls": jnp.ones((4, 2), complex)},
+        TypeError,
+        "controls must contain real numbers, got complex",
+    ),
     "a class as integrator": (
         {"integrator": jd.SemiImplicitEuler},
         TypeError,

@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdae.base.callables import as_pytree
+from jaxdae.base.requirements import check_field
 from jaxdae.base.suggestions import brief, join_first
 
 T = TypeVar("T")
@@ -219,11 +220,17 @@ def set_leaf(tree: Any, path: str, value: Any) -> Any:
 
     Raises:
         KeyError: no such path.
-        ValueError: the path names a parameter of one element, and the value does not have its shape.
+        ValueError: the path names a parameter of one element, and the value does not have its shape; or a
+            number is out of the range of its field, such as a negative damping.
         TypeError: the leaf contains real numbers, and the value is text, Boolean or complex.
+
+    Traced numbers, under `jit`, `vmap` and `grad`, cannot raise an error here: rollouts and `state_status`
+    return OUT_OF_RANGE for them. Functions that use the tree also check conditions on several fields, such as
+    an order of two limits, because one call replaces only one of them.
     """
     given, (path, index) = path, _resolved(tree, path)  # Its message has the whole path.
-    if _is_real(get_leaf(tree, path)) and any(map(_is_not_real, jax.tree.leaves(value))):
+    old = get_leaf(tree, path)
+    if _is_real(old) and any(map(_is_not_real, jax.tree.leaves(value))):
         raise TypeError(f"{given} must be a real number, got {brief(value)}")
     if index is not None:
         leaf = jnp.asarray(get_leaf(tree, path))
@@ -233,9 +240,18 @@ def set_leaf(tree: Any, path: str, value: Any) -> Any:
                 f"in the whole leaf, {path}"
             )
         value = leaf.at[index].set(value)
+    new, (owner, _, name) = _replaced(tree, path, value), path.rpartition(".")
+    stacked = jnp.ndim(value) > jnp.ndim(old) if _is_real(old) and _is_real(value) else False
+    in_column = isinstance(index, tuple)
+    check_field(given, get_leaf(new, owner) if owner else new, name, stacked=stacked, in_column=in_column)
+    return new
+
+
+def _replaced(tree: Any, path: str, value: Any) -> Any:
+    """Return a copy of a pytree with the leaf (or subtree) at a leaf path replaced, without checks."""
     name, _, rest = path.partition(".")
     child = _step_into(tree, name, path)
-    new = set_leaf(child, rest, value) if rest else value
+    new = _replaced(child, rest, value) if rest else value
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
         return dataclasses.replace(tree, **{name: new})
     if isinstance(tree, dict):
@@ -287,5 +303,5 @@ def batch_axes(tree: Any, *paths: str) -> Any:
     """
     axes = jax.tree.map(lambda _: None, tree)
     for path in (_resolved(tree, path)[0] for path in paths):
-        axes = set_leaf(axes, path, jax.tree.map(lambda _: 0, get_leaf(tree, path)))
+        axes = _replaced(axes, path, jax.tree.map(lambda _: 0, get_leaf(tree, path)))
     return axes

@@ -173,6 +173,34 @@ def check_requirements(name: str, tree: Any) -> None:
             ) from error
 
 
+def check_field(path: str, owner: Any, field: str, *, stacked: bool = False, in_column: bool = False) -> None:
+    """Raise ValueError if a number in one field of an object is out of range.
+
+    Conditions on several fields and on traced numbers are skipped.
+
+    Args:
+        path: the field in the message.
+        owner: the object; not checked if its class has no requirements.
+        field: the name of the field.
+        stacked: whether the field contains one value per world, along its first axis.
+        in_column: whether only one column is new. Conditions between columns name them "(column k)" in their
+            text, and are skipped.
+    """
+    kind: Any = type(owner)
+    if not _is_object(kind) or not _demands(kind):
+        return
+    value: Any = getattr(owner, field)
+    if not isinstance(value, jax.Array | np.ndarray | int | float) or isinstance(value, Tracer):
+        return
+    seen: Any = dataclasses.replace(owner, **{field: Stacked(value, 0)}) if stacked else owner
+    for condition, text in kind.requirements(_Known(seen)):
+        named = {name for name in _fields(kind)[1] if re.search(rf"\b{name}\b", text)}
+        if in_column and "(column" in text:
+            continue
+        if named == {field} and condition is not _UNKNOWN and not np.all(condition):
+            raise ValueError(f"{path}: {kind.__name__}.{text}, got {came(value)}")
+
+
 def requirements_met(tree: Any) -> jax.Array:
     """Return whether an object and all objects inside of it meet all requirements, as a boolean ().
 
@@ -255,6 +283,12 @@ def checked_count(name: str, value: Any) -> int:
     if value < 1:
         raise ValueError(f"{name} must be at least 1, got {brief(value)}")
     return int(value)
+
+
+def check_real(name: str, value: Any) -> None:
+    """Raise TypeError if an array contains Booleans or complex numbers, traced or not."""
+    if getattr(getattr(value, "dtype", None), "kind", "f") in "bc":
+        raise TypeError(f"{name} must contain real numbers, got {value.dtype}")
 
 
 def _is_count(value: Any) -> bool:

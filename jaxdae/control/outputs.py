@@ -158,7 +158,7 @@ def check_index(what: str, index: Any, count: int, kind: str, none: int | None =
     if index != none and not 0 <= index < count:
         also = "" if none is None else f", or {none} for none"
         raise ValueError(
-            f"{what} = {index} is not a valid {kind} index; there are {count}, counted from 0{also}"
+            f"{what} = {brief(index)} is not a valid {kind} index; there are {count}, counted from 0{also}"
         )
 
 

@@ -48,14 +48,17 @@ References:
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 
 from jaxdae.base.dataclass import function_field, pytree, static
-from jaxdae.base.requirements import not_negative, offers
+from jaxdae.base.requirements import came, not_negative, offers
 from jaxdae.control.goals import GOALS_TEXT, GoalRows, are_goals, goal_rows, input_count
 from jaxdae.control.virtual_work import VirtualWork
 from jaxdae.integrators.euler import SemiImplicitEuler
@@ -182,6 +185,10 @@ class VelocityStepping(Method):
         if not callable(u):
             return self._inputs(u)[0]
         return lambda t, state: self._inputs(u(t, state))[0]
+
+    def on_linear_systems(self) -> VelocityStepping:
+        """Return the step without goals, whose outputs are functions of the coordinates of the system."""
+        return dataclasses.replace(self, groups=())
 
     def requirements(self) -> Any:
         """Yield the conditions on the fields; see `jaxdae.base.requirements`."""
@@ -312,7 +319,13 @@ def spring_and_damper(stiffness: Any, damping: Any, dt: Any) -> tuple[Any, Any]:
         stiffness: k in N/m or N m/rad, non-negative.
         damping: d in N s/m or N m s/rad, non-negative. At least one of k and d must be positive.
         dt: the step length in s.
+
+    Raises:
+        ValueError: a known number is negative.
     """
+    for name, x in (("stiffness", stiffness), ("damping", damping), ("dt", dt)):
+        if not isinstance(x, Tracer) and not np.all(np.asarray(x) >= 0.0):
+            raise ValueError(f"spring_and_damper: {name} must be non-negative, got {came(x)}")
     give = dt * stiffness + damping
     return dt * stiffness / give, 1.0 / (dt * give)
 

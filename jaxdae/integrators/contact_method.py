@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 from typing import Any
 
@@ -17,7 +16,7 @@ from jaxdae.contact_problem import ContactProblem, solve
 from jaxdae.contact_problem.contact_law import accepted_residual
 from jaxdae.dynamics.stabilization import PositionProjection
 from jaxdae.integrators.contact_selection import Selection
-from jaxdae.integrators.integrator import Integrator, StepInfo
+from jaxdae.integrators.integrator import StepInfo
 from jaxdae.integrators.method import Method
 from jaxdae.saddle_point.derivative import solve as solve_bilateral
 from jaxdae.systems.contacts import Touch, touch_of
@@ -140,11 +139,6 @@ class ContactMethod(Method):
     penetration: Leaf
     tolerance: Leaf
     most: int | None
-
-    @property
-    @abc.abstractmethod
-    def without_contact(self) -> Integrator:
-        """The method that the steps reduce to without contact."""
 
     @property
     def resolves_contacts(self) -> bool:

@@ -114,9 +114,8 @@ class ContactStepping(ContactMethod):
         """Whether contacts must not rebound: True."""
         return True
 
-    @property
-    def without_contact(self) -> SemiImplicitEuler:
-        """Semi-implicit Euler."""
+    def on_linear_systems(self) -> SemiImplicitEuler:
+        """Return semi-implicit Euler."""
         return SemiImplicitEuler(self.solver)
 
     def requirements(self) -> Any:

@@ -10,6 +10,7 @@ this interface for rollouts and wrappers.
 from __future__ import annotations
 
 import abc
+import dataclasses
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -107,6 +108,10 @@ class Method(abc.ABC):
     def system_input(self, u: Any) -> Any:
         """Return the part of the input u (nu,) that the system reads, by default u."""
         return u
+
+    def on_linear_systems(self) -> Integrator:
+        """Return the method for linear systems without rows: no contacts, no goals; by default itself."""
+        return self
 
     def step_matrix(self, rate: Any) -> Any:
         """Return the matrix (2, 2) of a step of length 1 for (q, v)' = rate (q, v); explicit methods only."""
@@ -216,6 +221,11 @@ class Wrapping(Method):
     def system_input(self, u: Any) -> Any:
         """Return the part of the input that the system reads, with the inner integrator."""
         return self.integrator.system_input(u) if isinstance(self.integrator, Method) else u
+
+    def on_linear_systems(self) -> Integrator:
+        """Return the wrapper around the inner integrator for linear systems."""
+        inner: Any = {"integrator": on_linear_systems(self.integrator)}
+        return dataclasses.replace(self, **inner)  # pyright: ignore[reportArgumentType]
 
     def step_matrix(self, rate: Any) -> Any:
         """Return the step matrix of the inner integrator."""
@@ -366,6 +376,11 @@ def samples_law(integrator: Any) -> bool:
 def sampled_law(integrator: Any, memory: Any, dt: Any) -> tuple[Any, int] | None:
     """Return (law, every) of the sampled law of any integrator, or None; see `Method.sampled_law`."""
     return integrator.sampled_law(memory, dt) if isinstance(integrator, Method) else None
+
+
+def on_linear_systems(integrator: Any) -> Any:
+    """Return any integrator for linear systems without rows; see `Method.on_linear_systems`."""
+    return integrator.on_linear_systems() if isinstance(integrator, Method) else integrator
 
 
 def is_symmetric(integrator: Any) -> bool:

@@ -203,10 +203,13 @@ def stability_status(
     """
     solver, limit, beyond = roles_of(integrator).solver, damping_limit(integrator), jnp.zeros((), bool)
     sampled = sampled_law(integrator, memory, dt)
-    if sampled is None and samples_law(integrator):  # too expensive to examine; no input without the law
-        return jnp.zeros((), jnp.int32)
     own = of_points(integrator).system_input
-    if sampled is None:
+    if sampled is None and samples_law(integrator):  # Too expensive to examine: its inputs are zero here.
+        count = system.sizes(state.q).nu
+        if u is None and count is None:
+            return jnp.zeros((), jnp.int32)
+        u = jnp.zeros((count,), state.q.dtype) if u is None else own(u)
+    elif sampled is None:
         u = own(u)
     else:
         law, every = sampled

@@ -86,7 +86,7 @@ from jaxdae.integrators.contact_selection import Selection
 from jaxdae.integrators.equation_of_motion import bound
 from jaxdae.integrators.impacts import Impact, impact_within
 from jaxdae.integrators.integrator import Integrator, StepInfo, input_at, step_info_at
-from jaxdae.integrators.method import NOT_SWITCHING, Wrapping, of_points, switches_rows
+from jaxdae.integrators.method import NOT_SWITCHING, Wrapping, of_points, on_linear_systems, switches_rows
 from jaxdae.integrators.projected import projection_status
 from jaxdae.integrators.sliding import FirstPart, Modes, first_part, modes_after
 from jaxdae.systems.contacts import Touch
@@ -175,10 +175,9 @@ class Touching(ContactMethod, Wrapping):
         yield from ContactMethod.requirements(self)
         yield not switches_rows(self.integrator), NOT_SWITCHING
 
-    @property
-    def without_contact(self) -> Integrator:
-        """The inner integrator."""
-        return self.integrator
+    def on_linear_systems(self) -> Integrator:
+        """Return the inner integrator."""
+        return on_linear_systems(self.integrator)
 
     def init(self, system: AnySystem, state: State) -> ContactMemory:
         """Return the memory at a start: no impulses.

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae.base.dataclass import pytree, static
+from jaxdae.base.requirements import check_real
 from jaxdae.compile.thresholds import UNROLLED_UP_TO
 from jaxdae.matrices import JacobianOperator, MassOperator
 from jaxdae.mechanisms.coordinates.absolute import absolute_form
@@ -412,8 +413,10 @@ class Mechanism(Labels, System):
         own = self.coordinates.elastic_energy(q)
         return total if own is None else total + own
 
-    def checked_input(self, u: Input) -> Input:
-        """Return the input; raise ValueError if it does not have one entry per input."""
+    def checked_input(self, u: Any, dtype: Any) -> Any:
+        """Return the input as an array; raise an error if it does not have one real number per input."""
+        check_real("u", u)
+        u = jnp.asarray(u, dtype)
         if u.shape == (self.n_inputs,):
             return u
         if self.n_inputs == 0:

@@ -21,6 +21,7 @@ class Labels:
     form: Any
     mass: Any
     inertia: Any
+    space: Any
     joints: dict[str, Any]
     carrying: dict[str, Any]
     copies: tuple[Any, ...]
@@ -123,7 +124,9 @@ class Labels:
         Joints and forces have their own.
         """
         if self.mass is not None:
-            yield from inertia_requirements(self.mass, self.inertia, len(self.body_names))
+            yield from inertia_requirements(
+                self.mass, self.inertia, len(self.body_names), self.space.dimension
+            )
         yield from copy_requirements(self, self.copies)
 
     def named_leaf(self, names: Sequence[str]) -> tuple[str, int | tuple[int, int]] | None:

@@ -225,7 +225,7 @@ class MechanismEvaluation(Evaluation):
             mechanism.mass.astype(q.dtype),
             mechanism.inertia.astype(q.dtype),
         )
-        u = None if u is None else mechanism.checked_input(jnp.asarray(u, q.dtype))
+        u = None if u is None else mechanism.checked_input(u, q.dtype)
         wrenches = [space.weight(mass, mechanism.gravity.astype(q.dtype))]
         gyroscopic = space.gyroscopic(inertia, motion.velocity)
         if gyroscopic is not None:

@@ -11,7 +11,7 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxdae.base.callables import checked_function, is_plain
-from jaxdae.base.requirements import came, check_arrays, check_requirements, checked_count
+from jaxdae.base.requirements import came, check_arrays, check_real, check_requirements, checked_count
 from jaxdae.base.suggestions import brief
 from jaxdae.compile.rematerialization import Keep
 from jaxdae.integrators.integrator import check_integrator
@@ -73,13 +73,15 @@ def checked_controls(controls: Any) -> Any:
     """Return the controls; a bound method of a pytree is converted to a pytree.
 
     Raises:
-        TypeError: a class, or an object with `__call__` whose class is not a pytree.
+        TypeError: a class, an object with `__call__` whose class is not a pytree, or Booleans or complex
+            numbers.
     """
     if isinstance(controls, type):
         raise TypeError(
             "controls must be an array (steps, nu), a feedback law with __call__(t, state), or None; got "
             f"{came(controls)}"
         )
+    check_real("controls", controls)
     return checked_function(controls, "controls")
 
 

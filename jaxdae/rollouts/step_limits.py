@@ -32,11 +32,11 @@ import numpy as np
 from jaxdae.base.dataclass import pytree
 from jaxdae.base.requirements import offers
 from jaxdae.compile.precompute import prepared
-from jaxdae.integrators.contact_method import ContactMethod
 from jaxdae.integrators.equation_of_motion import motion
 from jaxdae.integrators.integrator import Integrator, check_integrator, input_at
-from jaxdae.integrators.method import Wrapping, roles_of, sampled_law, samples_law
+from jaxdae.integrators.method import of_points, on_linear_systems, roles_of, sampled_law, samples_law
 from jaxdae.rollouts.rollout_arguments import as_controls
+from jaxdae.systems.state_checks import report_state
 from jaxdae.systems.system import AnySystem, State, System, check_system, checked_state
 from jaxdae.typing import Leaf
 
@@ -66,8 +66,11 @@ def stable_step(
 
     Raises:
         TypeError: no system with forces, or no integrator.
-        ValueError: `longest` is not positive, the accelerations are not finite, or the sampled law is not
-            examined (`ModelPredictive`).
+        ValueError: `longest` is not positive and finite, the accelerations are not finite, or the sampled law
+            is not examined (`ModelPredictive`).
+
+    Warns:
+        StateWarning: if the state violates the constraints.
 
     Runs on the host, with one compilation and about 40 small eigenvalue problems. Not differentiable.
 
@@ -77,15 +80,15 @@ def stable_step(
     check_system(system)
     check_integrator(integrator)
     state = checked_state(state)
-    if not longest > 0.0:
-        raise ValueError(f"stable_step: longest must be positive, got {longest}")
+    if not 0.0 < longest < float("inf"):
+        raise ValueError(f"stable_step: longest must be positive and finite, got {longest}")
     law = (
         as_controls(controls, state)
         if callable(controls) or controls is None
         else jnp.asarray(controls, state.q.dtype)
     )
-    method: Any = _without_contact(integrator)
-    linear, held = _linearized(system, state, law, method)
+    method: Any = on_linear_systems(integrator)
+    linear, held = _linearized(system, state, law, method, integrator)
     every = 1 if held is None else method.every
     if held is not None:
         method = dataclasses.replace(method, law=held)
@@ -96,6 +99,7 @@ def stable_step(
         raise ValueError(
             "stable_step: the accelerations near this state are not finite; see diagnose(system, state)"
         )
+    report_state("stable_step", system, state)
     growth = max(0.0, float(np.max(np.linalg.eigvals(rates).real, initial=0.0)))
 
     def stable(step: float) -> bool:
@@ -113,16 +117,6 @@ def stable_step(
         middle = (good * bad) ** 0.5
         good, bad = (middle, bad) if stable(middle) else (good, middle)
     return good
-
-
-def _without_contact(integrator: Any) -> Any:
-    """Return the integrator without contact, whose forces do not limit the step."""
-    if isinstance(integrator, ContactMethod):
-        return integrator.without_contact
-    if isinstance(integrator, Wrapping):
-        inner: Any = {"integrator": _without_contact(integrator.integrator)}
-        return dataclasses.replace(integrator, **inner)  # pyright: ignore[reportArgumentType]
-    return integrator
 
 
 @pytree
@@ -155,10 +149,15 @@ class _LinearLaw:
 
 
 @jax.jit
-def _linearized(system: Any, state: State, law: Any, integrator: Any) -> tuple[_Linear, _LinearLaw | None]:
-    """Return the linear motion, and the accelerations by a sampled law around it, None without one."""
+def _linearized(
+    system: Any, state: State, law: Any, integrator: Any, given: Any
+) -> tuple[_Linear, _LinearLaw | None]:
+    """Return the linear motion, and the accelerations by a sampled law around it, None without one.
+
+    `given` is the integrator with contacts and goals, which knows the inputs of goals.
+    """
     system, integrator, law = prepared((system, integrator, law))
-    roles, still = roles_of(integrator), jnp.zeros_like(state.v)
+    roles, still, own = roles_of(integrator), jnp.zeros_like(state.v), of_points(given).system_input
 
     def moved(x: Any, dv: Any) -> State:
         return State(state.t, system.retract(state.q, x), state.v + dv)
@@ -166,7 +165,7 @@ def _linearized(system: Any, state: State, law: Any, integrator: Any) -> tuple[_
     def derivatives(point: Any) -> Any:
         def moves(x: Any, dv: Any) -> Any:
             at, u = point(x, dv)
-            return motion(system, at, u, *roles)[1]
+            return motion(system, at, own(u), *roles)[1]
 
         return jax.jacfwd(moves, argnums=(0, 1))(still, still)
 

@@ -345,6 +345,11 @@ def test_keys_written_twice_and_tags_are_mistakes(tmp_path):
     assert any("description" in line and "remove the tag" in line for line in lines)
 
 
+# 9^9 numbers in 400 bytes, in a section that is expanded before all other checks.
+REPEATED = "x0: &x0 [1]\n" + "".join(f"x{k}: &x{k} [{', '.join([f'*x{k - 1}'] * 9)}]\n" for k in range(1, 10))
+REPEATED += "mechanism: {vehicle: *x9}\n"
+
+
 @all_cases(
     ("text", "parts"),
     [
@@ -353,8 +358,10 @@ def test_keys_written_twice_and_tags_are_mistakes(tmp_path):
         ("name: [1\n", ("line 2", "not YAML")),
         ("name: a\n\tdt: 1\n", ("line 2", "not YAML")),
         ("name: &a [*a]\n", ("line 1", "contains itself")),
+        ("mechanism: {vehicle: [[" + "[" * 50 + "]" * 50 + "]]}\n", ("line 1", "nested too deeply")),
+        (REPEATED, ("repeating them through anchors",)),
     ],
-    ids=["empty", "list", "open bracket", "tab", "recursive"],
+    ids=["empty", "list", "open bracket", "tab", "recursive", "deep", "repeated"],
 )
 def test_text_that_is_no_config(tmp_path, text, parts):
     lines = messages(tmp_path, text)

@@ -70,6 +70,7 @@ PLACES = {
         lambda: stepping(-1, jnp.ones(2)),
         "InputTarget.index = -1 is not a valid goal input index; there are 2",
     ),
+    "huge input": (lambda: stepping(10**5000, jnp.ones(2)), "InputTarget.index = a huge int is not a valid"),
     "count of inputs": (
         lambda: jc.Goal(jc.Coordinates((0,)), jc.InputTarget((-3, 1))).input_count,
         "InputTarget.index = -3 is not a valid goal input index",

@@ -286,6 +286,9 @@ class TestGroups:
         after = (2.0 * 0.4 - H * k * -0.2) / (2.0 + H * d + H**2 * k)
         np.testing.assert_allclose(new.v, [0.1, after], rtol=1e-13)
         np.testing.assert_allclose(info.efforts[0], [-k * (-0.2 + H * after) - d * after], rtol=1e-12)
+        for numbers, name in (((-k, d, H), "stiffness"), ((k, -d, H), "damping"), ((k, d, -H), "dt")):
+            with pytest.raises(ValueError, match=f"spring_and_damper: {name} must be non-negative, got -"):
+                spring_and_damper(*numbers)
 
 
 @pytest.fixture(scope="module")

@@ -81,6 +81,8 @@ class Document:
         self.problems: list[Problem] = []
         self._defaults = defaults
         self._root = self._compose(text, name)
+        self._size = 0
+        self._check_size(self._root)
         self.hidden, self._wheels = False, []
         # Overrides of expanded sections apply before the expansion; overrides of its results apply
         # afterwards.
@@ -199,7 +201,8 @@ class Document:
             node = yaml.ScalarNode("tag:yaml.org,2002:null", "", yaml.Mark(name, 0, 0, 0, None, 0))
         return node
 
-    def _construct(self, node: yaml.Node, location: Location, above: tuple[int, ...]) -> object:
+    def _counted(self, node: yaml.Node, above: tuple[int, ...]) -> tuple[int, ...]:
+        """Count a node and return the nodes above its children; raise ConfigError beyond the limits."""
         self._size += 1
         if id(node) in above or len(above) > _DEPTH or self._size > _SIZE:
             where, line = self._where(node)
@@ -212,7 +215,17 @@ class Document:
                 line,
             )
             raise ConfigError([*self.problems, problem])
-        above = (*above, id(node))
+        return (*above, id(node))
+
+    def _check_size(self, node: yaml.Node, above: tuple[int, ...] = ()) -> None:
+        """Raise ConfigError if a node with its repetitions is too large; sections are expanded afterwards."""
+        above = self._counted(node, above)
+        children = [] if isinstance(node, yaml.ScalarNode) else node.value
+        for child in children:
+            self._check_size(child[1] if isinstance(child, tuple) else child, above)
+
+    def _construct(self, node: yaml.Node, location: Location, above: tuple[int, ...]) -> object:
+        above = self._counted(node, above)
         if isinstance(node, yaml.SequenceNode):
             return [
                 self._construct(child, (*location, index), above) for index, child in enumerate(node.value)

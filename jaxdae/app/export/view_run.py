@@ -147,7 +147,7 @@ def _robot_file(source: str) -> pathlib.Path | None:
     try:
         section = yaml.safe_load(safe_files.read_text(pathlib.Path(source), CONFIG_BYTES))["mechanism"]
         file = pathlib.Path(source).parent / section["file"]
-    except (OSError, safe_files.Unreadable, ValueError, yaml.YAMLError, KeyError, TypeError):
+    except (OSError, safe_files.Unreadable, ValueError, yaml.YAMLError, KeyError, TypeError, RecursionError):
         return None
     return file if file.is_file() else None
 

@@ -2,6 +2,7 @@
 
 import math
 import re
+import warnings
 
 import annotated_types
 import jax.numpy as jnp
@@ -244,7 +245,8 @@ def stable_step(config: Config, worlds: Worlds) -> list[str]:
     method = integrator.integrator if isinstance(integrator, config_laws.Remembering) else integrator
     longest = max(1.0, 10.0 * config.dt)
     try:
-        with precision(config):
+        with precision(config), warnings.catch_warnings():
+            warnings.simplefilter("ignore", jaxdae.StateWarning)  # Another line reports open loops.
             limit = jaxdae.stable_step(system, state, method, longest=longest)
     except ValueError as error:
         return [f"{'stable step':<28}unknown: {str(error).removeprefix('stable_step: ')}"]

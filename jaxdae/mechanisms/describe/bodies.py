@@ -257,7 +257,7 @@ class SpatialBody(ByKeywords):
         return jnp.asarray(self.inertia, jnp.result_type(float))
 
 
-def inertia_requirements(mass: Any, inertia: Any, count: int) -> Iterator[tuple[Any, str]]:
+def inertia_requirements(mass: Any, inertia: Any, count: int, dimension: int) -> Iterator[tuple[Any, str]]:
     """Yield the conditions on the masses and inertias of a mechanism; see `jaxdae.base.requirements`.
 
     Zero is allowed: a singular mass matrix has a status of its own.
@@ -266,12 +266,13 @@ def inertia_requirements(mass: Any, inertia: Any, count: int) -> Iterator[tuple[
         mass: (count,) in kg.
         inertia: (count,) in the plane, (count, 3) or (count, 3, 3) in space; further axes may come first.
         count: the number of bodies.
+        dimension: 2 or 3.
     """
     yield mass >= 0.0, "mass must be non-negative"
     shape = getattr(inertia, "shape", None)
     if shape is None:  # Unknown on the host.
         return
-    if len(shape) == 1 or shape[-2:] == (1, count):
+    if dimension == 2:
         yield inertia >= 0.0, "inertia must be non-negative"
         return
     # The allowed rounding of moments is that of descriptions.

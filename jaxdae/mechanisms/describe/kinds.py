@@ -277,14 +277,20 @@ class Inner(Kind):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Input(Kind):
-    """The index of an input, or None. In a group: the index, -1 for none."""
+    """The index of an input, or None. In a group: the index, -1 for none.
+
+    Attributes:
+        most: the largest number of inputs. Names and controls have an entry for every index.
+    """
+
+    most: ClassVar[int] = 10_000
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yield an error if the value is not an index."""
         if value is not None and (
-            not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 0
+            not isinstance(value, int | np.integer) or isinstance(value, bool) or not 0 <= value < self.most
         ):
-            yield f"must be an index (0, 1, ...), got {shown(value)}"
+            yield f"must be an index from 0 to {self.most - 1}, got {shown(value)}"
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Return the index in a tuple of length one."""
