@@ -297,9 +297,9 @@ def _initialize(
     q = closed + (guess - still(guess))
     if rows or (pushing is not None and pushing.shape[0]):
         q = _corrected(system, contacts, t, q, moving, sizes, limit, pushing)
-    v = _consistent_velocity(system, State(t, q, wanted), (~fixed_velocity).astype(guess.dtype), limit)
-    state = State(t, q, v)
-    at = system.evaluate(t, q, v)
+    at = system.evaluate(t, q, wanted)
+    v = _consistent_velocity(at, (~fixed_velocity).astype(guess.dtype), limit)
+    state, at = State(t, q, v), at.with_velocities(v)
     residual, rate = at.opening, at.velocity
     violation = jnp.max(jnp.abs(residual)) if rows else jnp.zeros((), q.dtype)
     velocity_violation = jnp.max(jnp.abs(rate)) if rate.shape[0] else jnp.zeros((), q.dtype)
@@ -334,8 +334,7 @@ def _corrected(
     """
     still: Any = jax.lax.stop_gradient
 
-    def residual(q: Any) -> Any:
-        at = system.evaluate(t, q)
+    def residual(at: Any) -> Any:
         closing = at.position / sizes
         if pushing is None:
             return closing
@@ -344,20 +343,24 @@ def _corrected(
             [closing, jnp.where(pushing, touch.gap, 0.0) / gap_sizes(still(system), touch)]
         )
 
-    jacobian = system.constraint_jacobian(t, q, jnp.zeros_like(columns))[: sizes.shape[0]]
-    jacobian = jacobian * columns / sizes[:, None]
+    at = system.evaluate(t, q, jnp.zeros_like(columns))
+    jacobian = at.dense_jacobian[: sizes.shape[0]] * columns / sizes[:, None]
     if pushing is not None:
-        touch = touch_of(contacts, system.evaluate(t, q), "initialize")
+        touch = touch_of(contacts, at, "initialize")
         lifting = gap_rows(touch) / gap_sizes(still(system), touch)[:, None]
         lifted: Any = jnp.where(pushing[:, None], lifting * columns, 0.0)
         jacobian = jnp.concatenate([jacobian, lifted])
     inverse = still(pseudoinverse(still(jacobian), rank_tolerance(still(jacobian), limit)))
     # If the loops stay open, return the best point found unchanged: it does not lie on the manifold.
-    reached = jnp.max(jnp.abs(still(residual(q)))) <= jnp.sqrt(jnp.asarray(limit, q.dtype))
-    for _ in range(2):
-        correction: Any = jnp.where(reached, inverse @ residual(q), 0.0)
-        q = system.retract(q, -columns * correction)
-    return q
+    left = residual(at)
+    reached = jnp.max(jnp.abs(still(left))) <= jnp.sqrt(jnp.asarray(limit, q.dtype))
+
+    def corrected(q: Any, left: Any) -> Any:
+        correction: Any = jnp.where(reached, inverse @ left, 0.0)
+        return system.retract(q, -columns * correction)
+
+    q = corrected(q, left)
+    return corrected(q, residual(system.evaluate(t, q)))
 
 
 def _levenberg_marquardt(
@@ -372,11 +375,10 @@ def _levenberg_marquardt(
         return guess, jnp.zeros((), jnp.int32)
     at_rest = jnp.zeros_like(free)
 
-    def jacobian(q: Any) -> Any:
-        at = system.evaluate(t, q, at_rest)
+    def jacobian(at: Any) -> Any:
         if not at.turns_over:
             return at.dense_jacobian[:rows]
-        return jax.jacfwd(lambda xi: system.evaluate(t, system.retract(q, xi)).opening)(at_rest)
+        return jax.jacfwd(lambda xi: system.evaluate(t, system.retract(at.q, xi)).opening)(at_rest)
 
     eps = float(jnp.finfo(guess.dtype).eps)
 
@@ -384,11 +386,12 @@ def _levenberg_marquardt(
         return system.evaluate(t, q).opening / sizes
 
     def proposal(q: Any, damping: Any) -> Any:
-        rows = jacobian(q) * (free * columns) / sizes[:, None]
+        at = system.evaluate(t, q, at_rest)
+        rows = jacobian(at) * (free * columns) / sizes[:, None]
         left, s, right = svd(rows, full=False)
         kept = s > s[0] * rank_tolerance(rows, limit)
         gain = jnp.where(kept, s / (s**2 + damping * s[0] ** 2), 0.0)
-        return -columns * (right.T @ (gain * (left.T @ residual(q))))
+        return -columns * (right.T @ (gain * (left.T @ (at.opening / sizes))))
 
     # If the sum of squares is larger, a row is open.
     largest = rows * jnp.asarray(limit, guess.dtype) ** 2
@@ -422,13 +425,12 @@ def _levenberg_marquardt(
     return jnp.where(tried & ~(error <= largest), rest, q), count
 
 
-def _consistent_velocity(system: Any, state: State, free: Any, limit: Any) -> Any:
-    """Return the velocities nearest to the desired ones in the mass metric, with [g'; w] = 0."""
-    residual = velocity_residual(system, state)
+def _consistent_velocity(at: Any, free: Any, limit: Any) -> Any:
+    """Return the velocities nearest to those of an evaluation in the mass metric, with [g'; w] = 0."""
+    residual, system, state = at.velocity, at.system, State(at.t, at.q, at.v)
     if residual.shape[0] == 0:
         return state.v
-    moving = system.constraint_jacobian(state.t, state.q, state.v) * free
-    mass = system.mass_operator(state.q).as_dense()
+    moving, mass = at.dense_jacobian * free, at.mass.as_dense()
     if not has_affine_rows(system, state):
         # W = M, because on curved rows s |J dv|^2 differs between corrections.
         held = jnp.diag((1.0 - free) * jnp.mean(jnp.diag(mass)))

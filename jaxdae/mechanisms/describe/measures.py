@@ -3,13 +3,15 @@
 A joint or a force depends on two bodies, through a function of their frames, the measure. Autodiff supplies
 all quantities that the equations of motion need:
 
-    rows of J      derivatives in the directions of the twists of the two bodies, 3 or 6 per body,
+    rows of J      the wrenches of unit multipliers on the two bodies, from the gradient of each row by the
+                   entries of both frames: 3 or 6 numbers per body,
     rate           derivative along the motion,
     bias           second derivative along the motion, without coordinate accelerations.
 
-The derivatives of frames along a motion are closed forms in `jaxdae.geometry.planar_frames` and `spatial`.
-Measures therefore need no trigonometric functions, which makes them cheap. All quantities are scalars: a
-frame is a tuple of scalars, and a measure returns a tuple of rows.
+The derivatives of frames along a motion are closed forms in `jaxdae.geometry.planar_frames` and
+`spatial_frames`. Measures therefore need no trigonometric functions, which makes them cheap. A measure must
+be differentiable in reverse mode. All quantities are scalars: a frame is a tuple of scalars, and a measure
+returns a tuple of rows.
 """
 
 from __future__ import annotations
