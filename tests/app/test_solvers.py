@@ -50,6 +50,8 @@ def test_names(loaded, name):
     config, solver = loaded(CRANK, f"solver={name}")
     assert type(solver) is type(SOLVERS[name].solver)
     assert config.solver.type == name
+    if name == "least_squares":
+        assert config.solver.tolerance == float(solver.tolerance)
 
 
 @pytest.mark.long

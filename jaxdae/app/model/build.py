@@ -376,15 +376,21 @@ def with_chosen_solver(config: Config, built: Worlds) -> tuple[Config, Worlds]:
     system, _, state = built.one()
     chosen = jaxdae.choose_solver(system, state).solver
     name = next(name for name, kind in _SOLVERS.items() if name != "auto" and type(chosen) is kind)
-    resolved = Config.model_validate(config.model_dump(exclude_unset=True) | {"solver": name})
+    section: Any = name
+    if isinstance(chosen, jaxdae.LeastSquares):
+        section = {"type": name, "tolerance": float(chosen.tolerance)}
+    resolved = Config.model_validate(config.model_dump(exclude_unset=True) | {"solver": section})
 
-    def swapped(method: Any) -> Any:
+    def swapped(method: Any, solver: Any) -> Any:
         if hasattr(method, "integrator"):
-            return dataclasses.replace(method, integrator=swapped(method.integrator))
-        return dataclasses.replace(method, solver=chosen)
+            return dataclasses.replace(method, integrator=swapped(method.integrator, solver))
+        return dataclasses.replace(method, solver=solver)
 
+    shared = jax.tree.map(lambda _: None, chosen)
     return resolved, dataclasses.replace(
-        built, integrator=swapped(built.integrator), integrator_axes=swapped(built.integrator_axes)
+        built,
+        integrator=swapped(built.integrator, chosen),
+        integrator_axes=swapped(built.integrator_axes, shared),
     )
 
 
