@@ -242,7 +242,7 @@ FEATURES = {
         Refused(*S.link("<inertial auto='true'/>"), "write mass and inertia"),
         Supported(*M.body('<geom size="0.1" mass="3"/>'), lambda robot: body(robot).mass == 3.0),
     ),
-    "moving links without mass that carry no mass (SDF: 1 kg by default)": (
+    "moving links without mass at the end of a chain (SDF: they get 1 kg, its default)": (
         Refused(
             *U.robot('<link name="c"/>' + hinge("k", "revolute")), "moves by the joint 'k' and has no mass"
         ),

@@ -54,7 +54,7 @@ def to_absolute(mechanism: Mechanism, state: State) -> State:
 def to_joints(mechanism: Mechanism, state: State) -> State:
     """Return a state in the joint coordinates of a mechanism.
 
-    Angles are in (-pi, pi], quaternions have w >= 0.
+    In space, angles are in (-pi, pi]; in the plane, they keep full turns. Quaternions have w >= 0.
 
     Args:
         mechanism: in joint coordinates.

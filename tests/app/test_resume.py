@@ -3,6 +3,7 @@ uninterrupted run, byte by byte.
 """
 
 import contextlib
+import dataclasses
 import datetime
 import errno
 import importlib
@@ -585,6 +586,9 @@ def test_a_run_that_is_stopped_while_a_job_goes_on(place, tmp_path, monkeypatch)
     with pytest.raises(KeyboardInterrupt, match="interrupted after 0 of 90 steps; jaxdae run --resume"):
         working.all()
     assert run_folder.read_record(folder)["stopped"] == "interrupted after 0 of 90 steps"
+    working.grid = dataclasses.replace(working.grid, part=34)
+    with pytest.raises(KeyboardInterrupt, match="interrupted with 0 of 100 worlds complete; jaxdae"):
+        working.all()
     # A job takes that back, unless the run has been ended meanwhile.
     assert working._go_on()
     assert "stopped" not in run_folder.read_record(folder)

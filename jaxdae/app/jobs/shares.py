@@ -326,7 +326,7 @@ class Shares:
                 "timing": self._timing(summary),
             }
         if stopped:
-            stopped = f"{stopped} after {summary.steps} of {self.config.steps} steps{self._which(found)}"
+            stopped = f"{stopped} {self._far_of(found, summary)}"
             told["written"] = written
             if busy:
                 self.record["stopped"] = f"{stopped}; other processes continue the run"
@@ -339,12 +339,12 @@ class Shares:
         """Record the number of stored instants of an interrupted part, including an incomplete chunk."""
         self._shown[worlds] = entries
 
-    def _which(self, found: list[parts.Found]) -> str:
-        """Return the number of complete worlds in words, if the run has several parts."""
+    def _far_of(self, found: list[parts.Found], summary: Summary) -> str:
+        """Return the finished steps, or with several parts the number of complete worlds, in words."""
         if self.grid.part >= self.grid.size:
-            return ""
+            return f"after {summary.steps} of {self.config.steps} steps"
         count = sum(part.worlds[1] - part.worlds[0] for part in found if part.complete)
-        return f", with {count} of {self.grid.size} worlds complete"
+        return f"with {count} of {self.grid.size} worlds complete"
 
     @property
     def _way_on(self) -> str:
