@@ -50,7 +50,7 @@ def stable_step(
 ) -> float:
     """Return the largest step in s, at most `longest`, for which an integrator is stable near a state.
 
-    The limit belongs to the motion linearized at this state: dry friction is stiffest at rest, springs and
+    The limit belongs to the motion linearized at this state: smooth friction is stiffest at rest, springs and
     feedback gains may grow along the motion. Modes may grow by 10 % per step more than in the exact motion,
     so that methods such as explicit Euler, which amplify every undamped oscillation slightly, have a limit.
     Accuracy may need a shorter step. Implicit methods are stable as long as their iteration converges, which
