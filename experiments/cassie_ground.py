@@ -7,8 +7,8 @@ Each foot is a capsule along its blade, so the robot touches the ground at four 
 
 The vector `extension` makes a leg longer. The legs counteract the roll of the pelvis: +1 for the right leg,
 -1 for the left one. The reference of both ankles also follows -forward_gain times the forward velocity of the
-pelvis. The robot steps by shortening its legs in turn, by rise(t) = step.rise sin^2 during a part of each period. A
-raised leg has no feedback from the pelvis. The robot is not in balance on one leg: it begins to fall toward
+pelvis. To step, the robot shortens one leg after the other: rise(t) = step.rise sin^2 during a part of each
+period. A raised leg has no feedback from the pelvis. The robot is not in balance on one leg: it begins to fall toward
 the raised foot, which catches it.
 
 MuJoCo, if it is installed, simulates the same robot with the same law, step size and friction: with its

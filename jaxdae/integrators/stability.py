@@ -208,9 +208,9 @@ def stability_status(
         count = system.sizes(state.q).nu
         if u is None and count is None:
             return jnp.zeros((), jnp.int32)
-        u = jnp.zeros((count,), state.q.dtype) if u is None else own(u)
+        here = jnp.zeros((count,), state.q.dtype) if u is None else own(u)
     elif sampled is None:
-        u = own(u)
+        here = own(u)
     else:
         law, every = sampled
 
@@ -221,9 +221,8 @@ def stability_status(
         share = 0.5 + (of_points(integrator).position_share - 0.5) / every
         here = held(state.t, state)
         beyond = is_held_loop_unstable(system, state, held, here, every * dt, solver, share)
-        u = here
-    if _has_steep_forces(system, integrator, u):
-        beyond |= is_beyond_limit(system, state, before, u, dt, solver, limit)
+    if _has_steep_forces(system, integrator, here):
+        beyond |= is_beyond_limit(system, state, before, here, dt, solver, limit)
     return jnp.where(beyond, Status.UNSTABLE, Status.OK).astype(jnp.int32)
 
 

@@ -29,6 +29,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxdae.base.dataclass import pytree, static
+from jaxdae.control.outputs import Coordinates, output_jacobian
 from jaxdae.control.virtual_work import motor_efforts
 from jaxdae.dynamics.minimum_norm import pseudoinverse
 from jaxdae.kinematics.targets import coordinate_indices
@@ -111,7 +112,7 @@ def _efforts(
     """Return tau, lam, S^T tau and the residual of (1)."""
     at = mechanism.evaluate(state.t, state.q, state.v)
     required, jacobian = at.mass.times(a) - at.force(u), at.dense_jacobian
-    motors = jax.jacfwd(lambda xi: mechanism.retract(state.q, xi)[jnp.array(places)])(0.0 * state.v)
+    motors = output_jacobian(mechanism, state, Coordinates(places))
     loops = jacobian if jacobian.shape[0] else None
     one = jnp.ones((1,), required.dtype)
     tau = root * motor_efforts(root[:, None] * motors, required[None], one, constraint_jacobian=loops)

@@ -13,6 +13,7 @@ from jaxdae.base.dataclass import pytree, static
 from jaxdae.base.suggestions import brief, join_first
 from jaxdae.geometry.rotation import matrix_quaternion, quat_difference, quat_normalize
 from jaxdae.mechanisms import Mechanism
+from jaxdae.mechanisms.joints.spatial_measures import nearest_turn
 from jaxdae.typing import Leaf
 
 
@@ -110,8 +111,7 @@ class PoseTarget:
             point = jnp.zeros((size,), q.dtype) if self.point is None else self.point
             parts.append(frame.point(point).array() - self.position)
         if self.orientation is not None and size == 2:
-            angle = frame.angle - self.orientation
-            parts.append((angle - 2.0 * jnp.pi * jnp.round(angle / (2.0 * jnp.pi)))[None])
+            parts.append(nearest_turn(frame.angle - self.orientation)[None])
         elif self.orientation is not None:
             matrix = jnp.stack(list(frame)[3:]).reshape(3, 3)
             parts.append(quat_difference(quat_normalize(self.orientation), matrix_quaternion(matrix)))

@@ -122,9 +122,7 @@ def delta(
     inward = platform_radius - base_radius
     reach = inward - arm_length * jnp.cos(angle)
     height = -arm_length * jnp.sin(angle) - jnp.sqrt(forearm_length**2 - reach**2)
-    disc = platform_mass * platform_radius**2 / 4.0 * jnp.array([1.0, 1.0, 2.0])
-    platform = jnp.zeros((3,)).at[2].set(height)
-    bodies: list[Any] = [spatial.Body("platform", platform_mass, disc, platform)]
+    bodies = [_platform(platform_mass, platform_radius, height)]
     joints: list[Any] = []
     forces: list[Any] = []
     for k in range(3):
@@ -150,8 +148,7 @@ def delta(
                     length=forearm_length,
                 )
             )
-    description = Description(space=SPACE, bodies=bodies, joints=joints, forces=forces, gravity=gravity)
-    found, q = mechanism(description, Joints())
+    found, q = _in_joint_coordinates(bodies, joints, forces, gravity)
     motors = [found.names.coordinates.index(f"motor{k}.angle") for k in (1, 2, 3)]
     return found, _at_rest(q.at[jnp.array(motors)].set(angle), found)
 
@@ -190,9 +187,7 @@ def stewart(
     References:
         D. Stewart, "A platform with six degrees of freedom", Proc. Inst. Mech. Eng. 180 (1965).
     """
-    disc = platform_mass * platform_radius**2 / 4.0 * jnp.array([1.0, 1.0, 2.0])
-    center = jnp.zeros((3,)).at[2].set(height)
-    bodies: list[Any] = [spatial.Body("platform", platform_mass, disc, center)]
+    bodies = [_platform(platform_mass, platform_radius, height)]
     joints: list[Any] = []
     forces: list[Any] = []
     up = jnp.array([0.0, 0.0, 1.0])
@@ -201,7 +196,7 @@ def stewart(
         turn = 2.0 * jnp.pi * ((k + 1) // 2) / 3.0
         low = _on_circle(base_radius, turn + side * base_spread)
         on_platform = _on_circle(platform_radius, turn + side * (jnp.pi / 3.0 - platform_spread))
-        leg = center + on_platform - low
+        leg = up * height + on_platform - low
         length = jnp.linalg.norm(leg)
         direction = leg / length
         first = jnp.cross(up, direction)
@@ -217,9 +212,19 @@ def stewart(
         joints.append(spatial.Prismatic(f"leg{k + 1}", cylinder, piston, axis=up, **ends))
         joints.append(spatial.Ball(f"ball{k + 1}", piston, "platform", at=low + leg))
         forces.append(spatial.JointForce(f"force{k + 1}", f"leg{k + 1}", force=0.0, input=k))
-    description = Description(space=SPACE, bodies=bodies, joints=joints, forces=forces, gravity=gravity)
-    found, q = mechanism(description, Joints())
+    found, q = _in_joint_coordinates(bodies, joints, forces, gravity)
     return found, _at_rest(q, found)
+
+
+def _platform(mass: Any, radius: Any, height: Any) -> Any:
+    """Return a thin disc at a height on the z axis."""
+    disc = mass * radius**2 / 4.0 * jnp.array([1.0, 1.0, 2.0])
+    return spatial.Body("platform", mass, disc, jnp.zeros((3,)).at[2].set(height))
+
+
+def _in_joint_coordinates(bodies: Any, joints: Any, forces: Any, gravity: Any) -> tuple[Mechanism, Array]:
+    description = Description(space=SPACE, bodies=bodies, joints=joints, forces=forces, gravity=gravity)
+    return mechanism(description, Joints())
 
 
 def _on_circle(radius: Any, angle: Any) -> Array:

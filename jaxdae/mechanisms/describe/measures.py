@@ -211,12 +211,8 @@ def blocks(measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinemat
         gradients = jax.grad(lambda sides: jnp.sum(_each(measure, group, sides, t)[row]))(at)
         return [frame.wrench_of(gradient) for frame, gradient in zip(at, gradients, strict=True)]
 
-    return _by_direction([wrenches(row) for row in _rows(_each, measure, group, at, t)])
-
-
-def _rows(each: Callable[..., Any], *arguments: Any) -> range:
-    """Return the numbers of the rows of a measure."""
-    return range(len(jax.eval_shape(functools.partial(each, arguments[0]), *arguments[1:])))
+    rows = jax.eval_shape(lambda: _each(measure, group, at, t))
+    return _by_direction([wrenches(row) for row in range(len(rows))])
 
 
 def _by_direction(wrenches: list[Any]) -> Blocks:
@@ -284,7 +280,8 @@ def velocity_blocks(
     def wrenches(row: int) -> Any:
         return jax.grad(lambda x: jnp.sum(_each_moving(measure, group, at, x, t)[row]))(twists)
 
-    return _by_direction([wrenches(row) for row in _rows(_each_moving, measure, group, at, twists, t)])
+    rows = jax.eval_shape(lambda: _each_moving(measure, group, at, twists, t))
+    return _by_direction([wrenches(row) for row in range(len(rows))])
 
 
 # Compiled separately: the measure is traced once, and all derivatives (a dozen for J alone) reuse the trace.
