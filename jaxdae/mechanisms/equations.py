@@ -289,7 +289,8 @@ class Mechanism(Labels, System):
     def evaluate_joints(self, t: Any, q: Coordinates, v: Velocity | None = None) -> MechanismEvaluation:
         """Return the terms of bodies, joints and forces alone, without the methods of a subclass."""
         coordinates = self.coordinates
-        return self.evaluation(self, t, q, v, coordinates, coordinates.locate(q))
+        motion = coordinates.at_rest(q) if v is None else coordinates.kinematics(q, v)
+        return self.evaluation(self, t, q, v, coordinates, motion)
 
     # The equations.
 
@@ -388,10 +389,7 @@ class Mechanism(Labels, System):
 
     def virtual_work(self, block: Blocks, pair: Pairs, efforts: Any) -> Any:
         """Return the wrenches on all bodies of efforts (k, rows) on measures with the given derivatives."""
-        work = [
-            [sum(row * efforts[:, r] for r, row in enumerate(direction)) for direction in side]
-            for side in block
-        ]
+        work = [jnp.sum(side * efforts.T, axis=1) for side in block]
         return self.space.twist(*(fr.summed(pair, a, b) for a, b in zip(*work, strict=True)))
 
     def potential_energy(self, t: Scalar, q: Coordinates) -> Scalar:

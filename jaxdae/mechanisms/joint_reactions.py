@@ -210,9 +210,7 @@ def _split(mechanism: Mechanism, forces: Array) -> list[Array]:
 
 def _on_b(mechanism: Mechanism, block: Blocks, efforts: Any) -> Any:
     """Return the wrenches (k,) on the bodies b of efforts (k, rows)."""
-    return mechanism.space.twist(
-        *(sum(row * efforts[:, r] for r, row in enumerate(direction)) for direction in block[1])
-    )
+    return mechanism.space.twist(*jnp.sum(block[1] * efforts.T, axis=1))
 
 
 def _of_tree(
@@ -234,7 +232,7 @@ def _of_tree(
     for wrench in loops:
         acting = jax.tree.map(jnp.add, acting, wrench)
     own = tree.efforts(q, v) + along
-    a = mechanism.mass_operator(q).solve(tree.pull(q, motion, acting) + own)
+    a = at.mass.solve(tree.pull(q, motion, acting) + own)
     changes = tree.kinematics(q, a).velocity
     needed = mechanism.space.inertial(mechanism.mass, mechanism.inertia, changes)
     for group, pair in (
@@ -247,7 +245,7 @@ def _of_tree(
                 jnp.add, needed, mechanism.virtual_work(fr.blocks(*arguments), pair, turning)
             )
     own = own - tree.armature * a
-    near = at.located
+    near = at.motion.located
     missing = mechanism.space.screw.of_wrench(near.bodies, jax.tree.map(jnp.subtract, needed, acting))
     carried = jnp.asarray(tree.structure.carried_bodies, q.dtype)
     through = mechanism.space.screw(*(jnp.stack(missing) @ carried))

@@ -9,8 +9,8 @@ The coordinates supply the frames, T and T'. Joints and forces depend on the bod
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import jax
@@ -36,27 +36,22 @@ class MechanismEvaluation(Evaluation):
 
     Attributes:
         coordinates: the coordinates with the parameters of the joints.
-        located: the frames of all bodies, in the representation of the coordinates.
+        motion: the frames and twists of all bodies; without v, the frames only.
     """
 
     coordinates: Leaf = None
-    located: Leaf = None
+    motion: Leaf = None
 
-    @property
-    def motion(self) -> Kinematics:
-        """The frames and twists of all bodies."""
-        return self.coordinates.moving(self.located, self.v)
-
-    @property
-    def rest(self) -> Kinematics:
-        """The frames of all bodies, for terms that need no twists."""
-        return self.coordinates.resting(self.located)
+    def with_velocities(self, v: Velocity) -> MechanismEvaluation:
+        """Return the terms at the same time and coordinates and at other velocities (nv,)."""
+        located = self.motion.frame if self.motion.located is None else self.motion.located
+        return dataclasses.replace(self, v=v, motion=self.coordinates.moving(located, v))
 
     @property
     def mass(self) -> MassOperator:
         """M in the structure of the coordinates."""
         mechanism = self.system
-        bodies = self.coordinates.mass_operator(self.q, self.rest, mechanism.mass, mechanism.inertia)
+        bodies = self.coordinates.mass_operator(self.q, self.motion, mechanism.mass, mechanism.inertia)
         motors = [joint.T @ (inertia[:, None] * joint) for joint, inertia in self.reflected()]
         return DenseMatrix(sum(motors, bodies.as_dense())) if motors else bodies
 
@@ -67,7 +62,7 @@ class MechanismEvaluation(Evaluation):
         )
         if not groups:
             return []
-        motion, t = self.rest, jnp.zeros((), self.q.dtype)
+        motion, t = self.motion, jnp.zeros((), self.q.dtype)
         return [
             (
                 self.coordinates.dense_rows(
@@ -152,29 +147,24 @@ class MechanismEvaluation(Evaluation):
 
     def _terms(self, motion: Kinematics) -> list[Terms]:
         """Return the terms of the rows in group order; omit velocity-level rows that a subclass overrides."""
-        found: list[Terms] = []
+        found, at = [], (motion, self.t)
         for group, pair in self._holding():
-            asked = type(group).residual, group, pair, motion, self.t
-            blocks, arrays = (
-                partial(of, *asked) for of in (group.derivatives.blocks, group.derivatives.sides)
-            )
-            found.append(Terms((BodyTerm(blocks, pair, group.relative, arrays),)))
+            block = group.derivatives.blocks(type(group).residual, group, pair, *at)
+            found.append(Terms((BodyTerm(block, pair, group.relative),)))
         found += [
             group.terms(self.coordinates, motion, self.q, self.t) for group in self.system.relations.values()
         ]
         if self.system.declares_velocities:
             return found
         for group, pair in self._guiding():
-            blocks = partial(
-                group.derivatives.velocity_blocks, type(group).velocity_residual, group, pair, motion, self.t
-            )
-            found.append(Terms((BodyTerm(blocks, pair, group.relative),)))
+            block = group.derivatives.velocity_blocks(type(group).velocity_residual, group, pair, *at)
+            found.append(Terms((BodyTerm(block, pair, group.relative),)))
         return found
 
     @property
     def touch(self) -> Touch | None:
         """The rows of contacts, joint limits and dry friction, or None without any."""
-        mechanism, asked = self.system, (self.coordinates, self.rest, self.q, self.t)
+        mechanism, asked = self.system, (self.coordinates, self.motion, self.q, self.t)
         if not mechanism.touches:
             return None
         none: Any = jnp.zeros((0,), self.q.dtype)
@@ -265,7 +255,7 @@ class MechanismEvaluation(Evaluation):
         return self._groups({key: group for key, group in self.system.joints.items() if group.velocity_rows})
 
     def _position(self, judged: bool) -> Rows:
-        motion = self.rest
+        motion = self.motion
         related = [
             group.residual(self.coordinates, motion, self.q, self.t)
             for group in self.system.relations.values()

@@ -58,11 +58,11 @@ def start_status(system: AnySystem, state: State, tolerance: Any) -> Any:
     A NaN residual passes, because the first step reports it as non-finite.
     """
     rows = hard_rows(system.evaluate(state.t, state.q, state.v))
-    g, names = rows.opening, system.names
-    limits = _limits(system, rows.jacobian, names.coordinate_units, state.q, of_places=True)
+    g, jacobian, names = rows.opening, rows.jacobian, system.names
+    limits = _limits(system, jacobian, names.coordinate_units, state.q, of_places=True)
     is_open = _exceeds(g, jax.tree.map(lambda limit: limit[: g.shape[0]], limits), tolerance)
     if not system.first_order:
-        limits = _limits(system, rows.jacobian, names.velocity_units, state.v, of_places=False)
+        limits = _limits(system, jacobian, names.velocity_units, state.v, of_places=False)
         is_open |= _exceeds(rows.velocity, limits, tolerance)
     if not system.flat:
         is_open |= _off_its_space(system, state, tolerance)

@@ -348,7 +348,7 @@ def _linearized(
     """Return the gaps and the other rows, their y slopes, and better contact guesses; not differentiable."""
     t, at_y = jnp.zeros((), q.dtype), _at(y, q, place, yaw, where)
     here = mechanism.evaluate_joints(t, at_y, jnp.zeros((len(mechanism.form.velocity_names),), at_y.dtype))
-    motion, rest = here.rest, here.with_system(without_wheels(mechanism))
+    motion, rest = here.motion, here.with_system(without_wheels(mechanism))
     found = [
         (pair, _touched(group, pair, motion, guess))
         for (group, pair), guess in _guessed(_standing(mechanism), guesses)

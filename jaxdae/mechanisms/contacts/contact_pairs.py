@@ -183,12 +183,11 @@ def _blocks(points: Points, a: Any, b: Any) -> Blocks:
     if points.normal.shape[1] == 3:
         place = spatial_frames.Vector(*points.place.T)
         return pushing(a, b, [(spatial_frames.Vector(*axis.T), place) for axis in axes])
+    x, y = jnp.stack(axes).transpose(2, 0, 1)
     place = planar_frames.Vector(*points.place.T)
-    pushes = [planar_frames.Vector(*axis.T) for axis in axes]
 
-    def forces(frame: planar_frames.Frame, sign: float) -> list[tuple[Any, ...]]:
+    def force(frame: planar_frames.Frame) -> Array:
         arm = place - frame.place
-        turning = tuple(sign * (arm.x * e.y - arm.y * e.x) for e in pushes)
-        return [tuple(sign * e.x for e in pushes), tuple(sign * e.y for e in pushes), turning]
+        return jnp.stack([x, y, arm.x * y - arm.y * x])
 
-    return [forces(a, -1.0), forces(b, 1.0)]
+    return -force(a), force(b)

@@ -12,10 +12,8 @@ depend on joints or forces.
 from __future__ import annotations
 
 import abc
-import dataclasses
-import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -23,48 +21,34 @@ import numpy as np
 from jax import Array
 
 from jaxdae.matrices import DenseRows, JacobianOperator, MassOperator
-from jaxdae.mechanisms.describe import measures
 from jaxdae.mechanisms.describe.measures import Blocks, Kinematics, Pairs
 from jaxdae.typing import Coordinates, Jacobian, Scalar, Velocity
 
 
-@dataclasses.dataclass(frozen=True)
-class BodyTerm:
+class BodyTerm(NamedTuple):
     """The part of Jacobian rows that acts on two bodies per row.
 
     Attributes:
-        blocks: returns the derivatives of the rows with respect to the twists of both bodies; called by
-            `block`.
+        block: the derivatives of the rows by the twists of both bodies.
         pair: the two bodies of each row.
         relative: whether the rows are invariant to a common motion of both bodies.
-        arrays: returns the same derivatives as `sides`; None to assemble them from the blocks.
     """
 
-    blocks: Callable[[], Blocks]
+    block: Blocks
     pair: Pairs
     relative: bool = True
-    arrays: Callable[[], tuple[Array, Array]] | None = None
-
-    @functools.cached_property
-    def block(self) -> Blocks:
-        """Return the derivatives with respect to the twists of both bodies, entry by entry."""
-        return self.blocks()
 
     @property
     def sides(self) -> tuple[Array, Array]:
-        """Return the derivatives with respect to the twists of both bodies, 2 x (k rows, width)."""
-        return measures.pair_rows(self.block) if self.arrays is None else self.arrays()
+        """Return the derivatives by the twists of both bodies, 2 x (k rows, width)."""
+        on_a, on_b = (side.transpose(2, 1, 0).reshape(-1, side.shape[0]) for side in self.block)
+        return on_a, on_b
 
     def repeated(self, k: int, factors: Any) -> BodyTerm:
         """Return the term of several rows, each equal to row k times one of the factors (rows,)."""
-
-        def blocks() -> Blocks:
-            return [
-                [tuple(row[k] * factors for row in direction) for direction in side] for side in self.block
-            ]
-
+        on_a, on_b = (side[..., k, None] * factors for side in self.block)
         a, b = ((side[k],) * len(factors) for side in (self.pair.a, self.pair.b))
-        return BodyTerm(blocks, Pairs(a, b, self.pair.bodies), self.relative)
+        return BodyTerm((on_a, on_b), Pairs(a, b, self.pair.bodies), self.relative)
 
 
 class VelocityTerm(NamedTuple):

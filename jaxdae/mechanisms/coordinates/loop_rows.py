@@ -46,7 +46,7 @@ def order_of(shape: Structure, groups: Sequence[Terms]) -> LoopOrder:
     for terms in groups:
         seen = [term.in_v for term in terms.on_velocities]
         pushed = [nodes[side] for term in terms.on_bodies for side in term.pair.sides]
-        count = len(terms.on_bodies[0].block[0][0]) if terms.on_bodies else 1
+        count = terms.on_bodies[0].block[0].shape[1] if terms.on_bodies else 1
         elements = len(pushed[0]) if pushed else len(seen[0])
         for k in (k for k in range(elements) for _ in range(count)):
             ends.append(tuple(int(side[k]) for side in pushed))
@@ -73,8 +73,8 @@ def loop_rows(
     pushes = []
     for terms in groups:
         on_bodies = [
-            jnp.stack([jnp.stack(force, axis=-1) for force in side], axis=1).reshape(-1, width)
-            for side in _forces(space, bodies, terms)
+            jnp.stack(force, axis=-1).swapaxes(0, 1).reshape(-1, width)
+            for force in _forces(space, bodies, terms)
         ]
         rows = len(on_bodies[0]) if on_bodies else len(terms.on_velocities[0].entries)
         on_bodies += [jnp.zeros((rows, width), dtype)] * (sides - len(on_bodies))
@@ -85,16 +85,12 @@ def loop_rows(
     )
 
 
-def _forces(space: Plane | Space, bodies: Any, terms: Terms) -> list[list[Any]]:
-    """Return the forces of the rows on the body of each side, about the origin of the tree."""
-    sides = [
-        (side, measures.frames_of(numbers, bodies))
+def _forces(space: Plane | Space, bodies: Any, terms: Terms) -> list[Any]:
+    """Return the forces (rows, k) on the body of each side, about the origin of the tree."""
+    return [
+        space.screw.of_wrench(measures.frames_of(numbers, bodies), space.twist(*side))
         for term in terms.on_bodies
         for side, numbers in zip(term.block, term.pair.sides, strict=True)
-    ]
-    return [
-        [space.screw.of_wrench(frames, space.twist(*row)) for row in zip(*side, strict=True)]
-        for side, frames in sides
     ]
 
 
@@ -103,9 +99,7 @@ def _entries(order: LoopOrder, groups: Sequence[Terms], dtype: Any) -> Any:
     count, found = max(len(each) for each in order.own), []
     for terms in groups:
         given = [term.entries for term in terms.on_velocities]
-        rows = (
-            len(given[0]) if given else len(terms.on_bodies[0].pair.a) * len(terms.on_bodies[0].block[0][0])
-        )
+        rows = len(given[0]) if given else terms.on_bodies[0].block[0][0].size
         given += [jnp.zeros((rows,), dtype)] * (count - len(given))
         found.append(jnp.stack(given, axis=1) if count else jnp.zeros((rows, 0), dtype))
     return jnp.concatenate(found)

@@ -375,22 +375,21 @@ class TreeCoordinates(BodyCoordinates):
             rows = np.concatenate(
                 [
                     np.zeros(0, int),
-                    *(np.repeat(own, len(b[0][0])) for own, (b, _) in zip(numbers, parts, strict=True)),
+                    *(np.repeat(own, b[0].shape[1]) for own, (b, _) in zip(numbers, parts, strict=True)),
                 ]
             )
             if np.all(links[rows] == self.structure.count):
                 continue  # The ground has no ancestors.
             frames = measures.frames_of(rows, near.bodies)
-            wrench = [
-                jnp.concatenate([jnp.stack(b[side][k], axis=1).reshape(-1) for b, _ in parts])
-                for k in range(len(self.space.twist._fields))
-            ]
+            wrench = jnp.concatenate(
+                [b[side].swapaxes(1, 2).reshape(b[side].shape[0], -1) for b, _ in parts], axis=1
+            )
             forces = jnp.stack(self.space.screw.of_wrench(frames, self.space.twist(*wrench)), axis=-1)
             found.append((forces, self._carried(links[rows], q.dtype)))
         if not found:
             return jnp.zeros(
                 (
-                    sum(len(own) * len(b[0][0]) for own, (b, _) in zip(sides[0], parts, strict=True)),
+                    sum(b[0].shape[1] * b[0].shape[2] for b, _ in parts),
                     columns.shape[0],
                 ),
                 q.dtype,

@@ -91,13 +91,14 @@ class Measured:
         """Return the derivatives by the twists of both bodies, and the pairs of bodies."""
         pair = Pairs(self.a, self.b, motion.frame[0].shape[0])
         block = fr.blocks(type(self.joints).coordinate, self.joints, pair, motion, t)
-        return [[(direction[self.number],) for direction in side] for side in block], pair
+        on_a, on_b = (side[:, self.number][:, None] for side in block)
+        return (on_a, on_b), pair
 
     def terms(self, motion: Kinematics, t: Any, factor: Any) -> Terms:
         """Return row terms with the coordinate derivatives times a factor (k,)."""
         block, pair = self.blocks(motion, t)
-        scaled = [[tuple(row * factor for row in direction) for direction in side] for side in block]
-        return Terms(on_bodies=(BodyTerm(lambda: scaled, pair, self.joints.relative),))
+        scaled = block[0] * factor, block[1] * factor
+        return Terms(on_bodies=(BodyTerm(scaled, pair, self.joints.relative),))
 
     def pulls(self, efforts: Array) -> tuple[tuple[Any, Array], ...]:
         """Return the coordinates with efforts (k,) along them."""

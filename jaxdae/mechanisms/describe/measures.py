@@ -192,54 +192,55 @@ def biases(measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinemat
     return _stacked(jax.jvp(rate, (at, moving, t), (moving, _bending(pair, motion, at), one))[1])
 
 
-Blocks = list[list[tuple[Any, ...]]]
-"""Derivatives of the rows of a group in the directions of the twists: blocks[side][direction][row] (k,), with
-sides a and b."""
+Blocks = tuple[Array, Array]
+"""Derivatives of the rows of a group by the twists of bodies a and b, each (directions, rows, k)."""
 
 
 @_unit
 def blocks(measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinematics, t: Any) -> Blocks:
-    """Return the derivatives of a measure in the directions of the twists of both bodies.
+    """Return the derivatives of a measure by the twists of both bodies.
 
     The derivative of a row is the wrench that a unit multiplier exerts on each body. It follows from the
-    gradient of the row by the entries of the frames. The elements of a group are independent, so the gradient
-    of a sum over them contains the gradient of each.
+    gradient of the row by the entries of the frames.
     """
     at = ends(pair, motion)
-
-    def wrenches(row: int) -> list[Any]:
-        gradients = jax.grad(lambda sides: jnp.sum(_each(measure, group, sides, t)[row]))(at)
-        return [frame.wrench_of(gradient) for frame, gradient in zip(at, gradients, strict=True)]
-
-    rows = jax.eval_shape(lambda: _each(measure, group, at, t))
-    return _by_direction([wrenches(row) for row in range(len(rows))])
+    return _wrenches(
+        lambda sides: _each(measure, group, sides, t),
+        at,
+        lambda gradients: [frame.wrench_of(by) for frame, by in zip(at, gradients, strict=True)],
+    )
 
 
-def _by_direction(wrenches: list[Any]) -> Blocks:
-    """Return blocks[side][direction][row] from the wrenches [row][side][direction]."""
-    return [list(zip(*side, strict=True)) for side in zip(*wrenches, strict=True)]
+def _wrenches(rows_of: Callable[[Any], Any], at: Any, wrenches_of: Callable[[Any], Any]) -> Blocks:
+    """Return the wrenches of unit multipliers, from the gradients of rows (k,) at stacked sides.
+
+    The elements of a group are independent, so the gradient of a sum over them contains the gradient of each.
+    """
+    rows, pull = jax.vjp(rows_of, at)
+
+    def of_multipliers(multipliers: Any) -> list[Array]:
+        return [jnp.stack(wrench) for wrench in wrenches_of(*pull(multipliers))]
+
+    units = np.eye(len(rows))[:, :, None]
+    on_a, on_b = jax.vmap(of_multipliers, out_axes=1)(
+        tuple(
+            jnp.broadcast_to(jnp.asarray(units[:, r], x.dtype), (len(rows), *x.shape))
+            for r, x in enumerate(rows)
+        )
+    )
+    return on_a, on_b
 
 
 @functools.partial(jax.jit, static_argnums=1)
 def dense_rows(block: Blocks, pair: Pairs) -> Array:
     """Return Jacobian rows (k rows, bodies width) from their blocks, without columns of the ground."""
-    first = block[0][0]
-    side_a, side_b = (jnp.asarray(_matrix(side, pair.bodies), first[0].dtype) for side in pair.sides)
-    entries = [
-        [side_a * on_a[r][:, None] + side_b * on_b[r][:, None] for on_a, on_b in zip(*block, strict=True)]
-        for r in range(len(first))
-    ]
-    dense = jnp.stack([jnp.stack(row, axis=-1) for row in entries], axis=1)
-    return dense.reshape(len(pair.a) * len(entries), -1)
-
-
-def pair_rows(block: Blocks) -> tuple[Array, Array]:
-    """Return the entries of rows in the twists of both bodies, 2 x (k rows, width), from the blocks."""
-    first, second = (
-        jnp.stack([jnp.stack(direction, axis=-1) for direction in side], axis=-1).reshape(-1, len(side))
-        for side in block
+    width, rows, k = block[0].shape
+    on_a, on_b = (
+        jnp.asarray(_matrix(numbers, pair.bodies), side.dtype)[:, None, :, None]
+        * side.transpose(2, 1, 0)[:, :, None]
+        for side, numbers in zip(block, pair.sides, strict=True)
     )
-    return first, second
+    return (on_a + on_b).reshape(k * rows, pair.bodies * width)
 
 
 # Velocity measures: measure(element, frame_a, frame_b, twist_a, twist_b, t), affine in the twists.
@@ -275,13 +276,12 @@ def velocity_blocks(
     measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinematics, t: Any
 ) -> Blocks:
     """Return the derivatives of a velocity measure with respect to the twists of both bodies."""
-    at, twists = ends(pair, motion), both(pair, motion.velocity)
-
-    def wrenches(row: int) -> Any:
-        return jax.grad(lambda x: jnp.sum(_each_moving(measure, group, at, x, t)[row]))(twists)
-
-    rows = jax.eval_shape(lambda: _each_moving(measure, group, at, twists, t))
-    return _by_direction([wrenches(row) for row in range(len(rows))])
+    at = ends(pair, motion)
+    return _wrenches(
+        lambda twists: _each_moving(measure, group, at, twists, t),
+        both(pair, motion.velocity),
+        lambda gradients: gradients,
+    )
 
 
 # Compiled separately: the measure is traced once, and all derivatives (a dozen for J alone) reuse the trace.
@@ -308,18 +308,10 @@ class Derivatives(NamedTuple):
     rates: Callable[..., Array]
     biases: Callable[..., Array]
     blocks: Callable[..., Blocks]
-    sides: Callable[..., tuple[Array, Array]]
     velocity_values: Callable[..., Array]
     velocity_biases: Callable[..., Array]
     velocity_blocks: Callable[..., Blocks]
 
 
-def put_together(derivatives: Callable[..., Blocks]) -> Callable[..., tuple[Array, Array]]:
-    """Return a function for `Derivatives.sides` that assembles the blocks by `pair_rows`."""
-    return lambda *asked: pair_rows(derivatives(*asked))
-
-
-AUTODIFF = Derivatives(
-    values, rates, biases, blocks, put_together(blocks), velocity_values, velocity_biases, velocity_blocks
-)
+AUTODIFF = Derivatives(values, rates, biases, blocks, velocity_values, velocity_biases, velocity_blocks)
 """Rules that differentiate the measure by autodiff only."""

@@ -14,10 +14,8 @@ from jaxdae.geometry.spatial_frames import Frame
 from jaxdae.mechanisms.describe import fields
 from jaxdae.mechanisms.describe.attachments import AxesOfBoth, PointOfBoth, TwoBodies
 from jaxdae.mechanisms.describe.elements import Joint, Number, Rows
-from jaxdae.mechanisms.describe.measures import Derivatives
 from jaxdae.mechanisms.describe.plane_and_space import SPACE, Plane, Space
 from jaxdae.mechanisms.joints import spatial_measures as parts
-from jaxdae.mechanisms.joints.pair_rows import PAIRS
 from jaxdae.mechanisms.joints.passive_elements import WithElements
 
 PARALLEL = 1e-6
@@ -28,7 +26,6 @@ class SpatialJoint(Joint):
     """A joint in space; a joint with `coordinates` can be driven, damped and prescribed along them."""
 
     space: ClassVar[Plane | Space] = SPACE
-    derivatives: ClassVar[Derivatives] = PAIRS
 
 
 class Facing(SpatialJoint):

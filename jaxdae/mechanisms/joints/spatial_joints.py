@@ -21,7 +21,6 @@ from jaxdae.mechanisms.describe.attachments import PointOfBoth, TwoBodies
 from jaxdae.mechanisms.describe.elements import BodyName, Number, Place, Rows
 from jaxdae.mechanisms.describe.links import Step, axis, ball, place
 from jaxdae.mechanisms.joints import spatial_measures as parts
-from jaxdae.mechanisms.joints.pair_rows import ROTATION, TILT, PairRows, Product, of_pairs
 from jaxdae.mechanisms.joints.relation_elements import Relation, TendonRelation
 from jaxdae.mechanisms.joints.rod import Rod
 from jaxdae.mechanisms.joints.spatial_base import (
@@ -61,7 +60,6 @@ class Revolute(Facing, OnAxis, Movable):
         """Return the rotation about the axis."""
         return (axis(parts.Z, parts.NONE, "angle", "rad"),)
 
-    @of_pairs(PairRows(gap=True, products=TILT))
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Return the gap between the points in the world in m, and the tilt of the axes in rad."""
         gap = parts.gap(self, a, b)
@@ -85,7 +83,6 @@ class Prismatic(Facing, OnAxis, Movable):
         """Return the slide along the axis."""
         return (axis(parts.NONE, parts.Z, "slide", "m"),)
 
-    @of_pairs(PairRows(slides=(0, 1), products=ROTATION))
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Return the distances from the line along x and y of the joint in m, and the rotation in rad."""
         return parts.slide(self, a, b, 0), parts.slide(self, a, b, 1), *parts.rotation(self, a, b)
@@ -112,7 +109,6 @@ class Cylindrical(Facing, OnAxis, Movable):
         """Return the slide along the axis and the rotation about it."""
         return axis(parts.NONE, parts.Z, "slide", "m"), axis(parts.Z, parts.NONE, "angle", "rad")
 
-    @of_pairs(PairRows(slides=(0, 1), products=TILT))
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Return the distances from the line along x and y in m, and the tilt of the axes in rad."""
         return parts.slide(self, a, b, 0), parts.slide(self, a, b, 1), *parts.tilt(self, a, b)
@@ -181,7 +177,6 @@ class Universal(WithAxes, _CardanAxes, Movable):
         """Return the rotations about both axes."""
         return axis(parts.X, parts.NONE, "first", "rad"), axis(parts.Y, parts.NONE, "second", "rad")
 
-    @of_pairs(PairRows(gap=True, products=((Product(1.0, 0, 1),),)))
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Return the gap between the points in the world in m, and the error of the right angle in rad."""
         gap = parts.gap(self, a, b)
@@ -227,7 +222,6 @@ class Ball(PointOfBoth, AnyOrientation):
         """Return the joint frames at the points, with the axes of the bodies."""
         return parts.parallel(self.point_a), parts.parallel(self.point_b)
 
-    @of_pairs(PairRows(gap=True))
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Return the gap between the points in the world, in m."""
         gap = parts.gap(self, a, b)
@@ -251,7 +245,6 @@ class Planar(Facing, OnAxis, Movable):
             axis(parts.Z, parts.NONE, "angle", "rad"),
         )
 
-    @of_pairs(PairRows(slides=(2,), products=TILT))
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Return the distance from the plane in m, and the tilt of the normals in rad."""
         return parts.slide(self, a, b), *parts.tilt(self, a, b)
@@ -290,7 +283,6 @@ class Weld(Facing, WithAxes):
         """Return an empty tuple, because a weld has no degrees of freedom."""
         return ()
 
-    @of_pairs(PairRows(gap=True, products=ROTATION))
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Return the gap between the points in the world in m, and the rotation of b relative to a in rad."""
         gap = parts.gap(self, a, b)
@@ -350,7 +342,6 @@ class PointOnLine(OnAxis, Movable):
         """Return the slide along the line and a free orientation."""
         return axis(parts.NONE, parts.Z, "slide", "m"), ball()
 
-    @of_pairs(PairRows(slides=(0, 1)))
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Return the distances from the line along x and y of the joint, in m."""
         return parts.slide(self, a, b, 0), parts.slide(self, a, b, 1)
@@ -378,7 +369,6 @@ class PointOnPlane(OnAxis, Movable):
         """Return the position in the plane along x and y of the joint, in m."""
         return parts.slide(self, a, b, 0), parts.slide(self, a, b, 1)
 
-    @of_pairs(PairRows(slides=(2,)))
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Return the distance from the plane in m."""
         return (parts.slide(self, a, b),)
@@ -396,7 +386,6 @@ class ConstantVelocity(Facing, OnAxis):
     instead: ClassVar[Mapping[str, str]] = ROTATIONAL
     acting: ClassVar[str] = _TURNING
 
-    @of_pairs(PairRows(gap=True, products=((Product(0.5, 1, 0), Product(-0.5, 0, 1)),)))
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Return the gap between the points in the world in m, and the twist of the shafts in rad."""
         gap = parts.gap(self, a, b)

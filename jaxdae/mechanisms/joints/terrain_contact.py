@@ -123,16 +123,15 @@ def pushing(a: Frame, b: Frame, rows: Sequence[tuple[Vector, Vector]]) -> Blocks
         rows: the direction of each row in the world, and the world point where its force acts: on b, with the
             opposite force on a.
     """
+    push, place = (
+        Vector(*jnp.stack([vector.array() for vector in some], axis=1)) for some in zip(*rows, strict=True)
+    )
 
-    def forces(frame: Frame, sign: float) -> list[tuple[Any, ...]]:
-        pushes = [e.times(sign) for e, _ in rows]
-        turning = [
-            frame.turned_back((place - frame.place).cross(e))
-            for e, (_, place) in zip(pushes, rows, strict=True)
-        ]
-        return [tuple(getattr(e, axis) for e in vectors) for vectors in (pushes, turning) for axis in "xyz"]
+    def force(frame: Frame) -> Array:
+        turning = frame.turned_back((place - frame.place).cross(push))
+        return jnp.concatenate([push.array(), turning.array()])
 
-    return [forces(a, -1.0), forces(b, 1.0)]
+    return -force(a), force(b)
 
 
 def _without_measure(function: Any, chosen: Callable[[Touch], Any]) -> Any:
@@ -146,13 +145,11 @@ def _without_measure(function: Any, chosen: Callable[[Touch], Any]) -> Any:
 
 def _touching(moving: Callable[[Touch], Any]) -> Derivatives:
     """Return the derivatives of a contact with the given velocity-level rows."""
-    blocks = _without_measure(_blocks, Touch.of_height)
     return Derivatives(
         values=measures.values,
         rates=_without_measure(_values, Touch.of_height),
         biases=_without_measure(_biases, Touch.of_height),
-        blocks=blocks,
-        sides=measures.put_together(blocks),
+        blocks=_without_measure(_blocks, Touch.of_height),
         velocity_values=_without_measure(_values, moving),
         velocity_biases=_without_measure(_biases, moving),
         velocity_blocks=_without_measure(_blocks, moving),
