@@ -69,7 +69,7 @@ class KinematicSingleTrack(KinematicSystem):
 
     At a steering angle of delta = pi/2 the rear axle cannot roll: psi' is then v times 1e16, without a
     failure status. A check would take a quarter of the time of a step. `bicycle` as a mechanism reports a
-    status there.
+    status there, but not if a step passes that angle.
 
     Attributes:
         wheelbase: l in m.
