@@ -225,6 +225,18 @@ def test_rows_may_be_masked():
     np.testing.assert_allclose(np.asarray(p)[kept], softly(small)[0], atol=1e-9)
 
 
+def test_masked_rows_do_not_set_the_scale():
+    # A body of 1e-12 kg touches a plane, and a stop is open. The body got no impulse in single precision.
+    b = jnp.asarray([-0.02, 0.005, 0.3], "float32")
+    problem = ContactProblem(
+        jnp.diag(jnp.asarray([1e12, 1e12, 3e12], "float32")), b, b[1:2] + 0.5, tangents=1
+    )
+    p, error = solve(ContactNewton(10), problem.masked(jnp.asarray([True, False])))
+    # The compliance is sqrt(eps) = 3.5e-4 of D.
+    np.testing.assert_allclose(p, [2e-14, -5e-15, 0.0], rtol=5e-4, atol=0)
+    assert error < 1e-4
+
+
 @pytest.mark.long
 def test_units_do_not_matter():
     problem = random_problem(7, dry=1)

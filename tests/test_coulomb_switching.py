@@ -86,6 +86,24 @@ def test_a_block_sticks_slides_and_turns_exactly():
             np.testing.assert_allclose(run.info.switched[k, -1, 1], event["t"], rtol=0, atol=1e-14)
 
 
+@jd.tree.pytree
+class Ramp(Slider):
+    """A mass that a force k t pulls along level ground."""
+
+    def force(self, t, q, v, u):
+        return jnp.stack([self.p["k"] * t, -self.p["m"] * self.p["g"]])
+
+
+@pytest.mark.long
+def test_slip_starts_where_a_force_from_zero_reaches_the_bound():
+    # Friction is zero at the start, where its absolute value has no derivative: slip started 13 ms late.
+    p = {"m": jnp.asarray(2.0), "g": jnp.asarray(10.0), "k": jnp.asarray(100.0)}
+    law = CoulombFriction(normal=(0,), slip=(1,), friction=0.05)
+    start = jd.State(jnp.zeros(()), jnp.zeros(2), jnp.zeros(2))
+    run = jd.rollout(jd.Masked(Ramp(p), jnp.ones(2, bool)), Switching(RK4, law), start, dt=0.05, steps=1)
+    np.testing.assert_allclose(run.info.switched[0, 1], 0.05 * 2.0 * 10.0 / 100.0, rtol=0, atol=1e-12)
+
+
 @pytest.mark.long
 def test_order_and_derivative_of_an_oscillator_that_comes_to_rest():
     (case,) = cases("coulomb_oscillator", "five_half_swings")

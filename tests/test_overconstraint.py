@@ -558,6 +558,10 @@ def test_mistakes_about_wheels():
         jv.vehicle_twist(wheels, speed=1.0, slip=jv.LeastResidual)
     with pytest.raises(ValueError, match=r"Segway: inertia must be three numbers, .*, got shape \(2,\)"):
         jv.Segway(**SEGWAY | {"inertia": (1.0, 1.0)}).kinetic_energy(jnp.zeros(6), jnp.zeros(6))
+    still = jd.State(jnp.zeros(()), jnp.zeros(6), jnp.zeros(6))
+    for field, value in (("inertia", jnp.array([-1.0, 1.0, 1.0])), ("wheel_mass", -1.0)):
+        with pytest.raises(ValueError, match=f"Segway.{field} must not be negative"):
+            jd.rollout(jv.Segway(**SEGWAY | {field: value}), jd.RungeKutta.rk4(), still, dt=0.01, steps=1)
     for arguments, message in (
         ({"places": [0.0, 1.0]}, r"shape \(k, 2\)"),
         ({"places": [[0.0, 1.0]], "radius": [1.0, 2.0]}, "radius must be one number"),

@@ -135,6 +135,14 @@ def test_coupled_joints_that_friction_holds_are_correct_or_unstable(method):
     np.testing.assert_allclose(found[0.96].state.v[99], found[0.48].state.v[199], rtol=tolerance)
 
 
+def test_short_rollouts_find_friction_that_saturates_at_the_start():
+    # The arm stops within two steps. Then friction holds it, beyond the limit of RK4.
+    mechanism, start = arm(friction=20.0)
+    start = jd.State(0.0, start.q, jnp.ones(1))
+    end = jd.rollout(mechanism, jd.RungeKutta.rk4(), start, dt=2e-3, steps=20, save_every=20)
+    assert end.info.status[-1] == jd.Status.UNSTABLE
+
+
 @pytest.mark.long
 def test_friction_is_found_where_a_joint_comes_to_rest():
     mechanism, state = arm(friction=20.0)

@@ -442,19 +442,30 @@ def test_single_tracks_of_no_length_are_named():
         with pytest.raises(ValueError, match=message):
             jd.rollout(car, jd.Kinematic.rk4(), start, jnp.zeros((1, 2)), dt=0.01)
     start = jd.State(jnp.zeros(()), jnp.zeros(7).at[3].set(5.0), jnp.zeros(7))
+    rest = (0.5, 1.0, 20.0, 20.0)
     wrong = {
-        r"front \+ rear, the wheelbase, must be positive": (1.0, -1.0, 1.0, 1.0),
-        "mass must be positive": (1.0, 1.0, 0.0, 1.0),
+        r"front \+ rear, the wheelbase, must be positive": (1.0, -1.0, 1.0, 1.0, *rest),
+        "mass must be positive": (1.0, 1.0, 0.0, 1.0, *rest),
+        "gravity must not be negative": (1.0, 1.0, 1.0, 1.0, *rest, -9.81),
     }
     for message, numbers in wrong.items():
         with pytest.raises(ValueError, match=message):
             jd.rollout(
-                jv.DynamicSingleTrack(*numbers, 0.5, 1.0, 20.0, 20.0),
+                jv.DynamicSingleTrack(*numbers),
                 jd.Kinematic.rk4(),
                 start,
                 jnp.zeros((1, 2)),
                 dt=0.01,
             )
+
+
+def test_an_axle_that_lifts_off_has_no_side_force():
+    # At 30 m/s^2 the front wheel lifts off. Its load was negative, so that the car turned away from the steering.
+    car = jv.DynamicSingleTrack(1.2, 1.4, 1200.0, 1800.0, 0.5, 1.0, 20.0, 20.0)
+    x = jnp.asarray([0.0, 0.0, 0.1, 10.0, 0.0, 0.2, 0.01])
+    rate = car.rate(jnp.zeros(()), x, jnp.asarray([0.0, 30.0]))
+    rear = 20.0 * 1200.0 * 9.81 * (-0.01 + 1.4 * 0.2 / 10.0)
+    np.testing.assert_allclose(rate[5:], [-1.4 * rear / 1800.0, rear / 12000.0 - 0.2], rtol=1e-12)
 
 
 def test_a_state_that_is_too_short_is_told_what_it_lacks():

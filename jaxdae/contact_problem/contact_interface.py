@@ -31,6 +31,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Protocol
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -137,15 +138,13 @@ class ContactProblem(RowGroups):
         circular. The size is the largest entry of S b over contacts and one-sided rows that approach, and
         over dry-friction rows. With smoothing, it is max |S b|, or sqrt(kappa) where that is larger.
         """
-        mean = self._mean_diagonal()
-        factors = 1.0 / jnp.sqrt(jnp.where(mean == 0.0, 1.0, mean))
+        factors = self._factors()
         velocity = factors * self.velocity
         largest = jnp.max(jnp.abs(velocity), initial=0.0)
         if self.smoothing is not None:
             return factors, jnp.sqrt(largest**2 + self.smoothing)
         approaches = self.normals(velocity) < 0.0
-        acts = jnp.pad(approaches[: self.sizes[0]], (0, self.sizes[2]), constant_values=True)
-        acting = self.join(approaches, jnp.broadcast_to(acts[:, None], (acts.shape[0], self.tangents)))
+        acting = self.taking_part(approaches)
         size = jnp.max(jnp.where(acting, jnp.abs(velocity), 0.0), initial=0.0)
         # Velocities of approach that are rounding errors of the others do not set the scale.
         size = jnp.maximum(size, 100.0 * float(jnp.finfo(velocity.dtype).eps) ** 0.5 * largest)
@@ -165,21 +164,37 @@ class ContactProblem(RowGroups):
     def masked(self, active: Array) -> ContactProblem:
         """Return the problem without some contacts and one-sided rows; their impulses are exactly zero.
 
+        Inactive rows have a unit block of D, and separate with the largest scaled velocity of the problem, so
+        that they do not set the size in `scales`. A guess must be zero in these rows; see `taking_part`.
+
         Args:
             active: (m + k,), boolean: whether the contact or one-sided row takes part.
         """
-        contacts, _, dry = self.sizes
-        normals = jnp.where(active, 0.0, 1.0).astype(self.velocity.dtype)
-        discs = jnp.broadcast_to(
-            jnp.pad(normals[:contacts], (0, dry))[:, None], (contacts + dry, self.tangents)
-        )
-        inactive, free = self.join(normals, discs), self.join(normals, jnp.zeros_like(discs))
-        out = inactive > 0.0
+        out = ~self.taking_part(active)
+        separates = self.join(jnp.ones_like(active), jnp.zeros_like(self.discs(self.velocity), bool))
+        velocity: Any = jnp.where(out, 0.0, self._factors() * self.velocity)
+        largest = jax.lax.stop_gradient(jnp.max(jnp.abs(velocity), initial=0.0))
+        away: Any = jnp.where(separates, jnp.where(largest == 0.0, 1.0, largest), 0.0)
+        unit = jnp.eye(out.shape[0], dtype=self.delassus.dtype)
         return dataclasses.replace(
             self,
-            delassus=jnp.where(out[:, None] | out, jnp.diag(inactive), self.delassus),
-            velocity=jnp.where(out, free, self.velocity),
+            delassus=jnp.where(out[:, None] | out, unit, self.delassus),
+            velocity=jnp.where(out, away, self.velocity),
         )
+
+    def taking_part(self, active: Array) -> Array:
+        """Return whether each row takes part (n,): rows of active contacts, and dry-friction rows.
+
+        Args:
+            active: (m + k,), boolean: whether the contact or one-sided row takes part.
+        """
+        discs = jnp.pad(active[: self.sizes[0]], (0, self.sizes[2]), constant_values=True)
+        return self.join(active, jnp.broadcast_to(discs[:, None], (discs.shape[0], self.tangents)))
+
+    def _factors(self) -> Array:
+        """Return s (n,); S D S has blocks of trace 1 + tangents."""
+        mean = self._mean_diagonal()
+        return 1.0 / jnp.sqrt(jnp.where(mean == 0.0, 1.0, mean))
 
     def _mean_diagonal(self) -> Array:
         """Return the mean diagonal entry of D per contact, and the entry itself for single rows (n,)."""

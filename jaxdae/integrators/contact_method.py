@@ -233,7 +233,9 @@ class ContactMethod(Method):
             smoothing=smoothing,
             tangents=rows.touch.tangents,
         )
-        return solve(self.contact_solver, problem if active is None else problem.masked(active), guess)
+        if active is not None:
+            problem, guess = problem.masked(active), jnp.where(problem.taking_part(active), guess, 0.0)
+        return solve(self.contact_solver, problem, guess)
 
 
 def gap_units(system: AnySystem, touch: Touch) -> Array:

@@ -138,12 +138,21 @@ class CoulombFriction:
         ends_slip = jnp.where(sticks, jnp.abs(tangential) > bound + noise, slides)
         return active ^ self._in_rows(jnp.zeros_like(active), ends, ends_slip)
 
+    def leaving(self, lam: Rows, active: Any) -> CoulombFriction:
+        """Return the law for margins of a step with the multipliers lam (nc,) at its end.
+
+        The direction of contacts that stick is the sign of their friction at the end. The margin is then
+        linear in lam_t, where |lam_t| has a kink at zero.
+        """
+        sign = jnp.sign(jax.lax.stop_gradient(lam[self._slips]))
+        return dataclasses.replace(self, direction=jnp.where(active[self._slips], sign, self.direction))
+
     def margin(self, system: AnySystem, state: State, lam: Rows, active: Any) -> Rows:
         """Return the quantities that vanish where the modes end (nc,), in the rows that switch."""
         normal, tangential, bound = self._forces(lam)
         gap, _, slip = self._rates(system, state)
         slides: Any = jnp.where(self.direction == 0.0, 1.0, self.direction * slip)
-        of_slip = jnp.where(active[self._slips], bound - jnp.abs(tangential), slides)
+        of_slip = jnp.where(active[self._slips], bound - self.direction * tangential, slides)
         of_normal = jnp.where(self._closed(active), normal, gap)
         return self._in_rows(jnp.ones_like(lam), of_normal, of_slip)
 

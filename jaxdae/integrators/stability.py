@@ -234,16 +234,20 @@ def may_be_unstable(system: AnySystem, integrator: Any, law: Any) -> bool:
     return samples_law(integrator) or _has_steep_forces(system, integrator, law)
 
 
-def steps_between_examinations(integrator: Any) -> int:
-    """Return the number of steps between two stability tests; steps beyond the limit persist.
+def steps_between_examinations(integrator: Any, steps: int) -> int:
+    """Return the aim of the number of steps between two stability tests; steps beyond the limit persist.
 
     A test takes six evaluations of the acceleration: 1 % of the cost of RK4 every 125 steps, and up to 2 % of
     methods of order one every 500 steps. These methods evaluate the acceleration once per step. The test of a
-    sampled law also takes ten evaluations of the law.
+    sampled law also takes ten evaluations of the law. Short rollouts have a second test halfway, because
+    friction and tires that saturate at the start are not steep there.
+
+    Args:
+        integrator: any integrator.
+        steps: the number of steps of the rollout.
     """
-    if samples_law(integrator):
-        return 250
-    return 125 if of_points(integrator).is_of_second_order else 500
+    aim = 250 if samples_law(integrator) else 125 if of_points(integrator).is_of_second_order else 500
+    return min(aim, max(steps // 2, 1))
 
 
 def _has_steep_forces(system: AnySystem, integrator: Any, u: Any) -> bool:

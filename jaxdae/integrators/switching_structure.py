@@ -373,6 +373,8 @@ class Switching(Wrapping):
         flips = _answer("the law", law(system, new, lam, active), active) != active
         if not offers(self.law, "margin"):
             return new, memory, info, flips, jnp.ones_like(lam)
+        if self._has_friction:
+            law = law.leaving(lam, active)
         values = []
         for at, acceleration, multipliers in ((state, info.a, info.lam), (new, a, lam)):
 

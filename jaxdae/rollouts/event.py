@@ -168,7 +168,7 @@ def _rollout_until(
     def examine(at: State, last: Any, carried: Any, u: Any) -> Any:
         return stability_status(system, integrator, at, last, carried, law if callable(law) else u, dt)
 
-    often = steps_between_examinations(integrator)
+    often = steps_between_examinations(integrator, steps)
     every = steps_per_examination(steps, often) if tested else steps
 
     def examined_steps(carry: Any, _: Any) -> tuple[Any, None]:

@@ -324,7 +324,7 @@ def advance(
 
     probe, often = (
         examine if may_be_unstable(system, integrator, law) else None,
-        steps_between_examinations(integrator),
+        steps_between_examinations(integrator, plan.steps),
     )
     return scan_steps(
         step, probe, often, point, memory, status, None if callable(controls) else controls, dt, plan
@@ -509,7 +509,7 @@ def _together(
 
     probe, often = (
         examine if may_be_unstable(system, integrator, law) else None,
-        steps_between_examinations(integrator),
+        steps_between_examinations(integrator, plan.steps),
     )
     found = scan_steps(
         step, probe, often, point, memory, status, None if law is not None else controls, dt, plan

@@ -14,7 +14,8 @@ the axles are
 
 For v < 0 the side forces have the opposite sign: tires push against the velocity of their axles, which
 changes sign with v. Version 3.0.2 of the CommonRoad package omits that sign, so that its car yaws at an
-increasing rate in reverse.
+increasing rate in reverse. An axle that lifts off has no load, and the other axle carries the weight. In the
+CommonRoad package, its load is negative, so that it pushes the wrong way.
 
 Slip angles are undefined at rest. Below 0.1 m/s, ST moves as a body without slip, beta = atan(tan(delta) b /
 l). It ignores the beta of the state and uses the derivatives of that formula. Version 3.0.2 of the CommonRoad
@@ -68,7 +69,7 @@ class KinematicSingleTrack(KinematicSystem):
 
     At a steering angle of delta = pi/2 the rear axle cannot roll: psi' is then v times 1e16, without a
     failure status. A check would take a quarter of the time of a step. `bicycle` as a mechanism reports a
-    status there.
+    status there, but not if a step passes that angle.
 
     Attributes:
         wheelbase: l in m.
@@ -167,6 +168,7 @@ class DynamicSingleTrack(KinematicSystem):
         yield not_negative(self.friction), "friction must not be negative"
         yield not_negative(self.front_stiffness), "front_stiffness must not be negative"
         yield not_negative(self.rear_stiffness), "rear_stiffness must not be negative"
+        yield not_negative(self.gravity), "gravity must not be negative"
 
     @property
     def names(self) -> Names:
@@ -195,8 +197,10 @@ class DynamicSingleTrack(KinematicSystem):
     def _dynamic(self, delta: Any, v: Any, turn: Any, beta: Any, u: Any) -> tuple[Any, Any]:
         """Return psi'' and beta' with slip."""
         length = self.front + self.rear
-        front_load = self.mass * (self.gravity * self.rear - u[1] * self.height) / length
-        rear_load = self.mass * (self.gravity * self.front + u[1] * self.height) / length
+        front_load, rear_load = (
+            jnp.clip(self.mass * (self.gravity * arm - transfer) / length, 0.0, self.mass * self.gravity)
+            for arm, transfer in ((self.rear, u[1] * self.height), (self.front, -u[1] * self.height))
+        )
         front_grip = jnp.sign(v) * self.friction * self.front_stiffness * front_load
         rear_grip = jnp.sign(v) * self.friction * self.rear_stiffness * rear_load
         front_force = front_grip * (delta - beta - self.front * turn / v)

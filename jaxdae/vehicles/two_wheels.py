@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 
 from jaxdae.base.dataclass import pytree
-from jaxdae.base.requirements import positive
+from jaxdae.base.requirements import not_negative, positive
 from jaxdae.geometry.terrain import Plane, Terrain, check_terrain
 from jaxdae.mechanisms import spatial as js
 from jaxdae.mechanisms.build_mechanism import Description
@@ -74,6 +74,10 @@ class Segway(LagrangianSystem):
     def requirements(self) -> Any:
         """Yield the conditions on the numbers; see `jaxdae.base.requirements`."""
         yield positive(self.mass), "mass must be positive and finite"
+        for moment in self.inertia if isinstance(self.inertia, tuple | list) else (self.inertia,):
+            yield not_negative(moment), "inertia must not be negative"
+        for name in ("wheel_mass", "wheel_inertia", "wheel_inertia_across"):
+            yield not_negative(getattr(self, name)), f"{name} must not be negative"
         yield positive(self.wheel_radius), "wheel_radius must be positive and finite"
         yield positive(self.wheel_separation), "wheel_separation must be positive and finite"
 
