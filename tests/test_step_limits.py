@@ -139,7 +139,7 @@ def test_short_rollouts_find_friction_that_saturates_at_the_start():
     # The arm stops within two steps. Then friction holds it, beyond the limit of RK4.
     mechanism, start = arm(friction=20.0)
     start = jd.State(0.0, start.q, jnp.ones(1))
-    end = jd.rollout(mechanism, jd.RungeKutta.rk4(), start, dt=2e-3, steps=20, save_every=20)
+    end = jd.rollout(mechanism, jd.RungeKutta.rk4(), start, dt=2e-3, steps=80, save_every=80)
     assert end.info.status[-1] == jd.Status.UNSTABLE
 
 
