@@ -81,8 +81,8 @@ class Transmission:
             motors do not hold the mechanism.
         inertia: effective inertia (nx, nx) at the tool in kg, kg m and kg m^2.
 
-    Stiffness and inertia require a tool with independent rows, at most as many as degrees of freedom. They are
-    infinite or NaN in singular configurations of type 1.
+    Stiffness and inertia require a tool with independent rows, at most as many as degrees of freedom. They
+    are infinite or NaN in singular configurations of type 1.
     """
 
     names: tuple[str, ...] = static()
