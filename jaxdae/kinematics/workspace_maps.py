@@ -2,7 +2,8 @@
 
 The points are solved in chunks, in random order. The first chunk starts at the given start. Each later point
 starts at the pose of the nearest point that is already solved, on the branch of the start. Motions to the
-points are therefore short, lead around holes of the workspace, and stay on one branch.
+points are therefore short, lead around holes of the workspace, and stay on one branch. At the end, the first
+chunk is solved again from nearer poses, because a hole can stop the motion from the given start.
 """
 
 from __future__ import annotations
@@ -143,10 +144,11 @@ def _mapped(
             transmission=transmitted(mechanism, state, targets, stiffness, places),
         )
 
-    def chunk(pool: _Pool, number: Array) -> tuple[_Pool, Workspace]:
+    def chunk(pool: _Pool, step: Array) -> tuple[_Pool, Workspace]:
+        number = step % chunks
         now = points[jax.lax.dynamic_slice_in_dim(jnp.asarray(order), number * size, size)]
         starts = jax.vmap(pool.nearest, in_axes=(0, None))(now, problem.start)
-        most = jnp.where(number == 0, ITERATIONS, _LATER)
+        most = jnp.where(step == 0, ITERATIONS, _LATER)
         found = jax.vmap(at, in_axes=(0, 0, None))(now, jax.lax.stop_gradient(starts), most)
         new = _Pool(now, found.state.q, found.reachable & ~found.info.crossed)
         return pool.extended(new, number * size), found
@@ -157,6 +159,7 @@ def _mapped(
         jnp.zeros((room, *problem.start.shape), points.dtype),
         jnp.zeros((room,), bool),
     )
-    found = jax.lax.scan(chunk, pool, jnp.arange(chunks))[1]
+    # The first chunk is solved again at the end, from nearer starts.
+    found = jax.lax.scan(chunk, pool, jnp.arange(chunks + 1))[1]
     back = np.argsort(order[:count])
-    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[back], found)
+    return jax.tree.map(lambda x: jnp.roll(x[1:], 1, axis=0).reshape(-1, *x.shape[2:])[back], found)
