@@ -28,6 +28,7 @@ OTHERS = [
     [DOCS / "five_minutes.md"],
     [DOCS / "how_do_i.md"],
     [DOCS / "kinematics.md"],
+    [DOCS / "linear_models.md"],
 ]
 """Sessions that `tests/test_docs.py` and `tests/test_site.py` run."""
 MODULES = (

@@ -54,7 +54,14 @@ CONTENTS = {
         "joint_limits",
     ],
     "Methods": ["methods", "generated/tables", "accuracy", "statuses", "faq"],
-    "Control and learning": ["control", "learning", "checkpointing", "optimal_control*", "environments*"],
+    "Control and learning": [
+        "control",
+        "linear_models",
+        "learning",
+        "checkpointing",
+        "optimal_control*",
+        "environments*",
+    ],
     "Running": [
         "command",
         "configs_tutorial",

@@ -295,3 +295,13 @@ def test_mistakes():
     ):
         with pytest.raises(ValueError, match=text):
             jk.inverse_kinematics(robot, targets, start, **options)
+    state, tool = jd.State(jnp.zeros(()), start, 0.0 * start), jk.JointTarget({"wrist": 0.0})
+    for actuated, stiffness, text in (
+        ((), None, "at least one motor"),
+        (("knee",), None, "actuated: 'knee' is not a coordinate"),
+        (("elbow", "wrist"), np.ones(3), r"have shape \(2,\), one per motor, got \(3,\)"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            jk.transmission(robot, state, tool, actuated, motor_stiffness=stiffness)
+    with pytest.raises(ValueError, match=r"points must have shape .* got \(3,\)"):
+        jk.workspace(robot, lambda p: tool, jnp.zeros(3), start, ("wrist",))

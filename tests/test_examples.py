@@ -46,7 +46,7 @@ def test_the_guide_to_the_viewer_runs():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["how_do_i", "kinematics"])
+@pytest.mark.parametrize("name", ["how_do_i", "kinematics", "linear_models"])
 def test_pages_print_the_output_in_their_comments(name):
     assert not examples.mistakes(DOCS / f"{name}.md")
 

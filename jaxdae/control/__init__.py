@@ -26,6 +26,7 @@ from jaxdae.control.velocity_stepping import (
     VelocityStepping,
     spring_and_damper,
 )
+from jaxdae.control.vibration_modes import Modes, StateSpace, modes, state_space
 from jaxdae.control.virtual_work import VirtualWork, motor_efforts
 from jaxdae.control.with_goals import WithGoals
 
@@ -51,10 +52,12 @@ __all__ = [
     "LinearFeedback",
     "LinearModel",
     "MemoryLaw",
+    "Modes",
     "OperationalSpace",
     "OutputMotion",
     "Sampled",
     "Saturated",
+    "StateSpace",
     "SteppingInfo",
     "Sum",
     "TaskDynamics",
@@ -67,9 +70,11 @@ __all__ = [
     "input_response",
     "linear_quadratic_regulator",
     "linearize_equilibrium",
+    "modes",
     "motor_efforts",
     "output_motion",
     "spring_and_damper",
+    "state_space",
     "static_inputs",
     "task_dynamics",
     "trajectory_regulator",

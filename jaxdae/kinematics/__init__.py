@@ -9,7 +9,9 @@ from jaxdae.kinematics.closed_chains import (
     inverse_kinematics,
 )
 from jaxdae.kinematics.motion_along_paths import PathMotion, follow
+from jaxdae.kinematics.motor_transmission import Transmission, transmission
 from jaxdae.kinematics.targets import JointTarget, PoseTarget
+from jaxdae.kinematics.workspace_maps import Workspace, workspace
 
 __all__ = [
     "ActuatorEfforts",
@@ -18,9 +20,13 @@ __all__ = [
     "KinematicsInfo",
     "PathMotion",
     "PoseTarget",
+    "Transmission",
+    "Workspace",
     "actuator_efforts",
     "branches",
     "follow",
     "forward_kinematics",
     "inverse_kinematics",
+    "transmission",
+    "workspace",
 ]

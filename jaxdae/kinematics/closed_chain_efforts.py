@@ -93,14 +93,15 @@ def actuator_efforts(
     """
     state = checked_state(state)
     places = coordinate_indices("actuated", mechanism, actuated)
-    if weights is not None and jnp.shape(weights) != (len(places),):
-        raise ValueError(f"weights must have shape ({len(places)},), one per motor, got {jnp.shape(weights)}")
+    weights = jnp.ones((len(places),)) if weights is None else jnp.asarray(weights)
+    if weights.shape != (len(places),):
+        raise ValueError(f"weights must have shape ({len(places)},), one per motor, got {weights.shape}")
     names = tuple(mechanism.names.coordinates[k] for k in places)
     acceleration = jnp.asarray(acceleration, state.q.dtype)
     if acceleration.shape != state.v.shape:
         raise ValueError(f"acceleration must have shape {state.v.shape}, got {acceleration.shape}")
-    root = jnp.ones((len(places),)) if weights is None else 1.0 / jnp.sqrt(jnp.asarray(weights))
-    found = _efforts(mechanism, state, acceleration, u, root.astype(state.q.dtype), places)
+    root = 1.0 / jnp.sqrt(weights.astype(state.q.dtype))
+    found = _efforts(mechanism, state, acceleration, u, root, places)
     report_state("actuator_efforts", mechanism, state, found)
     return ActuatorEfforts(names, *found)
 

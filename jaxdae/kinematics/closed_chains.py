@@ -13,7 +13,7 @@ from jax import Array
 from jaxdae.base.dataclass import pytree
 from jaxdae.base.suggestions import brief
 from jaxdae.compile.precompute import prepared
-from jaxdae.kinematics.least_squares_on_loops import Problem, iterate, tolerance, with_derivative
+from jaxdae.kinematics.least_squares_on_loops import ITERATIONS, Problem, iterate, tolerance, with_derivative
 from jaxdae.kinematics.targets import JointTarget, PoseTarget, coordinate_indices
 from jaxdae.mechanisms import Mechanism
 from jaxdae.systems.status import Status
@@ -233,11 +233,11 @@ def checked_targets(mechanism: Mechanism, targets: Any) -> tuple[Any, ...]:
 
 
 @jax.jit
-def solved(problem: Problem) -> tuple[State, KinematicsInfo]:
-    """Return the state at rest of a problem and its report."""
+def solved(problem: Problem, most: Any = ITERATIONS) -> tuple[State, KinematicsInfo]:
+    """Return the state at rest of a problem and its report, after at most `most` iterations."""
     problem = prepared(problem)
     still: Any = jax.lax.stop_gradient
-    found = still(iterate(still(problem)))
+    found = still(iterate(still(problem), most))
     rows, limit = found.rows, tolerance(found.q.dtype)
     reached = jnp.sum(rows.errors**2) <= limit**2
     errors = still(rows.errors * problem.error_sizes)

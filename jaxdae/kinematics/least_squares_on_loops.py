@@ -59,7 +59,7 @@ from jaxdae.linalg.singular_values import svd
 from jaxdae.systems.tolerances import scales
 from jaxdae.typing import Leaf
 
-_ITERATIONS = 200
+ITERATIONS = 200
 _DAMPING = 1e-3
 _LONGEST = 0.3
 """The longest step in rad and characteristic lengths, a fraction of a turn: steps stay on their branch."""
@@ -305,8 +305,11 @@ def _retracted(
     return q, rows
 
 
-def iterate(problem: Problem) -> Solution:
-    """Return the solution of (1) on the branch of the start; not differentiable."""
+def iterate(problem: Problem, most: Any) -> Solution:
+    """Return the solution of (1) on the branch of the start after at most `most` iterations.
+
+    Not differentiable.
+    """
     columns, closed = problem.columns, problem.start
     eps, limit = float(jnp.finfo(closed.dtype).eps), tolerance(closed.dtype)
 
@@ -366,9 +369,7 @@ def iterate(problem: Problem) -> Solution:
         done=no,
         count=jnp.zeros((), jnp.int32),
     )
-    end = jax.lax.while_loop(
-        lambda at: (at.count < _ITERATIONS) & ~at.done, body, varying_with(start, problem)
-    )
+    end = jax.lax.while_loop(lambda at: (at.count < most) & ~at.done, body, varying_with(start, problem))
     return Solution(end.q, end.rows, end.active, end.reached, end.done, end.crossed, end.count)
 
 

@@ -105,17 +105,32 @@ class PoseTarget:
             frames: the frames of all bodies at q.
             q: coordinates (nq,).
         """
-        frame = jax.tree.map(lambda x: x[mechanism.body_names.index(self.body)], frames)
-        size, parts = mechanism.space.dimension, []
-        if self.position is not None:
-            point = jnp.zeros((size,), q.dtype) if self.point is None else self.point
-            parts.append(frame.point(point).array() - self.position)
-        if self.orientation is not None and size == 2:
-            parts.append(nearest_turn(frame.angle - self.orientation)[None])
-        elif self.orientation is not None:
-            matrix = jnp.stack(list(frame)[3:]).reshape(3, 3)
-            parts.append(quat_difference(quat_normalize(self.orientation), matrix_quaternion(matrix)))
+        place, turn = self._pose(mechanism, frames)
+        parts = []
+        if place is not None:
+            parts.append(place - self.position)
+        if turn is not None and mechanism.space.dimension == 2:
+            parts.append(nearest_turn(turn - self.orientation)[None])
+        elif turn is not None:
+            parts.append(quat_difference(quat_normalize(self.orientation), turn))
         return jnp.concatenate(parts)
+
+    def reached(self, mechanism: Mechanism, frames: Any) -> PoseTarget:
+        """Return the target with the pose at these frames as its values."""
+        return PoseTarget(self.body, *self._pose(mechanism, frames), self.point)
+
+    def _pose(self, mechanism: Mechanism, frames: Any) -> tuple[Array | None, Array | None]:
+        """Return position and orientation at these frames, None where the target leaves them free."""
+        frame = jax.tree.map(lambda x: x[mechanism.body_names.index(self.body)], frames)
+        size, place, turn = mechanism.space.dimension, None, None
+        if self.position is not None:
+            point = jnp.zeros((size,), mechanism.dtype) if self.point is None else self.point
+            place = frame.point(point).array()
+        if self.orientation is not None and size == 2:
+            turn = frame.angle
+        elif self.orientation is not None:
+            turn = matrix_quaternion(jnp.stack(list(frame)[3:]).reshape(3, 3))
+        return place, turn
 
 
 @pytree
@@ -156,6 +171,10 @@ class JointTarget:
         """Return the residual (k,) in m and rad; arguments as in `PoseTarget`."""
         values = jnp.stack([self.values[name] for name in sorted(self.values)])
         return q[jnp.asarray(self._indices(mechanism))] - values
+
+    def reached(self, mechanism: Mechanism, frames: Any) -> JointTarget:
+        """Return the target, whose derivative does not depend on its values."""
+        return self
 
     def _indices(self, mechanism: Mechanism) -> tuple[int, ...]:
         return coordinate_indices("JointTarget", mechanism, sorted(self.values))
