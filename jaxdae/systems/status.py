@@ -80,8 +80,9 @@ _MEANINGS = {
     ),
     Status.UNSTABLE: (
         "the time step is beyond the stability limit of an explicit method, so that errors grow instead of "
-        "decaying; usual causes: smooth friction that holds a joint, a stiff damper or spring, or large gains "
-        "of a controller or of Baumgarte feedback. jaxdae.stable_step(system, state, integrator) returns the largest stable step"
+        "decaying; usual causes: smooth friction that holds a joint, a stiff damper or spring, or large "
+        "gains of a controller or of Baumgarte feedback. jaxdae.stable_step(system, state, integrator) "
+        "returns the largest stable step"
     ),
     Status.OUT_OF_RANGE: (
         "a parameter is outside its valid range; usual causes: a lower limit above "
