@@ -57,8 +57,9 @@ class ContactNewton:
 
     def solve(self, problem: ContactProblem, guess: Array) -> tuple[Array, Scalar]:
         """Return the iterate with the smallest residual and this residual; see `ContactSolver`."""
-        # The Newton matrix needs a pivot for redundant contacts. A residual without it loses no accuracy.
-        shift = float(jnp.finfo(guess.dtype).eps) ** 0.5
+        # Pivots for redundant contacts without compliance, far below the default compliance sqrt(eps):
+        # along impulses without motion, each iteration leaves the share shift / (shift + compliance).
+        shift = float(jnp.finfo(guess.dtype).eps) ** 0.75
         parameters, lengths = (jnp.asarray(x, guess.dtype) for x in (AUGMENTATION, STEP_LENGTHS))
 
         def step(iterate: tuple[Array, Array]) -> tuple[Array, Array]:
