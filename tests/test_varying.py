@@ -11,7 +11,6 @@ import pytest
 from problems import Pendulum, state
 
 import jaxdae as jd
-from jaxdae.compile.batch_last import repeated_by_worlds
 from jaxdae.linalg.newton import simplified_newton
 
 ROD = Pendulum(*(jnp.asarray(x) for x in (1.3, 1.0, 9.81)))
@@ -37,13 +36,6 @@ def square_roots(a):
     return values
 
 
-def halved(x):
-    """Returns numbers, halved until they are below 1, and how often."""
-    return repeated_by_worlds(
-        lambda x: (x, 0), lambda at: at[0] > 1.0, lambda at, x: (0.5 * at[0], at[1] + 1)
-    )(x)[0]
-
-
 def assembled(x):
     """Returns the coordinates of a pendulum that were a little off."""
     return jd.initialize(ROD, jnp.array([0.6, -0.8]) + x)[0].q
@@ -59,9 +51,7 @@ def slope(x):
     return jax.grad(end)(x)
 
 
-@pytest.mark.parametrize(
-    "function", [square_roots, halved, assembled, pytest.param(slope, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("function", [square_roots, assembled, pytest.param(slope, marks=pytest.mark.long)])
 def test_functions_are_what_they_are_outside(function):
     x = jnp.array([1.1, 1.3]) if function is not assembled else jnp.array([0.01, 0.02])
     np.testing.assert_array_equal(sharded(function, x), jax.jit(jax.vmap(function))(x))

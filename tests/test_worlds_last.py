@@ -10,23 +10,10 @@ import pytest
 
 import jaxdae
 import jaxdae.mechanisms as jm
-from jaxdae.compile.batch_last import concatenated, repeated_by_worlds, repeated_so_often
 from jaxdae.mechanisms import spatial as js
 
 RNG = np.random.default_rng(3)
 WORLDS = 4
-
-
-def test_a_batch_that_is_compiled_first_is_differentiated_afterwards():
-    x, y = jnp.asarray(RNG.normal(size=(3, WORLDS))), jnp.asarray(RNG.normal(size=3))
-    # The worlds are the last axis of x, and the first axis of the results.
-    batch = jax.jit(jax.vmap(lambda x: concatenated([x**2]) ** 2, in_axes=1))
-    assert np.array_equal(batch(x), (x**2).T ** 2)
-    assert np.allclose(jax.grad(lambda x: jnp.sum(batch(x)))(x), 4.0 * x**3, rtol=1e-14)
-    shared = jax.jit(jax.vmap(lambda x: concatenated([y, x])))
-    assert np.array_equal(
-        jax.jvp(shared, (x.T,), (x.T,))[1], jnp.concatenate([jnp.zeros_like(x.T), x.T], axis=1)
-    )
 
 
 def branched(*loops, count=17):
@@ -134,32 +121,3 @@ def test_a_rollout_of_a_batch_is_differentiated_as_that_of_each_world():
     of_worlds = jax.jit(jax.vmap(jax.grad(partial(end, jaxdae.rollout), argnums=(0, 1))))(q, v)
     for found, right in zip(of_batch, of_worlds, strict=True):
         np.testing.assert_allclose(found, right, rtol=0, atol=1e-13 * np.abs(right).max())
-
-
-def test_worlds_that_are_taken_in_parts_are_as_each_alone():
-    halved = repeated_by_worlds(
-        lambda x: (x, 0), lambda at: at[0] > 1.0, lambda at, x: (0.5 * at[0], at[1] + 1)
-    )
-    x = RNG.uniform(0.1, 500.0, 130)  # two parts, and a third that is filled up
-    times = np.maximum(np.ceil(np.log2(x)), 0.0)
-    found = jax.jit(jax.vmap(halved))(x)
-    np.testing.assert_array_equal(found, (x * 0.5**times, times))
-    inside = jax.jit(jax.vmap(jax.vmap(halved)))(np.stack([x, x[::-1]]))
-    np.testing.assert_array_equal(inside, np.stack([found, np.asarray(found)[:, ::-1]], axis=1))
-
-
-def test_a_repeated_step_is_that_of_each_world():
-    start, weights, shift = (
-        jnp.asarray(RNG.normal(size=size)) for size in ((WORLDS, 3), (WORLDS, 3, 3), (3,))
-    )
-    step = repeated_so_often(lambda at, weights, shift: (0.1 * weights @ at[0] + shift, at[1] + 1), 5)
-    for axes in ((0, 0, None), (None, 0, None), (0, None, None)):
-        given = start if axes[0] == 0 else start[0], weights if axes[1] == 0 else weights[0], shift
-        x, count = jax.vmap(lambda x, weights, shift: step((x, 0), weights, shift), in_axes=axes)(*given)
-        for k in range(WORLDS):
-            own = [y[k] if axis == 0 else y for y, axis in zip(given, axes, strict=True)]
-            at = np.asarray(own[0])
-            for _ in range(5):
-                at = 0.1 * np.asarray(own[1]) @ at + np.asarray(own[2])
-            assert np.allclose(x[k], at, rtol=1e-14)
-            assert np.array_equal(count, np.full(WORLDS, 5))

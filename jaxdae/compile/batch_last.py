@@ -8,23 +8,14 @@ a trailing axis.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.custom_batching import custom_vmap
 
-from jaxdae.compile.batch_axis import worlds_first
 from jaxdae.compile.noinline import outlined
-from jaxdae.compile.platform import on_accelerator
 from jaxdae.compile.sharding import varying_with
-
-_PART = 64
-"""The number of worlds that iterate together on a CPU, so that loop carries and intermediate results stay in
-the cache. Pose of a rover with 16 velocities, time per world in a batch of 1024: 21.2 us with all worlds at
-once, 19 us in parts of 256, 15.5 us in parts of 64."""
 
 
 def worlds_last(size: int, batched: Sequence[bool], arguments: Sequence[Any]) -> list[Any]:
@@ -117,35 +108,6 @@ def over_worlds(function: Callable[..., Any], many: Callable[..., Any] | None = 
     return with_rule(function, lambda *batch: worlds_back((many or function)(*worlds_last(*batch))))
 
 
-def faster_by_worlds(
-    function: Callable[..., Any], rule: Callable[[int, Sequence[bool], Sequence[Any]], Any]
-) -> Callable[..., Any]:
-    """Return a function of arrays with a batching rule for undifferentiated batches; see `with_rule`.
-
-    Args:
-        function: takes arrays and returns a pytree of arrays; also defines the derivatives.
-        rule: as in `with_rule`.
-    """
-    ruled_function = with_rule(function, rule)
-
-    @jax.custom_jvp
-    def one(*arguments: Any) -> Any:
-        return ruled_function(*arguments)
-
-    @one.defjvp
-    def one_jvp(primals: Any, tangents: Any) -> Any:
-        return worlds_first(jax.jvp(function, primals, tangents))  # See `jaxdae.compile.batch_axis`.
-
-    return one
-
-
-def concatenated(parts: Sequence[Any]) -> Any:
-    """Concatenate arrays (k,); a batch copies them with the batch axis last. Differentiable."""
-    return faster_by_worlds(
-        lambda *parts: jnp.concatenate(parts), lambda *batch: worlds_back(joined(*worlds_last(*batch)))
-    )(*parts)
-
-
 def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function of arrays that runs a batch one world at a time on a CPU, and at once elsewhere.
 
@@ -206,120 +168,3 @@ def joined(*parts: Any) -> Any:
     parts inside this function would have the same effect.
     """
     return jnp.concatenate(parts)
-
-
-def repeated_so_often(body: Callable[..., Any], count: int) -> Callable[..., Any]:
-    """Return a function (carried, *arguments) that repeats a step `count` times; see `jax.lax.fori_loop`.
-
-    In a batch, all arrays that the loop reads and carries have the batch axis last. A plain
-    `jax.lax.fori_loop` would move the axis to the front. Arrays with the batch axis last, such as factors,
-    would then be copied before the loop and back in each step.
-
-    Args:
-        body: (carried, *arguments) -> the carry after a step, a pytree with the structure of `carried`.
-        count: the number of steps.
-
-    Do not differentiate the returned function, and do not close over traced arrays.
-    """
-
-    @Ruled
-    def one(carried: Any, arguments: Any) -> Any:
-        return jax.lax.fori_loop(
-            0, count, lambda _, at: body(at, *arguments), varying_with(carried, arguments)
-        )
-
-    @one.def_vmap
-    def many(size: int, batched: Any, carried: Any, arguments: Any) -> tuple[Any, Any]:
-        begun, structure = jax.tree.flatten(carried)
-        begun = worlds_last(size, jax.tree.leaves(batched[0]), begun)
-        axes = jax.tree.map(lambda of_worlds: -1 if of_worlds else None, batched[1])
-        moved = jax.tree.map(
-            lambda x, of_worlds: jnp.moveaxis(x, 0, -1) if of_worlds else x, arguments, batched[1]
-        )
-        step = jax.vmap(lambda at, rest: body(at, *rest), in_axes=(-1, axes), out_axes=-1, axis_size=size)
-        begun = varying_with(jax.tree.unflatten(structure, begun), moved)
-        found = worlds_back(jax.lax.fori_loop(0, count, lambda _, at: step(at, moved), begun))
-        return found, jax.tree.map(lambda _: True, found)
-
-    def repeated(carried: Any, *arguments: Any) -> Any:
-        return one(jax.tree.map(jnp.asarray, carried), arguments)
-
-    return repeated
-
-
-def repeated_by_worlds(
-    first: Callable[..., Any], goes_on: Callable[..., Any], body: Callable[..., Any]
-) -> Callable[..., Any]:
-    """Return a function that repeats a step while a condition holds; see `jax.lax.while_loop`.
-
-    In a batch, the carry has the batch axis last, unlike in `jax.lax.while_loop`, and each world stops on its
-    own. If JAX's default device is a CPU, large batches run in parts.
-
-    Args:
-        first: (*arguments) -> the initial carry, a pytree.
-        goes_on: (carried) -> whether another step is needed ().
-        body: (carried, *arguments) -> the carry after a step.
-
-    Do not differentiate the returned function, and do not close over traced arrays.
-    """
-    # Jitted, so that JAX traces them once for one world and for both batch sizes.
-    first, body = jax.jit(first), jax.jit(body)
-
-    @Ruled
-    def one(*arguments: Any) -> Any:
-        return jax.lax.while_loop(
-            goes_on, lambda carried: body(carried, *arguments), varying_with(first(*arguments), arguments)
-        )
-
-    def at_once(size: int, structure: Any, axes: tuple[int | None, ...], leaves: Sequence[Any]) -> Any:
-        """Return the results of `size` worlds; the batch axis is first there and in leaves with an axis."""
-        moved = [x if axis is None else jnp.moveaxis(x, 0, -1) for x, axis in zip(leaves, axes, strict=True)]
-        mapped = partial(jax.vmap, out_axes=-1, axis_size=size)
-        begun = mapped(lambda *x: first(*jax.tree.unflatten(structure, x)), in_axes=axes)(*moved)
-        step = mapped(
-            lambda carried, *x: body(carried, *jax.tree.unflatten(structure, x)), in_axes=(-1, *axes)
-        )
-
-        def some_go_on(carried: Any) -> Any:
-            return jnp.any(carried[1])
-
-        def stepped(carried: Any) -> Any:
-            before, going = carried
-            after = jax.tree.map(lambda new, old: jnp.where(going, new, old), step(before, *moved), before)
-            return after, going & still(after)
-
-        still = mapped(goes_on, in_axes=-1)
-        begun = varying_with(begun, moved)
-        return worlds_back(jax.lax.while_loop(some_go_on, stepped, (begun, still(begun)))[0])
-
-    def by_parts(size: int, structure: Any, axes: tuple[int | None, ...], leaves: Sequence[Any]) -> Any:
-        """Return the results of `at_once` in parts of `_PART` worlds, padded by copies of the last world."""
-        parts = -(-size // _PART)
-        numbers = np.minimum(np.arange(parts * _PART), size - 1)
-        many = [
-            x if axis is None else x[numbers].reshape(parts, _PART, *x.shape[1:])
-            for x, axis in zip(leaves, axes, strict=True)
-        ]
-
-        def of_part(own: Any) -> Any:
-            rest = iter(own)
-            return at_once(
-                _PART,
-                structure,
-                axes,
-                [x if axis is None else next(rest) for x, axis in zip(many, axes, strict=True)],
-            )
-
-        found = jax.lax.map(of_part, tuple(x for x, axis in zip(many, axes, strict=True) if axis is not None))
-        return jax.tree.map(lambda x: x.reshape(parts * _PART, *x.shape[2:])[:size], found)
-
-    @one.def_vmap
-    def many(size: int, batched: Any, *arguments: Any) -> tuple[Any, Any]:
-        leaves, structure = jax.tree.flatten(arguments)
-        axes = tuple(-1 if of_worlds else None for of_worlds in jax.tree.leaves(batched))
-        # Choose here: tracing the other variant too, for an absent device, takes as long as everything else.
-        in_parts = size > _PART and not on_accelerator()
-        results = (by_parts if in_parts else at_once)(size, structure, axes, leaves)
-        return results, jax.tree.map(lambda _: True, results)
-
-    return one

@@ -57,9 +57,10 @@ class ContactNewton:
 
     def solve(self, problem: ContactProblem, guess: Array) -> tuple[Array, Scalar]:
         """Return the iterate with the smallest residual and this residual; see `ContactSolver`."""
-        # Pivots for redundant contacts without compliance, far below the default compliance sqrt(eps):
-        # along impulses without motion, each iteration leaves the share shift / (shift + compliance).
-        shift = float(jnp.finfo(guess.dtype).eps) ** 0.75
+        # The Newton matrix needs pivots for redundant contacts. A residual without them loses no accuracy.
+        # With eps^0.75, 300 problems of a humanoid with 8 contacts take 10 iterations instead of 29, which
+        # saves 5 % of a step, but `Robust.quick` does not solve a problem of a four-bar that leans into a wall.
+        shift = float(jnp.finfo(guess.dtype).eps) ** 0.5
         parameters, lengths = (jnp.asarray(x, guess.dtype) for x in (AUGMENTATION, STEP_LENGTHS))
 
         def step(iterate: tuple[Array, Array]) -> tuple[Array, Array]:

@@ -83,8 +83,8 @@ from jax.flatten_util import ravel_pytree
 from jaxdae.base.dataclass import pytree, static
 from jaxdae.base.requirements import checked_count, not_negative, offers
 from jaxdae.compile.batch_axis import worlds_first
-from jaxdae.compile.batch_last import repeated_so_often
 from jaxdae.compile.rematerialization import FACTOR, ROOT, named
+from jaxdae.compile.sharding import varying_with
 from jaxdae.compile.thresholds import CORRECTIONS_UNROLLED
 from jaxdae.typing import Leaf
 
@@ -159,13 +159,11 @@ def _newton(
     start: tuple[Any, Any],
     args: Any,
 ) -> Any:
-    def body(carry: Any, args: Any) -> Any:
-        return carry[1], update(carry[1], args)
-
     (x0, begun), made = start, 0 if start[1] is None else 1
     previous, x = (x0, x0) if begun is None else start
     if iterations > max(made, CORRECTIONS_UNROLLED):
-        previous, x = repeated_so_often(body, iterations - made)((previous, x), args)
+        begun = varying_with(jax.tree.map(jnp.asarray, (previous, x)), args)
+        previous, x = jax.lax.fori_loop(made, iterations, lambda _, at: (at[1], update(at[1], args)), begun)
     else:
         for _ in range(made, iterations):
             previous, x = x, update(x, args)

@@ -37,7 +37,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae.base.dataclass import pytree, static
-from jaxdae.compile.batch_last import concatenated, repeated_by_worlds
+from jaxdae.compile.sharding import varying_with
 from jaxdae.compile.zero_tangents import Moving
 from jaxdae.geometry.spatial_frames import Vector
 from jaxdae.geometry.trigonometry import kept_cos_sin
@@ -201,9 +201,9 @@ def _placed(mechanism: Mechanism, q: Any, place: Any, yaw: Any, where: Any) -> t
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _stood_on(where: Any, mechanism: Mechanism, q: Any, place: Any, yaw: Any) -> tuple[Any, Any, Any]:
     """Return x = (y, mu), the remaining correction, and the contact directions; only x has a derivative."""
-    found = repeated_by_worlds(partial(_begun, where), _goes_on, partial(_corrected, where))(
-        mechanism, q, place, yaw
-    )
+    given = mechanism, q, place, yaw
+    begun = varying_with(_begun(where, *given), given)
+    found = jax.lax.while_loop(_goes_on, lambda at: _corrected(where, at, *given), begun)
     return jnp.concatenate([found.y, found.mu]), found.left, found.guesses
 
 
@@ -255,17 +255,12 @@ def _slopes_of_conditions(where: Any, x: Any, guesses: Any, *arguments: Any) -> 
     """
     free = 3 + len(where[1])
 
-    def begun(x: Any, guesses: Any, *arguments: Any) -> Any:
-        gap, slopes, _, rows, _ = _linearized(where, x[:free], guesses, *arguments)
-        zero = jnp.zeros((rows.shape[0],) * 2, x.dtype)
-        return jnp.block([[slopes.T @ slopes, rows.T], [rows, zero]]), x, jnp.concatenate([gap, x[free:]])
-
     def goes_on(carried: Any) -> Any:
         _, x, weights = carried
         rounding = 64.0 * float(jnp.finfo(x.dtype).eps)
         return jnp.max(jnp.abs(weights)) > rounding * (1.0 + jnp.max(jnp.abs(x[:free])))
 
-    def bent(carried: Any, _: Any, guesses: Any, *arguments: Any) -> Any:
+    def bent(carried: Any) -> Any:
         # Use the carried x and change it, because XLA hoists loop-invariant code and would always compute it.
         matrix, x, weights = carried
         second = jax.jacfwd(
@@ -273,7 +268,10 @@ def _slopes_of_conditions(where: Any, x: Any, guesses: Any, *arguments: Any) -> 
         )(x[:free])
         return matrix + jnp.pad(second, (0, x.size - free)), jnp.zeros_like(x), jnp.zeros_like(weights)
 
-    return repeated_by_worlds(begun, goes_on, bent)(x, guesses, *arguments)[0]
+    gap, slopes, _, rows, _ = _linearized(where, x[:free], guesses, *arguments)
+    matrix = jnp.block([[slopes.T @ slopes, rows.T], [rows, jnp.zeros((rows.shape[0],) * 2, x.dtype)]])
+    begun = varying_with((matrix, x, jnp.concatenate([gap, x[free:]])), (x, guesses, arguments))
+    return jax.lax.while_loop(goes_on, bent, begun)[0]
 
 
 def _at(y: Any, q: Any, place: Any, yaw: Any, where: Any) -> Any:
@@ -287,7 +285,7 @@ def _at(y: Any, q: Any, place: Any, yaw: Any, where: Any) -> Any:
             strict=True,
         )
     )
-    return concatenated([wanted.get(k, x)[None] for k, x in enumerate(jnp.unstack(q))])
+    return jnp.stack([wanted.get(k, x) for k, x in enumerate(jnp.unstack(q))])
 
 
 class _Search(NamedTuple):
@@ -458,7 +456,7 @@ def _along(mechanism: Mechanism, rows: Any, y: Any, where: Any) -> Any:
 def _quaternion(yaw: Any, pitch: Any, roll: Any) -> tuple[Any, Any, Any, Any]:
     """Return wxyz of Rz(yaw) Ry(pitch) Rx(roll)."""
     (cy, cp, cr), (sy, sp, sr) = (
-        jnp.unstack(part) for part in kept_cos_sin(0.5 * concatenated([x[None] for x in (yaw, pitch, roll)]))
+        jnp.unstack(part) for part in kept_cos_sin(0.5 * jnp.stack([yaw, pitch, roll]))
     )
     return (
         cr * cp * cy + sr * sp * sy,
