@@ -59,7 +59,7 @@ class ContactNewton:
         """Return the iterate with the smallest residual and this residual; see `ContactSolver`."""
         # The Newton matrix needs pivots for redundant contacts. A residual without them loses no accuracy.
         # With eps^0.75, 300 problems of a humanoid with 8 contacts take 10 iterations instead of 29, which
-        # saves 5 % of a step, but `Robust.quick` does not solve a problem of a four-bar that leans into a wall.
+        # saves 5 % of a step, but `Robust.quick` fails for a four-bar that leans into a wall.
         shift = float(jnp.finfo(guess.dtype).eps) ** 0.5
         parameters, lengths = (jnp.asarray(x, guess.dtype) for x in (AUGMENTATION, STEP_LENGTHS))
 
