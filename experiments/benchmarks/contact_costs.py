@@ -2,9 +2,9 @@
 
     python experiments/benchmarks/contact_costs.py [--robots humanoid] [--only "Touching, XLA" "MJX, XLA"]
 
-All contenders of a robot run in one process, in turn, in double precision. The worlds start at 64 states:
-Cassie falls onto its feet and stands by joint feedback, as in the experiment `cassie_ground`. The humanoid
-stands by springs in its joints, with random joint rates. The columns:
+One process runs all contenders of a robot one after another, in double precision. The worlds start at 64
+states: Cassie falls onto its feet and stands by joint feedback, as in the experiment `cassie_ground`. The
+humanoid stands by springs in its joints, with random joint rates. The columns:
 
 - us/step: CPU time of all threads per world and step, the smallest of the repetitions;
 - ratio: to the step of jaxdae without contact that runs in the same way, or by XLA if that was not measured;

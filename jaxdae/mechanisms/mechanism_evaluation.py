@@ -91,7 +91,7 @@ class MechanismEvaluation(Evaluation):
     @property
     def velocity_constraint(self) -> VelocityResidual:
         """The velocity-level residuals of all joints (nw,), in m/s and rad/s."""
-        return self._velocity_rows("velocity_values", self.motion)
+        return self._velocity_rows("velocity_values")
 
     @property
     def constraint_rate(self) -> Residual:
@@ -101,21 +101,19 @@ class MechanismEvaluation(Evaluation):
             group.rate(self.coordinates, motion, self.q, self.v, self.t)
             for group in self.system.relations.values()
         ]
-        return self._rows_of("rates", motion, related)
+        return self._rows_of("rates", related)
 
     @property
     def bias(self) -> Rows:
         """The bias gamma (nc,)."""
         motion, args = self.motion, (self.t, self.q, self.v)
         own = self.system.declares_velocities
-        moving = (
-            velocity_rows_bias(self.system, *args) if own else self._velocity_rows("velocity_biases", motion)
-        )
+        moving = velocity_rows_bias(self.system, *args) if own else self._velocity_rows("velocity_biases")
         related = [
             group.bias(self.coordinates, motion, self.q, self.v, self.t)
             for group in self.system.relations.values()
         ]
-        return jnp.concatenate([self._rows_of("biases", motion, related), moving])
+        return jnp.concatenate([self._rows_of("biases", related), moving])
 
     @property
     def jacobian(self) -> JacobianOperator:
@@ -139,15 +137,14 @@ class MechanismEvaluation(Evaluation):
 
     def rows_by(self, of_joints: Callable[..., JacobianOperator]) -> JacobianOperator:
         """Return J with the rows of the joints assembled by a method of the coordinates."""
-        motion = self.motion
-        joints = of_joints(self.q, motion, self._terms(motion))
+        joints = of_joints(self.q, self.motion, self._terms())
         if not self.system.declares_velocities:
             return joints
         return joints.stacked(DenseRows(velocity_rows_jacobian(self.system, self.t, self.q, self.v)))
 
-    def _terms(self, motion: Kinematics) -> list[Terms]:
+    def _terms(self) -> list[Terms]:
         """Return the terms of the rows in group order; omit velocity-level rows that a subclass overrides."""
-        found, at = [], (motion, self.t)
+        found, motion, at = [], self.motion, (self.motion, self.t)
         for group, pair in self._holding():
             block = group.derivatives.blocks(type(group).residual, group, pair, *at)
             found.append(Terms((BodyTerm(block, pair, group.relative),)))
@@ -260,19 +257,20 @@ class MechanismEvaluation(Evaluation):
             group.residual(self.coordinates, motion, self.q, self.t)
             for group in self.system.relations.values()
         ]
-        return self._rows_of("values", motion, related, judged)
+        return self._rows_of("values", related, judged)
 
-    def _rows_of(self, which: str, motion: Kinematics, related: list[Any], judged: bool = False) -> Rows:
+    def _rows_of(self, which: str, related: list[Any], judged: bool = False) -> Rows:
         """Return the position-level rows or one of their `Derivatives` (ng,); `judged` selects `opening`."""
-        rows = []
+        rows, motion = [], self.motion
         for group, pair in self._holding():
             measure = type(group).opening if judged and group.turns_over else type(group).residual
             rows.append(getattr(group.derivatives, which)(measure, group, pair, motion, self.t).reshape(-1))
         rows += related
         return jnp.concatenate(rows) if rows else jnp.zeros((0,), motion.frame.x.dtype)
 
-    def _velocity_rows(self, which: str, motion: Kinematics) -> VelocityResidual:
+    def _velocity_rows(self, which: str) -> VelocityResidual:
         """Return the velocity-level rows or one of their `Derivatives` (nw,)."""
+        motion = self.motion
         rows = [
             getattr(group.derivatives, which)(
                 type(group).velocity_residual, group, pair, motion, self.t
