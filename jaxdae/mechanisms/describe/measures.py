@@ -218,16 +218,11 @@ def _wrenches(rows_of: Callable[[Any], Any], at: Any, wrenches_of: Callable[[Any
     """
     rows, pull = jax.vjp(rows_of, at)
 
-    def of_multipliers(multipliers: Any) -> list[Array]:
+    def of_unit(unit: Array) -> list[Array]:
+        multipliers = tuple(jnp.full_like(x, entry) for x, entry in zip(rows, unit, strict=True))
         return [jnp.stack(wrench) for wrench in wrenches_of(*pull(multipliers))]
 
-    units = np.eye(len(rows))[:, :, None]
-    on_a, on_b = jax.vmap(of_multipliers, out_axes=1)(
-        tuple(
-            jnp.broadcast_to(jnp.asarray(units[:, r], x.dtype), (len(rows), *x.shape))
-            for r, x in enumerate(rows)
-        )
-    )
+    on_a, on_b = jax.vmap(of_unit, out_axes=1)(np.eye(len(rows)))
     return on_a, on_b
 
 
