@@ -34,11 +34,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from jaxdae.base.dataclass import pytree
 from jaxdae.base.requirements import check_requirements
 from jaxdae.compile.sharding import varying_with
 from jaxdae.contact_problem.contact_interface import ContactProblem, ContactSolver, better
 from jaxdae.contact_problem.contact_law import law, newton_matrix, residual
-from jaxdae.contact_problem.contact_newton import ContactNewton
+from jaxdae.contact_problem.contact_newton import ContactNewton, newton_first
 from jaxdae.linalg.small_matrix import add_diagonal
 from jaxdae.typing import Scalar
 
@@ -98,10 +99,19 @@ def solve(
     if compliance is not None:
         return factors * size * p, error
     corrected = dataclasses.replace(regular, velocity=scaled.velocity - soft * p)
-    rigid, _ = _solve(corrected, ContactNewton(CORRECTION), jax.lax.stop_gradient(p))
+    rigid, _ = _solve(corrected, _Correction(), jax.lax.stop_gradient(p))
     errors = [residual(*jax.lax.stop_gradient((scaled, x))) for x in (p, rigid)]
     p, error = better((p, errors[0]), (rigid, errors[1]))
     return factors * size * p, error
+
+
+@pytree
+class _Correction:
+    """Newton's method from a solution of almost the same problem: one iteration, and more where needed."""
+
+    def solve(self, problem: ContactProblem, guess: Array) -> tuple[Array, Scalar]:
+        """Return the iterate with the smallest residual and this residual; see `ContactSolver`."""
+        return newton_first(problem, guess, 1, ContactNewton(CORRECTION).solve)
 
 
 CORRECTION = 12

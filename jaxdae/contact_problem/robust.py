@@ -11,9 +11,10 @@ from jax import Array
 
 from jaxdae.base.dataclass import pytree, static
 from jaxdae.compile.sharding import varying_with
+from jaxdae.compile.where_needed import where_needed
 from jaxdae.contact_problem.contact_interface import ContactProblem, better
 from jaxdae.contact_problem.contact_law import accepted_residual, is_unsolved
-from jaxdae.contact_problem.contact_newton import ContactNewton
+from jaxdae.contact_problem.contact_newton import ContactNewton, newton_first
 from jaxdae.contact_problem.gauss_seidel import GaussSeidel
 from jaxdae.contact_problem.interior_point import InteriorPoint
 from jaxdae.typing import Scalar
@@ -26,6 +27,8 @@ restarts solve three of four such problems. The fourth needs a perturbed start.
 """
 SWEEPS = 100
 """Sweeps of `GaussSeidel` before each restart; they begin at zero."""
+TOGETHER = 1
+"""Number of Newton iterations that all worlds of a batch take together. Later iterations run for single worlds."""
 
 
 @pytree
@@ -36,7 +39,8 @@ class Robust:
     `GaussSeidel`. From the third restart on, each impulse is multiplied by 1 + x with a standard normal x,
     the same in all problems of a size. Restarts apply to the exact law with an interior point.
 
-    Each part ends at round-off, so that most steps need only a few Newton iterations.
+    Each part ends at round-off, so that most steps need only a few Newton iterations. Worlds of a batch that
+    need more do not delay the others (`compile.where_needed`).
 
     Attributes:
         warm: largest number of iterations of `ContactNewton` from the guess.
@@ -45,7 +49,7 @@ class Robust:
         finish: largest number of iterations of `ContactNewton` from the result of the cold start.
     """
 
-    warm: int = static(default=12)
+    warm: int = static(default=36)
     interior: int = static(default=50)
     sweeps: int = static(default=20)
     finish: int = static(default=36)
@@ -72,7 +76,11 @@ class Robust:
             ValueError: the problem is smoothed and `interior` is 0.
         """
 
-        def cold(best: tuple[Array, Scalar]) -> tuple[Array, Scalar]:
+        def rest(problem: ContactProblem, guess: Array) -> tuple[Array, Scalar]:
+            warm = ContactNewton(self.warm).solve(problem, guess)
+            return where_needed(is_unsolved(warm), cold, warm, problem, guess, warm)
+
+        def cold(problem: ContactProblem, guess: Array, best: tuple[Array, Scalar]) -> tuple[Array, Scalar]:
             if self.interior:
                 start = InteriorPoint(self.interior).solve(problem, guess)
             else:
@@ -102,9 +110,4 @@ class Robust:
             unswept = varying_with(jnp.zeros_like(guess), best)
             return jax.lax.while_loop(goes_on, attempt, (0, unswept, best))[2]
 
-        warm = ContactNewton(self.warm).solve(problem, guess)
-        # A loop of at most one iteration: unlike `lax.cond`, a batch skips it if no world needs it.
-        start: Any = True, warm
-        return jax.lax.while_loop(
-            lambda carry: carry[0] & is_unsolved(carry[1]), lambda carry: (False, cold(carry[1])), start
-        )[1]
+        return newton_first(problem, guess, TOGETHER, rest)
