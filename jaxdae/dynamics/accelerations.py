@@ -54,13 +54,13 @@ def forward_dynamics(
         system: the mechanical system.
         state: time (s), coordinates and velocities.
         u: input (nu,) for `system.force`; None if the system has no inputs.
-        solver: a saddle-point solver; by default `LeastSquares(1e-5)` if the rows of a mechanism are
-            redundant by its description or start, else `SchurComplement()`.
+        solver: a saddle-point solver; by default `LeastSquares(1e-5)` for a mechanism whose description or
+            start pose has redundant rows, else `SchurComplement()`.
         stabilization: the term added to the acceleration row; `NoStabilization()` by default. Any explicit
             value disables the check of the state, because feedback is for states that violate the
             constraints.
-        compliance: diagonal of the zero block, scalar or (nc,), in (row unit / s^2) per unit of lam; None is
-            rigid.
+        compliance: C in J a + C lam = r, scalar or (nc,), in (row unit / s^2) per unit of lam; None for rigid
+            rows.
         linearization: the result of `linearize` at this state, if already known; it replaces `solver` and
             `compliance`.
         tau: generalized force (nv,) in addition to `system.force`; its power is tau^T v.

@@ -61,9 +61,10 @@ class Kinematic(PointMethod):
 
     Attributes:
         tableau: the coefficients.
-        projected: whether to project the derivative, x' = P f - J^+ b (the third approach in the notes).
-            Otherwise the derivative is f, and you wrap the method in `Sequential` or `ProjectedStep` to
-            enforce position-level rows. Velocity-level rows are always enforced.
+        projected: whether to project the derivative, x' = P f - J^+ b (the third approach of the lecture
+            notes, see `jaxdae.textbook`). Otherwise the derivative is f, and you wrap the method in
+            `Sequential` or `ProjectedStep` to enforce position-level rows. Velocity-level rows are always
+            enforced.
         solver: a saddle-point solver; None for the default solver of the system.
     """
 

@@ -42,8 +42,8 @@ class Embedded(SameCoordinates, KinematicSystem):
     """A first-order system without rows: its rate satisfies the rows and drives of an inner system.
 
     The rate is NaN if it violates the rows of the inner system. A rollout stops if `kinematic_status` is not
-    OK at the beginning or end of a step: with CONFLICTING_ROWS if wheels conflict. Position-level rows are
-    not monitored: in `Joints()`, only loops have such rows.
+    OK at the beginning or end of a step: with CONFLICTING_ROWS if wheels conflict. A rollout does not check
+    position-level rows. In `Joints()`, only loops have such rows.
 
     Attributes:
         system: a `KinematicMechanism`, or any `KinematicSystem`.
@@ -99,18 +99,19 @@ class Embedded(SameCoordinates, KinematicSystem):
 
 @pytree
 class EmbeddedMechanism(KinematicSystem):
-    """The equations of motion in the driven velocities of a mechanism: x = (q, z), one z per freedom.
+    """The equations of motion in the driven velocities z of a mechanism, with the state x = (q, z).
 
     Integrate it with `Kinematic`; its inputs are the force inputs. z contains the driven velocities of
-    `frame`, in the order of the inputs of `frame`. Rows and drives together must leave no freedom. Otherwise
-    the status of a step is SINGULAR, because forces would drive motion that z does not describe. If rows and
-    drives conflict, the rate is NaN and the status is CONFLICTING_ROWS, or SINGULAR with a solver that needs
-    full rank.
+    `frame`, in the order of the inputs of `frame`. Rows and drives together must determine the velocity of
+    the mechanism. Otherwise the status of a step is SINGULAR, because forces would cause motion that z does
+    not describe. If rows and drives conflict, the rate is NaN and the status is CONFLICTING_ROWS, or SINGULAR
+    with a solver that needs full rank.
 
     Attributes:
         mechanism: the mechanism with masses and forces.
         frame: the `KinematicMechanism` of the same description in the same coordinates. It is stored without
-            bodies and joints, because those of `mechanism` apply: each parameter is one leaf.
+            bodies and joints, and uses the bodies and joints of `mechanism`, so that each parameter is one
+            leaf.
         solver: a saddle-point solver; None for the default solver of the system.
     """
 

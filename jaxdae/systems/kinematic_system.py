@@ -122,10 +122,10 @@ def kinematic_velocity(
         StateWarning: if the coordinates violate the constraints.
 
     Differentiable with respect to system, state and u, forward and reverse. Rows that are affine in x' need
-    one factorization, and have derivatives of every order. For other rows Newton's iteration finds a velocity
-    of locally least distance, with derivatives up to the third order. The function inspects the jaxpr of the
-    rows to determine whether they are affine; `affine_rows = True` in the class of the system asserts it.
-    `kinematic_status` reports whether the rows hold and leave any motion.
+    one factorization, and have derivatives of every order. For other rows, Newton's iteration finds a
+    velocity with locally minimal distance from the rate, with derivatives up to the third order. The function
+    inspects the jaxpr of the rows to determine whether they are affine; `affine_rows = True` in the class of
+    the system asserts it. `kinematic_status` reports whether the rows hold and leave any motion.
     """
     check_kinematic(system)
     check_solver(solver)
@@ -141,11 +141,10 @@ def kinematic_status(
     """Return a `Status` () that reports whether `kinematic_velocity` has a valid result.
 
     * INCONSISTENT_START: the coordinates violate the constraints, see `state_status`.
-    * SINGULAR: the solver finds no velocity, because it needs full rank and rows are dependent. Or the rate
-      is a stationary point of rows that are not affine in x': a zero rate has no unique nearest velocity with
-      |x'|^2 = 1.
-    * CONFLICTING_ROWS: rows contradict each other, so that no velocity satisfies all of them; or they leave
-      no freedom, so that the velocity is zero although the rate is not.
+    * SINGULAR: the solver needs full rank and rows are dependent; or rows are not affine in x' and the rate
+      has no unique nearest velocity. Example: every velocity with |x'|^2 = 1 is equally near to a zero rate.
+    * CONFLICTING_ROWS: rows contradict each other, so that no velocity satisfies all of them; or they allow
+      only zero velocity although the rate is not zero.
     * NOT_CONVERGED: Newton's iteration for rows that are not affine in x' finds no nearest velocity.
 
     Args:

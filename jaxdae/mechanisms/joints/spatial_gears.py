@@ -30,7 +30,7 @@ class TwoWheels(TwoBodies, SpatialJoint):
 
 @pytree
 class Gear(TwoWheels):
-    """Wheels of a and b turn at a ratio: omega_b . axis_b = ratio omega_a . axis_a, axes fixed in bodies.
+    """Gear wheels fixed in a and b: omega_b . axis_b = ratio omega_a . axis_a, with axes fixed in a and b.
 
     The row constrains velocities, so any ratio holds over any number of turns. The bearings of the wheels are
     separate joints, on the ground. Both angular velocities are relative to the world.
