@@ -170,11 +170,11 @@ class KKTInverse:
 
 
 def kkt_inverse(system: AnySystem, state: State, *, solver: SaddlePointSolver | None = None) -> KKTInverse:
-    """Return the four blocks of the left inverse of the lecture at a state.
+    """Return the four blocks of the left inverse of the saddle-point matrix at a state.
 
-    With dependent rows they are the blocks of the generalized inverse: a is exact for every consistent gamma,
-    and lam has the least norm of all multipliers. L11 is still symmetric with J L11 = 0, but J L12 is the
-    projector onto the range of J, and L22 is the pseudoinverse of the Delassus matrix there.
+    If rows are dependent, the function returns the blocks of the generalized inverse: a is exact for every
+    consistent gamma, and lam has minimum norm. L11 is still symmetric with J L11 = 0, but J L12 is the
+    projector onto the range of J, and L22 is the pseudoinverse of the Delassus matrix.
 
     Args:
         system: the mechanical system.

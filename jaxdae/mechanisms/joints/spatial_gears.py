@@ -58,8 +58,8 @@ class BevelGear(TwoWheels):
     vector m in the plane of the axes, along the normal of the tooth flanks of the cones that roll on each
     other:
 
-        (omega_b - omega_a) . m = 0,    m = ((ratio - c) n_a + (1 - ratio c) n_b) / (1 - c^2),    c = n_a .
-        n_b,
+        (omega_b - omega_a) . m = 0,
+        m = ((ratio - c) n_a + (1 - ratio c) n_b) / (1 - c^2),    c = n_a . n_b,
 
     for which n_b . m = 1 and n_a . m = ratio. Parallel axes have no such vector, because the motion of the
     carrier then matters.
