@@ -105,6 +105,7 @@ class Layout:
             worlds: the number of worlds.
             nv: the number of velocities of each world. On a CPU, a chunk holds as many worlds as fit into 4
                 MB, with four nv by nv matrices per world, but 32 to 256 worlds, and 16 above 512 velocities.
+                Without `chunk`, a smaller chunk is used if it avoids copies of the last world.
                 `docs/layout.md` states the measurements.
             dtype: the floating-point dtype.
 

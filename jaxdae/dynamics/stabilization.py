@@ -332,8 +332,8 @@ class PositionProjection:
         iterations: the number of corrections, at least 1.
         solver: a saddle-point solver; None for the solver of the integrator, or `SchurComplement()` without
             an integrator.
-        tolerance: the largest accepted violation in row units, in addition to rounding errors of 4 eps (1 +
-            max |q|); a larger violation sets `Status.NOT_CONVERGED`.
+        tolerance: a violation above tolerance min(1, L) + 4 eps (1 + max |q|), in row units, sets
+            `Status.NOT_CONVERGED`. L is the characteristic length of the system in m.
     """
 
     metric: Metric = static(one_of=Metric, default=Metric.MASS)
