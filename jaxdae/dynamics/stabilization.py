@@ -72,7 +72,7 @@ def check_stabilization(stabilization: Any) -> None:
 class NoStabilization:
     """The plain differentiated constraint, r = -gamma.
 
-    Integration errors make the rows drift quadratically.
+    Integration errors accumulate, so the rows drift, in general quadratically in time.
     """
 
     def target(self, at: Evaluation, linearization: Linearization) -> Rows:

@@ -152,7 +152,8 @@ class Touching(ContactMethod, Wrapping):
         contacts: contacts of a hand-written system, such as `FunctionContacts(...)`; None for the contacts,
             joint limits and dry friction of the system itself.
         contact_solver: solver of the contact problems, such as `Robust.quick()`.
-        smoothing: kappa () in J; None for the exact law. Use values far below m (h g)^2 per contact.
+        smoothing: kappa () in J; None for the exact law. Use values far below m (h g)^2 per contact, with the
+            mass m, the step h and the gravitational acceleration g.
         penetration: largest penetration at the start of a step, in m or rad; None for 1e-3 min(L, 1 m) with
             the characteristic length L of the system, and 1e-3 rad. Beyond this depth, the status is
             INCONSISTENT_START, because the first step would push the bodies apart abruptly.
