@@ -28,7 +28,13 @@ from jaxdae.mechanisms.joint_copies import copy_requirements
 from jaxdae.mechanisms.massless import without_masses
 from jaxdae.saddle_point.derivative import solve
 from jaxdae.systems.evaluation import Evaluation
-from jaxdae.systems.kinematic_system import KinematicSystem, determines, feasible_velocity, held_velocity
+from jaxdae.systems.kinematic_system import (
+    KinematicSystem,
+    determines,
+    feasible_velocity,
+    held_velocity,
+    step_status,
+)
 from jaxdae.systems.linearization import linearize_at
 from jaxdae.systems.names import Names
 from jaxdae.systems.status import Status
@@ -76,6 +82,10 @@ class Embedded(SameCoordinates, KinematicSystem):
         """Return the status of the velocity, as in `kinematic_status`."""
         # The compiled program computes the common part of rate and status once.
         return feasible_velocity(self.system, self._still(t, x, u), u, self.solver)[2]
+
+    def step_status(self, before: State, after: State, u: Input) -> Count:
+        """Return SINGULAR if a step passes a singular configuration of the inner system (), else OK."""
+        return step_status(self.system, before, after, u, self.solver)
 
     def _still(self, t: Scalar, x: Coordinates, u: Input) -> State:
         return State(t, x, jnp.zeros(jax.eval_shape(self.system.rate, t, x, u).shape, x.dtype))
@@ -179,6 +189,12 @@ class EmbeddedMechanism(KinematicSystem):
         """
         # The compiled program computes this once, because the rate begins with it.
         return self._moving(self._at(t, x))[2]
+
+    def step_status(self, before: State, after: State, u: Input) -> Count:
+        """Return SINGULAR if a step passes a singular configuration of rows and drives (), else OK."""
+        k = self._freedoms
+        start, end = (State(state.t, state.q[:-k], state.v[:-k]) for state in (before, after))
+        return step_status(self._frame, start, end, after.q[-k:], self.solver)
 
     def _at(self, t: Scalar, x: Any) -> Evaluation:
         """Return the terms of the frame at rest at q and at the driven velocities z of x = (q, z)."""

@@ -82,6 +82,10 @@ class KinematicSystem(AnySystem):
         """Return a `Status` () that explains an undefined rate; None, the default, if there is none."""
         return None
 
+    def step_status(self, before: State, after: State, u: Input) -> Count | None:
+        """Return SINGULAR if the rate has a pole between two states (), else OK; None, the default, never."""
+        return None
+
     def mass_matrix(self, q: Coordinates) -> Square:
         """Return the weight W (nv, nv) of corrections |dx|_W^2 = dx^T W dx, the identity by default.
 
@@ -207,6 +211,46 @@ def _feasible_velocity(system: Any, state: State, u: Input, solver: Any) -> tupl
     if of_rate is not None:
         status = first_failure(of_rate, status)
     return v, lam, status
+
+
+def step_status(system: AnySystem, before: State, after: State, u: Input, solver: Any) -> Count:
+    """Return SINGULAR () if a step passes a singular configuration of the rows or a pole of the rate.
+
+    The result is OK otherwise.
+
+    Let J_0 and J_1 be the rows before and after the step, and G = I + J_0^+ (J_1 - J_0). In a step that
+    resolves the motion, G = I + O(h). At a singular configuration, a singular value of J changes its sign. G
+    then has a negative eigenvalue, the ratio of this singular value after and before the step. The feasible
+    velocity v_1 has a pole there, in the direction of the eigenvector. w = (G - I) v_1 amplifies this
+    direction, and the step passes the configuration if w^T W G w < 0, for rows of any rank.
+
+    Args:
+        system: a system of first order.
+        before: the state before the step.
+        after: the state after the step, with its feasible velocity.
+        u: input (nu,) at the end of the step.
+        solver: a saddle-point solver; None for the default solver of the system.
+    """
+    before, after, still = jax.lax.stop_gradient((before, after, jnp.zeros_like(after.v)))
+    own: Any = system
+    pole, bound = own.step_status(before, after, u), system.at_input(u)
+    status = jnp.zeros((), jnp.int32) if pole is None else pole
+    if system.sizes(before.q).nc == 0 or not has_affine_rows(bound, after):
+        return status
+    here, end = (
+        linearize_at(bound.evaluate(before.t, before.q, still), solver),
+        bound.evaluate(after.t, after.q, still),
+    )
+
+    def change(v: Velocity) -> Velocity:
+        """Return (G - I) v (nv,)."""
+        rows = end.jacobian.times(v) - here.jacobian.times(v)
+        return solve(here.factors, here.mass, here.jacobian, here.compliance, None, rows)[0]
+
+    w = change(after.v)
+    rounding = float(jnp.finfo(w.dtype).eps) ** 0.5 * jnp.max(jnp.abs(after.v), initial=0.0)
+    passed = (jnp.sum(here.mass.times(w) * (w + change(w))) < 0.0) & (jnp.max(jnp.abs(w)) > rounding)
+    return first_failure(status, jnp.where(passed, Status.SINGULAR, Status.OK))
 
 
 @jax.jit
