@@ -1,5 +1,6 @@
 """Geometric calibration against closed forms, and its intervals against samples."""
 
+import dataclasses
 import functools
 
 import jax
@@ -96,6 +97,31 @@ def test_directions_without_effect_on_the_tip_are_reported():
     # The solution has no component along them.
     scale = np.where(np.array(found.units) == "m", size, 1.0)
     np.testing.assert_allclose(free @ (found.correction / scale), 0.0, atol=1e-12)
+
+
+def test_intervals_without_information_are_infinite():
+    found = dataclasses.replace(exact(), freedom=jnp.array(0), standard_error=jnp.full((10,), jnp.inf))
+    low, high = found.interval()
+    assert np.all(np.isneginf(low))
+    assert np.all(np.isposinf(high))
+
+
+def test_forward_kinematics_has_derivatives_by_lengths():
+    linkage, start = models.five_bar()
+    chosen = (joint_parameter(linkage, "joints.elbow1.point_a.x"),)
+
+    def tip(crank):
+        motors = dict(zip(MOTORS, READINGS[7], strict=True))
+        state, _ = jk.forward_kinematics(corrected(linkage, chosen, crank[None]), motors, start)
+        turn = state.q[0] + state.q[2]
+        links = jnp.stack([CRANK + crank, jnp.asarray(ROD)])
+        angles = jnp.stack([state.q[0], turn])
+        return jnp.stack([links @ jnp.cos(angles), links @ jnp.sin(angles)])
+
+    h = 1e-4  # h^2 = 1e-8 of third derivatives of some 10 per m^2, against rounding / h.
+    below, above = (tips(READINGS[7:8], (CRANK + step, CRANK))[0] for step in (-h, h))
+    slope = jax.jit(jax.jacfwd(tip))(jnp.zeros(()))
+    np.testing.assert_allclose(slope, (above - below) / (2.0 * h), rtol=1e-6)
 
 
 def noisy(key, count=None):

@@ -128,12 +128,13 @@ class Calibration:
     status: Leaf
 
     def interval(self, level: Any = 0.95) -> tuple[Array, Array]:
-        """Return the lower and upper ends (p,) of the confidence intervals of the corrections.
+        """Return the lower and upper ends (p,) of the confidence intervals; infinite where unknown.
 
         Args:
             level: the probability () that an interval contains the true value.
         """
-        half = t_quantile(level, self.freedom)[..., None] * self.standard_error
+        error, quantile = self.standard_error, t_quantile(level, self.freedom)[..., None]
+        half: Any = jnp.where(jnp.isfinite(error), quantile.astype(error.dtype) * error, jnp.inf)
         return self.correction - half, self.correction + half
 
 
