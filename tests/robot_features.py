@@ -242,7 +242,7 @@ FEATURES = {
         Refused(*S.link("<inertial auto='true'/>"), "write mass and inertia"),
         Supported(*M.body('<geom size="0.1" mass="3"/>'), lambda robot: body(robot).mass == 3.0),
     ),
-    "moving links without mass at the end of a chain (SDF: they get 1 kg, its default)": (
+    "moving links without mass at the end of a chain (SDF: the default mass is 1 kg)": (
         Refused(
             *U.robot('<link name="c"/>' + hinge("k", "revolute")), "moves by the joint 'k' and has no mass"
         ),
@@ -394,7 +394,7 @@ FEATURES = {
         Reported(*S.model("<plugin/>"), "plugin"),
         Supported(*M.actuator('<position joint="j" kp="3"/>'), force(js.Actuator)),
     ),
-    "motors with a state of their own, muscles": (
+    "actuators with an internal state, muscles": (
         None,
         None,
         Reported(*M.actuator('<intvelocity joint="j" actrange="-1 1"/>'), "actuator with activation"),

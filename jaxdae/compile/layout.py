@@ -57,12 +57,12 @@ class Automatic:
     """Let a `Layout` choose between a fused kernel and XLA; the default.
 
     A kernel runs a batch if the default platform is a CPU, a C++ compiler is present, the caller has not
-    placed the worlds on a mesh, and the batch is long enough to repay the C++ compiler. XLA runs all other
-    batches, and programs that cannot become a kernel, without a warning. Give `Fused()` or None for results
-    that do not depend on this choice in their last digits.
+    placed the worlds on a mesh, and the batch is so long that a kernel saves more time than its compilation
+    takes. XLA runs all other batches, and programs that cannot become a kernel, without a warning. The last
+    digits of the results depend on this choice. To fix the choice, pass `Fused()` or None.
 
     Attributes:
-        work: the smallest product of worlds and steps for a kernel.
+        work: the smallest product of worlds and steps for which a kernel runs the batch.
         largest: the largest number of scalar operations of a kernel.
     """
 
@@ -80,16 +80,17 @@ class Layout:
             worlds unchanged.
         chunk: the largest number of worlds that a device runs at a time, at least 2 (1 is rounded up). On a
             CPU, chunks fill whole vectors: multiples of four worlds in double precision, of eight in single
-            precision. None: all worlds on an accelerator; on a CPU, as many as keep the data of a step in the
-            cache, see `placement`.
+            precision. None: all worlds on an accelerator; on a CPU, the number of worlds whose data of a step
+            fit into the cache, see `placement`.
         remainder: treatment of worlds that do not divide evenly, see `Remainder`.
         kernel: `Fused()` to run each world through one kernel that contains the time loop; None to run a
             batch by XLA; `Automatic()`, the default, to let jaxdae choose. See docs/fused.md. A kernel runs
             the worlds of a device in vectors and ignores `chunk`.
 
     Results depend on the layout only within round-off. On the same hardware, they are bitwise independent of
-    the number of worlds per chunk. A program for several devices, or for several chunks, may contract other
-    products and sums to fused multiply-adds than the program for one device and chunk; see `docs/layout.md`.
+    the number of worlds per chunk. A program for several devices, or for several chunks, may combine
+    different products and sums into fused multiply-adds than the program for one device and chunk; see
+    `docs/layout.md`.
     """
 
     mesh: jax.sharding.Mesh | None = static(default=None)
@@ -104,6 +105,7 @@ class Layout:
             worlds: the number of worlds.
             nv: the number of velocities of each world. On a CPU, a chunk holds as many worlds as fit into 4
                 MB, with four nv by nv matrices per world, but 32 to 256 worlds, and 16 above 512 velocities.
+                Without `chunk`, a smaller chunk is used if it avoids copies of the last world.
                 `docs/layout.md` states the measurements.
             dtype: the floating-point dtype.
 

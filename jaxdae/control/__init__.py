@@ -26,7 +26,7 @@ from jaxdae.control.velocity_stepping import (
     VelocityStepping,
     spring_and_damper,
 )
-from jaxdae.control.vibration_modes import Modes, StateSpace, modes, state_space
+from jaxdae.control.vibration_modes import Modes, StateSpace, frequency_response, modes, state_space
 from jaxdae.control.virtual_work import VirtualWork, motor_efforts
 from jaxdae.control.with_goals import WithGoals
 
@@ -65,6 +65,7 @@ __all__ = [
     "VelocityStepping",
     "VirtualWork",
     "WithGoals",
+    "frequency_response",
     "goal_rows",
     "input_matrix",
     "input_response",

@@ -1,4 +1,4 @@
-"""Vibration modes and state-space matrices of constrained systems about an equilibrium.
+"""Vibration modes, state-space matrices and frequency responses of constrained systems about an equilibrium.
 
 The linear model z' = A z has the solutions z = x exp(lambda t) with A x = lambda x. In all coordinates and
 velocities, they are d = N x exp(lambda t). A mode with a complex eigenvalue oscillates,
@@ -140,3 +140,25 @@ def state_space(
     )
     c = output_jacobian(system, state, output) @ model.basis[: state.v.shape[0]]
     return StateSpace(model.a, model.b, c, jnp.zeros((c.shape[0], model.b.shape[1]), c.dtype))
+
+
+@jax.jit
+def frequency_response(matrices: StateSpace, frequencies: Any) -> Array:
+    """Return the frequency response G(i w) = C (i w I - A)^-1 B + D, complex, (..., ny, nu).
+
+    The input b exp(i w t) gives the steady output G b exp(i w t) of a stable system.
+
+    Args:
+        matrices: the state-space matrices.
+        frequencies: w (...) in rad/s.
+
+    Infinite or NaN at a frequency of an undamped mode.
+
+    Example:
+        >>> gain = jnp.abs(control.frequency_response(matrices, jnp.linspace(0.1, 10.0, 200)))
+    """
+    w = jnp.asarray(frequencies, jnp.result_type(matrices.a))
+    s = jax.lax.complex(jnp.zeros_like(w), w)[..., None, None]
+    a, b, c, d = (jnp.asarray(x, s.dtype) for x in matrices)
+    resolvent = s * jnp.eye(a.shape[0], dtype=s.dtype) - a
+    return c @ jnp.linalg.solve(resolvent, jnp.broadcast_to(b, (*w.shape, *b.shape))) + d

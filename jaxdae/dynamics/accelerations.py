@@ -54,13 +54,13 @@ def forward_dynamics(
         system: the mechanical system.
         state: time (s), coordinates and velocities.
         u: input (nu,) for `system.force`; None if the system has no inputs.
-        solver: a saddle-point solver; by default `LeastSquares(1e-5)` if the rows of a mechanism are
-            redundant by its description or start, else `SchurComplement()`.
+        solver: a saddle-point solver; by default `LeastSquares(1e-5)` for a mechanism whose description or
+            start pose has redundant rows, else `SchurComplement()`.
         stabilization: the term added to the acceleration row; `NoStabilization()` by default. Any explicit
             value disables the check of the state, because feedback is for states that violate the
             constraints.
-        compliance: diagonal of the zero block, scalar or (nc,), in (row unit / s^2) per unit of lam; None is
-            rigid.
+        compliance: C in J a + C lam = r, scalar or (nc,), in (row unit / s^2) per unit of lam; None for rigid
+            rows.
         linearization: the result of `linearize` at this state, if already known; it replaces `solver` and
             `compliance`.
         tau: generalized force (nv,) in addition to `system.force`; its power is tau^T v.
@@ -170,11 +170,11 @@ class KKTInverse:
 
 
 def kkt_inverse(system: AnySystem, state: State, *, solver: SaddlePointSolver | None = None) -> KKTInverse:
-    """Return the four blocks of the left inverse of the lecture at a state.
+    """Return the four blocks of the left inverse of the saddle-point matrix at a state.
 
-    With dependent rows they are the blocks of the generalized inverse: a is exact for every consistent gamma,
-    and lam has the least norm of all multipliers. L11 is still symmetric with J L11 = 0, but J L12 is the
-    projector onto the range of J, and L22 is the pseudoinverse of the Delassus matrix there.
+    If rows are dependent, the function returns the blocks of the generalized inverse: a is exact for every
+    consistent gamma, and lam has minimum norm. L11 is still symmetric with J L11 = 0, but J L12 is the
+    projector onto the range of J, and L22 is the pseudoinverse of the Delassus matrix.
 
     Args:
         system: the mechanical system.

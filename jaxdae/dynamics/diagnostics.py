@@ -44,14 +44,14 @@ class Diagnosis:
         velocity_violation: largest |[g'; w]|, row units per second.
         redundant_rows: names of the rows that depend on rows before them.
         redundant: names of the joints of the redundant rows.
-        blocking_rows: if the mobility is zero, the names of the rows that block the motion closest to being
-            allowed, which is the right singular vector of J with the smallest singular value. The list has
-            the rows that resist it by at least a tenth of the strongest resistance. For conflicting wheels
+        blocking_rows: if the mobility is zero, the names of the rows that block the motion x that violates
+            the rows least: the right singular vector of J with the smallest singular value. The list contains
+            the rows whose entry of |J x| is at least a tenth of the largest entry. For conflicting wheels
             these are the wrongly steered ones. The list is empty if the rows leave freedom. If `stopped` is
-            not empty, the motion is the motion of least slip among the motions with one of the stopped
-            velocities, regardless of other freedoms.
-        blocking_value: the smallest singular value relative to the largest; or the slip of the motion of
-            least slip over its size and the largest singular value; zero if nothing is blocked.
+            not empty, x is the motion of least slip among all motions in which a stopped velocity is not
+            zero, even if the mechanism can move otherwise.
+        blocking_value: |J x| / |x| of the motion x of `blocking_rows`, relative to the largest singular
+            value; zero if nothing is blocked.
         open_joints: the joints that are open by more than eps^0.6 in m or rad (4e-10 in double precision)
             with their openings, the widest first; only for rows with known units.
         driven: the number of remaining degrees of freedom that the inputs drive, for a first-order mechanism;
@@ -270,8 +270,9 @@ def _pivoted(jacobian: np.ndarray, rank: int) -> set[int]:
 def virtual_work(system: AnySystem, state: State, lam: Any) -> Any:
     """Return lam^T J v (), the power of the constraint forces in W.
 
-    It is zero for time-independent constraints, because they do no work on the motions that they allow:
-    J v = 0. With time-dependent constraints J v = -dg/dt, and the power is supplied by the drive behind them.
+    It is zero for time-independent constraints, because they do no work on the motions that they allow,
+    J v = 0. With time-dependent constraints, J v = -dg/dt, and the drive that moves the constraint supplies
+    the power.
 
     Args:
         system: the mechanical system.

@@ -23,8 +23,8 @@ def constraint_impulse(
     """Return the velocities after the impulse that makes them consistent, and the impulse.
 
     M (v+ - v) = J^T p, J v+ + dg/dt = 0. The impact is plastic: nothing rebounds. Momentum along the manifold
-    is conserved. If no row moves by itself, the kinetic energy falls by (v - v+)^T M (v - v+) / 2. A moving
-    row does work.
+    is conserved. If no row depends on time, the kinetic energy decreases by (v - v+)^T M (v - v+) / 2. A
+    time-dependent row does work.
 
     Args:
         system: the mechanical system; rows with compliance do not act.
@@ -37,8 +37,8 @@ def constraint_impulse(
         zero in rows that are off.
 
     Warns:
-        StateWarning: the coordinates violate rows that are on, or a row still moves after the impulse. The
-            function checks nothing under `jit`, `vmap` and `grad`.
+        StateWarning: the coordinates violate active rows, or the velocities still violate a row after the
+            impulse. The function checks nothing under `jit`, `vmap` and `grad`.
 
     Differentiable except with respect to `active`. One factorization.
     """

@@ -124,8 +124,8 @@ def initialize(
         fixed: mask (nv,) of coordinates that keep their guessed values; none by default.
         fixed_velocity: mask (nv,) of velocities that keep their values; none by default.
         contacts: True to separate bodies that penetrate and joints beyond their limits, by the smallest
-            displacement of free coordinates that keeps the loops closed; contacts of a hand-written system,
-            such as `contact.FunctionContacts(...)`, to separate these. None to ignore contacts.
+            displacement of free coordinates that keeps the loops closed; for a hand-written system, pass its
+            contacts instead of True, such as `contact.FunctionContacts(...)`. None to ignore contacts.
         tolerance: largest |g| that counts as closed, in rad, and in units of the characteristic length for
             rows in m; eps^0.6 by default (4e-10 in double, 7e-5 in single precision).
 
@@ -133,19 +133,19 @@ def initialize(
         `State` and `InitializeInfo`.
 
     Raises:
-        SimulationError: the loops cannot be closed; the message names the rows, and the joints with their
-            openings in mm and degrees. Or the bodies cannot be separated; the message names the contacts. Or
+        SimulationError: the loops cannot be closed (the message names the rows, and the joints with their
+            openings in mm and degrees); the bodies cannot be separated (the message names the contacts); or
             the closed position violates a limit of the system (`System.condition`), such as a wheel outside
             its terrain. Under `jit`, `vmap` and `grad` no error is raised; check `info.status`.
         ValueError: shapes that do not fit, or `contacts=True` for a system without contacts and limits.
 
     Differentiable with respect to system, q, v and t, forward and reverse, to second order. The derivative is
     exact if the guess is closed, or if the number of fixed coordinates equals the number of degrees of
-    freedom. From a rough guess that leaves a choice, the derivative is the derivative of closing once more
-    from the result, and disagrees with finite differences of the whole function: close the guess first, and
-    differentiate from there. If the constraints cannot be satisfied, the result is the best point found, with
-    finite but meaningless derivatives. A rollout from there has the status INCONSISTENT_START at all entries,
-    and its derivatives are NaN.
+    freedom. Otherwise, the derivative is the derivative of a second call that starts from the result, and
+    disagrees with finite differences of the whole function. In this case, close the guess first, and
+    differentiate a second call from the closed guess. If the constraints cannot be satisfied, the result is
+    the best point found, with finite but meaningless derivatives. A rollout from there has the status
+    INCONSISTENT_START at all entries, and its derivatives are NaN.
 
     Example:
         >>> start, info = jaxdae.initialize(robot, q, contacts=True)  # lifts sunken feet onto the ground

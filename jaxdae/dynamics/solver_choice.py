@@ -30,16 +30,17 @@ def choose_solver(system: AnySystem, state: State) -> SolverChoice:
 
     1. M is not positive definite (massless coordinates): `DenseKKT`, or `NullSpace` if rows are dependent.
     2. Rows are dependent: `LeastSquares`, which allows them, and shares the load between them. Its tolerance
-       is 1e-5 in double precision: rows of a moving mechanism are dependent only up to its tolerances.
+       is 1e-5 in double precision: during a motion, redundant rows are only nearly dependent.
     3. J M^-1/2 is so ill-conditioned, condition > eps^(-1/4), that the Delassus matrix with the square of
        this condition number would lose more than half of the digits: `DenseKKT`, whose error grows with the
        condition number, not with its square.
     4. Otherwise `SchurComplement`, the fastest at all measured sizes, up to 2048 rows. It factorizes sparse
        matrices of mechanisms with many bodies, J as rows of body pairs or M as a tree, in linear time.
 
-    The choice is made once, on the host, before compilation; nothing changes at run time. A mechanism that
-    passes singular configurations is regular at most states: choose `NullSpace` or `LeastSquares` for it
-    yourself. The function never chooses Krylov methods, because their benefit depends on more than the size.
+    The choice is made once, on the host, before compilation; nothing changes at run time. If the motion
+    passes through singular configurations, the rank is full at most states, so the function cannot detect it:
+    choose `NullSpace` or `LeastSquares` yourself. The function never chooses Krylov methods, because their
+    benefit depends on more than the size.
 
     Args:
         system: the mechanical system.

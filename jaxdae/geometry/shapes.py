@@ -251,7 +251,8 @@ class ConvexMesh(SpatialShape):
     """The convex hull of points, which must not lie in one plane.
 
     Attributes:
-        vertices: the points (n, 3) in m, from 4 to 64; points inside the hull only cost time.
+        vertices: the points (n, 3) in m, from 4 to 64; points inside the hull do not change the shape, but
+            cost time.
         at: the origin of the points in the frame of the body (3,) in m.
         quaternion: the orientation wxyz (4,) in the frame of the body.
     """

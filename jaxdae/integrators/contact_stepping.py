@@ -88,8 +88,8 @@ class ContactStepping(ContactMethod):
         tolerance: as for `Touching`.
         most: as for `Touching`.
         solver: a saddle-point solver; None for the default solver of the system.
-        corrections: number of corrections that close the loops at the end of a step, at least 1. Each reduces
-            the opening by a factor of about h |v|.
+        corrections: number of corrections that close the loops at the end of a step, at least 1. Each
+            correction multiplies the opening by about h |v|.
 
     `StepInfo.a` and `StepInfo.lam` are the means of the step, (v+ - v) / h and P / h, with the effect of
     contact forces.

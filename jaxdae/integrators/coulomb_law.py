@@ -67,8 +67,9 @@ _ITERATIONS = 20
 class CoulombFriction:
     """Law of m contacts and joints with Coulomb friction, for `Switching`; see the module.
 
-    Rows that no contact names are bilateral and stay as they are. The first mode of a contact follows from
-    the rows that are active at the start: with an active normal row it slides if it has slip, else it sticks.
+    Rows that belong to no contact are bilateral, and the law does not switch them. The first mode of a
+    contact follows from the rows that are active at the start: with an active normal row it slides if it has
+    slip, else it sticks.
 
     Attributes:
         normal: for each contact, the row of its gap, a position-level row in m; None for a joint, whose

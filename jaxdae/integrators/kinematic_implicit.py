@@ -26,7 +26,7 @@ from jaxdae.integrators.integrator import StepInfo, convergence, input_at, step_
 from jaxdae.integrators.method import Method
 from jaxdae.linalg.newton import DenseNewton, NewtonMethod, is_newton
 from jaxdae.matrices import AutodiffRows
-from jaxdae.systems.kinematic_system import check_kinematic, feasible_velocity
+from jaxdae.systems.kinematic_system import check_kinematic, feasible_velocity, step_status
 from jaxdae.systems.linearization import linearize
 from jaxdae.systems.status import first_failure
 from jaxdae.systems.system import AnySystem, State, velocity_residual, wanted_rate
@@ -110,7 +110,10 @@ class KinematicImplicit(Method):
         x, change = self.newton.root(residual, guess, args, saddle_point_corrections(at))
         end = State(state.t + dt, system.retract(state.q, x.dv), state.v)
         new, ended = with_feasible_velocity(system, end, u, self.solver)
-        status = first_failure(status, ended, convergence(change, self.newton.tolerance, state.q, 1.0))
+        passed = step_status(system, state, new, input_at(u, new, system), self.solver)
+        status = first_failure(
+            status, ended, passed, convergence(change, self.newton.tolerance, state.q, 1.0)
+        )
         return (
             new,
             memory,

@@ -33,6 +33,7 @@ from jaxdae.systems.kinematic_system import (
     check_kinematic,
     feasible_velocity,
     held_velocity,
+    step_status,
     unprojected_rate,
 )
 from jaxdae.systems.linearization import Point
@@ -55,15 +56,17 @@ class Kinematic(PointMethod):
     A feedback law (t, state) receives the time and the coordinates of a stage, but the velocity at the start
     of the step.
 
-    The status is that of `kinematic_status` at both ends of the step. It is UNSTABLE if the step amplifies
-    the differences between its own stages, see `is_unstable`, or if large slopes of its stages cancel, see
-    `is_stalled`.
+    The status is that of `kinematic_status` at both ends of the step. It is SINGULAR if the step passes a
+    singular configuration, such as a steering angle of 90 degrees, see `step_status`. It is UNSTABLE if the
+    step amplifies the differences between its own stages, see `is_unstable`, or if large slopes of its stages
+    cancel, see `is_stalled`.
 
     Attributes:
         tableau: the coefficients.
-        projected: whether to project the derivative, x' = P f - J^+ b (the third approach in the notes).
-            Otherwise the derivative is f, and you wrap the method in `Sequential` or `ProjectedStep` to
-            enforce position-level rows. Velocity-level rows are always enforced.
+        projected: whether to project the derivative, x' = P f - J^+ b (the third approach of the lecture
+            notes, see `jaxdae.textbook`). Otherwise the derivative is f, and you wrap the method in
+            `Sequential` or `ProjectedStep` to enforce position-level rows. Velocity-level rows are always
+            enforced.
         solver: a saddle-point solver; None for the default solver of the system.
     """
 
@@ -129,7 +132,8 @@ class Kinematic(PointMethod):
             unstable = largest(half - 0.5 * (slope + at_end)) < 0.25 * largest(at_end - slope)
         unstable &= is_unstable(system, self.tableau, state.q, dt, (slopes[0], slope, at_end), whole - xi)
         unstable |= is_stalled(system, state.q, dt, slopes, whole)
-        status = first_failure(status, ended, jnp.where(unstable, Status.UNSTABLE, Status.OK))
+        passed = step_status(system, state, new, input_at(u, new, system), solver)
+        status = first_failure(status, ended, passed, jnp.where(unstable, Status.UNSTABLE, Status.OK))
         return (
             Point(new),
             memory,

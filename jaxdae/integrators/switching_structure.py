@@ -213,9 +213,9 @@ class SwitchingInfo(StepInfo):
             radians.
         switched: the time in s of the last switching or impulse of each row (nc,); the start time if there
             was none.
-        inside: the report of the inner integrator for the inner step at the start of the step, if it is more
-            than a `StepInfo` (such as the efforts of `VelocityStepping`); else (). If the step is cut, it is
-            the report of the trial to the end of the step.
+        inside: the report of the inner integrator for the first inner step, if it has more fields than
+            `StepInfo` (such as the efforts of `VelocityStepping`); else (). If an event divides the step,
+            this is the report of the trial over the whole step.
         sliding: with `CoulombFriction`, the sign of the slip velocity of each contact (m,) after the step,
             zero for contacts that stick or are open; else (). `lam` contains the friction in the slip rows.
     """
@@ -253,8 +253,9 @@ class Switching(Wrapping):
 
     Steps report a `SwitchingInfo`. One step makes 2 events + 1 inner steps.
 
-    A sampled law and its memory belong to whole steps: write `Sampled(Switching(...), law)`. Projections
-    belong to the active rows: write `Switching(Projected(...), law)`. The reverse order raises an error.
+    Write `Sampled(Switching(...), law)`, because a sampled law is evaluated once per step, not per inner
+    step. Write `Switching(Projected(...), law)`, because projections use the active rows of the inner step.
+    The reversed nesting raises an error.
     """
 
     switches: ClassVar[bool] = True

@@ -152,14 +152,15 @@ class Touching(ContactMethod, Wrapping):
         contacts: contacts of a hand-written system, such as `FunctionContacts(...)`; None for the contacts,
             joint limits and dry friction of the system itself.
         contact_solver: solver of the contact problems, such as `Robust.quick()`.
-        smoothing: kappa () in J; None for the exact law. Use values far below m (h g)^2 per contact.
+        smoothing: kappa () in J; None for the exact law. Use values far below m (h g)^2 per contact, with the
+            mass m, the step h and the gravitational acceleration g.
         penetration: largest penetration at the start of a step, in m or rad; None for 1e-3 min(L, 1 m) with
-            the characteristic length L of the system, and 1e-3 rad. Beyond it, the status is
-            INCONSISTENT_START, because the step would lift the bodies apart at once.
+            the characteristic length L of the system, and 1e-3 rad. Beyond this depth, the status is
+            INCONSISTENT_START, because the first step would push the bodies apart abruptly.
         tolerance: largest residual of the contact law; None for 1e-6 (1e-3 in single precision). Above it,
             the status is NOT_CONVERGED.
-        most: largest number of contacts that take part in a step, those with the smallest gaps; None for all.
-            If another contact closes, the status is TOO_MANY_CONTACTS.
+        most: largest number of contacts that a step solves for: the contacts with the smallest gaps. None for
+            all contacts. If another contact closes, the status is TOO_MANY_CONTACTS.
     """
 
     integrator: Integrator

@@ -239,10 +239,10 @@ class Rattle(PointMethod):
     Attributes:
         solver: a saddle-point solver; the method allows dependent rows if the solver does.
         iterations: number of position corrections, at least 1.
-        velocity_level: whether velocities are made consistent; False is the SHAKE form, with the same
-            positions.
-        tolerance: the last correction, relative to 1 + |xi|, above which the status is NOT_CONVERGED; None
-            for the limit of the precision, eps^0.6 + 16 eps (1 + |q|).
+        velocity_level: whether the step projects its final velocities onto the constraints; False is the
+            SHAKE form, with the same positions.
+        tolerance: the largest accepted last correction, relative to 1 + |xi|; a larger one sets
+            NOT_CONVERGED; None for the limit of the precision, eps^0.6 + 16 eps (1 + |q|).
 
     References:
         H. C. Andersen, J. Comput. Phys. 52 (1983); J.-P. Ryckaert, G. Ciccotti, H. J. C. Berendsen, J.
@@ -300,7 +300,7 @@ class DiscreteEulerLagrange(PointMethod):
         solver: a saddle-point solver for velocities and first guesses.
         newton: `DenseNewton(...)`, or `SaddlePointNewton(...)` for many bodies; the corrections update the
             positions.
-        velocity_level: whether velocities are made consistent.
+        velocity_level: whether the step projects its final velocities onto the constraints.
 
     References:
         J. E. Marsden, M. West, "Discrete mechanics and variational integrators", Acta Numerica 10 (2001).

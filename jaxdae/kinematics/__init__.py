@@ -1,5 +1,6 @@
-"""Kinematics of closed chains: forward and inverse kinematics, motion along a path, and actuator efforts."""
+"""Kinematics of closed chains: forward and inverse kinematics, motion along a path, efforts, calibration."""
 
+from jaxdae.kinematics.calibration_fit import Calibration
 from jaxdae.kinematics.closed_chain_efforts import ActuatorEfforts, actuator_efforts
 from jaxdae.kinematics.closed_chains import (
     Branches,
@@ -8,6 +9,7 @@ from jaxdae.kinematics.closed_chains import (
     forward_kinematics,
     inverse_kinematics,
 )
+from jaxdae.kinematics.geometric_calibration import calibrate
 from jaxdae.kinematics.motion_along_paths import PathMotion, follow
 from jaxdae.kinematics.motor_transmission import Transmission, transmission
 from jaxdae.kinematics.targets import JointTarget, PoseTarget
@@ -16,6 +18,7 @@ from jaxdae.kinematics.workspace_maps import Workspace, workspace
 __all__ = [
     "ActuatorEfforts",
     "Branches",
+    "Calibration",
     "JointTarget",
     "KinematicsInfo",
     "PathMotion",
@@ -24,6 +27,7 @@ __all__ = [
     "Workspace",
     "actuator_efforts",
     "branches",
+    "calibrate",
     "follow",
     "forward_kinematics",
     "inverse_kinematics",

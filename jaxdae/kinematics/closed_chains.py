@@ -27,12 +27,13 @@ class KinematicsInfo:
 
     Attributes:
         status: OK; UNREACHABLE if the targets are not reached, so that the result is a closest pose on the
-            branch of the start; NOT_CONVERGED if the iteration did not settle; INCONSISTENT_START if the
+            branch of the start; NOT_CONVERGED if the iteration did not converge; INCONSISTENT_START if the
             loops cannot be closed, or the limits cannot be satisfied.
         error: residuals (m,) of the targets in m and rad, in their order.
         violation: largest |g| () of the loops, in row units.
-        crossed: whether the path from the start crossed a singular configuration (), where branches meet; it
-            is detected if loops and targets have together as many rows as there are velocities, else False.
+        crossed: whether the path from the start crossed a singular configuration (), where branches meet;
+            False if the number of rows of loops and targets differs from the number of velocities, because
+            the crossing is then not detected.
         iterations: the number of iterations ().
     """
 
@@ -51,7 +52,7 @@ class Branches:
         state: the states, one entry per start.
         info: a `KinematicsInfo` with one entry per start.
         label: the number of the branch (starts,), from 0 in the order of the starts; -1 where the status is
-            not OK. Two starts have one label if all bodies have the same poses.
+            not OK. Two starts have the same label if all bodies have the same poses.
     """
 
     state: State
@@ -145,8 +146,8 @@ def branches(
 ) -> Branches:
     """Return the solutions of inverse kinematics from several starts, with a label for each distinct pose.
 
-    The result contains all branches that the starts reach. No number of starts proves that there are no
-    others.
+    The result contains the branches that the starts reach. Other branches may exist, for any number of
+    starts.
 
     Args:
         mechanism: the mechanism; its targets should leave no free directions.

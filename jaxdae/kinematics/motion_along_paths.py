@@ -65,7 +65,7 @@ def follow(
         path: a function of the time () in s that returns one or several targets, twice differentiable.
         start: a state or coordinates (nq,) near the first pose; see `inverse_kinematics`.
         times: (times,) in s.
-        limits: as in `inverse_kinematics`. Velocities ignore them.
+        limits: as in `inverse_kinematics`. They limit the poses, not the velocities.
         weights: as in `inverse_kinematics`.
 
     Raises:

@@ -110,9 +110,9 @@ def transmission(
     Args:
         mechanism: the mechanism. In joint coordinates, the motors drive coordinates.
         state: time (s) and coordinates with closed loops; velocities do not matter.
-        tool: one or several targets, as in `inverse_kinematics`. Their values do not matter: a position
-            stands for the velocity of its point in m/s, an orientation for the angular velocity in rad/s, in
-            space in the axes of the body.
+        tool: one or several targets, as in `inverse_kinematics`. Only their type matters, not their values: a
+            position target selects the velocity of its point in m/s, and an orientation target the angular
+            velocity in rad/s (in space with components in body axes).
         actuated: the coordinates that the motors drive, or joints with one coordinate.
         motor_stiffness: (na,) or () in N m/rad and N/m; None for no stiffness at the tool.
 

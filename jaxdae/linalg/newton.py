@@ -369,21 +369,23 @@ def is_newton(newton: Any) -> tuple[bool, str]:
 
 @pytree
 class DenseNewton:
-    """Corrections by LU factors of the whole Newton matrix.
+    """Newton corrections with an LU factorization of the whole Newton matrix.
 
     Forward mode computes the matrix, one product per column. Use it for stiff forces of any kind and for
-    small systems. The cost is (nv + nc)^3, with three times that size in `RadauIIA`. The matrix belongs to
-    the first guess of the step, which has the acceleration at the start of the step. If a force has a bend
-    within this guess, such as dry friction near rest, the status is NOT_CONVERGED. Then use more
-    factorizations, a shorter step or a larger `friction_speed`.
+    small systems. A factorization costs O((nv + nc)^3); in `RadauIIA`, the matrix is three times as large.
+    The matrix is evaluated at the first guess of the step, which extrapolates with the acceleration at the
+    start. If the slope of a force changes abruptly between the guess and the solution, such as the slope of
+    smooth friction near rest, the iteration may not converge (NOT_CONVERGED). Then use more factorizations, a
+    shorter step or a larger `friction_speed`.
 
     Attributes:
         iterations: the number of corrections per factorization, at least 1.
         factorizations: the number of factorizations of the Newton matrix per step, at least 1: first at the
             guess, then at the result of the preceding corrections.
-        tolerance: the last correction of velocities (or of displacements, if a method solves for them),
-            relative to 1 + their size, above which the status is NOT_CONVERGED. None for the limit of the
-            precision, eps^0.6 and some eps (1 + |q|) / h, see `jaxdae.integrators.integrator.convergence`.
+        tolerance: the largest accepted last correction of the velocities (or of the displacements, if a
+            method solves for them), relative to 1 + their size. If the last correction is larger, the status
+            is NOT_CONVERGED. None for the limit of the precision, eps^0.6 and some eps (1 + |q|) / h, see
+            `jaxdae.integrators.integrator.convergence`.
     """
 
     iterations: int = static(default=8)
@@ -403,9 +405,9 @@ class DenseNewton:
 class SaddlePointNewton:
     """Corrections by the method's saddle-point solver with M and J at the start of the step.
 
-    Cost and structure are those of the solver. Use it for many bodies and forces that are not stiff; with
-    stiff forces the status is NOT_CONVERGED. The factorization also serves the first guess of the step. The
-    method accepts dependent rows if the solver accepts them.
+    A correction costs as much as a solution by this solver, and exploits the same structure. Use it for many
+    bodies and forces that are not stiff; with stiff forces the status is NOT_CONVERGED. The factorization
+    also serves the first guess of the step. The method accepts dependent rows if the solver accepts them.
 
     Attributes:
         iterations: the number of corrections, at least 1. Each correction reduces the error by a factor (see

@@ -65,9 +65,9 @@ def to_joints(mechanism: Mechanism, state: State) -> State:
         ValueError: if a parameter is out of range.
 
     Warns:
-        StateWarning: if the state violates joints of the tree, so that the result is a different motion.
-            Under `jit`, `vmap` and `grad`, nothing is checked. Loop rows keep their violation, which
-            `state_status` reports.
+        StateWarning: if the state violates joints of the tree, so that the result has another pose or motion.
+            The function checks nothing under `jit`, `vmap` and `grad`. A violation of loop rows remains in
+            the result; `state_status` reports it.
 
     Differentiable.
     """

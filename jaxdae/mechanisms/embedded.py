@@ -28,7 +28,13 @@ from jaxdae.mechanisms.joint_copies import copy_requirements
 from jaxdae.mechanisms.massless import without_masses
 from jaxdae.saddle_point.derivative import solve
 from jaxdae.systems.evaluation import Evaluation
-from jaxdae.systems.kinematic_system import KinematicSystem, determines, feasible_velocity, held_velocity
+from jaxdae.systems.kinematic_system import (
+    KinematicSystem,
+    determines,
+    feasible_velocity,
+    held_velocity,
+    step_status,
+)
 from jaxdae.systems.linearization import linearize_at
 from jaxdae.systems.names import Names
 from jaxdae.systems.status import Status
@@ -42,8 +48,8 @@ class Embedded(SameCoordinates, KinematicSystem):
     """A first-order system without rows: its rate satisfies the rows and drives of an inner system.
 
     The rate is NaN if it violates the rows of the inner system. A rollout stops if `kinematic_status` is not
-    OK at the beginning or end of a step: with CONFLICTING_ROWS if wheels conflict. Position-level rows are
-    not monitored: in `Joints()`, only loops have such rows.
+    OK at the beginning or end of a step: with CONFLICTING_ROWS if wheels conflict. A rollout does not check
+    position-level rows. In `Joints()`, only loops have such rows.
 
     Attributes:
         system: a `KinematicMechanism`, or any `KinematicSystem`.
@@ -77,6 +83,10 @@ class Embedded(SameCoordinates, KinematicSystem):
         # The compiled program computes the common part of rate and status once.
         return feasible_velocity(self.system, self._still(t, x, u), u, self.solver)[2]
 
+    def step_status(self, before: State, after: State, u: Input) -> Count:
+        """Return SINGULAR if a step passes a singular configuration of the inner system (), else OK."""
+        return step_status(self.system, before, after, u, self.solver)
+
     def _still(self, t: Scalar, x: Coordinates, u: Input) -> State:
         return State(t, x, jnp.zeros(jax.eval_shape(self.system.rate, t, x, u).shape, x.dtype))
 
@@ -99,18 +109,19 @@ class Embedded(SameCoordinates, KinematicSystem):
 
 @pytree
 class EmbeddedMechanism(KinematicSystem):
-    """The equations of motion in the driven velocities of a mechanism: x = (q, z), one z per freedom.
+    """The equations of motion in the driven velocities z of a mechanism, with the state x = (q, z).
 
     Integrate it with `Kinematic`; its inputs are the force inputs. z contains the driven velocities of
-    `frame`, in the order of the inputs of `frame`. Rows and drives together must leave no freedom. Otherwise
-    the status of a step is SINGULAR, because forces would drive motion that z does not describe. If rows and
-    drives conflict, the rate is NaN and the status is CONFLICTING_ROWS, or SINGULAR with a solver that needs
-    full rank.
+    `frame`, in the order of the inputs of `frame`. Rows and drives together must determine the velocity of
+    the mechanism. Otherwise the status of a step is SINGULAR, because forces would cause motion that z does
+    not describe. If rows and drives conflict, the rate is NaN and the status is CONFLICTING_ROWS, or SINGULAR
+    with a solver that needs full rank.
 
     Attributes:
         mechanism: the mechanism with masses and forces.
         frame: the `KinematicMechanism` of the same description in the same coordinates. It is stored without
-            bodies and joints, because those of `mechanism` apply: each parameter is one leaf.
+            bodies and joints, and uses the bodies and joints of `mechanism`, so that each parameter is one
+            leaf.
         solver: a saddle-point solver; None for the default solver of the system.
     """
 
@@ -178,6 +189,12 @@ class EmbeddedMechanism(KinematicSystem):
         """
         # The compiled program computes this once, because the rate begins with it.
         return self._moving(self._at(t, x))[2]
+
+    def step_status(self, before: State, after: State, u: Input) -> Count:
+        """Return SINGULAR if a step passes a singular configuration of rows and drives (), else OK."""
+        k = self._freedoms
+        start, end = (State(state.t, state.q[:-k], state.v[:-k]) for state in (before, after))
+        return step_status(self._frame, start, end, after.q[-k:], self.solver)
 
     def _at(self, t: Scalar, x: Any) -> Evaluation:
         """Return the terms of the frame at rest at q and at the driven velocities z of x = (q, z)."""

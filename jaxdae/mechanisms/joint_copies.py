@@ -12,6 +12,9 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
+
+from jaxdae.base.dataclass import set_leaf
 from jaxdae.base.requirements import Stacked, seen_from
 from jaxdae.mechanisms.couplings.relations import Measured
 from jaxdae.mechanisms.describe.elements import Element
@@ -119,6 +122,35 @@ def copy_requirements(
                         abs(x - y) <= _TOLERANCE * size,
                         f"{path}.{name} must equal {of_place}.{of_key}.{name}; change both",
                     )
+
+
+def with_equal_copies(owner: Any) -> Any:
+    """Return a mechanism whose copies of joint geometry equal the fields of its joints.
+
+    Use it after a change of points, directions, axes or numbers of joints.
+
+    Args:
+        owner: a mechanism.
+    """
+    for path, of, pairs in owner.copies:
+        copy: Any = _at(owner, path)
+        joints = _at(owner, of)
+        if copy is None or joints is None:  # Removed since the mechanism was built.
+            continue
+        inner = next((name for name in ("joint", "joints") if hasattr(copy, name)), None)
+        group: Any = getattr(copy, inner) if inner else copy
+        here, there = (jnp.asarray(side) for side in zip(*pairs, strict=True))
+        changed = {
+            name: old.at[here].set(new[there])
+            for name, kind in joints.kinds().items()
+            if (old := getattr(group, name, None)) is not None
+            and (new := getattr(joints, name)) is not None
+            and _entries(kind, bool(inner))
+        }
+        group = dataclasses.replace(group, **changed)
+        copy = dataclasses.replace(copy, **{inner: group}) if inner else group
+        owner = set_leaf(owner, ".".join(map(str, path)), copy)
+    return owner
 
 
 def _terrains(

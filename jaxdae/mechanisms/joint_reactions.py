@@ -38,9 +38,10 @@ from jaxdae.typing import Rows
 
 @pytree
 class Reactions:
-    """Force and torque of each joint on its body b, with the opposite on its body a.
+    """Force and torque that each joint applies to its body b; body a receives the opposite.
 
-    A `Gear` and the planar wheels have no opposite: the ground balances their effect on the bodies.
+    A `Gear` and the planar wheels are exceptions: their body a does not receive the opposite, because the
+    ground balances their effect on the bodies.
 
     Attributes:
         names: of the joints (k,), static, so that reactions can be compiled and batched like arrays.
@@ -80,11 +81,11 @@ def reactions(
         mechanism: the mechanism.
         state: time (s), coordinates and velocities.
         lam: the multipliers at the state (nc,), as from `forward_dynamics`, or the report of a step.
-        u: input (nu,), which matters for tree joints.
+        u: input (nu,); it affects only the reactions of tree joints.
         body_frame: whether forces and torques are in the axes of each joint's body b instead of world axes;
             for the ground, both are the same.
-        row_forces: forces of contacts, limits and dry friction (n,), as in a `ContactInfo`; by default those
-            of the report, or none.
+        row_forces: forces of contacts, limits and dry friction (n,), as in a `ContactInfo`; by default the
+            forces of the report if `lam` is a report, otherwise zero.
 
     Raises:
         ValueError: if there is not one multiplier per row, or not one force per row of contacts, limits and
@@ -94,8 +95,8 @@ def reactions(
         StateWarning: if the state violates the constraints. Checked for concrete arguments only, not under
             `jit`, `vmap` and `grad`; use `state_status` there.
 
-    Differentiable. If rows are linearly dependent, mechanics does not determine individual multipliers, and
-    therefore not the reactions.
+    Differentiable. If rows are linearly dependent, the equations determine neither the individual multipliers
+    nor the reactions.
     """
     if row_forces is None and isinstance(lam, ContactInfo):
         row_forces = lam.row_forces

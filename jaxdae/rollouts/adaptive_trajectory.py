@@ -55,12 +55,12 @@ def adaptive_rollout(
             time (for the first input, from the start) to its own time, where a step then ends; a feedback law
             (t, state) -> u; or None.
         times: the times of the entries (n,) in s, increasing, none before the start; leaves: changing them
-            does not recompile. With held inputs, a first time equal to the start has no derivative of its
-            own, nor has the start time: move both together.
+            does not recompile. With held inputs and a first time equal to the start time, there is no
+            derivative with respect to only one of these two times: vary both together.
         max_steps: the largest total number of steps, accepted and rejected. Entries that are not reached have
-            the status STEP_BUDGET and the last good state. The first entry beyond a limit of the system
-            (`System.condition`) and all later entries also have the last good state, with the status of the
-            limit; limits are not checked between entries.
+            the status STEP_BUDGET and the last valid state. The first entry at which `System.condition` is
+            not OK and all later entries also have the last valid state, with the status of this condition.
+            The condition is not checked between entries.
         adjoint: the Diffrax adjoint. `diffrax.RecursiveCheckpointAdjoint()` by default: reverse mode with
             memory for about log(max_steps) states. For forward mode pass `diffrax.ForwardMode()`, for both
             modes `diffrax.DirectAdjoint()`.

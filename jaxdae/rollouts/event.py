@@ -69,8 +69,9 @@ def rollout_until(
     """Return the end of a rollout that stops at an event.
 
     The event is the first change of `event(system, state)` from positive to zero or negative between two
-    steps. A start at zero or below does not count. A start at a reset should therefore have exactly zero
-    there, or the other sign.
+    steps. The start is not an event, even if the function is zero or negative there. If a rollout starts from
+    the state after a previous event, such as an impact, the function should therefore be exactly zero or
+    negative at the start.
 
     Args:
         system: the mechanical system.
@@ -80,7 +81,7 @@ def rollout_until(
         controls: as in `rollout`.
         dt: the length of all steps but the last in s; a leaf.
         steps: the largest number of steps; taken from `controls` if given as an array. The program always
-            makes all of them.
+            executes all steps.
         start_tolerance: as in `rollout`.
         memory: as in `rollout`.
 

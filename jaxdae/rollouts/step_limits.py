@@ -50,24 +50,25 @@ def stable_step(
 ) -> float:
     """Return the largest step in s, at most `longest`, for which an integrator is stable near a state.
 
-    The limit belongs to the motion linearized at this state: smooth friction is stiffest at rest, springs and
-    feedback gains may grow along the motion. Modes may grow by 10 % per step more than in the exact motion,
-    so that methods such as explicit Euler, which amplify every undamped oscillation slightly, have a limit.
-    Accuracy may need a shorter step. Implicit methods are stable as long as their iteration converges, which
-    a linear system does not show.
+    The limit applies to the motion linearized at this state. Other states may have a lower limit: smooth
+    friction is stiffest at rest, and springs and feedback gains may grow along the motion. Modes may grow by
+    10 % per step more than in the exact motion, so that methods such as explicit Euler, which amplify every
+    undamped oscillation slightly, have a limit. Accuracy may need a shorter step. Implicit methods are stable
+    as long as their iteration converges, which a linear system does not show.
 
     Args:
         system: a mechanical system.
         state: time (s), coordinates and velocities.
         integrator: a one-step method, such as `Projected(RungeKutta.rk4())`, or `Sampled(method, law)`, whose
-            law is held; of a law with memory the one at the start counts.
+            input is held over the sampling period; a law with memory is evaluated with its memory at the
+            start.
         controls: an input (nu,), a feedback law (t, state) -> u, or None.
         longest: the longest step in s to try.
 
     Raises:
         TypeError: no system with forces, or no integrator.
         ValueError: `longest` is not positive and finite, the accelerations are not finite, or the sampled law
-            is not examined (`ModelPredictive`).
+            is not supported (`ModelPredictive`).
 
     Warns:
         StateWarning: if the state violates the constraints.

@@ -126,12 +126,13 @@ def rollout(
         save_every: steps between entries of the trajectory; must divide `steps`.
         segment: steps between checkpoints of reverse mode; must divide `steps`, and divide or be divided by
             `save_every`. None saves one state per step, and the values selected by `keep`.
-        start_tolerance: the largest accepted violation of the constraints at the start, relative to 1 + the
-            largest coordinate in m or rad and 1 + the largest velocity, see `jaxdae.systems.consistency`. A
-            larger violation sets the status of all entries to INCONSISTENT_START. It is 1e-5 by default
-            (3.5e-4 in single precision), a leaf. `jnp.inf` accepts any start, for feedback that closes it.
-        memory: `trajectory.memory` of another rollout, to continue from its end, which is then not checked
-            again; None to start.
+        start_tolerance: the largest accepted violation of the constraints at the start, 1e-5 by default
+            (3.5e-4 in single precision); a leaf. Rows in m are relative to the characteristic length, other
+            rows to 1 + the largest coordinate or velocity, see `jaxdae.systems.consistency`. A larger
+            violation sets the status of all entries to INCONSISTENT_START. `jnp.inf` accepts any start, for
+            example if feedback closes the loops over time.
+        memory: `trajectory.memory` of a previous rollout, to continue it from its last state; the rollout
+            then does not check the start. None for a new rollout.
         keep: the values of a step that reverse mode saves, see `Keep`; with `segment` only within the current
             segment.
 
@@ -186,7 +187,8 @@ def batch_rollout(
         save_every: as in `rollout`.
         segment: as in `rollout`.
         in_axes: stacked leaves of (system, integrator, state, controls), as in `jax.vmap`: 0 or None for a
-            whole argument, or a pytree of them; `batch_axes(system, "mass", "gravity")` makes one.
+            whole argument, or a pytree of 0 and None, such as the result of
+            `batch_axes(system, "mass", "gravity")`.
         start_tolerance: as in `rollout`, the same for all worlds.
         memory: as in `rollout`, of all worlds: every leaf stacked.
         keep: as in `rollout`.
@@ -194,8 +196,8 @@ def batch_rollout(
 
     Returns:
         `Trajectory` with axes (world, time, ...). The result of each world equals its own `rollout` to
-        round-off. A failed world does not affect the others: it keeps its last good state and the derivative
-        of that state. Losses of `jaxdae.tuning` are NaN if a world failed; in your own loss, check
+        round-off. A failed world does not affect the others: it keeps its last valid state and the derivative
+        of this state. Losses of `jaxdae.tuning` are NaN if a world failed; in your own loss, check
         `trajectory.info.status`.
 
     Raises:

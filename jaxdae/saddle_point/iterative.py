@@ -134,9 +134,9 @@ class ConjugateGradient:
 
     Dependent rows are allowed. Accelerations are unique, and their derivatives are exact for consistent r.
     Inconsistent rows are satisfied in the least-squares sense. Without a preconditioner and for consistent r,
-    lam is the shortest, and its derivative is exact up to multipliers that produce no force. For inconsistent
-    r, lam is longer by a multiple of the part of r that no accelerations can produce. M must be positive
-    definite.
+    lam has minimum norm, and its derivative is exact up to multipliers that produce no force. For
+    inconsistent r, lam also contains a multiple of the part of r that no accelerations can produce. M must be
+    positive definite.
     """
 
     matrix_free: ClassVar[bool] = True

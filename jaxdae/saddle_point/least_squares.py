@@ -66,7 +66,7 @@ class LeastSquares:
             `SingularValues.tolerance`.
 
     M must be positive definite. Derivatives are exact at full rank and at constant deficient rank, including
-    the derivatives of the shortest multipliers.
+    the derivatives of the minimum-norm multipliers.
     """
 
     tolerance: Leaf = None

@@ -282,7 +282,7 @@ def augment(
 
 @pytree
 class NullSpace:
-    """Accelerations from the reduced equations on the null space of J; shortest multipliers.
+    """Accelerations from the reduced equations on the null space of J; minimum-norm multipliers.
 
     The equations are N^T M N y = N^T (f - M a_p), a = a_p + N y. M only needs to be positive definite on the
     null space of J. Derivatives are exact at full rank and at constant deficient rank.

@@ -92,12 +92,14 @@ class Proximal:
             in a direction with eigenvalue s by mu / (s + mu). Five solves leave an error of 1e-9 at s = 1e-6
             of the mean in double precision, but 1e-3 at s = 1e-3 of the mean in single precision.
 
-    Single precision loses small eigenvalues of the Delassus matrix: at 1e-4 of the mean, a quarter of the
-    component along them is missing. Accelerations of Bricard's six-bar (5e-4) are wrong, and its rollouts end
-    with NOT_CONVERGED; `LeastSquares` and `NullSpace` reach 1e-5.
+    In single precision, solutions are wrong along eigenvectors of the Delassus matrix with small eigenvalues:
+    for an eigenvalue of 1e-4 of the mean, a quarter of the component is missing. Example: the smallest
+    nonzero eigenvalues of Bricard's six-bar are about 5e-4 of the mean. Its accelerations are wrong, and its
+    rollouts end with NOT_CONVERGED. With `LeastSquares` and `NullSpace`, the accelerations have errors of
+    1e-5.
 
     Dependent rows are allowed. Accelerations are unique and their derivatives are exact for consistent r. lam
-    is the shortest, and its derivative is exact up to multipliers that produce no force. M must be positive
+    has minimum norm, and its derivative is exact up to multipliers that produce no force. M must be positive
     definite. The solver is nearly as fast as `SchurComplement`.
     """
 

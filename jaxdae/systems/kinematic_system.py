@@ -82,6 +82,10 @@ class KinematicSystem(AnySystem):
         """Return a `Status` () that explains an undefined rate; None, the default, if there is none."""
         return None
 
+    def step_status(self, before: State, after: State, u: Input) -> Count | None:
+        """Return SINGULAR if the rate has a pole between two states (), else OK; None, the default, never."""
+        return None
+
     def mass_matrix(self, q: Coordinates) -> Square:
         """Return the weight W (nv, nv) of corrections |dx|_W^2 = dx^T W dx, the identity by default.
 
@@ -122,10 +126,10 @@ def kinematic_velocity(
         StateWarning: if the coordinates violate the constraints.
 
     Differentiable with respect to system, state and u, forward and reverse. Rows that are affine in x' need
-    one factorization, and have derivatives of every order. For other rows Newton's iteration finds a velocity
-    of locally least distance, with derivatives up to the third order. The function inspects the jaxpr of the
-    rows to determine whether they are affine; `affine_rows = True` in the class of the system asserts it.
-    `kinematic_status` reports whether the rows hold and leave any motion.
+    one factorization, and have derivatives of every order. For other rows, Newton's iteration finds a
+    velocity with locally minimal distance from the rate, with derivatives up to the third order. The function
+    inspects the jaxpr of the rows to determine whether they are affine; `affine_rows = True` in the class of
+    the system asserts it. `kinematic_status` reports whether the rows hold and leave any motion.
     """
     check_kinematic(system)
     check_solver(solver)
@@ -141,11 +145,10 @@ def kinematic_status(
     """Return a `Status` () that reports whether `kinematic_velocity` has a valid result.
 
     * INCONSISTENT_START: the coordinates violate the constraints, see `state_status`.
-    * SINGULAR: the solver finds no velocity, because it needs full rank and rows are dependent. Or the rate
-      is a stationary point of rows that are not affine in x': a zero rate has no unique nearest velocity with
-      |x'|^2 = 1.
-    * CONFLICTING_ROWS: rows contradict each other, so that no velocity satisfies all of them; or they leave
-      no freedom, so that the velocity is zero although the rate is not.
+    * SINGULAR: the solver needs full rank and rows are dependent; or rows are not affine in x' and the rate
+      has no unique nearest velocity. Example: every velocity with |x'|^2 = 1 is equally near to a zero rate.
+    * CONFLICTING_ROWS: rows contradict each other, so that no velocity satisfies all of them; or they allow
+      only zero velocity although the rate is not zero.
     * NOT_CONVERGED: Newton's iteration for rows that are not affine in x' finds no nearest velocity.
 
     Args:
@@ -208,6 +211,46 @@ def _feasible_velocity(system: Any, state: State, u: Input, solver: Any) -> tupl
     if of_rate is not None:
         status = first_failure(of_rate, status)
     return v, lam, status
+
+
+def step_status(system: AnySystem, before: State, after: State, u: Input, solver: Any) -> Count:
+    """Return SINGULAR () if a step passes a singular configuration of the rows or a pole of the rate.
+
+    The result is OK otherwise.
+
+    Let J_0 and J_1 be the rows before and after the step, and G = I + J_0^+ (J_1 - J_0). In a step that
+    resolves the motion, G = I + O(h). At a singular configuration, a singular value of J changes its sign. G
+    then has a negative eigenvalue, the ratio of this singular value after and before the step. The feasible
+    velocity v_1 has a pole there, in the direction of the eigenvector. w = (G - I) v_1 amplifies this
+    direction, and the step passes the configuration if w^T W G w < 0, for rows of any rank.
+
+    Args:
+        system: a system of first order.
+        before: the state before the step.
+        after: the state after the step, with its feasible velocity.
+        u: input (nu,) at the end of the step.
+        solver: a saddle-point solver; None for the default solver of the system.
+    """
+    before, after, still = jax.lax.stop_gradient((before, after, jnp.zeros_like(after.v)))
+    own: Any = system
+    pole, bound = own.step_status(before, after, u), system.at_input(u)
+    status = jnp.zeros((), jnp.int32) if pole is None else pole
+    if system.sizes(before.q).nc == 0 or not has_affine_rows(bound, after):
+        return status
+    here, end = (
+        linearize_at(bound.evaluate(before.t, before.q, still), solver),
+        bound.evaluate(after.t, after.q, still),
+    )
+
+    def change(v: Velocity) -> Velocity:
+        """Return (G - I) v (nv,)."""
+        rows = end.jacobian.times(v) - here.jacobian.times(v)
+        return solve(here.factors, here.mass, here.jacobian, here.compliance, None, rows)[0]
+
+    w = change(after.v)
+    rounding = float(jnp.finfo(w.dtype).eps) ** 0.5 * jnp.max(jnp.abs(after.v), initial=0.0)
+    passed = (jnp.sum(here.mass.times(w) * (w + change(w))) < 0.0) & (jnp.max(jnp.abs(w)) > rounding)
+    return first_failure(status, jnp.where(passed, Status.SINGULAR, Status.OK))
 
 
 @jax.jit

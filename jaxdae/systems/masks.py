@@ -118,7 +118,7 @@ class Masked(Wrapper):
             coordinates, a pytree with `__call__(t, q)` that returns this array. A leaf: it may change between
             steps and between worlds without recompilation.
 
-    Nothing is differentiated with respect to `active`, because switching is a jump. Inactive rows are still
+    Derivatives with respect to `active` are zero, because switching is a jump. Inactive rows are still
     evaluated; if their derivatives are not finite, reverse mode has no finite derivative either.
 
     A rollout with `Projected` applies the impulse of a newly active row after the step in which the row

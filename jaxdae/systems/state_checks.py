@@ -35,8 +35,8 @@ def state_status(system: AnySystem, state: State, *, tolerance: Any = None) -> C
     """Return whether a state satisfies the constraints of a system, as a `Status` ().
 
     Args:
-        system: the system; rows that are soft or switched off do not count. Nor do contacts and joint limits,
-            which `jaxdae.contact.Touching` checks in its steps.
+        system: the system; soft rows, inactive rows, contacts and joint limits do not count.
+            `jaxdae.contact.Touching` checks contacts and joint limits in its steps.
         state: time (s), coordinates and velocities. A `KinematicSystem` ignores the velocities.
         tolerance: as `start_tolerance` of `rollout`; 1e-5 by default, 3.5e-4 in single precision.
 

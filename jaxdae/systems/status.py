@@ -54,7 +54,8 @@ _MEANINGS = {
     ),
     Status.SINGULAR: (
         "the velocity of a first-order system or an embedded mechanism is not unique; usual causes: "
-        "redundant constraints with a solver that needs full rank, a singular configuration, or a motion "
+        "redundant constraints with a solver that needs full rank, a singular configuration at a step or "
+        "within it, such as a steering angle of 90 degrees, or a motion "
         "that neither rows nor drives determine"
     ),
     Status.INCONSISTENT_START: (

@@ -200,6 +200,10 @@ class Wrapper(System):
         """Return the rate status of the inner system, which must be a `KinematicSystem`."""
         return self.system.rate_status(t, x, u)  # pyright: ignore[reportAttributeAccessIssue]
 
+    def step_status(self, before: State, after: State, u: Input) -> Count | None:
+        """Return the step status of the inner system, which must be a `KinematicSystem`."""
+        return self.system.step_status(before, after, u)  # pyright: ignore[reportAttributeAccessIssue]
+
     @property
     def driven_rows(self) -> int:
         """The number of trailing rows of the inner system that set velocities to inputs."""

@@ -41,6 +41,7 @@ from jaxdae.geometry.trigonometry import cos_sin_once, once, tan_once
 from jaxdae.mechanisms.describe.numbers import concrete, floating
 from jaxdae.systems.kinematic_system import KinematicSystem
 from jaxdae.systems.names import Names
+from jaxdae.systems.status import Status
 from jaxdae.systems.system import State
 from jaxdae.typing import Leaf
 from jaxdae.vehicles.wheel_layout import numbers
@@ -63,13 +64,27 @@ def _names(coordinates: tuple[str, ...], units: tuple[str, ...]) -> Names:
     )
 
 
+def _pole_status(before: State, after: State, slipping: Any = False) -> Any:
+    """Return SINGULAR if a car passes a steering angle of pi/2 (), else OK.
+
+    Args:
+        before: the state before the step.
+        after: the state after the step.
+        slipping: whether the car slips (), so that there is no pole.
+    """
+    first, last = (jnp.floor(state.q[2] / jnp.pi + 0.5) for state in (before, after))
+    moves = (before.q[3] != 0.0) | (after.q[3] != 0.0)
+    # At the pole itself, the angle need not change.
+    passed = ((first != last) & moves) | (jnp.abs(after.q[4] - before.q[4]) > jnp.pi)
+    return jnp.where(passed & ~jnp.asarray(slipping), Status.SINGULAR, Status.OK).astype(jnp.int32)
+
+
 @pytree
 class KinematicSingleTrack(KinematicSystem):
     """CommonRoad's KS: (sx, sy, delta, v, psi) of the rear axle, without slip.
 
-    At a steering angle of delta = pi/2 the rear axle cannot roll: psi' is then v times 1e16, without a
-    failure status. A check would take a quarter of the time of a step. `bicycle` as a mechanism reports a
-    status there, but not if a step passes that angle.
+    At a steering angle of delta = pi/2 the rear axle cannot roll, and psi' has a pole. A step that passes
+    this angle has the status SINGULAR.
 
     Attributes:
         wheelbase: l in m.
@@ -96,6 +111,10 @@ class KinematicSingleTrack(KinematicSystem):
         cos, sin = cos_sin_once(psi)
         turn: Any = once(v * tan_once(delta) / self.wheelbase)
         return jnp.stack([v * cos, v * sin, u[0], u[1], turn])
+
+    def step_status(self, before: State, after: State, u: Any) -> Any:
+        """Return SINGULAR if the steering angle passes an odd multiple of pi/2 in a step (), else OK."""
+        return _pole_status(before, after)
 
 
 @pytree
@@ -129,6 +148,10 @@ class KinematicSingleTrackTrailer(KinematicSystem):
         """Return x' (6,)."""
         car = KinematicSingleTrack(self.wheelbase).rate(t, x, u)
         return jnp.append(car, -x[3] * jnp.sin(x[5]) / self.trailer - car[4])
+
+    def step_status(self, before: State, after: State, u: Any) -> Any:
+        """Return SINGULAR if the steering angle passes an odd multiple of pi/2 in a step (), else OK."""
+        return _pole_status(before, after)
 
 
 @pytree
@@ -193,6 +216,11 @@ class DynamicSingleTrack(KinematicSystem):
             jnp.where(fast, sliding, slow_sliding),
         ]
         return jnp.stack([*place, u[0], u[1], *yaw])
+
+    def step_status(self, before: State, after: State, u: Any) -> Any:
+        """Return SINGULAR if the steering angle passes pi/2 in a step without slip (), else OK."""
+        fast = (jnp.abs(before.q[3]) >= SLOW) & (jnp.abs(after.q[3]) >= SLOW)
+        return _pole_status(before, after, fast)
 
     def _dynamic(self, delta: Any, v: Any, turn: Any, beta: Any, u: Any) -> tuple[Any, Any]:
         """Return psi'' and beta' with slip."""

@@ -99,11 +99,14 @@ def test_four_bar_with_springs():
     assert np.max(np.abs(found.shapes[:, 0])) == pytest.approx(1.0, rel=1e-14)
 
     crank = jc.Coordinates.named(system, "crank.angle")
-    linear = scipy.signal.StateSpace(*jc.state_space(system, state, u, crank))
-    for s in (0.0j, 2.0j, 7.0j):
-        response = linear.C @ np.linalg.solve(s * np.eye(2) - linear.A, linear.B) + linear.D
-        dynamic = mass * s**2 + DAMPING @ turns**2 * s + stiffness
-        np.testing.assert_allclose(response, [[1.0 / dynamic]], rtol=1e-10)
+    matrices, frequencies = jc.state_space(system, state, u, crank), np.array([[0.0, 2.0], [5.0, 7.0]])
+    s = 1j * frequencies
+    dynamic = mass * s**2 + DAMPING @ turns**2 * s + stiffness
+    response = jc.frequency_response(matrices, frequencies)
+    np.testing.assert_allclose(response, 1.0 / dynamic[..., None, None], rtol=1e-10)
+    linear = scipy.signal.StateSpace(*matrices)
+    expected = linear.C @ np.linalg.solve(s[1, 1] * np.eye(2) - linear.A, linear.B) + linear.D
+    np.testing.assert_allclose(response[1, 1], expected, rtol=1e-10)
 
     def varied(s):
         a = jnp.array([[0.0, 1.0, 0.0], [-4.0 - s, -0.3, 0.2], [s, 0.1, -1.5]])

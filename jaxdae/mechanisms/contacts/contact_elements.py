@@ -46,8 +46,8 @@ def _shape(text: str) -> Any:
 class Pair(Element):
     """Two shapes of two bodies that can touch, with exact Coulomb friction.
 
-    The normal points from a to b. Contact forces act on b, and with the opposite sign on a. Contacts take
-    part in a simulation with `jaxdae.contact.Touching`.
+    The normal points from a to b. The contact force acts on b, and its reaction on a. A simulation includes
+    contacts only with `jaxdae.contact.Touching` or `jaxdae.contact.ContactStepping`.
     """
 
     noun: ClassVar[str] = "contact"

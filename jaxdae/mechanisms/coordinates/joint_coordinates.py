@@ -36,8 +36,8 @@ class Joints(ByKeywords):
     the joints. A body that the tree does not reach has its own coordinates, as in absolute coordinates.
 
     Attributes:
-        cut: the names of joints that close loops and stay outside the tree. If you name any joint, the names
-            must cut all loops.
+        cut: the names of joints that close loops and stay outside the tree. If you name joints, name at least
+            one joint of every loop.
     """
 
     cut: Sequence[str] = ()

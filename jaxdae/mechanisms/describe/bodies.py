@@ -52,7 +52,8 @@ class Body(ByKeywords):
         name: unique; not "ground".
         mass: in kg, positive; in joint coordinates it may be zero if M stays positive definite. A
             `kinematic_mechanism` needs no mass.
-        inertia: in kg m^2 about the mass center, positive; with the same exceptions as the mass.
+        inertia: in kg m^2 about the mass center, positive; it may be zero or missing in the same cases as the
+            mass.
         pose: (x, y, theta) of the mass center at the start in m and rad. World points `at` of joints refer to
             this pose. If joints have `point_a` and `point_b`, a rough guess suffices: see `initialize`.
     """
@@ -169,10 +170,10 @@ class SpatialBody(ByKeywords):
         mass: in kg, positive; in joint coordinates it may be zero if M stays positive definite, as between
             the hinges of a wrist.
         inertia: in kg m^2 about the mass center in the axes of the body: principal moments (3,), or a
-            symmetric matrix (3, 3); positive definite, in joint coordinates with the same exception as the
-            mass. A warning reports a largest moment that exceeds the sum of the others. No physical body has
-            such an inertia, but some published models do.
-        place: (3,) of the mass center at the start in m. World points `at` of joints refer to this
+            symmetric matrix (3, 3); positive definite; in joint coordinates, it may be singular if M stays
+            positive definite. `mechanism` warns if the largest moment exceeds the sum of the other two. No
+            physical body has such an inertia, but some published models do.
+        place: position (3,) of the mass center at the start in m. World points `at` of joints refer to this
             position; see `pose` of `Body`.
         quaternion: (4,) wxyz, body to world, at the start; any nonzero length is accepted and normalized,
             with a warning.

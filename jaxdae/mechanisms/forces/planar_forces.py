@@ -106,9 +106,10 @@ class Torque(TwoBodies, Driven):
 
 @pytree
 class JointForce(elements.Force):
-    """A torque in a revolute joint or a force along a prismatic one, on b with its reaction on a.
+    """A torque in a revolute joint, or a force along a prismatic joint; it acts on b, its reaction on a.
 
-    It is force + gain u[input], in N m or N, clipped to `effort_limit`; without `input`, it is constant.
+    The effort is force + gain u[input], in N m or N, clipped to `effort_limit`; without `input`, it is
+    constant.
     """
 
     joint: Any = fields.joint("the revolute or prismatic joint that is driven")
@@ -163,7 +164,7 @@ class GearedSlideForce(Geared, SlideForce):
 
 @pytree
 class Motor(GearedMotor):
-    """A motor with a gear in a joint: ratio (torque + gain u[input]), and ratio^2 times the rotor inertia.
+    """A motor with a gear: effort ratio (torque + gain u[input]), and armature ratio^2 rotor_inertia.
 
     The rotor turns with the joint coordinate alone, ratio times as fast. Its spin about axes that turn with
     the bodies is neglected, as is usual for small rotors with large gear ratios.

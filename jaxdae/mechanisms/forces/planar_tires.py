@@ -265,7 +265,7 @@ class ViscousContact(ViscousLaw, Contact):
 
 @pytree(kw_only=True)
 class ViscousTire(ViscousLaw, Tire):
-    """A tire whose force is in proportion to the speed of its slip: the rows of a `Wheel`, relaxed."""
+    """A tire whose force is proportional to its slip speed: a `Wheel` with dampers in place of its rows."""
 
     contact: ClassVar[type[Contact]] = ViscousContact
     law: ClassVar[type[Any]] = ViscousLaw

@@ -51,12 +51,13 @@ class SpatialDriven(Driven, SpatialForce):
 
 @pytree
 class JointForce(SpatialForce):
-    """A torque about, or a force along, a joint coordinate, on b with its reaction on a, and its spring.
+    """A torque or force along a joint coordinate on b, with its reaction on a, and an optional spring.
 
-    It is force + gain u[input] - stiffness (s - rest), in N m or N; without `input`, it is constant. The
-    first two terms are clipped to `effort_limit`. Angles of the tree in `Joints()` count full turns. Springs
-    on other angles pull to the nearest turn of the rest position, because frames do not count turns. They
-    jump at half a turn: the status is OUT_OF_RANGE within 0.2 rad of half a turn.
+    The effort is force + gain u[input] - stiffness (s - rest), in N m or N; without `input`, the second term
+    is zero. The sum of the first two terms is clipped to `effort_limit`. Angles of the tree in `Joints()`
+    count full turns. A spring on any other angle pulls toward the nearest equivalent of its rest angle,
+    because frames do not count turns. The force of such a spring jumps at half a turn: the status is
+    OUT_OF_RANGE within 0.2 rad of half a turn.
     """
 
     joint: Any = fields.joint("the joint that is driven")
@@ -178,7 +179,7 @@ class GearedCoordinateForce(Geared, CoordinateForce):
 
 @pytree
 class Motor(GearedMotor, SpatialForce):
-    """A motor with a gear in a joint: ratio (torque + gain u[input]), and ratio^2 times the rotor inertia.
+    """A motor with a gear: effort ratio (torque + gain u[input]), and armature ratio^2 rotor_inertia.
 
     The rotor turns with the joint coordinate alone, ratio times as fast. Its spin about axes that turn with
     the bodies is neglected, as is usual for small rotors with large gear ratios.

@@ -18,7 +18,7 @@ from jaxdae.mechanisms.joints.relation_elements import one_each
 
 @pytree
 class Tendon(Force):
-    """A tendon whose length L is a weighted sum of joint coordinates; tension times weight acts on each.
+    """A tendon whose length L is a weighted sum of joint coordinates; each receives effort times weight.
 
     With rate V = L', the tendon has the effort
 

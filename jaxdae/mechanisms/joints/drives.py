@@ -177,7 +177,7 @@ class _Slip(Drive):
 
 @pytree
 class SlipAngle(_Slip):
-    """The slip angle of a wheel as an input of first order, in rad: n . v + tan(u) e . v = 0."""
+    """The slip angle of a wheel as an input of a first-order model, in rad: n . v + tan(u) e . v = 0."""
 
     slips: ClassVar[str] = "slip_angle"
 
@@ -191,7 +191,7 @@ class SlipAngle(_Slip):
 
 @pytree
 class SlipRatio(_Slip):
-    """The slip ratio of a wheel as an input of first order: e . v = (1 - u) r spin."""
+    """The slip ratio of a wheel as an input of a first-order model: e . v = (1 - u) r spin."""
 
     slips: ClassVar[str] = "slip_ratio"
 

@@ -233,8 +233,8 @@ class MecanumWheel(_WithRollers):
     """A wheel with oblique rollers on its rim: no slip along the axles of the rollers on the ground.
 
     In the usual arrangement, the rollers of the four wheels form an X seen from above. Their angles are -45,
-    45, 45 and -45 degrees at the front left, front right, rear left and rear right. The rollers on the
-    ground, on the opposite side of the wheels, then form an O.
+    45, 45 and -45 degrees at the front left, front right, rear left and rear right. The rollers that touch
+    the ground are on the lower side of the wheels, and form an O.
     """
 
     roller_angle: Number = fields.number(

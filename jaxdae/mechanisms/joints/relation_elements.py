@@ -18,7 +18,7 @@ from jaxdae.mechanisms.describe.numbers import concrete, shown
 
 @pytree
 class Relation(Joint):
-    """A joint coordinate follows an `other` one: s - reference = p(s_other - other_reference), polynomial p.
+    """A joint coordinate s follows another: s - reference = p(s_other - other_reference), p a polynomial.
 
     A mimic joint of a robot file with multiplier and offset has coefficients (offset, multiplier) and both
     references zero. A gear pair between two joints has (0, ratio). The default references are the coordinates
@@ -70,7 +70,7 @@ class Relation(Joint):
 
 @pytree
 class TendonRelation(Joint):
-    """A tendon length follows another one: L - reference = p(L_other - other_reference), p a polynomial.
+    """A tendon length L follows another: L - reference = p(L_other - other_reference), p a polynomial.
 
     The sums are lengths, as in `Tendon`. Without `others`, the first sum is held at reference + c0. Each
     joint contributes its first coordinate. The default references are the sums at the start pose.

@@ -211,11 +211,9 @@ class SphereOnSurface(PointOfB, OnSurface):
     distance from the surface in m, positive on the side of the sphere: |grad d| = 1. With c the center in
     that frame and n = grad d(c), the sphere touches the surface at c - r n, and
 
-        height     d(c) - r = 0                     multiplier: the normal force in N, positive while the
-        surface pushes
-        across_1   e_1 . (slip at the contact) = 0  multipliers: the forces of the surface on the sphere along
-        e_1 and e_2 in N
-        across_2   e_2 . (slip at the contact) = 0
+        height     d(c) - r = 0                     multiplier: normal force in N, positive in compression
+        across_1   e_1 . (slip at the contact) = 0  multiplier: force on the sphere along e_1 in N
+        across_2   e_2 . (slip at the contact) = 0  multiplier: force on the sphere along e_2 in N
 
     The slip is the velocity of the material point of b at the contact relative to a. e_1 is the axis of a
     that is most nearly normal to n, projected normal to n, and e_2 = n x e_1. e_1 jumps when another axis

@@ -30,7 +30,7 @@ class TwoWheels(TwoBodies, SpatialJoint):
 
 @pytree
 class Gear(TwoWheels):
-    """Wheels of a and b turn at a ratio: omega_b . axis_b = ratio omega_a . axis_a, axes fixed in bodies.
+    """Gear wheels fixed in a and b: omega_b . axis_b = ratio omega_a . axis_a, with axes fixed in a and b.
 
     The row constrains velocities, so any ratio holds over any number of turns. The bearings of the wheels are
     separate joints, on the ground. Both angular velocities are relative to the world.
@@ -58,8 +58,8 @@ class BevelGear(TwoWheels):
     vector m in the plane of the axes, along the normal of the tooth flanks of the cones that roll on each
     other:
 
-        (omega_b - omega_a) . m = 0,    m = ((ratio - c) n_a + (1 - ratio c) n_b) / (1 - c^2),    c = n_a .
-        n_b,
+        (omega_b - omega_a) . m = 0,
+        m = ((ratio - c) n_a + (1 - ratio c) n_b) / (1 - c^2),    c = n_a . n_b,
 
     for which n_b . m = 1 and n_a . m = ratio. Parallel axes have no such vector, because the motion of the
     carrier then matters.

@@ -165,7 +165,7 @@ class _CardanAxes(TwoBodies):
 
 @pytree
 class Universal(WithAxes, _CardanAxes, Movable):
-    """A Cardan joint: b turns about an axis fixed in a and a perpendicular axis fixed in b that meets it."""
+    """A Cardan joint: b turns about an axis fixed in a and an axis fixed in b, which are perpendicular."""
 
     rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "z": "m", "twist": "rad"}
     coordinates: ClassVar[dict[str, str]] = {"first": "rad", "second": "rad"}
@@ -263,7 +263,7 @@ class Planar(Facing, OnAxis, Movable):
 
 @pytree
 class Weld(Facing, WithAxes):
-    """Two bodies move as one, at their relative start pose unless both bodies give points and axes."""
+    """Two bodies move as one, in their relative start pose unless you give points and axes for both."""
 
     rows: ClassVar[dict[str, str]] = {
         "x": "m",
@@ -295,7 +295,7 @@ class Weld(Facing, WithAxes):
 
 @pytree
 class Free(TwoBodies, AnyOrientation):
-    """b moves freely relative to a: position and orientation of a frame fixed in b, such as a link frame.
+    """b moves freely relative to a; the coordinates describe a frame fixed in b, such as a link frame.
 
     In joint coordinates, q is the position of that frame in a and its quaternion wxyz; v is the velocity of
     its origin in the axes of a and its angular velocity in its own axes. If a is the ground, these are qpos

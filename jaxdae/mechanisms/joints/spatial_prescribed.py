@@ -19,7 +19,7 @@ from jaxdae.mechanisms.joints.spatial_base import SpatialJoint
 
 @pytree
 class PrescribedMotion(SpatialJoint):
-    """An ideal drive: a joint coordinate is a function of time, counted from `reference` (default: start).
+    """An ideal drive: a joint coordinate minus `reference` (default: its start value) is a function of time.
 
     The motion needs a continuous velocity. At a jump of the velocity, a method without projection opens the
     joint at the rate of the jump, with the status OK; `info.violation` shows the opening. Use `Projected`.

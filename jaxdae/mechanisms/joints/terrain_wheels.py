@@ -270,7 +270,7 @@ class SlidingDisc(DiscOnTerrain):
 
 @pytree
 class RollingDisc(DiscOnTerrain):
-    """A thin disc rolls over a terrain without slip, along it and sideways.
+    """A thin disc rolls over a terrain without longitudinal or lateral slip.
 
     The body b is the rolling body, which spins about its axle. For a wheel on a hinge, b is the wheel and not
     the frame that carries it.
@@ -281,7 +281,7 @@ class RollingDisc(DiscOnTerrain):
 
 @pytree
 class SlidingSphere(SphereOnTerrain):
-    """A sphere stands on a terrain and slides freely: its height row only."""
+    """A sphere stays in contact with a terrain and slides freely; it has only a height row."""
 
 
 @pytree

@@ -1,0 +1,329 @@
+"""Least squares of geometric calibration: identifiable directions, robust weights and covariance.
+
+Let x (p,) be corrections of the parameters, zero for the nominal robot. At the readings of the encoders plus
+the offsets in x, forward kinematics closes the loops. The residuals r(x) (N,) are the differences of the
+measured and the computed poses, over their standard deviations. All rows have the same weight at first.
+
+*Identifiable directions.* Let D contain the characteristic sizes of the parameters, and J = dr/dx at x = 0.
+The singular value decomposition
+
+    J D = U S V^T,      x = D V S^+ z,                                                                  (1)
+
+defines one coordinate in z per identifiable direction, where S^+ is zero for singular values below the
+largest one over the largest condition number. Corrections along the other columns of V do not change the
+poses to first order. The solution is therefore the correction of minimum norm |D^-1 x|, and near the solution
+dr/dz = A has almost orthonormal columns.
+
+*Closed loops.* Let h(q, x) contain the rows of loops and motors at the coordinates q of a pose, e(q, x) its
+residuals, and H = dh/dxi. A displacement of q by -H^+ (h + h_x dx) keeps h = 0 to first order, so
+
+    r = e - e_xi H^+ h,      dr/dx = e_x - e_xi H^+ h_x,                                                (2)
+
+by the implicit function theorem. Each iteration corrects q and x together, from one linearization, and closes
+the loops by the way (lifted Newton method).
+
+*Iteration.* Gauss-Newton steps dz = -(A^T W A)^-1 A^T W r with the weights of Huber,
+
+    W = diag(min(1, k / |r_i / s|)),      s = median |r_i| / 0.6745 sqrt(N / (N - n)),      k = 1.345,    (3)
+
+(iteratively reweighted least squares), where n is the number of identifiable directions. k gives 95 % of the
+efficiency of least squares if the errors are normal. Without robust weights, W = 1.
+
+*Covariance.* With psi = W r and the fraction m of rows with |r_i| <= k s, Huber's estimate is
+
+    cov(z) = kappa^2 psi^T psi / (N - n) / m^2 (A^T A)^-1,      kappa = 1 + n / N (1 - m) / m,           (4)
+
+which is the usual sigma^2 (A^T A)^-1 for W = 1. The intervals x +- t std(x) have the quantile t of Student's
+distribution with N - n degrees of freedom. They are exact if r is linear in x, W = 1, and the errors are
+normal.
+
+References:
+    J. Hollerbach, W. Khalil, M. Gautier, "Model identification", Springer Handbook of Robotics, 2nd edition
+    (2016), chapter 6, for identifiable parameters and scaling. G. A. F. Seber, C. J. Wild, "Nonlinear
+    Regression" (1989), sections 2.1.2 and 5.1, for covariance and intervals. P. J. Huber, "Robust Statistics"
+    (1981), section 7.6, equation (6.5), for (4), and section 7.8 for the iteration. B. Iglewicz, D. C.
+    Hoaglin, "How to Detect and Handle Outliers" (1993), for the limit of outliers. J. Albersmeyer, M. Diehl,
+    "The lifted Newton method and its application in optimization", SIAM J. Optim. 20 (2010).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from jaxdae.base.dataclass import pytree, static
+from jaxdae.compile.precompute import prepared
+from jaxdae.dynamics.minimum_norm import pseudoinverse, rank_tolerance
+from jaxdae.kinematics.closed_chains import problem_of, solved
+from jaxdae.kinematics.geometric_parameters import Parameter, corrected, offsets_of
+from jaxdae.kinematics.least_squares_on_loops import tolerance
+from jaxdae.kinematics.targets import JointTarget
+from jaxdae.linalg.singular_values import svd
+from jaxdae.mechanisms import Mechanism
+from jaxdae.systems.status import Status
+from jaxdae.systems.tolerances import scales
+from jaxdae.typing import Leaf
+
+_HUBER = 1.345
+_OUTLIER = 3.5
+"""Residual over s above which a pose is an outlier (Iglewicz and Hoaglin)."""
+_ITERATIONS = 50
+_REWEIGHTINGS = 20
+"""Updates of the weights per linearization; each reduces their error by a factor of about 4."""
+
+
+@pytree
+class Calibration:
+    """Result of `calibrate`, for n poses with m measured numbers each, and p corrections.
+
+    Attributes:
+        mechanism: the calibrated mechanism.
+        offsets: the offset () of each calibrated encoder, position minus reading, by the name of its motor.
+        names: the names of the corrections (p,) (static).
+        units: their units (p,), m or rad (static).
+        correction: the corrections (p,).
+        standard_error: their standard errors (p,); infinite where the poses do not identify a correction.
+        covariance: covariance (p, p) along the identifiable directions.
+        directions: (p, p), each row an orthonormal direction of scaled corrections, with lengths divided by
+            the characteristic length.
+        singular_values: of the scaled Jacobian at the nominal mechanism (p,), in descending order.
+        identifiable: whether each direction (p,) is identifiable.
+        error: residuals (n, m) of all poses in m and rad, in the order of the targets.
+        weight: weights (n, m) of the residuals in the fit, between 0 and 1.
+        outlier: whether a pose (n,) has a residual above 3.5 robust standard deviations, or fails.
+        held_out_rms: root mean square () of residuals over standard deviations, for held-out poses; NaN
+            without such poses.
+        sigma: estimated standard deviation () of the residuals, relative to the given standard deviations.
+        freedom: the number of residuals minus the number of identifiable directions ().
+        pose_status: status of forward kinematics of each pose (n,) of the nominal mechanism. Poses that fail
+            are not part of the fit.
+        iterations: the number of iterations ().
+        status: OK or NOT_CONVERGED ().
+    """
+
+    mechanism: Mechanism
+    offsets: Mapping[str, Any]
+    names: tuple[str, ...] = static()
+    units: tuple[str, ...] = static()
+    correction: Leaf
+    standard_error: Leaf
+    covariance: Leaf
+    directions: Leaf
+    singular_values: Leaf
+    identifiable: Leaf
+    error: Leaf
+    weight: Leaf
+    outlier: Leaf
+    held_out_rms: Leaf
+    sigma: Leaf
+    freedom: Leaf
+    pose_status: Leaf
+    iterations: Leaf
+    status: Leaf
+
+    def interval(self, level: Any = 0.95) -> tuple[Array, Array]:
+        """Return the lower and upper ends (p,) of the confidence intervals; infinite where unknown.
+
+        Args:
+            level: the probability () that an interval contains the true value.
+        """
+        error, quantile = self.standard_error, t_quantile(level, self.freedom)[..., None]
+        half: Any = jnp.where(jnp.isfinite(error), quantile.astype(error.dtype) * error, jnp.inf)
+        return self.correction - half, self.correction + half
+
+
+def t_quantile(level: Any, freedom: Any) -> Array:
+    """Return t such that |T| <= t has the probability `level`, for Student's T; shapes broadcast.
+
+    The probability is the incomplete beta function I_y(1 / 2, f / 2) at y = t^2 / (f + t^2), and bisection
+    finds y (M. Abramowitz, I. Stegun, "Handbook of Mathematical Functions", 26.7.1 and 26.5.27).
+    """
+    level, freedom = jnp.broadcast_arrays(*(jnp.asarray(x, jnp.result_type(float)) for x in (level, freedom)))
+
+    def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        middle = 0.5 * (ends[0] + ends[1])
+        below = jax.scipy.special.betainc(0.5, 0.5 * freedom, middle) < level
+        return jnp.where(below, middle, ends[0]), jnp.where(below, ends[1], middle)
+
+    y = jax.lax.fori_loop(0, 60, halve, (jnp.zeros_like(level), jnp.ones_like(level)))[0]
+    return jnp.sqrt(freedom * y / (1.0 - y))
+
+
+def without_point(target: Any) -> Any:
+    """Return a target without the field that is not stacked."""
+    return target if isinstance(target, JointTarget) else dataclasses.replace(target, point=None)
+
+
+class _Model(NamedTuple):
+    """Linear model of all poses.
+
+    Attributes:
+        r: residuals (n, m) of (2), scaled.
+        jacobian: dr/dx (n, m, p).
+        closing: -H^+ h (n, nv).
+        moving: -H^+ h_x (n, nv, p).
+    """
+
+    r: Any
+    jacobian: Any
+    closing: Any
+    moving: Any
+
+
+def _linearized(
+    mechanism: Mechanism, parameters: Sequence[Parameter], poses: Any, sizes: Array, x: Array, q: Array
+) -> _Model:
+    """Return the model (2) at corrections x (p,) and coordinates q (n, nq)."""
+    velocity_units = mechanism.names.velocity_units
+    columns = scales(mechanism, velocity_units, len(velocity_units), q.dtype)
+
+    def one(pose: Any, q: Array) -> _Model:
+        def rows(xi: Array, x: Array) -> Any:
+            changed, offsets = prepared(corrected(mechanism, parameters, x)), offsets_of(parameters, x)
+            motors = {name: reading + offsets.get(name, 0.0) for name, reading in pose[0].values.items()}
+            there = changed.retract(q, columns * xi)
+            found = problem_of(changed, JointTarget(motors), q, {}, None).rows(there)
+            frames = changed.frames(there)
+            errors = [target.checked(changed).error(changed, frames, there) for target in pose[1:]]
+            both = jnp.concatenate([found.loops, found.errors]), jnp.concatenate(errors) / sizes
+            return both, both
+
+        slopes, (h, e) = jax.jacfwd(rows, (0, 1), has_aux=True)(jnp.zeros_like(columns), x)
+        (h_xi, h_x), (e_xi, e_x) = slopes
+        inverse = pseudoinverse(h_xi, rank_tolerance(h_xi, tolerance(q.dtype)))
+        closing, moving = -inverse @ h, -inverse @ h_x
+        return _Model(e + e_xi @ closing, e_x + e_xi @ moving, columns * closing, columns[:, None] * moving)
+
+    axes = tuple(jax.tree.map(lambda _: 0, without_point(pose)) for pose in poses)
+    return jax.vmap(one, in_axes=(axes, 0))(poses, q)
+
+
+class _Fit(NamedTuple):
+    """Data of the fit that do not change.
+
+    Attributes:
+        used: whether each residual (N,) is part of the fit.
+        basis: D V S^+ of (1) (p, p); columns of directions that are not identifiable are zero.
+        known: whether each direction (p,) is identifiable.
+        robust: whether residuals have the weights of Huber (static).
+    """
+
+    used: Any
+    basis: Any
+    known: Any
+    robust: bool
+
+    @property
+    def counts(self) -> Any:
+        """The number of residuals N and the number of identifiable directions n, as real numbers."""
+        return tuple(jnp.sum(x, dtype=self.basis.dtype) for x in (self.used, self.known))
+
+    def linear(self, model: _Model) -> tuple[Any, Any]:
+        """Return r (N,) and A = dr/dz (N, p), zero for residuals that are not part of the fit."""
+        r, a = model.r.reshape(-1), model.jacobian.reshape(self.used.shape[0], -1) @ self.basis
+        return jnp.where(self.used, r, 0.0), jnp.where(self.used[:, None], a, 0.0)
+
+    def weights(self, r: Array) -> tuple[Any, Any, Any]:
+        """Return the weights (N,) of (3), whether residuals are within the limit (N,), and s ()."""
+        middle: Any = jnp.nanmedian(jnp.where(self.used, jnp.abs(r), jnp.nan))
+        rows, directions = self.counts
+        spread = middle / 0.6745 * jnp.sqrt(rows / jnp.maximum(rows - directions, 1.0))
+        inside: Any = (jnp.abs(r) <= _HUBER * spread) | (not self.robust)
+        size: Any = jnp.where(inside, 1.0, jnp.abs(r))
+        smaller: Any = jnp.where(inside, 1.0, _HUBER * spread / size)
+        return jnp.where(self.used, smaller, 0.0), inside & self.used, spread
+
+    def normal(self, a: Array, w: Any) -> Array:
+        """Return A^T W A (p, p), with ones for directions that are not identifiable."""
+        return a.T @ (w[:, None] * a) + jnp.diag(jnp.where(self.known, 0.0, 1.0).astype(a.dtype))
+
+    def step(self, r: Array, a: Array) -> Array:
+        """Return the step dz (p,) that minimizes the loss of the linear residuals r + A dz."""
+
+        def reweighted(_: Any, dz: Array) -> Array:
+            w = self.weights(r + a @ dz)[0]
+            return -jnp.linalg.solve(self.normal(a, w), a.T @ (w * r))
+
+        still = jnp.zeros(a.shape[1:], a.dtype)
+        return jax.lax.fori_loop(0, _REWEIGHTINGS if self.robust else 1, reweighted, still)
+
+
+@partial(jax.jit, static_argnames=("parameters", "robust"))
+def fitted(
+    mechanism: Mechanism,
+    poses: Any,
+    start: Array,
+    sizes: Array,
+    held: Array,
+    condition: Any,
+    parameters: tuple[Parameter, ...],
+    robust: bool,
+) -> Calibration:
+    """Return the result of `calibrate` for checked arguments."""
+    units = tuple(parameter.unit for parameter in parameters for _ in range(parameter.size))
+    scale, rows = scales(mechanism, units, len(units), start.dtype), held.shape[0] * sizes.shape[0]
+    begun, info = jax.vmap(lambda motors: solved(problem_of(mechanism, motors, start, {}, None)))(poses[0])
+    reached = info.status == Status.OK
+    linearized = partial(_linearized, mechanism, parameters, poses, sizes)
+    x = jnp.zeros(scale.shape, start.dtype)
+    model = linearized(x, begun.q)
+
+    used = jnp.repeat(reached & ~held, sizes.shape[0])
+    scaled: Any = jnp.where(used[:, None], model.jacobian.reshape(rows, -1) * scale, 0.0)
+    # At least p rows, for a square V.
+    s, right = svd(jnp.pad(scaled, ((0, max(len(units) - rows, 0)), (0, 0))), full=False)[1:]
+    known = s > s[0] / condition
+    divisor: Any = jnp.where(known, s, 1.0)
+    fit = _Fit(used, scale[:, None] * right.T * jnp.where(known, 1.0 / divisor, 0.0), known, robust)
+
+    def body(carry: Any) -> Any:
+        x, q, model, count, _ = carry
+        r, a = fit.linear(model)
+        dz = fit.step(r, a)
+        dx = fit.basis @ dz
+        q = jax.vmap(mechanism.retract)(q, model.closing + model.moving @ dx)
+        size = jnp.max(jnp.abs(s * (right @ ((x + dx) / scale))))
+        enough = 1e-6 * fit.weights(r + a @ dz)[2] + tolerance(x.dtype) * size
+        return x + dx, q, linearized(x + dx, q), count + 1, jnp.max(jnp.abs(dz)) <= enough
+
+    carry = (x, begun.q, model, jnp.zeros((), jnp.int32), jnp.zeros((), bool))
+    x, _, model, count, done = jax.lax.while_loop(lambda c: (c[3] < _ITERATIONS) & ~c[4], body, carry)
+
+    r, a = fit.linear(model)
+    w, inside, spread = fit.weights(r)
+    total, directions = fit.counts
+    share = jnp.sum(inside, dtype=r.dtype) / total
+    kappa = 1.0 + directions / total * (1.0 - share) / share
+    enough, freedom = total > directions, jnp.maximum(total - directions, 1.0)
+    sigma: Any = jnp.where(enough, kappa / share * jnp.sqrt(jnp.sum((w * r) ** 2) / freedom), jnp.inf)
+    unit = fit.basis @ jnp.linalg.inv(fit.normal(a, jnp.ones_like(w))) @ fit.basis.T
+    unknown = jnp.sum(jnp.where(known[:, None], 0.0, right) ** 2, axis=0)
+    found = enough & (unknown <= tolerance(x.dtype))
+    squares = jnp.mean(model.r**2, axis=1)
+    return Calibration(
+        mechanism=corrected(mechanism, parameters, x),
+        offsets=offsets_of(parameters, x),
+        names=tuple(entry for parameter in parameters for entry in parameter.entries),
+        units=units,
+        correction=x,
+        standard_error=jnp.where(found, sigma * jnp.sqrt(jnp.diagonal(unit)), jnp.inf),
+        covariance=jnp.where(enough, sigma**2 * unit, jnp.inf),
+        directions=right,
+        singular_values=s,
+        identifiable=known,
+        error=model.r * sizes,
+        weight=w.reshape(model.r.shape),
+        outlier=~reached | jnp.any(jnp.abs(model.r) > _OUTLIER * spread, axis=1),
+        held_out_rms=jnp.sqrt(jnp.mean(squares, where=reached & held)),
+        sigma=sigma,
+        freedom=jnp.sum(used) - jnp.sum(known),
+        pose_status=info.status,
+        iterations=count,
+        status=jnp.where(done, Status.OK, Status.NOT_CONVERGED).astype(jnp.int32),
+    )

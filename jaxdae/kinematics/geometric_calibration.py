@@ -1,0 +1,104 @@
+"""Geometric calibration: lengths, joint frames and encoder offsets from measured poses.
+
+`geometric_parameters` defines the corrections, and `calibration_fit` contains the mathematics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxdae.kinematics.calibration_fit import Calibration, fitted, without_point
+from jaxdae.kinematics.closed_chains import problem_of
+from jaxdae.kinematics.geometric_parameters import encoder_offset, joint_parameter
+from jaxdae.kinematics.targets import JointTarget, PoseTarget
+from jaxdae.mechanisms import Mechanism
+from jaxdae.systems.system import State
+from jaxdae.systems.tolerances import scales
+
+
+def calibrate(
+    mechanism: Mechanism,
+    actuated: Mapping[str, Any],
+    measured: PoseTarget | JointTarget | Sequence[PoseTarget | JointTarget],
+    start: State | jax.Array,
+    parameters: Sequence[str],
+    *,
+    offsets: Sequence[str] = (),
+    standard_deviation: Any = None,
+    robust: bool = True,
+    held_out: Any = None,
+    condition: float = 1e4,
+) -> Calibration:
+    """Return geometric parameters and encoder offsets of a mechanism, fitted to measured poses.
+
+    Args:
+        mechanism: the nominal mechanism. In joint coordinates, the motors drive coordinates.
+        actuated: encoder readings (n,) in rad or m by the names of coordinates, or of joints with one
+            coordinate. They determine the pose.
+        measured: one or several targets, whose values are stacked along a first axis: positions (n, 3) and
+            quaternions (n, 4) in space, (n, 2) and (n,) in the plane, values (n,) of a `JointTarget`. The
+            field `point` is not stacked.
+        start: a state or coordinates (nq,) with closed loops on the branch of the poses.
+        parameters: fields of joints, such as "joints.rod1.length", or single entries of their corrections,
+            such as "joints.rod1.point_a.x". The correction of a point is a vector in the frame of its body in
+            m. The correction of axes is a rotation vector in rad in the axes of the joint. The correction of
+            a direction is a rotation vector in the frame of its body, or an angle in the plane.
+        offsets: the motors whose encoders have an unknown offset.
+        standard_deviation: standard deviations of the measured numbers (m,) or () in m and rad, up to a
+            common factor. By default the characteristic length and 1 rad.
+        robust: whether large residuals have smaller weights (Huber); False for least squares.
+        held_out: whether each pose (n,) is excluded from the fit, to test the result.
+        condition: the largest ratio of the singular values of identifiable directions.
+
+    Raises:
+        ValueError: unknown names, parameters that are not geometric, or shapes that do not fit.
+
+    The identifiable directions are those of the nominal mechanism. The result is the correction of minimum
+    norm, with lengths divided by the characteristic length. The program is compiled once per shape, and
+    `jax.vmap` calibrates many mechanisms at once. The fit does not support reverse mode.
+
+    Example:
+        >>> tool = kinematics.PoseTarget("platform", position=positions)
+        >>> found = kinematics.calibrate(robot, {"motor1": angles}, tool, start, ["joints.rod1.length"])
+    """
+    chosen = (
+        *(joint_parameter(mechanism, path) for path in parameters),
+        *(encoder_offset(mechanism, tuple(actuated), name) for name in offsets),
+    )
+    entries = [entry for parameter in chosen for entry in parameter.entries]
+    if not entries or len(set(entries)) < len(entries):
+        raise ValueError("parameters: name at least one parameter or offset, and each of them once")
+    targets = (measured,) if isinstance(measured, PoseTarget | JointTarget) else tuple(measured)
+    if not targets:
+        raise ValueError("measured: give at least one PoseTarget or JointTarget")
+    poses = tuple(_as_arrays(mechanism, target) for target in (JointTarget(actuated), *targets))
+    shapes = [x.shape for pose in poses for x in jax.tree.leaves(without_point(pose))]
+    count = shapes[0][:1]
+    if not count or any(shape[:1] != count for shape in shapes):
+        raise ValueError(f"actuated and measured must have one entry per pose, got the shapes {shapes}")
+    first = jax.tree.map(lambda x: x[0], [without_point(pose) for pose in poses])
+    units = tuple(unit for target in first[1:] for unit in target.checked(mechanism).units(mechanism))
+    sizes = scales(mechanism, units, len(units), mechanism.dtype)
+    if standard_deviation is not None:
+        given = jnp.asarray(standard_deviation, mechanism.dtype)
+        if given.shape not in ((), sizes.shape):
+            raise ValueError(f"standard_deviation must have shape () or {sizes.shape}, got {given.shape}")
+        sizes = jnp.broadcast_to(given, sizes.shape)
+    held = jnp.zeros(count, bool) if held_out is None else jnp.asarray(held_out, bool)
+    if held.shape != count:
+        raise ValueError(f"held_out must have shape {count}, got {held.shape}")
+    q = problem_of(mechanism, first[0], start, {}, None).start
+    return fitted(mechanism, poses, q, sizes, held, condition, chosen, robust)
+
+
+def _as_arrays(mechanism: Mechanism, target: Any) -> Any:
+    """Return a target with arrays as values."""
+    if isinstance(target, JointTarget):
+        return JointTarget({name: jnp.asarray(x, mechanism.dtype) for name, x in target.values.items()})
+    values = {name: getattr(target, name) for name in ("position", "orientation", "point")}
+    arrays = {name: x if x is None else jnp.asarray(x, mechanism.dtype) for name, x in values.items()}
+    return PoseTarget(target.body, **arrays)

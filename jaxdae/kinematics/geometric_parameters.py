@@ -1,0 +1,147 @@
+"""Corrections of geometric parameters of a mechanism; zero corrections give the nominal mechanism.
+
+The correction of a point is a vector in the frame of its body, p + d. The correction of axes R, whose columns
+are the axes of the joint in the frame of the body, and of directions e is a rotation vector phi. They
+therefore stay rotations and unit vectors:
+
+    R exp(phi),      phi in the axes of the joint,
+    exp(phi) e,      phi in the frame of the body; an angle in the plane.
+
+The component of phi along an axis of rotation has the same effect as the offset of an encoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from jaxdae.base.dataclass import get_leaf, set_leaf
+from jaxdae.base.suggestions import brief, join_first
+from jaxdae.geometry.rotation import quat_exp, rotation_matrix
+from jaxdae.kinematics.targets import coordinate_indices
+from jaxdae.mechanisms import Mechanism
+from jaxdae.mechanisms.describe.place_kinds import Direction, JointAxes, Point
+from jaxdae.mechanisms.joint_copies import with_equal_copies
+
+
+class Parameter(NamedTuple):
+    """A parameter with a correction.
+
+    Attributes:
+        name: path of a leaf, or name of a motor for the offset of its encoder.
+        form: "number", "point", "direction", "axes" or "offset".
+        total: the number of entries of the correction.
+        unit: their unit, m or rad.
+        free: the indices of the entries that are calibrated; the others are zero.
+    """
+
+    name: str
+    form: str
+    total: int
+    unit: str
+    free: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of calibrated entries."""
+        return len(self.free)
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """The names of the calibrated entries."""
+        name = f"offsets.{self.name}" if self.form == "offset" else self.name
+        return (name,) if self.total == 1 else tuple(f"{name}.{'xyz'[k]}" for k in self.free)
+
+
+def joint_parameter(mechanism: Mechanism, path: str) -> Parameter:
+    """Return the parameter of a joint, such as "joints.rod1.length"; "joints.rod1.point_a.x" for one entry.
+
+    Raises:
+        ValueError: the path is not a point, a direction, axes, a length or an angle of a joint.
+    """
+    name, _, axis = path.rpartition(".")
+    only = axis in ("x", "y", "z")
+    name = name if only else path
+    form, total, unit = _form(mechanism, name)
+    free = ("xyz".index(axis),) if only else tuple(range(total))
+    if not form or free[0] >= total or (only and total == 1):
+        raise ValueError(
+            f"parameters: {brief(path)} is not a point, a direction, the axes, a length or an angle of a "
+            'joint; write "joints.<name>.<field>", or "joints.<name>.<field>.x" for one entry'
+        )
+    return Parameter(name, form, total, unit, free)
+
+
+def _form(mechanism: Mechanism, path: str) -> tuple[str, int, str]:
+    """Return form, number of entries and unit of the correction of a leaf; no form if it is not geometric."""
+    names, size = path.split("."), mechanism.space.dimension
+    try:
+        place = mechanism.named_leaf(names)
+    except KeyError as error:
+        raise ValueError(f"parameters: {error.args[0]}") from None
+    if place is None or names[0] != "joints":
+        return "", 0, ""
+    group, _, field = place[0].rpartition(".")
+    owner = get_leaf(mechanism, group)
+    kind = owner.kinds(mechanism.space).get(field) if hasattr(owner, "kinds") else None
+    if isinstance(kind, JointAxes):
+        return "axes", 3, "rad"
+    if isinstance(kind, Direction):
+        return "direction", 1 if size == 2 else 3, "rad"
+    if isinstance(kind, Point):
+        return "point", size, "m"
+    if kind is not None and kind.unit in ("m", "rad") and jnp.ndim(get_leaf(mechanism, path)) == 0:
+        return "number", 1, kind.unit
+    return "", 0, ""
+
+
+def encoder_offset(mechanism: Mechanism, actuated: Sequence[str], name: str) -> Parameter:
+    """Return the offset of the encoder of a motor.
+
+    Raises:
+        ValueError: the name is not the name of an actuated coordinate.
+    """
+    if name not in actuated:
+        raise ValueError(f"offsets: {brief(name)} is not in actuated; available: {join_first(actuated)}")
+    index = coordinate_indices("offsets", mechanism, [name])[0]
+    return Parameter(name, "offset", 1, mechanism.names.coordinate_units[index], (0,))
+
+
+def corrected(mechanism: Mechanism, parameters: Sequence[Parameter], x: Array) -> Mechanism:
+    """Return a mechanism with corrections x (p,) of its leaves.
+
+    Copies of joint geometry, for example in forces along a joint, change with the joint.
+    """
+    end = 0
+    for parameter in parameters:
+        start, end = end, end + parameter.size
+        if parameter.form != "offset":
+            change = jnp.zeros((parameter.total,), x.dtype).at[jnp.array(parameter.free)].set(x[start:end])
+            old = get_leaf(mechanism, parameter.name)
+            mechanism = set_leaf(mechanism, parameter.name, _changed(old, parameter.form, change))
+    return with_equal_copies(mechanism)
+
+
+def offsets_of(parameters: Sequence[Parameter], x: Array) -> dict[str, Array]:
+    """Return the encoder offsets () in corrections x (p,) by the names of their motors."""
+    found, end = {}, 0
+    for parameter in parameters:
+        end += parameter.size
+        if parameter.form == "offset":
+            found[parameter.name] = x[end - 1]
+    return found
+
+
+def _changed(old: Any, form: str, change: Array) -> Array:
+    """Return a leaf with a correction."""
+    if form == "axes":
+        return old @ rotation_matrix(quat_exp(change))
+    if form == "direction" and change.shape == (1,):
+        cos, sin = jnp.cos(change[0]), jnp.sin(change[0])
+        return jnp.stack([cos * old[0] - sin * old[1], sin * old[0] + cos * old[1]])
+    if form == "direction":
+        return rotation_matrix(quat_exp(change)) @ old
+    return old + change.reshape(jnp.shape(old))
