@@ -334,3 +334,20 @@ def test_smoothed_solutions_tend_to_the_exact_one():
         errors.append(np.abs(softly(smooth)[0] - exact).max())
     assert errors[0] > 5 * errors[1] > 25 * errors[2]
     assert errors[2] < 1e-4
+
+
+def test_newton_solves_redundant_contacts_in_one_iteration():
+    # A weight on four corners: three of its four normal impulses are independent. In the modes of the guess,
+    # the law is linear.
+    corners = np.asarray([[1.0, x, y] for x in (-1.0, 1.0) for y in (-1.0, 1.0)])
+    rows = np.zeros((12, 6))
+    rows[0::3, :3] = corners
+    rows[1::3, 3], rows[2::3, 4] = 1.0, 1.0
+    rows[1::3, 5], rows[2::3, 5] = corners[:, 2], -corners[:, 1]
+    b = rows @ np.asarray([-1.0, 0.02, 0.04, 0.02, 0.01, 0.05])
+    compliance = 1.5e-8 * np.eye(12)
+    problem = ContactProblem(jnp.asarray(rows @ rows.T + compliance), jnp.asarray(b), jnp.full(4, 0.6))
+    guess = jnp.asarray(np.tile([0.25, 0.0, 0.0], 4))
+    p, error = jax.jit(ContactNewton(1).solve)(problem, guess)
+    assert error < 1e-13
+    assert violations(problem, p) < 1e-13
