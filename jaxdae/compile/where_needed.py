@@ -1,8 +1,8 @@
 """A costly function that only a few worlds of a batch need.
 
-Under `jax.vmap`, `lax.cond` evaluates both branches for all worlds, and a `lax.while_loop` iterates all worlds
-until the last one has finished. Here, a batch evaluates the function only for worlds that need it: one after
-another on CPUs, and in groups elsewhere.
+Under `jax.vmap`, `lax.cond` evaluates both branches for all worlds, and a `lax.while_loop` iterates all
+worlds until the last one has finished. Here, a batch evaluates the function only for worlds that need it: one
+after another on CPUs, and in groups elsewhere.
 """
 
 from __future__ import annotations

@@ -3,15 +3,15 @@
 The law holds for the velocities r u if it holds for u, for any r > 0. With D and b multiplied by the
 augmentation parameter r, the roots are the same, but the iterates differ: z = p - r u decides whether a
 contact is closed and whether it sticks. For redundant contacts, such as the corners of a box, iterations with
-a a constant r may cycle between two sets of modes, or stop at a local minimum of |F|. Iterations come in phases
-of four. Full steps with r = 1 usually reach a root in the first phase. The second phase takes the best of four
-step lengths, and the others have other values of r.
+a constant r may cycle between two sets of modes, or stop at a local minimum of |F|. Iterations come in phases
+of four. Full steps with r = 1 usually reach a root in the first phase. The second phase takes the best of
+four step lengths, and the others have other values of r.
 
-The matrix dF/dp is singular where D is. The compliance that `contact_problem.solve` adds prevents this. In the
-first phase, a shift of the diagonal by a few rounding errors avoids division by zero without compliance. In
-the others, a shift by sqrt(eps) limits steps along impulses that cause almost no motion. In the first phase,
-this shift would be harmful: it is as large as the compliance, so that each iteration would only halve the
-error of the distribution among redundant contacts.
+The matrix dF/dp is singular where D is. The compliance that `contact_problem.solve` adds prevents this. In
+the first phase, a shift of the diagonal by a few rounding errors avoids division by zero without compliance.
+In the others, a shift by sqrt(eps) limits steps along impulses that cause almost no motion. In the first
+phase, this shift would be harmful: it is as large as the compliance, so that each iteration would only halve
+the error of the distribution among redundant contacts.
 
 References:
     P. Alart, A. Curnier, Computer Methods in Applied Mechanics and Engineering 92 (1991), 353-375, for r.
@@ -39,10 +39,10 @@ AUGMENTATION = (1.0, 1.0, 0.1, 10.0)
 SEARCHES = (False, True, False, False)
 """Whether steps have the best length instead of the full length, in each phase.
 
-Of 2560 problems of a humanoid on eight corners, 24 % need more than the first phase, 6 % more than four phases
-and 1 % more than nine. Without searches, a four-bar that leans into a wall cycles forever between an open
-contact and one that sticks. Without shifts, this happens with searches too, and of 100 worlds of legs that
-fall on a plane, `Robust` stops 3 instead of 1.
+Of 2560 problems of a humanoid on eight corners, 24 % need more than the first phase, 6 % more than four
+phases and 1 % more than nine. Without searches, a four-bar that leans into a wall cycles forever between an
+open contact and one that sticks. Without shifts, this happens with searches too, and of 100 worlds of legs
+that fall on a plane, `Robust` stops 3 instead of 1.
 """
 ITERATIONS = 4
 """Iterations of each phase."""
@@ -69,9 +69,12 @@ class ContactNewton:
 
     def solve(self, problem: ContactProblem, guess: Array) -> tuple[Array, Scalar]:
         """Return the iterate with the smallest residual and this residual; see `ContactSolver`."""
-        parameters, lengths = (jnp.asarray(x, guess.dtype) for x in (AUGMENTATION, STEP_LENGTHS))
-        searches = jnp.asarray(SEARCHES)
         eps = float(jnp.finfo(guess.dtype).eps)
+        shift = [4.0 * eps, *(eps**0.5,) * (len(AUGMENTATION) - 1)]
+        parameters, lengths, shifts = (
+            jnp.asarray(x, guess.dtype) for x in (AUGMENTATION, STEP_LENGTHS, shift)
+        )
+        searches = jnp.asarray(SEARCHES)
 
         def step(iterate: tuple[Array, Array]) -> tuple[Array, Array]:
             p, count = iterate
@@ -81,8 +84,7 @@ class ContactNewton:
             def error(p: Array) -> Array:
                 return law(at, p, at.velocities(p))
 
-            shift = jnp.where(phase == 0, 4.0 * eps, eps**0.5).astype(guess.dtype)
-            regular = add_diagonal(at.delassus, jnp.broadcast_to(shift, guess.shape))
+            regular = add_diagonal(at.delassus, jnp.broadcast_to(shifts[phase], guess.shape))
             change: Array = jnp.linalg.solve(newton_matrix(at, p, regular), error(p))
             trials = p - lengths[:, None] * change
             sizes = jax.vmap(lambda p: jnp.sum(error(p) ** 2))(trials)

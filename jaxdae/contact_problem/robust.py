@@ -28,7 +28,7 @@ restarts solve three of four such problems. The fourth needs a perturbed start.
 SWEEPS = 100
 """Sweeps of `GaussSeidel` before each restart; they begin at zero."""
 TOGETHER = 1
-"""Number of Newton iterations that all worlds of a batch take together. Later iterations run for single worlds."""
+"""Newton iterations that all worlds of a batch take together. Later ones run for single worlds."""
 
 
 @pytree

@@ -222,7 +222,7 @@ def _wrenches(rows_of: Callable[[Any], Any], at: Any, wrenches_of: Callable[[Any
         multipliers = tuple(jnp.full_like(x, entry) for x, entry in zip(rows, unit, strict=True))
         return [jnp.stack(wrench) for wrench in wrenches_of(*pull(multipliers))]
 
-    on_a, on_b = jax.vmap(of_unit, out_axes=1)(np.eye(len(rows)))
+    on_a, on_b = jax.vmap(of_unit, out_axes=1)(jnp.eye(len(rows)))
     return on_a, on_b
 
 
