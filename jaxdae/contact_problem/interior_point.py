@@ -98,11 +98,21 @@ class InteriorPoint:
 
     def solve(self, problem: ContactProblem, guess: Array) -> tuple[Array, Scalar]:
         """Return the iterate with the smallest residual and this residual; see `ContactSolver`."""
-        inner = _with_interior(problem)
+        return follow_path(problem, START, self.iterations)
 
-        return best_iterate(
-            problem, lambda point: _step(inner, point), _start(inner), self.iterations, lambda point: point.p
-        )
+
+def follow_path(problem: ContactProblem, start: Any, iterations: int) -> tuple[Array, Scalar]:
+    """Return the iterate with the smallest residual and this residual.
+
+    Args:
+        problem: the problem.
+        start: normal impulses of the start (), in scaled units.
+        iterations: largest number of iterations.
+    """
+    inner = _with_interior(problem)
+    return best_iterate(
+        problem, lambda point: _step(inner, point), _start(inner, start), iterations, lambda point: point.p
+    )
 
 
 def _with_interior(problem: ContactProblem) -> ContactProblem:
@@ -124,13 +134,13 @@ def _with_interior(problem: ContactProblem) -> ContactProblem:
     )
 
 
-def _start(problem: ContactProblem) -> _Point:
-    """Return the point of the central path with w_n = 1, w_t = p_t = 0 and kappa = START."""
+def _start(problem: ContactProblem, impulse: Any) -> _Point:
+    """Return the point of the central path with p_n = `impulse`, w_n = 1, w_t = p_t = 0, kappa = p_n w_n."""
     contacts, one_sided, dry = problem.sizes
     dtype = problem.velocity.dtype
     ones = jnp.ones((contacts + one_sided,), dtype)
     w = problem.join(ones, jnp.zeros((contacts + dry, problem.tangents), dtype))
-    return _Point(START * w, w, START / problem.radii(START * ones))
+    return _Point(impulse * w, w, impulse / problem.radii(impulse * ones))
 
 
 def _step(problem: ContactProblem, point: _Point) -> _Point:
