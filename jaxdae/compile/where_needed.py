@@ -45,30 +45,27 @@ def where_needed(needed: Any, function: Callable[..., Any], otherwise: Any, *arg
         return jax.lax.while_loop(lambda carry: carry[0], once, (needed, otherwise, arguments))[1]
 
     def by_turns(*leaves: Any) -> Any:
-        def one_world(carry: Any) -> Any:
-            needed, results = carry
-            world = jnp.argmax(needed)
-            found = one(*(x[world] for x in leaves))
-            return needed.at[world].set(False), jax.tree.map(lambda x, y: x.at[world].set(y), results, found)
-
-        return over_needed(one_world, leaves)
+        return in_parts(jnp.argmax, one, leaves)
 
     def in_groups(*leaves: Any) -> Any:
         size = -(-len(leaves[0]) // GROUPS)
+        return in_parts(
+            lambda needed: jax.lax.top_k(needed.astype(jnp.int32), size)[1], jax.vmap(of_one), leaves
+        )
 
-        def group(carry: Any) -> Any:
+    def in_parts(choose: Callable[[Any], Any], evaluate: Callable[..., Any], leaves: Sequence[Any]) -> Any:
+        """Evaluate the worlds that are chosen among those that need it, until no world needs it."""
+
+        def part(carry: Any) -> Any:
             needed, results = carry
-            worlds = jax.lax.top_k(needed.astype(jnp.int32), size)[1]
-            found = jax.vmap(of_one)(*(x[worlds] for x in leaves))
+            worlds = choose(needed)
+            found = evaluate(*(x[worlds] for x in leaves))
             return needed.at[worlds].set(False), jax.tree.map(
                 lambda x, y: x.at[worlds].set(y), results, found
             )
 
-        return over_needed(group, leaves)
-
-    def over_needed(step: Callable[[Any], Any], leaves: Sequence[Any]) -> Any:
         needed, otherwise, _ = structure.unflatten(leaves)
-        return jax.lax.while_loop(lambda carry: jnp.any(carry[0]), step, (needed, otherwise))[1]
+        return jax.lax.while_loop(lambda carry: jnp.any(carry[0]), part, (needed, otherwise))[1]
 
     def rule(size: int, batched: Sequence[bool], leaves: Sequence[Any]) -> Any:
         every = worlds_everywhere(size, batched, leaves)

@@ -42,7 +42,7 @@ SEARCHES = (False, True, False, False)
 Of 2560 problems of a humanoid on eight corners, 24 % need more than the first phase, 6 % more than four
 phases and 1 % more than nine. Without searches, a four-bar that leans into a wall cycles forever between an
 open contact and one that sticks. Without shifts, this happens with searches too, and of 100 worlds of legs
-that fall on a plane, `Robust` stops 3 instead of 1.
+that fall on a plane, `Robust` with one interior point stops 3 instead of 1.
 """
 ITERATIONS = 4
 """Iterations of each phase."""

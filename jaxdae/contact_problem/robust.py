@@ -28,7 +28,7 @@ ones, depends on the last digits of the problem. The three starts solve all of 4
 RESTARTS = 12
 """Attempts from the result of `GaussSeidel`, if Newton's method fails from all interior points.
 
-Of 100 worlds of legs that fall on a plane, 8 stopped without them, and 1 stops with them. The first two solve
+Of 100 worlds of legs that fall on a plane, 8 stopped without them, and 2 stop with them. The first two solve
 three of four such problems. The fourth needs a perturbed start.
 """
 SWEEPS = 100

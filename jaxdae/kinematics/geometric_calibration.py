@@ -57,7 +57,7 @@ def calibrate(
     Raises:
         ValueError: unknown names, parameters that are not geometric, or shapes that do not fit.
 
-    The identifiable directions are those of the nominal mechanism. The result is the correction of minimum
+    The nominal mechanism determines the identifiable directions. The result is the correction of minimum
     norm, with lengths divided by the characteristic length. The program is compiled once per shape, and
     `jax.vmap` calibrates many mechanisms at once. The fit does not support reverse mode.
 

@@ -70,7 +70,7 @@ def _pole_status(before: State, after: State, slipping: Any = False) -> Any:
     Args:
         before: the state before the step.
         after: the state after the step.
-        slipping: whether the car slips (), so that there is no pole.
+        slipping: whether the car slips (), which removes the pole.
     """
     first, last = (jnp.floor(state.q[2] / jnp.pi + 0.5) for state in (before, after))
     moves = (before.q[3] != 0.0) | (after.q[3] != 0.0)
