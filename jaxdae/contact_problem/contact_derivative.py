@@ -45,7 +45,9 @@ from jaxdae.typing import Scalar
 
 
 @jax.custom_jvp
+@jax.jit
 def _solve(problem: ContactProblem, solver: Any, guess: Array) -> tuple[Array, Scalar]:
+    # A jitted function is traced once, although a step solves several problems of the same shape.
     return solver.solve(problem, guess)
 
 

@@ -100,15 +100,19 @@ class Robust:
 
     def _restarted(self, problem: ContactProblem, best: tuple[Array, Scalar]) -> tuple[Array, Scalar]:
         """Return the best result of Newton iterations from interior points, and then from sweeps."""
-        starts = jnp.asarray(STARTS, problem.velocity.dtype)
         noise = np.random.default_rng(0).normal(size=(RESTARTS, *problem.velocity.shape))
         noise[:2] = 0.0
-        factors = jnp.asarray(1.0 + noise, problem.velocity.dtype)
-        accepted = 0.01 * accepted_residual(problem.velocity.dtype)
+        dtype = problem.velocity.dtype
+        starts, factors = varying_with((jnp.asarray(STARTS, dtype), jnp.asarray(1.0 + noise, dtype)), best)
+        accepted = 0.01 * accepted_residual(dtype)
 
+        # Inside `jax.shard_map`, branches of a batched condition must be jitted functions: their constants
+        # would otherwise be arguments of the condition, which must vary over devices.
+        @jax.jit
         def from_interior(count: Array, swept: Array) -> tuple[Array, Array]:
             return follow_path(problem, starts[count], self.interior)[0], swept
 
+        @jax.jit
         def from_sweeps(count: Array, swept: Array) -> tuple[Array, Array]:
             swept = GaussSeidel(SWEEPS).solve(problem, swept)[0]
             return swept * factors[count - len(STARTS)], swept
