@@ -18,6 +18,7 @@ from jaxdae.control.regulator import (
 )
 from jaxdae.control.replay import HeldInputs
 from jaxdae.control.sampled import Sampled
+from jaxdae.control.state_space_matrices import StateSpace, frequency_response, state_space
 from jaxdae.control.velocity_stepping import (
     ConstraintOrder,
     Coupling,
@@ -26,7 +27,7 @@ from jaxdae.control.velocity_stepping import (
     VelocityStepping,
     spring_and_damper,
 )
-from jaxdae.control.vibration_modes import Modes, StateSpace, frequency_response, modes, state_space
+from jaxdae.control.vibration_modes import Modes, modes
 from jaxdae.control.virtual_work import VirtualWork, motor_efforts
 from jaxdae.control.with_goals import WithGoals
 
