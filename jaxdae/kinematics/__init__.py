@@ -1,4 +1,4 @@
-"""Kinematics of closed chains: forward and inverse kinematics, motion along a path, efforts, calibration."""
+"""Kinematics and statics of closed chains, and calibration."""
 
 from jaxdae.kinematics.calibration_fit import Calibration
 from jaxdae.kinematics.closed_chain_efforts import ActuatorEfforts, actuator_efforts
@@ -9,6 +9,7 @@ from jaxdae.kinematics.closed_chains import (
     forward_kinematics,
     inverse_kinematics,
 )
+from jaxdae.kinematics.equilibrium import static_equilibrium
 from jaxdae.kinematics.geometric_calibration import calibrate
 from jaxdae.kinematics.motion_along_paths import PathMotion, follow
 from jaxdae.kinematics.motor_transmission import Transmission, transmission
@@ -31,6 +32,7 @@ __all__ = [
     "follow",
     "forward_kinematics",
     "inverse_kinematics",
+    "static_equilibrium",
     "transmission",
     "workspace",
 ]

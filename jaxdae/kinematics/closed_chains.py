@@ -27,8 +27,9 @@ class KinematicsInfo:
 
     Attributes:
         status: OK; UNREACHABLE if the targets are not reached, so that the result is a closest pose on the
-            branch of the start; NOT_CONVERGED if the iteration did not converge; INCONSISTENT_START if the
-            loops cannot be closed, or the limits cannot be satisfied.
+            branch of the start; NOT_CONVERGED if the iteration did not converge; NONFINITE if the residuals
+            are not finite; INCONSISTENT_START if the loops cannot be closed, or the limits cannot be
+            satisfied.
         error: residuals (m,) of the targets in m and rad, in their order.
         violation: largest |g| () of the loops, in row units.
         crossed: whether the path from the start crossed a singular configuration (), where branches meet;
@@ -194,12 +195,7 @@ def problem_of(
     given = (1.0,) * len(listed) if weights is None else tuple(weights)
     if len(given) != len(listed):
         raise ValueError(f"weights: expected one weight per target, {len(listed)}, got {len(given)}")
-    if not isinstance(start, State):
-        start = jnp.asarray(start, mechanism.dtype)
-        still = jnp.zeros((len(mechanism.names.velocities),), start.dtype)
-        start = State(jnp.zeros((), start.dtype), start, still)
-    state = checked_state(start)
-    check_fit(mechanism, state)
+    state = state_on_branch(mechanism, start)
     pairs = {} if limits is None else limits
     for name, pair in pairs.items():
         known = [x for x in pair if isinstance(x, int | float)]
@@ -219,6 +215,21 @@ def problem_of(
         places=coordinate_indices("limits", mechanism, pairs),
         own_limits=limits is None,
     )
+
+
+def state_on_branch(mechanism: Mechanism, start: State | Array) -> State:
+    """Return a start, a state or coordinates (nq,), as a state of the mechanism.
+
+    Raises:
+        ValueError: shapes that do not fit.
+    """
+    if not isinstance(start, State):
+        start = jnp.asarray(start, mechanism.dtype)
+        still = jnp.zeros((len(mechanism.names.velocities),), start.dtype)
+        start = State(jnp.zeros((), start.dtype), start, still)
+    state = checked_state(start)
+    check_fit(mechanism, state)
+    return state
 
 
 def checked_targets(mechanism: Mechanism, targets: Any) -> tuple[Any, ...]:
@@ -245,10 +256,12 @@ def solved(problem: Problem, most: Any = ITERATIONS) -> tuple[State, KinematicsI
     q, errors = with_derivative(problem, found.q, errors, found.active, reached)
     violation = still(jnp.max(jnp.abs(rows.loops * problem.loop_sizes), initial=0.0))
     holds = jnp.max(jnp.abs(rows.hard(rows.gaps < 0.0, False)), initial=0.0) <= limit
-    status = jnp.where(
-        ~(holds & jnp.all(jnp.isfinite(q))),
-        Status.INCONSISTENT_START,
-        jnp.where(~found.settled, Status.NOT_CONVERGED, jnp.where(reached, Status.OK, Status.UNREACHABLE)),
-    ).astype(jnp.int32)
+    failures = (
+        (~(holds & jnp.all(jnp.isfinite(q))), Status.INCONSISTENT_START),
+        (~jnp.all(jnp.isfinite(errors)), Status.NONFINITE),
+        (~found.settled, Status.NOT_CONVERGED),
+        (~reached, Status.UNREACHABLE),
+    )
+    status = jnp.select(*zip(*failures, strict=True), default=Status.OK).astype(jnp.int32)
     info = KinematicsInfo(status, errors, violation, found.crossed, found.iterations)
     return State(problem.t, q, jnp.zeros_like(problem.columns)), info
