@@ -51,6 +51,7 @@ def length(x: Array) -> Array:
     return jnp.where(zero, 0.0, jnp.sqrt(jnp.where(zero, 1.0, squared)))
 
 
+@jax.jit
 def law(problem: ContactProblem, p: Array, u: Array) -> Array:
     """Return F(p, u) (n,), which is zero if and only if the impulses p and velocities u satisfy the law."""
     normal_p, disc_p = problem.normals(p), problem.discs(p)
@@ -177,18 +178,23 @@ def blocks(function: Callable[[Array], Array], x: Array, problem: ContactProblem
     The tangent with a 1 in the same row of every contact gives one column of all blocks.
     """
     contacts, size = problem.sizes[0], 1 + problem.tangents
-    columns = []
-    for row in range(size):
-        tangent = np.ones(x.shape, x.dtype)
-        tangent[: contacts * size] = np.arange(contacts * size) % size == row
-        columns.append(jax.jvp(function, (x,), (varying_with(jnp.asarray(tangent), x),))[1])
-    blocks = jnp.stack([column[: contacts * size].reshape(contacts, size) for column in columns], axis=-1)
-    return BlockDiagonal(blocks, columns[0][contacts * size :])
+    tangents = np.ones((size, *x.shape), x.dtype)
+    tangents[:, : contacts * size] = np.tile(np.eye(size), contacts)
+    columns = jax.vmap(lambda tangent: jax.jvp(function, (x,), (varying_with(tangent, x),))[1])(tangents)
+    blocks = columns[:, : contacts * size].reshape(size, contacts, size).transpose(1, 2, 0)
+    return BlockDiagonal(blocks, columns[0, contacts * size :])
 
 
 def newton_matrix(problem: ContactProblem, p: Array, delassus: Array) -> Array:
-    """Return dF/dp = A + B D (n, n), with A = dF/dp at fixed u and B = dF/du at fixed p."""
+    """Return dF/dp = A + B D (n, n), with A = dF/dp at fixed u and B = dF/du at fixed p.
+
+    The exact law has the form F = p - P(p - u), so that A = 1 - B.
+    """
     u = problem.velocities(p)
-    a = blocks(lambda p: law(problem, p, u), p, problem)
     b = blocks(lambda u: law(problem, p, u), u, problem)
+    if problem.smoothing is None:
+        eye = jnp.eye(b.contacts.shape[1], dtype=p.dtype)
+        a = BlockDiagonal(eye - b.contacts, 1.0 - b.single)
+    else:
+        a = blocks(lambda p: law(problem, p, u), p, problem)
     return a.dense() + b.times(delassus)

@@ -25,6 +25,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from jaxdae.base.dataclass import pytree, static
@@ -71,25 +72,29 @@ class ContactNewton:
         """Return the iterate with the smallest residual and this residual; see `ContactSolver`."""
         eps = float(jnp.finfo(guess.dtype).eps)
         shift = [4.0 * eps, *(eps**0.5,) * (len(AUGMENTATION) - 1)]
-        parameters, lengths, shifts = (
-            jnp.asarray(x, guess.dtype) for x in (AUGMENTATION, STEP_LENGTHS, shift)
-        )
-        searches = jnp.asarray(SEARCHES)
+
+        def table(of_phases: Any) -> np.ndarray:
+            """Return the values of the phases per iteration."""
+            return np.resize(np.repeat(of_phases, ITERATIONS), max(1, self.iterations))
+
+        parameters, shifts = (jnp.asarray(table(x), guess.dtype) for x in (AUGMENTATION, shift))
+        searches, lengths = table(SEARCHES), jnp.asarray(STEP_LENGTHS, guess.dtype)
 
         def step(iterate: tuple[Array, Array]) -> tuple[Array, Array]:
             p, count = iterate
-            phase = count // ITERATIONS % len(AUGMENTATION)
-            at = augmented(problem, parameters[phase])
+            at = augmented(problem, parameters[count])
 
             def error(p: Array) -> Array:
                 return law(at, p, at.velocities(p))
 
-            regular = add_diagonal(at.delassus, jnp.broadcast_to(shifts[phase], guess.shape))
+            regular = add_diagonal(at.delassus, jnp.broadcast_to(shifts[count], guess.shape))
             change: Array = jnp.linalg.solve(newton_matrix(at, p, regular), error(p))
-            trials = p - lengths[:, None] * change
-            sizes = jax.vmap(lambda p: jnp.sum(error(p) ** 2))(trials)
-            best = jnp.argmin(jnp.where(jnp.isfinite(sizes), sizes, jnp.inf))
-            new = trials[jnp.where(searches[phase], best, 0)]
+            new = p - change
+            if searches.any():
+                trials = p - lengths[:, None] * change
+                sizes = jax.vmap(lambda p: jnp.sum(error(p) ** 2))(trials)
+                best = jnp.argmin(jnp.where(jnp.isfinite(sizes), sizes, jnp.inf))
+                new = jnp.where(jnp.asarray(searches)[count], trials[best], new)
             kept: Any = jnp.where(jnp.all(jnp.isfinite(new)), new, p)
             return kept, count + 1
 
