@@ -227,18 +227,27 @@ def test_an_embedded_mechanism_has_each_parameter_once():
         np.testing.assert_allclose(rate(some), rate(expected), rtol=0, atol=1e-12)
 
 
+def every_joint_in_space():
+    """Return a description in which each kind of joint connects two bodies of its own."""
+    bodies, joints = [], []
+    for key, free in spatial_joints.FREE.items():
+        names = {body.name: f"{body.name} of {key}" for body in spatial_joints.BODIES}
+        bodies += [dataclasses.replace(body, name=names[body.name]) for body in spatial_joints.BODIES]
+        joint = free.joint(key, "left", "right")
+        joints.append(dataclasses.replace(joint, a=names["left"], b=names["right"]))
+    return jm.Description(space=jm.SPACE, bodies=bodies, joints=joints)
+
+
+def without_ends_of_curves(paths):
+    """The ends of a curve act at the ends only, by OUT_OF_RANGE."""
+    return [path for path in paths if not re.search(r"point_on_curve.*\.(first|last)$", path)]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("form", FORMS)
 def test_no_leaf_of_a_joint_in_space_of_first_order_is_dead(form):
-    dead = {}
-    for key, free in spatial_joints.FREE.items():
-        joints = [free.joint(key, "left", "right")]
-        description = jm.Description(space=jm.SPACE, bodies=spatial_joints.BODIES, joints=joints)
-        system, q = jm.kinematic_mechanism(description, FORMS[form])
-        dead[key] = dead_leaves(system, generic_state(system, q))
-    # The ends of a curve act at the ends only, by OUT_OF_RANGE.
-    dead["point_on_curve"] = [path for path in dead["point_on_curve"] if not path.endswith(("first", "last"))]
-    assert {key: paths for key, paths in dead.items() if paths} == {}
+    system, q = jm.kinematic_mechanism(every_joint_in_space(), FORMS[form])
+    assert without_ends_of_curves(dead_leaves(system, generic_state(system, q))) == []
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -309,15 +318,8 @@ def test_no_leaf_of_forces_in_space_is_dead(joint, form):
 @pytest.mark.long
 @pytest.mark.parametrize("form", FORMS)
 def test_no_leaf_of_a_joint_in_space_is_dead(form):
-    dead = {}
-    for key, free in spatial_joints.FREE.items():
-        mechanism, q = jm.spatial_mechanism(
-            spatial_joints.BODIES, [free.joint(key, "left", "right")], coordinates=FORMS[form]
-        )
-        dead[key] = dead_leaves(mechanism, generic_state(mechanism, q))
-    # The ends of a curve act at the ends only, by OUT_OF_RANGE.
-    dead["point_on_curve"] = [path for path in dead["point_on_curve"] if not path.endswith(("first", "last"))]
-    assert {key: paths for key, paths in dead.items() if paths} == {}
+    mechanism, q = jm.mechanism(every_joint_in_space(), FORMS[form])
+    assert without_ends_of_curves(dead_leaves(mechanism, generic_state(mechanism, q))) == []
 
 
 def hinge(form, **numbers):
