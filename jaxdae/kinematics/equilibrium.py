@@ -68,9 +68,9 @@ def static_equilibrium(
     Raises:
         ValueError: shapes that do not fit.
 
-    Joint limits, contacts, dry friction with a limit, and the velocity of a prescribed motion have no effect.
-    If equilibria form a continuum, the result is the closest to the start. Derivatives and batches as in
-    `inverse_kinematics`.
+    Joint limits, contacts and exact dry friction have no effect. Prescribed motions must not accelerate at
+    the time of the start. If equilibria form a continuum, the result is the closest to the start. Derivatives
+    and batches as in `inverse_kinematics`.
 
     Example:
         >>> state, info = kinematics.static_equilibrium(linkage, start, u)
