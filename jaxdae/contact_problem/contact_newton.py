@@ -90,7 +90,7 @@ class ContactNewton:
             regular = add_diagonal(at.delassus, jnp.broadcast_to(shifts[count], guess.shape))
             change: Array = jnp.linalg.solve(newton_matrix(at, p, regular), error(p))
             new = p - change
-            if searches.any():
+            if searches.any():  # Otherwise, all iterations belong to the first phase.
                 trials = p - lengths[:, None] * change
                 sizes = jax.vmap(lambda p: jnp.sum(error(p) ** 2))(trials)
                 best = jnp.argmin(jnp.where(jnp.isfinite(sizes), sizes, jnp.inf))

@@ -195,7 +195,7 @@ def problem_of(
     given = (1.0,) * len(listed) if weights is None else tuple(weights)
     if len(given) != len(listed):
         raise ValueError(f"weights: expected one weight per target, {len(listed)}, got {len(given)}")
-    state = state_on_branch(mechanism, start)
+    state = start_state(mechanism, start)
     pairs = {} if limits is None else limits
     for name, pair in pairs.items():
         known = [x for x in pair if isinstance(x, int | float)]
@@ -217,7 +217,7 @@ def problem_of(
     )
 
 
-def state_on_branch(mechanism: Mechanism, start: State | Array) -> State:
+def start_state(mechanism: Mechanism, start: State | Array) -> State:
     """Return a start, a state or coordinates (nq,), as a state of the mechanism.
 
     Raises:
@@ -256,12 +256,15 @@ def solved(problem: Problem, most: Any = ITERATIONS) -> tuple[State, KinematicsI
     q, errors = with_derivative(problem, found.q, errors, found.active, reached)
     violation = still(jnp.max(jnp.abs(rows.loops * problem.loop_sizes), initial=0.0))
     holds = jnp.max(jnp.abs(rows.hard(rows.gaps < 0.0, False)), initial=0.0) <= limit
-    failures = (
-        (~(holds & jnp.all(jnp.isfinite(q))), Status.INCONSISTENT_START),
-        (~jnp.all(jnp.isfinite(errors)), Status.NONFINITE),
-        (~found.settled, Status.NOT_CONVERGED),
-        (~reached, Status.UNREACHABLE),
-    )
-    status = jnp.select(*zip(*failures, strict=True), default=Status.OK).astype(jnp.int32)
+    status = jnp.select(
+        [
+            ~(holds & jnp.all(jnp.isfinite(q))),
+            ~jnp.all(jnp.isfinite(errors)),
+            ~found.settled,
+            ~reached,
+        ],
+        [Status.INCONSISTENT_START, Status.NONFINITE, Status.NOT_CONVERGED, Status.UNREACHABLE],
+        Status.OK,
+    ).astype(jnp.int32)
     info = KinematicsInfo(status, errors, violation, found.crossed, found.iterations)
     return State(problem.t, q, jnp.zeros_like(problem.columns)), info

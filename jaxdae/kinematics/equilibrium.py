@@ -23,7 +23,7 @@ from jax import Array
 from jaxdae.base.dataclass import pytree
 from jaxdae.dynamics.accelerations import forward_dynamics
 from jaxdae.dynamics.stabilization import NoStabilization
-from jaxdae.kinematics.closed_chains import KinematicsInfo, solved, state_on_branch
+from jaxdae.kinematics.closed_chains import KinematicsInfo, solved, start_state
 from jaxdae.kinematics.least_squares_on_loops import Problem
 from jaxdae.mechanisms import Mechanism
 from jaxdae.systems.system import State
@@ -58,7 +58,7 @@ def static_equilibrium(
     Args:
         mechanism: the mechanism.
         start: a state or coordinates (nq,) with closed loops.
-        u: input (nu,) in N and N m; None if the mechanism has no inputs.
+        u: input (nu,) in N and N m; None for no inputs, or for inputs of zero.
 
     Returns:
         The state at rest at the time of the start, and a `KinematicsInfo`. Its `error` is the remaining
@@ -75,8 +75,18 @@ def static_equilibrium(
     Example:
         >>> state, info = kinematics.static_equilibrium(linkage, start, u)
     """
-    state = state_on_branch(mechanism, start)
+    state = start_state(mechanism, start)
     u = None if u is None else jnp.asarray(u, state.q.dtype)
     none = jnp.zeros((0,), state.q.dtype)
-    one = jnp.ones((), state.q.dtype)
-    return solved(Problem(mechanism, (_Rest(state.t, u),), (one,), none, none, state.t, state.q, (), False))
+    return solved(
+        Problem(
+            mechanism=mechanism,
+            targets=(_Rest(state.t, u),),
+            weights=(jnp.ones((), state.q.dtype),),
+            lower=none,
+            upper=none,
+            t=state.t,
+            start=state.q,
+            own_limits=False,
+        )
+    )
