@@ -1,4 +1,4 @@
-"""The command `jaxdae`: run, tune, optimize, check, map, plot and example.
+"""The command `jaxdae`: run, tune, optimize, check, map, calibrate, plot and example.
 
 Heavy imports wait until a subcommand needs them.
 
@@ -18,7 +18,7 @@ from jaxdae.app.config.bare_robot import is_robot
 from jaxdae.app.example_command import example
 from jaxdae.app.exit_codes import Commands
 from jaxdae.app.export.show import export, plot, view
-from jaxdae.app.kinematics_commands import map_workspace
+from jaxdae.app.kinematics_commands import calibrate, map_workspace
 from jaxdae.app.load_or_stop import check_section, load_or_stop, make_folder
 from jaxdae.app.runs.console import new_console, note, stop, warnings_as_notes
 from jaxdae.app.xla_flags import for_small_programs
@@ -312,7 +312,7 @@ def check(
 
 
 app.command("map")(map_workspace)
-for _command in (example, view, plot, export):
+for _command in (calibrate, example, view, plot, export):
     app.command()(_command)
 
 

@@ -1,4 +1,4 @@
-"""The command `jaxdae map`: the workspace of a mechanism from a config.
+"""The commands `jaxdae map` and `jaxdae calibrate`: workspace and calibration of a mechanism from a config.
 
 This module does not import JAX.
 """
@@ -12,6 +12,9 @@ from jaxdae.app.load_or_stop import check_section, load_or_stop, make_folder
 from jaxdae.app.runs.console import new_console
 
 _CONFIG = typer.Argument(help="YAML file, see configs/.", show_default=False)
+_LOG = typer.Argument(
+    help="CSV file with one row per pose: encoder readings and measured poses.", show_default=False
+)
 _SET = typer.Option("--set", metavar="PATH=VALUE", help="Override one value. Repeatable.")
 _OUT = typer.Option("--out", metavar="DIR", help="Parent folder of the new run folder.")
 _RUNS = pathlib.Path("runs")
@@ -30,6 +33,21 @@ def map_workspace(
     from jaxdae.app.workspace_report import report
 
     report(_request("map", config, set_, out))
+
+
+def calibrate(
+    config: Annotated[str, _CONFIG],
+    log: Annotated[pathlib.Path, _LOG],
+    set_: Annotated[list[str] | None, _SET] = None,
+    out: Annotated[pathlib.Path, _OUT] = _RUNS,
+) -> None:
+    """Fit lengths, joint axes and encoder offsets to a log of measured poses.
+
+    The section calibrate of the config names them. Write the table as JSON and a report to a new folder.
+    """
+    from jaxdae.app.calibration_report import report
+
+    report(_request("calibrate", config, set_, out), log)
 
 
 def _request(command: str, config: str, overrides: list[str] | None, out: pathlib.Path) -> Any:

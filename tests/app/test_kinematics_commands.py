@@ -1,4 +1,4 @@
-"""The command `jaxdae map`: its arrays and pictures against closed forms, and mistakes in its section."""
+"""The commands `jaxdae map` and `jaxdae calibrate`: results against closed forms, and mistakes in sections and logs."""
 
 import json
 import pathlib
@@ -10,18 +10,24 @@ import yaml
 from small_runs import command, only
 
 from jaxdae import Status
+from jaxdae.app import calibration_report
+from jaxdae.app.calibration_report import names
 from jaxdae.app.config.config_source import Document
+from jaxdae.app.config.problems import Refused
 from jaxdae.app.config.schema import Config
+from jaxdae.app.config.schema_kinematics import Measured
 from jaxdae.app.model.crosscheck import crosscheck
 from jaxdae.app.workspace_report import TITLES, figure
 
 CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
 FIVE_BAR: Any = Document("five_bar", (CONFIGS / "five_bar_workspace.yaml").read_text()).data
+CALIBRATED: Any = Document("five_bar", (CONFIGS / "five_bar_calibration.yaml").read_text()).data
 
 
 def found(section, **changes):
     """Returns the problems of the five-bar with a changed section, by path: what was found and the remedy."""
-    data = FIVE_BAR | {section: FIVE_BAR[section] | changes}
+    whole = FIVE_BAR if section == "map" else CALIBRATED
+    data = whole | {section: whole[section] | changes}
     document = Document("five_bar", yaml.safe_dump(data))
     return {problem.path: (problem.got, problem.remedy) for problem in crosscheck(document)}
 
@@ -121,3 +127,154 @@ def test_a_config_without_the_section_is_rejected(tmp_path):
     assert code == 2
     assert "got no section map, expected one" in error
     assert only(tmp_path).name == "free.yaml"
+
+
+def test_names_and_paths_of_a_calibration_are_checked():
+    frame = {"name": "tip", "body": "rod1", "position_std": 1.0}
+    assert not found("calibrate", parameters=["joints.tip.point_a", "joints.tip.point_b.y"])
+    problems = found(
+        "calibrate",
+        actuated=["motor1", "motr2.angle"],
+        measured=[frame, frame | {"body": "rod3", "point": [0.0, 0.0, 0.0]}],
+        parameters=[
+            "joints.elbow1.point_a",
+            "joints.elbow1.point_a",
+            "joints.tip.damping",
+            "bodies.rod1.mass",
+        ],
+        offsets=["motor2"],
+    )
+    assert {path: got for path, (got, _) in problems.items()} == {
+        "calibrate.actuated.1": "the unknown coordinate 'motr2.angle'",
+        "calibrate.measured.1.body": "the unknown body 'rod3'",
+        "calibrate.measured.1.point": "a list of 3",
+        "calibrate.measured.1.name": "'tip' a second time",
+        "calibrate.parameters.1": "'joints.elbow1.point_a' a second time",
+        "calibrate.parameters.2": "the unknown path 'joints.tip.damping'",
+        "calibrate.parameters.3": "the unknown path 'bodies.rod1.mass'",
+        "calibrate.offsets.0": "'motor2'",
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"parameters": [], "offsets": []}, "no unknowns"),
+        ({"measured": [{"name": "tip", "body": "rod1"}]}, "no standard deviation"),
+    ],
+)
+def test_calibrations_without_unknowns_or_measurements_are_rejected(changes, message):
+    with pytest.raises(ValueError, match=message):
+        Config.model_validate(CALIBRATED | {"calibrate": CALIBRATED["calibrate"] | changes})
+
+
+def test_columns_of_measured_frames():
+    frame = Measured(name="tip", body="rod1", position_std=1.0, orientation_std=0.1)
+    assert names(frame, plane=True) == ["tip.x", "tip.y", "tip.theta"]
+    expected = ["tip.x", "tip.y", "tip.z", "tip.qw", "tip.qx", "tip.qy", "tip.qz"]
+    assert names(frame, plane=False) == expected
+    turned = Measured(name="tip", body="rod1", orientation_std=0.1)
+    assert names(turned, plane=False) == expected[3:]
+
+
+@pytest.mark.parametrize("plane", [True, False])
+def test_measured_frames_become_targets(monkeypatch, plane):
+    """Measured orientations have one number in the plane, and four numbers with three residuals in space."""
+    frames = [
+        {"name": "both", "body": "rod1", "position_std": 1e-4, "orientation_std": 1e-3},
+        {"name": "turned", "body": "rod2", "orientation_std": 2e-3},
+    ]
+    section = Config.model_validate(
+        CALIBRATED | {"calibrate": CALIBRATED["calibrate"] | {"measured": frames}}
+    ).calibrate
+    assert section is not None
+    order = [*section.actuated, *(name for frame in section.measured for name in names(frame, plane))]
+    columns = {name: np.array([k, k + 0.5]) for k, name in enumerate(order)}
+    monkeypatch.setattr(
+        calibration_report.kinematics, "calibrate", lambda *given, **options: (given, options)
+    )
+    given, options = calibration_report.fitted(None, section, columns, None, None, plane)
+    both, turned = given[2]
+    size, turn = (2, 1) if plane else (3, 4)
+    table = np.stack([columns[name] for name in order[2:]], axis=1)
+    np.testing.assert_array_equal(both.position, table[:, :size])
+    np.testing.assert_array_equal(both.orientation, table[:, size] if plane else table[:, size : size + 4])
+    np.testing.assert_array_equal(turned.orientation, table[:, -1] if plane else table[:, -turn:])
+    assert turned.position is None
+    rows = 1 if plane else 3
+    assert options["standard_deviation"].tolist() == [1e-4] * size + [1e-3] * rows + [2e-3] * rows
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "motor1,tip.x\n1,2\n",
+            "got no column motr2, expected motor1, motr2; did you mean 'motor1'?",
+        ),
+        ("motor1,motr2\n1,2\n1,nan\n", "got a number that is not finite in line 3"),
+        ("motor1,motr2\n", "got no poses"),
+        ("motor1,motr2\n1\n", "got another format"),
+        ("motor1,motr2\n1,a\n", "got another format"),
+        (None, "got a file that is not readable (No such file"),
+    ],
+)
+def test_mistakes_in_a_log_are_named(tmp_path, text, message):
+    file = tmp_path / "log.csv"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(Refused) as caught:
+        calibration_report.read_log(file, ["motor1", "motr2"])
+    assert message in str(caught.value)
+
+
+@pytest.mark.long
+def test_a_calibration_of_a_five_bar(tmp_path):
+    """The intervals contain the dimensions behind the simulated log, and the y of points is not identifiable."""
+    config, log = (CONFIGS / f"five_bar_calibration.{ending}" for ending in ("yaml", "csv"))
+    points = "elbow1.point_a", "elbow1.point_b.x", "elbow2.point_a.x", "elbow2.point_b"
+    changed = f"calibrate.parameters=[{', '.join(f'joints.{point}' for point in points)}]"
+    code, out, _ = command("calibrate", config, log, "--out", tmp_path, "--set", changed)
+    assert code == 0
+    folder = only(tmp_path)
+    assert {path.name for path in folder.iterdir()} == {
+        "calibration.json",
+        "config.yaml",
+        "report.md",
+        "run.json",
+    }
+    result = json.loads((folder / "calibration.json").read_text())
+    assert result["status"] == "OK"
+    entries = {entry["name"]: entry for entry in result["corrections"]}
+    truth = {
+        "joints.elbow1.point_b.x": -0.0006,
+        "joints.elbow2.point_a.x": -0.0003,
+        "joints.elbow2.point_b.x": 0.0005,
+        "offsets.motor2": -0.02,
+    }
+    known = {name for name, entry in entries.items() if entry["standard_error"] is not None}
+    assert known == {*truth, "joints.elbow1.point_a.x"}
+    for name, value in truth.items():
+        assert entries[name]["lower"] < value < entries[name]["upper"]
+    x, y = (entries[f"joints.elbow1.point_a.{axis}"]["correction"] for axis in "xy")
+    np.testing.assert_allclose(result["calibrated"]["joints.elbow1.point_a"], [0.125 + x, y], rtol=1e-14)
+    assert result["free_combinations"] == [
+        {"names": ["joints.elbow1.point_a.y", "offsets.motor1"], "count": 1},
+        {"names": ["joints.elbow2.point_b.y"], "count": 1},
+    ]
+    assert [pose["line"] for pose in result["poses"] if pose["outlier"]] == [9]
+    assert sum(pose["held_out"] for pose in result["poses"]) == 10
+    # Of 60 and 20 residuals with a standard deviation of 1; three standard errors.
+    assert abs(result["sigma"] - 1.0) < 3.0 / np.sqrt(2 * 53)
+    assert abs(result["held_out_rms"] - 1.0) < 3.0 / np.sqrt(2 * 20)
+    assert "Without effect on the measurements: joints.elbow2.point_b.y." in out
+    assert "Outliers in five_bar_calibration.csv: lines 9." in out
+
+
+def test_an_example_with_a_log_is_copied_whole(tmp_path):
+    code, out, _ = command("example", "five_bar_calibration", "--copy", tmp_path)
+    assert code == 0
+    assert {pathlib.Path(line).name for line in out.splitlines()} == {
+        path.name for path in tmp_path.iterdir()
+    }
+    assert (tmp_path / "five_bar_calibration.csv").is_file()

@@ -1,4 +1,4 @@
-"""The section `map` of a config: the workspace of a mechanism over a grid."""
+"""The sections `map` and `calibrate` of a config: workspace over a grid, and calibration from a log."""
 
 import math
 from typing import Annotated, Any, Literal
@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, Strict, model_validator
 
 from jaxdae.app.config.problems import is_number
 from jaxdae.app.config.schema_tuning import Place, check_order
-from jaxdae.app.config.section import Section
+from jaxdae.app.config.section import Name, Section
 
 _MOST_POSES = 1_000_000
 
@@ -80,3 +80,48 @@ class Map(Section):
         """The axes of the grid by name."""
         axes = {"x": self.x, "y": self.y, "z": self.z}
         return {name: axis for name, axis in axes.items() if axis is not None}
+
+
+class Measured(Section):
+    """A frame whose measured poses are in the log."""
+
+    name: Name = Field(description="the name of the frame; its columns are name.x, name.y, ...")
+    body: str = Field(description="the body of the frame")
+    point: Place | None = Field(
+        default=None, description="the origin of the frame on the body in m; omit for the center of mass"
+    )
+    position_std: float | None = Field(
+        default=None, gt=0, description="standard deviation of the measured positions in m; omit without them"
+    )
+    orientation_std: float | None = Field(
+        default=None, gt=0, description="standard deviation of the orientations in rad; omit without them"
+    )
+
+    @model_validator(mode="after")
+    def _measured(self) -> "Measured":
+        if self.position_std is None and self.orientation_std is None:
+            raise ValueError("no standard deviation|position_std, orientation_std, or both|add one of them")
+        return self
+
+
+class Calibrate(Section):
+    """Geometry and encoder offsets, fitted to measured poses."""
+
+    actuated: list[str] = Field(
+        min_length=1, description="the coordinates with encoders, which are columns of the log"
+    )
+    measured: list[Measured] = Field(min_length=1, description="the measured frames")
+    parameters: list[str] = Field(
+        default=[], description="fields of joints, for example [joints.elbow.point_a.x]"
+    )
+    offsets: list[str] = Field(default=[], description="the actuated coordinates with an unknown offset")
+    robust: bool = Field(default=True, description="whether large residuals have smaller weights")
+    held_out: float = Field(
+        default=0.0, ge=0, lt=1, description="the share of the poses that test the result, without the fit"
+    )
+
+    @model_validator(mode="after")
+    def _unknowns(self) -> "Calibrate":
+        if not self.parameters and not self.offsets:
+            raise ValueError("no unknowns|parameters, offsets, or both|add parameters")
+        return self
