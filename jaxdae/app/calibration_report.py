@@ -47,7 +47,7 @@ def report(asked: Script, log: pathlib.Path) -> None:
         ends = [np.asarray(end) for end in found.interval()]
 
     def write(folder: pathlib.Path) -> None:
-        text = json.dumps(_finite(_record(found, section, ends, held)), indent=2)
+        text = json.dumps(_record(found, section, ends, held), indent=2)
         safe_files.write_text(folder / RESULT, text + "\n")
 
     headings = ("parameter", "correction", "95 % interval", "unit")
@@ -127,12 +127,14 @@ def fitted(
 
 
 def _rows(found: Any, ends: list[np.ndarray]) -> Iterator[tuple[str, ...]]:
-    """Yield the row of each correction in the table."""
-    for name, unit, correction, low, high in zip(
-        found.names, found.units, found.correction, *ends, strict=True
+    """Yield the row of each correction in the table, with two digits of the half width of its interval."""
+    for name, unit, correction, *interval in zip(
+        found.names, found.units, np.asarray(found.correction), *ends, strict=True
     ):
-        interval = f"{low:.3g} to {high:.3g}" if np.isfinite(low) else "unknown"
-        yield name, f"{correction:.4g}", interval, unit
+        half = (interval[1] - interval[0]) / 2.0
+        digits = max(0, 1 - int(np.floor(np.log10(half)))) if 0.0 < half < np.inf else 6
+        told = " to ".join(f"{end:.{digits}f}" for end in interval) if np.isfinite(half) else "unknown"
+        yield name, f"{correction:.{digits}f}", told, unit
 
 
 def trade_offs(found: kinematics.Calibration) -> list[tuple[list[str], int]]:
@@ -168,37 +170,29 @@ def _sentences(found: Any, held: np.ndarray, log: pathlib.Path) -> Iterator[str]
 
 
 def _record(found: Any, section: Calibrate, ends: list[np.ndarray], held: np.ndarray) -> dict[str, Any]:
-    """Return the content of the JSON file."""
-    leaves = [name[:-2] if name[-2:] in (".x", ".y", ".z") else name for name in section.parameters]
-    pairs = zip(found.names, found.units, found.correction, found.standard_error, *ends, strict=True)
-    keys = ("name", "unit", "correction", "standard_error", "lower", "upper")
+    """Return the content of the JSON file, with null in place of numbers that are not finite."""
+
+    def known(x: Any) -> float | None:
+        return float(x) if np.isfinite(x) else None
+
+    leaves = {name[:-2] if name[-2:] in (".x", ".y", ".z") else name: None for name in section.parameters}
+    numbers = np.stack([found.correction, found.standard_error, *ends], axis=1)
+    keys = ("correction", "standard_error", "lower", "upper")
+    poses = zip(found.pose_status, held, found.outlier, strict=True)
     return {
         "status": Status(int(found.status)).name,
-        "corrections": [dict(zip(keys, pair, strict=True)) for pair in pairs],
+        "corrections": [
+            {"name": name, "unit": unit, **dict(zip(keys, map(known, row), strict=True))}
+            for name, unit, row in zip(found.names, found.units, numbers, strict=True)
+        ],
         "calibrated": {name: np.asarray(get_leaf(found.mechanism, name)).tolist() for name in leaves},
         "free_combinations": [{"names": group, "count": count} for group, count in trade_offs(found)],
-        "singular_values": np.asarray(found.singular_values).tolist(),
+        "singular_values": list(map(known, found.singular_values)),
         "directions": np.asarray(found.directions).tolist(),
-        "sigma": found.sigma,
-        "held_out_rms": found.held_out_rms,
+        "sigma": known(found.sigma),
+        "held_out_rms": known(found.held_out_rms),
         "poses": [
-            {
-                "line": k + _FIRST_LINE,
-                "status": Status(int(code)).name,
-                "held_out": bool(out),
-                "outlier": bool(bad),
-            }
-            for k, (code, out, bad) in enumerate(zip(found.pose_status, held, found.outlier, strict=True))
+            {"line": k, "status": Status(int(code)).name, "held_out": bool(out), "outlier": bool(bad)}
+            for k, (code, out, bad) in enumerate(poses, start=_FIRST_LINE)
         ],
     }
-
-
-def _finite(value: Any) -> Any:
-    """Return plain values with null in place of numbers that are not finite."""
-    if isinstance(value, dict):
-        return {key: _finite(inside) for key, inside in value.items()}
-    if isinstance(value, list):
-        return [_finite(inside) for inside in value]
-    if isinstance(value, str | bool | int):
-        return value
-    return float(value) if np.isfinite(value) else None
