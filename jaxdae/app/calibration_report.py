@@ -18,6 +18,7 @@ from jaxdae.app.model.config_laws import LARGEST_TABLE
 from jaxdae.app.model.coordinate_names import mechanism_of
 from jaxdae.app.model.fit_history import read_table
 from jaxdae.base.dataclass import get_leaf
+from jaxdae.geometry.rotation import matrix_quaternion
 from jaxdae.systems.status import Status
 
 RESULT = "calibration.json"
@@ -45,9 +46,9 @@ def report(asked: Script, log: pathlib.Path) -> None:
         except ValueError as error:
             raise Refused(f"{asked.source}: calibrate: {error}") from None
         ends = [np.asarray(end) for end in found.interval()]
+        text = json.dumps(_record(found, section, ends, held), indent=2)
 
     def write(folder: pathlib.Path) -> None:
-        text = json.dumps(_record(found, section, ends, held), indent=2)
         safe_files.write_text(folder / RESULT, text + "\n")
 
     headings = ("parameter", "correction", "95 % interval", "unit")
@@ -185,7 +186,7 @@ def _record(found: Any, section: Calibrate, ends: list[np.ndarray], held: np.nda
             {"name": name, "unit": unit, **dict(zip(keys, map(known, row), strict=True))}
             for name, unit, row in zip(found.names, found.units, numbers, strict=True)
         ],
-        "calibrated": {name: np.asarray(get_leaf(found.mechanism, name)).tolist() for name in leaves},
+        "calibrated": {name: config_value(get_leaf(found.mechanism, name)) for name in leaves},
         "free_combinations": [{"names": group, "count": count} for group, count in trade_offs(found)],
         "singular_values": list(map(known, found.singular_values)),
         "directions": np.asarray(found.directions).tolist(),
@@ -196,3 +197,8 @@ def _record(found: Any, section: Calibrate, ends: list[np.ndarray], held: np.nda
             for k, (code, out, bad) in enumerate(poses, start=_FIRST_LINE)
         ],
     }
+
+
+def config_value(leaf: Any) -> Any:
+    """Return a leaf in the form of a config: axes (3, 3) as a quaternion wxyz."""
+    return np.asarray(matrix_quaternion(leaf) if np.shape(leaf) == (3, 3) else leaf).tolist()

@@ -4,12 +4,13 @@ import json
 import pathlib
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import yaml
 from small_runs import command, only
 
-from jaxdae import Status
+from jaxdae import Status, rotation
 from jaxdae.app import calibration_report
 from jaxdae.app.calibration_report import names
 from jaxdae.app.config.config_source import Document
@@ -203,6 +204,14 @@ def test_measured_frames_become_targets(monkeypatch, plane):
     assert turned.position is None
     rows = 1 if plane else 3
     assert options["standard_deviation"].tolist() == [1e-4] * size + [1e-3] * rows + [2e-3] * rows
+
+
+def test_calibrated_axes_are_written_as_in_a_config():
+    quaternion = jnp.array([0.5, 0.1, -0.7, 0.5])
+    axes = rotation.rotation_matrix(quaternion)
+    np.testing.assert_allclose(calibration_report.config_value(axes), quaternion, rtol=0, atol=1e-15)
+    assert calibration_report.config_value(np.array([1.0, 2.0])) == [1.0, 2.0]
+    assert calibration_report.config_value(np.array(3.0)) == 3.0
 
 
 @pytest.mark.parametrize(
