@@ -31,7 +31,7 @@ def report(asked: Script, log: pathlib.Path) -> None:
 
     Raises:
         Refused: the log lacks columns, or the library rejects a parameter.
-        Failed: the fit did not converge; its last iteration is written.
+        Failed: the fit has no poses, or did not converge; then its last iteration is written.
     """
     section: Any = asked.config.calibrate
     plane = asked.config.mechanism.space == "plane"
@@ -47,6 +47,11 @@ def report(asked: Script, log: pathlib.Path) -> None:
             raise Refused(f"{asked.source}: calibrate: {error}") from None
         ends = [np.asarray(end) for end in found.interval()]
         text = json.dumps(_record(found, section, ends, held), indent=2)
+
+    if not np.any(~held & (found.pose_status == Status.OK)):
+        raise Failed(
+            f"{log}: got no pose that the mechanism reaches from its start, expected readings in rad and m"
+        )
 
     def write(folder: pathlib.Path) -> None:
         safe_files.write_text(folder / RESULT, text + "\n")
@@ -161,7 +166,7 @@ def _sentences(found: Any, held: np.ndarray, log: pathlib.Path) -> Iterator[str]
     yield f"{held.size} poses, {held.sum()} of them held out. Status of the nominal poses: {told}."
     yield f"{np.sum(found.identifiable)} of {len(found.names)} combinations of corrections are identifiable."
     for group, count in trade_offs(found):
-        of = f"{count} of the combinations of " if len(group) > 1 else ""
+        of = f"{count} combination{'s' if count > 1 else ''} of " if len(group) > 1 else ""
         yield f"Without effect on the measurements: {of}{', '.join(group)}."
     lines = ", ".join(str(k + _FIRST_LINE) for k in np.flatnonzero(found.outlier))
     yield f"Outliers in {log.name}: {f'lines {lines}' if lines else 'none'}."

@@ -279,6 +279,16 @@ def test_a_calibration_of_a_five_bar(tmp_path):
     assert "Without effect on the measurements: joints.elbow2.point_b.y." in out
     assert "Outliers in five_bar_calibration.csv: lines 9." in out
 
+    header, *rows = log.read_text().splitlines()
+    degrees = [",".join(str(57.3 * float(word)) for word in row.split(",")) for row in rows]
+    (tmp_path / "degrees.csv").write_text("\n".join([header, *degrees]))
+    failed = command(
+        "calibrate", config, tmp_path / "degrees.csv", "--out", tmp_path / "runs", "--set", changed
+    )
+    assert failed[0] == 1
+    assert "got no pose that the mechanism reaches from its start" in failed[2]
+    assert not list((tmp_path / "runs").iterdir())
+
 
 def test_an_example_with_a_log_is_copied_whole(tmp_path):
     code, out, _ = command("example", "five_bar_calibration", "--copy", tmp_path)
