@@ -1,4 +1,4 @@
-"""The command `jaxdae`: run, tune, optimize, check, plot and example.
+"""The command `jaxdae`: run, tune, optimize, check, map, calibrate, plot and example.
 
 Heavy imports wait until a subcommand needs them.
 
@@ -18,6 +18,8 @@ from jaxdae.app.config.bare_robot import is_robot
 from jaxdae.app.example_command import example
 from jaxdae.app.exit_codes import Commands
 from jaxdae.app.export.show import export, plot, view
+from jaxdae.app.kinematics_commands import calibrate, map_workspace
+from jaxdae.app.load_or_stop import check_section, load_or_stop, make_folder
 from jaxdae.app.runs.console import new_console, note, stop, warnings_as_notes
 from jaxdae.app.xla_flags import for_small_programs
 
@@ -149,10 +151,10 @@ def run(
         _tell(launch.resume(resume, _load_again, new_console(), devices))
         return
     source, out = str(config), out or _RUNS
-    checked, worlds = _load(source, set_)
+    checked, worlds = load_or_stop(source, set_)
     _note_script(checked)
     _check_space(checked, worlds, out)
-    _make(out)
+    make_folder(out)
     _warn_of_rows(checked, worlds)
     if chunks is not None and chunk is not None:
         told, failed = launch.share(checked, worlds, out, new_console(), source, (chunk, chunks), devices)
@@ -204,7 +206,7 @@ def _read_before(source: str, overrides: list[str] | None) -> Any:
     """
     from jaxdae.app.model.load_config import readable
 
-    return readable(source, tuple(overrides or ())) or _load(source, overrides)[0]
+    return readable(source, tuple(overrides or ())) or load_or_stop(source, overrides)[0]
 
 
 @app.command()
@@ -285,7 +287,7 @@ def check(
         return
     from jaxdae.app.model import close_loops, structure
 
-    checked, worlds = _load(config, set_)
+    checked, worlds = load_or_stop(config, set_)
     _note_script(checked)
     console = new_console()
     mechanism, batch = checked.mechanism, checked.batch
@@ -309,7 +311,8 @@ def check(
         raise typer.Exit(1)
 
 
-for _command in (example, view, plot, export):
+app.command("map")(map_workspace)
+for _command in (calibrate, example, view, plot, export):
     app.command()(_command)
 
 
@@ -345,7 +348,7 @@ def _learn(
             else str(open_run.continuable_fit(resume, command, given).folder / run_folder.CONFIG)
         )
         read = _read_before(source, overrides)
-        _check_section(read, command, source)
+        check_section(read, command, source)
         check_divides(read, command)
 
     hosts = _joined(command, distributed, shared, check)
@@ -360,24 +363,12 @@ def _learn(
         _learn_checked(command, source, overrides, out or _RUNS, found, hosts)
 
 
-def _check_section(checked: Any, command: str, source: str) -> None:
-    if getattr(checked, command) is None:
-        if checked.mechanism.order == "first":
-            stop(
-                f"{source}: got order first, expected order second for {command}, because drives set the "
-                "velocities and forces have no effect",
-                code=2,
-            )
-        remedy = "docs/configs_reference.md has an example"
-        stop(f"{source}: got no section {command}, expected one; {remedy}", code=2)
-
-
 def _learn_checked(
     command: str, source: str, overrides: list[str] | None, out: pathlib.Path, found: Any, hosts: Any
 ) -> None:
     """Run a fit of a config in a new folder, or in the folder that it continues."""
-    checked, worlds = _load(source, overrides)
-    _check_section(checked, command, source)
+    checked, worlds = load_or_stop(source, overrides)
+    check_section(checked, command, source)
     from jaxdae.app.learn.fit_run import learn, rows
     from jaxdae.app.runs import disk_space
 
@@ -388,7 +379,7 @@ def _learn_checked(
         "use fewer iterations",
     )
     if found is None:
-        _make(out)
+        make_folder(out)
     elif not found.has_checkpoint:
         note(f"{found.folder} has no checkpoint; the fit restarts at its first iteration")
     try:
@@ -421,15 +412,8 @@ def _check_robot(path: str, overrides: list[str] | None) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _make(out: pathlib.Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        stop(f"--out: got {out}, which cannot be created ({error.strerror}), expected a folder", code=2)
-
-
 def _load_again(config: str) -> tuple:
-    return _load(config, None)
+    return load_or_stop(config, None)
 
 
 def _check_space(checked: Any, worlds: Any, out: pathlib.Path) -> None:
@@ -508,21 +492,3 @@ def _certificate(checked: Any, worlds: Any, console: Any) -> bool:
         console.print(str(report), highlight=False, markup=False, soft_wrap=True)
         passed = passed and report.passed
     return passed
-
-
-def _load(config: str, overrides: list[str] | None) -> tuple:
-    from jaxdae.app.config.problems import ConfigError
-    from jaxdae.app.model.load_config import load
-    from jaxdae.app.runs import interrupts
-
-    try:
-        loaded = load(config, tuple(overrides or ()))
-    except ConfigError as error:
-        count = len(error.problems)
-        stop(f"{error}\n{count} problem{'s' if count > 1 else ''} in {config}; nothing was written", code=2)
-    from jaxdae.app.model import close_loops
-
-    for each in close_loops.notes(loaded[0]):
-        note(each)
-    interrupts.check()
-    return loaded

@@ -17,7 +17,9 @@ from jaxdae.app.runs.console import stop
 _NAME = typer.Argument(
     metavar="NAME", help="A name from the list. Without a name, print the list.", show_default=False
 )
-_COPY = typer.Option("--copy", metavar="DIR", help="Copy the config and its robot file into this folder.")
+_COPY = typer.Option(
+    "--copy", metavar="DIR", help="Copy the config, its robot file and its log into this folder."
+)
 _RUN = typer.Option("--run", help="Run the script of an experiment, or jaxdae run for other configs.")
 _SET = typer.Option("--set", metavar="PATH=VALUE", help="With --run: override one value. Repeatable.")
 _OUT = typer.Option("--out", metavar="DIR", help="With --run: parent of the run folder.", show_default="runs")

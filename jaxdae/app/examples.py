@@ -110,7 +110,7 @@ def _parsed(path: pathlib.Path) -> dict[str, Any]:
 
 
 def copy(path: pathlib.Path, into: pathlib.Path) -> list[pathlib.Path]:
-    """Copy a config and its robot file into a folder, and return the paths of the copies.
+    """Copy a config with its robot file and its log into a folder, and return the paths of the copies.
 
     Raises:
         Refused: one of the files already exists; nothing is written.
@@ -118,6 +118,7 @@ def copy(path: pathlib.Path, into: pathlib.Path) -> list[pathlib.Path]:
     names = [
         pathlib.Path(path.name),
         *(pathlib.Path(file) for file in _files(path)[:1] if ".." not in pathlib.Path(file).parts),
+        *(pathlib.Path(log.name) for log in [path.with_suffix(".csv")] if log.is_file()),
     ]
     there = [str(into / name) for name in names if (into / name).exists()]
     if there:

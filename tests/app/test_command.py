@@ -320,7 +320,7 @@ def test_version_and_help(command):
 
 def test_shells_complete_the_command(command, monkeypatch):
     assert "--install-completion" in command("--help")[1]
-    commands = "run merge status tune optimize check example view plot export"
+    commands = "run merge status tune optimize check map calibrate example view plot export"
     for words, expected in (
         ("jaxdae ", commands),
         ("jaxdae opt", "optimize"),

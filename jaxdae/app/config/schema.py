@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, Strict, model_validator
 from jaxdae.app.config.schema_contact import ContactStep
 from jaxdae.app.config.schema_control import Controls, Law
 from jaxdae.app.config.schema_integrator import Adaptive, ContactStepping, Integrator, Method, Route
+from jaxdae.app.config.schema_kinematics import Calibrate, Map
 from jaxdae.app.config.schema_mechanism import Mechanism
 from jaxdae.app.config.schema_tuning import Optimize, Tune, written_out
 from jaxdae.app.config.section import Name, Section
@@ -271,6 +272,12 @@ class Config(Section):
     )
     optimize: Optimize | None = Field(
         default=None, description="{inputs: [...], loss: [...], optimizer: ..., iterations: ...}"
+    )
+    map: Map | None = Field(
+        default=None, description="{body: ..., x: ..., y: ..., actuated: [...], quantities: [...]}"
+    )
+    calibrate: Calibrate | None = Field(
+        default=None, description="{actuated: [...], measured: [...], parameters: [...], offsets: [...]}"
     )
     controls: Controls | None = Field(
         default=None,

@@ -385,10 +385,10 @@ def problems(document: Document, coordinates: dict[str, int] | None) -> Iterator
 def _of_first_order(document: Document) -> Iterator[Problem]:
     """Yield the problems of unsupported settings of a first-order mechanism.
 
-    These are fits, laws other than pd, gravity compensation, start velocities, stabilization, and integrators
-    that are not in `FIRST_ORDER`.
+    These are fits, maps, calibrations, laws other than pd, gravity compensation, start velocities,
+    stabilization, and integrators that are not in `FIRST_ORDER`.
     """
-    for key in ("tune", "optimize"):
+    for key in ("tune", "optimize", "map", "calibrate"):
         if value_at(document.data, (key,)) is not None:
             yield document.problem(
                 (key,), f"{key} with order first", f"{key} with order second only", f"remove {key}"

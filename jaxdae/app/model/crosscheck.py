@@ -15,6 +15,7 @@ from jaxdae.app.config.schema import Config
 from jaxdae.app.config.schema_mechanism import DRIVE_TYPES, MOVABLE, TYPES, space_of
 from jaxdae.app.model import config_laws as laws
 from jaxdae.app.model import coordinate_names, driven_forces
+from jaxdae.app.model.crosscheck_kinematics import kinematics_problems
 from jaxdae.app.model.crosscheck_tuning import tuning_problems
 from jaxdae.mechanisms.describe.function_kinds import Ground
 from jaxdae.mechanisms.describe.kinds import JointName, JointNames
@@ -40,6 +41,7 @@ def crosscheck(document: Document, config: Config | None = None) -> list[Problem
             check.output,
             check.vary,
             check.tuning,
+            check.kinematics,
             check.laws,
             check.idle,
         )
@@ -385,6 +387,9 @@ class _Check:
 
     def tuning(self) -> Iterator[Problem]:
         yield from tuning_problems(self.document, self.resolved, self.entries)
+
+    def kinematics(self) -> Iterator[Problem]:
+        yield from kinematics_problems(self.document, self.entries)
 
     def laws(self) -> Iterator[Problem]:
         if self.document.hidden:  # The forces and coordinates of the laws are not known yet.

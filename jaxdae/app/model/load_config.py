@@ -85,7 +85,7 @@ def _read(path: str, overrides: tuple[str, ...]) -> tuple[Document, Config | Non
     problems += crosscheck(document, config)
     if document.hidden:
         # References to bodies that are not known yet are not errors.
-        blind = ("mechanism.", "start.", "batch.vary", "tune", "optimize")
+        blind = ("mechanism.", "start.", "batch.vary", "tune", "optimize", "map", "calibrate")
         problems = [
             *document.problems,
             *(one for one in problems if one.path != "mechanism" and not one.path.startswith(blind)),
