@@ -694,9 +694,7 @@ def _jump(name):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "name", ["tendon with a bias", "servo", "spring of a JointForce", "stiffness of the joint"]
-)
+@pytest.mark.parametrize("name", ["tendon with a bias", "stiffness of the joint"])
 def test_rollouts_end_before_efforts_jump(name):
     """The drum swings about the angle without torque by 14 / sqrt(10) = 4.4 rad: cos and sin of sqrt(k / I)
     t.
