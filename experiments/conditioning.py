@@ -50,16 +50,17 @@ MOST = 53 * math.log10(2)  # digits of a double
 CLEAR = 0.25  # digits a decade that make a difference
 
 REMARKS = """
-What condition numbers do not say: a Cholesky factorization does not care about the units of its rows, so that what counts for
-SchurComplement is the small matrix with a diagonal of ones. A light body at a free end spoils both condition numbers, and neither result.
-A light link between others leaves no such escape: it makes all of its rows large but for one combination of them, which is lost among the
-others in J M^-1 J^T, while the full matrix stays as well conditioned as the mechanism is. Null-space methods are the other way round: they
-do not mind the link, which has no motion of its own, but lose the free motion of a light tip among the heavy ones in N^T M N. Nearly
-parallel rows enter the full system and the small one squared; only orthogonal decompositions of J pay once for them. Singular values below
-a tolerance, relative to the largest 1e-5 in NullSpace (SVD) and the square root of the rounding unit in LeastSquares, count as zero: from
-there on these solve another problem, that of dependent rows. DenseKKT, SchurComplement and NullSpace (normal equations) end as NaN, which
-counts as no digits. Proximal adds the square root of the rounding unit, times the mean, to the diagonal of J M^-1 J^T, and its five
-iterations cannot take it off again from directions in which the matrix is much smaller.
+Condition numbers do not predict these errors. A Cholesky factorization does not depend on the units of its rows, so the condition
+of J M^-1 J^T scaled to a diagonal of ones determines the error of SchurComplement. A light body at a free end increases both condition
+numbers, but neither error. A light link between heavier bodies increases the error of SchurComplement: all of its rows become large
+except for one combination of them, whose digits J M^-1 J^T loses, while the full matrix keeps its condition. Null-space methods behave
+the other way round: the light link has no motion of its own and does not matter, but N^T M N loses the free motion of a light tip among
+the heavy bodies. Nearly parallel rows enter the full matrix and J M^-1 J^T as the square of their angle; orthogonal decompositions of J
+contain the angle itself. Singular values below a tolerance relative to the largest, 1e-5 in NullSpace (SVD) and the square root of
+the rounding unit in LeastSquares, count as zero. Below this tolerance, these solvers treat the rows as dependent, which is another problem.
+DenseKKT, SchurComplement and NullSpace (normal equations) then return NaN, counted as no digits. Proximal adds the square root of the
+rounding unit, times the mean, to the diagonal of J M^-1 J^T. Its five iterations cannot remove this error in directions in which the
+matrix is much smaller.
 """.strip()
 
 

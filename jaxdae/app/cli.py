@@ -291,11 +291,11 @@ def check(
     _note_script(checked)
     console = new_console()
     mechanism, batch = checked.mechanism, checked.batch
-    acting = (
-        f"{len(mechanism.drives)} drives" if mechanism.order == "first" else f"{len(mechanism.forces)} forces"
-    )
-    parts = f"{len(mechanism.bodies)} bodies, {len(mechanism.joints)} joints, {acting}"
-    lines = [f"{config}: {checked.name}: {parts}; {batch.size} worlds, {checked.steps} steps"]
+    acting, kind = (mechanism.drives, "drive") if mechanism.order == "first" else (mechanism.forces, "force")
+    bodies = _counted(len(mechanism.bodies), "body", "bodies")
+    parts = f"{bodies}, {_counted(len(mechanism.joints), 'joint')}, {_counted(len(acting), kind)}"
+    size = f"{_counted(batch.size, 'world')}, {_counted(checked.steps, 'step')}"
+    lines = [f"{config}: {checked.name}: {parts}; {size}"]
     name, change = max(
         close_loops.moved(checked, worlds), key=lambda pair: abs(pair[1]), default=("none", 0.0)
     )
@@ -467,6 +467,11 @@ def _tell(done: Any) -> None:
     console.print(f"run folder: {done.folder}", highlight=False, markup=False, soft_wrap=True)
     if done.summary.failure:
         stop(f"the simulation failed: {done.summary.failure}", code=1)
+
+
+def _counted(count: int, one: str, several: str | None = None) -> str:
+    """Return a count with its noun, such as "1 body" or "2 bodies"."""
+    return f"{count} {one if count == 1 else several or one + 's'}"
 
 
 def _certificate(checked: Any, worlds: Any, console: Any) -> bool:
