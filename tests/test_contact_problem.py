@@ -152,6 +152,25 @@ def test_dry_friction_holds_up_to_its_bound():
     assert error < 1e-12
 
 
+def test_impulses_of_open_rows_are_exactly_zero():
+    """A parallelogram at the upper limits of two of its hinges, far from the lower ones, with dry friction."""
+    ways = np.array([1.0, 1.0, -1.0, -1.0, 1.0, -1.0, 1.0, -1.0])
+    b, bound = np.array([0.9, 0.9, -1.2e-3, -1.2e-3, *(1.23e-3 * ways[4:])]), 1.5e-7
+    noise = np.random.default_rng(0).integers(-1, 2, (20, 8, 8)) * 2.0**-52  # Rounding errors of D.
+    matrices = np.outer(ways, ways) / 1.7 + (noise + noise.transpose(0, 2, 1)) / 2.0
+
+    @jax.jit
+    @jax.vmap
+    def solved(matrix):
+        problem = ContactProblem(matrix, jnp.asarray(b), jnp.zeros(0), jnp.full(4, bound))
+        return solve(ContactNewton(12), problem)
+
+    p, error = solved(jnp.asarray(matrices))
+    assert np.max(error) < 1e-14
+    np.testing.assert_array_equal(p[:, :2], 0.0)
+    np.testing.assert_allclose(p[:, 2] + p[:, 3], 1.7 * 1.2e-3 - 4.0 * bound, rtol=1e-12)
+
+
 @pytest.mark.long
 def test_a_sliding_body_does_not_lift_off():
     # The convexified problem would give u_n = mu |u_t| here.
