@@ -35,7 +35,7 @@ from jaxdae.dynamics.minimum_norm import pseudoinverse
 from jaxdae.kinematics.targets import coordinate_indices
 from jaxdae.mechanisms import Mechanism
 from jaxdae.systems.state_checks import report_state
-from jaxdae.systems.system import State, checked_state
+from jaxdae.systems.system import State, check_mechanism, checked_state
 from jaxdae.typing import Input, Leaf, Velocity
 
 _RANK = 1e-9
@@ -91,6 +91,7 @@ def actuator_efforts(
     Differentiable at constant rank. If the inputs of the mechanism are these motors, in the same order,
     `jm.reactions(mechanism, state, found.lam, found.efforts)` returns the joint reactions.
     """
+    check_mechanism(mechanism)
     state = checked_state(state)
     places = coordinate_indices("actuated", mechanism, actuated)
     weights = jnp.ones((len(places),)) if weights is None else jnp.asarray(weights)

@@ -11,13 +11,13 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxdae.base.dataclass import pytree
-from jaxdae.base.suggestions import brief
+from jaxdae.base.suggestions import brief, join_first
 from jaxdae.compile.precompute import prepared
 from jaxdae.kinematics.least_squares_on_loops import ITERATIONS, Problem, iterate, tolerance, with_derivative
 from jaxdae.kinematics.targets import JointTarget, PoseTarget, coordinate_indices
 from jaxdae.mechanisms import Mechanism
 from jaxdae.systems.status import Status
-from jaxdae.systems.system import State, check_fit, checked_state
+from jaxdae.systems.system import State, check_fit, check_mechanism, checked_state
 from jaxdae.typing import Leaf
 
 
@@ -83,13 +83,17 @@ def forward_kinematics(
         The state at rest at the time of the start, and a `KinematicsInfo`.
 
     Raises:
-        ValueError: unknown names, or shapes that do not fit.
+        TypeError: as in `inverse_kinematics`.
+        ValueError: unknown names, or shapes that do not fit; or rows of velocity level, such as those of
+            rolling wheels or of `RackAndPinion`, because motor positions then do not determine the pose.
 
     Derivatives and batches as in `inverse_kinematics`.
 
     Example:
         >>> state, info = kinematics.forward_kinematics(robot, {"motor1": 0.3, "motor2": 0.1}, start)
     """
+    check_mechanism(mechanism)
+    check_poses("forward_kinematics", mechanism)
     return inverse_kinematics(mechanism, JointTarget(actuated), start, limits=limits)
 
 
@@ -124,7 +128,11 @@ def inverse_kinematics(
         The state at rest at the time of the start, and a `KinematicsInfo`.
 
     Raises:
+        TypeError: `mechanism` is not a mechanism, such as a wrapper or a first-order mechanism.
         ValueError: unknown names, limits without lower <= upper, or shapes that do not fit.
+
+    Rows of velocity level do not restrict poses: rolling wheels may slip on the way from the start to the
+    result.
 
     Differentiable in forward and reverse mode with respect to parameters of the mechanism, targets, weights,
     limits and start, by the implicit function theorem. The derivative is exact except where the branch ends,
@@ -135,6 +143,17 @@ def inverse_kinematics(
         >>> state, info = kinematics.inverse_kinematics(robot, target, start)
     """
     return solved(problem_of(mechanism, targets, start, limits, weights))
+
+
+def check_poses(function: str, mechanism: Mechanism) -> None:
+    """Raise ValueError if a mechanism has rows of velocity level, which poses do not show."""
+    levels = mechanism.sizes(jax.ShapeDtypeStruct((len(mechanism.names.coordinates),), mechanism.dtype))
+    if levels.nw:
+        raise ValueError(
+            f"{function}: motor positions do not determine the pose, because the mechanism has rows of "
+            f"velocity level ({join_first(mechanism.names.rows[levels.ng :])}); simulate it, for example as a "
+            "kinematic_mechanism"
+        )
 
 
 def branches(
@@ -160,6 +179,7 @@ def branches(
     Raises:
         ValueError: as in `inverse_kinematics`.
     """
+    check_mechanism(mechanism)
     starts = jnp.asarray(starts, mechanism.dtype)
     state, info = jax.vmap(
         lambda q: inverse_kinematics(mechanism, targets, q, limits=limits, weights=weights)
@@ -223,6 +243,7 @@ def start_state(mechanism: Mechanism, start: State | Array) -> State:
     Raises:
         ValueError: shapes that do not fit.
     """
+    check_mechanism(mechanism)
     if not isinstance(start, State):
         start = jnp.asarray(start, mechanism.dtype)
         still = jnp.zeros((len(mechanism.names.velocities),), start.dtype)
@@ -238,6 +259,7 @@ def checked_targets(mechanism: Mechanism, targets: Any) -> tuple[Any, ...]:
     Raises:
         ValueError: no target, or an invalid one.
     """
+    check_mechanism(mechanism)
     listed = (targets,) if isinstance(targets, PoseTarget | JointTarget) else tuple(targets)
     if not listed:
         raise ValueError("targets: give at least one PoseTarget or JointTarget")

@@ -71,13 +71,13 @@ class LoadTransfer(WithLoads):
 
     def balanced(self, at: Evaluation, u: Input) -> tuple[Array, Array]:
         """Return the balancing loads (k,) in N, which may be negative, and the last relative change ()."""
-        mechanism, q = self.system, at.q
+        tires, mechanism, q = self._tires(), self.system, at.q
         frames = mechanism.frames(q)
         points = [
             jax.vmap(lambda frame, point: frame.point(point).array())(
                 jax.tree.map(lambda x, b=group.b: x[jnp.asarray(b)], frames), group.point_b
             )
-            for group in self._tires().values()
+            for group in tires.values()
         ]
         places = jnp.concatenate(points) - self._center(q)
         here = linearize_at(at, self.solver)

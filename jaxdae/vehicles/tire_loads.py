@@ -17,7 +17,7 @@ from jaxdae.linalg.newton import simplified_newton
 from jaxdae.mechanisms import Mechanism
 from jaxdae.systems.evaluation import Evaluation, WrappedEvaluation, with_input
 from jaxdae.systems.status import Status
-from jaxdae.systems.system import State
+from jaxdae.systems.system import State, check_mechanism
 from jaxdae.systems.wrapper import Wrapper
 from jaxdae.typing import Input, Leaf, Velocity
 
@@ -51,6 +51,7 @@ class LoadReport:
 
 def loaded_tires(mechanism: Mechanism) -> dict[str, Any]:
     """Return the groups of tires that have a load."""
+    check_mechanism(mechanism)
     return {key: group for key, group in mechanism.forces.items() if offers(group, "load")}
 
 
