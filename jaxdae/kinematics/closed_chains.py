@@ -151,8 +151,8 @@ def check_poses(function: str, mechanism: Mechanism) -> None:
     if levels.nw:
         raise ValueError(
             f"{function}: motor positions do not determine the pose, because the mechanism has rows of "
-            f"velocity level ({join_first(mechanism.names.rows[levels.ng :])}); simulate it, for example as a "
-            "kinematic_mechanism"
+            f"velocity level ({join_first(mechanism.names.rows[levels.ng :])}); simulate it, for example as "
+            "a kinematic_mechanism"
         )
 
 
