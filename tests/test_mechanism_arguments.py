@@ -1,14 +1,18 @@
-"""Functions of mechanisms refuse wrappers and first-order mechanisms, and rows that poses do not show."""
+"""Arguments of functions of mechanisms: other systems, meaningless numbers, degrees, impossible motions."""
+
+import warnings
 
 import jax.numpy as jnp
 import pytest
+from all_cases import all_cases
 from small_systems import without_typechecker
 
 import jaxdae as jd
-from jaxdae import control, robots
+from jaxdae import control, models, robots
 from jaxdae import kinematics as jk
 from jaxdae import mechanisms as jm
 from jaxdae import vehicles as jv
+from jaxdae.kinematics.closed_chains import problem_of
 
 TARGET = jk.PoseTarget("base_link", position=(0.1, 0.1))
 FUNCTIONS = {
@@ -66,3 +70,71 @@ def test_poses_do_not_determine_the_motion_of_rolling_wheels():
     ):
         with pytest.raises(ValueError, match=r"rows of velocity level \(.*left.*\); simulate it"):
             call()
+
+
+TIP = jk.PoseTarget("rod1", position=(0.05, 0.4), point=(0.175, 0.0))
+MOTORS = ("motor1", "motor2")
+
+
+def solved(target, **options):
+    """Check the arguments of inverse kinematics of a five-bar."""
+    linkage, start = models.five_bar()
+    with without_typechecker():
+        problem_of(linkage, target, start, options.get("limits"), options.get("weights"))
+
+
+def transmitted(motors=MOTORS, **options):
+    linkage, start = models.five_bar()
+    with without_typechecker():
+        jk.transmission(linkage, start, TIP, motors, **options)
+
+
+def efforts(acceleration, motors=MOTORS, **options):
+    linkage, start = models.five_bar()
+    with without_typechecker():
+        jk.actuator_efforts(linkage, start, acceleration, motors, **options)
+
+
+@all_cases(
+    ("call", "message"),
+    [
+        (lambda: solved((TIP, TIP), weights=(1.0, -1.0)), r"weights must be positive numbers, got -1\.0"),
+        (lambda: solved(TIP, weights=(True,)), "weights must be positive numbers, got True"),
+        (lambda: solved(TIP, limits={"motor1": (False, True)}), "lower <= upper"),
+        (lambda: solved(TIP, limits={"motor1": jnp.array([3.0, 1.0])}), "lower <= upper"),
+        (lambda: solved(jk.JointTarget({"motor1": True})), "'motor1' must be real numbers, got True"),
+        (lambda: solved(jk.JointTarget({"motor1": "1.0"})), "'motor1' must be real numbers, got '1.0'"),
+        (
+            lambda: solved(jk.JointTarget({"motor1": 1.0, "motor1.angle": 2.0})),
+            "'motor1.angle' is named twice",
+        ),
+        (lambda: solved(jk.PoseTarget("rod1", (True, False))), "position must be real numbers"),
+        (lambda: transmitted(motor_stiffness=-1.0), r"motor_stiffness must be positive, got -1\.0"),
+        (lambda: transmitted(("motor1", "motor1")), "'motor1' is named twice"),
+        (lambda: efforts(jnp.zeros(4), weights=(-1.0, 1.0)), "weights must be positive"),
+    ],
+)
+def test_meaningless_numbers_of_kinematics_are_refused(call, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        call()
+
+
+@all_cases(
+    "call",
+    [
+        lambda: solved(jk.JointTarget({"motor1": 90})),
+        lambda: solved(jk.PoseTarget("rod1", orientation=45.0)),
+        lambda: solved(TIP, limits={"motor1": (-180, 180)}),
+    ],
+)
+def test_angles_of_kinematics_in_degrees_have_a_warning(call):
+    with pytest.warns(jm.DescriptionWarning, match="if it is in degrees, write"):
+        call()
+
+
+def test_efforts_of_an_impossible_acceleration_have_a_warning():
+    with pytest.warns(jd.StateWarning, match="the acceleration violates the constraints"):
+        efforts(jnp.ones(4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        efforts(jnp.zeros(4))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from jaxdae.base.dataclass import pytree
@@ -16,6 +18,9 @@ from jaxdae.compile.precompute import prepared
 from jaxdae.kinematics.least_squares_on_loops import ITERATIONS, Problem, iterate, tolerance, with_derivative
 from jaxdae.kinematics.targets import JointTarget, PoseTarget, coordinate_indices
 from jaxdae.mechanisms import Mechanism
+from jaxdae.mechanisms.describe.angle_limits import doubts_of, limits_in_degrees, rests_in_degrees
+from jaxdae.mechanisms.describe.bodies import DescriptionWarning
+from jaxdae.mechanisms.describe.numbers import concrete
 from jaxdae.systems.status import Status
 from jaxdae.systems.system import State, check_fit, check_mechanism, checked_state
 from jaxdae.typing import Leaf
@@ -129,7 +134,11 @@ def inverse_kinematics(
 
     Raises:
         TypeError: `mechanism` is not a mechanism, such as a wrapper or a first-order mechanism.
-        ValueError: unknown names, limits without lower <= upper, or shapes that do not fit.
+        ValueError: unknown or repeated names, limits without lower <= upper, weights that are not positive,
+            or shapes that do not fit.
+
+    Warns:
+        DescriptionWarning: target angles or limits that are probably in degrees.
 
     Rows of velocity level do not restrict poses: rolling wheels may slip on the way from the start to the
     result.
@@ -215,15 +224,22 @@ def problem_of(
     given = (1.0,) * len(listed) if weights is None else tuple(weights)
     if len(given) != len(listed):
         raise ValueError(f"weights: expected one weight per target, {len(listed)}, got {len(given)}")
+    for weight in given:
+        known = concrete(weight)
+        if known is not None and not np.all(known > 0.0):
+            raise ValueError(f"weights must be positive numbers, got {brief(weight)}")
     state = start_state(mechanism, start)
     pairs = {} if limits is None else limits
+    places = coordinate_indices("limits", mechanism, pairs)
     for name, pair in pairs.items():
-        known = [x for x in pair if isinstance(x, int | float)]
+        bounds = [concrete(x) for x in pair]
+        known = [float(x) for x in bounds if x is not None and np.ndim(x) == 0]
         if len(pair) != 2 or any(math.isnan(x) for x in known) or known != sorted(known):
             raise ValueError(f"limits: {brief(name)} needs (lower, upper) with lower <= upper, got {pair}")
     lower, upper = (
         jnp.array([pair[k] for pair in pairs.values()], state.q.dtype).reshape(len(pairs)) for k in (0, 1)
     )
+    _warn_of_degrees(mechanism, listed, pairs, places)
     return Problem(
         mechanism=mechanism,
         targets=listed,
@@ -232,9 +248,21 @@ def problem_of(
         upper=upper,
         t=state.t,
         start=state.q,
-        places=coordinate_indices("limits", mechanism, pairs),
+        places=places,
         own_limits=limits is None,
     )
+
+
+def _warn_of_degrees(mechanism: Mechanism, targets: Any, limits: Mapping[str, Any], places: Any) -> None:
+    """Warn about target angles and limits that are probably in degrees."""
+    units = mechanism.names.coordinate_units
+    angles = {name: angle for target in targets for name, angle in target.angles(mechanism).items()}
+    doubts = [doubt for name, x in angles.items() for doubt in doubts_of(name, [x], rests_in_degrees)]
+    for (name, pair), place in zip(limits.items(), places, strict=True):
+        if units[place] == "rad":
+            doubts.extend(doubts_of(f"the limit of {brief(name)}", pair, limits_in_degrees))
+    if doubts:
+        warnings.warn(join_first(doubts, "; "), DescriptionWarning, stacklevel=4)
 
 
 def start_state(mechanism: Mechanism, start: State | Array) -> State:

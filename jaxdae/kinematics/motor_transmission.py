@@ -44,15 +44,18 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from jaxdae.base.dataclass import pytree, static
+from jaxdae.base.suggestions import brief
 from jaxdae.control.inputs import accelerations
 from jaxdae.dynamics.minimum_norm import pseudoinverse, rank_tolerance
 from jaxdae.kinematics.closed_chains import checked_targets
 from jaxdae.kinematics.least_squares_on_loops import tolerance
 from jaxdae.kinematics.targets import JointTarget, PoseTarget, coordinate_indices
 from jaxdae.mechanisms import Mechanism
+from jaxdae.mechanisms.describe.numbers import concrete
 from jaxdae.mechanisms.massless import MasslessMechanism
 from jaxdae.saddle_point import NullSpace
 from jaxdae.systems.linearization import linearize_at
@@ -146,12 +149,16 @@ def checked_motors(
     """Return the indices of the motors in q, and their stiffnesses as an array or None.
 
     Raises:
-        ValueError: no motor, an unknown name, or stiffnesses of a wrong shape.
+        ValueError: no motor, an unknown or repeated name, or stiffnesses that are not positive or have a
+            wrong shape.
     """
     places = coordinate_indices("actuated", mechanism, actuated)
     if not places:
         raise ValueError("actuated: name at least one motor")
     if stiffness is not None:
+        known = concrete(stiffness)
+        if known is not None and not np.all(known > 0.0):
+            raise ValueError(f"motor_stiffness must be positive, got {brief(stiffness)}")
         stiffness = jnp.asarray(stiffness, mechanism.dtype)
         if stiffness.shape not in ((), (len(places),)):
             raise ValueError(
