@@ -7,6 +7,7 @@ import pytest
 
 import jaxdae as jd
 from jaxdae import mechanisms as jm
+from jaxdae import vehicles as jv
 from jaxdae.mechanisms import spatial as js
 
 SIZES = (1.0, 1e-6, 1e4)
@@ -226,3 +227,32 @@ def test_rows_of_mixed_units_judge_openings_at_every_size():
         states = jd.State(jnp.zeros(4), q + moved, moving)
         statuses = jax.jit(jax.vmap(jd.state_status, in_axes=(None, 0)))(*single((mechanism, states)))
         np.testing.assert_array_equal(statuses, 2 * [jd.Status.OK, jd.Status.INCONSISTENT_START])
+
+
+WHEELED = {
+    "mecanum": (lambda size: jv.mecanum(0.4 * size, 0.5 * size, 0.1 * size), [-10.0, 10.0, -10.0, 10.0]),
+    "conflict": (lambda size: jv.mecanum(0.4 * size, 0.5 * size, 0.1 * size), [10.0, 10.0, 10.0, -10.0]),
+    "two wheels": (lambda size: jv.differential_drive(0.4 * size, 0.1 * size), [3.0, 5.0]),
+}
+WHEELED_VELOCITIES = {
+    "mecanum": (jd.Status.OK, [0.0, 0.0, 2.0 / 0.9]),
+    "conflict": (jd.Status.CONFLICTING_ROWS, None),
+    "two wheels": (jd.Status.OK, [0.4, 0.0, 0.5]),
+}
+
+
+@pytest.mark.parametrize("form", [jm.Absolute(), pytest.param(jm.Joints(), marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "name", ["mecanum", *(pytest.param(x, marks=pytest.mark.long) for x in ("conflict", "two wheels"))]
+)
+def test_vehicles_of_first_order_have_the_same_motion_at_every_size(name, form):
+    """The expected velocities are closed forms: rim speeds of 1 m/s at 1 m, 0.2 m + 0.25 m."""
+    build, inputs = WHEELED[name]
+    status, expected = WHEELED_VELOCITIES[name]
+    for size in SIZES:
+        robot, q = jm.kinematic_mechanism(build(size), form)
+        state = jd.State(jnp.zeros(()), q, jnp.zeros(robot.sizes(q).nv))
+        assert int(jd.kinematic_status(robot, state, jnp.array(inputs))) == status, size
+        if expected is not None:
+            v = jd.kinematic_velocity(robot, state, jnp.array(inputs))[0][:3]
+            np.testing.assert_allclose(v / np.array([size, size, 1.0]), expected, rtol=0, atol=1e-8)

@@ -533,10 +533,7 @@ def test_loads_follow_from_the_accelerations_that_they_make():
     assert loads[0] + loads[2] > loads[1] + loads[3]
     slope = jax.jit(jax.jacfwd(lambda h: at(h)[0]))(0.5)
     np.testing.assert_allclose(slope, central(lambda h: at(h)[0], 0.5, 1e-5), rtol=1e-6, atol=1e-3)
-    # With the center so high that inner wheels would pull they carry nothing.
-    assert float(jnp.min(at(2.0)[0])) == 0.0
-    # Where two wheels of a high car hang in the air more load brings the load that asks for it, and Newton's
-    # method does not end in time: its rollout says so.
+    # Where two wheels of a high car hang in the air, no loads balance: it tips, and its rollout says so.
     tipping = dataclasses.replace(state, v=jnp.asarray([22.92, -1.9416, 0.95315]))
     drive = jax.jit(
         lambda h: (
@@ -560,6 +557,45 @@ def test_loads_follow_from_the_accelerations_that_they_make():
     few, _ = jm.planar_mechanism([jm.Body("car", 1.0, 1.0)], [], tires[:2], gravity=(0.0, 0.0))
     with pytest.raises(ValueError, match=r"at least three tires with a load.*got 2"):
         jv.LoadTransfer(few, 0.5).loads(state)
+
+
+@pytest.mark.long
+def test_three_wheels_carry_the_weight_of_a_car_that_lifts_the_fourth():
+    """Locked wheels slide with mu F against their velocities; three loads follow from three moments."""
+    places = {"fl": (1.2, 0.75), "fr": (1.2, -0.75), "rl": (-1.3, 0.7), "rr": (-1.3, -0.7)}
+    tires = [
+        jm.BrushTire(
+            name=name,
+            body="car",
+            axis=(1.0, 0.0),
+            point=place,
+            rim_speed=0.0,
+            stiffness=1e7,
+            friction=0.9,
+            load=1.0,
+        )
+        for name, place in places.items()
+    ]
+    mechanism, q = jm.planar_mechanism([jm.Body("car", 1000.0, 1500.0)], [], tires, gravity=(0.0, 0.0))
+
+    @jax.jit
+    def at(height, v):
+        state, system = jd.State(jnp.zeros(()), q, v), jv.LoadTransfer(mechanism, height)
+        return system.report(state), jd.forward_dynamics(system, state)[0]
+
+    velocity = np.array([15.0, 12.0, 0.3])
+    report, acceleration = at(0.9, velocity)
+    assert (int(report.status), report.lifted()) == (jd.Status.OK, ("rr",))
+    p = np.array(list(places.values()))[:3]
+    moving = velocity[:2] + velocity[2] * np.stack([-p[:, 1], p[:, 0]], axis=1)
+    push = -0.9 * moving / np.linalg.norm(moving, axis=1)[:, None]
+    loads = np.linalg.solve(np.vstack([np.ones(3), (p + 0.9 * push).T]), [9810.0, 0.0, 0.0])
+    np.testing.assert_allclose(report.load, [*loads, 0.0], rtol=1e-9)
+    np.testing.assert_allclose(acceleration[:2], loads @ push / 1000.0, rtol=1e-9)
+    # At 2 m, it would brake with 2.6 g: no loads balance.
+    report, acceleration = at(2.0, np.array([20.0, 0.0, 0.0]))
+    assert int(report.status) == jd.Status.NOT_CONVERGED
+    assert not jnp.isfinite(acceleration).any()
 
 
 @all_cases(

@@ -14,6 +14,7 @@ from jaxdae.base.dataclass import pytree, static
 from jaxdae.base.suggestions import brief, join_first
 from jaxdae.control.outputs import body_frame, point_of_body
 from jaxdae.geometry.planar_frames import Frame
+from jaxdae.systems.system import check_mechanism
 from jaxdae.typing import Coordinates as Q
 from jaxdae.typing import Leaf
 
@@ -56,6 +57,7 @@ class JointCoordinate:
 
         Raises:
             ValueError: an unknown joint, a joint without a coordinate, or a spatial mechanism.
+            TypeError: a wrapper or a first-order mechanism.
         """
         _refuse_space("JointCoordinate", mechanism)
         groups = [*mechanism.joints.values(), *mechanism.carrying.values()]
@@ -130,6 +132,7 @@ class BodyFrame:
 
 
 def _refuse_space(what: str, mechanism: Any) -> None:
+    check_mechanism(mechanism)
     if mechanism.space.dimension != 2:
         raise ValueError(
             f"{what}.named: the mechanism is spatial, but {what} is an output of planar mechanisms; use "

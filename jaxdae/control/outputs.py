@@ -25,7 +25,7 @@ from jaxdae.base.suggestions import brief, join_first
 from jaxdae.geometry.planar_frames import Frame
 from jaxdae.geometry.trigonometry import cos_sin
 from jaxdae.systems.state_checks import report_state
-from jaxdae.systems.system import AnySystem, State, checked_state, uniform_motion
+from jaxdae.systems.system import AnySystem, State, check_mechanism, checked_state, uniform_motion
 from jaxdae.typing import Coordinates as Q
 from jaxdae.typing import Leaf
 
@@ -170,6 +170,7 @@ def point_of_body(what: str, mechanism: Any, name: str, point: Any) -> tuple[int
     Raises:
         ValueError: an unknown body, or a point with a wrong number of components.
     """
+    check_mechanism(mechanism)
     if name not in mechanism.body_names:
         raise ValueError(
             f"{what}.named: no body {brief(name)}; available: {join_first(mechanism.body_names)}"

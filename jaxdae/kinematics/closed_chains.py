@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from jaxdae.base.dataclass import pytree
-from jaxdae.base.suggestions import brief
+from jaxdae.base.suggestions import brief, join_first
 from jaxdae.compile.precompute import prepared
 from jaxdae.kinematics.least_squares_on_loops import ITERATIONS, Problem, iterate, tolerance, with_derivative
 from jaxdae.kinematics.targets import JointTarget, PoseTarget, coordinate_indices
 from jaxdae.mechanisms import Mechanism
+from jaxdae.mechanisms.describe.angle_limits import doubts_of, limits_in_degrees, rests_in_degrees
+from jaxdae.mechanisms.describe.bodies import DescriptionWarning
+from jaxdae.mechanisms.describe.numbers import concrete
 from jaxdae.systems.status import Status
-from jaxdae.systems.system import State, check_fit, checked_state
+from jaxdae.systems.system import State, check_fit, check_mechanism, checked_state
 from jaxdae.typing import Leaf
 
 
@@ -83,13 +88,17 @@ def forward_kinematics(
         The state at rest at the time of the start, and a `KinematicsInfo`.
 
     Raises:
-        ValueError: unknown names, or shapes that do not fit.
+        TypeError: as in `inverse_kinematics`.
+        ValueError: unknown names, or shapes that do not fit; or rows of velocity level, such as those of
+            rolling wheels or of `RackAndPinion`, because motor positions then do not determine the pose.
 
     Derivatives and batches as in `inverse_kinematics`.
 
     Example:
         >>> state, info = kinematics.forward_kinematics(robot, {"motor1": 0.3, "motor2": 0.1}, start)
     """
+    check_mechanism(mechanism)
+    check_poses("forward_kinematics", mechanism)
     return inverse_kinematics(mechanism, JointTarget(actuated), start, limits=limits)
 
 
@@ -124,7 +133,15 @@ def inverse_kinematics(
         The state at rest at the time of the start, and a `KinematicsInfo`.
 
     Raises:
-        ValueError: unknown names, limits without lower <= upper, or shapes that do not fit.
+        TypeError: `mechanism` is not a mechanism, such as a wrapper or a first-order mechanism.
+        ValueError: unknown or repeated names, limits without lower <= upper, weights that are not positive,
+            or shapes that do not fit.
+
+    Warns:
+        DescriptionWarning: target angles or limits that are probably in degrees.
+
+    Rows of velocity level do not restrict poses: rolling wheels may slip on the way from the start to the
+    result.
 
     Differentiable in forward and reverse mode with respect to parameters of the mechanism, targets, weights,
     limits and start, by the implicit function theorem. The derivative is exact except where the branch ends,
@@ -135,6 +152,17 @@ def inverse_kinematics(
         >>> state, info = kinematics.inverse_kinematics(robot, target, start)
     """
     return solved(problem_of(mechanism, targets, start, limits, weights))
+
+
+def check_poses(function: str, mechanism: Mechanism) -> None:
+    """Raise ValueError if a mechanism has rows of velocity level, which poses do not show."""
+    levels = mechanism.sizes(jax.ShapeDtypeStruct((len(mechanism.names.coordinates),), mechanism.dtype))
+    if levels.nw:
+        raise ValueError(
+            f"{function}: motor positions do not determine the pose, because the mechanism has rows of "
+            f"velocity level ({join_first(mechanism.names.rows[levels.ng :])}); simulate it, for example as "
+            "a kinematic_mechanism"
+        )
 
 
 def branches(
@@ -160,6 +188,7 @@ def branches(
     Raises:
         ValueError: as in `inverse_kinematics`.
     """
+    check_mechanism(mechanism)
     starts = jnp.asarray(starts, mechanism.dtype)
     state, info = jax.vmap(
         lambda q: inverse_kinematics(mechanism, targets, q, limits=limits, weights=weights)
@@ -195,15 +224,22 @@ def problem_of(
     given = (1.0,) * len(listed) if weights is None else tuple(weights)
     if len(given) != len(listed):
         raise ValueError(f"weights: expected one weight per target, {len(listed)}, got {len(given)}")
+    for weight in given:
+        known = concrete(weight)
+        if known is not None and not np.all(known > 0.0):
+            raise ValueError(f"weights must be positive numbers, got {brief(weight)}")
     state = start_state(mechanism, start)
     pairs = {} if limits is None else limits
+    places = coordinate_indices("limits", mechanism, pairs)
     for name, pair in pairs.items():
-        known = [x for x in pair if isinstance(x, int | float)]
+        bounds = [concrete(x) for x in pair]
+        known = [float(x) for x in bounds if x is not None and np.ndim(x) == 0]
         if len(pair) != 2 or any(math.isnan(x) for x in known) or known != sorted(known):
             raise ValueError(f"limits: {brief(name)} needs (lower, upper) with lower <= upper, got {pair}")
     lower, upper = (
         jnp.array([pair[k] for pair in pairs.values()], state.q.dtype).reshape(len(pairs)) for k in (0, 1)
     )
+    _warn_of_degrees(mechanism, listed, pairs, places)
     return Problem(
         mechanism=mechanism,
         targets=listed,
@@ -212,9 +248,21 @@ def problem_of(
         upper=upper,
         t=state.t,
         start=state.q,
-        places=coordinate_indices("limits", mechanism, pairs),
+        places=places,
         own_limits=limits is None,
     )
+
+
+def _warn_of_degrees(mechanism: Mechanism, targets: Any, limits: Mapping[str, Any], places: Any) -> None:
+    """Warn about target angles and limits that are probably in degrees."""
+    units = mechanism.names.coordinate_units
+    angles = {name: angle for target in targets for name, angle in target.angles(mechanism).items()}
+    doubts = [doubt for name, x in angles.items() for doubt in doubts_of(name, [x], rests_in_degrees)]
+    for (name, pair), place in zip(limits.items(), places, strict=True):
+        if units[place] == "rad":
+            doubts.extend(doubts_of(f"the limit of {brief(name)}", pair, limits_in_degrees))
+    if doubts:
+        warnings.warn(join_first(doubts, "; "), DescriptionWarning, stacklevel=4)
 
 
 def start_state(mechanism: Mechanism, start: State | Array) -> State:
@@ -223,6 +271,7 @@ def start_state(mechanism: Mechanism, start: State | Array) -> State:
     Raises:
         ValueError: shapes that do not fit.
     """
+    check_mechanism(mechanism)
     if not isinstance(start, State):
         start = jnp.asarray(start, mechanism.dtype)
         still = jnp.zeros((len(mechanism.names.velocities),), start.dtype)
@@ -238,6 +287,7 @@ def checked_targets(mechanism: Mechanism, targets: Any) -> tuple[Any, ...]:
     Raises:
         ValueError: no target, or an invalid one.
     """
+    check_mechanism(mechanism)
     listed = (targets,) if isinstance(targets, PoseTarget | JointTarget) else tuple(targets)
     if not listed:
         raise ValueError("targets: give at least one PoseTarget or JointTarget")

@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 
 from jaxdae.kinematics.calibration_fit import Calibration, fitted, without_point
-from jaxdae.kinematics.closed_chains import problem_of
+from jaxdae.kinematics.closed_chains import check_poses, problem_of
 from jaxdae.kinematics.geometric_parameters import encoder_offset, joint_parameter
 from jaxdae.kinematics.targets import JointTarget, PoseTarget
 from jaxdae.mechanisms import Mechanism
-from jaxdae.systems.system import State
+from jaxdae.systems.system import State, check_mechanism
 from jaxdae.systems.tolerances import scales
 
 
@@ -55,7 +55,9 @@ def calibrate(
         condition: the largest ratio of the singular values of identifiable directions.
 
     Raises:
-        ValueError: unknown names, parameters that are not geometric, or shapes that do not fit.
+        TypeError: `mechanism` is a wrapper or a first-order mechanism.
+        ValueError: unknown names, parameters that are not geometric, or shapes that do not fit; rows of
+            velocity level, as in `forward_kinematics`.
 
     The nominal mechanism determines the identifiable directions. The result is the correction of minimum
     norm, with lengths divided by the characteristic length. The program is compiled once per shape, and
@@ -65,6 +67,8 @@ def calibrate(
         >>> tool = kinematics.PoseTarget("platform", position=positions)
         >>> found = kinematics.calibrate(robot, {"motor1": angles}, tool, start, ["joints.rod1.length"])
     """
+    check_mechanism(mechanism)
+    check_poses("calibrate", mechanism)
     chosen = (
         *(joint_parameter(mechanism, path) for path in parameters),
         *(encoder_offset(mechanism, tuple(actuated), name) for name in offsets),

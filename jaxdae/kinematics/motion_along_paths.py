@@ -24,10 +24,10 @@ from jax import Array
 from jaxdae.base.callables import as_pytree
 from jaxdae.base.dataclass import pytree
 from jaxdae.dynamics.minimum_norm import pseudoinverse, rank_tolerance
-from jaxdae.kinematics.closed_chains import KinematicsInfo, checked_targets, problem_of, solved
+from jaxdae.kinematics.closed_chains import KinematicsInfo, check_poses, checked_targets, problem_of, solved
 from jaxdae.kinematics.least_squares_on_loops import Problem, tolerance
 from jaxdae.mechanisms import Mechanism
-from jaxdae.systems.system import State, uniform_motion
+from jaxdae.systems.system import State, check_mechanism, uniform_motion
 from jaxdae.typing import Leaf
 
 
@@ -69,13 +69,17 @@ def follow(
         weights: as in `inverse_kinematics`.
 
     Raises:
-        ValueError: as in `inverse_kinematics`, or `times` is not a vector.
+        TypeError: `mechanism` is not a mechanism, such as a wrapper or a first-order mechanism.
+        ValueError: as in `inverse_kinematics`; `times` is not a vector; or rows of velocity level, as in
+            `forward_kinematics`.
 
     Differentiable, like `inverse_kinematics`. The poses of a path are computed in one `lax.scan`.
     """
+    check_mechanism(mechanism)
     times = jnp.asarray(times, mechanism.dtype)
     if times.ndim != 1 or not times.shape[0]:
         raise ValueError(f"follow: times must be a vector of at least one time, got shape {times.shape}")
+    check_poses("follow", mechanism)
     problem = problem_of(mechanism, path(times[0]), start, limits, weights)
     return _followed(problem, as_pytree(path), times)
 

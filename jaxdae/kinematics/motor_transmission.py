@@ -44,20 +44,24 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from jaxdae.base.dataclass import pytree, static
+from jaxdae.base.suggestions import brief
 from jaxdae.control.inputs import accelerations
 from jaxdae.dynamics.minimum_norm import pseudoinverse, rank_tolerance
 from jaxdae.kinematics.closed_chains import checked_targets
 from jaxdae.kinematics.least_squares_on_loops import tolerance
 from jaxdae.kinematics.targets import JointTarget, PoseTarget, coordinate_indices
 from jaxdae.mechanisms import Mechanism
+from jaxdae.mechanisms.describe.numbers import concrete
+from jaxdae.mechanisms.massless import MasslessMechanism
 from jaxdae.saddle_point import NullSpace
 from jaxdae.systems.linearization import linearize_at
 from jaxdae.systems.masks import hard_rows
 from jaxdae.systems.state_checks import report_coordinates
-from jaxdae.systems.system import State, check_fit, checked_state
+from jaxdae.systems.system import State, check_fit, check_mechanism, checked_state
 from jaxdae.systems.tolerances import scales
 from jaxdae.typing import Leaf
 
@@ -79,7 +83,8 @@ class Transmission:
         type2: distance from singular configurations of type 2 (), the smallest cosine, between 0 and 1.
         stiffness: K (nx, nx) at the tool in N/m, N and N m/rad; None without motor stiffnesses; NaN if the
             motors do not hold the mechanism.
-        inertia: effective inertia (nx, nx) at the tool in kg, kg m and kg m^2.
+        inertia: effective inertia (nx, nx) at the tool in kg, kg m and kg m^2; None without masses, for the
+            `mechanism` of a first-order mechanism.
 
     Stiffness and inertia require a tool with independent rows, at most as many as degrees of freedom. They
     are infinite or NaN in singular configurations of type 1.
@@ -128,6 +133,7 @@ def transmission(
     Example:
         >>> found = kinematics.transmission(robot, state, target, ("motor1", "motor2", "motor3"))
     """
+    check_mechanism(mechanism)
     state = checked_state(state)
     check_fit(mechanism, state)
     targets = checked_targets(mechanism, tool)
@@ -143,12 +149,16 @@ def checked_motors(
     """Return the indices of the motors in q, and their stiffnesses as an array or None.
 
     Raises:
-        ValueError: no motor, an unknown name, or stiffnesses of a wrong shape.
+        ValueError: no motor, an unknown or repeated name, or stiffnesses that are not positive or have a
+            wrong shape.
     """
     places = coordinate_indices("actuated", mechanism, actuated)
     if not places:
         raise ValueError("actuated: name at least one motor")
     if stiffness is not None:
+        known = concrete(stiffness)
+        if known is not None and not np.all(known > 0.0):
+            raise ValueError(f"motor_stiffness must be positive, got {brief(stiffness)}")
         stiffness = jnp.asarray(stiffness, mechanism.dtype)
         if stiffness.shape not in ((), (len(places),)):
             raise ValueError(
@@ -189,7 +199,9 @@ def transmitted(
         root = jnp.sqrt(jnp.broadcast_to(stiffness, (na,))) * sizes[:na]
         moved = sizes[na:, None] * tool @ _inverse(root[:, None] * motors)
         at_tool = jnp.where(held, jnp.linalg.inv(moved @ moved.T), jnp.nan)
-    response = accelerations(linearize_at(at, NullSpace()), both[na:].T)
+    inertia = None
+    if not isinstance(mechanism, MasslessMechanism):
+        inertia = jnp.linalg.inv(both[na:] @ accelerations(linearize_at(at, NullSpace()), both[na:].T))
     return Transmission(
         names=tuple(names.coordinates[k] for k in places),
         units=units[na:],
@@ -200,7 +212,7 @@ def transmitted(
         type1=sines[jnp.clip(mobility, 1, tool.shape[0]) - 1],
         type2=jnp.where(held, cosines[jnp.clip(mobility, 1, na) - 1], 0.0),
         stiffness=at_tool,
-        inertia=jnp.linalg.inv(both[na:] @ response),
+        inertia=inertia,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from jaxdae.base.dataclass import pytree, static
@@ -28,7 +29,7 @@ def coordinate_indices(what: str, mechanism: Mechanism, names: Any) -> tuple[int
         names: the names.
 
     Raises:
-        ValueError: an unknown or ambiguous name.
+        ValueError: an unknown or ambiguous name, or two names of the same coordinate.
     """
     known = mechanism.names.coordinates
     found = []
@@ -38,8 +39,18 @@ def coordinate_indices(what: str, mechanism: Mechanism, names: Any) -> tuple[int
             problem = "has several coordinates" if fitting else "is not a coordinate"
             listed = [known[k] for k in fitting] or known
             raise ValueError(f"{what}: {brief(name)} {problem}; available: {join_first(listed)}")
+        if fitting[0] in found:
+            raise ValueError(f"{what}: {brief(name)} is named twice")
         found.append(fitting[0])
     return tuple(found)
+
+
+def real_array(name: str, value: Any, dtype: Any) -> Array:
+    """Return real numbers as an array; raise TypeError for text, Booleans and complex numbers."""
+    for leaf in jax.tree.leaves(value):
+        if np.dtype(getattr(leaf, "dtype", type(leaf))).kind not in "iuf":
+            raise TypeError(f"{name} must be real numbers, got {brief(value)}")
+    return jnp.asarray(value, dtype)
 
 
 @pytree
@@ -89,13 +100,18 @@ class PoseTarget:
             ("point", (size,)),
         ):
             value = getattr(self, name)
-            found[name] = value if value is None else jnp.asarray(value, mechanism.dtype)
+            given = f"PoseTarget({self.body!r}): {name}"
+            found[name] = value if value is None else real_array(given, value, mechanism.dtype)
             if value is not None and found[name].shape != shape:
                 raise ValueError(
-                    f"PoseTarget({self.body!r}): {name} must have shape {shape}, got {found[name].shape}; "
-                    "use jax.vmap for many targets"
+                    f"{given} must have shape {shape}, got {found[name].shape}; use jax.vmap for many targets"
                 )
         return PoseTarget(self.body, **found)
+
+    def angles(self, mechanism: Mechanism) -> dict[str, Any]:
+        """Return the target angles in rad by name."""
+        flat = mechanism.space.dimension == 2 and self.orientation is not None
+        return {f"orientation of {brief(self.body)}": self.orientation} if flat else {}
 
     def error(self, mechanism: Mechanism, frames: Any, q: Array) -> Array:
         """Return the residual (rows,) in m and rad.
@@ -158,7 +174,10 @@ class JointTarget:
         if not self.values:
             raise ValueError("JointTarget: give at least one value")
         self._indices(mechanism)
-        values = {name: jnp.asarray(value, mechanism.dtype) for name, value in self.values.items()}
+        values = {
+            name: real_array(f"JointTarget: {brief(name)}", value, mechanism.dtype)
+            for name, value in self.values.items()
+        }
         for name, value in values.items():
             if value.shape != ():
                 raise ValueError(
@@ -166,6 +185,11 @@ class JointTarget:
                     "use jax.vmap for many targets"
                 )
         return JointTarget(values)
+
+    def angles(self, mechanism: Mechanism) -> dict[str, Any]:
+        """Return the target angles in rad by name."""
+        pairs = zip(sorted(self.values), self.units(mechanism), strict=True)
+        return {f"the target of {brief(name)}": self.values[name] for name, unit in pairs if unit == "rad"}
 
     def error(self, mechanism: Mechanism, frames: Any, q: Array) -> Array:
         """Return the residual (k,) in m and rad; arguments as in `PoseTarget`."""

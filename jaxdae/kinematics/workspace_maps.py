@@ -25,7 +25,7 @@ from jaxdae.kinematics.least_squares_on_loops import ITERATIONS, Problem
 from jaxdae.kinematics.motor_transmission import checked_motors, transmitted
 from jaxdae.mechanisms import Mechanism
 from jaxdae.systems.status import Status
-from jaxdae.systems.system import State
+from jaxdae.systems.system import State, check_mechanism
 from jaxdae.typing import Leaf
 
 _CHUNK = 256
@@ -90,6 +90,7 @@ def workspace(
         >>> reach = lambda p: kinematics.PoseTarget("platform", position=p)
         >>> found = kinematics.workspace(robot, reach, points, start, ("motor1", "motor2", "motor3"))
     """
+    check_mechanism(mechanism)
     points = jnp.asarray(points, mechanism.dtype)
     if points.ndim < 2 or not points.size:
         raise ValueError(f"points must have shape (..., k) with at least one point, got {points.shape}")

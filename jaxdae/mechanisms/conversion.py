@@ -29,7 +29,7 @@ from jaxdae.mechanisms.describe.links import AXIS, BALL, COORDINATES, PLACE
 from jaxdae.mechanisms.describe.measures import Kinematics
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.systems.state_checks import StateWarning
-from jaxdae.systems.system import State, default_tolerance
+from jaxdae.systems.system import State, check_mechanism, default_tolerance
 
 
 def to_absolute(mechanism: Mechanism, state: State) -> State:
@@ -44,6 +44,7 @@ def to_absolute(mechanism: Mechanism, state: State) -> State:
 
     Differentiable; quaternions have w >= 0.
     """
+    check_mechanism(mechanism)
     check_requirements("mechanism", mechanism)
     motion = mechanism.coordinates.kinematics(state.q, state.v)
     form = mechanism.absolute
@@ -71,6 +72,7 @@ def to_joints(mechanism: Mechanism, state: State) -> State:
 
     Differentiable.
     """
+    check_mechanism(mechanism)
     tree = mechanism.coordinates
     if not isinstance(tree, TreeCoordinates):
         raise TypeError(

@@ -121,16 +121,8 @@ class Mechanism(Labels, System):
 
     @property
     def default_solver(self) -> SaddlePointSolver:
-        """`LeastSquares(1e-5)` if the description or start has redundant rows, else `SchurComplement()`.
-
-        Below 1 mm, the tolerance is 1e-2 L with the characteristic length L in m, and at least 16 eps: the
-        rows of J M^-1/2 in m are about L times as large as those in rad, and must not count as zero.
-        """
-        if not self.redundant:
-            return super().default_solver
-        usual, length = default_tolerance(self.dtype), self.characteristic_length
-        small = jnp.maximum(1e-2 * length, 16.0 * float(jnp.finfo(self.dtype).eps))
-        return LeastSquares(jnp.where(length < 1e-3, jnp.minimum(small, usual), usual).astype(self.dtype))
+        """`LeastSquares(1e-5)` if the description or start has redundant rows, else `SchurComplement()`."""
+        return redundant_solver(self) if self.redundant else super().default_solver
 
     @property
     def characteristic_length(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -452,3 +444,15 @@ def joint_arms(group: Any, ground: int) -> list[Any]:
         for point, bodies in points
         if point is not None
     ]
+
+
+def redundant_solver(mechanism: Mechanism) -> SaddlePointSolver:
+    """Return `LeastSquares(1e-5)`, the default solver for redundant rows.
+
+    Below 1 mm, the tolerance is 1e-2 L with the characteristic length L in m, and at least 16 eps: the rows
+    of J M^-1/2 in m are about L times as large as those in rad, and must not count as zero.
+    """
+    dtype, length = mechanism.dtype, mechanism.characteristic_length
+    usual = default_tolerance(dtype)
+    small = jnp.maximum(1e-2 * length, 16.0 * float(jnp.finfo(dtype).eps))
+    return LeastSquares(jnp.where(length < 1e-3, jnp.minimum(small, usual), usual).astype(dtype))

@@ -24,6 +24,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -33,16 +34,17 @@ from jaxdae.mechanisms.build_mechanism import Description, built, check_is_descr
 from jaxdae.mechanisms.coordinates.absolute import Absolute
 from jaxdae.mechanisms.describe import measures as fr
 from jaxdae.mechanisms.describe.measures import Kinematics, Pairs
-from jaxdae.mechanisms.equations import Mechanism
+from jaxdae.mechanisms.equations import Mechanism, redundant_solver
 from jaxdae.mechanisms.joint_copies import copies_of, copy_requirements
 from jaxdae.mechanisms.joint_ranges import jumps
 from jaxdae.mechanisms.joints.drives import JointRate
 from jaxdae.mechanisms.massless import without_masses
-from jaxdae.saddle_point import LeastSquares, SaddlePointSolver
+from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.systems.evaluation import Evaluation, WrappedEvaluation
 from jaxdae.systems.kinematic_system import KinematicSystem
 from jaxdae.systems.names import Names
 from jaxdae.systems.system import State, default_tolerance
+from jaxdae.systems.tolerances import scales
 from jaxdae.systems.wrapper import SameCoordinates
 from jaxdae.typing import (
     Coordinates,
@@ -127,7 +129,9 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
         order: the input index of each drive with a row, in row order (static).
         slips: the inputs that set wheel parameters (static).
         given: the inputs (nu,), set by `at_input`; None for zero velocities.
-        weight: W (nv,), the weight of the minimum norm of v if rows leave freedom; None for ones.
+        weight: W (nv,), the weight of the minimum norm of v if rows leave freedom. None for ones; for a
+            characteristic length below 1 cm or above 100 m (6 cm and 18 m in single precision), lengths count
+            in its unit.
         copies: the locations of joint geometry in the drives (static).
     """
 
@@ -175,7 +179,7 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
         """
         rows = len(self.mechanism.row_names) + len(self.order)
         redundant = self.mechanism.redundant or rows > len(self.mechanism.form.velocity_names)
-        return LeastSquares(default_tolerance(self.mechanism.dtype)) if redundant else super().default_solver
+        return redundant_solver(self.mechanism) if redundant else super().default_solver
 
     @property
     def driven_rows(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -251,7 +255,12 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
     def mass_operator(self, q: Coordinates) -> MassOperator:
         """Return W, a diagonal matrix."""
         ones = jnp.ones((len(self.mechanism.form.velocity_names),), q.dtype)
-        return DiagonalMatrix(ones if self.weight is None else ones * self.weight)
+        if self.weight is not None:
+            return DiagonalMatrix(ones * self.weight)
+        sizes = jax.lax.stop_gradient(scales(self, self.names.velocity_units, ones.shape[0], q.dtype))
+        # Rows in m have coefficients of 1 and of lengths, whose squares must not count as zero.
+        least = 3.0 * default_tolerance(q.dtype) ** 0.5
+        return DiagonalMatrix(jnp.where((sizes < least) | (sizes > 1.0 / least), sizes**-2.0, ones))
 
     @property
     def coordinates_of(self) -> Mechanism:

@@ -31,8 +31,9 @@ from jaxdae.mechanisms.describe import measures as fr
 from jaxdae.mechanisms.describe.measures import Blocks, Kinematics, Pairs
 from jaxdae.mechanisms.describe.spanning_tree import holds
 from jaxdae.mechanisms.equations import Mechanism
+from jaxdae.mechanisms.massless import MasslessMechanism, refuse
 from jaxdae.systems.state_checks import report_state
-from jaxdae.systems.system import State
+from jaxdae.systems.system import State, check_mechanism
 from jaxdae.typing import Rows
 
 
@@ -88,6 +89,7 @@ def reactions(
             forces of the report if `lam` is a report, otherwise zero.
 
     Raises:
+        TypeError: a wrapper or a first-order mechanism, which has no forces.
         ValueError: if there is not one multiplier per row, or not one force per row of contacts, limits and
             dry friction of the mechanism.
 
@@ -98,6 +100,9 @@ def reactions(
     Differentiable. If rows are linearly dependent, the equations determine neither the individual multipliers
     nor the reactions.
     """
+    check_mechanism(mechanism)
+    if isinstance(mechanism, MasslessMechanism):
+        refuse("reactions")
     if row_forces is None and isinstance(lam, ContactInfo):
         row_forces = lam.row_forces
     touching = None if row_forces is None else _split(mechanism, row_forces)

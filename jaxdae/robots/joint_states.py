@@ -18,7 +18,7 @@ from jaxdae.mechanisms.describe.bodies import DescriptionWarning
 from jaxdae.mechanisms.describe.numbers import concrete, hint
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.robots.postures import Posture
-from jaxdae.systems.system import State
+from jaxdae.systems.system import State, check_mechanism
 from jaxdae.typing import Coordinates
 
 
@@ -60,6 +60,7 @@ def joint_state(
 
     Differentiable with respect to positions and rates. Traced numbers count as named.
     """
+    check_mechanism(mechanism)
     names = mechanism.names
     links = _links(mechanism)
     at_q = _values(q)

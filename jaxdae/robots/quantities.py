@@ -30,7 +30,7 @@ from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.massless import MasslessMechanism, refuse
 from jaxdae.robots.load_report import LinkFrame, Report
 from jaxdae.systems.state_checks import report_coordinates, report_state
-from jaxdae.systems.system import State
+from jaxdae.systems.system import State, check_mechanism
 from jaxdae.typing import Coordinates, Velocity
 
 
@@ -49,6 +49,7 @@ def found_frame(report: Report, name: str) -> LinkFrame:
 
 def _bodies(mechanism: Mechanism, q: Coordinates, v: Velocity) -> tuple[Array, Array, Array, Array]:
     """Return positions, rotations, velocities in the world, and angular velocities in body axes (n, ...)."""
+    check_mechanism(mechanism)
     motion = mechanism.coordinates.kinematics(q, v)
     rotations = jnp.stack(motion.frame[3:], axis=-1).reshape(-1, 3, 3)
     return (
@@ -61,6 +62,7 @@ def _bodies(mechanism: Mechanism, q: Coordinates, v: Velocity) -> tuple[Array, A
 
 def _masses(mechanism: Mechanism) -> Array:
     """Return the masses (n,) in kg of all bodies; raise TypeError in first order."""
+    check_mechanism(mechanism)
     if isinstance(mechanism, MasslessMechanism):
         refuse("masses")
     return mechanism.mass
@@ -84,6 +86,7 @@ def link_frame(report: Report, mechanism: Mechanism, q: Coordinates, name: str) 
     frame = found_frame(report, name)
     if frame.body == GROUND:
         return jnp.asarray(frame.place, q.dtype), jnp.asarray(frame.rotation, q.dtype)
+    check_mechanism(mechanism)
     k = mechanism.body_names.index(frame.body)
     places, rotations, *_ = _bodies(mechanism, q, jnp.zeros((len(mechanism.names.velocities),), q.dtype))
     place, rotation = (
@@ -112,6 +115,7 @@ def link_velocity(report: Report, mechanism: Mechanism, state: State, name: str)
     frame = found_frame(report, name)
     if frame.body == GROUND:
         return jnp.zeros((6,), state.q.dtype)
+    check_mechanism(mechanism)
     k = mechanism.body_names.index(frame.body)
     _, rotations, velocities, omegas = _bodies(mechanism, state.q, state.v)
     arm = jnp.asarray(frame.place, state.q.dtype)

@@ -54,6 +54,7 @@ from jaxdae.systems.system import (
     default_tolerance,
     wanted_rate,
 )
+from jaxdae.systems.tolerances import scales
 from jaxdae.typing import Coordinates, Count, Input, Rows, Scalar, Square, Velocity
 
 
@@ -257,15 +258,21 @@ def step_status(system: AnySystem, before: State, after: State, u: Input, solver
 def _held_velocity(system: Any, state: State, u: Input, solver: Any) -> Velocity:
     at = _at_rate(system.at_input(u), state, u)
     v, _, here, curved = _nearest(at, solver)
-    left: Any = jnp.any(_left(at.velocity, at.v, v, here))
+    left: Any = jnp.any(_left(at, v, here))
     if curved is not None:
-        left = jnp.where(curved.bent, ~(curved.settled & _met(at, v, *_limits(v, here))), left)
+        left = jnp.where(curved.bent, ~(curved.settled & _met(at, v, *_limits(at, v, here))), left)
     return jnp.where(left, jnp.nan, v)
 
 
-def _limits(v: Velocity, here: Linearization) -> tuple[Any, Any]:
-    """Return the residual () that counts as zero, and the mask of hard rows (nc,)."""
-    limit = default_tolerance(v.dtype) * (1.0 + jnp.max(jnp.abs(v), initial=0.0))
+def _speeds(at: Evaluation) -> Velocity:
+    """Return the characteristic sizes (nv,) of the velocities, in their units."""
+    return scales(at.system, at.system.names.velocity_units, at.v.shape[0], at.v.dtype)
+
+
+def _limits(at: Evaluation, v: Velocity, here: Linearization) -> tuple[Any, Any]:
+    """Return the residuals (nc,) that count as zero, and the mask of hard rows (nc,)."""
+    rows = scales(at.system, at.system.names.row_units, here.jacobian.shape[0], v.dtype)
+    limit = default_tolerance(v.dtype) * rows * (1.0 + jnp.max(jnp.abs(v) / _speeds(at), initial=0.0))
     return limit, jnp.ones((), bool) if here.compliance is None else here.compliance == 0.0
 
 
@@ -274,24 +281,24 @@ def _met(at: Evaluation, v: Velocity, limit: Any, hard: Any) -> Any:
     return ~jnp.any(hard & (jnp.abs(at.with_velocities(v).velocity) > limit))
 
 
-def _left(residual: Rows, wanted: Velocity, v: Velocity, here: Linearization) -> Any:
-    """Return which hard rows (nc,) the velocity v violates, given the residual of the desired velocity."""
-    limit, hard = _limits(v, here)
-    return hard & (jnp.abs(residual + here.jacobian.times(v - wanted)) > limit)
+def _left(at: Evaluation, v: Velocity, here: Linearization) -> Any:
+    """Return which hard rows (nc,) the velocity v violates, from the terms at the desired velocity."""
+    limit, hard = _limits(at, v, here)
+    return hard & (jnp.abs(at.velocity + here.jacobian.times(v - at.v)) > limit)
 
 
 def _status(at: Evaluation, v: Velocity, here: Linearization, curved: Curved | None) -> Count:
     """Return the status of the feasible velocity v for the desired velocity of a state."""
     wanted, residual = at.v, at.velocity
     found = jnp.all(jnp.isfinite(v)) | ~(jnp.all(jnp.isfinite(wanted)) & jnp.all(jnp.isfinite(residual)))
-    limit, hard = _limits(v, here)
-    conflict = jnp.any(_left(residual, wanted, v, here))
+    limit, hard = _limits(at, v, here)
+    conflict = jnp.any(_left(at, v, here))
     if curved is not None:
         # The linearization at a rate where curved rows are stationary has no solution, regardless of the
         # rows' values.
         found &= curved.flat | curved.bent | ~conflict
     if residual.shape[0]:
-        blocked, reliable = _freedom(wanted, v, here)
+        blocked, reliable = _freedom(at, v, here)
         conflict |= blocked
         found &= reliable
     met = _met(at, v, limit, hard)
@@ -323,7 +330,7 @@ def determines(found: Callable[[Velocity], Velocity], size: int, dtype: Any) -> 
     return jnp.max(jnp.abs(found(probe) - probe), initial=0.0) <= float(jnp.finfo(dtype).eps) ** 0.25
 
 
-def _freedom(wanted: Velocity, v: Velocity, here: Linearization) -> tuple[Any, Any]:
+def _freedom(at: Evaluation, v: Velocity, here: Linearization) -> tuple[Any, Any]:
     """Return whether rows block all motion although the rate is nonzero, and whether the solver is reliable.
 
     The first result also requires that the rows would block any other rate. The solver with its own notion of
@@ -332,7 +339,8 @@ def _freedom(wanted: Velocity, v: Velocity, here: Linearization) -> tuple[Any, A
     the first. If it does, a solver that needs full rank has amplified rounding errors of nearly dependent
     rows, and is unreliable.
     """
-    probe = jnp.where(here.jacobian.touched(), _in_general_position(v.shape[0], v.dtype), 0.0)
+    wanted, speeds = at.v, _speeds(at)
+    probe = jnp.where(here.jacobian.touched(), speeds * _in_general_position(v.shape[0], v.dtype), 0.0)
 
     def projected(x: Velocity) -> Velocity:
         return (
@@ -341,7 +349,7 @@ def _freedom(wanted: Velocity, v: Velocity, here: Linearization) -> tuple[Any, A
         )
 
     def size(x: Velocity) -> Any:
-        return jnp.max(jnp.abs(x))
+        return jnp.max(jnp.abs(x) / speeds)
 
     left = projected(probe)
     small = float(jnp.finfo(v.dtype).eps) ** 0.5

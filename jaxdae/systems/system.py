@@ -393,6 +393,16 @@ def check_is_system(system: Any) -> None:
         )
 
 
+def check_mechanism(mechanism: Any) -> None:
+    """Raise TypeError if an object has no bodies, such as a wrapper or a first-order mechanism."""
+    if offers(mechanism, "body_names") and offers(mechanism, "coordinates"):
+        return
+    inner = [name for name in ("system", "mechanism") if offers(mechanism, name)]
+    hint = f"; pass its field {inner[0]!r}" if inner else ""
+    hint = ": planar_mechanism returns (mechanism, q)" if isinstance(mechanism, tuple) else hint
+    raise TypeError(f"mechanism must be a jaxdae.mechanisms.Mechanism, got {type(mechanism).__name__}{hint}")
+
+
 MODEL_TEXT = "model must be a System (planar_mechanism returns one and its start coordinates)"
 
 

@@ -351,6 +351,20 @@ def axle_loads(
     )
 
 
+def check_not_collinear(function: str, places: Any) -> None:
+    """Raise ValueError if wheel positions (k, 2) in m are all on a line, unless they are traced."""
+    known = concrete(places)
+    if (
+        known is not None
+        and np.linalg.matrix_rank(known - np.mean(known, axis=0), tol=1e-9 * (1.0 + np.max(np.abs(known))))
+        < 2
+    ):
+        raise ValueError(
+            f"{function}: places must not all be on a line, got {known.tolist()}; use axle_loads for two "
+            "axles"
+        )
+
+
 def wheel_loads(
     mass: Any, places: Any, height: Any = 0.0, acceleration: Any = (0.0, 0.0), gravity: Any = 9.81
 ) -> Array:
@@ -376,16 +390,7 @@ def wheel_loads(
             "wheel_loads: places must have shape (k, 2), one position (x, y) per wheel in m, got "
             f"{places.shape}"
         )
-    known = concrete(places)
-    if (
-        known is not None
-        and np.linalg.matrix_rank(known - np.mean(known, axis=0), tol=1e-9 * (1.0 + np.max(np.abs(known))))
-        < 2
-    ):
-        raise ValueError(
-            f"wheel_loads: places must not all be on a line, got {known.tolist()}; use axle_loads for two "
-            "axles"
-        )
+    check_not_collinear("wheel_loads", places)
     acceleration = jnp.asarray(acceleration, places.dtype)
     if acceleration.shape != (2,):
         raise ValueError(

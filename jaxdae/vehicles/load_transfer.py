@@ -7,13 +7,17 @@ then balance weight and inertia,
     sum F = m g,      sum F p = -m h (a_c(F) - g_p).
 
 Here a_c is the acceleration of the mass center that the tires cause at these loads, and g_p is the gravity of
-the mechanism along the plane of a slope: the tires provide the difference a_c - g_p, at the ground. Of all
-loads that balance, `wheel_loads` returns the least-squares loads. They are affine in a_c, so that there are
-two unknowns for any number of wheels. Fixed-point iteration would multiply errors by about friction times h
-divided by the distance between wheels, 0.1 to 0.3 for cars. Newton's method begins with one fixed-point
-correction, which determines the wheels that lift off. It recomputes the slopes in two more corrections, and
-then reuses the last slopes. The derivative is the derivative of the root. Mechanisms in space have heights;
-see `HeightLoads`.
+the mechanism along the plane of a slope: the tires provide the difference a_c - g_p, at the ground. Wheels
+share the load as springs of equal stiffness that only push,
+
+    F_i = max(x_0 + x_1 p_i1 + x_2 p_i2, 0).
+
+These are the non-negative loads with the smallest sum of squares that balance. There are three unknowns for
+any number of wheels. If no loads balance, the vehicle tips. Fixed-point iteration would multiply errors by
+about friction times h divided by the distance between wheels, 0.1 to 0.3 for cars. Newton's method begins
+with one fixed-point correction, which determines the wheels that lift off. It recomputes the slopes in two
+more corrections, and then reuses the last slopes. The derivative is the derivative of the root. Mechanisms in
+space have heights; see `HeightLoads`.
 """
 
 from __future__ import annotations
@@ -31,8 +35,8 @@ from jaxdae.saddle_point.derivative import solve
 from jaxdae.systems.evaluation import Evaluation
 from jaxdae.systems.linearization import linearize_at
 from jaxdae.typing import Input, Leaf
-from jaxdae.vehicles.commonroad import wheel_loads
-from jaxdae.vehicles.tire_loads import WithLoads, carrying, loaded_tires, root
+from jaxdae.vehicles.commonroad import check_not_collinear
+from jaxdae.vehicles.tire_loads import SETTLED, WithLoads, carrying, loaded_tires, root
 
 
 @pytree
@@ -41,11 +45,9 @@ class LoadTransfer(WithLoads):
 
     Every evaluation of forces computes the `load` of brush and Magic Formula tires. `system` is stored
     without the numbers given for it. `loads(state, u)` returns the loads in N, in the order of `tire_names`.
-    A wheel that would have to pull has zero load. The other wheels then carry more than the weight:
-    the real vehicle would tip.
-    `report(state, u)` shows this, but a rollout does not; apply `jax.vmap(vehicle.report)` to its states. If
-    the last iteration changes the acceleration by more than a thousandth, forces are NaN, and a rollout ends
-    with the status NONFINITE.
+    A wheel that lifts off has zero load, and `report(state, u)` names it; the other wheels carry the weight.
+    If no loads balance, the vehicle tips. If it tips, or if the last iteration changes the loads by more than
+    a thousandth, forces are NaN, and a rollout ends with the status NONFINITE.
 
     Attributes:
         system: the mechanism, with three or more tires that have a load, not all collinear.
@@ -70,38 +72,49 @@ class LoadTransfer(WithLoads):
         yield (self.gravity >= 0) & (self.gravity < np.inf), "gravity must be non-negative and finite"
 
     def balanced(self, at: Evaluation, u: Input) -> tuple[Array, Array]:
-        """Return the balancing loads (k,) in N, which may be negative, and the last relative change ()."""
-        mechanism, q = self.system, at.q
+        """Return the balancing loads (k,) in N, negative at lifted wheels, and their change ()."""
+        tires, mechanism, q = self._tires(), self.system, at.q
         frames = mechanism.frames(q)
         points = [
             jax.vmap(lambda frame, point: frame.point(point).array())(
                 jax.tree.map(lambda x, b=group.b: x[jnp.asarray(b)], frames), group.point_b
             )
-            for group in self._tires().values()
+            for group in tires.values()
         ]
         places = jnp.concatenate(points) - self._center(q)
+        check_not_collinear("LoadTransfer", places)
+        size = jnp.sqrt(jnp.mean(places**2))
+        balance = jnp.concatenate([jnp.ones((1, len(places)), q.dtype), places.T / size])
         here = linearize_at(at, self.solver)
 
-        def loads(acceleration: Any, args: Any) -> Array:
-            vehicle, places = args[0], args[1]
-            return wheel_loads(
-                jnp.sum(vehicle.system.mass), places, vehicle.height, acceleration, vehicle.gravity
-            )
+        def loads(x: Any, args: Any) -> Array:
+            vehicle, balance = args[:2]
+            return jnp.sum(vehicle.system.mass) * (balance.T @ x)
 
-        def missing(acceleration: Any, args: Any) -> Array:
-            vehicle, _, at, u, here, bias = args
-            mechanism = vehicle.system
-            f = at.with_system(carrying(mechanism, jnp.maximum(loads(acceleration, args), 0.0))).force(u)
+        def missing(x: Any, args: Any) -> Array:
+            vehicle, balance, size, at, u, here, bias = args
+            mechanism, carried = vehicle.system, jnp.maximum(loads(x, args), 0.0)
+            f = at.with_system(carrying(mechanism, carried)).force(u)
             a = solve(here.factors, here.mass, here.jacobian, here.compliance, f, -bias)[0]
-            return acceleration - vehicle._acceleration(at.q, at.v, a) + mechanism.gravity.astype(a.dtype)
+            pushed = vehicle._acceleration(at.q, at.v, a) - mechanism.gravity.astype(a.dtype)
+            needed = vehicle._needed(pushed / size)
+            return _inverse(balance @ balance.T) @ (balance @ carried / jnp.sum(mechanism.mass) - needed)
 
         # Start from the loads at rest. With two corrections that recompute slopes, loads near zero, where the
         # slopes of tires change most, would have errors of 1e-4.
-        args, start = (self, places, at, u, here, at.bias), -mechanism.gravity.astype(q.dtype)
-        acceleration, change = root(
-            missing, start, args, moves=3, iterations=self.iterations, inverse=_inverse
-        )
-        return loads(acceleration, args), change
+        args = self, balance, size, at, u, here, at.bias
+        start = _inverse(balance @ balance.T) @ self._needed(-mechanism.gravity.astype(q.dtype) / size)
+        x, change = root(missing, start, args, moves=3, iterations=self.iterations, inverse=_inverse)
+        found = loads(x, args)
+        # If no loads balance, iterates grow without bound and lose the weight.
+        weight = jnp.sum(mechanism.mass) * self.gravity
+        carried = jnp.sum(jnp.maximum(found, 0.0))
+        balanced = jnp.abs(carried - weight) <= SETTLED * weight
+        return found, jnp.asarray(jnp.where(balanced, change, jnp.inf))
+
+    def _needed(self, pushed: Any) -> Array:
+        """Return weight and moments per mass (3,), for the force (2,) of the ground per mass."""
+        return jnp.stack([jnp.asarray(self.gravity, pushed.dtype), *(-self.height * pushed)])
 
     def _tires(self) -> dict[str, Any]:
         """Return the groups of tires that have a load.
@@ -138,6 +151,7 @@ class LoadTransfer(WithLoads):
 
 
 def _inverse(matrix: Any) -> Array:
-    """Return the inverse of a matrix (2, 2), without a LAPACK call per world in batches."""
-    (a, b), (c, d) = jnp.unstack(matrix[0]), jnp.unstack(matrix[1])
-    return jnp.stack([jnp.stack([d, -b]), jnp.stack([-c, a])]) / (a * d - b * c)
+    """Return the inverse of a matrix (3, 3), without a LAPACK call per world in batches."""
+    a, b, c = matrix
+    rows = jnp.cross(jnp.stack([b, c, a]), jnp.stack([c, a, b]))
+    return rows.T / jnp.sum(a * rows[0])

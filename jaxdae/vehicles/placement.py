@@ -47,6 +47,7 @@ from jaxdae.mechanisms.describe.numbers import hint
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.joints.terrain_contact import pushing
 from jaxdae.systems.status import Status
+from jaxdae.systems.system import check_mechanism
 from jaxdae.typing import Leaf
 from jaxdae.vehicles.least_slip import constrained_normal_equations, is_on_terrain, without_wheels
 
@@ -89,6 +90,7 @@ def terrain_report(mechanism: Mechanism, q: Any, t: Any = 0.0) -> TerrainReport:
     Raises:
         ValueError: a mechanism without wheels on terrain.
     """
+    check_mechanism(mechanism)
     q = jnp.asarray(q)
     return _report(mechanism, q, jnp.asarray(t, q.dtype), None)
 
@@ -143,6 +145,7 @@ def place_on_terrain(
     Differentiable with respect to the mechanism (such as its terrain), place and yaw, forward and reverse.
     Supports `vmap`.
     """
+    check_mechanism(mechanism)
     q = jnp.asarray(q)
     place, yaw = jnp.asarray(place, q.dtype), jnp.asarray(yaw, q.dtype)
     if place.shape != (2,) or yaw.shape != ():

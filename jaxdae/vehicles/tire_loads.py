@@ -17,11 +17,11 @@ from jaxdae.linalg.newton import simplified_newton
 from jaxdae.mechanisms import Mechanism
 from jaxdae.systems.evaluation import Evaluation, WrappedEvaluation, with_input
 from jaxdae.systems.status import Status
-from jaxdae.systems.system import State
+from jaxdae.systems.system import State, check_mechanism
 from jaxdae.systems.wrapper import Wrapper
 from jaxdae.typing import Input, Leaf, Velocity
 
-_SETTLED = 1e-3
+SETTLED = 1e-3
 """Relative change of the last iteration above which forces are NaN, so that unconverged loads are visible."""
 
 
@@ -32,7 +32,8 @@ class LoadReport:
     Attributes:
         load: (k,) loads of the tires in N, at least zero.
         pull: (k,) force in N with which the ground would have to pull at a wheel, zero where it pushes. Such
-            a wheel would lift off, and the computed motion is not the motion of the vehicle.
+            a wheel lifts off in `LoadTransfer`. In `HeightLoads`, the ground pulls, and the computed motion
+            is not the motion of the vehicle.
         change: () last relative change of the iteration for the loads.
         status: () OK; NOT_CONVERGED if the iteration has not converged.
         names: names of the tires (static).
@@ -51,6 +52,7 @@ class LoadReport:
 
 def loaded_tires(mechanism: Mechanism) -> dict[str, Any]:
     """Return the groups of tires that have a load."""
+    check_mechanism(mechanism)
     return {key: group for key, group in mechanism.forces.items() if offers(group, "load")}
 
 
@@ -76,7 +78,7 @@ class _LoadedEvaluation(WrappedEvaluation):
         """
         wanted, change = with_input(self.system.balanced, self.inner, u)
         found = self.inner.with_system(carrying(self.system.system, jnp.maximum(wanted, 0.0))).force(u)
-        return jnp.asarray(jnp.where(change <= _SETTLED, found, jnp.nan))
+        return jnp.asarray(jnp.where(change <= SETTLED, found, jnp.nan))
 
 
 class WithLoads(Wrapper):

@@ -28,6 +28,7 @@ from jaxdae.mechanisms.describe import measures as fr
 from jaxdae.mechanisms.describe.measures import Pairs
 from jaxdae.mechanisms.describe.numbers import concrete, floating, hint, shown
 from jaxdae.mechanisms.joints.planar_wheels import LateralWheel, RollerWheel, RollingWheel, TractionWheel
+from jaxdae.systems.system import check_mechanism
 from jaxdae.typing import Leaf
 from jaxdae.vehicles.argument_checks import angle_mistakes
 
@@ -189,6 +190,7 @@ def wheels_of(
     Differentiable.
     """
     inner: Any = getattr(mechanism, "mechanism", mechanism)
+    check_mechanism(inner)
     if body not in inner.body_names:
         raise ValueError(f"wheels_of: no body is named {body!r}{hint(body, inner.body_names)}")
     groups = _groups(inner)
