@@ -126,6 +126,7 @@ def test_order_of_a_sleigh(name):
     check_order("sleigh", name)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", quick(["rk4", "radau_iia", "generalized_alpha", "rattle", "suzuki4"], "rk4", "generalized_alpha")
 )

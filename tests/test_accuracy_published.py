@@ -201,6 +201,7 @@ def check_orders_and_unit_quaternions_of_the_free_body(method, order):
 # many.
 # Tableaus and coefficients alone have their orders in `test_accuracy_orders` and
 # `test_accuracy_orders_implicit`; here the highest order is among them.
+@pytest.mark.long
 @pytest.mark.parametrize("name", quick([*distinct(), "kahan_li8"], "rk4", "rattle"))
 def test_orders_and_unit_quaternions_of_the_free_body(name):
     check_orders_and_unit_quaternions_of_the_free_body(precise(name), METHODS[name].order)

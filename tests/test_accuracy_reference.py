@@ -155,6 +155,7 @@ def test_andrews_twice_the_same(andrews, andrews_bodies):
     np.testing.assert_allclose(bodies.q, poses, rtol=0.0, atol=1e-10)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("index", [1, 3, 6])
 def test_andrews_bodies_have_the_mass_matrix_of_the_angles(index):
     """Kinetic energy at arbitrary rates, closures, total energy: the mass centers and frames are those of the

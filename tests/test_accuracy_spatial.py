@@ -243,6 +243,7 @@ def test_bearings_of_an_unbalanced_rotor():
     np.testing.assert_allclose(on_b, expected["force_of_bearing_B_on_rotor"], rtol=0, atol=1e-11)
 
 
+@pytest.mark.long
 def test_forces_in_a_tripod():
     expected = file("mechanism_reactions")["tripod"]
     a, lam = reactions(*spatial_references.tripod())

@@ -82,6 +82,7 @@ def top_at(t):
 
 
 class TestVectorField:
+    @pytest.mark.long
     @pytest.mark.parametrize("u", [None, jnp.array([0.3, -0.2, 0.1, 0.5]), law], ids=["none", "array", "law"])
     def test_is_the_dynamics(self, u):
         system, at, gains = everything(), consistent(), jd.Baumgarte(2.0, 3.0)
@@ -286,6 +287,7 @@ class TestAdaptive:
         assert sizes[2][0] >= sizes[1][0]
         assert sizes[3][1] <= sizes[1][1] + 1
 
+    @pytest.mark.long
     def test_the_report_is_true(self):
         system, at, method = pendulum(), dataclasses.replace(start(), t=jnp.asarray(0.3)), METHOD
         new, _, info = compiled_step(method, system, at, method.init(system, at), 0.1)

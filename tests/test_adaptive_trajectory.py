@@ -85,6 +85,7 @@ def test_derivatives_by_the_times_at_which_inputs_jump():
     np.testing.assert_allclose(derivative, jax.jacfwd(exact)(TIMES), rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.long
 def test_times_before_the_start_that_nobody_saw():
     found = jax.jit(
         lambda t: (

@@ -170,6 +170,7 @@ def test_a_straight_chain_that_is_too_long_bends(coordinates, dtype):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("coordinates", [jm.Absolute(), jm.Joints()], ids=["absolute", "joints"])
 @pytest.mark.parametrize(("apart", "far"), [(1e-12, 0.0), (3e-10, 0.0), (0.0, 1000.3)])
 def test_redundant_rows_of_rounded_lengths_neither_move_nor_stop_a_mechanism(coordinates, apart, far):
@@ -292,6 +293,7 @@ class TestPositions:
         np.testing.assert_array_equal(at.v, np.zeros(9))
         assert at.t == 0.0
 
+    @pytest.mark.long
     def test_one_coordinate_held(self):
         mechanism, q = four_bar()
         held = np.arange(9) == 2

@@ -49,6 +49,7 @@ def exact():
     return calibrate(tips(READINGS + np.array([0.01, -0.02]), cranks, rods), offsets=MOTORS)
 
 
+@pytest.mark.long
 def test_lengths_and_offsets_of_a_five_bar_are_exact():
     found = exact()
     x = dict(zip(found.names, found.correction, strict=True))
@@ -106,6 +107,7 @@ def test_intervals_without_information_are_infinite():
     assert np.all(np.isposinf(high))
 
 
+@pytest.mark.long
 def test_forward_kinematics_has_derivatives_by_lengths():
     linkage, start = models.five_bar()
     chosen = (joint_parameter(linkage, "joints.elbow1.point_a.x"),)

@@ -46,6 +46,7 @@ def test_starts_and_steps_that_open_a_joint_fail_at_every_size():
         assert np.all(violation[found == jd.Status.OK] < 1e-5 * length)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "method",
     [jd.Rattle(), *(pytest.param(m, marks=pytest.mark.long) for m in (jd.RadauIIA(), jd.BackwardEuler()))],
@@ -107,6 +108,7 @@ def test_distance_from_the_origin_does_not_tilt_hinges_or_stretch_quaternions():
     assert status(mechanism, stretched) == jd.Status.INCONSISTENT_START
 
 
+@pytest.mark.long
 def test_relations_of_angles_end_at_half_a_turn_at_every_size():
     """A rack of 0.1 micrometers per rad jumped by a full turn of its pinion, with the status OK."""
     bodies = [js.Body(name, 1.0, (0.1, 0.1, 0.1)) for name in "ab"]

@@ -77,6 +77,7 @@ def kept_a_step(step, start):
     return sum(x.aval.size // 7 for x in loop.outvars if x.aval.shape[:1] == (7,))
 
 
+@pytest.mark.long
 def test_loops_of_a_user_keep_what_began_a_step():
     car, u, x = jv.KinematicSingleTrack(2.5), jnp.array([0.1, 0.2]), jnp.array([0.0, 0.0, 0.2, 3.0, 0.1])
     moving = jd.State(jnp.zeros(()), x, jnp.zeros(5))

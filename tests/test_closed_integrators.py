@@ -269,6 +269,7 @@ class TestMasked:
         )
         np.testing.assert_allclose(masked, plain, rtol=1e-13, atol=1e-14)
 
+    @pytest.mark.long
     @pytest.mark.parametrize(
         "name",
         quick(

@@ -111,6 +111,7 @@ def test_derivatives_at_kinks_are_finite(kappa):
     assert all(np.isfinite(x).all() for x in jacobians)
 
 
+@pytest.mark.long
 def test_frictionless_contacts_transmit_no_tangential_change():
     def impulses(velocity):
         return solve(Robust(), ContactProblem(jnp.eye(3), velocity, jnp.zeros(1)), compliance=jnp.zeros(3))[0]

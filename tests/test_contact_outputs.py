@@ -68,6 +68,7 @@ def test_outputs_have_closed_forms(slide):
     assert not np.any(ct.ContactForce.named(mechanism, "ball")(found.info))
 
 
+@pytest.mark.long
 def test_datasets_have_contacts_by_name(slide):
     mechanism, found = slide
     data = found.to_xarray(mechanism)

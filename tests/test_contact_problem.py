@@ -124,6 +124,7 @@ def test_random_problems_satisfy_the_conditions(tangents, friction, share):
         assert not good or violations(problem, own) < 1e-7
 
 
+@pytest.mark.long
 def test_one_sided_rows_equal_enumeration():
     for seed in range(5):
         problem = random_problem(seed, contacts=0, one_sided=4, velocities=6)
@@ -244,6 +245,7 @@ def test_rows_may_be_masked():
     np.testing.assert_allclose(np.asarray(p)[kept], softly(small)[0], atol=1e-9)
 
 
+@pytest.mark.long
 def test_masked_rows_do_not_set_the_scale():
     # A body of 1e-12 kg touches a plane, and a stop is open. The body got no impulse in single precision.
     b = jnp.asarray([-0.02, 0.005, 0.3], "float32")

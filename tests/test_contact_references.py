@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "case"),
     [

@@ -99,6 +99,7 @@ def test_loops_stay_closed_through_an_impact_in_both_coordinates():
     np.testing.assert_allclose(*places, atol=1e-8)
 
 
+@pytest.mark.long
 def test_restitution_is_rejected_by_name():
     reason = "must be 0, because ContactStepping stops bodies before they rebound; use Touching"
     pair = Pair("floor", jm.GROUND, "ball", Line(), Disc(RADIUS), friction=MU, restitution=0.5)

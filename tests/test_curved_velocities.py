@@ -53,6 +53,7 @@ def test_starts_projections_and_impulses_meet_the_rows():
         np.testing.assert_allclose(MASS * (v - np.asarray(wanted)), impulse * v, rtol=0, atol=1e-12)
 
 
+@pytest.mark.long
 def test_held_velocities_stay():
     state, _ = jd.initialize(
         Fast(jnp.array(1.0)),

@@ -43,6 +43,7 @@ class TestMobility:
         assert 1.0 < report.condition < 100.0
         np.testing.assert_allclose(report.mass_condition, 2.5 / (1.0 / 12.0), rtol=1e-12)
 
+    @pytest.mark.long
     def test_parallelogram_with_an_extra_coupler(self):
         # By counting it is rigid (4 bodies, 12 rows); by rank it moves as the four-bar does.
         exact, extra = diagnose(*parallelogram(2)), diagnose(*parallelogram(3))

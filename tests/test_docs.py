@@ -177,6 +177,7 @@ def test_a_system_of_your_own():
     assert abs(by.length) > 0.1
 
 
+@pytest.mark.long
 def test_a_thousand_worlds():
     many = after("first_steps", 1)["many"]
     assert many.state.q.shape == (1000, 10, 2)

@@ -75,6 +75,7 @@ class TestForwardDynamics:
         for k, one in enumerate(states):
             check([x[k] for x in results], by_hand(system, one, U)[:2])
 
+    @pytest.mark.long
     def test_single_precision(self, solver):
         system, at = everything(), everywhere()
         a, lam = jd.forward_dynamics(cast(system, jnp.float32), cast(at, jnp.float32), solver=solver)
@@ -209,6 +210,7 @@ class TestTargets:
         check(jd.forward_dynamics(system, at, stabilization=stabilization), jd.forward_dynamics(system, at))
 
 
+@pytest.mark.long
 @solvers
 def test_derivative_in_every_direction(solver):
     """Forward, reverse and central difference along one line through all leaves: system, state, input, gains,

@@ -110,6 +110,7 @@ def solved(jacobian, compliance, r):
     return factorize(order, jacobian.sides, compliance, gram).solve(r)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "shape",
     [

@@ -115,6 +115,7 @@ def test_no_leaf_of_a_planar_mechanism_is_dead(form):
     assert dead_leaves(mechanism, generic_state(mechanism, q)) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", FORMS)
 def test_no_leaf_of_a_planar_mechanism_of_first_order_is_dead(form):
     joints, drives = (
@@ -132,6 +133,7 @@ def hinge_name(joints):
     return next(joint.name for joint in joints if isinstance(joint, jm.Revolute))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", catalogue.quick(FORMS, "joints"))
 @pytest.mark.parametrize("space", catalogue.quick(["plane", "space"], "plane"))
 def test_no_leaf_of_limits_and_contacts_is_dead(space, form):

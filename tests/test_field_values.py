@@ -436,6 +436,7 @@ def test_truth_values_are_no_numbers_of_methods():
                 jd.rollout(mechanism, jd.RungeKutta(), start, steps=1, **given)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("space", "start", "coordinates"),
     [

@@ -210,6 +210,7 @@ def test_scans(dtype):
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.long
 @precisions
 def test_loops_until_a_condition(dtype):
     def halved(x, n):

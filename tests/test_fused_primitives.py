@@ -127,6 +127,7 @@ INTEGER = [
 BOOLEAN = ["bitwise_and", "bitwise_or", "bitwise_xor", "max", "min", "eq", "ne", "lt", "le", "gt", "ge"]
 
 
+@pytest.mark.long
 @precisions
 def test_elementwise_operations(dtype):
     constants = [0.0, 1.0, -1.0, 2.0, 0.5, -3.0, np.nan, np.inf, -np.inf]
@@ -214,6 +215,7 @@ def test_elementwise_operations(dtype):
     assert not wrong, "\n".join(map(str, wrong))
 
 
+@pytest.mark.long
 @precisions
 def test_integers_booleans_and_conversions(dtype):
     cases = [(f"{name} of integers", lambda n, m, a, b, s, f=getattr(lax, name): f(n, m)) for name in INTEGER]

@@ -69,6 +69,7 @@ def test_one_case_is_measured(tmp_path):
     assert "Not measured" not in done.stdout
 
 
+@pytest.mark.long
 def test_the_copy_bandwidth_is_measured(tmp_path):
     done = run("--quick", "--only", "copy bandwidth", "--out", tmp_path / "gpu.md")
     assert done.returncode == 0, done.stdout + done.stderr

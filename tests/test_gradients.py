@@ -470,6 +470,7 @@ def test_a_world_that_starts_nonfinite_does_not_disturb_the_gradient(worlds):
     np.testing.assert_allclose(jax.tree.leaves(gradient), good, **EXACT)
 
 
+@pytest.mark.long
 def test_a_singular_world_does_not_disturb_the_gradient(worlds):
     """A bob at the pivot has J = 0, where the solve breaks down in the middle of the linear algebra; it stays
     where it is.

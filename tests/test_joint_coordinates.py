@@ -176,6 +176,7 @@ def test_velocities_carried_to_other_coordinates_are_nearest_to_the_twists(both)
     assert absolute.carry(there.q, there.v, there.q) is there.v
 
 
+@pytest.mark.long
 def test_derivatives_of_frames_and_motions_are_those_of_autodiff(both):
     _, joints, _, here = both
     tree, rate = joints.coordinates, jax.jvp(lambda s: joints.retract(here.q, s * here.v), (0.0,), (1.0,))[1]
@@ -290,6 +291,7 @@ def test_accelerations_and_multipliers_are_the_same(both):
     accelerate_alike(absolute, joints, here, solved(absolute, there), solved(joints, here))
 
 
+@pytest.mark.long
 def test_energies_are_the_same(both):
     absolute, joints, there, here = both
     energies = jax.jit(

@@ -135,6 +135,7 @@ def test_both_forms_have_the_same_energies(both):
         np.testing.assert_allclose(0.5 * state.v @ matrix @ state.v, energies[0], rtol=100 * EPS)
 
 
+@pytest.mark.long
 def test_both_forms_have_the_same_reactions(both):
     """What acts along the coordinates is no part of them."""
     absolute, joints, *_, theirs, ours = both
@@ -339,6 +340,7 @@ def test_groups_go_without_what_is_zero():
     assert (tree.coordinates.stiffness, tree.coordinates.friction) == (None, None)
 
 
+@pytest.mark.long
 def test_drag_in_the_plane():
     body = jm.Body("puck", 2.0, 0.3, (0.0, 0.0, 0.4))
     mechanism, q = jm.planar_mechanism(
@@ -457,6 +459,7 @@ def test_the_multiplier_of_a_relation_is_a_torque(coordinates):
     np.testing.assert_allclose(a[-1], -2.0 * first, rtol=1e-13)
 
 
+@pytest.mark.long
 @FORMS
 def test_a_tendon_at_rest_is_as_stiff_as_elsewhere(coordinates):
     """By default tendons are without force at the start pose: there mechanisms are linearized, and fits
@@ -781,6 +784,7 @@ def test_efforts_that_do_not_depend_on_the_angle_have_no_range():
             assert found is None or found == jaxdae.Status.OK, name
 
 
+@pytest.mark.long
 def test_a_slack_tendon_that_may_tighten_after_full_turns_ends_at_half_a_turn():
     """At 5 rad the tendon pulls with k (5 - 4); between frames the angle is 5 - 2 pi, where it is slack."""
     tendon = js.Tendon("e", ("A",), (1.0,), stiffness=2.0, slack_from=-4.0, slack_to=4.0)

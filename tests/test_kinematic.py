@@ -286,6 +286,7 @@ class TestRoutes:
         assert np.max(trajectory.info.violation) < 1e-15
         assert np.max(trajectory.info.velocity_violation) < 1e-14
 
+    @pytest.mark.long
     def test_euler_steps_of_all_routes_in_numbers(self):
         """From (0, 1) in the wind f = (1, 0), which is feasible there, and from (0.6, 0.8), where it is not."""
         at, h = state([0.6, 0.8]), 0.1
@@ -302,6 +303,7 @@ class TestRoutes:
         np.testing.assert_allclose(root.q, np.array([0.7, 0.8]) / np.hypot(0.7, 0.8), rtol=0.0, atol=1e-11)
         assert info.iterations == 8
 
+    @pytest.mark.long
     def test_root_finding_moves_along_rows_at_velocity_level(self):
         """Linear rows x + y = 0 and y' = z': every route goes on at the feasible rate, and nothing slips on
         the way to the root.
@@ -315,6 +317,7 @@ class TestRoutes:
 
 
 class TestReports:
+    @pytest.mark.long
     def test_the_velocity_is_that_at_the_end_and_a_the_mean(self):
         system, at = wind(0.3), state(on_the_circle(2.0), [7.0, 7.0])
         for name, method in ROUTES.items():
@@ -364,6 +367,7 @@ class TestWheels:
         np.testing.assert_allclose(trajectory.state.q[-1], [x, y, 0.3 + turned, 4.0], rtol=0.0, atol=2e-9)
         assert np.max(trajectory.info.velocity_violation) < 1e-15
 
+    @pytest.mark.long
     @pytest.mark.parametrize("route", quick(ROUTES, "projected_derivative", "sequential"))
     def test_a_skate_on_sliding_ground(self, route):
         """Pushed along x while it turns, it moves by the part of that along its blade, (cos(t)^2, sin(t)
@@ -394,6 +398,7 @@ class TestWheels:
         exact = (4.0 * np.sin(1.0) - 2.0 * np.cos(1.0) + 2.0 * np.exp(-2.0)) / 5.0
         np.testing.assert_allclose(trajectory.state.q[-1, 2], exact, rtol=0.0, atol=1e-8)
 
+    @pytest.mark.long
     def test_headings_on_a_circle_move_by_retraction(self):
         """The skate with q = (x, y, cos theta, sin theta): four coordinates, three velocities."""
 
@@ -677,6 +682,7 @@ AT_REST = jd.State(jnp.zeros(()), jnp.zeros(3), jnp.zeros(3))
 
 
 class TestStatus:
+    @pytest.mark.long
     @pytest.mark.parametrize(
         "solver", [jd.NullSpace(), jd.LeastSquares(), jd.ConjugateGradient(), jd.Proximal()]
     )
@@ -687,6 +693,7 @@ class TestStatus:
         assert status(Car(jnp.zeros(2)), AT_REST) == jd.Status.OK
         assert status(Car(PARALLEL), AT_REST) == jd.Status.CONFLICTING_ROWS
 
+    @pytest.mark.long
     @pytest.mark.parametrize("solver", [jd.SchurComplement(), jd.DenseKKT()])
     def test_solvers_that_need_full_rank_say_so(self, solver):
         found = jd.rollout(Car(CENTERED), jd.Kinematic(solver=solver), AT_REST, dt=0.1, steps=2)
@@ -709,6 +716,7 @@ class TestStatus:
         found = jd.diagnose(Car(CENTERED), AT_REST)
         assert (found.mobility, found.blocking_rows, found.blocking_value) == (1, (), 0.0)
 
+    @pytest.mark.long
     def test_angles_of_steering_are_no_freedom_of_the_car(self):
         """With the steering among the coordinates the angles may move, the car may not."""
 

@@ -29,6 +29,7 @@ def rolled(at, layout, system=None, **options):
     return jd.batch_rollout(system or pendulum(), CLOSED, at, dt=DT, steps=STEPS, layout=layout, **options)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("chunk", [1, 4, 7])
 def test_chunks_are_the_same_to_the_last_bit(chunk):
     problems.assert_same_bits(

@@ -258,6 +258,7 @@ def test_reverse_mode_stores_no_factorization():
     assert temporary(2000) - temporary(1000) <= 1000 * 2 * state_bytes
 
 
+@pytest.mark.long
 def test_forward_dynamics_takes_it():
     at = linearize(swing(), swinging(), jd.DenseKKT())
     known = jd.forward_dynamics(swing(), swinging(), linearization=at)

@@ -60,6 +60,7 @@ def _pose():
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "program",
     [

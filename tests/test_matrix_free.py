@@ -92,6 +92,7 @@ class TestForwardDynamics:
             # Second derivatives reach 100; condition numbers are below 100.
             np.testing.assert_allclose(x, y, rtol=1e-11, atol=1e-11)
 
+    @pytest.mark.long
     @pytest.mark.filterwarnings("ignore::jaxdae.StateWarning")
     @pytest.mark.parametrize("block", [pytest.param(1, marks=pytest.mark.long), 3])
     @methods

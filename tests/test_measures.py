@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxdae.geometry.spatial_frames import Frame, Twist
 from jaxdae.mechanisms import spatial as js
@@ -34,6 +35,7 @@ class Group(NamedTuple):
     axes_b: Any
 
 
+@pytest.mark.long
 def test_blocks_times_twists_are_rates():
     rng = np.random.default_rng(0)
     group = Group(*(rng.normal(size=(JOINTS, *size)) for size in ((3,), (3,), (3, 3), (3, 3))))

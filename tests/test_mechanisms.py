@@ -1006,6 +1006,7 @@ class TestRowsOfSubclasses:
             jd.energy(bicycle, jax.tree.map(lambda x: x[-1], end.state)), jd.energy(bicycle, state), rtol=1e-9
         )
 
+    @pytest.mark.long
     def test_position_rows_of_a_subclass_come_with_their_derivatives(self):
         bodies = [jm.Body("wheel", 1.0, 0.5), jm.Body("bob", 1.0, 0.1, pose=(0.3, -0.4, 0.0))]
         mechanism, q = jm.planar_mechanism(

@@ -5,6 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxdae.vehicles.least_slip import constrained_normal_equations
 
@@ -33,6 +34,7 @@ def problems():
     return soft, b, soft[:, :H], g
 
 
+@pytest.mark.long
 def test_worlds_of_a_batch_and_one_world_are_solved():
     # Condition numbers of these matrices are some hundreds.
     found = jax.jit(jax.vmap(normal_solution))(*problems())

@@ -289,6 +289,7 @@ class TestOneDecomposition:
         ).jaxpr
         assert count(jaxpr, "svd") == 3
 
+    @pytest.mark.long
     def test_the_step_is_the_lecture(self):
         # Semi-implicit Euler, then the two projections, with J and N at the state before and at the one
         # after.

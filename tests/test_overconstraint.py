@@ -302,6 +302,7 @@ def answered(answer):
     return turn
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "answer",
     [
@@ -385,6 +386,7 @@ def test_bicycles_at_right_angles_crabs_and_no_track():
     np.testing.assert_allclose(swerve.across() @ jnp.asarray([0.5, 0.0, 1.0]), 0.0, rtol=0, atol=1e-15)
 
 
+@pytest.mark.long
 def test_a_bicycle_of_two_steered_axles():
     for front in (0.4, -0.4, 0.0):
         # Ideal angles about one center on both axles: no wheel slips, and neither do those in the middle.

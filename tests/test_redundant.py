@@ -370,6 +370,7 @@ def test_the_default_solver_takes_rows_that_repeat_others(name):
         )
 
 
+@pytest.mark.long
 def test_mobile_legs_do_not_hide_a_redundant_loop():
     """A four-bar of hinges in space with three legs between balls, each of which adds the mobility of its
     spin.
@@ -508,6 +509,7 @@ def _flat(kind):
     return jm.Description(space=jm.SPACE, bodies=bodies, joints=joints)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("coordinates", [jm.Absolute(), jm.Joints()])
 @pytest.mark.parametrize("kind", ["parallelogram", pytest.param("cranks", marks=pytest.mark.long)])
 def test_rows_that_are_dependent_at_the_start_alone_have_an_acceleration(kind, coordinates):
@@ -522,6 +524,7 @@ def test_rows_that_are_dependent_at_the_start_alone_have_an_acceleration(kind, c
     np.testing.assert_allclose((rates.y if kind == "parallelogram" else rates.z)[body], expected, rtol=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("coordinates", [jm.Absolute(), jm.Joints()])
 def test_the_default_solver_takes_two_motions_of_one_freedom(coordinates):
     """Motions of one hinge, or of two hinges that a relation couples, agree; accelerations were NaN."""

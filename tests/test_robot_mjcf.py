@@ -390,6 +390,7 @@ def test_a_missing_mesh_does_not_stop_dynamics(tmp_path):
     assert [body.mass for body in robot.description.bodies] == [1.0]
 
 
+@pytest.mark.long
 def test_joints_that_are_held_and_coupled(tmp_path):
     body = (
         '<body><joint name="j" ref="10"/><geom size="0.1" pos="0 0 1"/><body><joint name="k"/><geom '

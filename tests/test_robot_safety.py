@@ -182,6 +182,7 @@ def test_mjcf_files_are_found_where_mujoco_finds_them(tmp_path):
         )
 
 
+@pytest.mark.long
 def test_limits_of_mjcf(tmp_path):
     """Copies, sizes and includes are counted before anything is compiled."""
     pytest.importorskip("mujoco")
@@ -445,6 +446,7 @@ class Hinge:
         return f"<sdf version='1.11'><model name='m'>{joints}</model></sdf>"
 
 
+@pytest.mark.long
 def test_angles_in_degrees(tmp_path):
     """Degrees in URDF and SDF get a warning and a line of the report; turns, multiples of pi and "no limit"
     get none.

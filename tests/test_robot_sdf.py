@@ -33,6 +33,7 @@ def terms(mechanism, state):
     return mechanism.mass_matrix(state.q), mechanism.force(state.t, state.q, state.v, None), motion
 
 
+@pytest.mark.long
 def test_a_tree_with_frames_screw_and_universal_joint():
     data = json.loads((REFERENCES / "sdf_tree.json").read_text())
     description, start, report = robots.load(TREE)

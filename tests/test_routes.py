@@ -82,6 +82,7 @@ class TestFormulas:
         assert info.violation < 1e-15
         assert (info.status, info.iterations) == (jd.Status.OK, 8)
 
+    @pytest.mark.long
     @each_metric
     @pytest.mark.parametrize("point", [0.0, 0.5])
     def test_projected_step(self, metric, point):

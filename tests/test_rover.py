@@ -260,6 +260,7 @@ def test_standing_and_moving_on_hills_are_differentiable_at_right_angles_and_at_
         np.testing.assert_allclose(found(p)[1], differences, rtol=1e-7, atol=1e-7)
 
 
+@pytest.mark.long
 def test_bodies_in_absolute_coordinates_are_not_placed():
     """Their wheels would stay where they are."""
     mechanism, q = jm.mechanism(jv.rocker_bogie())

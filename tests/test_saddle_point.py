@@ -126,6 +126,7 @@ class TestOneWorld:
 class TestBatches:
     """Diagonal mass matrices, all rows hard."""
 
+    @pytest.mark.long
     def test_values_and_derivatives(self, solver):
         worlds = [problem("diagonal", seed) for seed in (1, 3, 4)]
         for results, world in zip(batch_reports(solver, worlds, WEIGHTS), worlds, strict=True):

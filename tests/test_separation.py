@@ -79,6 +79,7 @@ def test_rod_at_a_wall_has_the_angle_and_the_derivative_of_the_closed_form(form)
     assert abs(slope - 1.0 / np.sin(np.arccos(0.8))) < 1e-12
 
 
+@pytest.mark.long
 def test_joint_beyond_its_limit_turns_back_to_it():
     mechanism, q = rod(jm.Joints(), limits=(0.5, None))
     state, info = jd.initialize(mechanism, q, contacts=True)

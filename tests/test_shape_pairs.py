@@ -170,6 +170,7 @@ def test_boxes_that_touch():
         )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("yaw", "corners"), [(0.0, 4), (1e-12, 6), (0.3, 6), (np.pi / 4.0, 6)])
 def test_boxes_that_lie_on_each_other(yaw, corners):
     """The contacts contain the corners of the overlap, at equal heights."""

@@ -130,6 +130,7 @@ print("good")
 """
 
 
+@pytest.mark.long
 def test_gradients_by_what_worlds_share_are_summed_over_devices():
     """Of three worlds on two devices: numbers of the system, of which one is shared, and the step."""
     done = two_devices.run(SHARED, flags=two_devices.FAST)

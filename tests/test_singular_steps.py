@@ -37,6 +37,7 @@ BICYCLE = jv.bicycle(2.5, steering=1.4)
 TRUCK = jv.truck_and_trailers(2.5, [2.0], [0.5], steering=1.4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", [pytest.param("absolute", marks=pytest.mark.long), "joints"])
 def test_a_steering_angle_that_passes_a_right_angle_is_singular(form):
     system, q = jm.kinematic_mechanism(BICYCLE, FORMS[form])
@@ -65,6 +66,7 @@ def test_the_equations_in_driven_velocities_report_the_passage():
     np.testing.assert_array_equal(found, jd.Status.SINGULAR)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("model", ["KS", "KST", "ST"])
 def test_single_track_models_report_the_passage(model):
     x = jnp.array([0.0, 0.0, 1.4, 0.05, 0.0, 0.0, 0.0])

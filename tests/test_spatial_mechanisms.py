@@ -215,6 +215,7 @@ def test_derived_terms_of_joints_are_differences(key):
 
 
 class TestFreedoms:
+    @pytest.mark.long
     @among(FREE)
     def test_rows_hold_at_the_start_pose_and_leave_so_many_freedoms(self, key, all_keys):
         (positions, _), (jacobian, _, _) = (
@@ -435,6 +436,7 @@ def test_forces_and_torques_have_their_directions():
     np.testing.assert_allclose(f, expected, rtol=1e-13, atol=1e-13)
 
 
+@pytest.mark.long
 def test_dampers_take_the_power_that_they_should():
     """Of each: -c times the square of the rate, of the drag (linear + quadratic |v|) v^2."""
     place, turns, velocity, omega = motion_of(wrenches([])[1])

@@ -210,6 +210,7 @@ class TestProjection:
         for x, y in zip(jax.tree.leaves(projected), jax.tree.leaves(at), strict=True):
             np.testing.assert_array_equal(x, y)
 
+    @pytest.mark.long
     def test_vmap_is_a_loop(self):
         system, (previous, estimate) = everything(), near()
         projection = jd.Projection(jd.PositionProjection(origin=Origin.PREVIOUS))
@@ -273,6 +274,7 @@ def derivatives(projection, arguments, direction, s):
     return value, forward, along(gradient), along(change)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", catalogue.quick(DIFFERENTIATED, "linear"))
 @pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
 def test_derivatives(name, closed):

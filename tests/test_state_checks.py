@@ -239,6 +239,7 @@ def test_rows_that_depend_on_time_are_not_checked_without_a_time():
         jd.forward_dynamics(mechanism, jd.State(1.0, turned.q, turned.v))
 
 
+@pytest.mark.long
 def test_causes_of_results_that_are_not_finite():
     mechanism, q = pendulum(jm.Revolute("B", jm.GROUND, "rod", at=(0.0, 0.0)))
     at, single = jd.State(0.0, q, jnp.zeros(3)), pendulum()[0]
@@ -342,6 +343,7 @@ def test_static_inputs_and_linear_models_report_open_rows():
         jc.linearize_equilibrium(mechanism, opened, u)
 
 
+@pytest.mark.long
 def test_kinematic_velocity_reports_an_open_joint():
     rod = jm.Body("rod", pose=(0.5, 0.0, 0.0))
     hinge = jm.Revolute("A", "ground", "rod", at=(0.0, 0.0))

@@ -60,6 +60,7 @@ def test_friction_that_holds_is_correct_or_unstable(method):
     np.testing.assert_allclose(end.state.q[-1, 0], correct[20.0], rtol=0, atol=2e-6)
 
 
+@pytest.mark.long
 def test_inputs_of_goals_do_not_hide_friction_that_holds():
     motor = jm.JointForce("motor", "hinge", force=0.0, input=0)
     mechanism, state = arm(forces=[motor], friction=200.0)

@@ -153,6 +153,7 @@ class TestString:
         np.testing.assert_allclose(change[:, 0], 0.0, rtol=0, atol=1e-14)
         np.testing.assert_allclose(change[:, 1], -GRAVITY * 0.005, rtol=0, atol=1e-13)
 
+    @pytest.mark.long
     def test_energy_is_never_gained(self, throws):
         energy = found(throws[1, 0.005])[1]
         # Up to the error of RK4 in a step: (h omega)^5 / 120 = 2e-10 of some 20 J.

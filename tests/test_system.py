@@ -110,6 +110,7 @@ class TestDerivedTerms:
 class TestRetraction:
     """Flywheels in cosines and sines (nq = 4, nv = 2) against the same in angles."""
 
+    @pytest.mark.long
     @pytest.mark.filterwarnings("ignore::jaxdae.StateWarning")
     @pytest.mark.parametrize(
         ("angles", "rates"), [((0.4, -0.9), (1.3, 0.6)), ((0.4, -0.9), (0.0, 0.0)), ((0.0, 0.0), (0.5, 0.2))]

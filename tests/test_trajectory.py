@@ -86,6 +86,7 @@ class TestOneWorld:
             assert_close(world(trajectory.info, k), info)
         np.testing.assert_allclose(trajectory.state.t, 0.2 + DT * np.arange(1, 5), rtol=1e-15)
 
+    @pytest.mark.long
     def test_save_every_keeps_every_kth_state_and_the_largest_violation(self):
         plain = jd.RungeKutta.heun()
         every = jd.rollout(swing(), plain, start(), dt=0.1, steps=12)
@@ -238,6 +239,7 @@ class TestManyWorlds:
         ]
         self.check(batch, singles)
 
+    @pytest.mark.long
     @pytest.mark.parametrize("shared", [True, False])
     def test_control_arrays(self, shared):
         controls = jnp.cos(jnp.arange(3 * 4 * 2.0)).reshape(3, 4, 2)

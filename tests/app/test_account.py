@@ -194,6 +194,7 @@ def test_parts_are_as_equal_as_chunks_allow():
         assert grid.parts((0, size), parts[:1]) == parts[1:]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("coordinates", [pytest.param(jm.Absolute(), marks=pytest.mark.long), jm.Joints()])
 def test_the_spring_of_a_joint_force_is_potential_energy_and_its_constant_is_not(coordinates):
     body = js.Body("block", 2.0, (0.1, 0.1, 0.1))

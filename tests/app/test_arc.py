@@ -114,6 +114,7 @@ def test_a_run(experiment, monkeypatch, tmp_path, capsys):
     assert str(folder) in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_mistakes_in_the_settings_are_named(experiment, monkeypatch, tmp_path, capsys):
     for change, message in (
         ("experiment.curvature=0.0", "experiment.curvature: Value error, must not be zero"),

@@ -350,6 +350,7 @@ REPEATED = "x0: &x0 [1]\n" + "".join(f"x{k}: &x{k} [{', '.join([f'*x{k - 1}'] * 
 REPEATED += "mechanism: {vehicle: *x9}\n"
 
 
+@pytest.mark.long
 @all_cases(
     ("text", "parts"),
     [

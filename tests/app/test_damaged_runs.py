@@ -329,6 +329,7 @@ def test_fits_are_drawn_as_far_as_they_came(copy, kind):
     assert not list(folder.glob("plots.*"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["tune", "tune-killed", "tune-finished"])
 def test_tables_whose_content_was_changed(copy, kind):
     folder = copy(kind)

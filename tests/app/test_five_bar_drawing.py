@@ -78,6 +78,7 @@ def test_torques_between_knots_are_linear(experiment):
     )
 
 
+@pytest.mark.long
 def test_mistakes_in_the_settings_are_named(experiment, monkeypatch, tmp_path, capsys):
     for change, message in (
         ("experiment.motors=[A, Z]", "experiment.motors: must be the hinges with a joint_force, ['A', 'E']"),

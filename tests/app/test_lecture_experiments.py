@@ -25,6 +25,7 @@ def experiment(name):
     return module, config.experiment, system, start
 
 
+@pytest.mark.long
 def test_a_projection_about_any_point_is_on_the_tangent_there():
     module, _, system, _ = experiment("projection_point")
     angles = jnp.asarray([0.0, 0.2, 1.0])

@@ -36,6 +36,7 @@ def swing(experiments):
     return module, settings, module.swing_up.task_of(config, plain, worlds)
 
 
+@pytest.mark.long
 def test_the_cost_of_the_swing_up_is_that_of_its_errors_and_its_effort(swing):
     module, settings, task = swing
     problem = module.problem_of(task, settings)

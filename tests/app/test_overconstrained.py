@@ -5,12 +5,14 @@ import pathlib
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxdae import vehicles as jv
 
 ROOT = pathlib.Path(__file__).parents[2]
 
 
+@pytest.mark.long
 def test_answers_meet_without_error_and_slip_where_they_say():
     spec = importlib.util.spec_from_file_location(
         "overconstrained", ROOT / "experiments" / "overconstrained.py"

@@ -342,6 +342,7 @@ def test_files_that_two_processes_write_at_the_same_moment(tmp_path, monkeypatch
     assert (file.read_text(), list(tmp_path.iterdir())) == ("mine", [file])
 
 
+@pytest.mark.long
 def test_what_outlives_a_loss_of_power(place, tmp_path, monkeypatch):
     """The store is forced to the disk before anything counts on it: all of its files, and their names."""
     checked, worlds = loaded()

@@ -114,6 +114,7 @@ def test_what_is_added_may_name_links():
     )
 
 
+@pytest.mark.long
 def test_what_turns_with_a_link_is_in_the_axes_of_the_link():
     forces = (
         "  forces:\n"

@@ -35,6 +35,7 @@ def configured(experiment):
     return experiment.Settings.model_validate(config.experiment), config, branch
 
 
+@pytest.mark.long
 def test_the_branch_is_the_exact_motion(configured):
     _, _, branch = configured
     times = np.linspace(0.0, 10.0, 41)

@@ -64,6 +64,7 @@ def test_options(loaded):
     assert solver.max_iterations == 9
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "kind", "name"),
     [(CRANK, jaxdae.SchurComplement, "schur_complement"), (REDUNDANT, jaxdae.LeastSquares, "least_squares")],

@@ -52,6 +52,7 @@ def task(experiment, cart):
     return experiment.task_of(*cart)
 
 
+@pytest.mark.long
 def test_no_torque_can_pass_its_limit(task):
     z = jnp.array([[-1e3, -30.0, 0.0, 1.0, 1e3]])
     torques = task.torques(z)

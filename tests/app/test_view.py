@@ -89,6 +89,7 @@ def test_the_scene_of_a_run_has_its_worlds_and_their_forces(run):
     assert weights[1] != pytest.approx(weights[0])
 
 
+@pytest.mark.long
 def test_messages(run, tmp_path):
     runner = typer.testing.CliRunner()
     wrong = runner.invoke(app, ["export", str(run), "--format", "xml"])

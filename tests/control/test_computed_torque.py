@@ -73,6 +73,7 @@ def test_outputs_by_name(open_arm):
     np.testing.assert_allclose(tip(mechanism)(state.q), joint_tip(jnp.array(ANGLES)), rtol=0, atol=1e-14)
 
 
+@pytest.mark.long
 def test_the_motion_of_an_output_is_that_of_its_place(open_arm):
     """y' and b against differences along the motion at constant velocities, Jy against differences in every
     coordinate.

@@ -183,6 +183,7 @@ def test_gains_are_differentiated_exactly():
     np.testing.assert_allclose(reverse, 2.0 * jnp.sum(gain(1.0, 3.0) * forward[0]), rtol=1e-11)
 
 
+@pytest.mark.long
 def test_a_slope_needs_an_input(upright):
     """On a slope the motor has to hold the weight, which `static_inputs` finds."""
     _, start, _ = upright

@@ -158,6 +158,7 @@ class TestStep:
         np.testing.assert_allclose(found.v, known.v, rtol=1e-15)
         assert info.violation == info.velocity_violation == 0.0
 
+    @pytest.mark.long
     def test_jit_is_eager(self):
         system, at = masses()
         goal = group(Goal(Coordinates((0,)), 0.3), limit=5.0)
@@ -326,6 +327,7 @@ class TestMotors:
         )
         np.testing.assert_allclose([wide.v[2], wide.v[5] - wide.v[2]], [5.0, -5.0], rtol=1e-9)
 
+    @pytest.mark.long
     def test_an_end_effector_moves_by_motors_alone(self, two_links):
         """Solved with the hinges and exchanged for the torques of both joints, a goal of the tip is reached
         to round-off.
@@ -345,6 +347,7 @@ class TestMotors:
         assert np.max(np.abs(info.efforts[0])) == 1.0
         assert np.max(np.abs(mechanism.constraint_jacobian(at.t, at.q, at.v) @ limited.v)) < 1e-14
 
+    @pytest.mark.long
     def test_dependent_rows(self, two_links):
         """A second pin beside the first: a solver for dependent rows moves as before."""
         mechanism, at, motors = two_links

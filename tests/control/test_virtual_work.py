@@ -93,6 +93,7 @@ def test_without_the_constraints_the_bodies_transmit_nothing(three_links):
     )
 
 
+@pytest.mark.long
 @METRICS
 def test_work_is_that_of_the_goal(parallel, metric):
     """A closed loop with a motor too many: with all of the mobility driven, motors and goal have one power in

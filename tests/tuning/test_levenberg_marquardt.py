@@ -168,6 +168,7 @@ def test_too_few_iterations_are_told(data):
     assert least_squares(lambda p: model(p) - data, start, iterations=2).status == jaxdae.Status.NOT_CONVERGED
 
 
+@pytest.mark.long
 def test_mistakes_are_named():
     for change in ({"iterations": 0}, {"damping": -1.0}, {"max_step": 0.0}, {"tolerance": 0.0}):
         with pytest.raises(ValueError, match=f"{next(iter(change))} must be positive"):
