@@ -267,7 +267,7 @@ class _Fit(NamedTuple):
         chosen: Any = jnp.where(members[:, None], size, jnp.nan)
         middle: Any = jnp.nanmedian(chosen, axis=(1, 2))
         rows, directions = self.counts
-        spread = middle / 0.6745 * jnp.sqrt(rows / jnp.maximum(rows - directions, 1.0))
+        spread: Any = middle / 0.6745 * jnp.sqrt(rows / jnp.maximum(rows - directions, 1.0))
         spread = jnp.maximum(spread, self.floor)
         inside: Any = (size <= _HUBER * spread) | (not self.robust)
         smaller: Any = jnp.where(inside, 1.0, _HUBER * spread / jnp.where(inside, 1.0, size))
