@@ -159,6 +159,49 @@ def test_outliers_are_found_and_have_little_influence():
     assert found.weight[bad].min(axis=1).max() < 0.02
 
 
+def angles_of_rod():
+    """Returns the angles (n,) of rod 1 of the five-bar of `noisy`, from the intersection of two circles."""
+    crank = CRANK + 4e-4
+    tip = tips(READINGS, (crank, CRANK - 3e-4), (ROD + 6e-4, ROD - 5e-4)) + np.array([BASE / 2.0, 0.0])
+    first = READINGS[:, 0]
+    return np.arctan2(tip[:, 1] - crank * np.sin(first), tip[:, 0] - crank * np.cos(first))
+
+
+def calibrate_with(target, parameters=LENGTHS, offsets=()):
+    linkage, start = models.five_bar()
+    actuated = dict(zip(MOTORS, READINGS.T, strict=True))
+    options = {"offsets": offsets, "standard_deviation": 1e-4}
+    return jk.calibrate(linkage, actuated, target, start, parameters, **options)
+
+
+def test_exact_angles_do_not_turn_noisy_positions_into_outliers():
+    positions = np.array(noisy(4))
+    bad = np.zeros(len(positions), bool)
+    bad[[3, 11]] = True
+    positions[bad] += np.array([[0.03, 0.0], [0.0, -0.02]])
+    tool = jk.PoseTarget("rod1", position=positions, orientation=angles_of_rod(), point=(ROD / 2.0, 0.0))
+    found = calibrate_with(tool, offsets=MOTORS)
+    assert found.status == jd.Status.OK
+    np.testing.assert_array_equal(found.outlier, bad)
+    # Most weights of both groups are 1.
+    assert np.all(np.median(found.weight, axis=0) == 1.0)
+    assert found.weight[bad].min(axis=1).max() < 0.02
+    error, deviation = errors(found)
+    assert np.max(np.abs(error) / deviation) < 3.0
+
+
+def test_exact_numbers_do_not_change_the_weights_of_their_group():
+    turn = angles_of_rod() - READINGS[:, 0] + 1e-4 * jax.random.normal(jax.random.key(5), (20,))
+    parameters = [f"joints.elbow{k}.point_a.x" for k in (1, 2)]
+    # The angle of the motor equals its reading, up to rounding errors.
+    both = calibrate_with(jk.JointTarget({"motor2": READINGS[:, 1] + 1e-15, "elbow1": turn}), parameters)
+    assert not both.outlier.any()
+    np.testing.assert_array_equal(both.weight[:, 1], 1.0)
+    assert np.median(both.weight[:, 0]) == 1.0
+    one = calibrate_with(jk.JointTarget({"elbow1": turn}), parameters)
+    np.testing.assert_allclose(both.standard_error, one.standard_error, rtol=0.1)
+
+
 def test_held_out_poses_do_not_change_the_fit():
     positions = np.array(noisy(1))
     held = np.arange(len(positions)) % 4 == 0
@@ -200,6 +243,25 @@ def test_intervals_agree_with_samples(robust):
     share = np.mean((low[:, here] <= truth) & (truth <= high[:, here]), axis=0)
     # Three standard deviations of a share of 400.
     assert np.all(np.abs(share - 0.95) < 0.033), share
+
+
+@pytest.mark.long
+def test_intervals_contain_the_truth_if_angles_are_exact():
+    angles = angles_of_rod()
+
+    def one(positions):
+        tool = jk.PoseTarget("rod1", position=positions, orientation=angles, point=(ROD / 2.0, 0.0))
+        return calibrate_with(tool, offsets=MOTORS)
+
+    found = jax.jit(jax.vmap(one))(noisy(3, 400))
+    assert jnp.all(found.status == jd.Status.OK)
+    error, deviation = errors(found)
+    # The standard deviation of 400 samples has an error of 3.5 %.
+    ratio = np.median(deviation, axis=0) / np.std(error, axis=0)
+    assert np.all((ratio > 0.9) & (ratio < 1.2)), ratio
+    share = np.mean(np.abs(error) <= t_quantile(0.95, found.freedom)[:, None] * deviation, axis=0)
+    assert np.all(share > 0.95 - 0.033), share
+    assert np.mean(found.outlier) < 0.01
 
 
 @pytest.mark.long

@@ -10,8 +10,8 @@ Results of 400 worlds, in CPU seconds on two shared cores:
 
 | fit | intervals that contain the truth | of combinations | trace and compilation | run |
 |---|---|---|---|---|
-| robust (Huber) | 94.6 % of 7,200 | 93.4 % of 16,800 | 55 s | 108 s |
-| least squares | 94.8 % of 7,200 | 93.3 % of 16,800 | 63 s | 72 s |
+| robust (Huber) | 94.5 % of 7,200 | 93.4 % of 16,800 | 71 s | 107 s |
+| least squares | 94.6 % of 7,200 | 93.3 % of 16,800 | 61 s | 56 s |
 
 Of 63 parameters, 18 are identifiable by themselves, in 42 identifiable combinations. The intervals of the
 combinations are slightly too short: the best ones are known to 1 micrometer, where the curvature of the model

@@ -2,7 +2,8 @@
 
 Let x (p,) be corrections of the parameters, zero for the nominal robot. At the readings of the encoders plus
 the offsets in x, forward kinematics closes the loops. The residuals r(x) (N,) are the differences of the
-measured and the computed poses, over their standard deviations. All rows have the same weight at first.
+measured and the computed poses, over their standard deviations. All rows have the same weight at first. A
+group g contains the rows of one target in one unit, such as the positions of the tool, in all P poses.
 
 *Identifiable directions.* Let D contain the characteristic sizes of the parameters, and J = dr/dx at x = 0.
 The singular value decomposition
@@ -24,24 +25,44 @@ the loops by the way (lifted Newton method).
 
 *Iteration.* Gauss-Newton steps dz = -(A^T W A)^-1 A^T W r with the weights of Huber,
 
-    W = diag(min(1, k / |r_i / s|)),      s = median |r_i| / 0.6745 sqrt(N / (N - n)),      k = 1.345,    (3)
+    W = diag(min(1, k / |r_i / s_g|)),    s_g = median_g |r_i| / 0.6745 sqrt(N / (N - n)),    k = 1.345,  (3)
 
 (iteratively reweighted least squares), where n is the number of identifiable directions. k gives 95 % of the
-efficiency of least squares if the errors are normal. Without robust weights, W = 1.
+efficiency of least squares if the errors are normal. Without robust weights, W = 1. Each group has its own
+scale s_g, because the given ratios of standard deviations may be wrong. With the median of all residuals,
+exact orientations would turn every noisy position into an outlier. At least half of the weights of a group
+are 1, so the scales hardly change the weight of one group relative to another.
 
-*Covariance.* With psi = W r and the fraction m of rows with |r_i| <= k s, Huber's estimate is
+A measured number is exact if the median of its residuals is below the tolerance of forward kinematics, such
+as the tilt of a planar robot in space. It is not part of the median of its group, and its scale is this
+tolerance.
 
-    cov(z) = kappa^2 psi^T psi / (N - n) / m^2 (A^T A)^-1,      kappa = 1 + n / N (1 - m) / m,           (4)
+*Covariance.* With psi = W r and the rows A_g of a group, the stationary point of the loss is A^T psi = 0. If
+the errors change by e, its change dz satisfies sum_g A_g^T psi'(r_g) (e_g + A_g dz) = 0. Let m_g be the
+fraction of rows with |r_i| <= k s_g, where psi' = 1, of N_g rows. Then
 
-which is the usual sigma^2 (A^T A)^-1 for W = 1. The intervals x +- t std(x) have the quantile t of Student's
-distribution with N - n degrees of freedom. They are exact if r is linear in x, W = 1, and the errors are
-normal.
+    cov(z) = B^-1 sum_g v_g A_g^T A_g B^-1,      B = sum_g m_g A_g^T A_g,                               (4)
+    v_g = kappa_g^2 psi_g^T psi_g / (N_g - n_g),   kappa_g = 1 + n_g / N_g (1 - m_g) / m_g,
+    n_g = m_g tr(B^-1 A_g^T A_g).
+
+The n_g add up to tr(B^-1 B) = n. For W = 1, the residuals are (I - H) e with H = A B^-1 A^T, and n_g is the
+trace of the block of H. If all errors have the same variance, the expectation of r_g^T r_g is this variance
+times N_g - n_g. With one group, (4) is Huber's estimate, kappa^2 psi^T psi / (N - n) / m^2 (A^T A)^-1.
+
+The intervals x +- t std(x) have the quantile t of Student's distribution with N - n degrees of freedom. They
+are exact if r is linear in x, W = 1, and the errors of a single group are normal. They are infinite if
+N_g - n_g < 1 for a group.
+
+*Outliers.* Let a_i be a row of A. The fit follows the errors, so both terms of r_i = e_i + a_i^T dz have
+a negative covariance. Hence var(r_i) <= s_g^2 + a_i^T cov(z) a_i. A pose is an outlier if |r_i| of a row is
+larger than 3.5 times the square root of this bound.
 
 References:
     J. Hollerbach, W. Khalil, M. Gautier, "Model identification", Springer Handbook of Robotics, 2nd edition
     (2016), chapter 6, for identifiable parameters and scaling. G. A. F. Seber, C. J. Wild, "Nonlinear
     Regression" (1989), sections 2.1.2 and 5.1, for covariance and intervals. P. J. Huber, "Robust Statistics"
-    (1981), section 7.6, equation (6.5), for (4), and section 7.8 for the iteration. B. Iglewicz, D. C.
+    (1981), section 7.6, equation (6.5), for (4) with one group, and section 7.8 for the iteration. H. White,
+    "A heteroskedasticity-consistent covariance matrix estimator", Econometrica 48 (1980). B. Iglewicz, D. C.
     Hoaglin, "How to Detect and Handle Outliers" (1993), for the limit of outliers. J. Albersmeyer, M. Diehl,
     "The lifted Newton method and its application in optimization", SIAM J. Optim. 20 (2010).
 """
@@ -72,7 +93,7 @@ from jaxdae.typing import Leaf
 
 _HUBER = 1.345
 _OUTLIER = 3.5
-"""Residual over s above which a pose is an outlier (Iglewicz and Hoaglin)."""
+"""Residual over its standard deviation above which a pose is an outlier (Iglewicz and Hoaglin)."""
 _ITERATIONS = 50
 _REWEIGHTINGS = 20
 """Updates of the weights per linearization; each reduces their error by a factor of about 4."""
@@ -208,13 +229,17 @@ class _Fit(NamedTuple):
     """Data of the fit that do not change.
 
     Attributes:
-        used: whether each residual (N,) is part of the fit.
+        used: whether each residual (P, m) is part of the fit.
+        floor: the scale of exact numbers (m,).
+        same: whether two of the numbers (m, m) of a pose are in the same group.
         basis: D V S^+ of (1) (p, p); columns of directions that are not identifiable are zero.
         known: whether each direction (p,) is identifiable.
         robust: whether residuals have the weights of Huber (static).
     """
 
     used: Any
+    floor: Any
+    same: Any
     basis: Any
     known: Any
     robust: bool
@@ -226,17 +251,26 @@ class _Fit(NamedTuple):
 
     def linear(self, model: _Model) -> tuple[Any, Any]:
         """Return r (N,) and A = dr/dz (N, p), zero for residuals that are not part of the fit."""
-        r, a = model.r.reshape(-1), model.jacobian.reshape(self.used.shape[0], -1) @ self.basis
-        return jnp.where(self.used, r, 0.0), jnp.where(self.used[:, None], a, 0.0)
+        used, r = self.used.reshape(-1), model.r.reshape(-1)
+        a = model.jacobian.reshape(r.shape[0], -1) @ self.basis
+        return jnp.where(used, r, 0.0), jnp.where(used[:, None], a, 0.0)
+
+    def groups(self, r: Array) -> tuple[Any, Any]:
+        """Return |r| (P, m), and which numbers (m, m) determine the scale and the variance of each number."""
+        size: Any = jnp.where(self.used, jnp.abs(r).reshape(self.used.shape), jnp.nan)
+        exact = jnp.nanmedian(size, axis=0) <= self.floor
+        return size, jnp.where(exact[:, None], jnp.eye(exact.shape[0], dtype=bool), self.same & ~exact)
 
     def weights(self, r: Array) -> tuple[Any, Any, Any]:
-        """Return the weights (N,) of (3), whether residuals are within the limit (N,), and s ()."""
-        middle: Any = jnp.nanmedian(jnp.where(self.used, jnp.abs(r), jnp.nan))
+        """Return the weights (P, m) of (3), whether residuals are within the limit (P, m), and s_g (m,)."""
+        size, members = self.groups(r)
+        chosen: Any = jnp.where(members[:, None], size, jnp.nan)
+        middle: Any = jnp.nanmedian(chosen, axis=(1, 2))
         rows, directions = self.counts
-        spread = middle / 0.6745 * jnp.sqrt(rows / jnp.maximum(rows - directions, 1.0))
-        inside: Any = (jnp.abs(r) <= _HUBER * spread) | (not self.robust)
-        size: Any = jnp.where(inside, 1.0, jnp.abs(r))
-        smaller: Any = jnp.where(inside, 1.0, _HUBER * spread / size)
+        spread: Any = middle / 0.6745 * jnp.sqrt(rows / jnp.maximum(rows - directions, 1.0))
+        spread = jnp.maximum(spread, self.floor)
+        inside: Any = (size <= _HUBER * spread) | (not self.robust)
+        smaller: Any = jnp.where(inside, 1.0, _HUBER * spread / jnp.where(inside, 1.0, size))
         return jnp.where(self.used, smaller, 0.0), inside & self.used, spread
 
     def normal(self, a: Array, w: Any) -> Array:
@@ -247,11 +281,28 @@ class _Fit(NamedTuple):
         """Return the step dz (p,) that minimizes the loss of the linear residuals r + A dz."""
 
         def reweighted(_: Any, dz: Array) -> Array:
-            w = self.weights(r + a @ dz)[0]
+            w = self.weights(r + a @ dz)[0].reshape(-1)
             return -jnp.linalg.solve(self.normal(a, w), a.T @ (w * r))
 
         still = jnp.zeros(a.shape[1:], a.dtype)
         return jax.lax.fori_loop(0, _REWEIGHTINGS if self.robust else 1, reweighted, still)
+
+    def covariance(self, r: Array, a: Array) -> tuple[Any, Any, Any]:
+        """Return cov(z) (p, p) of (4), the variances v_g / m_g^2 (m,), and whether all of them are known."""
+        w, inside, _ = self.weights(r)
+        members = self.groups(r)[1].astype(a.dtype)
+        rows = members @ jnp.sum(self.used, axis=0, dtype=a.dtype)
+        share = members @ jnp.sum(inside, axis=0, dtype=a.dtype) / rows
+        columns = a.reshape(*self.used.shape, -1)
+        squares = jnp.einsum("ncp,ncq->cpq", columns, columns)
+        inverse = jnp.linalg.inv(self.normal(a, jnp.broadcast_to(share, self.used.shape).reshape(-1)))
+        directions = share * (members @ jnp.einsum("pq,cqp->c", inverse, squares))
+        kappa = 1.0 + directions / rows * (1.0 - share) / share
+        psi = (w * r.reshape(w.shape)) ** 2
+        variances = kappa**2 * (members @ jnp.sum(psi, axis=0)) / jnp.maximum(rows - directions, 1.0)
+        found = inverse @ jnp.einsum("c,cpq->pq", variances, squares) @ inverse
+        enough = jnp.all(rows - directions > 1.0 - tolerance(a.dtype))
+        return found, variances / share**2, enough
 
 
 @partial(jax.jit, static_argnames=("parameters", "robust"))
@@ -260,6 +311,8 @@ def fitted(
     poses: Any,
     start: Array,
     sizes: Array,
+    floor: Array,
+    same: Array,
     held: Array,
     condition: Any,
     parameters: tuple[Parameter, ...],
@@ -274,13 +327,16 @@ def fitted(
     x = jnp.zeros(scale.shape, start.dtype)
     model = linearized(x, begun.q)
 
-    used = jnp.repeat(reached & ~held, sizes.shape[0])
-    scaled: Any = jnp.where(used[:, None], model.jacobian.reshape(rows, -1) * scale, 0.0)
+    used = jnp.broadcast_to((reached & ~held)[:, None], model.r.shape)
+    scaled: Any = jnp.where(used[..., None], model.jacobian * scale, 0.0)
+    scaled = scaled.reshape(rows, -1)
     # At least p rows, for a square V.
     s, right = svd(jnp.pad(scaled, ((0, max(len(units) - rows, 0)), (0, 0))), full=False)[1:]
     known = s > s[0] / condition
     divisor: Any = jnp.where(known, s, 1.0)
-    fit = _Fit(used, scale[:, None] * right.T * jnp.where(known, 1.0 / divisor, 0.0), known, robust)
+    fit = _Fit(
+        used, floor, same, scale[:, None] * right.T * jnp.where(known, 1.0 / divisor, 0.0), known, robust
+    )
 
     def body(carry: Any) -> Any:
         x, q, model, count, _ = carry
@@ -289,20 +345,18 @@ def fitted(
         dx = fit.basis @ dz
         q = jax.vmap(mechanism.retract)(q, model.closing + model.moving @ dx)
         size = jnp.max(jnp.abs(s * (right @ ((x + dx) / scale))))
-        enough = 1e-6 * fit.weights(r + a @ dz)[2] + tolerance(x.dtype) * size
+        enough = 1e-6 * jnp.min(fit.weights(r + a @ dz)[2]) + tolerance(x.dtype) * size
         return x + dx, q, linearized(x + dx, q), count + 1, jnp.max(jnp.abs(dz)) <= enough
 
     carry = (x, begun.q, model, jnp.zeros((), jnp.int32), jnp.zeros((), bool))
     x, _, model, count, done = jax.lax.while_loop(lambda c: (c[3] < _ITERATIONS) & ~c[4], body, carry)
 
     r, a = fit.linear(model)
-    w, inside, spread = fit.weights(r)
-    total, directions = fit.counts
-    share = jnp.sum(inside, dtype=r.dtype) / total
-    kappa = 1.0 + directions / total * (1.0 - share) / share
-    enough, freedom = total > directions, jnp.maximum(total - directions, 1.0)
-    sigma: Any = jnp.where(enough, kappa / share * jnp.sqrt(jnp.sum((w * r) ** 2) / freedom), jnp.inf)
-    unit = fit.basis @ jnp.linalg.inv(fit.normal(a, jnp.ones_like(w))) @ fit.basis.T
+    w, _, spread = fit.weights(r)
+    of_z, variances, enough = fit.covariance(r, a)
+    covariance = fit.basis @ of_z @ fit.basis.T
+    every = model.jacobian @ fit.basis
+    largest = jnp.sqrt(spread**2 + jnp.einsum("ncp,pq,ncq->nc", every, of_z, every))
     unknown = jnp.sum(jnp.where(known[:, None], 0.0, right) ** 2, axis=0)
     found = enough & (unknown <= tolerance(x.dtype))
     squares = jnp.mean(model.r**2, axis=1)
@@ -312,16 +366,16 @@ def fitted(
         names=tuple(entry for parameter in parameters for entry in parameter.entries),
         units=units,
         correction=x,
-        standard_error=jnp.where(found, sigma * jnp.sqrt(jnp.diagonal(unit)), jnp.inf),
-        covariance=jnp.where(enough, sigma**2 * unit, jnp.inf),
+        standard_error=jnp.where(found, jnp.sqrt(jnp.diagonal(covariance)), jnp.inf),
+        covariance=jnp.where(enough, covariance, jnp.inf),
         directions=right,
         singular_values=s,
         identifiable=known,
         error=model.r * sizes,
-        weight=w.reshape(model.r.shape),
-        outlier=~reached | jnp.any(jnp.abs(model.r) > _OUTLIER * spread, axis=1),
+        weight=w,
+        outlier=~reached | jnp.any(jnp.abs(model.r) > _OUTLIER * largest, axis=1),
         held_out_rms=jnp.sqrt(jnp.mean(squares, where=reached & held)),
-        sigma=sigma,
+        sigma=jnp.where(enough, jnp.sqrt(jnp.mean(variances)), jnp.inf),
         freedom=jnp.sum(used) - jnp.sum(known),
         pose_status=info.status,
         iterations=count,

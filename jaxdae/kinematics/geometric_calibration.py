@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxdae.kinematics.calibration_fit import Calibration, fitted, without_point
 from jaxdae.kinematics.closed_chains import check_poses, problem_of
 from jaxdae.kinematics.geometric_parameters import encoder_offset, joint_parameter
+from jaxdae.kinematics.least_squares_on_loops import tolerance
 from jaxdae.kinematics.targets import JointTarget, PoseTarget
 from jaxdae.mechanisms import Mechanism
 from jaxdae.systems.system import State, check_mechanism
@@ -85,8 +86,11 @@ def calibrate(
     if not count or any(shape[:1] != count for shape in shapes):
         raise ValueError(f"actuated and measured must have one entry per pose, got the shapes {shapes}")
     first = jax.tree.map(lambda x: x[0], [without_point(pose) for pose in poses])
-    units = tuple(unit for target in first[1:] for unit in target.checked(mechanism).units(mechanism))
+    labels = [(k, x) for k, one in enumerate(first[1:]) for x in one.checked(mechanism).units(mechanism)]
+    units = tuple(unit for _, unit in labels)
+    same = jnp.array([[one == other for other in labels] for one in labels])
     sizes = scales(mechanism, units, len(units), mechanism.dtype)
+    smallest = tolerance(mechanism.dtype) * sizes
     if standard_deviation is not None:
         given = jnp.asarray(standard_deviation, mechanism.dtype)
         if given.shape not in ((), sizes.shape):
@@ -96,7 +100,7 @@ def calibrate(
     if held.shape != count:
         raise ValueError(f"held_out must have shape {count}, got {held.shape}")
     q = problem_of(mechanism, first[0], start, {}, None).start
-    return fitted(mechanism, poses, q, sizes, held, condition, chosen, robust)
+    return fitted(mechanism, poses, q, sizes, smallest / sizes, same, held, condition, chosen, robust)
 
 
 def _as_arrays(mechanism: Mechanism, target: Any) -> Any:

@@ -1,5 +1,15 @@
 """Models of common machines: functions that return a mechanism and a start with closed loops."""
 
 from jaxdae.models.parallel_robots import delta, five_bar, stewart
+from jaxdae.models.planar_linkages import excavator, jansen_leg, klann_leg, parallel_gripper, scissor_lift
 
-__all__ = ["delta", "five_bar", "stewart"]
+__all__ = [
+    "delta",
+    "excavator",
+    "five_bar",
+    "jansen_leg",
+    "klann_leg",
+    "parallel_gripper",
+    "scissor_lift",
+    "stewart",
+]
