@@ -174,6 +174,7 @@ def calibrate_with(target, parameters=LENGTHS, offsets=()):
     return jk.calibrate(linkage, actuated, target, start, parameters, **options)
 
 
+@pytest.mark.long
 def test_exact_angles_do_not_turn_noisy_positions_into_outliers():
     positions = np.array(noisy(4))
     bad = np.zeros(len(positions), bool)
@@ -190,6 +191,7 @@ def test_exact_angles_do_not_turn_noisy_positions_into_outliers():
     assert np.max(np.abs(error) / deviation) < 3.0
 
 
+@pytest.mark.long
 def test_exact_numbers_do_not_change_the_weights_of_their_group():
     turn = angles_of_rod() - READINGS[:, 0] + 1e-4 * jax.random.normal(jax.random.key(5), (20,))
     parameters = [f"joints.elbow{k}.point_a.x" for k in (1, 2)]
@@ -315,6 +317,7 @@ def test_quantiles_are_those_of_student():
     np.testing.assert_allclose(t_quantile(level, freedom), expected, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_mistakes_are_explained():
     positions = np.zeros((20, 2))
     for message, options in (

@@ -95,6 +95,7 @@ def efforts(acceleration, motors=MOTORS, **options):
         jk.actuator_efforts(linkage, start, acceleration, motors, **options)
 
 
+@pytest.mark.long
 @all_cases(
     ("call", "message"),
     [
@@ -132,6 +133,7 @@ def test_angles_of_kinematics_in_degrees_have_a_warning(call):
         call()
 
 
+@pytest.mark.long
 def test_efforts_of_an_impossible_acceleration_have_a_warning():
     with pytest.warns(jd.StateWarning, match="the acceleration violates the constraints"):
         efforts(jnp.ones(4))

@@ -73,6 +73,7 @@ def flatness(feet, share):
     return ranges[best, 1], ranges[best, 0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FEET)
 def test_legs_stay_on_one_branch_over_a_turn(name):
     q, feet, status = walk(name)
@@ -101,6 +102,7 @@ def test_the_foot_of_klann_walks_on_a_flat_path():
     assert np.ptp(feet[:, 1]) > 0.5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stages", [1, 3])
 def test_the_height_of_the_lift_is_a_closed_form(stages):
     mechanism, start = models.scissor_lift(stages=stages)
@@ -120,6 +122,7 @@ def test_the_height_of_the_lift_is_a_closed_form(stages):
     np.testing.assert_allclose(places[:, 0], 0.0, atol=1e-12)
 
 
+@pytest.mark.long
 def test_cylinders_of_the_excavator_have_the_lengths_of_triangles():
     mechanism, start = models.excavator()
     names = list(mechanism.names.coordinates)
@@ -145,6 +148,7 @@ def test_cylinders_of_the_excavator_have_the_lengths_of_triangles():
     np.testing.assert_allclose(turns, angles, rtol=0, atol=1e-12)
 
 
+@pytest.mark.long
 def test_fingers_of_the_gripper_are_symmetric():
     mechanism, start = models.parallel_gripper()
 
@@ -187,6 +191,7 @@ def test_lengths_that_do_not_close_are_explained():
         models.scissor_lift(stages=0)
 
 
+@pytest.mark.long
 def test_lengths_have_derivatives():
     def step(j):
         numbers = jnp.array([38.0, 41.5, 39.3, 40.1, 55.8, 39.4, 36.7, 65.7, 49.0, 50.0, 61.9, 7.8, 15.0])
