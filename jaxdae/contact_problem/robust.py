@@ -103,7 +103,7 @@ class Robust:
         dtype = problem.velocity.dtype
         phases = np.concatenate([np.full(count, c) for c, count in PHASES * CYCLES])
         compliances = varying_with(jnp.asarray(phases, dtype), best)
-        accepted = 0.01 * accepted_residual(dtype)
+        accepted = 0.3 * accepted_residual(dtype)
 
         # Inside `jax.shard_map`, branches of a batched condition must be jitted functions: their constants
         # would otherwise be arguments of the condition, which must vary over devices.
