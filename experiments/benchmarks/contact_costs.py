@@ -149,8 +149,7 @@ def humanoid_file() -> str:
 def hexapod_file() -> str:
     """Return the MJCF text of a hexapod of 19 bodies and 24 velocities, with four spheres per leg.
 
-    The legs are as long as in a standing robot of 4.7 kg. One sphere is the foot. The other spheres are at
-    both ends of the thigh and in the middle of the shank.
+    One sphere is the foot. The other spheres are at both ends of the thigh and in the middle of the shank.
     """
     legs = ""
     for k in range(6):
