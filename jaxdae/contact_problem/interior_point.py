@@ -98,14 +98,21 @@ class InteriorPoint:
 
     def solve(self, problem: ContactProblem, guess: Array) -> tuple[Array, Scalar]:
         """Return the iterate with the smallest residual and this residual; see `ContactSolver`."""
-        inner = _with_interior(problem)
-        return best_iterate(
-            problem,
-            lambda point: _step(inner, point),
-            _start(inner, START),
-            self.iterations,
-            lambda point: point.p,
-        )
+        return follow_path(problem, START, self.iterations)
+
+
+def follow_path(problem: ContactProblem, start: Any, iterations: int) -> tuple[Array, Scalar]:
+    """Return the iterate with the smallest residual and this residual.
+
+    Args:
+        problem: the problem.
+        start: normal impulses of the start (), in scaled units.
+        iterations: largest number of iterations.
+    """
+    inner = _with_interior(problem)
+    return best_iterate(
+        problem, lambda point: _step(inner, point), _start(inner, start), iterations, lambda point: point.p
+    )
 
 
 def _with_interior(problem: ContactProblem) -> ContactProblem:
