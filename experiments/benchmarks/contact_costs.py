@@ -1,24 +1,28 @@
-"""Measure the cost of contact: Cassie and a humanoid of 30 bodies, each with 8 foot contacts.
+"""Measure the cost of contact: Cassie and a humanoid with 8 foot contacts each, and a hexapod with 24.
 
     python experiments/benchmarks/contact_costs.py [--robots humanoid] [--only "Touching, XLA" "MJX, XLA"]
 
 One process runs all contenders of a robot one after another, in double precision. The worlds start at 64
 states: Cassie falls onto its feet and stands by joint feedback, as in the experiment `cassie_ground`. The
-humanoid stands by springs in its joints, with random joint rates. The columns:
+humanoid of 30 bodies and the hexapod stand by springs in their joints, with random joint rates. The columns:
 
 - us/step: CPU time of all threads per world and step, the smallest of the repetitions;
-- ratio: to the step of jaxdae without contact that runs in the same way, or by XLA if that was not measured;
+- ratio: to the step of jaxdae without contact that runs in the same way, or by XLA if that was not measured.
+  Of a gradient: to the same rollout without the gradient;
 - compile, s: CPU time of tracing and compilation, with an empty cache of kernels;
-- penetration, drift: of the humanoid in MJX and jaxdae. Without rates at the start, one world stands for 1 s.
-  Penetration is the largest one in the second half. Drift is the mean speed of the pelvis, including sway;
+- penetration, drift: of the humanoid and the hexapod in MJX and jaxdae. Without rates at the start, one world
+  stands for 1 s. Penetration is the largest one in the second half. Drift is the mean speed of the floating
+  body, including sway;
 - stopped: share of worlds with a status other than OK.
 
-The humanoid needs MuJoCo, and MJX where it is installed.
+A gradient is the value and the derivative of the sum of all coordinates at the end with respect to the
+initial velocities, in reverse mode. The humanoid and the hexapod need MuJoCo, and MJX where it is installed.
 """
 
 import argparse
 import dataclasses
 import importlib.util
+import math
 import pathlib
 import resource
 import sys
@@ -142,11 +146,46 @@ def humanoid_file() -> str:
         </worldbody></mujoco>"""
 
 
-def humanoid() -> Task:
-    """Return the humanoid with random joint rates; the first state is at rest."""
-    text = humanoid_file()
+def hexapod_file() -> str:
+    """Return the MJCF text of a hexapod of 19 bodies and 24 velocities, with four spheres per leg.
+
+    One sphere is the foot. The other spheres are at both ends of the thigh and in the middle of the shank.
+    """
+    legs = ""
+    for k in range(6):
+        angle = math.radians(60 * k)
+        outward = math.cos(angle), math.sin(angle)
+
+        def at(radius: float, height: float, outward: Any = outward) -> str:
+            return f"{radius * outward[0]} {radius * outward[1]} {height}"
+
+        def spheres(*places: str) -> str:
+            return "".join(
+                f'<geom type="sphere" size="0.015" pos="{place}" contype="1" conaffinity="0"/>'
+                for place in places
+            )
+
+        across = f"{-outward[1]} {outward[0]} 0"
+        thigh_spheres = spheres(at(0.0, 0.0), at(0.1, 0.03))
+        shank_spheres = spheres(at(0.02, -0.06), at(0.04, -0.135))
+        leg = [
+            (f"hip{k}", at(0.15, 0.0), 0.2, 0.05, "0 0 1", 20, 0.2),
+            (f"thigh{k}", at(0.05, 0.0), 0.3, 0.1, across, 200, 1),
+        ]
+        shank = chain([(f"shank{k}", at(0.1, 0.03), 0.2, 0.12, across, 200, 1)], shank_spheres)
+        legs += chain(leg, thigh_spheres + shank)
+    return f"""<mujoco model="hexapod"><compiler angle="radian"/><option timestep="0.002"/>
+        <default><geom friction="0.8 0 0"/></default>
+        <worldbody><geom name="floor" type="plane" size="1 1 1" contype="0" conaffinity="1"/>
+        <body name="trunk" pos="0 0 0.12"><freejoint name="trunk"/>
+        <inertial pos="0 0 0" mass="3" diaginertia="0.02 0.02 0.03"/>{legs}</body>
+        </worldbody></mujoco>"""
+
+
+def on_springs(text: str) -> Task:
+    """Return a robot from MJCF text with random joint rates; the first state is at rest."""
     with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "humanoid.xml"
+        path = pathlib.Path(folder) / "robot.xml"
         path.write_text(text)
         robot = robots.load(path, contacts=True)
     touching, q = jm.mechanism(robot.description, jm.Joints())
@@ -164,7 +203,7 @@ def humanoid() -> Task:
 
 
 def of_jaxdae(task: Task, name: str, layout: Any, steps: int, gradient: bool = False) -> Callable[[Any], Any]:
-    """Return a program of starts that returns (q, v, status) at the end, or (gradient, status)."""
+    """Return a program of starts that returns (q, v, status) at the end, or (value, gradient, status)."""
     system = task.free if name == "without contact" else task.touching
 
     def ends(start: Any) -> Any:
@@ -177,7 +216,8 @@ def of_jaxdae(task: Task, name: str, layout: Any, steps: int, gradient: bool = F
         return jnp.sum(q), status
 
     def derivative(start: Any) -> Any:
-        return jax.grad(loss, has_aux=True)(start.v, start)
+        (value, status), slope = jax.value_and_grad(loss, has_aux=True)(start.v, start)
+        return value, slope, status
 
     return derivative if gradient else ends
 
@@ -230,16 +270,16 @@ def main() -> None:
     asked = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     for robot in asked.robots:
-        task = {"cassie": cassie, "humanoid": humanoid}[robot]()
+        task = ROBOTS[robot]()
         start = jax.tree.map(lambda x: x[np.arange(asked.worlds) % STATES], task.start)
         programs = {
             f"{name}, {way}": of_jaxdae(task, name, layout, asked.steps)
             for way, layout in WAYS.items()
             for name in task.methods
         }
-        programs["Touching, gradient, XLA"] = of_jaxdae(
-            task, "Touching", WAYS["XLA"], asked.steps, gradient=True
-        )
+        for name in task.methods:
+            program = of_jaxdae(task, name, WAYS["XLA"], asked.steps, gradient=True)
+            programs[f"{name}, gradient, XLA"] = program
         if task.file and importlib.util.find_spec("mujoco.mjx"):
             programs["MJX, XLA"] = of_mjx(task, asked.steps)
         chosen = {k: f for k, f in programs.items() if asked.only is None or k in asked.only}
@@ -249,6 +289,11 @@ def main() -> None:
         )
 
 
+ROBOTS = {
+    "cassie": cassie,
+    "humanoid": lambda: on_springs(humanoid_file()),
+    "hexapod": lambda: on_springs(hexapod_file()),
+}
 HEAD = ["contender", "us/step", "ratio", "compile, s", "penetration, m", "drift, um/s", "stopped, %"]
 
 
@@ -275,6 +320,8 @@ def measured(task: Task, programs: dict[str, Any], start: Any, steps: int, repea
             still = standing(task, jax.jit(one))
         way = name.rsplit(", ", 1)[1]
         base = times.get(f"without contact, {way}", times.get("without contact, XLA"))
+        if ", gradient" in name:
+            base = times.get(name.replace(", gradient", ""))
         ratio = "" if base is None else f"{min(times[name]) / min(base):.1f}"
         row = [name, f"{min(times[name]):.1f}", ratio, f"{seconds[name]:.0f}", *still, f"{stopped[name]:.0f}"]
         print(" | ".join(row), flush=True)

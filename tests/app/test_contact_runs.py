@@ -6,9 +6,13 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
+import yaml
 from small_runs import command, only
 
 from jaxdae.app import ConfigError, load, precision
+from jaxdae.app.config.schema import Config
+from jaxdae.app.draw import plots
+from jaxdae.app.draw.plot_style import styled
 from jaxdae.app.export.view_run import Seen
 from jaxdae.app.model.objective import objective
 from jaxdae.app.runs import open_run
@@ -123,3 +127,29 @@ def test_plots_tables_and_arrows(run, tmp_path):
     # The contact is halfway between the ball and the floor.
     gap = 0.5 * np.sqrt(10.0) * (0.32 - np.sqrt(0.1)) - 5.0 * (0.32 - np.sqrt(0.1)) ** 2
     np.testing.assert_allclose(contacts.starts[hit, 0], [0.0, gap / 2.0, 0.0], atol=1e-12)
+
+
+def test_plots_show_friction_relative_to_the_normal_force():
+    # Two contacts of a box share 10 N and slide with the coefficient 0.5. A ball is open, then it rests.
+    time = np.linspace(0.0, 1.0, 11)
+    force = np.zeros((1, 11, 3, 3))
+    force[..., :2, :] = [[4.0, 2.0, 0.0], [6.0, 0.0, -3.0]]
+    force[:, 6:, 2, 0] = 1.0
+    force[:, 0] = np.nan  # No step ends at the start.
+    data = xr.Dataset(
+        {
+            "status": (("world", "time"), np.zeros((1, 11), int)),
+            "contact_gap": (("world", "time", "contact"), np.zeros((1, 11, 3))),
+            "contact_force": (("world", "time", "contact", "axis"), force),
+        },
+        {"time": time, "pair": ("contact", ["box", "box", "ball"])},
+    )
+    config = Config.model_validate(yaml.safe_load(CONFIG))
+    with styled() as figure_class:
+        figure = plots.contacts(figure_class, config, data)
+    _, normal, friction = figure.axes
+    assert friction.get_ylabel() == "friction / normal force"
+    box, ball = (line.get_ydata() for line in friction.get_lines()[:2])
+    np.testing.assert_allclose(box[1:], 0.5)
+    np.testing.assert_allclose(ball[1:], 0.0)
+    np.testing.assert_allclose(normal.get_lines()[0].get_ydata()[1:], 10.0)

@@ -87,22 +87,28 @@ def coordinates(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
 
 
 def contacts(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
-    """Return a figure of the smallest gap and the total normal force of each pair of shapes.
+    """Return a figure of the smallest gap, the normal force and the friction of each pair of shapes.
 
-    A force is the mean over the step that ends at its time, so an impact is a peak. A band spans the worlds
-    that did not fail.
+    The friction is the sum of the friction forces of a pair, divided by the sum of its normal forces. It is
+    at most the friction coefficient, which it reaches at the edge of the friction cone. A force is the mean
+    over the step that ends at its time, so an impact is a peak. A band spans the worlds that did not fail.
     """
     pairs = list(dict.fromkeys(data.pair.values.astype(str)))
     groups = [np.flatnonzero(data.pair.values == pair) for pair in pairs]
 
     def of_pairs(part: xr.Dataset, drawn: Any) -> list[np.ndarray]:
         gap, force = (drawn(part[name].values) for name in ("contact_gap", "contact_force"))
-        return [
-            np.stack([gap[..., group].min(axis=-1) for group in groups], axis=-1),
-            np.stack([force[..., group, 0].sum(axis=-1) for group in groups], axis=-1),
-        ]
+        size = np.linalg.norm(force[..., 1:], axis=-1)
+        smallest = np.stack([gap[..., group].min(axis=-1) for group in groups], axis=-1)
+        normal, friction = (
+            np.stack([forces[..., group].sum(axis=-1) for group in groups], axis=-1)
+            for forces in (force[..., 0], size)
+        )
+        return [smallest, normal, friction / np.where(normal == 0.0, 1.0, normal)]
 
-    labels = [("smallest gap in m", pairs), ("normal force in N", pairs)]
+    labels = [
+        (label, pairs) for label in ("smallest gap in m", "normal force in N", "friction / normal force")
+    ]
     return _panels(figure_class, config, data, labels, of_pairs, "contacts")
 
 
