@@ -169,7 +169,7 @@ def _sentences(found: Any, held: np.ndarray, log: pathlib.Path) -> Iterator[str]
         of = f"{count} combination{'s' if count > 1 else ''} of " if len(group) > 1 else ""
         yield f"Without effect on the measurements: {of}{', '.join(group)}."
     lines = ", ".join(str(k + _FIRST_LINE) for k in np.flatnonzero(found.outlier))
-    yield f"Outliers in {log.name}: {f'lines {lines}' if lines else 'none'}."
+    yield f"Lines with outliers in {log.name}: {lines or 'none'}."
     yield f"Residual over its standard deviation: {found.sigma:.3g} in the fit" + (
         f", {found.held_out_rms:.3g} in held-out poses." if held.any() else "."
     )

@@ -277,7 +277,7 @@ def test_a_calibration_of_a_five_bar(tmp_path):
     assert abs(result["sigma"] - 1.0) < 3.0 / np.sqrt(2 * 53)
     assert abs(result["held_out_rms"] - 1.0) < 3.0 / np.sqrt(2 * 20)
     assert "Without effect on the measurements: joints.elbow2.point_b.y." in out
-    assert "Outliers in five_bar_calibration.csv: lines 9." in out
+    assert "Lines with outliers in five_bar_calibration.csv: 9." in out
 
     header, *rows = log.read_text().splitlines()
     degrees = [",".join(str(57.3 * float(word)) for word in row.split(",")) for row in rows]
