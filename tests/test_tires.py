@@ -392,25 +392,30 @@ def test_a_steered_linear_tire_and_the_single_track_model_backward():
         np.testing.assert_array_equal(jm.brush_forces(0.1, 0.05, 1e4, 1.0, load), 0.0)
 
 
+def brush_tires(places, rim_speed, stiffness, friction=0.9):
+    """Returns the tires of a car at places by name; the load of 1 N stands for the one that is computed."""
+    return [
+        jm.BrushTire(
+            name=name,
+            body="car",
+            axis=(1.0, 0.0),
+            point=place,
+            rim_speed=rim_speed,
+            stiffness=stiffness,
+            friction=friction,
+            load=1.0,
+        )
+        for name, place in places.items()
+    ]
+
+
 @pytest.mark.long
 def test_a_car_that_is_held_on_a_slope_carries_more_at_its_lower_wheels():
     angle, places = (
         np.deg2rad(20.0),
         {"fl": (1.0, 0.7), "fr": (1.0, -0.7), "rl": (-1.0, 0.7), "rr": (-1.0, -0.7)},
     )
-    tires = [
-        jm.BrushTire(
-            name=name,
-            body="car",
-            axis=(1.0, 0.0),
-            point=place,
-            rim_speed=0.0,
-            stiffness=1e5,
-            friction=1.0,
-            load=1.0,
-        )
-        for name, place in places.items()
-    ]
+    tires = brush_tires(places, rim_speed=0.0, stiffness=1e5, friction=1.0)
     gravity = (-9.81 * np.sin(angle), 0.0)
     mechanism, q = jm.planar_mechanism([jm.Body("car", 1000.0, 1000.0)], [], tires, gravity=gravity)
     system = jv.LoadTransfer(mechanism, 0.5, gravity=9.81 * np.cos(angle))
@@ -492,19 +497,7 @@ def test_loads_of_axles_and_wheels():
 @pytest.mark.long
 def test_loads_follow_from_the_accelerations_that_they_make():
     places = {"fl": (1.2, 0.7), "fr": (1.2, -0.7), "rl": (-1.3, 0.7), "rr": (-1.3, -0.7)}
-    tires = [
-        jm.BrushTire(
-            name=name,
-            body="car",
-            axis=(1.0, 0.0),
-            point=point,
-            rim_speed=19.0,
-            stiffness=4e4,
-            friction=0.9,
-            load=1.0,
-        )
-        for name, point in places.items()
-    ]
+    tires = brush_tires(places, rim_speed=19.0, stiffness=4e4)
     mechanism, q = jm.planar_mechanism(
         [jm.Body("car", 1000.0, 1500.0, pose=(3.0, -2.0, 0.4))], [], tires, gravity=(0.0, 0.0)
     )
@@ -563,19 +556,7 @@ def test_loads_follow_from_the_accelerations_that_they_make():
 def test_three_wheels_carry_the_weight_of_a_car_that_lifts_the_fourth():
     """Locked wheels slide with mu F against their velocities; three loads follow from three moments."""
     places = {"fl": (1.2, 0.75), "fr": (1.2, -0.75), "rl": (-1.3, 0.7), "rr": (-1.3, -0.7)}
-    tires = [
-        jm.BrushTire(
-            name=name,
-            body="car",
-            axis=(1.0, 0.0),
-            point=place,
-            rim_speed=0.0,
-            stiffness=1e7,
-            friction=0.9,
-            load=1.0,
-        )
-        for name, place in places.items()
-    ]
+    tires = brush_tires(places, rim_speed=0.0, stiffness=1e7)
     mechanism, q = jm.planar_mechanism([jm.Body("car", 1000.0, 1500.0)], [], tires, gravity=(0.0, 0.0))
 
     @jax.jit

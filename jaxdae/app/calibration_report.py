@@ -18,6 +18,7 @@ from jaxdae.app.model.config_laws import LARGEST_TABLE
 from jaxdae.app.model.coordinate_names import mechanism_of
 from jaxdae.app.model.fit_history import read_table
 from jaxdae.base.dataclass import get_leaf
+from jaxdae.base.suggestions import counted
 from jaxdae.geometry.rotation import matrix_quaternion
 from jaxdae.systems.status import Status
 
@@ -166,7 +167,7 @@ def _sentences(found: Any, held: np.ndarray, log: pathlib.Path) -> Iterator[str]
     yield f"{held.size} poses, {held.sum()} of them held out. Status of the nominal poses: {told}."
     yield f"{np.sum(found.identifiable)} of {len(found.names)} combinations of corrections are identifiable."
     for group, count in trade_offs(found):
-        of = f"{count} combination{'s' if count > 1 else ''} of " if len(group) > 1 else ""
+        of = f"{counted(count, 'combination')} of " if len(group) > 1 else ""
         yield f"Without effect on the measurements: {of}{', '.join(group)}."
     lines = ", ".join(str(k + _FIRST_LINE) for k in np.flatnonzero(found.outlier))
     yield f"Lines with outliers in {log.name}: {lines or 'none'}."

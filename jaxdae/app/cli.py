@@ -22,6 +22,7 @@ from jaxdae.app.kinematics_commands import calibrate, map_workspace
 from jaxdae.app.load_or_stop import check_section, load_or_stop, make_folder
 from jaxdae.app.runs.console import new_console, note, stop, warnings_as_notes
 from jaxdae.app.xla_flags import for_small_programs
+from jaxdae.base.suggestions import counted
 
 _SET = typer.Option(
     "--set",
@@ -292,9 +293,9 @@ def check(
     console = new_console()
     mechanism, batch = checked.mechanism, checked.batch
     acting, kind = (mechanism.drives, "drive") if mechanism.order == "first" else (mechanism.forces, "force")
-    bodies = _counted(len(mechanism.bodies), "body", "bodies")
-    parts = f"{bodies}, {_counted(len(mechanism.joints), 'joint')}, {_counted(len(acting), kind)}"
-    size = f"{_counted(batch.size, 'world')}, {_counted(checked.steps, 'step')}"
+    bodies = counted(len(mechanism.bodies), "body", "bodies")
+    parts = f"{bodies}, {counted(len(mechanism.joints), 'joint')}, {counted(len(acting), kind)}"
+    size = f"{counted(batch.size, 'world')}, {counted(checked.steps, 'step')}"
     lines = [f"{config}: {checked.name}: {parts}; {size}"]
     name, change = max(
         close_loops.moved(checked, worlds), key=lambda pair: abs(pair[1]), default=("none", 0.0)
@@ -467,11 +468,6 @@ def _tell(done: Any) -> None:
     console.print(f"run folder: {done.folder}", highlight=False, markup=False, soft_wrap=True)
     if done.summary.failure:
         stop(f"the simulation failed: {done.summary.failure}", code=1)
-
-
-def _counted(count: int, one: str, several: str | None = None) -> str:
-    """Return a count with its noun, such as "1 body" or "2 bodies"."""
-    return f"{count} {one if count == 1 else several or one + 's'}"
 
 
 def _certificate(checked: Any, worlds: Any, console: Any) -> bool:

@@ -4,6 +4,7 @@ import pathlib
 from typing import Any
 
 from jaxdae.app.runs.console import note, stop
+from jaxdae.base.suggestions import counted
 
 
 def load_or_stop(config: str, overrides: list[str] | None) -> tuple:
@@ -15,8 +16,7 @@ def load_or_stop(config: str, overrides: list[str] | None) -> tuple:
     try:
         loaded = load(config, tuple(overrides or ()))
     except ConfigError as error:
-        count = len(error.problems)
-        stop(f"{error}\n{count} problem{'s' if count > 1 else ''} in {config}; nothing was written", code=2)
+        stop(f"{error}\n{counted(len(error.problems), 'problem')} in {config}; nothing was written", code=2)
     from jaxdae.app.model import close_loops
 
     for each in close_loops.notes(loaded[0]):

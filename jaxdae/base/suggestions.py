@@ -43,3 +43,8 @@ def join_first(items: Iterable[object], separator: str = ", ") -> str:
     texts = [str(item) for item in items]
     shown = separator.join(shorten(text, 2 * _WIDTH) for text in texts[:_SHOWN])
     return shown if len(texts) <= _SHOWN else f"{shown}{separator}... ({len(texts)} in all)"
+
+
+def counted(count: int, one: str, several: str | None = None) -> str:
+    """Return a count with its noun, such as "1 body" or "2 bodies"."""
+    return f"{count} {one if count == 1 else several or one + 's'}"

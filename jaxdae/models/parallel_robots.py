@@ -80,7 +80,7 @@ def five_bar(
     ends = {"point_a": (rod_length / 2.0, 0.0), "point_b": (rod_length / 2.0, 0.0)}
     joints.append(Revolute("tip", "rod1", "rod2", **ends))
     found, q = planar_mechanism(bodies, joints, forces, gravity=gravity, coordinates=Joints())
-    return found, _at_rest(q, found)
+    return found, at_rest(q, found)
 
 
 def delta(
@@ -150,7 +150,7 @@ def delta(
             )
     found, q = _in_joint_coordinates(bodies, joints, forces, gravity)
     motors = [found.names.coordinates.index(f"motor{k}.angle") for k in (1, 2, 3)]
-    return found, _at_rest(q.at[jnp.array(motors)].set(angle), found)
+    return found, at_rest(q.at[jnp.array(motors)].set(angle), found)
 
 
 def stewart(
@@ -213,7 +213,7 @@ def stewart(
         joints.append(spatial.Ball(f"ball{k + 1}", piston, "platform", at=low + leg))
         forces.append(spatial.JointForce(f"force{k + 1}", f"leg{k + 1}", force=0.0, input=k))
     found, q = _in_joint_coordinates(bodies, joints, forces, gravity)
-    return found, _at_rest(q, found)
+    return found, at_rest(q, found)
 
 
 def _platform(mass: Any, radius: Any, height: Any) -> Any:
@@ -237,5 +237,6 @@ def _slender(mass: Any, length: Any) -> Array:
     return square * jnp.array([_SLENDER**2 / 2.0, *(1.0 / 12.0 + _SLENDER**2 / 4.0,) * 2])
 
 
-def _at_rest(q: Array, found: Mechanism) -> State:
+def at_rest(q: Array, found: Mechanism) -> State:
+    """Return the state at rest at time 0 with coordinates q (nq,)."""
     return State(jnp.zeros((), q.dtype), q, jnp.zeros((len(found.names.velocities),), q.dtype))

@@ -26,6 +26,7 @@ from jaxdae.mechanisms import (
     planar_mechanism,
 )
 from jaxdae.mechanisms.describe.numbers import concrete
+from jaxdae.models.parallel_robots import at_rest
 from jaxdae.systems.system import State
 
 
@@ -72,8 +73,7 @@ class _Linkage:
         found, q = planar_mechanism(
             self.bodies, self.joints, self.forces, gravity=gravity, coordinates=Joints(cut=self.cut)
         )
-        rest = jnp.zeros((len(found.names.velocities),), q.dtype)
-        return found, State(jnp.zeros((), q.dtype), q, rest)
+        return found, at_rest(q, found)
 
 
 def jansen_leg(
@@ -396,7 +396,7 @@ def _meet(what: str, p: Array, from_p: Any, q: Array, from_q: Any) -> Array:
     """Return the point at the distances from p and q to the left of the line from p to q.
 
     With d = |q - p|, it is x = (d^2 + from_p^2 - from_q^2) / (2 d) along the line, and sqrt(from_p^2 - x^2)
-    beside it.
+    perpendicular to it.
 
     Raises:
         ValueError: the circles about p and q do not intersect; `what` names their radii.

@@ -85,6 +85,7 @@ class LoadTransfer(WithLoads):
         check_not_collinear("LoadTransfer", places)
         size = jnp.sqrt(jnp.mean(places**2))
         balance = jnp.concatenate([jnp.ones((1, len(places)), q.dtype), places.T / size])
+        inverse = _inverse(balance @ balance.T)
         here = linearize_at(at, self.solver)
 
         def loads(x: Any, args: Any) -> Array:
@@ -92,18 +93,18 @@ class LoadTransfer(WithLoads):
             return jnp.sum(vehicle.system.mass) * (balance.T @ x)
 
         def missing(x: Any, args: Any) -> Array:
-            vehicle, balance, size, at, u, here, bias = args
+            vehicle, balance, inverse, size, at, u, here, bias = args
             mechanism, carried = vehicle.system, jnp.maximum(loads(x, args), 0.0)
             f = at.with_system(carrying(mechanism, carried)).force(u)
             a = solve(here.factors, here.mass, here.jacobian, here.compliance, f, -bias)[0]
             pushed = vehicle._acceleration(at.q, at.v, a) - mechanism.gravity.astype(a.dtype)
             needed = vehicle._needed(pushed / size)
-            return _inverse(balance @ balance.T) @ (balance @ carried / jnp.sum(mechanism.mass) - needed)
+            return inverse @ (balance @ carried / jnp.sum(mechanism.mass) - needed)
 
         # Start from the loads at rest. With two corrections that recompute slopes, loads near zero, where the
         # slopes of tires change most, would have errors of 1e-4.
-        args = self, balance, size, at, u, here, at.bias
-        start = _inverse(balance @ balance.T) @ self._needed(-mechanism.gravity.astype(q.dtype) / size)
+        args = self, balance, inverse, size, at, u, here, at.bias
+        start = inverse @ self._needed(-mechanism.gravity.astype(q.dtype) / size)
         x, change = root(missing, start, args, moves=3, iterations=self.iterations, inverse=_inverse)
         found = loads(x, args)
         # If no loads balance, iterates grow without bound and lose the weight.
