@@ -3,7 +3,8 @@
 #
 #   make demo        simulate 256 worlds of Andrews' squeezing mechanism and check them against the reference solution
 #   make test        lint, then the quick tests        (PYTEST_ARGS="-k andrews" passes arguments on)
-#   make test-all    the same, then the long tests: every method on every problem, whole experiments, long rollouts
+#   make test-all    the same, then the long tests: whole experiments, long rollouts, every method and every problem
+#   make test-exhaustive  the remaining combinations of methods, problems and seeds; takes about an hour
 #   make test-peers  the programs of docs/coming_from.md in other engines; downloads them, some 300 MB
 #   make test-wheel  the wheel, built and installed into an empty environment, runs an example
 #   make first-hour  the same, then what a stranger does in the first hour
@@ -29,7 +30,7 @@ CHECKED := .venv/bin/python -c 'import os, pip, sys; sys.exit(os.path.abspath(".
 # A folder that was moved or a system Python that was upgraded leaves an environment behind that looks complete.
 BROKEN := $(shell $(CHECKED) 2>/dev/null || echo broken)
 
-.PHONY: demo test test-all test-robots test-peers test-viewer test-recipes test-envs test-wheel first-hour docs notebooks gallery lint bench venv clean broken
+.PHONY: demo test test-all test-exhaustive test-robots test-peers test-viewer test-recipes test-envs test-wheel first-hour docs notebooks gallery lint bench venv clean broken
 .DELETE_ON_ERROR:
 
 demo: .venv/.installed
@@ -40,7 +41,10 @@ test: lint
 	.venv/bin/python -m pytest -m "not long" $(PYTEST_ARGS)
 
 test-all: test test-wheel
-	.venv/bin/python -m pytest -m long $(PYTEST_ARGS)
+	.venv/bin/python -m pytest -m "long and not exhaustive" $(PYTEST_ARGS)
+
+test-exhaustive: .venv/.installed
+	.venv/bin/python -m pytest -m exhaustive $(PYTEST_ARGS)
 
 # Installs afresh, and once: first-hour goes on in the same environment.
 test-wheel: .venv/.installed

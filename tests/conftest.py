@@ -87,6 +87,18 @@ install_import_hook("jaxdae", "_jaxdae_typechecker.check")
 gc.set_threshold(50_000, 5, 5)
 
 
+def pytest_report_header() -> str:
+    return f"JAX {jax.__version__}, {os.cpu_count()} processors, {_memory_limit() / 1e9:.1f} GB per worker"
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """An exhaustive test is a long one too, so that `-m "not long"` leaves it out."""
+    for item in items:
+        if item.get_closest_marker("exhaustive"):
+            item.add_marker("long")
+
+
 def pytest_collection_finish() -> None:
     """Modules that were imported live to the end: no search for cycles looks at them again."""
     gc.freeze()
