@@ -98,8 +98,15 @@ def test_order(integrator, projection):
 @pytest.mark.parametrize(
     ("problem", "integrator", "projection"),
     [
-        *(("iftomm_a01_pendulum", *pair) for pair in alternately(LEADERS, "none", "iterated")),
-        *(("bead_rotating_wire", *pair) for pair in alternately([*LEADERS, *OTHERS], "iterated", "none")),
+        *(
+            pytest.param("iftomm_a01_pendulum", *pair, marks=pytest.mark.exhaustive)
+            for pair in alternately(LEADERS, "none", "iterated")
+        ),
+        *(("bead_rotating_wire", *pair) for pair in alternately(LEADERS, "iterated", "none")),
+        *(
+            pytest.param("bead_rotating_wire", *pair, marks=pytest.mark.exhaustive)
+            for pair in alternately(OTHERS, "none", "iterated")
+        ),
     ],
 )
 def test_order_on_other_problems(problem, integrator, projection):
@@ -113,8 +120,8 @@ def test_order_on_other_problems(problem, integrator, projection):
         ("rk4", "linear"),
         ("rk4", "velocity_only"),
         pytest.param("rk4", "linear_euclidean", marks=pytest.mark.long),
-        pytest.param("rk4", "iterated_at_previous", marks=pytest.mark.long),
-        pytest.param("taylor", "linear", marks=pytest.mark.long),
+        pytest.param("rk4", "iterated_at_previous", marks=pytest.mark.exhaustive),
+        pytest.param("taylor", "linear", marks=pytest.mark.exhaustive),
     ],
 )
 def test_order_with_other_projections(integrator, projection):
@@ -128,7 +135,7 @@ def test_order_with_other_projections_onto_a_moving_constraint(projection):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("integrator", ["rk4", "taylor"])
+@pytest.mark.parametrize("integrator", ["rk4", pytest.param("taylor", marks=pytest.mark.exhaustive)])
 def test_linear_projection_at_the_previous_state_has_order_two(integrator):
     """The lecture's choice q0 = previous state: the positions stay on a tangent plane, h v away from where it
     touches.

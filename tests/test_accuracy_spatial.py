@@ -94,6 +94,28 @@ IN_JOINTS = {
 }
 
 
+# Those that CI runs. Each problem is in one of these lists, each method in one of its coordinate forms.
+IN_CI = (
+    "heavy_top_bruls",
+    "torque_free_asymmetric",
+    "spherical_pendulum",
+    "iftomm_a04_bricard",
+    "mechanism_cardan_cross",
+    "mechanism_bevel_differential_b",
+)
+IN_CI_IN_JOINTS = (
+    "heavy_top_steady",
+    "mechanism_bennett",
+    "mechanism_screw_nut",
+    "mechanism_gimbal_gyroscope",
+)
+
+
+def chosen(names, those):
+    """Return parameters of which only those run in CI."""
+    return [pytest.param(name, marks=[] if name in those else pytest.mark.exhaustive) for name in names]
+
+
 def same_sign(q, expected):
     """Returns q with the signs of the expected quaternions: both are the same rotation."""
     ours, theirs = (x.reshape(len(x), -1, 7).copy() for x in (np.asarray(q), expected))
@@ -131,7 +153,7 @@ def assert_digits(name, found, digits, round_off):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", chosen(METHODS, IN_CI))
 def test_reaches_the_expected_digits(name):
     method, steps, digits, round_off = METHODS[name]
     given = problem(name)
@@ -139,7 +161,7 @@ def test_reaches_the_expected_digits(name):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", IN_JOINTS)
+@pytest.mark.parametrize("name", chosen(IN_JOINTS, IN_CI_IN_JOINTS))
 def test_reaches_them_in_joint_coordinates(name):
     method, steps, digits, round_off = IN_JOINTS[name]
     given = problem(name)
@@ -176,7 +198,7 @@ def test_starts_on_its_constraints_with_the_rank_of_its_file(name):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("form", ["absolute", "joints"])
+@pytest.mark.parametrize("form", [pytest.param("absolute", marks=pytest.mark.exhaustive), "joints"])
 def test_radau_follows_the_governor(form):
     """Dampers of 2e4 1/s; in joint coordinates at all times of the file, where the shaft turns by 56 rad:
     poses know the last turn.
@@ -228,7 +250,7 @@ def reactions(mechanism, start):
     return np.asarray(a), dict(zip(mechanism.names.rows, np.asarray(lam), strict=True))
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_bearings_of_an_unbalanced_rotor():
     expected = file("mechanism_reactions")["unbalanced_rotor"]
     mechanism, start = spatial_references.unbalanced_rotor()
@@ -281,7 +303,7 @@ def test_bearings_of_an_unbalanced_rotor_in_joint_coordinates():
     np.testing.assert_allclose(torque, 0.0, rtol=0, atol=1e-11)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_forces_in_a_tripod_in_joint_coordinates():
     expected = file("mechanism_reactions")["tripod"]
     a, force, torque = loads(spatial_references.tripod)

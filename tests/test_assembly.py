@@ -133,7 +133,7 @@ def test_joints_that_are_turned_over_are_open():
 @pytest.mark.parametrize(
     ("dtype", "coordinates"),
     [
-        pytest.param(jnp.float64, jm.Joints(), id="joints"),
+        pytest.param(jnp.float64, jm.Joints(), id="joints", marks=pytest.mark.exhaustive),
         pytest.param(jnp.float32, jm.Absolute(), id="absolute, single precision"),
     ],
 )
@@ -171,8 +171,22 @@ def test_a_straight_chain_that_is_too_long_bends(coordinates, dtype):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("coordinates", [jm.Absolute(), jm.Joints()], ids=["absolute", "joints"])
-@pytest.mark.parametrize(("apart", "far"), [(1e-12, 0.0), (3e-10, 0.0), (0.0, 1000.3)])
+@pytest.mark.parametrize(
+    ("coordinates", "apart", "far"),
+    [
+        (jm.Joints(), 1e-12, 0.0),
+        (jm.Absolute(), 3e-10, 0.0),
+        (jm.Joints(), 0.0, 1000.3),
+        *(
+            pytest.param(*case, marks=pytest.mark.exhaustive)
+            for case in (
+                (jm.Absolute(), 1e-12, 0.0),
+                (jm.Joints(), 3e-10, 0.0),
+                (jm.Absolute(), 0.0, 1000.3),
+            )
+        ),
+    ],
+)
 def test_redundant_rows_of_rounded_lengths_neither_move_nor_stop_a_mechanism(coordinates, apart, far):
     """They depend on each other up to the digits of lengths or places: the start is that of the guess, and
     moves.
@@ -189,7 +203,7 @@ def test_redundant_rows_of_rounded_lengths_neither_move_nor_stop_a_mechanism(coo
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", [js.Weld, js.Prismatic])
+@pytest.mark.parametrize("kind", [js.Weld, pytest.param(js.Prismatic, marks=pytest.mark.exhaustive)])
 def test_bodies_at_half_a_turn_about_any_axis_turn_back(kind):
     """At half a turn about n the rows change for turns about n alone."""
     at = {"point_a": (0, 0, 0), "point_b": (0, 0, 0), "axes_a": np.eye(3), "axes_b": np.eye(3)}

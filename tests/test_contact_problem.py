@@ -107,7 +107,9 @@ def test_one_contact_has_the_closed_form(solver):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("tangents", [1, 2], ids=["plane", "space"])
+@pytest.mark.parametrize(
+    "tangents", [pytest.param(1, marks=pytest.mark.exhaustive), 2], ids=["plane", "space"]
+)
 @pytest.mark.parametrize(("friction", "share"), [(0.0, 1.0), (0.6, 1.0), (3.0, 0.7)])
 def test_random_problems_satisfy_the_conditions(tangents, friction, share):
     problems = [
@@ -207,7 +209,7 @@ def test_stack_with_mass_ratio_1000():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["redundant13", "legs4"])
+@pytest.mark.parametrize("name", ["redundant13", pytest.param("legs4", marks=pytest.mark.exhaustive)])
 def test_redundant_contacts_of_random_scenes(name):
     problems = jax.vmap(ContactProblem)(*map(jnp.asarray, load(name)))
     p, error = softly_each(problems)
@@ -217,7 +219,7 @@ def test_redundant_contacts_of_random_scenes(name):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.exhaustive)])
 def test_feet_of_a_humanoid_converge_in_a_few_newton_iterations(dtype):
     problems = jax.vmap(ContactProblem)(*(jnp.asarray(x, dtype) for x in load("humanoid63")))
     run = jax.jit(jax.vmap(lambda problem, guess: solve(ContactNewton(4), problem, guess)))

@@ -64,10 +64,17 @@ def after(page, block):
 QUICK = [("first_steps", 0), ("coordinates", 0)]
 
 
+def marks(page, block):
+    """Return the marks of a block; optimal control takes a minute, which CI does not have."""
+    if page == "optimal_control":
+        return pytest.mark.exhaustive
+    return [] if (page, block) in QUICK else pytest.mark.long
+
+
 @pytest.mark.parametrize(
     ("page", "block"),
     [
-        pytest.param(page, k, id=f"{page}_{k}", marks=[] if (page, k) in QUICK else pytest.mark.long)
+        pytest.param(page, k, id=f"{page}_{k}", marks=marks(page, k))
         for page in PAGES
         for k in range(len(BLOCKS[page]))
     ],
@@ -216,7 +223,7 @@ def test_the_length_is_found():
     assert names["found"].loss < 1e-3
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_the_pole_is_upright_by_model_predictive_control():
     names = after("optimal_control", 1)
     assert int(names["best"].status) == jd.Status.OK

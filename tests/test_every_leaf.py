@@ -108,7 +108,7 @@ def spatial_forces(joint):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("form", catalogue.quick(FORMS, "joints"))
+@pytest.mark.parametrize("form", ["absolute", pytest.param("joints", marks=pytest.mark.exhaustive)])
 def test_no_leaf_of_a_planar_mechanism_is_dead(form):
     joints = [*catalogue.JOINTS, *catalogue.MOTIONS]
     mechanism, q = jm.planar_mechanism(catalogue.BODIES, joints, catalogue.FORCES, coordinates=FORMS[form])
@@ -116,7 +116,7 @@ def test_no_leaf_of_a_planar_mechanism_is_dead(form):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ["joints", pytest.param("absolute", marks=pytest.mark.exhaustive)])
 def test_no_leaf_of_a_planar_mechanism_of_first_order_is_dead(form):
     joints, drives = (
         [*catalogue.JOINTS, *catalogue.MOTIONS],
@@ -134,8 +134,15 @@ def hinge_name(joints):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("form", catalogue.quick(FORMS, "joints"))
-@pytest.mark.parametrize("space", catalogue.quick(["plane", "space"], "plane"))
+@pytest.mark.parametrize(
+    ("space", "form"),
+    [
+        ("plane", "joints"),
+        ("space", "absolute"),
+        pytest.param("plane", "absolute", marks=pytest.mark.exhaustive),
+        pytest.param("space", "joints", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_no_leaf_of_limits_and_contacts_is_dead(space, form):
     """Discs and spheres have no leaf for their orientation, which has no effect."""
     numbers = {"limits": (-1.0, 2.0), "restitution": 0.3, "dry_friction": 0.2}
@@ -246,7 +253,7 @@ def without_ends_of_curves(paths):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ["absolute", pytest.param("joints", marks=pytest.mark.exhaustive)])
 def test_no_leaf_of_a_joint_in_space_of_first_order_is_dead(form):
     system, q = jm.kinematic_mechanism(every_joint_in_space(), FORMS[form])
     assert without_ends_of_curves(dead_leaves(system, generic_state(system, q))) == []
@@ -304,7 +311,13 @@ def test_functions_that_need_masses_refuse_mechanisms_of_first_order():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("joint", "form"), [("cylindrical", "absolute"), ("universal", "joints")])
+@pytest.mark.parametrize(
+    ("joint", "form"),
+    [
+        ("cylindrical", "absolute"),
+        pytest.param("universal", "joints", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_no_leaf_of_forces_in_space_is_dead(joint, form):
     hinge = spatial_joints.FREE[joint].joint(joint, "left", "right")
     mechanism, q = jm.spatial_mechanism(
@@ -318,7 +331,7 @@ def test_no_leaf_of_forces_in_space_is_dead(joint, form):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ["joints", pytest.param("absolute", marks=pytest.mark.exhaustive)])
 def test_no_leaf_of_a_joint_in_space_is_dead(form):
     mechanism, q = jm.mechanism(every_joint_in_space(), FORMS[form])
     assert without_ends_of_curves(dead_leaves(mechanism, generic_state(mechanism, q))) == []

@@ -30,7 +30,15 @@ def test_every_public_name_has_an_example():
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:JAXopt is no longer maintained:DeprecationWarning")  # brax imports it
-@pytest.mark.parametrize("name", [*examples.QUICK, *examples.ELSEWHERE])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "scenes",
+        # Each build of the site runs these pages, too.
+        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in examples.QUICK if name != "scenes"),
+        *examples.ELSEWHERE,
+    ],
+)
 def test_examples_print_what_they_say(name):
     if name in examples.ELSEWHERE:
         pytest.importorskip(
@@ -46,7 +54,13 @@ def test_the_guide_to_the_viewer_runs():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["how_do_i", "kinematics", "linear_models"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("how_do_i", "kinematics")),
+        "linear_models",
+    ],
+)
 def test_pages_print_the_output_in_their_comments(name):
     assert not examples.mistakes(DOCS / f"{name}.md")
 
@@ -59,7 +73,7 @@ def test_pages_print_the_output_in_their_comments(name):
         "simulation_with_constraints",
         "differential_algebraic_systems",
         "pendulum_with_motors",
-        "hard_constraints",
+        pytest.param("hard_constraints", marks=pytest.mark.exhaustive),
     ],
 )
 def test_lectures_print_what_they_say(name):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import problems
 import pytest
-from catalogue import SYSTEMS, quick
+from catalogue import SYSTEMS
 
 import jaxdae as jd
 from jaxdae import mechanisms as jm
@@ -19,14 +19,18 @@ EPS = np.finfo(float).eps
 # The place of a system: an entry of its reference, or its start.
 # A mechanism and a system by hand are quick.
 ENTRIES = {"crank_rocker": None, "ivptest_andrews": 3, "double_pendulum": 2, "spherical_pendulum": 2}
-entries = pytest.mark.parametrize("name", quick(ENTRIES, "crank_rocker", "spherical_pendulum"))
+QUICK = ("crank_rocker", "spherical_pendulum")
+entries = pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name in QUICK else pytest.mark.exhaustive) for name in ENTRIES],
+)
 entries_and_metrics = pytest.mark.parametrize(
     ("name", "metric"),
     [
         *(("crank_rocker", metric) for metric in jd.Metric),
         ("spherical_pendulum", jd.Metric.EUCLIDEAN),
         pytest.param("ivptest_andrews", jd.Metric.MASS, marks=pytest.mark.long),
-        pytest.param("double_pendulum", jd.Metric.EUCLIDEAN, marks=pytest.mark.long),
+        pytest.param("double_pendulum", jd.Metric.EUCLIDEAN, marks=pytest.mark.exhaustive),
     ],
 )
 
@@ -80,7 +84,7 @@ def energies(system, states):
 @pytest.mark.parametrize(
     ("name", "dt", "steps"),
     [
-        ("double_pendulum", 1 / 2048, 4096),
+        pytest.param("double_pendulum", 1 / 2048, 4096, marks=pytest.mark.exhaustive),
         ("spherical_pendulum", 1 / 1024, 5120),
     ],
 )
@@ -95,7 +99,7 @@ def test_energy_is_constant(name, dt, steps):
     )
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_energy_error_falls_with_the_order():
     """RK4 with projection: halving the step divides the largest energy error by 16 or, as RK4 damps at order
     5, by 32.
@@ -109,7 +113,7 @@ def test_energy_error_falls_with_the_order():
     assert 4.0 - 0.2 <= np.log2(errors[0] / errors[1]) <= 5.2
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_energy_of_andrews_mechanism():
     """Kinetic energy plus that of the spring, minus the work of the motor: the file lists it at every
     reference state.
@@ -172,7 +176,7 @@ def momenta(chain, states):
 @pytest.mark.parametrize(
     "integrator",
     [
-        pytest.param(jd.SemiImplicitEuler(), id="euler"),
+        pytest.param(jd.SemiImplicitEuler(), id="euler", marks=pytest.mark.exhaustive),
         pytest.param(jd.RungeKutta.rk4(), id="rk4"),
     ],
 )

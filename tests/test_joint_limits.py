@@ -45,7 +45,7 @@ def moved(mechanism, q, v=None, *, time, steps, integrator=STEP):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("form", ["joints", "absolute"])
+@pytest.mark.parametrize("form", ["joints", pytest.param("absolute", marks=pytest.mark.exhaustive)])
 def test_slider_bounces_off_its_limit_exactly(form):
     height, restitution, time = 1.0, 0.8, 1.3
     mechanism, q = rail(FORMS[form], limits=(-height, None), restitution=restitution)
@@ -72,7 +72,7 @@ def test_a_step_may_end_exactly_at_a_limit():
     np.testing.assert_allclose(found.state.q[:, 0], [1.0, 0.5], rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("form", ["joints", pytest.param("absolute", marks=pytest.mark.long)])
+@pytest.mark.parametrize("form", ["joints", pytest.param("absolute", marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("dry", [9.82, 9.0])
 def test_dry_friction_sticks_exactly_or_slides_exactly(form, dry):
     mechanism, q = rail(FORMS[form], dry_friction=dry)
@@ -88,8 +88,8 @@ def test_dry_friction_sticks_exactly_or_slides_exactly(form, dry):
     "method",
     [
         jd.SemiImplicitEuler(),
-        jd.BackwardEuler(),
-        ExplicitEuler(),
+        pytest.param(jd.BackwardEuler(), marks=pytest.mark.exhaustive),
+        pytest.param(ExplicitEuler(), marks=pytest.mark.exhaustive),
     ],
     ids=lambda method: type(method).__name__,
 )
@@ -103,7 +103,7 @@ def test_bodies_at_rest_do_not_creep_with_methods_of_first_order(method):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("form", ["joints", "absolute"])
+@pytest.mark.parametrize("form", [pytest.param("joints", marks=pytest.mark.exhaustive), "absolute"])
 def test_a_rod_rests_at_both_limits_of_its_pin(form):
     mechanism, q = pin(FORMS[form], limits=(-0.3, 0.2))
     found = moved(mechanism, q, time=1.0, steps=100, integrator=CLOSED)

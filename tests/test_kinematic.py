@@ -463,8 +463,8 @@ class TestQuaternions:
     @pytest.mark.parametrize(
         ("method", "order"),
         [
-            pytest.param("euler", 1, marks=pytest.mark.long),
-            pytest.param("midpoint", 2, marks=pytest.mark.long),
+            pytest.param("euler", 1, marks=pytest.mark.exhaustive),
+            pytest.param("midpoint", 2, marks=pytest.mark.exhaustive),
             ("rk4", 4),
         ],
     )
@@ -479,7 +479,10 @@ class TestQuaternions:
         assert abs(np.log2(errors[0] / errors[1]) - order) <= 0.1
 
     @pytest.mark.long
-    @pytest.mark.parametrize(("method", "order"), [("backward_euler", 1), ("midpoint", 2)])
+    @pytest.mark.parametrize(
+        ("method", "order"),
+        [pytest.param("backward_euler", 1, marks=pytest.mark.exhaustive), ("midpoint", 2)],
+    )
     def test_order_of_implicit_methods(self, method, order):
         system, errors, counts = Turning(jnp.asarray(1.7), jnp.asarray(-2.3)), [], (80, 160)
         for count in counts:
@@ -550,7 +553,14 @@ class TestImplicit:
                 trajectory.state.q, np.outer(factor ** np.arange(1, 6), [1.0, -2.0]), rtol=1e-12
             )
 
-    @pytest.mark.parametrize("name", quick(IMPLICIT, "backward_euler"))
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "backward_euler",
+            pytest.param("midpoint", marks=pytest.mark.exhaustive),
+            pytest.param("midpoint_by_saddle_point", marks=pytest.mark.long),
+        ],
+    )
     def test_wheels(self, name):
         """An arc of a wheel that rolls without slip, as of the explicit methods."""
         system, (method, order) = Unicycle(jnp.ones(4)), IMPLICIT[name]
@@ -566,7 +576,14 @@ class TestImplicit:
         assert np.max(trajectory.info.velocity_violation) < 1e-14
 
     @pytest.mark.long
-    @pytest.mark.parametrize("name", quick(IMPLICIT, "midpoint"))
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "midpoint",
+            pytest.param("backward_euler", marks=pytest.mark.exhaustive),
+            pytest.param("midpoint_by_saddle_point", marks=pytest.mark.exhaustive),
+        ],
+    )
     def test_derivatives(self, name):
         def final(growth):
             end = jd.rollout(
@@ -612,7 +629,7 @@ class TestAdaptive:
             at = jd.State(*(x[k] for x in (trajectory.state.t, trajectory.state.q, trajectory.state.v)))
             np.testing.assert_allclose(at.v, jd.kinematic_velocity(wind(0.3), at)[0], rtol=1e-13)
 
-    @pytest.mark.long
+    @pytest.mark.exhaustive
     def test_quaternions(self):
         system = TurningWithInverse(jnp.asarray(1.7), jnp.asarray(-2.3))
         start = jd.State(jnp.zeros(()), jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
@@ -684,7 +701,13 @@ AT_REST = jd.State(jnp.zeros(()), jnp.zeros(3), jnp.zeros(3))
 class TestStatus:
     @pytest.mark.long
     @pytest.mark.parametrize(
-        "solver", [jd.NullSpace(), jd.LeastSquares(), jd.ConjugateGradient(), jd.Proximal()]
+        "solver",
+        [
+            jd.NullSpace(),
+            pytest.param(jd.LeastSquares(), marks=pytest.mark.exhaustive),
+            jd.ConjugateGradient(),
+            pytest.param(jd.Proximal(), marks=pytest.mark.exhaustive),
+        ],
     )
     def test_wheels_that_fight_are_no_rest(self, solver):
         """Of four rows two are independent where all axes meet in one point, three where they do not."""
@@ -805,7 +828,7 @@ class TestStatus:
         [
             jd.Kinematic.euler(),
             *(
-                pytest.param(method, marks=pytest.mark.long)
+                pytest.param(method, marks=pytest.mark.exhaustive)
                 for method in (jd.Kinematic.midpoint(), jd.Kinematic.rk4())
             ),
         ],
@@ -846,7 +869,14 @@ class TestStatus:
 
 class TestTransformations:
     @pytest.mark.long
-    @pytest.mark.parametrize("route", ["projected_derivative", "sequential", "projected_step_in_the_middle"])
+    @pytest.mark.parametrize(
+        "route",
+        [
+            "projected_derivative",
+            pytest.param("sequential", marks=pytest.mark.exhaustive),
+            pytest.param("projected_step_in_the_middle", marks=pytest.mark.exhaustive),
+        ],
+    )
     def test_derivatives(self, route):
         """Forward = reverse = central difference, with respect to system, start, input and step size."""
 
@@ -880,7 +910,7 @@ class TestTransformations:
         np.testing.assert_allclose(reverse, forward, rtol=1e-12)
         np.testing.assert_allclose(forward, difference, rtol=1e-8)
 
-    @pytest.mark.long
+    @pytest.mark.exhaustive
     def test_the_derivative_of_the_end_is_that_of_the_closed_form(self):
         """d phi / d phi0 = sin phi / sin phi0 in the wind."""
 

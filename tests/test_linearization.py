@@ -40,7 +40,13 @@ def alone(method):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", first(METHODS, lambda method: not method.closed))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name == "rk4" else pytest.mark.exhaustive)
+        for name in first(METHODS, lambda method: not method.closed)
+    ],
+)
 def test_sharing_changes_nothing(name):
     method = METHODS[name].integrator
     shared = jd.Projected(method)
@@ -134,7 +140,9 @@ class TestPoints:
 
     @pytest.mark.long
     @pytest.mark.parametrize(
-        "method", [jd.Projected(jd.RungeKutta.rk4()), jd.Rattle()], ids=("projected", "rattle")
+        "method",
+        [jd.Projected(jd.RungeKutta.rk4()), pytest.param(jd.Rattle(), marks=pytest.mark.exhaustive)],
+        ids=("projected", "rattle"),
     )
     def test_a_step_of_plain_states_is_that_of_points(self, method):
         point = method.begin(swing(), swinging())

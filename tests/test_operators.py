@@ -349,7 +349,9 @@ class TestChain:
             np.testing.assert_allclose(found[name, "inverse"], 0.0, rtol=0, atol=1e-9)
 
     @pytest.mark.long
-    @pytest.mark.parametrize("solver", [jd.SchurComplement(), jd.Proximal()])
+    @pytest.mark.parametrize(
+        "solver", [jd.SchurComplement(), pytest.param(jd.Proximal(), marks=pytest.mark.exhaustive)]
+    )
     def test_derivatives(self, chains, solver):
         @jax.jit
         def gradient(system, at):
@@ -364,7 +366,13 @@ class TestChain:
         close(gradient(blocks, at), gradient(dense, at), 1e-9)
 
     @pytest.mark.long
-    @pytest.mark.parametrize("name", OWN_USES_OF_J)
+    @pytest.mark.parametrize(
+        "name",
+        [
+            pytest.param(name, marks=pytest.mark.exhaustive if name in ("rk4", "radau_iia") else [])
+            for name in OWN_USES_OF_J
+        ],
+    )
     def test_integrators(self, chains, name):
         method = METHODS[name].integrator if METHODS[name].closed else jd.Projected(METHODS[name].integrator)
 

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from catalogue import quick
 
 import jaxdae
 import jaxdae.mechanisms as jm
@@ -37,7 +36,18 @@ def test_all_models_are_here():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", quick(EXPECTED, "biped_leg.xml"))
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gripper_arm.urdf",
+        "press.sdf",
+        "biped_leg.xml",
+        *(
+            pytest.param(name, marks=pytest.mark.exhaustive)
+            for name in ("four_bar_gripper.urdf", "delta.sdf", "stewart.xml")
+        ),
+    ],
+)
 def test_mobility_and_independent_rows(name):
     if name.endswith(".xml"):
         pytest.importorskip("mujoco")
@@ -182,7 +192,9 @@ FLAT = {  # what closes a chain of so many parallel hinges, and how many rows ar
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", FLAT)
+@pytest.mark.parametrize(
+    "name", ["weld", "slider across", pytest.param("slider along", marks=pytest.mark.exhaustive)]
+)
 def test_welds_and_sliders_of_planar_loops_are_reduced(name, tmp_path):
     """To as many rows as there are independent ones, which leave the same motions."""
     count, closing, rank = FLAT[name]

@@ -146,7 +146,7 @@ FOUR = [(1.0, 0.6), (1.0, -0.6), (-1.0, 0.6), (-1.0, -0.6)]
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "places", [FOUR[:3], pytest.param(FOUR, marks=[pytest.mark.long])], ids=["three", "four"]
+    "places", [FOUR[:3], pytest.param(FOUR, marks=pytest.mark.exhaustive)], ids=["three", "four"]
 )
 def test_points_on_a_plane_stand_as_the_plane_lies(places):
     normal = np.array([-0.2, 0.1, 1.0])

@@ -37,11 +37,13 @@ EXPLICIT = {
 }
 
 
+def chosen(*those):
+    """Return the explicit methods, of which only those run in CI."""
+    return [pytest.param(name, marks=[] if name in those else pytest.mark.exhaustive) for name in EXPLICIT]
+
+
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "method",
-    EXPLICIT,
-)
+@pytest.mark.parametrize("method", chosen("rk4", "semi_implicit_euler", "velocity_stepping"))
 def test_friction_that_holds_is_correct_or_unstable(method):
     integrator, limit = EXPLICIT[method]
     correct = {
@@ -76,7 +78,9 @@ def test_inputs_of_goals_do_not_hide_friction_that_holds():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("coordinates", [jm.Absolute(), jm.Joints()])
+@pytest.mark.parametrize(
+    "coordinates", [pytest.param(jm.Absolute(), marks=pytest.mark.exhaustive), jm.Joints()]
+)
 def test_a_fast_rotor_does_not_hide_friction_that_holds(coordinates):
     # The rotor accelerates at 1e5 rad/s^2, the arm at 29 rad/s^2. The arm turned 0.030 rad in 1 s with the status OK.
     bodies = [
@@ -113,7 +117,7 @@ def test_steps_that_resolve_a_coupling_are_not_called_unstable():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("method", EXPLICIT)
+@pytest.mark.parametrize("method", chosen("heun", "taylor"))
 def test_coupled_joints_that_friction_holds_are_correct_or_unstable(method):
     # The stiffest mode of three links has small accelerations in one joint. Steps above 0.7 times the limit
     # were UNSTABLE.
@@ -157,7 +161,7 @@ def test_friction_is_found_where_a_joint_comes_to_rest():
 
 
 @pytest.mark.parametrize(
-    "save_every", [20, *(pytest.param(every, marks=pytest.mark.long) for every in (1, 50, 100))]
+    "save_every", [20, *(pytest.param(every, marks=pytest.mark.exhaustive) for every in (1, 50, 100))]
 )
 def test_resolved_motions_are_not_called_unstable(save_every):
     # A load above the friction slides through its largest slope, at steps of 2.5 times the limit there.
@@ -252,7 +256,7 @@ def drive(mechanism, kp, kd, **others):
 @pytest.mark.long
 @pytest.mark.parametrize(
     "method",
-    ["rk4", "euler", "radau"],
+    [*(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("rk4", "radau")), "euler"],
 )
 def test_held_feedback_is_stable_up_to_its_closed_form_limit(method):
     # Of x'' = -kp x - kd x' held over T: kd T + (s - 1/2) kp T^2 < 2 and (1 - s) kp T^2 < kd T, s = 1/2 or,
@@ -350,7 +354,7 @@ def test_stable_step_of_held_feedback_matches_its_closed_form():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("method", ["semi_implicit_euler", "rk4"])
+@pytest.mark.parametrize("method", [pytest.param("semi_implicit_euler", marks=pytest.mark.exhaustive), "rk4"])
 def test_servos_are_unstable_beyond_the_stable_step_only(method):
     """Two undamped servos with force limits, that leave their set points. Stable steps once looked unstable, and
     unstable steps stable."""
@@ -382,7 +386,10 @@ def test_servos_are_unstable_beyond_the_stable_step_only(method):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("method", [jd.Rattle(), jd.Composition.yoshida4(jd.Rattle())])
+@pytest.mark.parametrize(
+    "method",
+    [jd.Rattle(), pytest.param(jd.Composition.yoshida4(jd.Rattle()), marks=pytest.mark.exhaustive)],
+)
 def test_methods_that_solve_for_velocities_fail_beyond_their_limits(method):
     """The stability tests exclude these methods, because their own statuses are sufficient; see docs/statuses.md."""
     for numbers, status in (
