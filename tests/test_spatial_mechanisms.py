@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from all_cases import all_cases
-from catalogue import quick
 from problems import cast, state
 from scipy.spatial.transform import Rotation
 from spatial_joints import (
@@ -59,20 +58,8 @@ def test_every_type_has_a_row():
     assert {kind.type_key() for kind in forces} == listed
 
 
-# Compiling all types at once takes half a minute, a few of them seconds: one with two axes, one with a
-# thread, one at velocity level.
+# A few types: one with two axes, one with a thread, one at velocity level.
 ALL, FEW = tuple(KINDS), ("universal", "screw", "gear")
-
-
-def among(keys):
-    """Returns the decorator for tests of types in a mechanism of few, and of all."""
-    cases = (
-        [(FEW, key) for key in FEW if key in keys],
-        [pytest.param(ALL, key, marks=pytest.mark.long) for key in keys],
-    )
-    return pytest.mark.parametrize(
-        ("all_keys", "key"), [*cases[0], *cases[1]], ids=lambda x: x if isinstance(x, str) else f"of_{len(x)}"
-    )
 
 
 @functools.cache
@@ -84,11 +71,11 @@ def everything(keys=ALL):
     return jm.spatial_mechanism(BODIES, [KINDS[key](f"{key} {a}", a, b) for key in keys for a, b in pairs])
 
 
-def rows_of(key, a=None, keys=ALL):
+def rows_of(key, a=None):
     """Returns which rows are those of the joints of a type, at position level and at velocity level counted
     together.
     """
-    names = [name.split(".")[0] for name in everything(keys)[0].names.rows]
+    names = [name.split(".")[0] for name in everything()[0].names.rows]
     return np.array([name.split() == [key, a] if a else name.split()[0] == key for name in names])
 
 
@@ -216,15 +203,15 @@ def test_derived_terms_of_joints_are_differences(key):
 
 class TestFreedoms:
     @pytest.mark.long
-    @among(FREE)
-    def test_rows_hold_at_the_start_pose_and_leave_so_many_freedoms(self, key, all_keys):
+    @pytest.mark.parametrize("key", FREE)
+    def test_rows_hold_at_the_start_pose_and_leave_so_many_freedoms(self, key):
         (positions, _), (jacobian, _, _) = (
-            f(jnp.zeros(()), everything(all_keys)[1], jnp.zeros(12)) for f in compiled(all_keys)
+            f(jnp.zeros(()), everything()[1], jnp.zeros(12)) for f in compiled()
         )
         np.testing.assert_allclose(
-            np.asarray(positions)[rows_of(key, keys=all_keys)[: len(positions)]], 0.0, rtol=0, atol=20 * EPS
+            np.asarray(positions)[rows_of(key)[: len(positions)]], 0.0, rtol=0, atol=20 * EPS
         )
-        between = rows_of(key, "left", all_keys)
+        between = rows_of(key, "left")
         assert np.sum(between) == 6 - FREE[key].freedoms
         # Moving b alone, and moving a alone, takes as many rows; both together as one body takes none.
         ours = np.asarray(jacobian)[between]
@@ -368,17 +355,9 @@ def motion_of(at):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "keys",
-    [
-        ("linear_spring",),
-        [key for key in CONSERVATIVE if key != "linear_spring"],
-    ],
-    ids=["spring", "others"],
-)
-def test_conservative_forces_are_minus_the_gradient_of_their_energy(keys):
-    """The others all at once: an error of one would have to be that of another to pass."""
-    forces = [force for key in keys for force in FORCES[key]]
+def test_conservative_forces_are_minus_the_gradient_of_their_energy():
+    """All at once: an error of one would have to be that of another to pass."""
+    forces = [force for key in CONSERVATIVE for force in FORCES[key]]
     mechanism, at, f = wrenches(forces, v=False, joints=HINGES)
 
     @jax.jit
@@ -388,7 +367,9 @@ def test_conservative_forces_are_minus_the_gradient_of_their_energy(keys):
 
     np.testing.assert_allclose(f.reshape(-1), -gradient(jnp.zeros(12)), rtol=1e-12, atol=1e-12)
     assert np.max(np.abs(f)) > 0.1
-    assert all(force.conserves_energy for key in keys if key != "joint_force" for force in FORCES[key])
+    assert all(
+        force.conserves_energy for key in CONSERVATIVE if key != "joint_force" for force in FORCES[key]
+    )
 
 
 @pytest.mark.long
@@ -466,7 +447,17 @@ def test_dampers_take_the_power_that_they_should():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("key", quick(["bushing", *(key for key in FREE if FREE[key].measured)], "bushing"))
+@pytest.mark.parametrize(
+    "key",
+    [
+        "bushing",
+        *(
+            pytest.param(key, marks=[] if key in ("cylindrical", "screw") else pytest.mark.exhaustive)
+            for key in FREE
+            if FREE[key].measured
+        ),
+    ],
+)
 def test_bushings_and_joints_are_damped_along_their_coordinates(key):
     """The power is -c times the squares of the rates of the coordinates, which differences give."""
     damping, turning = np.array([0.1, 0.2, 0.3]), np.array([0.4, 0.5, 0.6])
@@ -684,10 +675,18 @@ def at_the_origin(key):
     return dataclasses.replace(joint, **unset, **given)
 
 
-ONE, MORE = ("ball",), ("revolute", "prismatic", "screw", "universal", "rod", "constant_velocity")
+ONE, MORE, OTHERS = ("ball",), ("screw", "rod"), ("revolute", "prismatic", "universal", "constant_velocity")
 
 
-@pytest.mark.parametrize("keys", [ONE, pytest.param(MORE, marks=pytest.mark.long)], ids=["one", "more"])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ONE,
+        pytest.param(MORE, marks=pytest.mark.long),
+        pytest.param(OTHERS, marks=pytest.mark.exhaustive),
+    ],
+    ids=["one", "more", "others"],
+)
 @pytest.mark.parametrize("turn", [0.0, np.pi], ids=["identity", "half_turn"])
 def test_gradients_are_finite_at_identity_and_at_half_turns(turn, keys):
     """At rest with all ends of springs in one point, unturned or with one body at half a turn about the axis
@@ -698,7 +697,7 @@ def test_gradients_are_finite_at_identity_and_at_half_turns(turn, keys):
         js.LinearSpring("spring", "left", "right", **ORIGIN, stiffness=3.0, damping=0.3, rest_length=0.4)
     ]
     if keys != ONE:
-        forces.append(js.JointForce("motor", "revolute", 0.1, stiffness=2.0))
+        forces.append(js.JointForce("motor", keys[0], 0.1, stiffness=2.0, along="angle"))
         forces.append(js.Drag("air", "right", point=(0.0, 0.0, 0.1), linear=0.1, quadratic=0.2))
         forces.append(
             js.Bushing(
@@ -719,14 +718,9 @@ def test_gradients_are_finite_at_identity_and_at_half_turns(turn, keys):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("keys", "hinges", "kinds"),
-    [(FEW, HINGES[:1], ("linear_spring",)), pytest.param(ALL, HINGES, tuple(FORCES), marks=pytest.mark.long)],
-    ids=["few", "all"],
-)
-def test_single_precision_stays_single(keys, hinges, kinds):
-    mechanism, q = everything(keys)
-    moving, p = jm.spatial_mechanism(BODIES, hinges, [force for kind in kinds for force in FORCES[kind]])
+def test_single_precision_stays_single():
+    mechanism, q = everything()
+    moving, p = jm.spatial_mechanism(BODIES, HINGES, [force for kind in FORCES for force in FORCES[kind]])
     for system, start in ((mechanism, q), (moving, p)):
         system, at = cast((system, wild(system, start)), jnp.float32)
         u = jnp.zeros(system.n_inputs, jnp.float32)
