@@ -1,5 +1,6 @@
 """Contact problems against closed forms, enumeration and an independent form of De Saxcé's conditions."""
 
+import dataclasses
 import itertools
 import pathlib
 
@@ -106,18 +107,23 @@ def test_one_contact_has_the_closed_form(solver):
     assert error.max() < 1e-9
 
 
+def many_problems(friction, tangents=2):
+    """Return 40 problems with rows of all kinds."""
+    return [
+        random_problem(
+            seed, friction=friction, tangents=tangents, one_sided=2, dry=2, velocities=6 + seed % 8
+        )
+        for seed in range(40)
+    ]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     "tangents", [pytest.param(1, marks=pytest.mark.exhaustive), 2], ids=["plane", "space"]
 )
 @pytest.mark.parametrize(("friction", "share"), [(0.0, 1.0), (0.6, 1.0), (3.0, 0.7)])
 def test_random_problems_satisfy_the_conditions(tangents, friction, share):
-    problems = [
-        random_problem(
-            seed, friction=friction, tangents=tangents, one_sided=2, dry=2, velocities=6 + seed % 8
-        )
-        for seed in range(40)
-    ]
+    problems = many_problems(friction, tangents)
     p, error = softly_each(jax.tree.map(lambda *x: jnp.stack(x), *problems))
     converged = np.asarray(error) < 1e-9
     # The solution exists in all cases. The method has no guarantee, least of all for steep cones.
@@ -244,7 +250,8 @@ def test_rows_may_be_masked():
         problem.friction[np.asarray([0, 2, 3])],
         problem.bound,
     )
-    np.testing.assert_allclose(np.asarray(p)[kept], softly(small)[0], atol=1e-9)
+    # D is regular, so that the solution is unique.
+    assert violations(small, np.asarray(p)[kept]) < 1e-9
 
 
 @pytest.mark.long
@@ -262,7 +269,7 @@ def test_masked_rows_do_not_set_the_scale():
 
 @pytest.mark.long
 def test_units_do_not_matter():
-    problem = random_problem(7, dry=1)
+    problem = random_problem(7, one_sided=1, dry=1, velocities=20)
     p, error = softly(problem)
     scaled = ContactProblem(
         1e6 * problem.delassus, 1e-3 * problem.velocity, problem.friction, 1e-9 * problem.bound
@@ -281,7 +288,7 @@ def test_iterations_end_at_the_round_off_of_large_impulses():
 
 @pytest.mark.long
 def test_problems_without_velocity_or_rows_are_finite():
-    p, error = softly(ContactProblem(jnp.eye(3), jnp.zeros(3), jnp.ones(1)))
+    p, error = exactly(ContactProblem(jnp.eye(3), jnp.zeros(3), jnp.ones(1)))
     np.testing.assert_allclose(p, 0.0, atol=1e-12)
     assert error < 1e-10
     p, error = softly(ContactProblem(jnp.zeros((0, 0)), jnp.zeros(0), jnp.zeros(0)))
@@ -291,12 +298,10 @@ def test_problems_without_velocity_or_rows_are_finite():
 
 @pytest.mark.long
 def test_nan_stays_in_its_world():
-    problems = jax.tree.map(lambda *x: jnp.stack(x), random_problem(1), random_problem(2))
+    problems = jax.tree.map(lambda *x: jnp.stack(x), *many_problems(0.6))
     clean = softly_each(problems)
-    p, error = softly_each(
-        ContactProblem(problems.delassus, problems.velocity.at[1, 0].set(jnp.nan), problems.friction)
-    )
-    np.testing.assert_array_equal(p[0], clean[0][0])
+    p, error = softly_each(dataclasses.replace(problems, velocity=problems.velocity.at[1, 0].set(jnp.nan)))
+    np.testing.assert_array_equal(np.delete(p, 1, axis=0), np.delete(clean[0], 1, axis=0))
     assert not error[1] < 1e-6
 
 
@@ -349,12 +354,12 @@ def test_smoothing_ends_on_the_central_path(kappa):
 
 @pytest.mark.long
 def test_smoothed_solutions_tend_to_the_exact_one():
-    problem = random_problem(13, velocities=20)
+    problem = random_problem(13, one_sided=1, dry=1, velocities=20)
     exact, _ = softly(problem)
     errors = []
     for kappa in (1e-4, 1e-6, 1e-8):
         smooth = ContactProblem(*jax.tree.leaves(problem), smoothing=jnp.asarray(kappa))
-        errors.append(np.abs(softly(smooth)[0] - exact).max())
+        errors.append(np.abs(exactly(smooth)[0] - exact).max())
     assert errors[0] > 5 * errors[1] > 25 * errors[2]
     assert errors[2] < 1e-4
 
