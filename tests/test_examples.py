@@ -33,9 +33,8 @@ def test_every_public_name_has_an_example():
 @pytest.mark.parametrize(
     "name",
     [
-        "scenes",
         # Each build of the site runs these pages, too.
-        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in examples.QUICK if name != "scenes"),
+        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in examples.QUICK),
         *examples.ELSEWHERE,
     ],
 )
@@ -70,8 +69,8 @@ def test_pages_print_the_output_in_their_comments(name):
     "name",
     [
         "solving_with_constraints",
-        "simulation_with_constraints",
-        "differential_algebraic_systems",
+        pytest.param("simulation_with_constraints", marks=pytest.mark.exhaustive),
+        pytest.param("differential_algebraic_systems", marks=pytest.mark.exhaustive),
         "pendulum_with_motors",
         pytest.param("hard_constraints", marks=pytest.mark.exhaustive),
     ],

@@ -136,19 +136,26 @@ def test_friction_beyond_the_load_holds_at_any_strength():
 
 @pytest.mark.long
 def test_a_loop_stays_closed_at_the_limit_of_a_loop_joint():
-    ends = []
-    for form in FORMS.values():
-        mechanism, q = four_bar(form, limits=(0.8, None))
-        found = moved(mechanism, q, time=1.0, steps=500, integrator=CLOSED)
-        assert (found.info.status == 0).all()
-        opening = jax.vmap(mechanism.constraint)(found.state.t, found.state.q)
-        assert np.abs(opening).max() < 1e-14
-        # One pass of the position stage leaves gaps of second order in the displacement, (2 ms * 2 rad/s)^2 = 1.6e-5.
-        assert found.info.limit_gap.min() > -1e-6
-        assert (found.info.limit_impulse > 0.0).any()
-        ends.append(jax.vmap(mechanism.frames)(found.state.q).x)
+    moved_loop(jm.Joints())
+
+
+@pytest.mark.exhaustive
+def test_a_loop_with_limits_moves_alike_in_both_coordinate_forms():
     # The forms differ by the truncation error of the step, largest where the limit closes.
-    np.testing.assert_allclose(*ends, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(*map(moved_loop, FORMS.values()), rtol=0, atol=1e-6)
+
+
+def moved_loop(form):
+    """Check a four-bar at the limit of a pin, and return the positions of its bodies at all times."""
+    mechanism, q = four_bar(form, limits=(0.8, None))
+    found = moved(mechanism, q, time=1.0, steps=500, integrator=CLOSED)
+    assert (found.info.status == 0).all()
+    opening = jax.vmap(mechanism.constraint)(found.state.t, found.state.q)
+    assert np.abs(opening).max() < 1e-14
+    # One pass of the position stage leaves gaps of second order in the displacement, (2 ms * 2 rad/s)^2 = 1.6e-5.
+    assert found.info.limit_gap.min() > -1e-6
+    assert (found.info.limit_impulse > 0.0).any()
+    return jax.vmap(mechanism.frames)(found.state.q).x
 
 
 def four_bar(coordinates, **options):
@@ -205,8 +212,10 @@ def test_a_step_through_the_limits_of_an_angle_in_space_is_out_of_range():
     )
 
 
+# Contacts have gradients in test_touching and test_contact_stepping.
 @pytest.mark.long
-def test_derivatives_through_limits_and_friction():
+@pytest.mark.parametrize("mode", ["forward", pytest.param("reverse", marks=pytest.mark.exhaustive)])
+def test_derivatives_through_limits_and_friction(mode):
     mechanism, q = pin(jm.Joints(), limits=(-0.4, 0.1), restitution=0.5, dry_friction=2.0)
 
     def reached(speed, limits, dry):
@@ -223,9 +232,13 @@ def test_derivatives_through_limits_and_friction():
     for speed in (-1.0, 2.0):
         at = (jnp.asarray(speed, float), mechanism.joint_limits.limits, mechanism.joint_friction.dry_friction)
         flat, unravel = jax.flatten_util.ravel_pytree(at)
-        reverse, _ = jax.flatten_util.ravel_pytree(gradient(*at))
-        for slope, e in zip(reverse, np.eye(flat.size), strict=True):
-            np.testing.assert_allclose(slope, along(at, unravel(e))[1], atol=1e-10)
+        if mode == "reverse":
+            reverse, _ = jax.flatten_util.ravel_pytree(gradient(*at))
+            forward = [along(at, unravel(e))[1] for e in np.eye(flat.size)]
+            np.testing.assert_allclose(reverse, forward, atol=1e-10)
+            continue
+        for e in np.eye(flat.size):
+            slope = along(at, unravel(e))[1]
             up, down = (along(unravel(flat + h * e), unravel(e))[0] for h in (1e-6, -1e-6))
             np.testing.assert_allclose(slope, (up - down) / 2e-6, atol=1e-7)
 

@@ -275,12 +275,15 @@ INPUTS = jnp.array([1.0, -2.0, 0.5, 0.0, 3.0, -1.0])
 
 def wrapped(system, few):
     """Returns the system in all wrappers, with the solvers to be tried: those with ways of their own with J.
-    Or in all at once only.
+    Or without wrappers, and in all at once, with fewer solvers.
     """
     goals = (Goal(Coordinates((15,)), lambda t: 2.0 + 0.1 * t), Goal(Coordinates((5,)), rate=0.3))
     all_at_once = jd.Masked(jd.Soft(WithGoals(system, goals), 1e-2), jnp.arange(14) % 4 != 2)
     if few:
-        return {"all": (all_at_once, ("schur_complement",))}
+        return {
+            "plain": (system, ("null_space", "conjugate_gradient")),
+            "all": (all_at_once, ("schur_complement",)),
+        }
     return {
         "plain": (system, SOLVERS),
         "masked": (jd.Masked(system, jnp.arange(12) % 5 != 3), ("schur_complement",)),
@@ -338,7 +341,9 @@ class TestChain:
             assert isinstance(mechanism.jacobian_operator(jnp.zeros(()), q, q), kind)
 
     @pytest.mark.long
-    @pytest.mark.parametrize("few", [True, False], ids=["few", "all"])
+    @pytest.mark.parametrize(
+        "few", [True, pytest.param(False, marks=pytest.mark.exhaustive)], ids=["few", "all"]
+    )
     def test_solvers_and_wrappers(self, chains, few):
         blocks, dense, at = chains
         found = dynamics(blocks, at, few)

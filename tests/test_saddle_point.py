@@ -44,13 +44,25 @@ ACCURACY = 3000.0 * ROUND_OFF
 each_solver = all_cases("solver", SOLVERS.values(), ids=SOLVERS)
 # In batches, and in derivatives, they go the same ways; two that factorize and one that iterates are quick.
 QUICK = ("dense_kkt", "schur_complement", "proximal")
-batched_solvers = pytest.mark.parametrize(
-    "solver",
-    [
-        pytest.param(solver, id=name, marks=() if name in QUICK else pytest.mark.long)
-        for name, solver in SOLVERS.items()
-    ],
-)
+FEW = (*QUICK, "null_space", "conjugate_gradient")
+
+
+def solvers(long=tuple(SOLVERS)):
+    """Return the decorator for tests with each solver; those neither quick nor long are exhaustive."""
+    return pytest.mark.parametrize(
+        "solver",
+        [
+            pytest.param(
+                solver,
+                id=name,
+                marks=() if name in QUICK else pytest.mark.long if name in long else pytest.mark.exhaustive,
+            )
+            for name, solver in SOLVERS.items()
+        ],
+    )
+
+
+batched_solvers = solvers()
 
 
 def close(result, expected, accuracy=ACCURACY):
@@ -122,7 +134,7 @@ class TestOneWorld:
             check(report(solver, alone, WEIGHTS), alone)
 
 
-@batched_solvers
+@solvers(FEW)
 class TestBatches:
     """Diagonal mass matrices, all rows hard."""
 
@@ -244,7 +256,7 @@ class TestShapes:
         close(result, reference(*arguments), 3000.0 * float(jnp.finfo(jnp.float32).eps))
 
 
-@batched_solvers
+@solvers(())
 def test_derivative_of_a_compiled_batch(solver):
     # JAX fixes the world axes of the results when it compiles the batch, before it is differentiated; here
     # only f differs between worlds.

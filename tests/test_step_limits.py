@@ -43,7 +43,7 @@ def chosen(*those):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("method", chosen("rk4", "semi_implicit_euler", "velocity_stepping"))
+@pytest.mark.parametrize("method", chosen("rk4", "velocity_stepping"))
 def test_friction_that_holds_is_correct_or_unstable(method):
     integrator, limit = EXPLICIT[method]
     correct = {
@@ -117,7 +117,7 @@ def test_steps_that_resolve_a_coupling_are_not_called_unstable():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("method", chosen("heun", "taylor"))
+@pytest.mark.parametrize("method", chosen("heun", "semi_implicit_euler", "taylor"))
 def test_coupled_joints_that_friction_holds_are_correct_or_unstable(method):
     # The stiffest mode of three links has small accelerations in one joint. Steps above 0.7 times the limit
     # were UNSTABLE.
