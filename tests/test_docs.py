@@ -65,8 +65,8 @@ QUICK = [("first_steps", 0), ("coordinates", 0)]
 
 
 def marks(page, block):
-    """Return the marks of a block; optimal control takes a minute, which CI does not have."""
-    if page == "optimal_control":
+    """Return the marks of a block; the blocks that optimize take a minute and more, too long for CI."""
+    if page in ("learning", "optimal_control"):
         return pytest.mark.exhaustive
     return [] if (page, block) in QUICK else pytest.mark.long
 
@@ -217,7 +217,7 @@ def test_the_hand_is_at_its_goal():
     np.testing.assert_allclose(names["hand"](names["moved"].state.q[-1]), [0.6, 1.2], rtol=0, atol=1e-2)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_the_length_is_found():
     names = after("learning", 0)
     assert names["found"].loss < 1e-3

@@ -1048,7 +1048,7 @@ class TestCurvedRows:
         v, lam, status = velocity_and_status(system, at, solver)
         return v, lam, jd.Status(int(status))
 
-    @pytest.mark.long
+    @pytest.mark.exhaustive
     def test_the_nearest_velocity_on_a_sphere(self):
         """|x'| = r: the nearest velocity is r f / |f|, for rates of any size; its derivatives are known."""
 

@@ -285,7 +285,7 @@ def test_rows_that_give_way_are_dynamics():
         jax.jit(lambda at: jc.linearize_equilibrium(SOFT, at, jnp.zeros(2)))(rest)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_rows_that_give_way_are_seen_by_the_regulator_of_a_trajectory():
     """One step: K = (R + B^T Q B)^-1 B^T Q A, with A and B of the step in x and y."""
     method = jd.Projected(jd.RungeKutta.heun(stabilization=FEEDBACK))
