@@ -125,10 +125,10 @@ def options_of_rollouts(dtype):
 @pytest.mark.parametrize(
     ("dtype", "name"),
     [
-        (jnp.float64, "shared inputs"),
+        pytest.param(jnp.float64, "shared inputs", marks=pytest.mark.exhaustive),
         (jnp.float64, "own inputs"),
         (jnp.float32, "law"),
-        (jnp.float64, "gravity"),
+        pytest.param(jnp.float64, "gravity", marks=pytest.mark.exhaustive),
     ],
 )
 def test_motions_equal_those_of_xla(dtype, name):
@@ -179,7 +179,7 @@ def test_worlds_do_not_depend_on_their_neighbors():
         )
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_nan_among_many_worlds_stays_in_its_world():
     """Among 1e5 worlds, NaN in one world changes no bit of the others, nor does the order of the worlds or
     the chunk.

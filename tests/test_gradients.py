@@ -136,7 +136,7 @@ def baumgarte_loss(at):
     )
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_baumgarte_gradients():
     """With respect to the gains as well. On the manifold these do nothing, so the loop starts open by some
     centimeters.
@@ -210,7 +210,7 @@ def jacobian_by_reverse_mode(function, at, size):
     return jax.tree.map(lambda *x: np.stack(x), *rows)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_sensitivities_of_andrews_mechanism():
     """End state by motor torque, stiffness, rest length, mass and inertia; the start values are fixed. In
     forward mode, all at once.
@@ -255,7 +255,7 @@ def test_sensitivities_of_the_double_pendulum():
         np.testing.assert_allclose(column, published["d_by"][name], rtol=1e-6, err_msg=name)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_sensitivities_of_the_pendulum():
     """End state after 10 s by length and gravity; with the length the start moves, (-L, 0)."""
     published = problems.reference("iftomm_a01_pendulum").file["sensitivities"]["by_parameter"]
@@ -319,7 +319,7 @@ def test_hessian():
     np.testing.assert_allclose(matrix, np.transpose(matrix), rtol=0.0, atol=1e-11 * np.max(np.abs(matrix)))
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_hessian_vector_product_of_the_crank_rocker():
     """Forward over reverse through 20 steps of a mechanism, along a direction that mixes all numbers."""
 

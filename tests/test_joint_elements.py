@@ -233,7 +233,7 @@ def pendulum(coordinates, space, forces=(), gravity=0.0, **elements):
 # `test_both_forms_accelerate_alike` compares the two forms.
 FORMS = pytest.mark.parametrize(
     "coordinates",
-    [pytest.param(jm.Absolute(), marks=pytest.mark.long), jm.Joints()],
+    [pytest.param(jm.Absolute(), marks=pytest.mark.exhaustive), jm.Joints()],
     ids=["absolute", "joints"],
 )
 TOTAL = MOMENT + MASS * LENGTH**2
@@ -384,8 +384,8 @@ def planetary(coordinates, held):
     ("coordinates", "held"),
     [
         (jm.Joints(), "ring"),
-        (jm.Absolute(), "ring"),
-        (jm.Joints(), "sun"),
+        pytest.param(jm.Absolute(), "ring", marks=pytest.mark.exhaustive),
+        pytest.param(jm.Joints(), "sun", marks=pytest.mark.exhaustive),
     ],
     ids=["joints-ring", "absolute-ring", "joints-sun"],
 )
@@ -697,7 +697,9 @@ def _jump(name):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["tendon with a bias", "stiffness of the joint"])
+@pytest.mark.parametrize(
+    "name", ["tendon with a bias", pytest.param("stiffness of the joint", marks=pytest.mark.exhaustive)]
+)
 def test_rollouts_end_before_efforts_jump(name):
     """The drum swings about the angle without torque by 14 / sqrt(10) = 4.4 rad: cos and sin of sqrt(k / I)
     t.
