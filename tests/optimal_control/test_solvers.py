@@ -227,15 +227,6 @@ def test_a_guess_of_states_that_is_no_motion_leads_to_the_same_end(limited):
 
 
 @pytest.mark.long
-def test_many_starts_are_one_program_and_one_that_fails_does_not_touch_the_others(limited):
-    guesses = jnp.stack([ZERO, ZERO + 1.0, ZERO.at[3, 0].set(jnp.nan)])
-    found = jax.jit(jax.vmap(lambda u: oc.ilqr(LIMITED, u, tolerance=1e-10)))(guesses)
-    np.testing.assert_array_equal(found.status, [jd.Status.OK, jd.Status.OK, jd.Status.NONFINITE])
-    np.testing.assert_allclose(found.controls[:2], jnp.stack([limited.controls] * 2), rtol=0, atol=1e-7)
-    assert np.isnan(found.cost[2])
-
-
-@pytest.mark.long
 def test_statuses_say_what_went_wrong():
     open_ = dataclasses.replace(LIMITED, state=state([0.0, -1.2]))
     assert int(oc.ilqr(open_, ZERO, tolerance=1e-10).status) == jd.Status.INCONSISTENT_START
