@@ -24,7 +24,7 @@ from jaxdae.systems.linearization import linearize
 # Where methods differ in nothing but their price: one that iterates with a solver, one with a dense matrix,
 # and one that does not.
 NAMES = [*distinct(lambda method: method.closed), "rk4"]
-FEW = ("half_explicit4", "generalized_alpha", "radau_iia")
+FEW = ("generalized_alpha", "radau_iia")
 few_methods = pytest.mark.parametrize(
     "name",
     [
@@ -91,7 +91,7 @@ class TestIterations:
     @pytest.mark.parametrize(
         "name",
         [
-            "Rattle",
+            pytest.param("Rattle", marks=pytest.mark.exhaustive),
             pytest.param("ImplicitMidpoint", marks=pytest.mark.exhaustive),
             pytest.param("GeneralizedAlpha by saddle point", marks=pytest.mark.exhaustive),
             "RadauIIA",
@@ -466,7 +466,7 @@ class TestSaddlePointNewton:
         np.testing.assert_allclose(jax.jit(jax.grad(final))(at), both(at)[1], rtol=1e-9)
         np.testing.assert_allclose(both(at)[1], (both(at + h)[0] - both(at - h)[0]) / (2.0 * h), rtol=1e-6)
 
-    @pytest.mark.long
+    @pytest.mark.exhaustive
     def test_transposed_corrections_of_radau(self):
         """<C^T c, b> = <c, C b>, with rows at both levels, one soft."""
         system, start = everything(), consistent()

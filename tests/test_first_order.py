@@ -82,7 +82,7 @@ def test_motors_that_are_no_rows_are_slowed_down():
     within(13, lam, expected["lam"])
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_sensitivities_of_a_path_are_those_of_the_closed_form():
     p, reference, _, _ = problem("diff_drive_arc")
     numbers, u = {name: jnp.asarray(p[name]) for name in ("r", "W")}, jnp.asarray(p["u"])
@@ -180,7 +180,7 @@ def test_steering_that_conflicts_is_told_and_named():
     assert {"front_left.lateral", "front_right.lateral"} <= set(report.blocking_rows)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_casters_turn_around_or_trail():
     p, reference, digits, _ = problem("caster_kinematic")
 
@@ -521,7 +521,7 @@ def test_slip_angles_and_a_slip_ratio_are_identified_from_a_path():
     np.testing.assert_allclose(found.parameters["slip"], true, rtol=0, atol=1e-9)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_differential_drive_on_an_incline_in_space():
     """Two discs and a caster ball on a slope, the discs driven at their hubs; both lateral rows say the same."""
     p, reference, digits, values = problem("diff_drive_incline")

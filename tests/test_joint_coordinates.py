@@ -137,6 +137,15 @@ def both(request):
     return absolute, joints, jax.jit(jm.to_absolute)(joints, state), state
 
 
+# `test_joint_elements` compares both forms in space, too.
+exhaustive_in_space = pytest.mark.parametrize(
+    "both",
+    [in_plane, *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in (few_in_space, in_space))],
+    ids=["plane", "few", "space"],
+    indirect=True,
+)
+
+
 def test_every_type_that_can_be_in_a_tree_is_in_the_examples():
     used = {type(joint) for description, _ in (in_plane(), in_space()) for joint in description.joints}
     assert {kind for kind in (*PLANAR_JOINTS, *SPATIAL_JOINTS) if kind.in_tree} <= used
@@ -312,6 +321,7 @@ def test_energies_are_the_same(both):
 
 
 @pytest.mark.long
+@exhaustive_in_space
 def test_rows_and_bias_are_those_of_autodiff(both):
     _, joints, _, here = both
     t, q, v = here.t, here.q, here.v
@@ -387,6 +397,7 @@ def test_derivatives_of_rollouts():
 
 
 @pytest.mark.long
+@exhaustive_in_space
 def test_reactions_are_the_same(both):
     absolute, joints, there, here = both
     known = {}

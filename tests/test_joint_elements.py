@@ -121,6 +121,15 @@ def both(request):
     return absolute, joints, there, here, answers(absolute, there), answers(joints, here)
 
 
+# A quick or a long test has each claim in the plane.
+exhaustive_in_space = pytest.mark.parametrize(
+    "both",
+    [in_plane, pytest.param(in_space, marks=pytest.mark.exhaustive)],
+    ids=["plane", "space"],
+    indirect=True,
+)
+
+
 @pytest.mark.long
 def test_both_forms_accelerate_alike(both):
     absolute, joints, _, here, theirs, ours = both
@@ -165,6 +174,7 @@ def derivatives(kind, mechanism, state):
 
 
 @pytest.mark.long
+@exhaustive_in_space
 def test_rows_of_relations_are_those_of_autodiff(both):
     for system, state in ((both[0], both[2]), (both[1], both[3])):
         own, by_autodiff = (
@@ -195,6 +205,7 @@ class Blocks(jm.Mechanism):
 
 
 @pytest.mark.long
+@exhaustive_in_space
 def test_relations_and_armature_where_rows_are_blocks(both):
     """Dense rows among blocks, and a dense M: the same accelerations."""
     absolute, _, there, _, (a, lam, *_), _ = both

@@ -187,7 +187,7 @@ def test_mecanum_wheels_map_both_ways():
     )
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_omni_wheels_drive_in_any_direction():
     system, q = jm.kinematic_mechanism(jv.omni(3, 0.2, 0.05))
     wheels = jv.wheels_of(system, q)

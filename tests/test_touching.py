@@ -241,7 +241,7 @@ def test_impacts_of_a_fast_leg_add_no_energy():
     assert energy[-1] < 0.5 * energy[0]
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_derivatives_of_a_box_that_slides_and_spins():
     mechanism, q, contacts = lying_box()
     integrator = Touching(RK4, contacts, QUICK)
@@ -256,7 +256,7 @@ def test_derivatives_of_a_box_that_slides_and_spins():
         np.testing.assert_allclose(reached(v, direction)[1], (ahead - behind) / 2e-5, atol=1e-4)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_worlds_of_a_batch_are_those_of_single_rollouts():
     system, contacts = ball(0.1, 0.3, 0.5)
     integrator = Touching(RK4, contacts, QUICK)

@@ -192,7 +192,7 @@ class TestManyWorlds:
         for k, single in enumerate(singles):
             assert_close(world(batch, k), single)
 
-    @pytest.mark.long
+    @pytest.mark.exhaustive
     def test_start_states(self):
         batch = jd.batch_rollout(swing(), CLOSED, stack(self.states), dt=DT, steps=5)
         self.check(batch, [jd.rollout(swing(), CLOSED, at, dt=DT, steps=5) for at in self.states])

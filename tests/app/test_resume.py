@@ -143,7 +143,7 @@ def test_jobs_that_share_a_run(place, whole, tmp_path, monkeypatch, count):
     assert (code, out) == (0, f"{only(tmp_path)} is complete\n")
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_jobs_of_which_worlds_fail(tmp_path, monkeypatch):
     """A job ends as a run does, whenever it is started; the first failure is that of all worlds, not that of
     the first job.

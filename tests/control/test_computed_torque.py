@@ -183,8 +183,8 @@ def test_computed_torque_of_an_open_arm_is_the_classical_law(open_arm, joints):
     np.testing.assert_allclose(MOTOR_MAP @ evaluate(law, state), expected, rtol=1e-10)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["five_bar", pytest.param("open", marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", ["five_bar", "open"])
 def test_errors_decay_as_told(name):
     """e'' + kd e' + kp e = 0 along the motion: a tip of a five-bar, and two angles of an arm; RK4 itself errs
     by about 1e-10 here.
