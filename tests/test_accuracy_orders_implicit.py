@@ -23,7 +23,7 @@ import numpy as np
 import problems
 import pytest
 import small_systems
-from catalogue import METHODS, SYSTEMS, every, first, precise, quick
+from catalogue import METHODS, SYSTEMS, every, first, precise
 
 import jaxdae as jd
 
@@ -115,20 +115,39 @@ def test_order_of_a_double_pendulum(name):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", quick(CLOSED, "rattle"))
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        if name in ("rattle", "half_explicit4", "generalized_alpha", "radau_iia", "kahan_li8")
+        else pytest.param(name, marks=pytest.mark.exhaustive)
+        for name in CLOSED
+    ],
+)
 def test_order_with_every_kind_of_term(name):
     check_order("everything", name)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", LEADERS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("rattle", "radau_iia") else pytest.param(name, marks=pytest.mark.exhaustive)
+        for name in LEADERS
+    ],
+)
 def test_order_of_a_sleigh(name):
     check_order("sleigh", name)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "name", quick(["rk4", "radau_iia", "generalized_alpha", "rattle", "suzuki4"], "rk4", "generalized_alpha")
+    "name",
+    [
+        "rk4",
+        "generalized_alpha",
+        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("radau_iia", "rattle", "suzuki4")),
+    ],
 )
 def test_order_in_coordinates_with_a_retraction(name):
     check_order("on_circles", name)

@@ -18,7 +18,7 @@ import numpy as np
 import problems
 import pytest
 import reference_systems as systems
-from catalogue import METHODS, SYSTEMS, distinct, precise, quick
+from catalogue import METHODS, SYSTEMS, distinct, precise
 
 import jaxdae as jd
 
@@ -99,7 +99,13 @@ def solved(name):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.exhaustive] if name == "iftomm_a03_andrews" else [])
+        for name in PROBLEMS
+    ],
+)
 def test_reaches_the_expected_digits(name):
     file, round_off = problems.reference(name), PROBLEMS[name][-1]
     digits = file.file["expected_digits"]
@@ -111,7 +117,7 @@ def test_reaches_the_expected_digits(name):
         check("lam", dynamics(system, states)[1], file.lam[1:], digits["lambda"], round_off)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_andrews_balances_its_energy():
     """Kinetic energy, spring and the work of the motor, its torque times the crank's angle."""
     system, states = solved("iftomm_a03_andrews")
@@ -136,7 +142,7 @@ def test_elastic_coordinates_of_the_slider_crank():
 # Sensitivities.
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_sensitivities_of_the_heavy_top():
     """Derivatives of the state at 2 s by mass, moments of inertia and gravity, in forward mode through all
     steps of a method of order 8.
@@ -175,6 +181,7 @@ def test_sensitivities_of_the_heavy_top():
 
 # Orders on a curved space, and unit quaternions.
 
+FEW = ("rk4", "rattle", "semi_implicit_euler", "generalized_alpha", "radau_iia", "kahan_li8")
 COUNTS = {1: (320, 640), 2: (80, 160), 3: (80, 160), 4: (80, 160), 5: (40, 80), 6: (20, 40), 8: (6, 10)}
 
 
@@ -202,13 +209,21 @@ def check_orders_and_unit_quaternions_of_the_free_body(method, order):
 # Tableaus and coefficients alone have their orders in `test_accuracy_orders` and
 # `test_accuracy_orders_implicit`; here the highest order is among them.
 @pytest.mark.long
-@pytest.mark.parametrize("name", quick([*distinct(), "kahan_li8"], "rk4", "rattle"))
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in FEW else pytest.param(name, marks=pytest.mark.exhaustive)
+        for name in [*distinct(), "kahan_li8"]
+    ],
+)
 def test_orders_and_unit_quaternions_of_the_free_body(name):
     check_orders_and_unit_quaternions_of_the_free_body(precise(name), METHODS[name].order)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("wrapper", [jd.Projected, jd.textbook.ProjectedDerivative])
+@pytest.mark.parametrize(
+    "wrapper", [pytest.param(jd.Projected, marks=pytest.mark.exhaustive), jd.textbook.ProjectedDerivative]
+)
 def test_orders_and_unit_quaternions_of_wrapped_methods(wrapper):
     check_orders_and_unit_quaternions_of_the_free_body(wrapper(jd.RungeKutta.rk4()), 4)
 
@@ -226,7 +241,7 @@ def governed(method, dt, steps):
 
 
 # `test_accuracy_spatial` follows it with `RadauIIA`, in both coordinates.
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_generalized_alpha_follows_the_governor():
     method = jd.GeneralizedAlpha(newton=jd.DenseNewton(iterations=8))
     trajectory, reached = governed(method, 0.01, 10)
@@ -239,7 +254,7 @@ def test_generalized_alpha_follows_the_governor():
     np.testing.assert_allclose(norms, 1.0, rtol=0.0, atol=4 * EPS)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_rk4_fails_with_the_governor_at_the_same_step():
     trajectory, _ = governed(jd.Projected(jd.RungeKutta.rk4()), 0.01, 10)
     assert trajectory.info.status[-1] != jd.Status.OK

@@ -83,7 +83,15 @@ def top_at(t):
 
 class TestVectorField:
     @pytest.mark.long
-    @pytest.mark.parametrize("u", [None, jnp.array([0.3, -0.2, 0.1, 0.5]), law], ids=["none", "array", "law"])
+    @pytest.mark.parametrize(
+        "u",
+        [
+            pytest.param(None, marks=pytest.mark.exhaustive),
+            pytest.param(jnp.array([0.3, -0.2, 0.1, 0.5]), marks=pytest.mark.exhaustive),
+            law,
+        ],
+        ids=["none", "array", "law"],
+    )
     def test_is_the_dynamics(self, u):
         system, at, gains = everything(), consistent(), jd.Baumgarte(2.0, 3.0)
         rate, a = jd.diffrax.vector_field(system, solver=jd.DenseKKT(), stabilization=gains)(
@@ -139,7 +147,7 @@ class TestProjectedSolver:
             y = new
         assert solver.order(term) == solver.error_order(term) == 5
 
-    @pytest.mark.long
+    @pytest.mark.exhaustive
     def test_every_accepted_step_is_on_the_manifold(self):
         """Rows that move, velocity-level rows, a law; and the dense output is usable, off the manifold by the
         tolerance.
@@ -171,7 +179,7 @@ class TestProjectedSolver:
         # Ends of steps are those of the method there, before the projection.
         np.testing.assert_allclose(solution.evaluate(ts[4])[0], q[4], rtol=0.0, atol=1e-5)
 
-    @pytest.mark.long
+    @pytest.mark.exhaustive
     def test_projections_of_their_own_kind(self):
         """A solver, a metric or an origin of its own, or one half only: the projection is that of
         `Projection.project`.
@@ -267,7 +275,7 @@ class TestAdaptive:
             assert np.max(trajectory.info.velocity_violation) < 1e-14
         assert error[0] > error[1] > error[2]
 
-    @pytest.mark.long
+    @pytest.mark.exhaustive
     def test_steps_are_carried_over_the_grid(self):
         """The first step tries dt; later ones know better. A grid much finer than the steps makes one step
         each.
@@ -361,7 +369,7 @@ class TestAdaptive:
         np.testing.assert_allclose(failed[0], 0.6 * 1.1 + 0.6 * 1.4, rtol=1e-14)
         assert np.all(np.isnan(failed[1]))
 
-    @pytest.mark.long
+    @pytest.mark.exhaustive
     def test_derivatives_of_batches(self):
         """Of what worlds share, one of which makes more steps than the other: forward = reverse = central
         difference.

@@ -24,7 +24,16 @@ from jaxdae.systems.linearization import linearize
 # Where methods differ in nothing but their price: one that iterates with a solver, one with a dense matrix,
 # and one that does not.
 NAMES = [*distinct(lambda method: method.closed), "rk4"]
-few_methods = pytest.mark.parametrize("name", quick(NAMES, "rattle", "rk4"))
+FEW = ("generalized_alpha", "radau_iia")
+few_methods = pytest.mark.parametrize(
+    "name",
+    [
+        row
+        if row.values[0] in (*FEW, "rattle", "rk4")
+        else pytest.param(*row.values, marks=pytest.mark.exhaustive)
+        for row in quick(NAMES, "rattle", "rk4")
+    ],
+)
 
 
 def pendulum(mass=1.3, length=1.0):
@@ -80,7 +89,13 @@ class TestIterations:
 
     @pytest.mark.long
     @pytest.mark.parametrize(
-        "name", ["Rattle", "ImplicitMidpoint", "GeneralizedAlpha by saddle point", "RadauIIA"]
+        "name",
+        [
+            pytest.param("Rattle", marks=pytest.mark.exhaustive),
+            pytest.param("ImplicitMidpoint", marks=pytest.mark.exhaustive),
+            pytest.param("GeneralizedAlpha by saddle point", marks=pytest.mark.exhaustive),
+            "RadauIIA",
+        ],
     )
     def test_too_few_and_enough(self, name):
         (system, start), make = pendulum(), MAKERS[name]
@@ -131,8 +146,14 @@ class TestDerivatives:
     @pytest.mark.parametrize(
         "name",
         [
-            *("half_explicit4", "rattle", "discrete_euler_lagrange", "discrete_euler_lagrange_trapezoidal"),
-            *("implicit_midpoint", "generalized_alpha", "radau_iia", "suzuki4"),
+            *("half_explicit4", "rattle", "generalized_alpha", "radau_iia"),
+            *(
+                pytest.param(name, marks=pytest.mark.exhaustive)
+                for name in (
+                    *("discrete_euler_lagrange", "discrete_euler_lagrange_trapezoidal"),
+                    *("implicit_midpoint", "suzuki4"),
+                )
+            ),
         ],
     )
     def test_forward_reverse_and_central_differences_over_300_steps(self, name):
@@ -272,11 +293,13 @@ class TestMasked:
     @pytest.mark.long
     @pytest.mark.parametrize(
         "name",
-        quick(
-            ["rattle", "implicit_midpoint", "generalized_alpha", "radau_iia", "half_explicit4"],
-            "rattle",
-            "half_explicit4",
-        ),
+        [
+            *("rattle", "radau_iia", "half_explicit4"),
+            *(
+                pytest.param(name, marks=pytest.mark.exhaustive)
+                for name in ("implicit_midpoint", "generalized_alpha")
+            ),
+        ],
     )
     def test_soft_rows_are_the_index_one_equation(self, name):
         """J a + gamma + C lam = 0 without feedback, against an accurate explicit run of the same; of order
@@ -304,7 +327,9 @@ class TestPrecision:
         if POSITIONS in METHODS[name].closed:
             assert np.max(single.info.violation) <= 1e-6
 
-    @pytest.mark.parametrize("name", ["generalized_alpha", "radau_iia"])
+    @pytest.mark.parametrize(
+        "name", ["generalized_alpha", pytest.param("radau_iia", marks=pytest.mark.exhaustive)]
+    )
     @pytest.mark.long
     def test_single_precision_in_meters(self, name):
         """Rounding of positions of some meters, over a small step, is not taken for an iteration that fails."""
@@ -316,7 +341,13 @@ class TestPrecision:
         np.testing.assert_allclose(single.state.q[-1], double.state.q[-1], rtol=0.0, atol=2e-5)
 
     @pytest.mark.long
-    @pytest.mark.parametrize("name", quick(["rattle", "radau_iia", "generalized_alpha"], "rattle"))
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "radau_iia",
+            *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("rattle", "generalized_alpha")),
+        ],
+    )
     def test_batches_are_the_worlds_one_by_one(self, name):
         system, _ = pendulum()
         angles = np.linspace(0.1, 2.0, 5)
@@ -376,7 +407,16 @@ class TestSaddlePointNewton:
     """Corrections by the solver lead to the root that the dense matrix finds."""
 
     @pytest.mark.long
-    @pytest.mark.parametrize("name", ["GeneralizedAlpha", "BackwardEuler", "RadauIIA"])
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "RadauIIA",
+            *(
+                pytest.param(name, marks=pytest.mark.exhaustive)
+                for name in ("GeneralizedAlpha", "BackwardEuler")
+            ),
+        ],
+    )
     def test_of_all_kinds_of_rows(self, name):
         """Position-level and velocity-level rows, one of which gives way and one is off."""
         system, start = everything(), consistent()
@@ -407,7 +447,9 @@ class TestSaddlePointNewton:
         np.testing.assert_allclose(twice.state.q, plain.state.q, rtol=0.0, atol=1e-11)
 
     @pytest.mark.long
-    @pytest.mark.parametrize("name", quick(["GeneralizedAlpha", "RadauIIA"], "RadauIIA"))
+    @pytest.mark.parametrize(
+        "name", ["RadauIIA", pytest.param("GeneralizedAlpha", marks=pytest.mark.exhaustive)]
+    )
     def test_derivatives(self, name):
         """Forward, reverse and central differences, with respect to gravity."""
 
@@ -424,7 +466,7 @@ class TestSaddlePointNewton:
         np.testing.assert_allclose(jax.jit(jax.grad(final))(at), both(at)[1], rtol=1e-9)
         np.testing.assert_allclose(both(at)[1], (both(at + h)[0] - both(at - h)[0]) / (2.0 * h), rtol=1e-6)
 
-    @pytest.mark.long
+    @pytest.mark.exhaustive
     def test_transposed_corrections_of_radau(self):
         """<C^T c, b> = <c, C b>, with rows at both levels, one soft."""
         system, start = everything(), consistent()
@@ -448,7 +490,15 @@ class TestSaddlePointNewton:
 
 
 class TestMistakes:
-    @pytest.mark.parametrize("name", quick(MAKERS, "Rattle", "BackwardEuler", "RadauIIA by saddle point"))
+    @pytest.mark.parametrize(
+        "name",
+        [
+            name
+            if name in ("Rattle", "BackwardEuler", "RadauIIA by saddle point")
+            else pytest.param(name, marks=pytest.mark.exhaustive)
+            for name in MAKERS
+        ],
+    )
     def test_counts(self, name):
         make = MAKERS[name]
         system, start = pendulum()
@@ -519,7 +569,11 @@ class TestStagesInALoop:
 
     @pytest.mark.long
     @pytest.mark.parametrize(
-        "curved", [pytest.param(False, id="flat"), pytest.param(True, id="on a curved space")]
+        "curved",
+        [
+            pytest.param(False, id="flat"),
+            pytest.param(True, id="on a curved space", marks=pytest.mark.exhaustive),
+        ],
     )
     def test_steps_and_gradients_are_those_of_stages_by_themselves(self, curved):
         if curved:  # Nothing is known at the start of a step: every stage is in the loop.

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from all_cases import all_cases
-from catalogue import METHODS, POSITIONS, VELOCITIES, distinct, every, first, leaders, quick
+from catalogue import METHODS, POSITIONS, VELOCITIES, distinct, every, first, leaders
 from problems import Pendulum, cast, state
 from small_systems import (
     central,
@@ -100,6 +100,11 @@ def check_report(integrator, stabilization):
     return info
 
 
+def quick_or_exhaustive(names, *those):
+    """Return names for `pytest.mark.parametrize`. All names but `those` are exhaustive."""
+    return [name if name in those else pytest.param(name, marks=pytest.mark.exhaustive) for name in names]
+
+
 DIFFERENT = {name: METHODS[name] for name in distinct()}
 drifting_leaders = pytest.mark.parametrize("name", first(DIFFERENT, lambda method: not method.closed))
 closed_leaders = pytest.mark.parametrize("name", leaders(DIFFERENT, lambda method: method.closed))
@@ -148,7 +153,10 @@ def test_shapes_and_dtypes_of_the_velocity_level_stepper(dtype, rows):
 
 class TestEveryMethodWithoutFeedback:
     @pytest.mark.parametrize(
-        "name", quick(every(DIFFERENT, lambda method: method.closed), "rattle", "radau_iia", "half_explicit4")
+        "name",
+        quick_or_exhaustive(
+            every(DIFFERENT, lambda method: method.closed), "rattle", "radau_iia", "half_explicit4"
+        ),
     )
     @each_type
     def test_shapes_and_dtypes(self, name, dtype, rows):
@@ -164,7 +172,9 @@ class TestEveryMethodWithoutFeedback:
 
     @pytest.mark.parametrize(
         "name",
-        quick([*first(DIFFERENT, lambda method: method.closed), "shake"], "rattle", "half_explicit4"),
+        quick_or_exhaustive(
+            [*first(DIFFERENT, lambda method: method.closed), "shake"], "rattle", "half_explicit4"
+        ),
     )
     def test_projected(self, name):
         info = check_report(jd.Projected(METHODS[name].integrator), STABILIZATIONS["none"])
@@ -173,7 +183,7 @@ class TestEveryMethodWithoutFeedback:
 
     @pytest.mark.parametrize(
         "name",
-        quick(
+        quick_or_exhaustive(
             every(DIFFERENT, lambda method: method.closed), "rattle", "implicit_midpoint", "half_explicit4"
         ),
     )
@@ -287,7 +297,11 @@ class TestMethods:
 
     @pytest.mark.parametrize(
         "make",
-        [jd.SemiImplicitEuler, pytest.param(jd.textbook.Taylor, marks=pytest.mark.long), jd.RungeKutta.rk4],
+        [
+            jd.SemiImplicitEuler,
+            pytest.param(jd.textbook.Taylor, marks=pytest.mark.exhaustive),
+            jd.RungeKutta.rk4,
+        ],
     )
     def test_positions_move_by_retraction(self, make):
         results = []

@@ -67,8 +67,8 @@ def in_space():
 
 
 def few_in_space():
-    """Returns a chain of a hinge, a ball and a screw, one of them backward, that a rod closes, and a body
-    that is free against it.
+    """Return a chain of a hinge, a ball and a screw that a rod closes, with a free body and a planar joint. Two of
+    the joints are backward.
     """
     whole, _ = in_space()
     bodies = {body.name: body for body in whole.bodies}
@@ -79,13 +79,14 @@ def few_in_space():
         js.Screw("screw", "b", "c", axis=rng.normal(size=3), at=rng.normal(size=3), lead=0.3, damping=0.2),
         js.Rod("rod", "c", "ground", at_a=rng.normal(size=3), at_b=rng.normal(size=3)),
         js.Free("afloat", "c", "d", rng.normal(size=3), (0.5, -0.5, 0.5, 0.5)),
+        js.Planar("table", "e", "c", axis=rng.normal(size=3), at=rng.normal(size=3)),
     ]
     forces = [
         js.JointForce("motor", "hinge", force=2.0),
         js.Force("push", "c", at=rng.normal(size=3), force=(1.0, 2.0, 3.0)),
     ]
     return jm.Description(
-        space=jm.SPACE, bodies=[bodies[name] for name in "abcd"], joints=joints, forces=forces
+        space=jm.SPACE, bodies=[bodies[name] for name in "abcde"], joints=joints, forces=forces
     ), ()
 
 
@@ -117,7 +118,11 @@ def in_plane():
 
 @pytest.fixture(
     scope="module",
-    params=[in_plane, *(pytest.param(kind, marks=pytest.mark.long) for kind in (few_in_space, in_space))],
+    params=[
+        in_plane,
+        pytest.param(few_in_space, marks=pytest.mark.long),
+        pytest.param(in_space, marks=pytest.mark.exhaustive),
+    ],
     ids=["plane", "few", "space"],
 )
 def both(request):
@@ -130,6 +135,15 @@ def both(request):
     v = jnp.asarray(np.random.default_rng(2).normal(size=len(joints.names.velocities)))
     state = jaxdae.State(jnp.asarray(0.1), q, v)
     return absolute, joints, jax.jit(jm.to_absolute)(joints, state), state
+
+
+# `test_joint_elements` compares both forms in space, too.
+exhaustive_in_space = pytest.mark.parametrize(
+    "both",
+    [in_plane, *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in (few_in_space, in_space))],
+    ids=["plane", "few", "space"],
+    indirect=True,
+)
 
 
 def test_every_type_that_can_be_in_a_tree_is_in_the_examples():
@@ -240,7 +254,7 @@ def evaluated_and_called(system, t, q, v):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("joints", [False, True])
+@pytest.mark.parametrize("joints", [pytest.param(False, marks=pytest.mark.exhaustive), True])
 def test_an_evaluation_returns_the_terms_of_the_methods(joints):
     """From one set of frames, at other velocities, and through a wrapper; an evaluation is a value, also for
     `jit` and derivatives.
@@ -307,6 +321,7 @@ def test_energies_are_the_same(both):
 
 
 @pytest.mark.long
+@exhaustive_in_space
 def test_rows_and_bias_are_those_of_autodiff(both):
     _, joints, _, here = both
     t, q, v = here.t, here.q, here.v
@@ -350,7 +365,7 @@ def end(lengths, coordinates, integrator, steps=50):
     return jnp.stack([frame.x[1], frame.y[1], frame.z[1]])
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_rollouts_are_the_same():
     lengths, method = jnp.asarray([0.7, 0.4]), jaxdae.RungeKutta.rk4(unroll=False)
     of_joints = jax.jit(lambda x: end(x, jm.Joints(), method))(lengths)
@@ -364,19 +379,25 @@ def test_derivatives_of_rollouts():
     def of(lengths):
         return end(lengths, jm.Joints(), jaxdae.SemiImplicitEuler(), steps=20)
 
+    @jax.jit
+    def reverse(lengths, row):
+        value, pull = jax.vjp(of, lengths)
+        return value, pull(row)[0]
+
     lengths, step = jnp.asarray([0.7, 0.4]), 1e-5
-    every = jax.jit(lambda x: (of(x), jax.jacfwd(of)(x), jax.jacrev(of)(x)))
-    value, forward, backward = every(lengths)
-    np.testing.assert_allclose(backward, forward, rtol=1e-10, atol=1e-12)
+    # Reverse mode transposes forward mode, so that an error of either shows.
+    jacobian = jnp.stack([reverse(lengths, row)[1] for row in np.eye(3)])
     differences = [
-        (every(lengths + step * e)[0] - every(lengths - step * e)[0]) / (2.0 * step) for e in np.eye(2)
+        (reverse(lengths + step * e, np.zeros(3))[0] - reverse(lengths - step * e, np.zeros(3))[0])
+        / (2.0 * step)
+        for e in np.eye(2)
     ]
     # Differences of second order leave 1e-10, and rounding over the step 1e-11.
-    np.testing.assert_allclose(forward, jnp.stack(differences, axis=1), rtol=0, atol=1e-8)
-    assert value.shape == (3,)
+    np.testing.assert_allclose(jacobian, jnp.stack(differences, axis=1), rtol=0, atol=1e-8)
 
 
 @pytest.mark.long
+@exhaustive_in_space
 def test_reactions_are_the_same(both):
     absolute, joints, there, here = both
     known = {}
@@ -454,18 +475,21 @@ def test_derivatives_of_conversions_and_reactions_in_several_directions_at_once(
         reactions = jm.reactions(mechanism, at, jnp.zeros(0))
         # With velocities of bodies that stay as they are.
         back = jm.to_joints(mechanism, jaxdae.State(at.t, jm.to_absolute(mechanism, at).q, there.v))
-        return back.v, reactions.force, reactions.torque
+        values = back.v, reactions.force, reactions.torque
+        return values, values
 
-    step = 1e-4
-    forward = jax.jit(jax.jacfwd(found))(jnp.zeros(2))
-    shifted = jax.jit(jax.vmap(found))(step * jnp.asarray([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]))
-    for one, values in zip(forward, shifted, strict=True):
-        differences = jnp.moveaxis((values[:2] - values[2:]) / (2.0 * step), 0, -1)
+    step, both = 1e-4, jax.jit(jax.jacfwd(found, has_aux=True))
+    forward, _ = both(jnp.zeros(2))
+    shifted = [[both(sign * step * e)[1] for e in np.eye(2)] for sign in (1.0, -1.0)]
+    for k, one in enumerate(forward):
+        differences = jnp.stack(
+            [(ahead[k] - behind[k]) / (2.0 * step) for ahead, behind in zip(*shifted, strict=True)], axis=-1
+        )
         # Differences of second order leave the square of the step times third derivatives.
         np.testing.assert_allclose(one, differences, rtol=0, atol=1e-6 * (1.0 + float(jnp.abs(one).max())))
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_batches_are_the_worlds_one_by_one():
     joints, q = arm((0.7, 0.4), jm.Joints())
     rng = np.random.default_rng(3)

@@ -121,6 +121,15 @@ def both(request):
     return absolute, joints, there, here, answers(absolute, there), answers(joints, here)
 
 
+# A quick or a long test has each claim in the plane.
+exhaustive_in_space = pytest.mark.parametrize(
+    "both",
+    [in_plane, pytest.param(in_space, marks=pytest.mark.exhaustive)],
+    ids=["plane", "space"],
+    indirect=True,
+)
+
+
 @pytest.mark.long
 def test_both_forms_accelerate_alike(both):
     absolute, joints, _, here, theirs, ours = both
@@ -165,6 +174,7 @@ def derivatives(kind, mechanism, state):
 
 
 @pytest.mark.long
+@exhaustive_in_space
 def test_rows_of_relations_are_those_of_autodiff(both):
     for system, state in ((both[0], both[2]), (both[1], both[3])):
         own, by_autodiff = (
@@ -195,6 +205,7 @@ class Blocks(jm.Mechanism):
 
 
 @pytest.mark.long
+@exhaustive_in_space
 def test_relations_and_armature_where_rows_are_blocks(both):
     """Dense rows among blocks, and a dense M: the same accelerations."""
     absolute, _, there, _, (a, lam, *_), _ = both
@@ -233,7 +244,7 @@ def pendulum(coordinates, space, forces=(), gravity=0.0, **elements):
 # `test_both_forms_accelerate_alike` compares the two forms.
 FORMS = pytest.mark.parametrize(
     "coordinates",
-    [pytest.param(jm.Absolute(), marks=pytest.mark.long), jm.Joints()],
+    [pytest.param(jm.Absolute(), marks=pytest.mark.exhaustive), jm.Joints()],
     ids=["absolute", "joints"],
 )
 TOTAL = MOMENT + MASS * LENGTH**2
@@ -384,8 +395,8 @@ def planetary(coordinates, held):
     ("coordinates", "held"),
     [
         (jm.Joints(), "ring"),
-        (jm.Absolute(), "ring"),
-        (jm.Joints(), "sun"),
+        pytest.param(jm.Absolute(), "ring", marks=pytest.mark.exhaustive),
+        pytest.param(jm.Joints(), "sun", marks=pytest.mark.exhaustive),
     ],
     ids=["joints-ring", "absolute-ring", "joints-sun"],
 )
@@ -697,7 +708,9 @@ def _jump(name):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["tendon with a bias", "stiffness of the joint"])
+@pytest.mark.parametrize(
+    "name", ["tendon with a bias", pytest.param("stiffness of the joint", marks=pytest.mark.exhaustive)]
+)
 def test_rollouts_end_before_efforts_jump(name):
     """The drum swings about the angle without torque by 14 / sqrt(10) = 4.4 rad: cos and sin of sqrt(k / I)
     t.

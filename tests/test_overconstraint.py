@@ -57,7 +57,7 @@ def test_steering_that_is_not_ackermann_has_its_published_answers():
         within(digits["twist"], twist, case["D_equivalent_bicycle"]["twist"])
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_the_car_of_the_specification():
     # vehicles.md V4: L = 2.5, W = 1.5, a bicycle at 0.3 rad; both front wheels at 0.3.
     wheels = car(2.5, 1.5, 0.3, 0.3)
@@ -117,7 +117,16 @@ def test_soft_rows_slow_a_car_down_as_far_as_one_lets_them():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("solver", [jd.LeastSquares(), jd.NullSpace(), jd.ConjugateGradient(), jd.Proximal()])
+@pytest.mark.parametrize(
+    "solver",
+    [
+        jd.LeastSquares(),
+        *(
+            pytest.param(solver, marks=pytest.mark.exhaustive)
+            for solver in (jd.NullSpace(), jd.ConjugateGradient(), jd.Proximal())
+        ),
+    ],
+)
 def test_a_wish_of_a_car_with_ackermann_steering_is_slowed_down_to_that_of_the_bicycle(solver):
     system = wished(car(2.5, 1.5, *jv.ackermann_angles(2.5, 1.5, 0.3)))
     bend = np.tan(0.3) / 2.5
@@ -178,7 +187,7 @@ def test_mecanum_wheels_map_both_ways():
     )
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_omni_wheels_drive_in_any_direction():
     system, q = jm.kinematic_mechanism(jv.omni(3, 0.2, 0.05))
     wheels = jv.wheels_of(system, q)
@@ -193,7 +202,7 @@ def test_omni_wheels_drive_in_any_direction():
         jv.omni(2, 0.2, 0.05)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_differential_drive_of_the_specification():
     wheels = jv.wheels([[0.0, 0.25], [0.0, -0.25]], radius=0.1)
     twist, _ = jv.body_twist(wheels, [4.0, 6.0])
@@ -307,8 +316,10 @@ def answered(answer):
     "answer",
     [
         None,
-        jv.IndependentRows(("rear_left.lateral", "front_left.lateral")),
-        pytest.param(jv.EquivalentBicycle(), marks=pytest.mark.long),
+        pytest.param(
+            jv.IndependentRows(("rear_left.lateral", "front_left.lateral")), marks=pytest.mark.exhaustive
+        ),
+        pytest.param(jv.EquivalentBicycle(), marks=pytest.mark.exhaustive),
     ],
 )
 def test_answers_are_differentiable_from_straight_driving_to_right_angles(answer):
@@ -335,7 +346,10 @@ def test_answers_are_differentiable_from_straight_driving_to_right_angles(answer
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("left", "speed", "held"), [(0.0, 3.0, True), (0.5 * np.pi, 0.0, False)])
+@pytest.mark.parametrize(
+    ("left", "speed", "held"),
+    [pytest.param(0.0, 3.0, True, marks=pytest.mark.exhaustive), (0.5 * np.pi, 0.0, False)],
+)
 def test_second_derivatives_of_the_least_residual_reach_places_angles_and_weights(left, speed, held):
     start = jnp.concatenate(
         [
@@ -427,7 +441,7 @@ def test_a_bicycle_of_two_steered_axles():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+@pytest.mark.parametrize("dtype", [pytest.param(jnp.float64, marks=pytest.mark.exhaustive), jnp.float32])
 def test_a_bicycle_that_is_hardly_steered_goes_its_way(dtype):
     for angle in (1e-3, 1e-22, -1e-30):
         wheels = jax.tree.map(lambda x: x.astype(dtype), car(2.5, 1.5, angle, angle))

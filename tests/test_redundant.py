@@ -171,7 +171,11 @@ def hinge_gaps(rods, q):
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "seconds"),
-    [("least_squares", 2.5), ("proximal", 2.5), ("conjugate_gradient", 1)],
+    [
+        pytest.param("least_squares", 2.5, marks=pytest.mark.exhaustive),
+        pytest.param("proximal", 2.5, marks=pytest.mark.exhaustive),
+        pytest.param("conjugate_gradient", 1, marks=pytest.mark.exhaustive),
+    ],
 )
 def test_bricard_follows_the_reference(bricard, name, seconds):
     """To the digits that the file expects, 9 of positions and 8 of velocities, with the loops closed at every
@@ -221,7 +225,10 @@ def test_parallelogram_has_one_row_too_many(design):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize(
+    "name",
+    [name if name in ("proximal",) else pytest.param(name, marks=pytest.mark.exhaustive) for name in SOLVERS],
+)
 def test_parallelogram_follows_its_closed_form(design, name):
     mechanism, start = design.build()
     trajectory = rolled(mechanism, projected(jd.RungeKutta.rk4, name), start, STEP, TIMES)
@@ -251,7 +258,7 @@ value_and_sensitivity = jax.jit(jax.value_and_grad(end))
 
 # A solver that promises derivatives of all multipliers, and one that promises those of forces only.
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["null_space", "proximal"])
+@pytest.mark.parametrize("name", ["null_space", pytest.param("proximal", marks=pytest.mark.exhaustive)])
 def test_sensitivity_of_the_parallelogram(design, name):
     """Gradients in reverse mode through 64 steps against central differences.
 
@@ -348,7 +355,13 @@ _WITH_ONE_MORE = {
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", _WITH_ONE_MORE)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.exhaustive] if "ring" not in name else [])
+        for name in _WITH_ONE_MORE
+    ],
+)
 def test_the_default_solver_takes_rows_that_repeat_others(name):
     """A joint or a relation that changes nothing: the accelerations are those without it."""
     bodies, joints, further = _WITH_ONE_MORE[name]
@@ -468,8 +481,15 @@ def _plates(kind, count):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("coordinates", [jm.Absolute(), jm.Joints()])
-@pytest.mark.parametrize("kind", ["rods", "legs"])
+@pytest.mark.parametrize(
+    ("kind", "coordinates"),
+    [
+        pytest.param("rods", jm.Absolute(), marks=pytest.mark.exhaustive),
+        ("legs", jm.Joints()),
+        pytest.param("rods", jm.Joints(), marks=pytest.mark.exhaustive),
+        pytest.param("legs", jm.Absolute(), marks=pytest.mark.exhaustive),
+    ],
+)
 def test_the_default_solver_takes_parallel_joints_that_a_count_calls_independent(kind, coordinates):
     """Four rows of rank 3 between bodies with six freedoms: the accelerations are those of three."""
     found = []

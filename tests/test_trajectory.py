@@ -109,7 +109,7 @@ class TestOneWorld:
             (1, 12),
             (2, 4),
             (4, 4),
-            *(pytest.param(*each, marks=pytest.mark.long) for each in ((1, 1), (4, 2), (12, 1))),
+            *(pytest.param(*each, marks=pytest.mark.exhaustive) for each in ((1, 1), (4, 2), (12, 1))),
         ],
     )
     def test_segments_change_nothing(self, save_every, segment):
@@ -119,7 +119,9 @@ class TestOneWorld:
         assert_close(split.state, jax.tree.map(lambda x: x[save_every - 1 :: save_every], whole.state))
 
     @pytest.mark.long
-    @pytest.mark.parametrize(("save_every", "segment"), [pytest.param(1, 3, marks=pytest.mark.long), (6, 2)])
+    @pytest.mark.parametrize(
+        ("save_every", "segment"), [pytest.param(1, 3, marks=pytest.mark.exhaustive), (6, 2)]
+    )
     def test_gradient_with_segments(self, save_every, segment):
         def last(mass, rate):
             system = jd.tree.set_leaf(swing(), "mass", mass)
@@ -172,7 +174,7 @@ class TestControls:
         assert_close(jd.rollout(swing(), jd.RungeKutta.heun(), start(), law, dt=DT, steps=5), expected)
 
     @pytest.mark.long
-    @pytest.mark.parametrize("derivative", [jax.grad, jax.jacfwd])
+    @pytest.mark.parametrize("derivative", [jax.grad, pytest.param(jax.jacfwd, marks=pytest.mark.exhaustive)])
     def test_a_plain_function_may_capture_what_is_differentiated(self, derivative):
         def end(gain, law):
             return jnp.sum(jd.rollout(swing(), EULER, start(), law, dt=DT, steps=5).state.q[-1])
@@ -190,18 +192,18 @@ class TestManyWorlds:
         for k, single in enumerate(singles):
             assert_close(world(batch, k), single)
 
-    @pytest.mark.long
+    @pytest.mark.exhaustive
     def test_start_states(self):
         batch = jd.batch_rollout(swing(), CLOSED, stack(self.states), dt=DT, steps=5)
         self.check(batch, [jd.rollout(swing(), CLOSED, at, dt=DT, steps=5) for at in self.states])
 
-    @pytest.mark.long
+    @pytest.mark.exhaustive
     def test_a_common_start_time(self):
         states = stack(self.states)
         batch = jd.batch_rollout(swing(), EULER, jd.State(0.2, states.q, states.v), dt=DT, steps=3)
         assert_close(batch, jd.batch_rollout(swing(), EULER, states, dt=DT, steps=3))
 
-    @pytest.mark.long
+    @pytest.mark.exhaustive
     def test_taylor(self):
         # Its derivative of the dynamics goes through the batched factorization.
         batch = jd.batch_rollout(swing(), jd.textbook.Taylor(), stack(self.states), dt=DT, steps=3)
@@ -240,7 +242,7 @@ class TestManyWorlds:
         self.check(batch, singles)
 
     @pytest.mark.long
-    @pytest.mark.parametrize("shared", [True, False])
+    @pytest.mark.parametrize("shared", [pytest.param(True, marks=pytest.mark.exhaustive), False])
     def test_control_arrays(self, shared):
         controls = jnp.cos(jnp.arange(3 * 4 * 2.0)).reshape(3, 4, 2)
         used = controls[0] if shared else controls
@@ -296,7 +298,7 @@ class TestManyWorlds:
         compiled = jax.jit(lambda x, dt: jd.batch_rollout(swing(), EULER, x, dt=dt, steps=3))(states, DT)
         assert_close(compiled, jd.batch_rollout(swing(), EULER, states, dt=DT, steps=3))
 
-    @pytest.mark.long
+    @pytest.mark.exhaustive
     def test_without_rows_and_with_different_masses(self):
         masses = jnp.array([[1.0, 2.0], [3.0, 4.0]])
         system = jd.tree.set_leaf(oscillator(), "mass", masses)
@@ -316,7 +318,7 @@ class TestManyWorlds:
         pytest.param(
             jax.vmap(lambda s: jd.rollout(swing(), CLOSED, s, dt=DT, steps=3)),
             id="vmap",
-            marks=pytest.mark.long,
+            marks=pytest.mark.exhaustive,
         ),
         pytest.param(None, id="batch_rollout", marks=pytest.mark.long),
     ],

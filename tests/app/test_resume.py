@@ -110,7 +110,7 @@ def test_the_store_says_what_it_holds(whole):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("count", [pytest.param(2, marks=pytest.mark.exhaustive), 3])
 def test_jobs_that_share_a_run(place, whole, tmp_path, monkeypatch, count):
     for index in reversed(range(count)):
         told = f"chunk {index} of {count}, worlds "
@@ -143,7 +143,7 @@ def test_jobs_that_share_a_run(place, whole, tmp_path, monkeypatch, count):
     assert (code, out) == (0, f"{only(tmp_path)} is complete\n")
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_jobs_of_which_worlds_fail(tmp_path, monkeypatch):
     """A job ends as a run does, whenever it is started; the first failure is that of all worlds, not that of
     the first job.
@@ -361,7 +361,7 @@ def test_what_outlives_a_loss_of_power(place, tmp_path, monkeypatch):
     assert not {path for path in (folder, store, *store.rglob("*")) if path.stat().st_ino not in forced}
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_worlds_that_another_process_completes_while_a_job_waits(place, whole, tmp_path, monkeypatch):
     """They are left as they are, and so is a run that is put together meanwhile; worlds on which another
     process works are refused.
@@ -418,7 +418,7 @@ def test_jobs_that_cut_the_run_in_two_ways_at_the_same_moment(place, whole, tmp_
     assert run_folder.read_record(folder)["results"]["status"] == {"OK": 100}
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_parts_of_a_run_that_does_not_fit_the_memory(place, whole, tmp_path, monkeypatch):
     monkeypatch.setattr(grids, "_PART_BYTES", 1)
     code, _, err = command("run", place / "swing.yaml", "--out", tmp_path)
@@ -432,7 +432,9 @@ def test_parts_of_a_run_that_does_not_fit_the_memory(place, whole, tmp_path, mon
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.exhaustive), signal.SIGTERM]
+)
 def test_a_run_that_is_stopped_goes_on(place, whole, tmp_path, monkeypatch, number):
     """Stopped on the way and after the last block."""
     monkeypatch.setattr(shares, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
@@ -474,7 +476,7 @@ def test_a_run_that_is_stopped_goes_on(place, whole, tmp_path, monkeypatch, numb
     assert "complete, finished" in command("status", only(tmp_path))[1]
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_run_that_another_number_of_jobs_ends(place, whole, tmp_path, monkeypatch):
     """Begun by two jobs, of which one is stopped; ended by three."""
     add = shares.Metrics.add
@@ -624,7 +626,7 @@ def test_a_process_waits_for_the_worlds_of_others(place, tmp_path, monkeypatch):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("devices", "threads"), [(1, 1), (8, 7)])
+@pytest.mark.parametrize(("devices", "threads"), [pytest.param(1, 1, marks=pytest.mark.exhaustive), (8, 7)])
 def test_worlds_are_divided_among_cores(place, whole, tmp_path, devices, threads):
     """100 worlds do not divide among eight: seven take 16 each, with copies of the last."""
     assert command("run", place / "swing.yaml", "--out", tmp_path, "--devices", devices)[0] == 0
@@ -647,7 +649,7 @@ def test_the_layout_of_a_config_changes_no_bit(place, whole, tmp_path, monkeypat
     assert_equal(folder, whole)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_chunks_of_worlds_change_no_bit(tmp_path, monkeypatch):
     """Where several saved states are computed at a time: a program with a loop over chunks rounds otherwise
     than that of one chunk.
@@ -662,7 +664,7 @@ def test_chunks_of_worlds_change_no_bit(tmp_path, monkeypatch):
     assert stores[0] == stores[1]
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_clocks_that_jump(place, whole, tmp_path, monkeypatch):
     """Every look at the clock is a day before the last one, but that two runs begin in the same second."""
     days, begun = (

@@ -127,7 +127,7 @@ def test_exact_curvature_converges_quadratically():
     assert any(b > 10.0 * a**2 + 1e-14 for a, b in itertools.pairwise(linear[linear < 0.1]))
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_newton_agrees_with_the_hessian_of_all_inputs_at_once():
     """The step of the first pass, with its curved charts and costates, is -H^-1 g of the whole problem by
     plain differentiation.
@@ -143,7 +143,9 @@ def test_newton_agrees_with_the_hessian_of_all_inputs_at_once():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("method", [oc.ilqr, oc.multiple_shooting])
+@pytest.mark.parametrize(
+    "method", [oc.ilqr, pytest.param(oc.multiple_shooting, marks=pytest.mark.exhaustive)]
+)
 def test_constraints_hold_and_the_inputs_are_those_of_scipy(method):
     """A speed that may not be passed, an end that is prescribed, and a speed at the end; all of them are
     felt.
@@ -181,7 +183,7 @@ def test_constraints_hold_and_the_inputs_are_those_of_scipy(method):
     assert np.isfinite(never.cost)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_the_cart_pole_of_a_mechanism_is_that_of_scipy():
     """Six coordinates, four rows, two freedoms."""
     mechanism, upright = cart_pole()
@@ -225,15 +227,6 @@ def test_a_guess_of_states_that_is_no_motion_leads_to_the_same_end(limited):
 
 
 @pytest.mark.long
-def test_many_starts_are_one_program_and_one_that_fails_does_not_touch_the_others(limited):
-    guesses = jnp.stack([ZERO, ZERO + 1.0, ZERO.at[3, 0].set(jnp.nan)])
-    found = jax.jit(jax.vmap(lambda u: oc.ilqr(LIMITED, u, tolerance=1e-10)))(guesses)
-    np.testing.assert_array_equal(found.status, [jd.Status.OK, jd.Status.OK, jd.Status.NONFINITE])
-    np.testing.assert_allclose(found.controls[:2], jnp.stack([limited.controls] * 2), rtol=0, atol=1e-7)
-    assert np.isnan(found.cost[2])
-
-
-@pytest.mark.long
 def test_statuses_say_what_went_wrong():
     open_ = dataclasses.replace(LIMITED, state=state([0.0, -1.2]))
     assert int(oc.ilqr(open_, ZERO, tolerance=1e-10).status) == jd.Status.INCONSISTENT_START
@@ -241,7 +234,7 @@ def test_statuses_say_what_went_wrong():
     assert np.isinf(oc.as_scipy(LIMITED, ZERO).fun(np.full(12, np.nan)))
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_guess_on_a_maximum_is_the_end_and_one_beside_it_is_not():
     """The cost is even about the lowest point, where it is largest: without a slope nothing but the damping
     tells.
@@ -402,7 +395,7 @@ def test_awkward_starts_limits_and_guesses_in_one_program(limited):
     np.testing.assert_allclose(one.controls[0], limited.controls, rtol=0, atol=1e-9)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_horizon_of_one_stage():
     """The best input is that of a search along the line."""
     problem = hanging(steps=1, dt=0.1, lower=-20.0, upper=20.0)
