@@ -49,7 +49,9 @@ TIMES = jnp.array([0.2, 0.5, 0.6, 0.9])
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("goes", ["across the times", "from time to time"])
+@pytest.mark.parametrize(
+    "goes", ["across the times", pytest.param("from time to time", marks=pytest.mark.exhaustive)]
+)
 def test_velocities_that_break_the_rows_are_no_success(goes):
     """The projection leaves the mean of both speeds, which is neither."""
     method, start = jd.diffrax.Adaptive(1e-6, 1e-6, solver=LEAST_SQUARES, method=TSIT5), state([0.0], [1.0])
@@ -85,7 +87,7 @@ def test_derivatives_by_the_times_at_which_inputs_jump():
     np.testing.assert_allclose(derivative, jax.jacfwd(exact)(TIMES), rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_times_before_the_start_that_nobody_saw():
     found = jax.jit(
         lambda t: (
@@ -102,7 +104,7 @@ def test_times_before_the_start_that_nobody_saw():
     ("system", "start"),
     [
         pytest.param(Point(), state([0.3], [0.1]), id="forces"),
-        pytest.param(Cart(), state([0.0, 0.0], [0.0, 0.0]), id="speeds"),
+        pytest.param(Cart(), state([0.0, 0.0], [0.0, 0.0]), id="speeds", marks=pytest.mark.exhaustive),
     ],
 )
 def test_an_entry_has_the_input_that_was_held_until_then(system, start):
@@ -155,7 +157,7 @@ class Fighting(Cart):
 @pytest.mark.parametrize(
     "solver",
     [
-        pytest.param(jd.SchurComplement(), id="full rank"),
+        pytest.param(jd.SchurComplement(), id="full rank", marks=pytest.mark.exhaustive),
         pytest.param(LEAST_SQUARES, id="any rank"),
     ],
 )

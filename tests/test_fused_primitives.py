@@ -12,7 +12,13 @@ from jaxdae.fused import fuse
 
 WORLDS = 37
 SINGLE = pytest.param(jnp.float32, marks=pytest.mark.long, id="single")
-precisions = pytest.mark.parametrize("dtype", [pytest.param(jnp.float64, id="double"), SINGLE])
+precisions = pytest.mark.parametrize(
+    "dtype",
+    [
+        pytest.param(jnp.float64, id="double"),
+        pytest.param(jnp.float32, id="single", marks=pytest.mark.exhaustive),
+    ],
+)
 
 
 def differences(cases, arguments, scale=1.0):
@@ -871,8 +877,8 @@ FEW = ["wide", "tall", "of rank 2"]
     ("dtype", "names"),
     [
         (jnp.float64, FEW),
-        (jnp.float64, None),
-        (jnp.float32, None),
+        pytest.param(jnp.float64, None, marks=pytest.mark.exhaustive),
+        pytest.param(jnp.float32, None, marks=pytest.mark.exhaustive),
     ],
     ids=["few", "double", "single"],
 )

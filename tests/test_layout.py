@@ -30,7 +30,9 @@ def rolled(at, layout, system=None, **options):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("chunk", [1, 4, 7])
+@pytest.mark.parametrize(
+    "chunk", [pytest.param(1, marks=pytest.mark.exhaustive), 4, pytest.param(7, marks=pytest.mark.exhaustive)]
+)
 def test_chunks_are_the_same_to_the_last_bit(chunk):
     problems.assert_same_bits(
         rolled(starts(), jd.Layout(chunk=chunk)), rolled(starts(), jd.Layout(chunk=WORLDS))
@@ -72,7 +74,7 @@ print("the same")
 """
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("different", "flags"),
     [
@@ -209,7 +211,7 @@ print("the same")
 """
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_one_world_of_nan_among_many_on_eight_devices():
     done = two_devices.run(BROKEN, count=8, flags=two_devices.FAST)
     assert done.stdout.strip() == "the same", done.stderr

@@ -67,7 +67,7 @@ def test_a_landing_and_its_derivatives():
     np.testing.assert_allclose(reverse, forward, rtol=1e-13, atol=1e-14)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_second_derivatives():
     second = jax.jit(jax.jacfwd(jax.jacrev(state_at_landing)))(START)
     np.testing.assert_allclose(second, jax.hessian(closed)(START), rtol=1e-11, atol=1e-12)
@@ -106,7 +106,7 @@ def test_inputs_of_the_last_step_and_laws():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("switching", [True, False])
+@pytest.mark.parametrize("switching", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
 def test_methods_with_memory(switching):
     """A ball on a string passes a vertical line: after a flight and a jerk, or with adaptive steps."""
     string = jd.Masked(String(*numbers(MASS, LENGTH, GRAVITY)), jnp.array([not switching]))
@@ -161,7 +161,7 @@ def test_steps_beyond_the_stability_limit():
     assert [run(dt) for dt in (1e-3, 1e-6)] == [jd.Status.UNSTABLE, jd.Status.STEP_BUDGET]
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_gains_beyond_the_stability_limit():
     arm = jm.Body("arm", 1.0, 0.011, pose=(0.3, 0.0, 0.0))
     hinge = jm.Revolute("hinge", "ground", "arm", at=(0.0, 0.0))

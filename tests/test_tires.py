@@ -195,7 +195,7 @@ def viscous(c):
     return jm.planar_mechanism([jm.Body("body", 2.0, 0.5)], [], [tire], gravity=(0.3, -0.2))[0]
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_stiff_viscous_rows_are_hard_rows_and_steps_may_take_them_implicitly():
     hard, q = jm.planar_mechanism(
         [jm.Body("body", 2.0, 0.5)],
@@ -255,7 +255,7 @@ def test_stiff_viscous_rows_are_hard_rows_and_steps_may_take_them_implicitly():
     np.testing.assert_allclose(run.state.q[-1], again.state.q[-1], rtol=0, atol=1e-7)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_viscous_robot_goes_to_the_least_residual_of_its_weights():
     # Wheels that contradict each other: the steady twist of a light robot on stiff viscous tires, weights c.
     p, _, _, _ = problem("skid_steer_viscous")
@@ -329,7 +329,7 @@ def test_single_track_models_have_their_published_paths():
         within(13, model.rate(jnp.zeros(()), x, u), published[key]["f"])
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_the_single_track_model_stands_still_and_is_the_bicycle_without_slip():
     p, _, _, _, car = single_track()
     side = p["b"] / (p["a"] + p["b"])
@@ -409,7 +409,7 @@ def brush_tires(places, rim_speed, stiffness, friction=0.9):
     ]
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_car_that_is_held_on_a_slope_carries_more_at_its_lower_wheels():
     angle, places = (
         np.deg2rad(20.0),
@@ -643,7 +643,7 @@ def test_a_pendulum_on_two_wheels_has_its_published_motion():
     within(9, jnp.sqrt(jax.grad(pitching)(0.0)), reference["upright_pole"])
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_pendulum_on_two_wheels_is_the_mechanism_of_three_bodies():
     p = problem("segway")[0]
     numbers = {
