@@ -11,14 +11,8 @@ from jax import lax
 from jaxdae.fused import fuse
 
 WORLDS = 37
-SINGLE = pytest.param(jnp.float32, marks=pytest.mark.long, id="single")
-precisions = pytest.mark.parametrize(
-    "dtype",
-    [
-        pytest.param(jnp.float64, id="double"),
-        pytest.param(jnp.float32, id="single", marks=pytest.mark.exhaustive),
-    ],
-)
+SINGLE = pytest.param(jnp.float32, marks=pytest.mark.exhaustive, id="single")
+precisions = pytest.mark.parametrize("dtype", [pytest.param(jnp.float64, id="double"), SINGLE])
 
 
 def differences(cases, arguments, scale=1.0):
