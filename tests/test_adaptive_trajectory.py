@@ -97,18 +97,6 @@ def test_derivatives_by_the_times_at_which_inputs_jump():
     np.testing.assert_allclose(derivative, weights @ jax.jacfwd(exact)(TIMES), rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.exhaustive
-def test_times_before_the_start_that_nobody_saw():
-    found = jax.jit(
-        lambda t: (
-            jd.diffrax.adaptive_rollout(
-                Point(), jd.diffrax.Adaptive(method=TSIT5), state([0.3], [0.1]), times=t
-            ).info.status
-        )
-    )(-TIMES)
-    np.testing.assert_array_equal(found, jd.Status.OUT_OF_RANGE)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("system", "start"),

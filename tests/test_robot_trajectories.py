@@ -162,13 +162,9 @@ def test_a_platform_on_six_legs(form):
 
 
 @needs_files
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    ("name", "of", "first"),
-    [
-        ("panda_damped", "panda", 1000),
-        pytest.param("solo12_ballistic", "solo12", 200, marks=pytest.mark.exhaustive),
-    ],
+    ("name", "of", "first"), [("panda_damped", "panda", 1000), ("solo12_ballistic", "solo12", 200)]
 )
 def test_published_robots(name, of, first):
     motion = published(name, of)

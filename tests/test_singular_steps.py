@@ -44,14 +44,9 @@ def test_a_steering_angle_that_passes_a_right_angle_is_singular(form):
     expect_one_failure(statuses(system, q, [DRIVEN, RESTING, AWAY]))
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    ("case", "form"),
-    [
-        ("truck", "joints"),
-        pytest.param("embedded", "joints", marks=pytest.mark.exhaustive),
-        pytest.param("midpoint", "absolute", marks=pytest.mark.exhaustive),
-    ],
+    ("case", "form"), [("truck", "joints"), ("embedded", "joints"), ("midpoint", "absolute")]
 )
 def test_all_forms_of_first_order_report_the_passage(form, case):
     system, q = jm.kinematic_mechanism(TRUCK if case == "truck" else BICYCLE, FORMS[form])

@@ -153,7 +153,7 @@ def test_a_pipe_gets_plain_lines(run):
     assert "run folder: runs" in done.stdout
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_plot_redraws_a_run(run, command):
     folder, _ = run
     picture = folder / "plots" / "energy.png"
