@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import problems
 import pytest
-from catalogue import SYSTEMS, quick
+from catalogue import SYSTEMS
 
 import jaxdae as jd
 
@@ -61,7 +61,18 @@ def check(name, computed, expected, digits, steps):
     assert np.all(error <= allowed), f"{name}: errors {error}, allowed {allowed}"
 
 
-@pytest.mark.parametrize("name", quick(POINT_MASSES, "ivptest_pendulum", "bead_rotating_wire"))
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ivptest_pendulum",
+        "bead_rotating_wire",
+        pytest.param("spherical_pendulum", marks=pytest.mark.long),
+        *(
+            pytest.param(name, marks=pytest.mark.exhaustive)
+            for name in ("sundials_pendulum_period2", "iftomm_a01_pendulum", "double_pendulum")
+        ),
+    ],
+)
 def test_point_masses_reach_the_expected_digits(name):
     dt, save_every = POINT_MASSES[name]
     reference, (system, start) = problems.reference(name), SYSTEMS[name]()
@@ -74,7 +85,7 @@ def test_point_masses_reach_the_expected_digits(name):
     check("lam", dynamics(system, states)[1], reference.lam[1:], digits.get("lambda", digits["v"]), steps)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_period_of_the_sundials_pendulum():
     """After 15 periods the bob is where it started; CVODE at rtol = 1e-9 with projection is off by 1.8e-6 in
     y.
@@ -134,7 +145,7 @@ def test_andrews_in_angles(andrews):
     )
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_andrews_as_bodies(andrews_bodies):
     _, states = andrews_bodies
     reference = problems.reference(ANDREWS)
@@ -143,7 +154,7 @@ def test_andrews_as_bodies(andrews_bodies):
     check_relative("v", problems.andrews_angles(states.v), reference.v[1:], digits["v"])
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_andrews_twice_the_same(andrews, andrews_bodies):
     """Seven angles with a full mass matrix, and 21 coordinates with a diagonal one: positions agree to 1e-10."""
     (_, angles), (_, bodies) = andrews, andrews_bodies
@@ -156,7 +167,9 @@ def test_andrews_twice_the_same(andrews, andrews_bodies):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("index", [1, 3, 6])
+@pytest.mark.parametrize(
+    "index", [1, pytest.param(3, marks=pytest.mark.exhaustive), pytest.param(6, marks=pytest.mark.exhaustive)]
+)
 def test_andrews_bodies_have_the_mass_matrix_of_the_angles(index):
     """Kinetic energy at arbitrary rates, closures, total energy: the mass centers and frames are those of the
     seven-angle form.

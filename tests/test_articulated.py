@@ -112,7 +112,7 @@ def branching(space, bodies, seed=0):
     ("space", "bodies", "ways"),
     [
         (jm.SPACE, 16, ("one", "batch", "sides", "worlds", "nested")),
-        (jm.PLANE, 120, ("one", "batch", "nested")),
+        pytest.param(jm.PLANE, 120, ("one", "batch", "nested"), marks=pytest.mark.exhaustive),
     ],
     ids=["space", "plane"],
 )
@@ -169,7 +169,7 @@ def test_factors_are_those_of_the_matrix(space, bodies, ways):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("way", ["one world", "batch"])
+@pytest.mark.parametrize("way", ["one world", pytest.param("batch", marks=pytest.mark.exhaustive)])
 def test_derivatives_of_accelerations_are_differences(way):
     mechanism, q = branching(jm.SPACE, 12)
     nv = len(mechanism.names.velocities)
@@ -209,7 +209,7 @@ def test_a_world_with_a_tip_without_inertia_is_nan_and_alone():
     assert np.all(np.isnan(jax.jit(solved)(mass[1], inertia[1])))
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_single_precision_stays_single():
     mechanism, q = branching(jm.PLANE, 30)
     mechanism, q = jax.tree.map(lambda x: x.astype(jnp.float32), (mechanism, q))

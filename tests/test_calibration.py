@@ -191,7 +191,7 @@ def test_exact_angles_do_not_turn_noisy_positions_into_outliers():
     assert np.max(np.abs(error) / deviation) < 3.0
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_exact_numbers_do_not_change_the_weights_of_their_group():
     turn = angles_of_rod() - READINGS[:, 0] + 1e-4 * jax.random.normal(jax.random.key(5), (20,))
     parameters = [f"joints.elbow{k}.point_a.x" for k in (1, 2)]
@@ -232,7 +232,7 @@ def test_unreachable_poses_are_reported_and_excluded():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("robust", [True, False])
+@pytest.mark.parametrize("robust", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
 def test_intervals_agree_with_samples(robust):
     fit = jax.jit(jax.vmap(lambda x: calibrate(x, offsets=MOTORS, robust=robust)))
     found = fit(noisy(3, 400))
@@ -247,7 +247,7 @@ def test_intervals_agree_with_samples(robust):
     assert np.all(np.abs(share - 0.95) < 0.033), share
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_intervals_contain_the_truth_if_angles_are_exact():
     angles = angles_of_rod()
 
@@ -266,7 +266,7 @@ def test_intervals_contain_the_truth_if_angles_are_exact():
     assert np.mean(found.outlier) < 0.01
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_axes_of_a_delta_robot_are_exact():
     robot, start = models.delta()
     motors = ("motor1", "motor2", "motor3")

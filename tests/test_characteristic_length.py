@@ -49,7 +49,10 @@ def test_starts_and_steps_that_open_a_joint_fail_at_every_size():
 @pytest.mark.long
 @pytest.mark.parametrize(
     "method",
-    [jd.Rattle(), *(pytest.param(m, marks=pytest.mark.long) for m in (jd.RadauIIA(), jd.BackwardEuler()))],
+    [
+        jd.Rattle(),
+        *(pytest.param(m, marks=pytest.mark.exhaustive) for m in (jd.RadauIIA(), jd.BackwardEuler())),
+    ],
 )
 def test_methods_that_close_positions_do_so_at_every_size(method):
     for length in SIZES:
@@ -122,7 +125,7 @@ def test_relations_of_angles_end_at_half_a_turn_at_every_size():
             assert mechanism.condition(jnp.zeros(()), turned) == expected, length
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_independent_rows_of_loops_in_space_are_independent_at_every_size():
     """A spatial loop of micrometers counted as redundant, and its default solver dropped rows in m."""
     for length in (1.0, 1e-6):
@@ -194,7 +197,7 @@ def test_rows_that_become_active_while_open_fail_at_every_size():
             assert run(system, state) == expected, (length, opening)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_steps_too_long_for_a_driven_slide_are_unstable_at_small_sizes():
     @jax.jit
     def run(system, state):
@@ -209,7 +212,7 @@ def test_steps_too_long_for_a_driven_slide_are_unstable_at_small_sizes():
         assert run(*single((system, jd.State(jnp.zeros(()), q, 0.0 * q)))) == jd.Status.UNSTABLE, length
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_rows_of_mixed_units_judge_openings_at_every_size():
     """A slide that follows an angle, and an angle that follows a slide, of a wheel with a radius of 1 um."""
     length = 1e-6
@@ -243,9 +246,14 @@ WHEELED_VELOCITIES = {
 }
 
 
-@pytest.mark.parametrize("form", [jm.Absolute(), pytest.param(jm.Joints(), marks=pytest.mark.long)])
+@pytest.mark.parametrize("form", [jm.Absolute(), pytest.param(jm.Joints(), marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize(
-    "name", ["mecanum", *(pytest.param(x, marks=pytest.mark.long) for x in ("conflict", "two wheels"))]
+    "name",
+    [
+        "mecanum",
+        pytest.param("conflict", marks=pytest.mark.long),
+        pytest.param("two wheels", marks=pytest.mark.exhaustive),
+    ],
 )
 def test_vehicles_of_first_order_have_the_same_motion_at_every_size(name, form):
     """The expected velocities are closed forms: rim speeds of 1 m/s at 1 m, 0.2 m + 0.25 m."""

@@ -41,7 +41,7 @@ def assert_round_off(x, y):
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-13, err_msg=name)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_gradients_of_a_pendulum_do_not_depend_on_it():
     start = jd.State(jnp.zeros(()), jnp.array([0.6, -0.8]), jnp.zeros(2))
 
@@ -107,12 +107,12 @@ def test_parameters_of_other_primitives_may_have_any_name():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("segment", [None, 10])
+@pytest.mark.parametrize("segment", [None, pytest.param(10, marks=pytest.mark.exhaustive)])
 def test_gradients_do_not_depend_on_it(segment):
     assert_round_off(reverse(jd.Keep.FACTORS, segment)[1], reverse(jd.Keep.STATES)[1])
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_forward_mode_is_the_same():
     direction = problems.CrankRocker(**{name: jnp.ones_like(x) for name, x in vars(at()).items()})
     forward = jax.jit(lambda x, dx: jax.jvp(functools.partial(loss, keep=jd.Keep.FACTORS), (x,), (dx,))[1])(

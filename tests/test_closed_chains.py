@@ -105,7 +105,7 @@ def leg_lengths(p, quaternion):
     return np.linalg.norm(p[:, None] + np.asarray(jd.rotation.rotation_matrix(quaternion)) @ up - low, axis=0)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_stewart_platform():
     robot, start = models.stewart()
     names = [f"leg{k}.slide" for k in range(1, 7)]
@@ -230,7 +230,7 @@ def tip(q):
     return np.array([np.cos(turns), np.sin(turns)]) @ np.array([1.0, 1.0, 0.5])
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_contradicting_targets():
     """The end and the last angle cannot both be reached: the pose minimizes the sum of squares."""
     robot, start = arm()

@@ -68,7 +68,7 @@ def test_derivatives_equal_central_differences_in_both_modes():
     check_derivatives(MIXED, [(vector(MIXED), directions(MIXED), 1e-8)])
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_derivatives_of_smoothed_problems_equal_central_differences_in_both_modes():
     smooth = dataclasses.replace(MIXED, smoothing=jnp.asarray(1.0))
     changes = directions(smooth)
@@ -95,7 +95,7 @@ def test_second_derivatives():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kappa", [None, 1e-5])
+@pytest.mark.parametrize("kappa", [None, pytest.param(1e-5, marks=pytest.mark.exhaustive)])
 def test_derivatives_at_kinks_are_finite(kappa):
     # At rest, landing, apart, grazing, and at the corner of the friction law.
     velocities = [[0.0, 0.0, 0.0], [-1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [-1.0, 0.5, 0.0]]
@@ -111,7 +111,7 @@ def test_derivatives_at_kinks_are_finite(kappa):
     assert all(np.isfinite(x).all() for x in jacobians)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_frictionless_contacts_transmit_no_tangential_change():
     def impulses(velocity):
         return solve(Robust(), ContactProblem(jnp.eye(3), velocity, jnp.zeros(1)), compliance=jnp.zeros(3))[0]

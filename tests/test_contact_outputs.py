@@ -102,7 +102,7 @@ def test_a_gap_is_an_output_of_control_laws(slide):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("form", [jm.Joints(), jm.Absolute()])
+@pytest.mark.parametrize("form", [jm.Joints(), pytest.param(jm.Absolute(), marks=pytest.mark.exhaustive)])
 def test_reports_and_reactions_contain_contact_and_limit_forces(form):
     """An arm leans on the limit of its ankle, and the foot stands on the ground: nothing accelerates."""
     bodies = [jm.Body("foot", 2.0, 0.02, (0.0, 0.05, 0.0)), jm.Body("arm", 1.0, 0.1, (0.2, 0.6, 0.0))]

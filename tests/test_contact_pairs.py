@@ -94,7 +94,7 @@ def test_rows_are_the_relative_velocity_at_the_contact(described, form):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("described", [in_space, in_the_plane])
+@pytest.mark.parametrize("described", [in_space, pytest.param(in_the_plane, marks=pytest.mark.exhaustive)])
 def test_both_forms_have_the_same_contacts(described):
     (one, q), (other, p) = (jm.mechanism(described(), form) for form in FORMS)
     first, second = touch(one, q), touch(other, p)
@@ -118,7 +118,7 @@ def test_names_of_contacts_and_leaves():
         jd.tree.get_leaf(mechanism, "contacts.left.friction")
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_single_precision():
     mechanism, q = jm.mechanism(in_space(), jm.Joints())
     half, q32 = jax.tree.map(lambda x: x.astype(jnp.float32), (mechanism, q))

@@ -11,8 +11,8 @@ import pytest
     [
         pytest.param("block_incline", "kicked_up_returns", marks=pytest.mark.long),
         ("block_incline", "kicked_up_stays"),
-        pytest.param("ball_slide_roll", "back_spin_returns", marks=pytest.mark.long),
-        pytest.param("ball_slide_roll", "incline_uphill_back_spin", marks=pytest.mark.long),
+        pytest.param("ball_slide_roll", "back_spin_returns", marks=pytest.mark.exhaustive),
+        pytest.param("ball_slide_roll", "incline_uphill_back_spin", marks=pytest.mark.exhaustive),
     ],
 )
 def test_slip_that_ends_or_reverses_under_constant_forces_is_exact(name, case):
@@ -29,9 +29,9 @@ def test_slip_that_ends_or_reverses_under_constant_forces_is_exact(name, case):
 @pytest.mark.parametrize(
     ("name", "case", "error"),
     [
-        ("coulomb_oscillator", "five_half_swings", 3e-4),
+        pytest.param("coulomb_oscillator", "five_half_swings", 3e-4, marks=pytest.mark.exhaustive),
         ("pendulum_dry_joint", "comes_to_rest", 3e-4),
-        ("block_kicked_across", "stops", 5e-5),
+        pytest.param("block_kicked_across", "stops", 5e-5, marks=pytest.mark.exhaustive),
     ],
 )
 def test_forces_that_vary_are_of_second_order_through_turning_points(name, case, error):

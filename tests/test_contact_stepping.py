@@ -67,7 +67,7 @@ def test_derivatives_where_contacts_stick_slide_and_are_open():
     np.testing.assert_allclose(forward, np.moveaxis(ahead - behind, 1, 2) / 2e-6, rtol=0, atol=1e-7)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_slider_stops_by_dry_friction_and_at_its_limit():
     rail = jm.Prismatic(
         "rail", "ground", "cart", axis=(1.0, 0.0), at=(0.0, 0.0), limits=(-1.0, 0.25), dry_friction=2.0

@@ -135,7 +135,7 @@ def test_order_and_derivative_of_an_oscillator_that_comes_to_rest():
     np.testing.assert_allclose(slope * z, difference, rtol=1e-7)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_pendulum_with_a_dry_joint():
     (case,) = cases("pendulum_dry_joint", "comes_to_rest")
     p, q, v = jax.tree.map(lambda x: x[0], starts([case], ("m", "l", "g", "tau0")))
@@ -256,7 +256,7 @@ def test_impacts_of_a_rod_with_friction():
                 np.testing.assert_allclose(slope, entry["value"], rtol=1e-12)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_hops_within_a_step_and_bounces_end_at_rest():
     """A hop of 4 ms, and a mass on a spring that bounces until it sticks where the spring holds it."""
 
@@ -280,7 +280,7 @@ def test_hops_within_a_step_and_bounces_end_at_rest():
     np.testing.assert_allclose(at_rest, [0.29576, 0.0], rtol=0, atol=1e-4)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_impacts_in_single_precision():
     """A mass falls with a horizontal velocity, loses mu times its fall velocity, and slides until it rests."""
     p = {"m": jnp.float32(1.0), "g": jnp.float32(9.81), "k": jnp.float32(0.0), "alpha": jnp.float32(0.0)}

@@ -79,7 +79,7 @@ def test_time_is_counted_not_summed(double):
     np.testing.assert_allclose(double[2].state.t, DT * np.arange(1, STEPS + 1), rtol=1e-15)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_single_precision(single):
     """Loops within 5e-6 m at every step: positions up to 3 m are rounded by 1e-7 m, and three corrections
     remove all else.

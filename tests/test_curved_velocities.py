@@ -64,7 +64,7 @@ def test_held_velocities_stay():
     np.testing.assert_allclose(state.v, [0.4, 0.84**0.5, 0.0], **ROUND_OFF)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_long_steps_keep_the_rows_to_round_off():
     system = Fast(jnp.array(1.0))
     state, _ = jd.initialize(system, jnp.zeros(3), jnp.ones(3))

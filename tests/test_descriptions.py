@@ -137,7 +137,7 @@ def test_openings_are_sums_by_joint_and_unit():
 @pytest.mark.long
 @pytest.mark.parametrize(
     "coordinates",
-    [jm.Absolute(), jm.Joints()],
+    [pytest.param(jm.Absolute(), marks=pytest.mark.exhaustive), jm.Joints()],
     ids=["absolute", "joints"],
 )
 def test_joints_that_stay_open_are_named(coordinates):
@@ -367,7 +367,7 @@ def test_wrong_descriptions(message):
     assert message in str(caught.value)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_what_is_said_of_damping_in_balls_works():
     body = js.Body("a", 1.0, EQUAL)
     joint, forces = (

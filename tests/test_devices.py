@@ -107,7 +107,11 @@ def test_products(accelerator, rows, columns):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("coordinates", [jm.Absolute(), jm.Joints()], ids=["absolute", "joints"])
+@pytest.mark.parametrize(
+    "coordinates",
+    [pytest.param(jm.Absolute(), marks=pytest.mark.exhaustive), jm.Joints()],
+    ids=["absolute", "joints"],
+)
 def test_rollouts_and_gradients_of_a_loop(monkeypatch, coordinates):
     corners = [(0.0, 0.0), (0.1, 1.0), (1.1, 1.2), (1.4, 0.0)]
     middles = [(0.5 * (x0 + x1), 0.5 * (y0 + y1), 0.0) for (x0, y0), (x1, y1) in pairwise(corners)]

@@ -214,7 +214,7 @@ class TestIndependentRows:
         found = jd.operators.independent_rows(NearlyParallel(), state([0.0, 0.0]))
         assert (found.rows, found.dependent, found.dependent_rows) == ((1, 2), (0,), ("row 0",))
 
-    @pytest.mark.long
+    @pytest.mark.exhaustive
     def test_the_masked_system_moves_alike(self):
         mechanism, q = parallelogram(3)
         start, _ = jd.initialize(mechanism, q, jnp.ones_like(q))

@@ -75,7 +75,7 @@ class TestForwardDynamics:
         for k, one in enumerate(states):
             check([x[k] for x in results], by_hand(system, one, U)[:2])
 
-    @pytest.mark.long
+    @pytest.mark.exhaustive
     def test_single_precision(self, solver):
         system, at = everything(), everywhere()
         a, lam = jd.forward_dynamics(cast(system, jnp.float32), cast(at, jnp.float32), solver=solver)
@@ -211,7 +211,13 @@ class TestTargets:
 
 
 @pytest.mark.long
-@solvers
+@pytest.mark.parametrize(
+    "solver",
+    [
+        pytest.param(solver, id=name, marks=() if name == "schur_complement" else pytest.mark.exhaustive)
+        for name, solver in SOLVERS.items()
+    ],
+)
 def test_derivative_in_every_direction(solver):
     """Forward, reverse and central difference along one line through all leaves: system, state, input, gains,
     compliance.

@@ -116,9 +116,7 @@ def solved(jacobian, compliance, r):
     [
         pytest.param(
             shape,
-            marks=pytest.mark.long
-            if shape in (ladder, related_limbs, standing_body_with_limbs, floating_body_with_limbs)
-            else (),
+            marks=() if shape in (chain, ladder, one_row) else pytest.mark.exhaustive,
         )
         for shape in SHAPES
     ],
@@ -203,7 +201,7 @@ def ladder_of_four_bars(steps, coordinates):
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("coordinates", "steps", "kind"),
-    [(jm.Absolute(), 4, BlockRows), (jm.Joints(), 17, LoopRows)],
+    [(jm.Absolute(), 4, BlockRows), pytest.param(jm.Joints(), 17, LoopRows, marks=pytest.mark.exhaustive)],
     ids=["absolute", "joints"],
 )
 def test_a_ladder_moves_as_with_matrices_and_so_do_its_derivatives(coordinates, steps, kind):
@@ -262,8 +260,8 @@ def assert_worlds_are_as_alone(made, end):
     "made",
     [
         functools.partial(hinged_chain, 24, jm.Joints()),
-        functools.partial(hinged_chain, 12, jm.Absolute()),
-        functools.partial(ladder_of_four_bars, 8, jm.Joints()),
+        pytest.param(functools.partial(hinged_chain, 12, jm.Absolute()), marks=pytest.mark.exhaustive),
+        pytest.param(functools.partial(ladder_of_four_bars, 8, jm.Joints()), marks=pytest.mark.exhaustive),
     ],
     ids=["tree", "rows", "loops"],
 )

@@ -442,13 +442,13 @@ def test_truth_values_are_no_numbers_of_methods():
     [
         pytest.param("plane", 0.5, jm.Joints(), id="plane-joints"),
         *(
-            pytest.param(space, start, form, id=f"{space}-{name}", marks=pytest.mark.long)
+            pytest.param(space, start, form, id=f"{space}-{name}", marks=pytest.mark.exhaustive)
             for space, start, form, name in (
                 ("plane", 0.5, jm.Absolute(), "absolute"),
                 ("space", 0.0, jm.Joints(), "joints"),
-                ("axes", 0.5, jm.Absolute(), "absolute"),
             )
         ),
+        pytest.param("axes", 0.5, jm.Absolute(), id="axes-absolute"),
     ],
 )
 def test_everything_along_a_joint_counts_its_coordinate(space, start, coordinates):

@@ -117,7 +117,7 @@ def emulated(kernel, arguments, outputs):
     return results
 
 
-@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.long)])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.exhaustive)])
 def test_cuda_kernels_equal_cpu_kernels(emulator, dtype):
     given = arguments(200, dtype)
     batched = (True, True, False, True)

@@ -88,7 +88,7 @@ def test_rollout_losses_and_stages():
     close(stages[1](controls), stages[0](controls))
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_environments():
     task = dataclasses.replace(envs.cart_pole(), steps=2)
     plain, by_kernels = envs.Environment(task), envs.Environment(task, kernel=jd.Fused())
@@ -108,7 +108,7 @@ def test_environments():
     assert found[0][1].status[2] != 0
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_ilqr():
     cost = {
         "running": lambda x, u: 0.01 * u @ u,

@@ -11,7 +11,7 @@ from jax import lax
 from jaxdae.fused import fuse
 
 WORLDS = 37
-SINGLE = pytest.param(jnp.float32, marks=pytest.mark.long, id="single")
+SINGLE = pytest.param(jnp.float32, marks=pytest.mark.exhaustive, id="single")
 precisions = pytest.mark.parametrize("dtype", [pytest.param(jnp.float64, id="double"), SINGLE])
 
 
@@ -871,8 +871,8 @@ FEW = ["wide", "tall", "of rank 2"]
     ("dtype", "names"),
     [
         (jnp.float64, FEW),
-        (jnp.float64, None),
-        (jnp.float32, None),
+        pytest.param(jnp.float64, None, marks=pytest.mark.exhaustive),
+        pytest.param(jnp.float32, None, marks=pytest.mark.exhaustive),
     ],
     ids=["few", "double", "single"],
 )

@@ -69,7 +69,7 @@ def test_one_case_is_measured(tmp_path):
     assert "Not measured" not in done.stdout
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_the_copy_bandwidth_is_measured(tmp_path):
     done = run("--quick", "--only", "copy bandwidth", "--out", tmp_path / "gpu.md")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -78,7 +78,7 @@ def test_the_copy_bandwidth_is_measured(tmp_path):
     assert int(rate) > 0
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_fused_kernels_are_compared_with_xla(tmp_path):
     done = run(
         "--quick", "--only", "four-bar, fused", "--out", tmp_path / "gpu.md", JAXDAE_KERNELS=str(tmp_path)
@@ -92,7 +92,7 @@ def test_fused_kernels_are_compared_with_xla(tmp_path):
     assert all(float(row[9]) < {"float32": 1e-5, "float64": 1e-13}[row[1]] for row in rows)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_fused_case_without_a_compiler_fails(tmp_path):
     done = run("--quick", "--only", "humanoid, fused", CXX="no-such-compiler", JAXDAE_KERNELS=str(tmp_path))
     assert done.returncode == 1
@@ -110,7 +110,7 @@ def test_missing_tools_are_named(tmp_path):
     assert "- four-bar, fused, profiled, float32, worlds 8: skipped, ncu is not on PATH\n" in done.stdout
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_reports_of_the_profiler_are_listed(tmp_path):
     """A stand-in for `ncu` prints a report and runs the program."""
     (tmp_path / "ncu").write_text(
@@ -156,7 +156,7 @@ def test_failed_cases_are_listed():
     assert "- Andrews, gradient, float32, worlds 8: failed, " in done.stdout
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_all_cases_are_measured(tmp_path):
     done = run("--quick", "--budget", 3000, "--out", tmp_path / "gpu.md")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -167,7 +167,7 @@ def test_all_cases_are_measured(tmp_path):
     assert all(float(row[8]) < allowed[row[1]] for row in rows)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_case_stops_at_its_limit_and_keeps_its_rows(tmp_path):
     done = run("--budget", 25, "--only", "four-bar, no command buffers", "--out", tmp_path / "gpu.md")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -176,7 +176,7 @@ def test_a_case_stops_at_its_limit_and_keeps_its_rows(tmp_path):
     assert "1000000: skipped, stopped after 25 s\n" in text
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_violation_that_is_too_large_fails():
     program = (
         f"import sys; sys.path.insert(0, {str(FOLDER)!r}); import gpu, gpu_models\n"

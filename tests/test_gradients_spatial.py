@@ -113,6 +113,10 @@ def check(given, coordinates, steps):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("coordinates", [jm.Joints(), jm.Absolute()], ids=["joints", "absolute"])
+@pytest.mark.parametrize(
+    "coordinates",
+    [jm.Joints(), pytest.param(jm.Absolute(), marks=pytest.mark.exhaustive)],
+    ids=["joints", "absolute"],
+)
 def test_derivatives_through_200_steps(coordinates):
     check(PARAMETERS, coordinates, 200)

@@ -172,7 +172,7 @@ def test_driven_velocities_have_the_axes_of_their_joints(form):
     assert not requirements_met(jd.tree.set_leaf(embedded, "mechanism.joints.slide.axis", axis))
 
 
-@pytest.mark.parametrize("terrain", ["plane", pytest.param("map", marks=pytest.mark.long)])
+@pytest.mark.parametrize("terrain", ["plane", pytest.param("map", marks=pytest.mark.exhaustive)])
 def test_a_tire_has_the_terrain_of_its_wheel(terrain):
     maps = {
         "plane": (jv.Plane(jnp.array([0.0, 0.0, 1.0])), "normal", jnp.array([0.0, 0.6, 0.8])),

@@ -117,7 +117,10 @@ def test_a_goal_is_a_row():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("events", "error"), [pytest.param(1, 1e-6, marks=pytest.mark.long), (0, 2e-2)])
+@pytest.mark.parametrize(
+    ("events", "error"),
+    [pytest.param(1, 1e-6, marks=pytest.mark.long), pytest.param(0, 2e-2, marks=pytest.mark.exhaustive)],
+)
 def test_a_point_that_lands_on_a_floor_and_leaves_it(events, error):
     # y = 0.1 - sin(pi t) / pi until it is 0, then 0 until the rate points up at t = 1/2, then (1 - sin(pi t))
     # / pi.

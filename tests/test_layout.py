@@ -13,6 +13,7 @@ import jaxdae as jd
 
 WORLDS, STEPS, DT = 10, 4, 0.01
 CLOSED = jd.Projected(jd.RungeKutta.rk4())
+EULER = jd.Projected(jd.SemiImplicitEuler())
 
 
 def pendulum():
@@ -25,12 +26,14 @@ def starts(worlds=WORLDS):
     return jd.State(jnp.zeros(worlds), q, jnp.zeros_like(q))
 
 
-def rolled(at, layout, system=None, **options):
-    return jd.batch_rollout(system or pendulum(), CLOSED, at, dt=DT, steps=STEPS, layout=layout, **options)
+def rolled(at, layout, system=None, method=CLOSED, **options):
+    return jd.batch_rollout(system or pendulum(), method, at, dt=DT, steps=STEPS, layout=layout, **options)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("chunk", [1, 4, 7])
+@pytest.mark.parametrize(
+    "chunk", [pytest.param(1, marks=pytest.mark.exhaustive), 4, pytest.param(7, marks=pytest.mark.exhaustive)]
+)
 def test_chunks_are_the_same_to_the_last_bit(chunk):
     problems.assert_same_bits(
         rolled(starts(), jd.Layout(chunk=chunk)), rolled(starts(), jd.Layout(chunk=WORLDS))
@@ -72,7 +75,7 @@ print("the same")
 """
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("different", "flags"),
     [
@@ -106,7 +109,7 @@ def test_a_chunk_goes_on_from_another():
 @pytest.mark.long
 def test_gradients_go_through_chunks():
     def loss(at, system, layout):
-        return jnp.sum(rolled(at, layout, system).state.v ** 2)
+        return jnp.sum(rolled(at, layout, system, EULER).state.v ** 2)
 
     gradient = jax.grad(loss, argnums=(0, 1))
     split, whole = (gradient(starts(), pendulum(), jd.Layout(chunk=chunk)) for chunk in (4, WORLDS))
@@ -152,13 +155,13 @@ import jax.numpy as jnp
 import numpy as np
 import jaxdae as jd
 from jaxdae.compile.layout import local
-from test_layout import rolled, starts
+from test_layout import EULER, rolled, starts
 
 one = jax.sharding.Mesh(np.asarray(jax.devices()[:1]), ("world",))
 for worlds in (10, 9):
-    here = rolled(starts(worlds), jd.Layout(mesh=one))
+    here = rolled(starts(worlds), jd.Layout(mesh=one), method=EULER)
     for chunk in (None, 2, 5):
-        spread = rolled(starts(worlds), jd.Layout(chunk=chunk))
+        spread = rolled(starts(worlds), jd.Layout(chunk=chunk), method=EULER)
         assert len(spread.state.q.sharding.device_set) == 2, spread.state.q.sharding
         jd.raise_if_failed(spread)
         np.testing.assert_array_equal(local(spread.state.q), local(here.state.q))
@@ -209,7 +212,7 @@ print("the same")
 """
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_one_world_of_nan_among_many_on_eight_devices():
     done = two_devices.run(BROKEN, count=8, flags=two_devices.FAST)
     assert done.stdout.strip() == "the same", done.stderr

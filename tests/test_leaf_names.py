@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import catalogue
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -66,7 +65,7 @@ MOTORS = {
 }
 
 
-@pytest.mark.parametrize("form", catalogue.quick(FORMS, "joints"))
+@pytest.mark.parametrize("form", [pytest.param("absolute", marks=pytest.mark.exhaustive), "joints"])
 @pytest.mark.parametrize("build", [planar, pytest.param(spatial, marks=pytest.mark.long)])
 def test_parameters_of_geared_motors_have_the_meaning_of_the_description(build, form):
     kind, third = (jm.Motor, {}) if build is planar else (js.Motor, {"along": "angle"})
@@ -94,7 +93,7 @@ def test_terms_of_a_sum_of_inertia_have_no_leaf(form):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("form", catalogue.quick(FORMS, "joints"))
+@pytest.mark.parametrize("form", [pytest.param("absolute", marks=pytest.mark.exhaustive), "joints"])
 def test_tendons_and_relations_have_the_names_of_their_descriptions(form):
     tendon = jm.Tendon(
         "tendon",

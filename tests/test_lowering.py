@@ -64,9 +64,9 @@ def _pose():
 @pytest.mark.parametrize(
     "program",
     [
-        pytest.param(_gradient, marks=pytest.mark.long),
+        pytest.param(_gradient, marks=pytest.mark.exhaustive),
         _implicit,
-        _assembly,
+        pytest.param(_assembly, marks=pytest.mark.exhaustive),
         pytest.param(_pose, marks=pytest.mark.long),
     ],
 )

@@ -94,7 +94,7 @@ class TestForwardDynamics:
 
     @pytest.mark.long
     @pytest.mark.filterwarnings("ignore::jaxdae.StateWarning")
-    @pytest.mark.parametrize("block", [pytest.param(1, marks=pytest.mark.long), 3])
+    @pytest.mark.parametrize("block", [pytest.param(1, marks=pytest.mark.exhaustive), 3])
     @methods
     def test_preconditioners_change_nothing(self, method, block):
         solver = method(preconditioner=jd.operators.block_preconditioner(*terms(), block))

@@ -79,7 +79,7 @@ def program(links):
     return jax.jit(jax.vmap(step)).lower(batch).as_text().count(" = ")
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_programs_of_batches_are_as_long_for_many_bodies_as_for_few():
     found = [program(links) for links in (7, 20, 30, 64, 256)]
     assert max(found) <= 1.2 * min(found)

@@ -132,7 +132,7 @@ class TestJoints:
         at = moving()
         np.testing.assert_array_equal(rebuilt.constraint(at.t, at.q), mechanism.constraint(at.t, at.q))
 
-    @pytest.mark.long
+    @pytest.mark.exhaustive
     def test_single_precision_stays_single(self):
         mechanism, at = cast(
             (jm.planar_mechanism(BODIES, [*JOINTS, *MOTIONS], FORCES)[0], moving()), jnp.float32
@@ -536,7 +536,7 @@ class TestMotion:
         # At half the period it is on the other side. Second order: the error is some (2 pi / steps)^2 = 4e-7.
         np.testing.assert_allclose(at.q[:, 2] + 0.5 * np.pi, [-2.0, 2.0], rtol=0, atol=1e-6)
 
-    @pytest.mark.long
+    @pytest.mark.exhaustive
     def test_mass_on_a_spring(self):
         rail = jm.Prismatic("rail", "ground", "mass", (1.0, 0.0), at=(0.0, 0.0))
         spring = jm.LinearSpring(
@@ -602,7 +602,7 @@ class TestVelocityRows:
         jm.PrescribedMotion("motor", "pin", jm.Sinusoid(0.3, 1.7)),
     )
 
-    @pytest.mark.long
+    @pytest.mark.exhaustive
     def test_a_skater_describes_an_arc(self):
         """v = 1 m/s along the blade, turning at 0.5 rad/s: x = 2 sin(t / 2), y = 2 (1 - cos(t / 2))."""
         blade = jm.Skate("blade", "ground", "body", axis=(1.0, 0.0), point_b=(0.0, 0.0))
@@ -957,7 +957,7 @@ class TestRowsOfSubclasses:
 
     @pytest.mark.parametrize(
         "integrator",
-        [pytest.param(jd.RungeKutta.rk4(), marks=pytest.mark.long), jd.Projected(jd.RungeKutta.rk4())],
+        [pytest.param(jd.RungeKutta.rk4(), marks=pytest.mark.exhaustive), jd.Projected(jd.RungeKutta.rk4())],
     )
     def test_a_skate(self, integrator):
         """v = 1 m/s along the blade, turning at 0.5 rad/s: an arc, x = 2 sin(1), y = 2 (1 - cos(1)) after 2
@@ -981,7 +981,7 @@ class TestRowsOfSubclasses:
             jd.Status.INCONSISTENT_START,
         )
 
-    @pytest.mark.long
+    @pytest.mark.exhaustive
     def test_a_steered_bicycle(self):
         """A chassis with a fork, hinged at L = 1.2 m: two blades; with the fork held at delta the rear wheel
         turns at v tan(delta) / L.

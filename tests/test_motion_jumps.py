@@ -71,8 +71,8 @@ class Piecewise:
     ("make", "space", "form"),
     [
         *((make, "plane", form) for make in (slider, crank) for form in FORMS),
-        pytest.param(slider, "space", "joints", marks=pytest.mark.long),
-        pytest.param(crank, "space", "absolute", marks=pytest.mark.long),
+        pytest.param(slider, "space", "joints", marks=pytest.mark.exhaustive),
+        pytest.param(crank, "space", "absolute", marks=pytest.mark.exhaustive),
     ],
 )
 def test_a_jump_that_no_projection_closes_is_reported(make, space, form):

@@ -37,7 +37,17 @@ def test_notebooks_have_outputs_and_are_listed():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("path", notebooks.NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(
+            path,
+            id=path.stem,
+            marks=() if path.stem in ("first_linkage", "own_urdf") else pytest.mark.exhaustive,
+        )
+        for path in notebooks.NOTEBOOKS
+    ],
+)
 def test_notebooks_print_their_stored_text(path):
     matplotlib.use("Agg")
     # A notebook is a program of a user, with the type promotion of JAX's default.

@@ -200,7 +200,7 @@ class TestBlocksOfTheInverse:
         np.testing.assert_allclose(j @ np.asarray(blocks.L12), range_of_rows, **ROUND_OFF)
         np.testing.assert_allclose(blocks.L22, pinv(j @ np.linalg.solve(mass, j.T)), **ROUND_OFF)
 
-    @pytest.mark.long
+    @pytest.mark.exhaustive
     def test_derivative(self):
         system, at = linkage()
 
@@ -309,7 +309,7 @@ class TestOneDecomposition:
         np.testing.assert_allclose(found.info.lam[0], lam, **ROUND_OFF)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_batch_takes_its_svds_one_by_one():
     # jaxlib divides a batch of SVDs among the threads of XLA's pool and waits on one of them. Two independent
     # batches at a time, as in a step of RK4 whose law takes pseudoinverses, waited for each other for ever on

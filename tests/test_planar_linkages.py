@@ -103,7 +103,7 @@ def test_the_foot_of_klann_walks_on_a_flat_path():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("stages", [1, 3])
+@pytest.mark.parametrize("stages", [pytest.param(1, marks=pytest.mark.exhaustive), 3])
 def test_the_height_of_the_lift_is_a_closed_form(stages):
     mechanism, start = models.scissor_lift(stages=stages)
     # The platform is a bar of 1.5 m from its pin, and the cylinder acts at 0.6 m and 0.9 m.
@@ -122,7 +122,7 @@ def test_the_height_of_the_lift_is_a_closed_form(stages):
     np.testing.assert_allclose(places[:, 0], 0.0, atol=1e-12)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_cylinders_of_the_excavator_have_the_lengths_of_triangles():
     mechanism, start = models.excavator()
     names = list(mechanism.names.coordinates)

@@ -231,7 +231,16 @@ MOTIONS = {
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", quick(MOTIONS, "iftomm_a03_andrews"))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name,
+            marks=pytest.mark.exhaustive if name in ("heavy_top_bruls", "iftomm_a03_andrews") else (),
+        )
+        for name in MOTIONS
+    ],
+)
 def test_motions_lead_from_state_to_state(name):
     """All intervals of the file at once, each in its own unit of time; the last state stays where it is."""
     system, _ = SYSTEMS[name]()

@@ -94,7 +94,7 @@ def test_mistakes_of_collision_elements_are_listed(tmp_path):
         loaded(tmp_path, ".sdf", SDF.replace(">0.4<", ">1.4<"), True)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_hands_of_the_three_formats_have_equal_gaps_and_motions(tmp_path):
     step = contact.Touching(jd.SemiImplicitEuler(), contact_solver=contact.ContactNewton(10))
     turned = (0.0, 0.0, 0.17, np.cos(0.2), np.sin(0.2), 0.0, 0.0)

@@ -94,7 +94,7 @@ def test_unknown_names_raise(tmp_path):
         loaded(tmp_path, SCENE, contacts=["flor"])
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_robot_falls_and_comes_to_rest_on_the_floor(tmp_path):
     _, robot = loaded(tmp_path, SCENE, contacts=["floor"])
     mechanism, q = jm.mechanism(robot.description, jm.Joints())

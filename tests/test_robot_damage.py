@@ -43,7 +43,7 @@ def test_some_damaged_files(name, tmp_path):
     assert 20 < damage(name, tmp_path, 0, 40) < 40
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore::jaxdae.mechanisms.describe.bodies.DescriptionWarning")
 @pytest.mark.parametrize("name", FILES)
 def test_three_hundred_damaged_files(name, tmp_path):

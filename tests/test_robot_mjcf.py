@@ -93,7 +93,9 @@ def check(name, entry, mechanism, singular):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=() if x in ("robotiq_2f85",) else pytest.mark.exhaustive) for x in MODELS]
+)
 def test_accelerations_and_forces_of_loops(name):
     """With independent rows, by a solver that needs them and by one that does not."""
     data = json.loads((REFERENCES / f"loop_{name}.json").read_text())
@@ -105,7 +107,7 @@ def test_accelerations_and_forces_of_loops(name):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["cassie", "robotiq_2f85"])
+@pytest.mark.parametrize("name", [pytest.param("cassie", marks=pytest.mark.exhaustive), "robotiq_2f85"])
 def test_the_rows_of_the_file_by_solvers_for_any_rank(name):
     """Balls as in the file, 12 rows of rank 10 and 7 of rank 5."""
     data = json.loads((REFERENCES / f"loop_{name}.json").read_text())
@@ -140,7 +142,12 @@ def moved(joints, qpos, xi):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("name", "left_out"), [("robotiq_2f85", ".x"), ("stewart", ""), ("cassie", "plantar.y")]
+    ("name", "left_out"),
+    [
+        ("robotiq_2f85", ".x"),
+        pytest.param("stewart", "", marks=pytest.mark.exhaustive),
+        pytest.param("cassie", "plantar.y", marks=pytest.mark.exhaustive),
+    ],
 )
 def test_derivatives_of_accelerations_of_loops(name, left_out):
     """To the error bars of the file, whose derivatives leave the manifold: so they depend on the rows, balls

@@ -72,7 +72,7 @@ def path_of(data):
 
 
 @needs_files
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_cassie_with_its_loops():
     data = json.loads((REFERENCES / "mechanism_cassie_sdf.json").read_text())
     description, _, report = robots.load(path_of(data))

@@ -151,7 +151,7 @@ def assert_adaptive(motion, solver):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("form", ["joints", "absolute"])
+@pytest.mark.parametrize("form", ["joints", pytest.param("absolute", marks=pytest.mark.exhaustive)])
 def test_a_platform_on_six_legs(form):
     motion = stewart()
     if form == "absolute":
@@ -162,7 +162,7 @@ def test_a_platform_on_six_legs(form):
 
 
 @needs_files
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("name", "of", "first"), [("panda_damped", "panda", 1000), ("solo12_ballistic", "solo12", 200)]
 )
@@ -172,13 +172,13 @@ def test_published_robots(name, of, first):
     assert_adaptive(motion, jd.SchurComplement())
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_gripper_from_its_file():
     pytest.importorskip("mujoco", reason="the extra robots is not installed: pip install '.[robots]'")
     assert_fitted(from_mjcf("robotiq_2f85"), jd.SchurComplement(), 4000)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_cassie_falls_with_its_stiff_springs_and_redundant_loops():
     pytest.importorskip("mujoco", reason="the extra robots is not installed: pip install '.[robots]'")
     motion = from_mjcf("cassie_free_fall")

@@ -178,7 +178,7 @@ def test_a_floating_base():
     np.testing.assert_array_equal(state.q[:7], [0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0])
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_both_forms_of_coordinates_accelerate_alike(robot, arm):
     mechanism, state = arm
     absolute, _ = jm.mechanism(robot.description)

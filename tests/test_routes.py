@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import problems
 import pytest
-from catalogue import SYSTEMS, quick
+from catalogue import SYSTEMS
 from problems import cast
 from small_systems import central, consistent, everything, wheels, wheels_states, without_typechecker
 
@@ -84,7 +84,7 @@ class TestFormulas:
 
     @pytest.mark.long
     @each_metric
-    @pytest.mark.parametrize("point", [0.0, 0.5])
+    @pytest.mark.parametrize("point", [0.0, pytest.param(0.5, marks=pytest.mark.exhaustive)])
     def test_projected_step(self, metric, point):
         system, at = everything(), consistent()
         new, _, info = step(jd.textbook.ProjectedStep(jd.RungeKutta.heun(), point, metric), system, at)
@@ -190,13 +190,15 @@ def runs(problem, route):
 
 class TestOrders:
     @pytest.mark.parametrize("route", ORDERS)
-    @pytest.mark.parametrize("problem", quick(PROBLEMS, "double_pendulum"))
+    @pytest.mark.parametrize(
+        "problem", ["double_pendulum", pytest.param("bead_rotating_wire", marks=pytest.mark.exhaustive)]
+    )
     def test_order(self, problem, route):
         # The fit of a method of order p is off by O(h); neighboring orders are 1 apart.
         fitted = slope(runs(problem, route)[:, 0])
         assert abs(fitted - ORDERS[route][1]) <= 0.1, f"fitted {fitted:.3f}"
 
-    @pytest.mark.long
+    @pytest.mark.exhaustive
     def test_order_of_the_projected_derivative_with_rows_of_every_kind(self):
         system, at = everything(), consistent()
         fine = jd.rollout(system, RK4, at, dt=0.5 / 1024, steps=1024, save_every=1024).state
@@ -219,14 +221,14 @@ class TestDrift:
         for problem in PROBLEMS:
             assert np.all(runs(problem, "sequential")[:, 1] < 1e-15)
 
-    @pytest.mark.long
+    @pytest.mark.exhaustive
     def test_the_projected_derivative_drifts_less_than_the_plain_method(self):
         for problem in PROBLEMS:
             plain, projected = runs(problem, "plain"), runs(problem, "projected_derivative")
             assert np.all(projected[:, 1] < plain[:, 1])
             assert abs(slope(projected[:, 1]) - 4.0) <= 0.1
 
-    @pytest.mark.long
+    @pytest.mark.exhaustive
     def test_projected_steps_leave_the_manifold_by_its_curvature(self):
         for order, route in ((1.0, "projected_step"), (2.0, "projected_step_in_the_middle")):
             for problem in PROBLEMS:

@@ -22,7 +22,7 @@ def raised(q, ball, box):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("form", ["joints", "absolute"])
+@pytest.mark.parametrize("form", ["joints", pytest.param("absolute", marks=pytest.mark.exhaustive)])
 def test_sunken_bodies_rise_to_the_ground_and_others_stay(form):
     bodies = [
         js.Body(name, 1.0, (0.1,) * 3, place=(x, 0.0, 0.0)) for name, x in (("ball", 0.0), ("box", 3.0))
@@ -66,7 +66,9 @@ def rod(coordinates, **options):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "form", [pytest.param(x, marks=() if x in ("joints",) else pytest.mark.exhaustive) for x in FORMS]
+)
 def test_rod_at_a_wall_has_the_angle_and_the_derivative_of_the_closed_form(form):
     mechanism, q = rod(FORMS[form])
 

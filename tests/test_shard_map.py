@@ -42,7 +42,7 @@ print("good")
 """
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_every_device_rolls_out_its_own_worlds():
     done = two_devices.run(PROGRAM, flags=two_devices.FAST)
     assert done.stdout.endswith("good\n"), done.stderr[-2000:]
@@ -163,7 +163,7 @@ print("good")
 """
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_every_device_solves_the_contacts_of_its_own_worlds():
     done = two_devices.run(CONTACT, flags=two_devices.FAST)
     assert done.stdout.endswith("good\n"), done.stderr[-2000:]

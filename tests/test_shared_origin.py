@@ -24,7 +24,7 @@ def swinging():
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("method", "order", "steps"),
-    [(jd.SemiImplicitEuler(), 1, 50), (jd.RungeKutta.rk4(), 4, 20)],
+    [(jd.SemiImplicitEuler(), 1, 50), pytest.param(jd.RungeKutta.rk4(), 4, 20, marks=pytest.mark.exhaustive)],
     ids=("euler", "rk4"),
 )
 def test_the_order_is_that_of_the_method(method, order, steps):

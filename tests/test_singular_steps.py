@@ -38,13 +38,13 @@ TRUCK = jv.truck_and_trailers(2.5, [2.0], [0.5], steering=1.4)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("form", [pytest.param("absolute", marks=pytest.mark.long), "joints"])
+@pytest.mark.parametrize("form", [pytest.param("absolute", marks=pytest.mark.exhaustive), "joints"])
 def test_a_steering_angle_that_passes_a_right_angle_is_singular(form):
     system, q = jm.kinematic_mechanism(BICYCLE, FORMS[form])
     expect_one_failure(statuses(system, q, [DRIVEN, RESTING, AWAY]))
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("case", "form"), [("truck", "joints"), ("embedded", "joints"), ("midpoint", "absolute")]
 )
@@ -67,7 +67,14 @@ def test_the_equations_in_driven_velocities_report_the_passage():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("model", ["KS", "KST", "ST"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        "KS",
+        pytest.param("KST", marks=pytest.mark.exhaustive),
+        pytest.param("ST", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_single_track_models_report_the_passage(model):
     x = jnp.array([0.0, 0.0, 1.4, 0.05, 0.0, 0.0, 0.0])
     cars = {

@@ -55,7 +55,7 @@ def start(q):
 @pytest.mark.parametrize(
     "coordinates",
     [
-        pytest.param(jm.Absolute(), id="absolute", marks=pytest.mark.long),
+        pytest.param(jm.Absolute(), id="absolute", marks=pytest.mark.exhaustive),
         pytest.param(jm.Joints(), id="joints"),
     ],
 )
@@ -77,7 +77,7 @@ def test_a_ball_in_an_upright_pipe_is_pushed_as_its_closed_form_says(coordinates
     np.testing.assert_allclose(lam[0], MASS * RHO * SPEED**2, rtol=1e-12)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_ball_climbs_in_an_upright_pipe():
     mechanism, q = rolling(jm.Absolute())
     trajectory = jd.rollout(

@@ -275,8 +275,15 @@ def derivatives(projection, arguments, direction, s):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", catalogue.quick(DIFFERENTIATED, "linear"))
-@pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
+@pytest.mark.parametrize(
+    ("name", "closed"),
+    [
+        ("iterated", False),
+        ("linear", True),
+        pytest.param("iterated", True, marks=pytest.mark.exhaustive),
+        pytest.param("linear", False, marks=pytest.mark.exhaustive),
+    ],
+)
 def test_derivatives(name, closed):
     """A line through system and both states; also where the estimate is exactly closed and nothing has to be
     corrected.

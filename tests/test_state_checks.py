@@ -151,7 +151,7 @@ QUICK = ("forward_dynamics", "inverse_dynamics", "link_frame", "link_velocity", 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize("quick", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
 def test_functions_of_one_state_report_violations(gears, moved, quick):
     (robot, _, _), (mechanism, state) = gears, moved
     a, lam = jnp.zeros(3), jnp.zeros(2)
@@ -331,7 +331,7 @@ def test_constraint_impulse_reports_open_rows():
     jd.constraint_impulse(mechanism, opened, jnp.array([False, True]))
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_static_inputs_and_linear_models_report_open_rows():
     rod = jm.Body("rod", 1.0, 0.1, (0.5, 0.0, 0.0))
     hinge = jm.Revolute("A", "ground", "rod", at=(0.0, 0.0))

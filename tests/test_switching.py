@@ -253,7 +253,7 @@ def test_derivatives_across_a_jerk():
     assert abs(on_grid[0] - forward[0]) > 0.1
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_row_that_comes_on_at_the_start_of_a_step():
     """Hanging at rest with the string off: the part of the step up to the switch has no length, by which
     backward Euler divides.
@@ -288,7 +288,7 @@ PUSHES = jd.switching.Unilateral(jnp.array([1.0, 1.0, 0.0, 0.0]), follows=(0, 1,
     ("law", "events"),
     [
         (jd.switching.Unilateral(jnp.array([-1.0])), 1),
-        pytest.param(jd.switching.Unilateral(jnp.array([-1.0])), 0, marks=pytest.mark.long),
+        pytest.param(jd.switching.Unilateral(jnp.array([-1.0])), 0, marks=pytest.mark.exhaustive),
     ],
 )
 def test_a_string_that_is_too_long_from_the_start_is_not_pulled_in(law, events):
@@ -349,7 +349,7 @@ def bead(rows=1):
 
 
 class TestSchedule:
-    @pytest.mark.long
+    @pytest.mark.exhaustive
     def test_by_the_clock_to_round_off_and_its_derivative(self):
         """Every piece is quadratic, and times are located exactly; at the ends of steps the rest has no
         length, but a derivative.

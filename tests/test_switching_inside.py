@@ -43,7 +43,7 @@ class Foot(jd.System):
         return q
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_foot_lets_go_where_a_goal_lifts_it():
     """The goal pulls by its limit of 50 N, against a weight of 20 N, until it has its speed: 30 N / 2 kg for
     1/15 s, then 1 m/s.

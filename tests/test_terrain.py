@@ -103,7 +103,7 @@ def test_a_map_goes_through_its_heights_and_through_planes():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("along", [0, 1])
+@pytest.mark.parametrize("along", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_a_map_has_no_jumps_in_second_derivatives_at_its_knots(along):
     for knot in (0.0, 0.5, 1.0):
         p = np.array([-0.3, 2.8])
@@ -206,7 +206,7 @@ def on_the_ground(kind):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["disc", "sphere"])
+@pytest.mark.parametrize("kind", ["disc", pytest.param("sphere", marks=pytest.mark.exhaustive)])
 def test_contacts_on_the_ground_have_exact_derivatives(kind):
     q, step = on_the_ground(kind), 1e-4
     first = jax.jit(jax.jacfwd(lambda q: seen(q, kind)))

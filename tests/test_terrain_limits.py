@@ -61,7 +61,7 @@ def rolled(dtype):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+@pytest.mark.parametrize("dtype", [jnp.float64, pytest.param(jnp.float32, marks=pytest.mark.exhaustive)])
 def test_each_of_many_worlds_ends_for_its_own_reason(dtype):
     trajectory = rolled(dtype)
     assert trajectory.state.q.dtype == dtype
@@ -78,7 +78,7 @@ def test_each_of_many_worlds_ends_for_its_own_reason(dtype):
         jd.raise_if_failed(jax.tree.map(lambda x: x[1], trajectory.info))
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_adaptive_rollouts_end_there_too():
     method = jd.diffrax.Adaptive(rtol=1e-8, atol=1e-8)
     times = jnp.linspace(0.1, 0.5, 5)

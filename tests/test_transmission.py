@@ -138,7 +138,7 @@ def test_singular_values_stiffness_and_inertia_of_a_3rrr_robot():
         )
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_singularity_curve_of_a_3rrr_robot():
     """The curve det A = 0 in the plane y = 0 of all poses."""
 
@@ -154,7 +154,7 @@ def test_singularity_curve_of_a_3rrr_robot():
         np.testing.assert_allclose(found, at, rtol=0, atol=1e-11)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_workspace_of_a_five_bar():
     """A lens less two holes: each leg reaches a ring about its motor.
 

@@ -58,7 +58,7 @@ def test_a_track_of_waves_pitches_and_lifts_a_vehicle_as_its_wheelbase_says():
     assert report.norm < 1e-15
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_square_vehicle_stands_across_a_saddle_without_gaps():
     places = [(0.5, 0.5), (0.5, -0.5), (-0.5, 0.5), (-0.5, -0.5)]
     pose, report = standing(Saddle(0.15), places, 0.4, (0.0, 0.0), 0.25 * np.pi)
@@ -150,7 +150,9 @@ def on_discs(terrain, radius=0.1, steering=0.0):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("normal", [UP, (0.2, -0.1, 1.0)], ids=["level", "slope"])
+@pytest.mark.parametrize(
+    "normal", [pytest.param(UP, marks=pytest.mark.exhaustive), (0.2, -0.1, 1.0)], ids=["level", "slope"]
+)
 def test_least_slip_on_a_plane_is_the_least_residual_of_wheels_seen_from_above(normal):
     names, places, mechanism, q = on_discs(jv.Plane(normal), steering=0.3)
     q, report = jv.place_on_terrain(mechanism, q, jnp.asarray([1.0, 2.0]), 0.7)

@@ -49,7 +49,7 @@ def test_an_upright_coin_on_an_incline_has_its_published_motion():
     within(11, lam[:, :1] * n + lam[:, 1:] * e, [s["lam"] for s in states[1:]])
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_knife_edge_on_an_incline_has_its_published_motion():
     p, reference, digits, values = problem("knife_edge_incline")
     edge = jm.Wheel("edge", "blade", (1.0, 0.0), point=(0.0, 0.0))
@@ -202,7 +202,7 @@ def test_the_car_of_the_notes_with_fixed_steering():
     np.testing.assert_allclose(speed, 5.4474015853, rtol=0, atol=1e-10)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_the_car_of_the_notes_with_steering_that_swings():
     mechanism, q = notes_car(jm.Sinusoid(0.3, 1.3 / (2.0 * np.pi)))
     run = states_at(mechanism, REDUNDANT, q, started(mechanism, q, 3.0, 0.39), [4.0], 5e-3)
@@ -323,7 +323,7 @@ def test_derivatives_in_slip_and_steering_at_zero_and_at_a_right_angle():
     np.testing.assert_allclose(jax.jacfwd(front_row)(0.5 * np.pi), [0.0, -1.0, -2.5], rtol=0, atol=1e-15)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore::jaxdae.StateWarning")
 def test_no_slip_is_the_mechanism_of_a_skate_to_the_last_bit():
     bodies = [jm.Body("blade", 1.5, 0.3, (0.2, 0.1, 0.7))]
@@ -365,7 +365,7 @@ def test_rollers_hold_the_velocity_along_their_axles():
     np.testing.assert_allclose(omni, [*n, 0.2, -0.05], rtol=0, atol=1e-15)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_rotors_in_both_forms_of_coordinates():
     absolute, q = differential_drive()
     joints, theta = differential_drive(jm.Joints())
@@ -403,7 +403,7 @@ def test_rotors_in_both_forms_of_coordinates():
     assert q.shape == (5,)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_wheels_do_no_work_and_their_forces_are_reactions():
     p = problem("coin_incline")[0]
     mechanism, q = coin(p)
@@ -420,7 +420,7 @@ def test_wheels_do_no_work_and_their_forces_are_reactions():
     np.testing.assert_allclose(torque, 0.0, rtol=0, atol=1e-14)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_wheels_in_single_precision_and_in_batches_of_one():
     mechanism, q = differential_drive()
     single = jax.tree.map(lambda x: x.astype(jnp.float32), mechanism)

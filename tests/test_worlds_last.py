@@ -42,7 +42,9 @@ def branched(*loops, count=17):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("owned", "count"), [("fixed", 17), ("held", 5)])
+@pytest.mark.parametrize(
+    ("owned", "count"), [("fixed", 17), pytest.param("held", 5, marks=pytest.mark.exhaustive)]
+)
 def test_worlds_may_have_lengths_of_their_own_and_share_directions(owned, count):
     mechanism, start = branched(count=count)
     q = start + jnp.linspace(0.0, 0.1, start.size)
@@ -67,7 +69,7 @@ PIN = js.Ball("pin", "link 15", "link 16", (0.2, 0.1, 3.1))
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "loops", [pytest.param((), id="tree", marks=pytest.mark.long), pytest.param((PIN,), id="loop")]
+    "loops", [pytest.param((), id="tree", marks=pytest.mark.exhaustive), pytest.param((PIN,), id="loop")]
 )
 def test_worlds_of_a_larger_tree_are_as_each_alone(loops):
     mechanism, q = branched(*loops)

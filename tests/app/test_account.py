@@ -48,7 +48,7 @@ def simulated(joints, forces=(), gravity=(0.0, 0.0), **more):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("names", ["jump", "friction driven"])
+@pytest.mark.parametrize("names", ["jump", pytest.param("friction driven", marks=pytest.mark.exhaustive)])
 def test_a_motor_does_work_and_the_account_does_not_depend_on_save_every(names):
     """An input with a jump, in closed form; damping with friction; and a prescribed motion: order four, as
     RK4 has it.
@@ -116,7 +116,7 @@ def test_an_oscillation_that_the_step_does_not_resolve_is_poor():
     assert "% of the exchanged energy; the limit is 5 %" in told
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_friction_that_the_step_does_not_resolve_ends_the_run():
     _, summary, _ = simulated([HINGE | {"friction": 200.0}], gravity=(0.0, -9.81), dt=1e-3)
     assert summary.status == {"UNSTABLE": 1}
@@ -195,7 +195,9 @@ def test_parts_are_as_equal_as_chunks_allow():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("coordinates", [pytest.param(jm.Absolute(), marks=pytest.mark.long), jm.Joints()])
+@pytest.mark.parametrize(
+    "coordinates", [pytest.param(jm.Absolute(), marks=pytest.mark.exhaustive), jm.Joints()]
+)
 def test_the_spring_of_a_joint_force_is_potential_energy_and_its_constant_is_not(coordinates):
     body = js.Body("block", 2.0, (0.1, 0.1, 0.1))
     slide = js.Prismatic("slide", "ground", "block", axis=(0.0, 0.0, 1.0), at=(0.0, 0.0, 0.0))

@@ -42,7 +42,7 @@ def run(experiment, monkeypatch, out, *changes):
     return experiment.main()
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_tiny_run(experiment, monkeypatch, tmp_path):
     assert run(experiment, monkeypatch, tmp_path, *TINY) == 0
     (folder,) = tmp_path.iterdir()

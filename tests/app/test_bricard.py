@@ -42,7 +42,7 @@ def test_the_error_is_that_at_the_times_of_the_reference(experiment):
     assert np.isnan(experiment.error(result._replace(time=time + 0.01)))
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_the_loop_stays_closed_with_rank_and_fails_without(experiment):
     config, worlds = load(str(ROOT / "configs" / "bricard.yaml"))
     with precision(config):

@@ -45,7 +45,7 @@ output: {plots: false}
 """
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_the_car_runs_as_the_closed_form_says():
     spec = importlib.util.spec_from_file_location("car", ROOT / "experiments" / "car.py")
     experiment = importlib.util.module_from_spec(spec)

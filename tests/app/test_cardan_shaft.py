@@ -39,7 +39,7 @@ def test_the_closed_form_is_its_own_integral(experiment):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("phase", [0.0, 30.0])
+@pytest.mark.parametrize("phase", [pytest.param(0.0, marks=pytest.mark.exhaustive), 30.0])
 def test_both_joints_follow_their_closed_form(experiment, phase):
     config, worlds = load(str(ROOT / "configs" / "cardan_shaft.yaml"), ("duration=0.2",))
     with precision(config):

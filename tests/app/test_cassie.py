@@ -52,7 +52,7 @@ def test_limbs_are_lines_with_gaps(experiment):
     assert np.all(np.isnan(found["left leg"][:, 2]))
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_it_rests_and_stands_with_closed_loops(experiment):
     section = read(str(ROOT / "configs" / "cassie.yaml")).data["experiment"]
     settings = experiment.Settings.model_validate(section | {"file": FILE})

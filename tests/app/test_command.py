@@ -153,7 +153,7 @@ def test_a_pipe_gets_plain_lines(run):
     assert "run folder: runs" in done.stdout
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_plot_redraws_a_run(run, command):
     folder, _ = run
     picture = folder / "plots" / "energy.png"
@@ -163,7 +163,7 @@ def test_plot_redraws_a_run(run, command):
     assert "drawn into" in out
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_the_resolved_config_runs_again(run, command):
     code, out, err = command("check", run[0] / "config.yaml")
     assert (code, err) == (0, "")
@@ -171,7 +171,7 @@ def test_the_resolved_config_runs_again(run, command):
     assert "3 worlds, 80 steps" in out
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_single_precision_and_runs_that_never_overwrite(config, tmp_path, command):
     out = tmp_path / "out"
     overrides = ("--set", "precision=float32", "--set", "batch.size=1", "--set", "output.plots=false")

@@ -45,7 +45,7 @@ def test_the_folder_follows_the_environment(tmp_path, monkeypatch):
     assert told() == {compilation_cache.FOLDER: "elsewhere", TIME: "1", SIZE: "-1"}
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_second_run_compiles_nothing(tmp_path):
     """Nothing is added to what is kept, and what is kept broken does no harm."""
 

@@ -42,7 +42,7 @@ def test_digits(experiment):
     assert experiment.digits(np.array([1.0, np.nan]), exact) == 0.0
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_small_run(experiment, monkeypatch, tmp_path, capsys):
     # Two solvers and one family: the remark that the full system is better, for a light link.
     monkeypatch.chdir(ROOT)

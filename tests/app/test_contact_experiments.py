@@ -42,7 +42,7 @@ def test_a_plate_stays_or_slides_on_the_incline():
         np.testing.assert_allclose(found.state.q[:, -1, 0], slides, atol=1e-13)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_ball_stays_on_its_orbit():
     module, config, worlds = experiment("bouncing_table")
     orbit = module.Orbit(0.03, 20.0, 0.5, 9.81)

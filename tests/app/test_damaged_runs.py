@@ -272,7 +272,7 @@ PAIRS = [
 
 @pytest.mark.parametrize(
     ("action", "kind"),
-    [pytest.param(*pair, marks=[] if pair in QUICK_PAIRS else [pytest.mark.long]) for pair in PAIRS],
+    [pytest.param(*pair, marks=() if pair in QUICK_PAIRS else pytest.mark.exhaustive) for pair in PAIRS],
 )
 def test_every_file_damaged_in_every_way(copy, action, kind):
     whole = copy(kind)
@@ -330,7 +330,14 @@ def test_fits_are_drawn_as_far_as_they_came(copy, kind):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["tune", "tune-killed", "tune-finished"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("tune", marks=pytest.mark.exhaustive),
+        "tune-killed",
+        pytest.param("tune-finished", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_tables_whose_content_was_changed(copy, kind):
     folder = copy(kind)
     file = folder / "history.csv"
@@ -383,7 +390,7 @@ def test_a_fit_that_was_stopped_before_its_first_checkpoint(copy):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["tune", "optimize-killed"])
+@pytest.mark.parametrize("kind", ["tune", pytest.param("optimize-killed", marks=pytest.mark.exhaustive)])
 def test_a_fit_that_is_continued_writes_its_tables_again(copy, closed, monkeypatch, kind):
     folder, name = copy(kind), kind.split("-")[0]
     before = (folder / "history.csv").read_text()

@@ -152,10 +152,10 @@ def test_ctrl_c_while_a_fit_compiles(config, closed, tmp_path, monkeypatch):
     "number",
     [
         errno.ENOSPC,
-        errno.EDQUOT,
-        errno.EROFS,
-        errno.EACCES,
-        errno.EIO,
+        pytest.param(errno.EDQUOT, marks=pytest.mark.exhaustive),
+        pytest.param(errno.EROFS, marks=pytest.mark.exhaustive),
+        pytest.param(errno.EACCES, marks=pytest.mark.exhaustive),
+        pytest.param(errno.EIO, marks=pytest.mark.exhaustive),
     ],
 )
 def test_a_disk_that_fails_on_the_way(config, closed, tmp_path, monkeypatch, number):

@@ -127,7 +127,7 @@ def test_the_mechanism_has_the_name_that_its_config_gives(experiment, config):
     assert [title["mechanism"] for title in titles] == ["crank-rocker", "four-bar in space"]
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_every_method_runs(experiment, config):
     settings = settings_with(experiment, config)
     problem = settings.spherical_pendulum.build(float)

@@ -73,7 +73,7 @@ def test_optimize_divides_its_worlds_among_processes(tmp_path):
     np.testing.assert_allclose(two, alone, rtol=1e-12)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_another_number_of_processes_continues_a_fit(tmp_path):
     fitted(1, "tune", 6, tmp_path / "alone")
     fitted(2, "tune", 4, tmp_path / "shared")

@@ -34,7 +34,7 @@ def run(experiment, monkeypatch, out, *changes):
     return experiment.main()
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_run(experiment, monkeypatch, tmp_path, capsys):
     """A small figure with few knots. Control is late by about h^2 a / (2 beta), 0.2 mm at 9 m/s^2."""
     short = (

@@ -57,7 +57,7 @@ def test_the_time_between_flips_knows_both_outer_axes(experiment):
     np.testing.assert_allclose([near_c, near_a], [np.pi / rate_c, np.pi / rate_a], rtol=1e-9)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_symmetric_methods_keep_the_energy_and_swing_about_the_momentum(experiment, body):
     config, system, start = body
     with precision(config):
@@ -66,7 +66,7 @@ def test_symmetric_methods_keep_the_energy_and_swing_about_the_momentum(experime
     assert 1e-6 < result.momentum.max() < 1e-4
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_many_steps_of_the_eighth_order(experiment, body):
     config, system, start = body
     with precision(config):

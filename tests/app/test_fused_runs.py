@@ -80,7 +80,7 @@ class Killed(BaseException):
     """Stands for the end of a process that cannot do anything more."""
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_fused_run_is_resumed_and_divided_bit_for_bit(place, tmp_path, monkeypatch):
     code, out, err = command("run", place / "swing.yaml", "--out", tmp_path / "whole")
     whole = only(tmp_path / "whole")

@@ -35,7 +35,7 @@ def test_statics_of_the_gripper(module):
     assert abs(found - CRITICAL) < 1e-14
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_gripper_holds_or_drops_a_block(module):
     config, worlds = load(str(ROOT / "configs" / "gripper.yaml"), ("coordinates=absolute",))
     statics = module.Statics.of(config.mechanism)

@@ -53,7 +53,7 @@ def test_both_forms_reach_the_reference(experiment, robot):
     assert np.abs(found["joint"].angles - found["absolute"].angles).max() < 1e-10
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_projection_about_the_state_before_leaves_the_loop_open(experiment, robot):
     config, forms = robot
     with precision(config):

@@ -39,7 +39,7 @@ def bench(experiment, *changes):
     return experiment.bench(config, settings, worlds), settings
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_the_coupler_mass_can_be_moved_to_its_pins_without_a_change_of_the_motion(experiment):
     at, _ = bench(experiment, "duration=0.2", "experiment.window=0.1")
     matrix, unseen = experiment.base_parameters(at.system)
@@ -90,7 +90,7 @@ def run(experiment, monkeypatch, out, *changes):
     return experiment.main()
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_run(experiment, monkeypatch, tmp_path, capsys):
     """Euler's method for model and data alike: a tenth of the program, and no error of discretization between
     them.

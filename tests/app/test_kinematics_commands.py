@@ -237,7 +237,7 @@ def test_mistakes_in_a_log_are_named(tmp_path, text, message):
     assert message in str(caught.value)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_calibration_of_a_five_bar(tmp_path):
     """The intervals contain the dimensions behind the simulated log, and the y of points is not identifiable."""
     config, log = (CONFIGS / f"five_bar_calibration.{ending}" for ending in ("yaml", "csv"))

@@ -133,7 +133,7 @@ def test_laws_of_configs_are_those_of_the_library(tmp_path):
             assert float(u[0]) == pytest.approx(0.0, abs=1e-9)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_regulator_knows_of_redundant_rows_and_of_starts_that_nothing_holds(tmp_path):
     law = {"type": "regulator", "inputs": ["motor"], "input_weight": 0.1}
     hinge, body = ARM["mechanism"]["joints"][0], ARM["mechanism"]["bodies"][0]
@@ -275,7 +275,7 @@ def test_all_mistakes_at_once(tmp_path):
         assert text in " ".join(str(told.value).split()), str(told.value)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_gains_can_be_tuned(tmp_path):
     loss = [{"type": "coordinate", "coordinate": "arm.theta", "target": -1.0}]
     section = {"parameters": [{"path": "control.kp"}], "loss": loss, "iterations": 2}

@@ -251,7 +251,7 @@ def redrawn_from_the_folder(folder, command):
     assert "stopped before its first checkpoint" in err
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_the_loss_of_many_worlds_is_that_of_each(config):
     """Whatever a world differs in: what violations and energies are of is that world, not the nominal one."""
     paths = ("bodies.arm.mass", "joints.hinge.point_b.x", "stabilization.alpha")
@@ -311,7 +311,7 @@ def test_the_loss_of_numbers_is_that_of_a_config_with_them(tmp_path):
     )
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_the_certificate_of_a_config(config, command):
     code, out, _ = command("check", config, "--gradients", "--set", "optimize=null", "--set", "duration=0.1")
     assert code == 0, out
@@ -320,7 +320,7 @@ def test_the_certificate_of_a_config(config, command):
     assert out.rstrip().endswith("passed")
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_killed_run_continues_bit_for_bit(config, tmp_path, command):
     """kill -9 in the middle, then --resume with more iterations, beside a run of so many that is left alone."""
     program = [sys.executable, "-c", "from jaxdae.app.cli import main; main()", "tune"]

@@ -83,7 +83,7 @@ def test_the_function_falls_as_its_formula_says():
     assert thrown["V"].max() > 1.1 * thrown["V"][0]
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_stiffer_feedback_takes_more_steps_and_a_projection_none():
     module, _, system, start = experiment("stiffness_cost")
     steps, opening, status = module.cost(system, start, jnp.asarray([1.0, 1000.0]), 1e-4, 1.0)
@@ -96,7 +96,7 @@ def test_stiffer_feedback_takes_more_steps_and_a_projection_none():
     assert closed < 1e-14
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_solvers_for_any_rank_pass_a_goal_beside_the_rod():
     module, given, system, start = experiment("singular_goal")
     along = module.Along(*map(jnp.asarray, (given["swing"], given["rate"], 0.0)))
@@ -122,7 +122,7 @@ def test_solvers_for_any_rank_pass_a_goal_beside_the_rod():
     )
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_the_integral_takes_the_offset_away():
     module, _, system, start = experiment("integral_drift")
     start = jd.State(start.t, start.q, jnp.asarray([0.0, 3.0, 0.0]))

@@ -46,7 +46,7 @@ def closed_form(one, angle):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("side", [1.0, -1.0])
+@pytest.mark.parametrize("side", [1.0, pytest.param(-1.0, marks=pytest.mark.exhaustive)])
 def test_assembly_and_its_derivative_are_those_of_the_closed_form(experiment, side):
     one, angles = linkage(experiment, side), jnp.linspace(0.0, 6.0, 7)
 
@@ -100,7 +100,7 @@ def run(experiment, monkeypatch, out, *changes):
     return experiment.main()
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_run(experiment, monkeypatch, tmp_path, capsys):
     changes = ("experiment.starts=6", "experiment.turn=12", "experiment.offsets=6")
     assert run(experiment, monkeypatch, tmp_path, *changes) == 0

@@ -15,7 +15,7 @@ from jaxdae.app import load, precision
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_hop_and_its_derivative():
     spec = importlib.util.spec_from_file_location("minitaur_hop", ROOT / "experiments" / "minitaur_hop.py")
     module = importlib.util.module_from_spec(spec)

@@ -53,7 +53,7 @@ def published_program(frames):
     return np.array(results)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_run(experiment, monkeypatch, tmp_path, capsys):
     assert run(experiment, monkeypatch, tmp_path) == 0
     (folder,) = tmp_path.iterdir()

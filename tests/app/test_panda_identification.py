@@ -27,7 +27,7 @@ def experiment():
     return module
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_torques_are_those_of_inverse_dynamics_and_intervals_hold(experiment):
     section = read(str(ROOT / "configs" / "panda_identification.yaml")).data["experiment"]
     settings = experiment.Settings.model_validate(section | {"samples": 40, "repeats": 50})

@@ -51,7 +51,7 @@ def made(place, duration, cache, text=SWING):
     return config, only(place / "whole")
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_processes_that_are_killed(tmp_path, cache):
     """Killed ten times at random instants, by SIGKILL and SIGTERM, and continued; a run that ends
     meanwhile is begun anew.
@@ -94,7 +94,7 @@ def test_processes_that_know_each_other(tmp_path, cache):
     assert_equal(only(tmp_path / "shared"), whole)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_disk_that_fills_up_and_one_that_is_read_only(tmp_path, cache):
     """A file system of 60 MB in memory, which another file fills on the way; needs the right to mount one."""
     disk, (config, whole) = tmp_path / "disk", made(tmp_path, 20, cache)
@@ -127,7 +127,7 @@ def test_a_disk_that_fills_up_and_one_that_is_read_only(tmp_path, cache):
         subprocess.run(["umount", disk], check=True)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_processes_that_count_differently(tmp_path, cache):
     config = tmp_path / "small.yaml"
     config.write_text(SWING)

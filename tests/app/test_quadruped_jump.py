@@ -27,7 +27,7 @@ def experiment():
     return module
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_jump_leaves_the_ground_and_comes_back_with_derivatives_through_its_contacts(experiment):
     config, worlds = load(
         str(ROOT / "configs" / "quadruped_jump.yaml"), ("duration=0.4", "experiment.knots=4")

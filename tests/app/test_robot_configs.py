@@ -139,7 +139,7 @@ def test_mistakes_in_what_is_added_stay_where_they_are():
         written_out(wrong)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_loops_of_a_config():
     config = Config.model_validate(read(str(ROOT / "configs" / "four_bar_gripper.yaml")).data)
     assert config.mechanism.cut == ["pin_left", "pin_right"]
@@ -193,7 +193,7 @@ def test_check_of_a_robot_file():
     assert "mobility                    4" in lines[-1]
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_check_prints_the_stable_step_of_the_run_of_a_robot_file(tmp_path):
     path = tmp_path / "arm.urdf"
     path.write_text(
@@ -210,7 +210,7 @@ def test_check_prints_the_stable_step_of_the_run_of_a_robot_file(tmp_path):
     assert line.endswith("dt = 0.0005 s")
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_robot_file_is_a_config_of_its_own(tmp_path):
     config, worlds = load(str(MODELS / "gripper_arm.urdf"), ("duration=0.5", "bodies.arm.mass=2.5"))
     told = written_out("", "name=gripper_arm", "duration=0.5", "dt=0.001", "bodies.arm.mass=2.5")

@@ -67,7 +67,10 @@ def test_options(loaded):
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "kind", "name"),
-    [(CRANK, jaxdae.SchurComplement, "schur_complement"), (REDUNDANT, jaxdae.LeastSquares, "least_squares")],
+    [
+        pytest.param(CRANK, jaxdae.SchurComplement, "schur_complement", marks=pytest.mark.exhaustive),
+        (REDUNDANT, jaxdae.LeastSquares, "least_squares"),
+    ],
     ids=["independent", "dependent"],
 )
 def test_auto_is_resolved_in_the_config_too(loaded, text, kind, name):

@@ -570,7 +570,7 @@ def test_numbers_by_coordinate_and_starts_by_joint():
     assert unit_of(values, ("start", "positions", "shoulder.angle")) == "rad"
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_motors_and_torques_as_inputs():
     """Constant inputs of the size of the torques of the config have its loss: that of a run in which nothing
     is driven.
@@ -751,7 +751,7 @@ def both(tmp_path_factory):
     return found
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_both_forms_start_alike_and_move_alike(both):
     (_, _, one, absolute), (_, _, other, joints) = both["absolute"], both["joints"]
     assert (one.failure, other.failure) == ("", "")
@@ -763,7 +763,7 @@ def test_both_forms_start_alike_and_move_alike(both):
     assert "pose" not in absolute
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_the_balance_of_energy_knows_of_inertia_that_depends_on_the_coordinates(both):
     for _, _, summary, saved in both.values():
         assert saved["work"][-1] < -1e-3

@@ -220,7 +220,7 @@ def test_the_angle_of_a_turn_is_that_of_the_rotation():
     )
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_check_tells_the_tree_and_of_quaternions(tmp_path):
     free = MECHANISM | {"joints": MECHANISM["joints"][:1], "forces": []}
     free["bodies"] = [body | {"free": True} for body in MECHANISM["bodies"][:2]]

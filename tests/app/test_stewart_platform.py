@@ -69,7 +69,7 @@ def test_accelerations_are_those_of_two_other_engines(platform):
     np.testing.assert_allclose(np.asarray(a)[:, legs], expected, rtol=0.0, atol=1e-10)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_inverse_and_forward_dynamics_agree(experiment, platform):
     config, (system, absolute, q) = platform
     path = experiment.Settings.model_validate(config.experiment).path

@@ -93,7 +93,7 @@ def test_the_robot_has_half_of_the_static_torque_and_rests_at_both_ends(experime
         assert np.abs(experiment.static_torques(robot, goal)).max() < 1e-5 * static
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_target_is_reached_and_everything_is_written(experiment, monkeypatch, tmp_path, capsys):
     arguments = [part for change in SMALL for part in ("--set", change)]
     monkeypatch.setattr(sys, "argv", ["swing_up.py", CART, *arguments, "--out", str(tmp_path)])

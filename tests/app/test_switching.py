@@ -135,7 +135,7 @@ def body_energies(state):
     return energy[..., 0], energy[..., 1] + energy[..., 2]
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_the_strings_jerk_as_they_should(walk):
     """Thrown upward from the height of the pivot: slack at cos phi = -v^2 / (3 g L), phi from below."""
     _, run, speed = walk
@@ -166,7 +166,7 @@ def test_the_strings_jerk_as_they_should(walk):
     assert len(np.unique(np.round(switched[worlds, entry], 5))) > WORLDS / 2
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_the_feet_strike_as_they_should(walk):
     """The impulse on the foot and the energy lost are those of the angular momenta, from the angles of the
     entry before.
@@ -203,7 +203,7 @@ def test_the_feet_strike_as_they_should(walk):
     assert len(np.unique(np.round(switched[:, -1, 4], 6))) > WORLDS / 2
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_multipliers_and_energy(walk):
     state, run, _ = walk
     lam, active = np.asarray(run.info.lam)[:, 1:], np.asarray(run.info.active)[:, :-1]

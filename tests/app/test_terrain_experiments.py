@@ -21,7 +21,7 @@ def experiment(name):
     return module, *load(str(ROOT / "configs" / f"{name}.yaml"))
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_bicycle_has_the_published_eigenvalues():
     module, config, worlds = experiment("whipple_stability")
     plan = module.Settings.model_validate(config.experiment)

@@ -30,7 +30,7 @@ def run(experiment, monkeypatch, out, *changes):
     return experiment.main()
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_run(experiment, monkeypatch, tmp_path, capsys):
     """Half a second, with two goals that come on at once."""
     goals = (

@@ -28,7 +28,7 @@ def opened(name, **settings):
     return experiment, config.model_copy(update={"experiment": config.experiment | settings})
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_odometry_scatters_as_the_closed_form_says_and_squares_tell_the_wheels():
     experiment, config = opened("odometry_drift", loops=2)
     given, runs = config.experiment, 4000
@@ -53,7 +53,7 @@ def test_odometry_scatters_as_the_closed_form_says_and_squares_tell_the_wheels()
     assert np.max(errors) < 1e-4
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_car_parks_from_starts_all_over_the_lane():
     experiment, config = opened("parking", starts=3, seed=5)
     given = config.experiment
@@ -80,7 +80,7 @@ def test_rectangles_are_apart_along_the_normals_of_their_sides():
     )
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_trailer_is_reversed_by_tuned_gains():
     experiment, config = opened("path_following", reverse_offsets=[2.0])
     given = config.experiment
@@ -113,7 +113,7 @@ def test_a_train_of_one_trailer_moves_as_the_single_track_model_with_one():
     )
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_hard_steering_tells_stiffness_and_friction_of_tires():
     experiment, config = opened("tire_identification", amplitudes=[0.1])
     with precision(config):

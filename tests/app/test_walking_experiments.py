@@ -26,7 +26,7 @@ def scalars(case):
     return {entry["name"]: entry["value"] for entry in case["scalars"]}
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_gaits_of_the_simplest_walker():
     """Newton's method from two digits finds both gaits, of which one is unstable, and their eigenvalues."""
     module, cases = experiment("simplest_walker")
@@ -57,7 +57,7 @@ def test_gaits_of_the_simplest_walker():
         np.testing.assert_allclose(eigenvalues, wanted, rtol=0, atol=1e-11)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_starts_near_the_stable_gait_reach_it():
     module, cases = experiment("simplest_walker")
     fixed, other = (jnp.array([scalars(c)["theta_star"], scalars(c)["theta_rate_star"]]) for c in cases)
@@ -86,7 +86,7 @@ def test_return_map_of_the_rimless_wheel(wheel):
     np.testing.assert_allclose(slope, exact["eigenvalue"], rtol=0, atol=1e-10)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_motion_of_the_rimless_wheel(wheel):
     """Friction keeps the feet: slip rows follow the height rows, and two feet on the ground are redundant."""
     module, (_, case), system = wheel

@@ -158,7 +158,7 @@ def test_worlds_can_be_added_without_changing_the_others(free):
     assert other[0][1] != force[1]
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_the_start_is_in_the_results_and_follows_the_config(free):
     config, worlds = free("start.velocities={ball.x: 3}", "batch.size=1", "duration=0.02")
     _, time, found = collect(config, worlds)
@@ -205,7 +205,7 @@ def test_andrews_bodies_close_at_the_angles_of_the_reference(andrews):
     assert (report.rank, report.mobility) == (20, 1)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_andrews_bodies_have_the_kinetic_energy_of_the_angles(andrews):
     """At a state in full motion, against v^T M v / 2 with the mass matrix of the reference."""
     _, system, _, state = andrews
@@ -315,7 +315,7 @@ print("the same")
 """
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_no_bit_of_a_world_depends_on_how_many_there_are(tmp_path):
     """Optimized as the command has it, which the other tests are not: 50 worlds, the last seven of them, in
     threads and in chunks.

@@ -158,7 +158,7 @@ class TestStep:
         np.testing.assert_allclose(found.v, known.v, rtol=1e-15)
         assert info.violation == info.velocity_violation == 0.0
 
-    @pytest.mark.long
+    @pytest.mark.exhaustive
     def test_jit_is_eager(self):
         system, at = masses()
         goal = group(Goal(Coordinates((0,)), 0.3), limit=5.0)
@@ -347,7 +347,7 @@ class TestMotors:
         assert np.max(np.abs(info.efforts[0])) == 1.0
         assert np.max(np.abs(mechanism.constraint_jacobian(at.t, at.q, at.v) @ limited.v)) < 1e-14
 
-    @pytest.mark.long
+    @pytest.mark.exhaustive
     def test_dependent_rows(self, two_links):
         """A second pin beside the first: a solver for dependent rows moves as before."""
         mechanism, at, motors = two_links

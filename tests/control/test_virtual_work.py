@@ -94,7 +94,9 @@ def test_without_the_constraints_the_bodies_transmit_nothing(three_links):
 
 
 @pytest.mark.long
-@METRICS
+@pytest.mark.parametrize(
+    "metric", [pytest.param(jd.Metric.EUCLIDEAN, marks=pytest.mark.exhaustive), jd.Metric.MASS]
+)
 def test_work_is_that_of_the_goal(parallel, metric):
     """A closed loop with a motor too many: with all of the mobility driven, motors and goal have one power in
     every motion.
@@ -148,7 +150,9 @@ def test_a_full_mass_matrix_is_the_kinetic_metric_too(three_links):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("metric", jd.Metric)
+@pytest.mark.parametrize(
+    "metric", [jd.Metric.EUCLIDEAN, pytest.param(jd.Metric.MASS, marks=pytest.mark.exhaustive)]
+)
 def test_derivatives(metric):
     """Forward, reverse and central differences agree, with dependent constraints and dependent motors that
     are too few for the goal.

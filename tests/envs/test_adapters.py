@@ -83,7 +83,7 @@ def test_gymnasium(cart):
         envs.to_gymnasium(cart, 2).step(np.zeros((2, 1)))
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings(
     "ignore:.*(minimum|maximum) value is.*infinity.*:UserWarning", "ignore:.*not having a spec.*:UserWarning"
 )

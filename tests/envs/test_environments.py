@@ -215,7 +215,12 @@ def test_mistakes_are_named():
 @pytest.mark.long
 @pytest.mark.parametrize(
     "make",
-    [envs.five_bar_reach, envs.delta_pick, envs.parking, envs.rover_drive],
+    [
+        envs.five_bar_reach,
+        pytest.param(envs.delta_pick, marks=pytest.mark.exhaustive),
+        envs.parking,
+        pytest.param(envs.rover_drive, marks=pytest.mark.exhaustive),
+    ],
     ids=lambda make: make.__name__,
 )
 def test_tasks_start_closed_and_observe_what_they_say(make):
@@ -243,7 +248,7 @@ def test_tasks_start_closed_and_observe_what_they_say(make):
     assert not np.any(found.terminated)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_cassie_stands_and_falls():
     """Four worlds for 0.8 s with no feedback: the reward stays finite, and the episode is over where it says."""
     pytest.importorskip("mujoco", reason="its compiler reads MJCF")

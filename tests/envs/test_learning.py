@@ -66,7 +66,12 @@ def test_returns_and_advantages_end_with_their_episodes(learning, episodes):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("name", "updates", "sizes"), [("apg", 20, {"worlds": 8}), ("shac", 30, {"worlds": 8}), ("ppo", 20, {})]
+    ("name", "updates", "sizes"),
+    [
+        ("apg", 20, {"worlds": 8}),
+        pytest.param("shac", 30, {"worlds": 8}, marks=pytest.mark.exhaustive),
+        pytest.param("ppo", 20, {}, marks=pytest.mark.exhaustive),
+    ],
 )
 def test_all_ways_learn_to_reach(learning, name, updates, sizes):
     # Ten actions: 0.2 s are enough to begin moving the tip towards its goal.

@@ -70,7 +70,7 @@ def test_a_good_gradient_passes(pendulum):
     assert text.endswith("passed")
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_pendulum_is_not_chaotic_and_a_double_pendulum_is(pendulum):
     assert pendulum.chaotic is False
     assert pendulum.horizon == pytest.approx(1.0)

@@ -71,14 +71,14 @@ def test_fit_skips_steps_that_lead_there_and_counts_them():
     np.testing.assert_array_equal(np.isnan(found.history.loss), found.history.skipped)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_least_squares_says_that_its_start_failed():
     found = jt.least_squares(lambda p: assembled(p).state.q - jnp.array([0.0, -0.5]), SHORT, trainable=LENGTH)
     assert found.status == jd.Status.NONFINITE
     assert found.iterations == 0
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_the_certificate_fails():
     report = jt.check_gradients(miss, SHORT, trainable="system.length")
     assert not report.passed
