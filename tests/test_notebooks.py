@@ -43,7 +43,7 @@ def test_notebooks_have_outputs_and_are_listed():
         pytest.param(
             path,
             id=path.stem,
-            marks=() if path.stem in ("first_linkage", "own_urdf") else pytest.mark.exhaustive,
+            marks=() if path.stem == "first_linkage" else pytest.mark.exhaustive,
         )
         for path in notebooks.NOTEBOOKS
     ],

@@ -157,8 +157,11 @@ def test_a_platform_on_six_legs(form):
     if form == "absolute":
         motion = motion.in_absolute(jm.mechanism(read("stewart")[0])[0])
     assert_fitted(motion, jd.SchurComplement(), 100)
-    if form == "joints":
-        assert_adaptive(motion, jd.SchurComplement())
+
+
+@pytest.mark.exhaustive
+def test_adaptive_steps_of_a_platform_on_six_legs():
+    assert_adaptive(stewart(), jd.SchurComplement())
 
 
 @needs_files

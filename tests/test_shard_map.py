@@ -81,7 +81,7 @@ print("good")
 """
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_every_device_rolls_out_and_differentiates_its_own_worlds_of_a_larger_tree():
     done = two_devices.run(LARGER_TREE, flags=two_devices.FAST)
     assert done.stdout.endswith("good\n"), done.stderr[-2000:]

@@ -85,7 +85,7 @@ def test_results_have_contacts_and_limits_by_name(run):
     np.testing.assert_allclose(data.a.sel(coordinate="ball.y")[1:], force[1:] / 2.0 - 10.0, atol=1e-9)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_loss_terms_of_contacts(run):
     config, worlds = load(str(run / "config.yaml"))
     with precision(config):

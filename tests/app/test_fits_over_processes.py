@@ -61,7 +61,7 @@ def fitted(count, command, iterations, out):
     return finished(count, command, ROOT / "configs" / "arm.yaml", *BATCH, *given, "--out", out)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_optimize_divides_its_worlds_among_processes(tmp_path):
     fitted(1, "optimize", 3, tmp_path / "alone")
     told = fitted(2, "optimize", 3, tmp_path / "two")

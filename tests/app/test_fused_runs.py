@@ -125,7 +125,7 @@ def test_a_fused_run_is_resumed_and_divided_bit_for_bit(place, tmp_path, monkeyp
         np.testing.assert_array_equal(fused.status, by_xla.status)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_the_record_states_why_xla_runs_a_config(place, tmp_path, monkeypatch):
     """Also in the second run of a process, which traces no program."""
     monkeypatch.setenv("CXX", "/no/compiler")

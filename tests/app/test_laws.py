@@ -154,7 +154,7 @@ def test_a_regulator_knows_of_redundant_rows_and_of_starts_that_nothing_holds(tm
         load(str(written(tmp_path, control=law, mechanism=falling)))
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_law_with_a_memory_runs_and_is_replayed(tmp_path):
     pid = PD | {"type": "pid", "ki": 30.0, "upper": 9.0}
     (runner, runs), every = (typer.testing.CliRunner(), tmp_path / "runs"), {"save_every": 1, "duration": 0.2}

@@ -196,7 +196,7 @@ def test_what_cannot_be_run_or_continued(config, tmp_path, command):
     assert "got order first, expected order second for tune" in err
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_optimized_inputs(config, tmp_path, command):
     code, out, _ = command("optimize", config, "--out", tmp_path / "runs", "--set", "output.plots=true")
     assert code == 0, out

@@ -42,7 +42,7 @@ def test_a_bicycle_has_the_published_eigenvalues():
     )
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_rover_drives_where_it_would_be_placed():
     module, config, worlds = experiment("rover_terrain")
     plan = module.Settings.model_validate({**config.experiment, "duration": 0.4})

@@ -75,7 +75,7 @@ def wheel():
     return module, cases, lambda ends: module.Wheel(*numbers, 8, ends)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_return_map_of_the_rimless_wheel(wheel):
     module, (case, _), system = wheel
     exact = scalars(case)
