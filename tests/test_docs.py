@@ -64,17 +64,10 @@ def after(page, block):
 QUICK = [("first_steps", 0), ("coordinates", 0)]
 
 
-def marks(page, block):
-    """Return the marks of a block; the blocks that optimize take a minute and more, too long for CI."""
-    if page in ("learning", "optimal_control"):
-        return pytest.mark.exhaustive
-    return [] if (page, block) in QUICK else pytest.mark.long
-
-
 @pytest.mark.parametrize(
     ("page", "block"),
     [
-        pytest.param(page, k, id=f"{page}_{k}", marks=marks(page, k))
+        pytest.param(page, k, id=f"{page}_{k}", marks=[] if (page, k) in QUICK else pytest.mark.long)
         for page in PAGES
         for k in range(len(BLOCKS[page]))
     ],
@@ -217,13 +210,13 @@ def test_the_hand_is_at_its_goal():
     np.testing.assert_allclose(names["hand"](names["moved"].state.q[-1]), [0.6, 1.2], rtol=0, atol=1e-2)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.long
 def test_the_length_is_found():
     names = after("learning", 0)
     assert names["found"].loss < 1e-3
 
 
-@pytest.mark.exhaustive
+@pytest.mark.long
 def test_the_pole_is_upright_by_model_predictive_control():
     names = after("optimal_control", 1)
     assert int(names["best"].status) == jd.Status.OK

@@ -53,13 +53,7 @@ def test_the_guide_to_the_viewer_runs():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("how_do_i", "kinematics")),
-        "linear_models",
-    ],
-)
+@pytest.mark.parametrize("name", ["how_do_i", "kinematics", "linear_models"])
 def test_pages_print_the_output_in_their_comments(name):
     assert not examples.mistakes(DOCS / f"{name}.md")
 
@@ -69,10 +63,10 @@ def test_pages_print_the_output_in_their_comments(name):
     "name",
     [
         "solving_with_constraints",
-        pytest.param("simulation_with_constraints", marks=pytest.mark.exhaustive),
-        pytest.param("differential_algebraic_systems", marks=pytest.mark.exhaustive),
+        "simulation_with_constraints",
+        "differential_algebraic_systems",
         "pendulum_with_motors",
-        pytest.param("hard_constraints", marks=pytest.mark.exhaustive),
+        "hard_constraints",
     ],
 )
 def test_lectures_print_what_they_say(name):

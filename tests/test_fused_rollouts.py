@@ -179,7 +179,7 @@ def test_worlds_do_not_depend_on_their_neighbors():
         )
 
 
-@pytest.mark.exhaustive
+@pytest.mark.long
 def test_a_nan_among_many_worlds_stays_in_its_world():
     """Among 1e5 worlds, NaN in one world changes no bit of the others, nor does the order of the worlds or
     the chunk.

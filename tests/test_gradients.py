@@ -280,7 +280,7 @@ def check_second_derivative(found, expected, gradient):
         np.testing.assert_allclose(x, y, rtol=1e-7, atol=1e-12 * size)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.long
 def test_hessian():
     """Of 20 steps of a projected pendulum with Baumgarte feedback, every entry."""
 

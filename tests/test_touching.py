@@ -199,7 +199,7 @@ def test_sliding_cube_does_not_lift_off_and_stops():
     assert np.abs(state.v).max() < 1e-12
 
 
-@pytest.mark.exhaustive
+@pytest.mark.long
 def test_thrown_box_comes_to_rest_on_a_face_without_gaining_energy():
     mechanism, q, contacts = thrown_box(
         friction=0.6, corners="all", height=0.4, quaternion=(0.9, 0.3, 0.2, 0.1)
@@ -256,7 +256,7 @@ def test_derivatives_of_a_box_that_slides_and_spins():
         np.testing.assert_allclose(reached(v, direction)[1], (ahead - behind) / 2e-5, atol=1e-4)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.long
 def test_worlds_of_a_batch_are_those_of_single_rollouts():
     system, contacts = ball(0.1, 0.3, 0.5)
     integrator = Touching(RK4, contacts, QUICK)
