@@ -114,6 +114,7 @@ def test_order_on_other_problems(problem, integrator, projection):
     check_order(problem, integrator, projection, METHODS[integrator].order)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("integrator", "projection"),
     [
@@ -129,6 +130,7 @@ def test_order_with_other_projections(integrator, projection):
     check_order("double_pendulum", integrator, projection, METHODS[integrator].order)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("projection", ["linear", "velocity_only"])
 def test_order_with_other_projections_onto_a_moving_constraint(projection):
     check_order("bead_rotating_wire", "rk4", projection, 4)

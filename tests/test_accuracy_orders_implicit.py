@@ -153,6 +153,7 @@ def test_order_in_coordinates_with_a_retraction(name):
     check_order("on_circles", name)
 
 
+@pytest.mark.long
 def test_shake_has_the_positions_of_rattle():
     system, start, duration, *_ = double_pendulum()
     both = [

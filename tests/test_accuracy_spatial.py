@@ -161,6 +161,7 @@ def test_reaches_them_in_joint_coordinates(name):
     assert_digits(name, solved(given, *given.in_joints(), method, steps), digits, round_off)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", quick(PROBLEMS, "iftomm_a04_bricard"))
 def test_starts_on_its_constraints_with_the_rank_of_its_file(name):
     """The start satisfies the rows, as do all states of the file."""

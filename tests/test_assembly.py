@@ -382,6 +382,7 @@ class TestPositions:
 
 
 class TestVelocities:
+    @pytest.mark.long
     def test_nearest_in_the_mass_metric(self):
         system, start = everything(), everywhere()
         at, info = jd.initialize(system, start.q, start.v, t=start.t)
@@ -533,6 +534,7 @@ class TestDerivatives:
         np.testing.assert_allclose(forward, differences[0], rtol=1e-7)
         np.testing.assert_allclose(second, differences[1], rtol=1e-6)
 
+    @pytest.mark.long
     @pytest.mark.parametrize("derivative", [jax.jacfwd, jax.jacrev])
     def test_held_coordinates_pass_their_derivative_on_and_closed_ones_follow(self, derivative):
         # With the crank held, the others are a function of its angle: dq = (I - P J) d(crank), that is J dq =
@@ -549,6 +551,7 @@ class TestDerivatives:
             mechanism.constraint_jacobian(jnp.zeros(()), q, jnp.zeros(9)) @ slope, 0.0, rtol=0, atol=1e-13
         )
 
+    @pytest.mark.long
     def test_with_redundant_rows(self):
         # J has an exact zero singular value; the derivative of the minimum-norm correction is finite and
         # consistent all the same.

@@ -143,6 +143,7 @@ def errors(found):
     return found.correction[..., here] - np.array(list(TRUTH.values())), found.standard_error[..., here]
 
 
+@pytest.mark.long
 def test_outliers_are_found_and_have_little_influence():
     positions = np.array(noisy(0))
     clean = calibrate(positions, offsets=MOTORS)

@@ -64,6 +64,7 @@ def test_methods_that_close_positions_do_so_at_every_size(method):
         assert np.all(fast.info.violation[good] <= 1e-5 * length)
 
 
+@pytest.mark.long
 def test_initialize_closes_loops_of_every_size():
     for length in SIZES:
         bodies = [
@@ -144,6 +145,7 @@ def test_independent_rows_of_loops_in_space_are_independent_at_every_size():
         assert not mechanism.redundant, length
 
 
+@pytest.mark.long
 def test_redundant_loops_in_space_have_the_same_accelerations_at_every_size():
     """A spatial four-bar of micrometers with parallel hinges did not fall: its rows in m counted as zero."""
     hinges = np.array([[0, 0, 0], [0, 0, 1], [2, 0, 1.5], [2, 0, 0]])
@@ -246,6 +248,7 @@ WHEELED_VELOCITIES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", [jm.Absolute(), pytest.param(jm.Joints(), marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize(
     "name",

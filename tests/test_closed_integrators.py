@@ -268,6 +268,7 @@ class TestEnergy:
 
 
 class TestMasked:
+    @pytest.mark.long
     @few_methods
     def test_rows_that_are_off_do_nothing(self, name):
         """A pendulum whose rod is off falls freely: -g t^2 / 2, exactly for methods of order two."""
@@ -361,6 +362,7 @@ class TestPrecision:
             )
             np.testing.assert_allclose(batch.state.q[k, -1], one.state.q[-1], rtol=1e-12, atol=1e-12)
 
+    @pytest.mark.long
     def test_one_world_that_fails_leaves_the_others_alone(self):
         system, start = pendulum()
         starts = jax.tree.map(lambda x: jnp.stack([x, x, x]), start)
@@ -394,6 +396,7 @@ class Doubled(Pendulum):
 
 
 class TestRedundantRows:
+    @pytest.mark.long
     def test_rattle_takes_a_solver_that_allows_them(self):
         system, start = pendulum()
         doubled = Doubled(system.mass, system.length, system.gravity)
@@ -431,6 +434,7 @@ class TestSaddlePointNewton:
             for x, y in zip(*(jax.tree.leaves(x.state) for x in ends), strict=True):
                 np.testing.assert_allclose(x, y, rtol=1e-11, atol=1e-11)
 
+    @pytest.mark.long
     def test_takes_a_solver_that_allows_redundant_rows(self):
         system, start = pendulum()
         plain, twice = (

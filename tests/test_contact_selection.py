@@ -19,6 +19,7 @@ def touch(gaps):
     return Touch(gap, rows, rows[:, 0], jnp.arange(4.0), jnp.arange(5.0), jnp.ones(1))
 
 
+@pytest.mark.long
 def test_selection_takes_the_smallest_gaps_and_returns_to_all_candidates():
     first, second = touch([0.3, 0.2, 0.1, 0.4]), touch([0.3, 0.2, 0.1, 0.0])
     selection = Selection.of(2, first, second)

@@ -76,6 +76,7 @@ class TestMobility:
         )
         assert (truss.mobility, truss.mobility_nearby) == (1, 0)
 
+    @pytest.mark.long
     def test_a_joint_given_twice_is_named(self):
         mechanism, start = CrankRocker().build()
         (revolute,) = mechanism.joints.values()
@@ -100,6 +101,7 @@ class TestMobility:
         assert report.redundant == ("again",)
         assert report.mobility == 1
 
+    @pytest.mark.long
     def test_dependent_joints_of_different_types(self):
         # A weld holds all that a rod between the same bodies could hold. Rows come by type, rods before
         # welds.
@@ -253,6 +255,7 @@ class TestVirtualWork:
             jd.operators.virtual_work(bead, at, lam), bead.mass * bead.gravity * 2.0 * bead.rate, rtol=1e-13
         )
 
+    @pytest.mark.long
     def test_whole_trajectories(self):
         mechanism, start = CrankRocker().build()
         path = jd.rollout(mechanism, jd.Projected(jd.SemiImplicitEuler()), start, dt=1e-3, steps=3)

@@ -202,6 +202,7 @@ def test_vehicles_of_first_order_have_no_leaves_of_masses():
         jd.tree.set_leaf(rover, "mechanism.bodies.base_link.mass", 1.0)
 
 
+@pytest.mark.long
 def test_an_embedded_mechanism_has_each_parameter_once():
     """A new wheel radius moves the same vehicle as a description with this radius."""
 

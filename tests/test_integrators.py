@@ -295,6 +295,7 @@ class TestMethods:
         )
         np.testing.assert_allclose(held.v, constant.v, **ROUND_OFF)
 
+    @pytest.mark.long
     @pytest.mark.parametrize(
         "make",
         [

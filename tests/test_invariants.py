@@ -232,6 +232,7 @@ def null_basis(jacobian):
     return np.linalg.svd(jacobian)[2][jacobian.shape[0] :].T
 
 
+@pytest.mark.long
 @entries_and_metrics
 def test_velocity_projection_changes_no_momentum_along_the_manifold(name, metric):
     """N^T W (v - v_e) = 0: an impulse of the constraints, J^T mu, and nothing else; with W = M that is

@@ -503,6 +503,7 @@ def test_batches_are_the_worlds_one_by_one():
     np.testing.assert_allclose(many.state.q[3], one.state.q, rtol=1e-13, atol=1e-13)
 
 
+@pytest.mark.long
 def test_digits_do_not_depend_on_how_far_away_the_ground_joint_is():
     far = np.asarray([1e5, -2e5, 3e5])
     near, moved = (
@@ -543,6 +544,7 @@ def test_conversion_needs_joint_coordinates():
         jm.to_joints(absolute, jaxdae.State(jnp.zeros(()), q, jnp.zeros_like(q)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [1, 4])
 def test_welds_that_hold_all_bodies_leave_no_joint_coordinate(count):
     bodies = [jm.Body(f"b{k}", 1.0, 0.1, (float(k), 0.0, 0.0)) for k in range(count)]

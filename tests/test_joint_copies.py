@@ -75,6 +75,7 @@ def test_a_copy_that_disagrees_with_its_joint_is_out_of_range(case, form):
     check_requirements("system", both)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", FORMS)
 def test_a_slide_and_its_force_turn_together(form):
     mechanism, q = planar(form)
@@ -152,6 +153,7 @@ def test_tendons_and_relations_have_the_axes_of_their_joints(element):
     assert requirements_met(jd.tree.set_leaf(mechanism, "joints.slide.axis", axis))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", FORMS)
 def test_driven_velocities_have_the_axes_of_their_joints(form):
     description = coupled("rate")

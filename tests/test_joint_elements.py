@@ -290,6 +290,7 @@ def test_a_hinge_with_everything(space, coordinates):
     np.testing.assert_allclose(mechanism.potential_energy(at.t, at.q), 0.5 * 4.0 * 0.25**2, rtol=1e-14)
 
 
+@pytest.mark.long
 @FORMS
 def test_friction_is_smooth_where_it_changes_its_sign(coordinates):
     mechanism, q = pendulum(coordinates, jm.SPACE, friction=0.3, friction_speed=0.02)
@@ -446,6 +447,7 @@ def test_a_relation_in_space_knows_full_turns_in_joint_coordinates():
         np.testing.assert_allclose(rows, 0.0, rtol=0, atol=1e-14)
 
 
+@pytest.mark.long
 @FORMS
 def test_the_multiplier_of_a_relation_is_a_torque(coordinates):
     """A mimic joint as in robot files, with multiplier and offset: what holds the follower is the torque on

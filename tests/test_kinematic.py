@@ -278,6 +278,7 @@ class TestRoutes:
             errors.append(np.max(np.abs(trajectory.state.q[count - 1] - blown(1.0, growth=0.3))))
         assert abs(slope(errors) - {"euler": 1, "midpoint": 2}[tableau]) < 0.1
 
+    @pytest.mark.long
     def test_root_finding_removes_the_drift_of_the_projected_derivative(self):
         trajectory = jd.rollout(
             wind(0.3), jd.Projected(jd.Kinematic()), state(on_the_circle(2.0)), dt=1.0 / 64, steps=64
@@ -386,6 +387,7 @@ class TestWheels:
         np.testing.assert_allclose(trajectory.state.q[-1], expected, rtol=0.0, atol=bound)
         assert np.max(trajectory.info.velocity_violation) < 1e-14
 
+    @pytest.mark.long
     def test_a_feedback_law_sees_time_and_place_of_each_stage(self):
         """theta' = -2 (theta - sin t) from 0: theta = (4 sin t - 2 cos t + 2 exp(-2 t)) / 5."""
 
@@ -540,6 +542,7 @@ class TestImplicit:
             errors.append(np.max(np.abs(trajectory.state.q[count - 1] - blown(1.0, growth=0.3))))
         assert abs(slope(errors) - order) < 0.1
 
+    @pytest.mark.long
     def test_fast_modes(self):
         """Backward Euler multiplies by 1 / (1 + 5), the midpoint rule by (1 - 2.5) / (1 + 2.5); Euler's
         method by 1 - 5.

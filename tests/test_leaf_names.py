@@ -65,6 +65,7 @@ MOTORS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", [pytest.param("absolute", marks=pytest.mark.exhaustive), "joints"])
 @pytest.mark.parametrize("build", [planar, pytest.param(spatial, marks=pytest.mark.long)])
 def test_parameters_of_geared_motors_have_the_meaning_of_the_description(build, form):

@@ -119,6 +119,7 @@ def arm(form, space):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("space", "path", "form"),
     [

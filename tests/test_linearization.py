@@ -71,6 +71,7 @@ def test_soft_rows_do_not_share():
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("integrator", "factorizations"),
     [
@@ -221,6 +222,7 @@ class TestPoints:
         np.testing.assert_allclose(info.a, expected.a, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", [jd.SemiImplicitEuler(), jd.RungeKutta.rk4()], ids=("euler", "rk4"))
 def test_the_last_stage_closes_the_loop_too(method):
     system, start = CrankRocker().build()

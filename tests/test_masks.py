@@ -253,6 +253,7 @@ class TestImpulse:
         for x, y in zip(ours, theirs, strict=True):
             np.testing.assert_allclose(x, y, **ROUND_OFF)
 
+    @pytest.mark.long
     def test_derivative(self):
         def total(x):
             at = jd.State(everywhere().t, everywhere().q + x, everywhere().v)

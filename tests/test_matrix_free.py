@@ -36,6 +36,7 @@ class TestOperator:
         np.testing.assert_allclose(operator.times(x), jacobian @ x, **ROUND_OFF)
         np.testing.assert_allclose(operator.transpose_times(y), y @ jacobian, **ROUND_OFF)
 
+    @pytest.mark.long
     @methods
     def test_stands_for_the_matrix(self, method):
         mass, jacobian = terms()
@@ -110,6 +111,7 @@ class TestForwardDynamics:
         np.testing.assert_allclose(a, [-2.1, 0.3], **ROUND_OFF)
         assert lam.shape == (0,)
 
+    @pytest.mark.long
     def test_projections_of_positions_take_the_leading_rows(self):
         system, estimate = everything(), everywhere()
         estimate = state(estimate.q + 0.01, estimate.v, 0.3)

@@ -154,6 +154,7 @@ def power(mechanism, at, u=None):
 
 
 class TestForces:
+    @pytest.mark.long
     def test_conservative_forces_are_minus_the_gradient_of_the_potential(self):
         undamped = [
             jm.Revolute("elbow", "left", "middle", at=(0.7, 0.3)),
@@ -290,6 +291,7 @@ class TestForces:
         np.testing.assert_array_equal(force, np.zeros(3))
         assert np.all(np.isfinite(slopes))
 
+    @pytest.mark.long
     def test_a_spring_of_rest_length_zero_is_as_stiff_where_its_ends_meet(self):
         spring = jm.LinearSpring(
             "spring", "ground", "left", at_a=POSES["left"][:2], point_b=(0.0, 0.0), stiffness=30.0
@@ -426,6 +428,7 @@ class TestClosedForms:
         np.testing.assert_allclose(lam["slot.normal"], normal, **ROUND_OFF)
         np.testing.assert_allclose(a, [0.0, -G + normal / 2.0, 0.5 * normal / 0.1], **ROUND_OFF)
 
+    @pytest.mark.long
     def test_gears(self):
         wheels = [jm.Body("a", 1.0, 0.4), jm.Body("b", 1.0, 0.9, (2.0, 0.0, 0.0))]
         joints = [
@@ -485,6 +488,7 @@ class TestClosedForms:
         np.testing.assert_allclose(a, [along * axis[0], along * axis[1], -along / radius], **ROUND_OFF)
         np.testing.assert_allclose(lam["rim.slip"], -0.1 * along / radius**2, **ROUND_OFF)
 
+    @pytest.mark.long
     def test_a_pinion_drives_a_rack_on_its_other_side(self):
         # The pinion is pinned to the ground, below the rack: seen along the axis on its right.
         bodies = [jm.Body("rack", 3.0, 0.1, (0.2, 0.5, 0.0)), jm.Body("pinion", 1.0, 0.4, (0.0, 0.0, -0.3))]
@@ -955,6 +959,7 @@ class TestRowsOfSubclasses:
     def as_kind(kind, mechanism):
         return kind(**{field.name: getattr(mechanism, field.name) for field in dataclasses.fields(mechanism)})
 
+    @pytest.mark.long
     @pytest.mark.parametrize(
         "integrator",
         [pytest.param(jd.RungeKutta.rk4(), marks=pytest.mark.exhaustive), jd.Projected(jd.RungeKutta.rk4())],

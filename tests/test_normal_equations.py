@@ -39,6 +39,7 @@ def test_worlds_of_a_batch_and_one_world_are_solved():
     np.testing.assert_allclose(one, found[0], rtol=1e4 * EPS)
 
 
+@pytest.mark.long
 def test_derivatives_of_first_and_second_order():
     def loss(solution, scale):
         rows, b, hard, g = problems()

@@ -516,6 +516,7 @@ def test_reports_in_batches_and_single_precision():
     np.testing.assert_allclose(twist, twists[0], rtol=0, atol=1e-6)
 
 
+@pytest.mark.long
 def test_redundant_rear_wheels_share_their_force():
     # Two rear wheels have one row twice: the same force each, together that of one in the middle.
     def lateral(places):

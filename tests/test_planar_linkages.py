@@ -40,6 +40,7 @@ def walk(name):
     return [np.asarray(x) for x in pose(TURN)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ALL)
 def test_loops_are_closed_at_the_start(name):
     mechanism, start = getattr(models, name)()

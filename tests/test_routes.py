@@ -130,6 +130,7 @@ class TestFormulas:
         np.testing.assert_allclose(jnp.arctan2(pairs[:, 1], pairs[:, 0]), results[0].q, **ROUND_OFF)
         np.testing.assert_allclose(results[1].v, results[0].v, **ROUND_OFF)
 
+    @pytest.mark.long
     def test_solvers(self):
         system, at, other = everything(), consistent(), jd.LeastSquares()
         expected, _, _ = step(both(jd.ExplicitEuler()), system, at)
@@ -143,6 +144,7 @@ class TestFormulas:
         np.testing.assert_allclose(new.q, expected.q, **ROUND_OFF)
         np.testing.assert_allclose(new.v, expected.v, **ROUND_OFF)
 
+    @pytest.mark.long
     def test_soft_rows_are_left_alone(self):
         soft, at = jd.Soft(everything(), jnp.array([0.3, 0.1, 0.2])), consistent()
         new, _, _ = step(both(jd.ExplicitEuler()), soft, at)
@@ -217,6 +219,7 @@ class TestDrift:
     middle).
     """
 
+    @pytest.mark.long
     def test_root_finding_leaves_round_off(self):
         for problem in PROBLEMS:
             assert np.all(runs(problem, "sequential")[:, 1] < 1e-15)
@@ -294,6 +297,7 @@ class TestTransformations:
         np.testing.assert_allclose(reverse, forward, rtol=1e-12)
         np.testing.assert_allclose(forward, difference, rtol=1e-7)
 
+    @pytest.mark.long
     def test_compiled_worlds_are_single_steps(self):
         method, system, at = both(jd.ExplicitEuler()), everything(), consistent()
         worlds = jd.State(jnp.full(3, at.t), *(x + jnp.array([[0.0], [1e-3], [-1e-3]]) for x in (at.q, at.v)))

@@ -117,6 +117,7 @@ def without(moving, *fields):
 class TestOneWorld:
     """Full mass matrices, all rows soft."""
 
+    @pytest.mark.long
     def test_values_and_derivatives(self, solver):
         moving = problem("full", 1, SOFT)
         check(report(solver, moving, WEIGHTS), moving)
@@ -225,6 +226,7 @@ class TestShapes:
         arguments = sized(1, 2)
         close(self.run(solver, arguments), reference(*arguments))
 
+    @pytest.mark.long
     @each_solver
     def test_no_rows(self, solver):
         # M a = f alone has a derivative, too: along M and f.
@@ -239,6 +241,7 @@ class TestShapes:
         close(a, np.linalg.solve(mass, f))
         close(slope, np.linalg.solve(mass, np.ones(2) - a))
 
+    @pytest.mark.long
     @each_solver
     def test_as_many_rows_as_columns(self, solver):
         # The constraints alone determine a; the solution is J^-1 r whatever the mass is.
@@ -326,6 +329,7 @@ class TestRequirements:
         else:
             assert not np.all(np.isfinite(result[:2]))
 
+    @pytest.mark.long
     @all_cases("name", [name for name in SOLVERS if name not in (*ANY_RANK, "biconjugate_gradient")])
     def test_dependent_rows_are_never_hidden(self, name):
         # Rounding decides whether the last pivot is zero or some eps; either way there must be no multipliers

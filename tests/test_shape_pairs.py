@@ -252,6 +252,7 @@ def axes_of(kind, rng):
     return (rotation(2.0 * rng.normal(size=3)), aligned, near)[kind % 3]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [ct.Box, ct.Capsule], ids=lambda kind: kind.__name__)
 def test_capsules_in_any_direction_have_the_distance_of_sampled_axes(kind):
     rng, t = np.random.default_rng(7), np.linspace(-0.4, 0.4, 4001)[:, None]
@@ -444,6 +445,7 @@ def test_flat_terrain_is_a_plane():
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-15), flat, plane)
 
 
+@pytest.mark.long
 def test_sphere_on_a_ridge_has_the_distance_of_the_axes():
     # Exact on the ground. Off the ground, the normal has an error of the order gap / radius, and the gap an
     # error of the order gap^2 / radius.

@@ -33,6 +33,7 @@ def round_off(dtype=float):
 
 
 class TestInverseCholesky:
+    @pytest.mark.long
     @all_cases("size", SIZES)
     def test_values(self, size):
         matrices = positive_definite(size)
@@ -150,6 +151,7 @@ class TestSolve:
         np.testing.assert_allclose(jax.jit(jax.vmap(solve))(matrices, sides), exact, **round_off())
         np.testing.assert_allclose(jax.jit(solve)(matrices[0], sides[0]), exact[0], **round_off())
 
+    @pytest.mark.long
     def test_factors_and_sides_that_worlds_share(self, size):
         """A factor is what it is, wherever it was made: in a batch or alone, and for one side or for many."""
         matrices, sides = jnp.asarray(positive_definite(size)), jnp.asarray(self.sides(size))

@@ -384,6 +384,7 @@ def test_forces_between_bodies_balance():
     assert np.max(np.abs(f)) > 0.1
 
 
+@pytest.mark.long
 def test_forces_and_torques_have_their_directions():
     forces = [
         js.Force(

@@ -97,6 +97,7 @@ def test_followers_move_with_their_driver(gears):
     assert isinstance(jax.tree.map(lambda x: x, start), robots.Posture)
 
 
+@pytest.mark.long
 def test_the_documented_state_of_a_mimic_joint(gears):
     """Energy of the one freedom by hand: the inertias and the torques of gravity at angles of 0.3 and -0.35
     rad.

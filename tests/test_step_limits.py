@@ -140,6 +140,7 @@ def test_coupled_joints_that_friction_holds_are_correct_or_unstable(method):
     np.testing.assert_allclose(found[0.96].state.v[99], found[0.48].state.v[199], rtol=tolerance)
 
 
+@pytest.mark.long
 def test_short_rollouts_find_friction_that_saturates_at_the_start():
     # The arm stops within two steps. Then friction holds it, beyond the limit of RK4.
     mechanism, start = arm(friction=20.0)
@@ -160,6 +161,7 @@ def test_friction_is_found_where_a_joint_comes_to_rest():
     assert list(found[:, -1]) == [jd.Status.UNSTABLE] * 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "save_every", [20, *(pytest.param(every, marks=pytest.mark.exhaustive) for every in (1, 50, 100))]
 )

@@ -186,6 +186,7 @@ class TestString:
         for x, y in zip(jax.tree.leaves(run), jax.tree.leaves(throws[1, 0.01]), strict=True):
             np.testing.assert_array_equal(x[others], y[others])
 
+    @pytest.mark.long
     @pytest.mark.parametrize("dtype", [pytest.param(jnp.float64, marks=pytest.mark.long), jnp.float32])
     def test_a_string_that_jerks_and_is_slack_again(self, dtype):
         """At the top gravity pulls the ball inward by more than it needs at this speed: the impulse stays,

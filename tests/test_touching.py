@@ -379,6 +379,7 @@ def test_first_order_systems_have_no_contact_impulses():
         end(mechanism, Touching(jd.Kinematic.rk4(), contacts), q, np.zeros(3), 0.1, 2)
 
 
+@pytest.mark.long
 def test_rows_are_the_rates_of_gaps():
     mechanism, q, contacts = thrown_box(friction=0.5, corners="all", quaternion=(0.9, 0.3, 0.2, 0.1))
     v = jnp.asarray([0.3, -0.2, 0.5, 1.0, -0.7, 0.4])

@@ -97,12 +97,14 @@ class TestOneWorld:
             largest = np.max(np.reshape(getattr(every.info, name), (3, 4)), axis=1)
             np.testing.assert_allclose(getattr(thinned.info, name), largest, **ROUND_OFF)
 
+    @pytest.mark.long
     def test_one_entry_for_all_steps(self):
         at = jd.rollout(swing(), EULER, start(), dt=DT, steps=12)
         last = jd.rollout(swing(), EULER, start(), dt=DT, steps=12, save_every=12)
         assert last.state.q.shape == (1, 2)
         np.testing.assert_allclose(last.state.q[0], at.state.q[-1], **ROUND_OFF)
 
+    @pytest.mark.long
     @pytest.mark.parametrize(
         ("save_every", "segment"),
         [
@@ -153,6 +155,7 @@ class TestOneWorld:
 
 
 class TestControls:
+    @pytest.mark.long
     def test_an_array_is_held_and_a_law_is_evaluated(self):
         system, at = swing(), start()
         controls = jnp.cos(jnp.arange(10.0)).reshape(5, 2)
@@ -164,10 +167,12 @@ class TestControls:
         assert_close(jd.rollout(system, EULER, at, looked_up, dt=DT, steps=5), held)
         assert_close(jd.rollout(system, EULER, at, np.asarray(controls), dt=DT, steps=5), held)
 
+    @pytest.mark.long
     def test_none_is_no_input(self):
         zero = jd.rollout(swing(), EULER, start(), jnp.zeros((3, 2)), dt=DT)
         assert_close(jd.rollout(swing(), EULER, start(), dt=DT, steps=3), zero)
 
+    @pytest.mark.long
     def test_a_plain_function_is_a_law(self):
         expected = jd.rollout(swing(), jd.RungeKutta.heun(), start(), Damper(0.7), dt=DT, steps=5)
         law = lambda t, at: -0.7 * at.v * jnp.cos(t)  # noqa: E731 (that is how users write it)
@@ -280,6 +285,7 @@ class TestManyWorlds:
             rtol=1e-8,
         )
 
+    @pytest.mark.long
     def test_world_axis_elsewhere(self):
         states = stack(self.states)
         moved = jd.State(states.t, states.q.T, states.v.T)
@@ -389,6 +395,7 @@ class TestMemory:
         np.testing.assert_allclose(trajectory.state.q[-1], q, **ROUND_OFF)
         np.testing.assert_array_equal(trajectory.info.iterations, np.arange(4))
 
+    @pytest.mark.long
     @pytest.mark.parametrize("worlds", [None, 2])
     def test_goes_on_from_another_rollout(self, worlds):
         at = oscillating() if worlds is None else stack([oscillating()] * worlds)

@@ -301,6 +301,7 @@ def test_slip_is_a_function_of_time_or_an_input():
         bicycle(lambda t: jnp.zeros(2), 0.0, 0.3)
 
 
+@pytest.mark.long
 def test_derivatives_in_slip_and_steering_at_zero_and_at_a_right_angle():
     slopes = jax.grad(yaw_rate, argnums=(0, 1, 2))(0.0, 0.0, 0.0)
     # omega = (tan(steer - front) + tan(rear)) / L

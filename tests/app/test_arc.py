@@ -24,6 +24,7 @@ def near(experiment):
     return experiment.integrate(1.0, 1.0, [0.1, 0.2, 0.5], np.float64)
 
 
+@pytest.mark.long
 def test_errors_of_the_end_point(near):
     """With the step h, the end point is off by |exp(i) - 1| |w(h) - 1|, w the quadrature weight of a step: exact to round-off."""
     expected = {

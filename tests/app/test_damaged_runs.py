@@ -311,6 +311,7 @@ def test_every_file_damaged_in_every_way(copy, action, kind):
             file.write_bytes(data)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", FITS)
 def test_fits_are_drawn_as_far_as_they_came(copy, kind):
     folder = copy(kind)

@@ -202,6 +202,7 @@ def test_a_law_with_a_memory_runs_and_is_replayed(tmp_path):
     np.testing.assert_allclose(again.state.q[:, 2], theta[1:], rtol=0, atol=1e-13)
 
 
+@pytest.mark.long
 def test_held_inputs_change_on_time():
     law = control.HeldInputs(jnp.array([0.0, 0.1, 0.3]), jnp.array([[1.0], [2.0], [3.0]]))
     state = jaxdae.State(0.0, jnp.zeros(1), jnp.zeros(1))

@@ -141,6 +141,7 @@ def test_wheels_beside_bodies_are_joints_with_rotors():
     assert find(data, ["wheels", "right", "radius"]) == (("mechanism", "joints", 1, "radius"), [])
 
 
+@pytest.mark.long
 def test_terrains_are_those_of_the_library():
     sections = {
         "plane": {"normal": [0.0, 0.1, 1.0], "offset": 0.2},

@@ -256,6 +256,7 @@ def test_the_shipped_configs_are_sound(name):
     assert float(worlds.closed.violation[0]) < 1e-14
 
 
+@pytest.mark.long
 def test_precision_is_set_for_a_while_only():
     before = jax.config.read("jax_enable_x64")
     config, _ = load(str(ROOT / "configs" / "pendulum_drift.yaml"), ("precision=float32",))

@@ -89,6 +89,7 @@ def test_the_motion_of_an_output_is_that_of_its_place(open_arm):
     np.testing.assert_allclose(motion.jacobian, np.stack(columns, axis=1), rtol=0, atol=1e-9)
 
 
+@pytest.mark.long
 def test_the_input_matrix_is_that_of_the_motors(open_arm):
     mechanism, state = open_arm
     expected = np.zeros((9, 3))
@@ -236,6 +237,7 @@ def test_a_moving_reference_is_fed_forward(closed_arm):
     np.testing.assert_allclose(motion.jacobian @ a + motion.bias, expected, rtol=0, atol=1e-10)
 
 
+@pytest.mark.long
 def test_outputs_out_of_reach_get_no_infinite_input():
     """A stretched arm cannot move its tip along itself: the pseudoinverse leaves that direction alone."""
     mechanism, state = arm(LENGTHS[:2], (0.4, 0.4))

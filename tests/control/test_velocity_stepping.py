@@ -71,6 +71,7 @@ def group(*goals, **kwargs):
 
 
 class TestStep:
+    @pytest.mark.long
     def test_is_the_formula(self):
         """All kinds of terms: rows that move with time, nonholonomic ones, a full mass matrix, a state off
         the constraints.
@@ -243,6 +244,7 @@ class TestGroups:
         v, _ = self.velocities(free, constraints=ConstraintOrder.FREE)
         np.testing.assert_allclose(v, [0.0, 1.0], rtol=0, atol=1e-15)
 
+    @pytest.mark.long
     def test_order_matters_after_one_another(self):
         first, second = rate_of(1, 1.0), rate_of(1, 0.25)
         for coupling, expected in ((Coupling.FREE, [3.0, 0.75]), (Coupling.AFTER, [3.0, 0.25 * 3.0 - 3.0])):
@@ -263,6 +265,7 @@ class TestGroups:
             v, _ = self.velocities(group(apart, **kwargs))
             np.testing.assert_allclose(v, 0.0, rtol=0, atol=1e-15)
 
+    @pytest.mark.long
     def test_rows_that_are_off_do_nothing(self):
         masked = group(rate_of(1, 1.0), rate_of(0, -1.0), active=jnp.array([True, False]))
         v, (p,) = self.velocities(masked)
@@ -300,6 +303,7 @@ def two_links():
 
 
 class TestMotors:
+    @pytest.mark.long
     def test_the_multiplier_is_the_torque(self, two_links):
         """What the motors did, given to the motors of the mechanism itself, is the same step."""
         mechanism, at, motors = two_links
@@ -408,6 +412,7 @@ class TestTransformations:
         np.testing.assert_allclose(forward, (moved[:6] - moved[6:]) / 2e-6, rtol=1e-5, atol=1e-7)
         assert np.count_nonzero(forward) == 5  # all but the switch
 
+    @pytest.mark.long
     def test_values_change_without_compiling_anew(self, reaching):
         compiled, _, count, x = reaching
         on = compiled(x)[1]

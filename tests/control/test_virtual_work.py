@@ -240,6 +240,7 @@ class TestMistakes:
             BodyFrame.named(mechanism, "hand")
 
 
+@pytest.mark.long
 def test_coordinates_of_joints_are_those_that_forces_act_on():
     """A slider on a turning arm, against its definition: the multiplier is then the effort of a `JointForce`."""
     jm = jd.mechanisms

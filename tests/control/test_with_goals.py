@@ -44,6 +44,7 @@ def test_rows_are_those_written_by_hand():
     assert goals.jacobian.shape == (6, 4)
 
 
+@pytest.mark.long
 def test_goals_may_be_soft_and_masked():
     at, (system, _) = everywhere(), both()
     softness = jnp.array([0.0, 0.0, 0.4, 0.3, 0.0, 0.2])

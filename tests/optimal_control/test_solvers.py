@@ -247,6 +247,7 @@ def test_a_guess_on_a_maximum_is_the_end_and_one_beside_it_is_not():
     assert found.cost[1] < 0.95 * found.cost[0]
 
 
+@pytest.mark.long
 def test_charts_are_exact_to_second_order():
     system, at = (
         Pushed(jnp.array(9.81)),
@@ -264,6 +265,7 @@ def test_charts_are_exact_to_second_order():
     np.testing.assert_allclose([back.q @ back.q - 1.0, back.q @ back.v], 0.0, rtol=0, atol=1e-12)
 
 
+@pytest.mark.long
 def test_quadratic_functions_in_boxes_are_those_of_scipy():
     rng = np.random.default_rng(0)
     solve = jax.jit(box_minimum)

@@ -85,6 +85,7 @@ def test_the_certificate_fails():
     assert report.not_finite == ("system.length",)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "term", ["tracking", "energy_error", "constraint_violation", "velocity_violation", "reaction"]
 )

@@ -150,6 +150,7 @@ def test_steps_are_shortened():
     np.testing.assert_allclose(run[30].parameters["x"], 1.0, rtol=1e-8)
 
 
+@pytest.mark.long
 def test_few_residuals_of_many_numbers():
     """By reverse mode."""
     weights = jnp.linspace(0.5, 2.0, 8)
