@@ -1,6 +1,7 @@
 """Scenes without a renderer: solids follow from joints, poses from states, and arrows from multipliers."""
 
 import dataclasses
+import types
 
 import jax
 import jax.numpy as jnp
@@ -28,8 +29,13 @@ def test_solids_are_closed_and_look_outward():
     circle = meshes.circle(1.0)
     turned = meshes.basis(np.array([1.0, 2.0, -0.5]))
     polygon = 0.5 * len(circle) * np.sin(2.0 * np.pi / len(circle))
+    hook = np.array(
+        [(0.0, 0.0), (3.0, 0.0), (3.0, 1.0), (1.0, 1.0), (1.0, 2.0), (2.0, 2.0), (2.0, 3.0), (0.0, 3.0)]
+    )
     found = {
         "prism": (meshes.prism(circle, -1.0, 2.0), 3.0 * polygon),
+        "hook": (meshes.prism(hook, 0.0, 0.5), 0.5 * 6.0),
+        "hook, clockwise": (meshes.prism(np.roll(hook[::-1], 3, axis=0), 0.0, 0.5), 0.5 * 6.0),
         "cylinder": (
             meshes.cylinder(np.array([1.0, 0, 0]), np.array([1.0, 2.0, 0]), 0.5),
             2.0 * 0.25 * polygon,
@@ -128,6 +134,23 @@ def test_a_planar_scene(four_bar):
     wagon = viewer.Part("wagon", 0, meshes.ball(np.zeros(3), 1.0), (1, 2, 3))
     changed = scene.with_parts(wagon, instead_of=("crank",))
     assert {part.name for part in changed.parts} == {"wagon", "plate", "plate/joints", "ground"}
+
+
+def test_points_and_outlines_of_a_config_are_drawn(four_bar):
+    mechanism, q, _ = four_bar
+    corners = [(-0.4, -0.1), (0.4, -0.1), (0.4, 0.1), (0.0, -0.05), (-0.4, 0.1)]
+    shapes = [
+        types.SimpleNamespace(name="crank", points=(), outline=corners),
+        types.SimpleNamespace(name="plate", points=((0.0, 0.7),), outline=None),
+    ]
+    poses = np.asarray(q).reshape(1, 1, -1, 3)
+    parts = {
+        part.name: part.mesh.vertices
+        for part in viewer.from_poses(mechanism, np.zeros(1), poses, shapes=shapes).parts
+    }
+    drawn = np.unique(np.round(parts["crank"][:, :2], 12), axis=0)
+    np.testing.assert_allclose(drawn, np.unique(corners, axis=0), atol=1e-6)
+    assert parts["plate"][:, 1].max() > 0.7
 
 
 @pytest.mark.long

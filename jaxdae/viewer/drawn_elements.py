@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -19,15 +19,27 @@ def placed_bodies(mechanism: Mechanism) -> tuple[str, ...]:
     return mechanism.body_names[: len(mechanism.body_names) - len(mechanism.rotors)]
 
 
-def drawn(mechanism: Mechanism) -> Drawn:
-    """Return the elements of a mechanism with the names of their bodies, and with NumPy arrays."""
+def drawn(mechanism: Mechanism, shapes: Sequence[Any] = ()) -> Drawn:
+    """Return the elements of a mechanism with the names of their bodies, and with NumPy arrays.
+
+    Args:
+        mechanism: the mechanism.
+        shapes: bodies of a config, with `name`, and with the `points` and `outline` to draw.
+    """
     names = placed_bodies(mechanism)
+    given = {
+        shape.name: {"points": getattr(shape, "points", ()), "outline": getattr(shape, "outline", None)}
+        for shape in shapes
+    }
     numbers = ("mass", "inertia")
     known = {
         name: np.asarray(value, float) for name in numbers if (value := getattr(mechanism, name)) is not None
     }
     each = ({key: known[key][k] if key in known else None for key in numbers} for k in range(len(names)))
-    bodies = [types.SimpleNamespace(name=name, **own) for name, own in zip(names, each, strict=True)]
+    bodies = [
+        types.SimpleNamespace(name=name, **own, **given.get(name, {}))
+        for name, own in zip(names, each, strict=True)
+    ]
     joints = [
         element
         for groups in (mechanism.joints, mechanism.carrying)

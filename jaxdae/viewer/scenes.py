@@ -10,6 +10,7 @@ if cut from sheets.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -254,9 +255,13 @@ def from_poses(
     violation: Any = None,
     arrows: tuple[Arrows, ...] = (),
     title: str = "",
+    shapes: Sequence[Any] = (),
 ) -> Scene:
-    """Return the scene of poses (world, time, body, 3 or 7), such as poses in a run folder; see `scene`."""
-    elements = drawn(mechanism)
+    """Return the scene of poses (world, time, body, 3 or 7), such as poses in a run folder; see `scene`.
+
+    `shapes` are the bodies of a config, with the `points` and `outline` to draw.
+    """
+    elements = drawn(mechanism, shapes)
     poses, names = in_space(np.asarray(poses, float)), placed_bodies(mechanism)
     shape = outline(elements)
     center, extent = _extent(shape, poses)

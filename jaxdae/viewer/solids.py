@@ -225,20 +225,22 @@ def _layers(elements: Drawn) -> dict[str, int]:
 def _sheet(body: Any, shape: Outline, width: float, layers: dict[str, int]) -> Mesh:
     """Return a planar body: the hull of circles about its joints.
 
-    A body with one joint also has a circle about its center.
+    A body with one joint also has a circle about its center. An outline that the body gives replaces them.
     """
     joints = shape.joints[body.name]
+    bottom = layers[body.name] * _SHEET * width
+    if getattr(body, "outline", None):
+        return prism(shape.bodies[body.name], bottom + 0.02 * width, bottom + 0.98 * _SHEET * width)
     places = joints if len(joints) > 1 else np.vstack([joints, np.zeros((1, 2))])
     radius = 0.5 * width if np.ptp(places, axis=0).max() > 0.2 * width else 0.9 * width
     corners = hull([place + point for place in places for point in circle(radius)])
-    bottom = layers[body.name] * _SHEET * width
     return prism(corners, bottom + 0.02 * width, bottom + 0.98 * _SHEET * width)
 
 
 def _spatial(body: Any, shape: Outline, width: float) -> Mesh:
     joints, lines = shape.joints[body.name], shape.lines[body.name]
     span = max(float(np.ptp(joints, axis=0).max()), float(np.abs(joints).max()))
-    if len(joints) == 1 and span < 0.2 * width:
+    if len(joints) == 1 and span < 0.2 * width and not getattr(body, "outline", None):
         axes = middle_lines(body)
         halves = np.array([0.5 * np.linalg.norm(line[1] - line[0]) for line in axes])
         given = np.zeros(3) if body.inertia is None else body.inertia

@@ -85,7 +85,12 @@ class Seen:
         self._poses = in_space(poses)
         with precision(config):
             self.scene = from_poses(
-                self._mechanism(0), self._times, poses, violation=violation, title=config.title
+                self._mechanism(0),
+                self._times,
+                poses,
+                violation=violation,
+                title=config.title,
+                shapes=config.mechanism.bodies,
             )
             self.notes: list[str] = []
             if config.mechanism.space == "space":
