@@ -9,11 +9,13 @@ from jaxdae.kinematics.closed_chains import (
     forward_kinematics,
     inverse_kinematics,
 )
+from jaxdae.kinematics.dimensional_synthesis import Synthesis, synthesize
 from jaxdae.kinematics.equilibrium import static_equilibrium
 from jaxdae.kinematics.geometric_calibration import calibrate
 from jaxdae.kinematics.motion_along_paths import PathMotion, follow
 from jaxdae.kinematics.motor_transmission import Transmission, transmission
 from jaxdae.kinematics.targets import JointTarget, PoseTarget
+from jaxdae.kinematics.transmission_angles import transmission_angle
 from jaxdae.kinematics.workspace_maps import Workspace, workspace
 
 __all__ = [
@@ -24,6 +26,7 @@ __all__ = [
     "KinematicsInfo",
     "PathMotion",
     "PoseTarget",
+    "Synthesis",
     "Transmission",
     "Workspace",
     "actuator_efforts",
@@ -33,6 +36,8 @@ __all__ = [
     "forward_kinematics",
     "inverse_kinematics",
     "static_equilibrium",
+    "synthesize",
     "transmission",
+    "transmission_angle",
     "workspace",
 ]

@@ -69,7 +69,6 @@ References:
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -176,11 +175,6 @@ def t_quantile(level: Any, freedom: Any) -> Array:
     return jnp.sqrt(freedom * y / (1.0 - y))
 
 
-def without_point(target: Any) -> Any:
-    """Return a target without the field that is not stacked."""
-    return target if isinstance(target, JointTarget) else dataclasses.replace(target, point=None)
-
-
 class _Model(NamedTuple):
     """Linear model of all poses.
 
@@ -221,8 +215,7 @@ def _linearized(
         closing, moving = -inverse @ h, -inverse @ h_x
         return _Model(e + e_xi @ closing, e_x + e_xi @ moving, columns * closing, columns[:, None] * moving)
 
-    axes = tuple(jax.tree.map(lambda _: 0, without_point(pose)) for pose in poses)
-    return jax.vmap(one, in_axes=(axes, 0))(poses, q)
+    return jax.vmap(one)(poses, q)
 
 
 class _Fit(NamedTuple):

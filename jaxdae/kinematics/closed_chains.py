@@ -199,17 +199,22 @@ def branches(
 @jax.jit
 def _labels(mechanism: Mechanism, q: Array, solved: Array) -> Array:
     """Return the number of the branch of each pose (starts,), or -1."""
-    length = mechanism.characteristic_length
-    gaps = jnp.zeros((len(q),) * 2, q.dtype)
     frames = jax.vmap(mechanism.frames)(q)
-    for name, entry in zip(frames._fields, frames, strict=True):
-        if name != "angle":  # Known modulo full turns; its cosine and sine follow.
-            size = length if name in frames.PLACE else jnp.ones_like(length)
-            gaps = jnp.maximum(gaps, jnp.max(jnp.abs(entry[:, None] - entry[None]), axis=2) / size)
-    same = solved & (gaps <= tolerance(q.dtype) ** 0.5)
+    pairs = (jax.tree.map(lambda x, k=k: jnp.expand_dims(x, k), frames) for k in (1, 0))
+    same = solved & same_poses(mechanism, *pairs)
     first = jnp.argmax(same, axis=1)
     leads = solved & (first == jnp.arange(len(q)))
     return jnp.where(solved, (jnp.cumsum(leads) - 1)[first], -1)
+
+
+def same_poses(mechanism: Mechanism, one: Any, other: Any) -> Array:
+    """Return whether all bodies have the same poses (...), for frames with arrays (..., n) that broadcast."""
+    length, gaps = mechanism.characteristic_length, []
+    for name, a, b in zip(one._fields, one, other, strict=True):
+        if name != "angle":  # Known modulo full turns; its cosine and sine follow.
+            size = length if name in one.PLACE else jnp.ones_like(length)
+            gaps.append(jnp.max(jnp.abs(a - b), axis=-1) / size)
+    return jnp.max(jnp.stack(gaps), axis=0) <= tolerance(one[0].dtype) ** 0.5
 
 
 def problem_of(
@@ -295,7 +300,7 @@ def checked_targets(mechanism: Mechanism, targets: Any) -> tuple[Any, ...]:
 
 
 @jax.jit
-def solved(problem: Problem, most: Any = ITERATIONS) -> tuple[State, KinematicsInfo]:
+def solved(problem: Any, most: Any = ITERATIONS) -> tuple[State, KinematicsInfo]:
     """Return the state at rest of a problem and its report, after at most `most` iterations."""
     problem = prepared(problem)
     still: Any = jax.lax.stop_gradient
@@ -303,7 +308,7 @@ def solved(problem: Problem, most: Any = ITERATIONS) -> tuple[State, KinematicsI
     rows, limit = found.rows, tolerance(found.q.dtype)
     reached = jnp.sum(rows.errors**2) <= limit**2
     errors = still(rows.errors * problem.error_sizes)
-    q, errors = with_derivative(problem, found.q, errors, found.active, reached)
+    q, errors = with_derivative(problem, found.q, errors, found.active, reached & problem.closest)
     violation = still(jnp.max(jnp.abs(rows.loops * problem.loop_sizes), initial=0.0))
     holds = jnp.max(jnp.abs(rows.hard(rows.gaps < 0.0, False)), initial=0.0) <= limit
     status = jnp.select(

@@ -11,11 +11,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxdae.kinematics.calibration_fit import Calibration, fitted, without_point
+from jaxdae.kinematics.calibration_fit import Calibration, fitted
 from jaxdae.kinematics.closed_chains import check_poses, problem_of
-from jaxdae.kinematics.geometric_parameters import encoder_offset, joint_parameter
+from jaxdae.kinematics.geometric_parameters import check_entries, encoder_offset, joint_parameter
 from jaxdae.kinematics.least_squares_on_loops import tolerance
-from jaxdae.kinematics.targets import JointTarget, PoseTarget
+from jaxdae.kinematics.targets import JointTarget, PoseTarget, stacked_targets
 from jaxdae.mechanisms import Mechanism
 from jaxdae.systems.system import State, check_mechanism
 from jaxdae.systems.tolerances import scales
@@ -74,18 +74,13 @@ def calibrate(
         *(joint_parameter(mechanism, path) for path in parameters),
         *(encoder_offset(mechanism, tuple(actuated), name) for name in offsets),
     )
-    entries = [entry for parameter in chosen for entry in parameter.entries]
-    if not entries or len(set(entries)) < len(entries):
-        raise ValueError("parameters: name at least one parameter or offset, and each of them once")
+    check_entries(chosen)
     targets = (measured,) if isinstance(measured, PoseTarget | JointTarget) else tuple(measured)
     if not targets:
         raise ValueError("measured: give at least one PoseTarget or JointTarget")
-    poses = tuple(_as_arrays(mechanism, target) for target in (JointTarget(actuated), *targets))
-    shapes = [x.shape for pose in poses for x in jax.tree.leaves(without_point(pose))]
-    count = shapes[0][:1]
-    if not count or any(shape[:1] != count for shape in shapes):
-        raise ValueError(f"actuated and measured must have one entry per pose, got the shapes {shapes}")
-    first = jax.tree.map(lambda x: x[0], [without_point(pose) for pose in poses])
+    poses = stacked_targets("actuated and measured", mechanism, (JointTarget(actuated), *targets))
+    count = jax.tree.leaves(poses)[0].shape[:1]
+    first = jax.tree.map(lambda x: x[0], poses)
     labels = [(k, x) for k, one in enumerate(first[1:]) for x in one.checked(mechanism).units(mechanism)]
     units = tuple(unit for _, unit in labels)
     same = jnp.array([[one == other for other in labels] for one in labels])
@@ -101,12 +96,3 @@ def calibrate(
         raise ValueError(f"held_out must have shape {count}, got {held.shape}")
     q = problem_of(mechanism, first[0], start, {}, None).start
     return fitted(mechanism, poses, q, sizes, smallest / sizes, same, held, condition, chosen, robust)
-
-
-def _as_arrays(mechanism: Mechanism, target: Any) -> Any:
-    """Return a target with arrays as values."""
-    if isinstance(target, JointTarget):
-        return JointTarget({name: jnp.asarray(x, mechanism.dtype) for name, x in target.values.items()})
-    values = {name: getattr(target, name) for name in ("position", "orientation", "point")}
-    arrays = {name: x if x is None else jnp.asarray(x, mechanism.dtype) for name, x in values.items()}
-    return PoseTarget(target.body, **arrays)

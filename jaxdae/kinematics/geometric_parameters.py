@@ -75,6 +75,24 @@ def joint_parameter(mechanism: Mechanism, path: str) -> Parameter:
     return Parameter(name, form, total, unit, free)
 
 
+def check_entries(parameters: Sequence[Parameter]) -> None:
+    """Raise ValueError without parameters, or if an entry is named twice."""
+    entries = [entry for parameter in parameters for entry in parameter.entries]
+    if not entries or len(set(entries)) < len(entries):
+        raise ValueError("parameters: name at least one parameter or offset, and each of them once")
+
+
+def nominal_values(mechanism: Mechanism, parameters: Sequence[Parameter]) -> Array:
+    """Return the free entries (p,) of points, lengths and angles; zero for axes and directions."""
+    parts = [
+        jnp.ravel(get_leaf(mechanism, parameter.name))[jnp.array(parameter.free)]
+        if parameter.form in ("number", "point")
+        else jnp.zeros((parameter.size,), mechanism.dtype)
+        for parameter in parameters
+    ]
+    return jnp.concatenate(parts)
+
+
 def _form(mechanism: Mechanism, path: str) -> tuple[str, int, str]:
     """Return form, number of entries and unit of the correction of a leaf; no form if it is not geometric."""
     names, size = path.split("."), mechanism.space.dimension

@@ -74,7 +74,7 @@ _RETRACTIONS = 10
 
 @pytree
 class Problem:
-    """The data of (1).
+    """The data of (1) for a pose of a mechanism.
 
     Attributes:
         mechanism: the mechanism.
@@ -87,6 +87,9 @@ class Problem:
         places: the indices of the named coordinates in q (static).
         own_limits: whether the joint limits of the mechanism apply (static).
     """
+
+    closest = True
+    """Whether |x| is minimized where e = 0 leaves free directions."""
 
     mechanism: Any
     targets: tuple[Any, ...]
@@ -103,8 +106,21 @@ class Problem:
         frames = self.mechanism.frames(q)
         return jnp.concatenate([target.error(self.mechanism, frames, q) for target in self.targets])
 
+    def moved(self, q: Array, xi: Array) -> Array:
+        """Return q after a displacement xi (nv,) relative to `columns`."""
+        return self.mechanism.retract(q, self.columns * xi)
+
+    def away(self, q: Array) -> Array:
+        """Return the displacement (nv,) from the start to q, relative to `columns`."""
+        return self.mechanism.difference(self.start, q) / self.columns
+
     def rows(self, q: Array) -> Rows:
-        """Return all rows at q."""
+        """Return all rows at q, relative to their sizes."""
+        rows = self.measured(q)
+        return Rows(rows.loops / self.loop_sizes, rows.gaps, rows.errors / self.error_sizes)
+
+    def measured(self, q: Array) -> Rows:
+        """Return all rows at q in m and rad."""
         mechanism, t = self.mechanism, self.t
         loops, gaps = mechanism.evaluate(t, q).opening, []
         if self.own_limits and mechanism.joint_limits is not None:
@@ -112,9 +128,7 @@ class Problem:
             gaps.append(mechanism.joint_limits.gaps(mechanism.coordinates, motion, q, t))
         limited = q[jnp.asarray(self.places, int)]
         return Rows(
-            loops / self.loop_sizes,
-            jnp.concatenate([*gaps, limited - self.lower, self.upper - limited]),
-            self.errors(q) / self.error_sizes,
+            loops, jnp.concatenate([*gaps, limited - self.lower, self.upper - limited]), self.errors(q)
         )
 
     @property
@@ -225,15 +239,10 @@ class _Step(NamedTuple):
     opening: Any
 
 
-def _step(problem: Problem, at: _Carry) -> tuple[_Step, _Carry]:
+def _step(problem: Any, at: _Carry) -> tuple[_Step, _Carry]:
     """Return the step (2), from e = 0 on toward the start, and the point with its active limits."""
-    mechanism, columns, limit = problem.mechanism, problem.columns, tolerance(at.q.dtype)
-
-    def moved(xi: Array) -> Array:
-        return mechanism.retract(at.q, columns * xi)
-
-    still = jnp.zeros_like(columns)
-    slopes, rows = jax.jacfwd(lambda xi: (problem.rows(moved(xi)),) * 2, has_aux=True)(still)
+    still, limit = jnp.zeros_like(problem.columns), tolerance(at.q.dtype)
+    slopes, rows = jax.jacfwd(lambda xi: (problem.rows(problem.moved(at.q, xi)),) * 2, has_aux=True)(still)
     # Violated limits are active from the beginning.
     at = at._replace(active=at.active | ((at.count == 0) & (rows.gaps < 0.0)))
     hard, across = rows.hard(at.active, at.reached), slopes.hard(at.active, at.reached)
@@ -254,7 +263,7 @@ def _step(problem: Problem, at: _Carry) -> tuple[_Step, _Carry]:
     squares: Any = jnp.where(kept_soft, s**2 + at.damping * s[0] ** 2, 1.0)
     gain = jnp.where(kept_soft, s / squares, 0.0)
     onto = -right.T @ (gain * (left.T @ (rows.errors + slopes.errors @ closing)))
-    away = mechanism.difference(problem.start, at.q) / columns
+    away = problem.away(at.q)
     back = -along(away) / (1.0 + at.damping)
     opening = jnp.max(jnp.abs(hard), initial=0.0)
     # Open rows are closed before the targets matter.
@@ -266,13 +275,13 @@ def _step(problem: Problem, at: _Carry) -> tuple[_Step, _Carry]:
     change = (gradient @ inverse)[rows.loops.shape[0] :][: rows.gaps.shape[0]]
     worst: Any = jnp.where(at.active, change, 0.0)
     wrong = (worst < -limit * jnp.sqrt(soft)) & (soft > limit**2) & (opening <= limit)
-    free = (jnp.sum(kept) + jnp.sum(kept_soft)) < columns.shape[0]
+    free = (jnp.sum(kept) + jnp.sum(kept_soft)) < still.shape[0]
     square = jnp.concatenate([slopes.loops, slopes.errors])
     side = jnp.sign(jnp.linalg.det(square)) if square.shape[0] == square.shape[1] else jnp.ones_like(soft)
     return _Step(xi, inverse, soft, wrong, free, side, rows, slopes.gaps, opening), at
 
 
-def _no_rows(problem: Problem, q: Array) -> Rows:
+def _no_rows(problem: Any, q: Array) -> Rows:
     return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(problem.rows, q))
 
 
@@ -291,14 +300,14 @@ def _until_limit(step: _Step, active: Any, xi: Array) -> tuple[Array, Array]:
 
 
 def _retracted(
-    problem: Problem, q: Array, xi: Array, inverse: Array, active: Any, reached: Any
+    problem: Any, q: Array, xi: Array, inverse: Array, active: Any, reached: Any
 ) -> tuple[Array, Rows]:
     """Return q (+) xi with h = 0, by corrections with constant P, and the rows there."""
     rounding = 4.0 * float(jnp.finfo(q.dtype).eps)
 
     def body(carry: Any) -> Any:
         q, xi, count, _ = carry
-        q = problem.mechanism.retract(q, problem.columns * xi)
+        q = problem.moved(q, xi)
         rows = problem.rows(q)
         return q, -inverse @ rows.hard(active, reached), count + 1, rows
 
@@ -311,12 +320,17 @@ def _retracted(
     return q, rows
 
 
-def iterate(problem: Problem, most: Any) -> Solution:
+def iterate(problem: Any, most: Any) -> Solution:
     """Return the solution of (1) on the branch of the start after at most `most` iterations.
+
+    Args:
+        problem: a `Problem`, or another pytree with `start`, `closest`, `columns`, `rows`, `moved` and
+            `away`; `solved` also needs `t`, `loop_sizes`, `error_sizes` and `errors`.
+        most: the largest number of iterations.
 
     Not differentiable.
     """
-    columns, closed = problem.columns, problem.start
+    closed = problem.start
     eps, limit = float(jnp.finfo(closed.dtype).eps), tolerance(closed.dtype)
 
     def body(at: _Carry) -> _Carry:
@@ -327,8 +341,7 @@ def iterate(problem: Problem, most: Any) -> Solution:
         size = part * _largest(xi)
         trial, rows = _retracted(problem, at.q, part * xi, step.inverse, at.active, at.reached)
         opening = _largest(rows.hard(at.active, at.reached))
-        away = problem.mechanism.difference(problem.start, trial) / columns
-        soft = jnp.where(at.reached, jnp.sum(away**2), jnp.sum(rows.errors**2))
+        soft = jnp.where(at.reached, jnp.sum(problem.away(trial) ** 2), jnp.sum(rows.errors**2))
         # Below the rounding of |s|^2, steps must shrink.
         level = (soft <= step.soft * (1.0 + 8.0 * eps)) & (size < 0.9 * at.last)
         lower = (opening <= limit) & ((soft < step.soft) | level)
@@ -341,6 +354,7 @@ def iterate(problem: Problem, most: Any) -> Solution:
         # A release that does not decrease |s|^2 is not repeated.
         release = stopped & jnp.any(step.wrong) & (step.soft < at.floor)
         onward = stopped & ~release & ~at.reached & step.free & (step.soft <= limit**2)
+        onward = onward & problem.closest
         again = release | onward
         factor: Any = jnp.where(at.damping <= _DAMPING, 0.1, _SLOW)
         less: Any = jnp.where(at.damping < 1e-12, 0.0, factor * at.damping)
@@ -381,7 +395,7 @@ def iterate(problem: Problem, most: Any) -> Solution:
 
 
 @jax.custom_jvp
-def with_derivative(problem: Problem, q: Array, errors: Array, active: Array, reached: Array) -> Any:
+def with_derivative(problem: Any, q: Array, errors: Array, active: Array, reached: Array) -> Any:
     """Return the solution and its residuals, with the derivative (4) with respect to the problem.
 
     Args:
@@ -389,7 +403,7 @@ def with_derivative(problem: Problem, q: Array, errors: Array, active: Array, re
         q: the solution (nq,).
         errors: the residuals (m,) in m and rad.
         active: whether each gap (k,) is zero.
-        reached: whether e = 0 ().
+        reached: whether e = 0 and |x| was minimized ().
     """
     return q, errors
 
@@ -398,28 +412,28 @@ def with_derivative(problem: Problem, q: Array, errors: Array, active: Array, re
 def _derivative(primals: Any, tangents: Any) -> Any:
     problem, _, _, active, reached = primals
     (q, errors), columns = with_derivative(*primals), problem.columns
-    mechanism, none, limit = problem.mechanism, jnp.zeros_like(columns), tolerance(q.dtype)
+    none, limit = jnp.zeros_like(columns), tolerance(q.dtype)
     # Numbers without a tangent are constants, which saves most of the compilation.
     leaves, structure = jax.tree.flatten(problem)
     changes = structure.flatten_up_to(tangents[0])
     varying = [k for k, change in enumerate(changes) if not isinstance(change, SymbolicZero)]
 
-    def of(values: Any) -> Problem:
+    def of(values: Any) -> Any:
         new = list(leaves)
         for k, value in zip(varying, values, strict=True):
             new[k] = value
         return jax.tree.unflatten(structure, new)
 
-    def hard(xi: Array, problem: Problem) -> Array:
-        return problem.rows(problem.mechanism.retract(q, columns * xi)).hard(active, reached)
+    def hard(xi: Array, problem: Any) -> Array:
+        return problem.rows(problem.moved(q, xi)).hard(active, reached)
 
-    def lagrangian(xi: Array, lam: Array, problem: Problem) -> Array:
-        moved = problem.mechanism.retract(q, columns * xi)
-        rows, away = problem.rows(moved), problem.mechanism.difference(problem.start, moved) / columns
-        soft = jnp.where(reached, jnp.sum(away**2), jnp.sum(rows.errors**2))
+    def lagrangian(xi: Array, lam: Array, problem: Any) -> Array:
+        moved = problem.moved(q, xi)
+        rows = problem.rows(moved)
+        soft = jnp.where(reached, jnp.sum(problem.away(moved) ** 2), jnp.sum(rows.errors**2))
         return 0.5 * soft + lam @ rows.hard(active, reached)
 
-    def slope(xi: Array, lam: Array, problem: Problem) -> Array:
+    def slope(xi: Array, lam: Array, problem: Any) -> Array:
         return jax.jacfwd(lagrangian)(xi, lam, problem)
 
     across = jax.jacfwd(hard)(none, problem)
@@ -434,6 +448,6 @@ def _derivative(primals: Any, tangents: Any) -> Any:
         lambda *x: jnp.concatenate([slope(none, lam, of(x)), hard(none, of(x))]), primal, tangent
     )[1]
     xi = -(inverse @ change)[: columns.shape[0]]
-    moved = jax.jvp(lambda x: mechanism.retract(q, columns * x), (none,), (xi,))[1]
+    moved = jax.jvp(lambda x: problem.moved(q, x), (none,), (xi,))[1]
     rates = jax.jvp(lambda q, *x: of(x).errors(q), (q, *primal), (moved, *tangent))[1]
     return (q, errors), (moved, rates)

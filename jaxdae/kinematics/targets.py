@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -202,3 +203,38 @@ class JointTarget:
 
     def _indices(self, mechanism: Mechanism) -> tuple[int, ...]:
         return coordinate_indices("JointTarget", mechanism, sorted(self.values))
+
+
+def stacked_targets(what: str, mechanism: Mechanism, targets: Sequence[Any]) -> tuple[Any, ...]:
+    """Return targets of K poses with arrays (K, ...) as values.
+
+    Args:
+        what: the names of the arguments, for messages.
+        mechanism: the mechanism.
+        targets: targets with values (K, ...). The field `point` is not stacked, but it is in the result.
+
+    Raises:
+        ValueError: values of different lengths.
+    """
+    arrays = [_as_arrays(mechanism, target) for target in targets]
+    plain = [target if isinstance(target, JointTarget) else replace(target, point=None) for target in arrays]
+    shapes = [x.shape for x in jax.tree.leaves(plain)]
+    count = shapes[0][:1] if shapes else ()
+    if not count or any(shape[:1] != count for shape in shapes):
+        raise ValueError(f"{what} must have one entry per pose, got the shapes {shapes}")
+
+    def stacked(target: Any) -> Any:
+        if isinstance(target, JointTarget) or target.point is None:
+            return target
+        return replace(target, point=jnp.broadcast_to(target.point, (*count, *target.point.shape)))
+
+    return tuple(stacked(target) for target in arrays)
+
+
+def _as_arrays(mechanism: Mechanism, target: Any) -> Any:
+    """Return a target with arrays as values."""
+    if isinstance(target, JointTarget):
+        return JointTarget({name: jnp.asarray(x, mechanism.dtype) for name, x in target.values.items()})
+    values = {name: getattr(target, name) for name in ("position", "orientation", "point")}
+    arrays = {name: x if x is None else jnp.asarray(x, mechanism.dtype) for name, x in values.items()}
+    return PoseTarget(target.body, **arrays)
