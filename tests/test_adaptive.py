@@ -387,7 +387,7 @@ class TestAdaptive:
         # Differences see the lengths of the steps, which change with gravity.
         np.testing.assert_allclose(central(lambda g: both(g)[0], 9.81, 1e-2), reverse, rtol=2e-3)
 
-    @pytest.mark.long
+    @pytest.mark.exhaustive
     def test_second_derivatives(self):
         memory = METHOD.init(pendulum(), start())
 
@@ -504,7 +504,7 @@ class TestAdaptiveRollout:
             np.testing.assert_allclose(together.state.q[k], alone.state.q, rtol=0.0, atol=1e-12)
             np.testing.assert_array_equal(together.info.iterations[k], alone.info.iterations)
 
-    @pytest.mark.long
+    @pytest.mark.exhaustive
     def test_derivatives(self):
         """Reverse mode by default, forward mode by request, both the central difference."""
 

@@ -464,7 +464,7 @@ def test_reactions_in_the_axes_of_the_bodies():
             )
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_derivatives_of_conversions_and_reactions_in_several_directions_at_once():
     mechanism, q = arm((0.7, 0.4), jm.Joints())
     v, directions = jnp.cos(jnp.arange(4.0)), jnp.sin(jnp.arange(8.0)).reshape(2, 4)

@@ -354,7 +354,7 @@ def motion_of(at):
     return poses[:, :3], turns, v[:, :3], turns.apply(v[:, 3:])
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_conservative_forces_are_minus_the_gradient_of_their_energy():
     """All at once: an error of one would have to be that of another to pass."""
     forces = [force for key in CONSERVATIVE for force in FORCES[key]]

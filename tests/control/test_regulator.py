@@ -150,7 +150,7 @@ def test_the_upright_cart_pole_is_stabilized(upright):
     assert float(jnp.max(trajectory.info.violation)) < 1e-13
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_gains_are_differentiated_exactly():
     """A push holds the double pendulum away from the vertical; the equilibrium moves with the mass, and so
     does the basis.

@@ -67,7 +67,7 @@ def limited():
     return oc.ilqr(LIMITED, ZERO, tolerance=1e-10)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_inputs_are_those_of_scipy_within_limits(limited):
     by = oc.as_scipy(LIMITED, ZERO)
     found = scipy.optimize.minimize(
@@ -104,7 +104,7 @@ def test_guesses_and_starts_that_are_no_numbers():
         oc.ilqr(dataclasses.replace(hanging(), state=state([0.0, -1.0], [np.nan, 0.0])), ZERO)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_exact_curvature_converges_quadratically():
     found = oc.ilqr(hanging(), ZERO, curvature=oc.Curvature.EXACT, tolerance=1e-13)
     slope = np.asarray(found.history.gradient)
@@ -303,7 +303,7 @@ def test_plans_are_shifted():
     np.testing.assert_allclose(shifted(values, jnp.array(9.0)), [[4.0]] * 3)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_model_predictive_control_in_a_batch_rollout(limited):
     """The plant is the model: what was planned is what happens as long as the horizon sees it, in every
     world.
