@@ -10,6 +10,7 @@ import pytest
 
 import jaxdae as jd
 from jaxdae import kinematics as jk
+from jaxdae import mechanisms as jm
 from jaxdae import models
 from jaxdae.app.config.config_source import read
 from jaxdae.app.config.schema import Config
@@ -190,6 +191,38 @@ def test_lengths_that_do_not_close_are_explained():
         models.klann_leg(upper_rocker=0.1)
     with pytest.raises(ValueError, match="stages must be at least 1, got 0"):
         models.scissor_lift(stages=0)
+    with pytest.raises(ValueError, match=r"the rods do not close the loop: got 0\.05 m and 0\.05 m between"):
+        models.five_bar(rod_length=0.05)
+    with pytest.raises(
+        ValueError, match=r"the forearms of 0\.05 m do not reach the platform: the arms end 0\.37"
+    ):
+        models.delta(forearm_length=0.05)
+
+
+@pytest.mark.parametrize(
+    ("name", "length"),
+    [
+        ("five_bar", "rod_length"),
+        ("delta", "arm_length"),
+        ("stewart", "height"),
+        ("jansen_leg", "unit"),
+        ("klann_leg", "crank"),
+        ("scissor_lift", "reach"),
+        ("excavator", "arm_length"),
+        ("parallel_gripper", "base"),
+    ],
+)
+def test_lengths_must_be_positive(name, length):
+    for value in (-0.3, 0.0, float("nan")):
+        with pytest.raises(ValueError, match=f"{length} must be positive, got {value}"):
+            getattr(models, name)(**{length: value})
+
+
+def test_start_angles_in_degrees_raise_a_warning():
+    with pytest.warns(
+        jm.DescriptionWarning, match="the start angle is 20 rad; if it is in degrees, write 0.349066"
+    ):
+        models.scissor_lift(angle=20.0)
 
 
 @pytest.mark.long

@@ -11,6 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
+from jaxdae.base.suggestions import brief
 from jaxdae.geometry.rotation import matrix_quaternion
 from jaxdae.mechanisms import (
     GROUND,
@@ -25,6 +26,8 @@ from jaxdae.mechanisms import (
     planar_mechanism,
     spatial,
 )
+from jaxdae.mechanisms.describe.numbers import concrete
+from jaxdae.models.model_dimensions import check_dimensions, meet
 from jaxdae.systems.system import State
 
 _SLENDER = 0.05
@@ -57,14 +60,15 @@ def five_bar(
         rod_mass: mass of each rod in kg.
         angles: start angles (2,) of both cranks against the x axis in rad.
         gravity: (2,) in m/s^2.
+
+    Raises:
+        ValueError: a length is not positive, or the rods do not meet at the start angles.
     """
+    check_dimensions(*angles, base=base, crank_length=crank_length, rod_length=rod_length)
     hinges = jnp.array([[-0.5, 0.0], [0.5, 0.0]]) * base
     angles = jnp.asarray(angles, hinges.dtype)
     elbows = hinges + crank_length * jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=1)
-    across = elbows[1] - elbows[0]
-    width = jnp.linalg.norm(across)
-    height = jnp.sqrt(rod_length**2 - width**2 / 4.0)
-    tip = (elbows[0] + elbows[1]) / 2.0 + height * jnp.stack([-across[1], across[0]]) / width
+    tip = meet("the rods", elbows[0], rod_length, elbows[1], rod_length)
     bodies, joints, forces = [], [], []
     for k in (0, 1):
         along = tip - elbows[k]
@@ -116,11 +120,21 @@ def delta(
         angle: start angle () of all motors in rad.
         gravity: (3,) in m/s^2.
 
+    Raises:
+        ValueError: a length is not positive, or the forearms do not reach the platform at the start angle.
+
     References:
         R. Clavel, "Conception d'un robot parallele rapide a 4 degres de liberte", EPFL thesis 925 (1991).
     """
-    inward = platform_radius - base_radius
-    reach = inward - arm_length * jnp.cos(angle)
+    lengths = {"arm_length": arm_length, "forearm_length": forearm_length, "forearm_width": forearm_width}
+    check_dimensions(angle, base_radius=base_radius, platform_radius=platform_radius, **lengths)
+    reach = platform_radius - base_radius - arm_length * jnp.cos(angle)
+    square = concrete(forearm_length**2 - reach**2)
+    if square is not None and square < 0.0:
+        raise ValueError(
+            f"the forearms of {brief(forearm_length)} m do not reach the platform: the arms end "
+            f"{float(abs(reach)):.4g} m beside its joints; change the lengths or the start angle"
+        )
     height = -arm_length * jnp.sin(angle) - jnp.sqrt(forearm_length**2 - reach**2)
     bodies = [_platform(platform_mass, platform_radius, height)]
     joints: list[Any] = []
@@ -184,9 +198,13 @@ def stewart(
         platform_mass: mass of the platform in kg.
         gravity: (3,) in m/s^2.
 
+    Raises:
+        ValueError: a length is not positive.
+
     References:
         D. Stewart, "A platform with six degrees of freedom", Proc. Inst. Mech. Eng. 180 (1965).
     """
+    check_dimensions(base_radius=base_radius, platform_radius=platform_radius, height=height)
     bodies = [_platform(platform_mass, platform_radius, height)]
     joints: list[Any] = []
     forces: list[Any] = []

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from jaxdae.mechanisms import (
@@ -25,7 +24,7 @@ from jaxdae.mechanisms import (
     Revolute,
     planar_mechanism,
 )
-from jaxdae.mechanisms.describe.numbers import concrete
+from jaxdae.models.model_dimensions import check_dimensions, meet
 from jaxdae.models.parallel_robots import at_rest
 from jaxdae.systems.system import State
 
@@ -102,19 +101,20 @@ def jansen_leg(
         gravity: (2,) in m/s^2.
 
     Raises:
-        ValueError: the lengths do not close a loop at the start angle.
+        ValueError: a length is not positive, or the lengths do not close a loop at the start angle.
 
     References:
         T. Jansen, "The Great Pretender", 010 Publishers (2007).
     """
+    check_dimensions(angle, numbers=numbers, unit=unit)
     a, b, c, d, e, f, g, h, i, j, k, below, m = jnp.asarray(numbers) * unit
     center, pivot = jnp.zeros((2,)), jnp.stack([-a, -below])
     tip = center + _along(m, angle)
-    upper = _meet("b and j", pivot, b, tip, j)
-    lower = _meet("c and k", tip, k, pivot, c)
-    rear = _meet("d and e", pivot, d, upper, e)
-    knee = _meet("f and g", lower, g, rear, f)
-    foot = _meet("h and i", lower, i, knee, h)
+    upper = meet("b and j", pivot, b, tip, j)
+    lower = meet("c and k", tip, k, pivot, c)
+    rear = meet("d and e", pivot, d, upper, e)
+    knee = meet("f and g", lower, g, rear, f)
+    foot = meet("h and i", lower, i, knee, h)
     leg = _Linkage()
     leg.bar("crank", mass, center, tip)
     leg.bar("upper_rod", mass, tip, upper)
@@ -171,17 +171,19 @@ def klann_leg(
         gravity: (2,) in m/s^2.
 
     Raises:
-        ValueError: the lengths do not close a loop at the start angle.
+        ValueError: a length is not positive, or the lengths do not close a loop at the start angle.
 
     References:
         J. C. Klann, "Walking device", US patent 6,260,862 (2001).
     """
+    lengths = {"lower_rocker": lower_rocker, "upper_rocker": upper_rocker}
+    check_dimensions(angle, crank=crank, rod=rod, leg=leg, **lengths)
     center, low, high = jnp.zeros((2,)), jnp.asarray(lower_pivot), jnp.asarray(upper_pivot)
     tip = center + _along(crank, angle)
-    elbow = _meet("lower_rocker and rod", low, lower_rocker, tip, rod[0])
-    knee = _meet("rod", elbow, rod[1], tip, rod[2])
-    hip = _meet("upper_rocker and leg", knee, leg[0], high, upper_rocker)
-    foot = _meet("leg", hip, leg[2], knee, leg[1])
+    elbow = meet("lower_rocker and rod", low, lower_rocker, tip, rod[0])
+    knee = meet("rod", elbow, rod[1], tip, rod[2])
+    hip = meet("upper_rocker and leg", knee, leg[0], high, upper_rocker)
+    foot = meet("leg", hip, leg[2], knee, leg[1])
     found = _Linkage()
     found.bar("crank", mass, center, tip)
     found.bar("rod", mass, tip, knee)
@@ -234,10 +236,11 @@ def scissor_lift(
         gravity: (2,) in m/s^2.
 
     Raises:
-        ValueError: `stages` is less than 1.
+        ValueError: `stages` is less than 1, or a length is not positive.
     """
     if stages < 1:
         raise ValueError(f"stages must be at least 1, got {stages}")
+    check_dimensions(angle, bar_length=bar_length, anchor=anchor, reach=reach)
     bar = _along(bar_length, angle)
     right, up = bar * jnp.array([1.0, 0.0]), bar * jnp.array([0.0, 1.0])
     lift = _Linkage()
@@ -300,8 +303,10 @@ def excavator(
         gravity: (2,) in m/s^2.
 
     Raises:
-        ValueError: the four-bar of the bucket does not close at the start angles.
+        ValueError: a length is not positive, or the four-bar of the bucket does not close at the start
+            angles.
     """
+    check_dimensions(*angles, boom_length=boom_length, arm_length=arm_length, bucket_length=bucket_length)
     foot = jnp.zeros((2,))
     elbow = foot + _along(boom_length, angles[0])
     wrist = elbow + _along(arm_length, angles[1])
@@ -312,7 +317,7 @@ def excavator(
     shoulder = _beside(elbow, wrist, 0.05, 0.2)
     pivot = _beside(elbow, wrist, 0.85, 0.0)
     lug = _beside(wrist, teeth, 0.0, 0.28)
-    joint = _meet("the rocker and the link of the bucket", pivot, 0.22 * arm_length, lug, 0.2 * arm_length)
+    joint = meet("the rocker and the link of the bucket", pivot, 0.22 * arm_length, lug, 0.2 * arm_length)
     found = _Linkage()
     found.bar("boom", boom_mass, foot, elbow)
     found.bar("arm", arm_mass, elbow, wrist)
@@ -361,7 +366,12 @@ def parallel_gripper(
         finger_mass: mass of each finger in kg.
         angle: start angle of the right crank against the x axis in rad, between 0 and pi.
         gravity: (2,) in m/s^2.
+
+    Raises:
+        ValueError: a length is not positive.
     """
+    lengths = {"link_length": link_length, "link_offset": link_offset, "finger_length": finger_length}
+    check_dimensions(angle, base=base, **lengths)
     up = jnp.array([0.0, 1.0])
     found = _Linkage()
     for side, name, motor in ((1.0, "right", "motor"), (-1.0, "left", "left_motor")):
@@ -390,26 +400,3 @@ def _beside(start: Array, end: Array, along: float, across: float) -> Array:
     """Return the point at fractions of the distance of two points, along their line and to its left."""
     line = end - start
     return start + along * line + across * jnp.stack([-line[1], line[0]])
-
-
-def _meet(what: str, p: Array, from_p: Any, q: Array, from_q: Any) -> Array:
-    """Return the point at the distances from p and q to the left of the line from p to q.
-
-    With d = |q - p|, it is x = (d^2 + from_p^2 - from_q^2) / (2 d) along the line, and sqrt(from_p^2 - x^2)
-    perpendicular to it.
-
-    Raises:
-        ValueError: the circles about p and q do not intersect; `what` names their radii.
-    """
-    line = q - p
-    square = line @ line
-    along = (square + from_p**2 - from_q**2) / (2.0 * square)
-    rest = from_p**2 / square - along**2
-    known = concrete(rest)
-    if known is not None and known < 0.0:
-        far, one, two = (float(np.asarray(x)) for x in (jnp.sqrt(square), from_p, from_q))
-        raise ValueError(
-            f"the lengths of {what} do not close the loop: got {one:.4g} m and {two:.4g} m between points "
-            f"{far:.4g} m apart; change the lengths or the start angle"
-        )
-    return p + along * line + jnp.sqrt(rest) * jnp.stack([-line[1], line[0]])
