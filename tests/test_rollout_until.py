@@ -109,8 +109,8 @@ def test_inputs_of_the_last_step_and_laws():
     np.testing.assert_allclose(jax.grad(time)(1.0), central(time, 1.0), rtol=1e-8)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("switching", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("switching", [True, False])
 def test_methods_with_memory(switching):
     """A ball on a string passes a vertical line: after a flight and a jerk, or with adaptive steps."""
     string = jd.Masked(String(*numbers(MASS, LENGTH, GRAVITY)), jnp.array([not switching]))

@@ -41,7 +41,7 @@ def test_sunken_bodies_rise_to_the_ground_and_others_stay(form):
         jd.initialize(mechanism, sunken, fixed=fixed, contacts=True)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_four_bar_that_leans_into_a_wall_turns_back_with_closed_loops():
     joints, q, wall, _ = four_bar(jm.Joints(), 0.3)
     leaning, _ = jd.initialize(joints, q.at[0].set(0.3), fixed=np.arange(3) == 0)

@@ -93,7 +93,7 @@ def test_arms_of_a_suspension_close_the_gaps_that_a_saddle_leaves():
     )
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_wheel_over_a_round_hill_turns_by_the_way_of_its_center():
     rho, r = 2.0, 0.5
     start = (rho + r) * np.array([-np.sqrt(0.5), 0.0, np.sqrt(0.5)])

@@ -107,7 +107,7 @@ def test_rows_of_contacts_are_the_derivatives_of_what_they_measure(kind):
         jax.tree.map(lambda x, y: np.testing.assert_allclose(y, x, rtol=0, atol=1e-13), differentiated, known)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_gradients_on_hills_are_central_differences():
     hills = jv.Hills(*(jnp.asarray(x) for x in ([0.10, 0.06], [1.1, -0.7], [0.6, 1.9], [0.3, 1.0])))
     contact = js.RollingDisc(

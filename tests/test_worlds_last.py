@@ -107,7 +107,7 @@ def test_derivatives_of_worlds_with_a_loop_are_as_of_each_alone():
             np.testing.assert_allclose(found, right, rtol=0, atol=1e-10 * np.abs(right).max())
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_rollout_of_a_batch_is_differentiated_as_that_of_each_world():
     mechanism, q = branched()
     nv = len(mechanism.names.velocities)
