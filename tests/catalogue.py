@@ -45,11 +45,21 @@ def first(table: Mapping[str, Any], where: Callable[[Any], Any] = lambda row: Tr
 
 def quick(names: Iterable[str], *those: str) -> list[Any]:
     """Returns names for `pytest.mark.parametrize`, of which only those are quick."""
+    return _marked(names, those, pytest.mark.long)
+
+
+def in_ci(names: Iterable[str], *those: str) -> list[Any]:
+    """Return names for `pytest.mark.parametrize`. All names but `those` are exhaustive."""
+    return _marked(names, those, pytest.mark.exhaustive)
+
+
+def _marked(names: Iterable[str], those: tuple[str, ...], mark: Any) -> list[Any]:
+    """Return names for `pytest.mark.parametrize`, with a mark on all names but `those`."""
     names = list(names)
     unknown = set(those) - set(names)
     if unknown or not those:
-        raise ValueError(f"quick rows must be among {names}, got {sorted(unknown)}")
-    return [pytest.param(name, marks=[] if name in those else [pytest.mark.long]) for name in names]
+        raise ValueError(f"unmarked rows must be among {names}, got {sorted(unknown)}")
+    return [pytest.param(name, marks=[] if name in those else [mark]) for name in names]
 
 
 def with_leaf(tree: Any, path: str, value: Any) -> Any:

@@ -23,7 +23,7 @@ import numpy as np
 import problems
 import pytest
 import small_systems
-from catalogue import METHODS, SYSTEMS, every, first, precise
+from catalogue import METHODS, SYSTEMS, every, first, in_ci, precise
 
 import jaxdae as jd
 
@@ -117,12 +117,7 @@ def test_order_of_a_double_pendulum(name):
 @pytest.mark.long
 @pytest.mark.parametrize(
     "name",
-    [
-        name
-        if name in ("rattle", "half_explicit4", "generalized_alpha", "radau_iia", "kahan_li8")
-        else pytest.param(name, marks=pytest.mark.exhaustive)
-        for name in CLOSED
-    ],
+    in_ci(CLOSED, "rattle", "half_explicit4", "generalized_alpha", "radau_iia", "kahan_li8"),
 )
 def test_order_with_every_kind_of_term(name):
     check_order("everything", name)
@@ -131,10 +126,7 @@ def test_order_with_every_kind_of_term(name):
 @pytest.mark.long
 @pytest.mark.parametrize(
     "name",
-    [
-        name if name in ("rattle", "radau_iia") else pytest.param(name, marks=pytest.mark.exhaustive)
-        for name in LEADERS
-    ],
+    in_ci(LEADERS, "rattle", "radau_iia"),
 )
 def test_order_of_a_sleigh(name):
     check_order("sleigh", name)

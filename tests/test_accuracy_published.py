@@ -18,7 +18,7 @@ import numpy as np
 import problems
 import pytest
 import reference_systems as systems
-from catalogue import METHODS, SYSTEMS, distinct, precise
+from catalogue import METHODS, SYSTEMS, distinct, in_ci, precise
 
 import jaxdae as jd
 
@@ -211,10 +211,7 @@ def check_orders_and_unit_quaternions_of_the_free_body(method, order):
 @pytest.mark.long
 @pytest.mark.parametrize(
     "name",
-    [
-        name if name in FEW else pytest.param(name, marks=pytest.mark.exhaustive)
-        for name in [*distinct(), "kahan_li8"]
-    ],
+    in_ci([*distinct(), "kahan_li8"], *FEW),
 )
 def test_orders_and_unit_quaternions_of_the_free_body(name):
     check_orders_and_unit_quaternions_of_the_free_body(precise(name), METHODS[name].order)

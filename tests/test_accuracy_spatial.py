@@ -17,7 +17,7 @@ import problems
 import pytest
 import reference_systems as systems
 import spatial_references
-from catalogue import RANK, quick
+from catalogue import RANK, in_ci, quick
 from spatial_references import PROBLEMS, file
 
 import jaxdae as jd
@@ -104,11 +104,6 @@ IN_CI_IN_JOINTS = (
 )
 
 
-def chosen(names, those):
-    """Return parameters of which only those run in CI."""
-    return [pytest.param(name, marks=[] if name in those else pytest.mark.exhaustive) for name in names]
-
-
 def same_sign(q, expected):
     """Returns q with the signs of the expected quaternions: both are the same rotation."""
     ours, theirs = (x.reshape(len(x), -1, 7).copy() for x in (np.asarray(q), expected))
@@ -146,7 +141,7 @@ def assert_digits(name, found, digits, round_off):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", chosen(METHODS, IN_CI))
+@pytest.mark.parametrize("name", in_ci(METHODS, *IN_CI))
 def test_reaches_the_expected_digits(name):
     method, steps, digits, round_off = METHODS[name]
     given = problem(name)
@@ -154,7 +149,7 @@ def test_reaches_the_expected_digits(name):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", chosen(IN_JOINTS, IN_CI_IN_JOINTS))
+@pytest.mark.parametrize("name", in_ci(IN_JOINTS, *IN_CI_IN_JOINTS))
 def test_reaches_them_in_joint_coordinates(name):
     method, steps, digits, round_off = IN_JOINTS[name]
     given = problem(name)

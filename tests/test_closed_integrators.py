@@ -13,7 +13,7 @@ import numpy as np
 import problems
 import pytest
 from all_cases import all_cases
-from catalogue import METHODS, POSITIONS, distinct, quick
+from catalogue import METHODS, POSITIONS, distinct, in_ci, quick
 from problems import Pendulum, cast, state
 from small_systems import consistent, everything, wheels, wheels_states
 
@@ -496,12 +496,7 @@ class TestSaddlePointNewton:
 class TestMistakes:
     @pytest.mark.parametrize(
         "name",
-        [
-            name
-            if name in ("Rattle", "BackwardEuler", "RadauIIA by saddle point")
-            else pytest.param(name, marks=pytest.mark.exhaustive)
-            for name in MAKERS
-        ],
+        in_ci(MAKERS, "Rattle", "BackwardEuler", "RadauIIA by saddle point"),
     )
     def test_counts(self, name):
         make = MAKERS[name]

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from all_cases import all_cases
-from catalogue import METHODS, POSITIONS, VELOCITIES, distinct, every, first, leaders
+from catalogue import METHODS, POSITIONS, VELOCITIES, distinct, every, first, in_ci, leaders
 from problems import Pendulum, cast, state
 from small_systems import (
     central,
@@ -100,11 +100,6 @@ def check_report(integrator, stabilization):
     return info
 
 
-def quick_or_exhaustive(names, *those):
-    """Return names for `pytest.mark.parametrize`. All names but `those` are exhaustive."""
-    return [name if name in those else pytest.param(name, marks=pytest.mark.exhaustive) for name in names]
-
-
 DIFFERENT = {name: METHODS[name] for name in distinct()}
 drifting_leaders = pytest.mark.parametrize("name", first(DIFFERENT, lambda method: not method.closed))
 closed_leaders = pytest.mark.parametrize("name", leaders(DIFFERENT, lambda method: method.closed))
@@ -154,9 +149,7 @@ def test_shapes_and_dtypes_of_the_velocity_level_stepper(dtype, rows):
 class TestEveryMethodWithoutFeedback:
     @pytest.mark.parametrize(
         "name",
-        quick_or_exhaustive(
-            every(DIFFERENT, lambda method: method.closed), "rattle", "radau_iia", "half_explicit4"
-        ),
+        in_ci(every(DIFFERENT, lambda method: method.closed), "rattle", "radau_iia", "half_explicit4"),
     )
     @each_type
     def test_shapes_and_dtypes(self, name, dtype, rows):
@@ -172,9 +165,7 @@ class TestEveryMethodWithoutFeedback:
 
     @pytest.mark.parametrize(
         "name",
-        quick_or_exhaustive(
-            [*first(DIFFERENT, lambda method: method.closed), "shake"], "rattle", "half_explicit4"
-        ),
+        in_ci([*first(DIFFERENT, lambda method: method.closed), "shake"], "rattle", "half_explicit4"),
     )
     def test_projected(self, name):
         info = check_report(jd.Projected(METHODS[name].integrator), STABILIZATIONS["none"])
@@ -183,7 +174,7 @@ class TestEveryMethodWithoutFeedback:
 
     @pytest.mark.parametrize(
         "name",
-        quick_or_exhaustive(
+        in_ci(
             every(DIFFERENT, lambda method: method.closed), "rattle", "implicit_midpoint", "half_explicit4"
         ),
     )

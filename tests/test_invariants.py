@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import problems
 import pytest
-from catalogue import SYSTEMS
+from catalogue import SYSTEMS, in_ci
 
 import jaxdae as jd
 from jaxdae import mechanisms as jm
@@ -22,7 +22,7 @@ ENTRIES = {"crank_rocker": None, "ivptest_andrews": 3, "double_pendulum": 2, "sp
 QUICK = ("crank_rocker", "spherical_pendulum")
 entries = pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[] if name in QUICK else pytest.mark.exhaustive) for name in ENTRIES],
+    in_ci(ENTRIES, *QUICK),
 )
 entries_and_metrics = pytest.mark.parametrize(
     ("name", "metric"),

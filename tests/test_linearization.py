@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from all_cases import all_cases
-from catalogue import METHODS, first
+from catalogue import METHODS, first, in_ci
 from problems import CrankRocker, double_pendulum, double_pendulum_state
 from small_systems import consistent, everything
 
@@ -42,10 +42,7 @@ def alone(method):
 @pytest.mark.long
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=[] if name == "rk4" else pytest.mark.exhaustive)
-        for name in first(METHODS, lambda method: not method.closed)
-    ],
+    in_ci(first(METHODS, lambda method: not method.closed), "rk4"),
 )
 def test_sharing_changes_nothing(name):
     method = METHODS[name].integrator

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from all_cases import all_cases
-from catalogue import SOLVERS
+from catalogue import SOLVERS, in_ci
 from problems import Pendulum, cast, state
 from small_systems import central, everything, everywhere, oscillating, oscillator, without_typechecker
 
@@ -62,12 +62,7 @@ def removed():
 
 @pytest.mark.parametrize(
     "name",
-    [
-        name
-        if name in ("schur_complement", "least_squares", "conjugate_gradient")
-        else pytest.param(name, marks=pytest.mark.exhaustive)
-        for name in SOLVERS
-    ],
+    in_ci(SOLVERS, "schur_complement", "least_squares", "conjugate_gradient"),
 )
 def test_every_solver_sees_the_system_with_rows_removed(name, removed):
     def dynamics(mask):

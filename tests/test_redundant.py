@@ -21,7 +21,7 @@ import numpy as np
 import problems
 import pytest
 import redundant_problems
-from catalogue import RANK
+from catalogue import RANK, in_ci
 from scipy.spatial.transform import Rotation
 
 import jaxdae as jd
@@ -227,7 +227,7 @@ def test_parallelogram_has_one_row_too_many(design):
 @pytest.mark.long
 @pytest.mark.parametrize(
     "name",
-    [name if name in ("proximal",) else pytest.param(name, marks=pytest.mark.exhaustive) for name in SOLVERS],
+    in_ci(SOLVERS, "proximal"),
 )
 def test_parallelogram_follows_its_closed_form(design, name):
     mechanism, start = design.build()

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from agreement import near
 from all_cases import all_cases
+from catalogue import in_ci
 
 import jaxdae
 import jaxdae.mechanisms as jm
@@ -93,9 +94,7 @@ def check(name, entry, mechanism, singular):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "name", [pytest.param(x, marks=() if x in ("robotiq_2f85",) else pytest.mark.exhaustive) for x in MODELS]
-)
+@pytest.mark.parametrize("name", in_ci(MODELS, "robotiq_2f85"))
 def test_accelerations_and_forces_of_loops(name):
     """With independent rows, by a solver that needs them and by one that does not."""
     data = json.loads((REFERENCES / f"loop_{name}.json").read_text())

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import robot_models
 from agreement import body_accelerations, close, near
+from catalogue import in_ci
 from scipy.spatial.transform import Rotation
 from spatial_references import file
 
@@ -89,9 +90,7 @@ def terms(mechanism, state):
 
 @pytest.mark.parametrize("number", range(3))
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "name", [pytest.param(x, marks=() if x in ("robotiq_2f85",) else pytest.mark.exhaustive) for x in CUTS]
-)
+@pytest.mark.parametrize("name", in_ci(CUTS, "robotiq_2f85"))
 def test_equations_in_joint_coordinates(name, number):
     data, (mechanism, _) = file(f"loop_{name}"), model(name)
     expected = data["states"][number]

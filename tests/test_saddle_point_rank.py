@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from agreement import close
 from all_cases import all_cases
+from catalogue import in_ci
 from problems import Pendulum, cast, state
 from saddle_points import (
     ANY_RANK,
@@ -59,12 +60,7 @@ FORCES_ONLY = ("proximal", "conjugate_gradient")
 solvers = pytest.mark.parametrize("name", ANY_RANK)
 few_solvers = pytest.mark.parametrize(
     "name",
-    [
-        name
-        if name in ("null_space", "conjugate_gradient")
-        else pytest.param(name, marks=pytest.mark.exhaustive)
-        for name in ANY_RANK
-    ],
+    in_ci(ANY_RANK, "null_space", "conjugate_gradient"),
 )
 
 

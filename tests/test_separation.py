@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from catalogue import in_ci
 from contact_systems import four_bar
 
 import jaxdae as jd
@@ -66,9 +67,7 @@ def rod(coordinates, **options):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "form", [pytest.param(x, marks=() if x in ("joints",) else pytest.mark.exhaustive) for x in FORMS]
-)
+@pytest.mark.parametrize("form", in_ci(FORMS, "joints"))
 def test_rod_at_a_wall_has_the_angle_and_the_derivative_of_the_closed_form(form):
     mechanism, q = rod(FORMS[form])
 

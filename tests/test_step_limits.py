@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from catalogue import in_ci
 
 import jaxdae as jd
 from jaxdae import control as jc
@@ -37,13 +38,8 @@ EXPLICIT = {
 }
 
 
-def chosen(*those):
-    """Return the explicit methods, of which only those run in CI."""
-    return [pytest.param(name, marks=[] if name in those else pytest.mark.exhaustive) for name in EXPLICIT]
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("method", chosen("rk4", "velocity_stepping"))
+@pytest.mark.parametrize("method", in_ci(EXPLICIT, "rk4", "velocity_stepping"))
 def test_friction_that_holds_is_correct_or_unstable(method):
     integrator, limit = EXPLICIT[method]
     correct = {
@@ -117,7 +113,7 @@ def test_steps_that_resolve_a_coupling_are_not_called_unstable():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("method", chosen("heun", "semi_implicit_euler", "taylor"))
+@pytest.mark.parametrize("method", in_ci(EXPLICIT, "heun", "semi_implicit_euler", "taylor"))
 def test_coupled_joints_that_friction_holds_are_correct_or_unstable(method):
     # The stiffest mode of three links has small accelerations in one joint. Steps above 0.7 times the limit
     # were UNSTABLE.
