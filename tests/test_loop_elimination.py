@@ -74,6 +74,8 @@ def test_rows_are_those_of_the_matrix():
     )
     np.testing.assert_array_equal(rows.between(2, 7).as_dense(), dense[2:7])
     np.testing.assert_array_equal(rows.masked(y > 0.0).as_dense(), np.where(y[:, None] > 0.0, dense, 0.0))
+    np.testing.assert_array_equal(rows.with_nan(y > 0.0).as_dense()[y > 0.0], np.nan)
+    np.testing.assert_array_equal(rows.with_nan(y > 0.0).as_dense()[y <= 0.0], dense[y <= 0.0])
 
 
 @pytest.mark.long

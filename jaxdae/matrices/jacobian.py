@@ -64,6 +64,10 @@ class JacobianOperator(abc.ABC):
         """Return J with zeros in inactive rows."""
         return MaskedRows(self, active)
 
+    def with_nan(self, rows: Bool[Array, " nc"]) -> JacobianOperator:
+        """Return J with NaN in these rows."""
+        return DenseRows(jnp.where(rows[:, None], jnp.nan, self.as_dense()))
+
     def between(self, start: int, stop: int) -> JacobianOperator:
         """Return the rows start, ..., stop - 1."""
         return self if (start, stop) == (0, self.shape[0]) else RowRange(self, start, stop)

@@ -8,6 +8,8 @@ constraints determine them.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 
@@ -44,6 +46,8 @@ class DenseKKT:
     J. If the matrix is singular to working precision, the result is NaN. This solver is the most accurate
     choice for ill-conditioned masses. It is several times slower than `SchurComplement`.
     """
+
+    full_rank: ClassVar[bool] = True
 
     def factorize(
         self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None

@@ -34,7 +34,7 @@ References:
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -154,6 +154,8 @@ class HouseholderQR:
     The cost is about a tenth of the cost of an SVD.
     """
 
+    full_rank: ClassVar[bool] = True
+
     def decompose(self, jacobian: Jacobian) -> QRDecomposition:
         """Return the decomposition; one QR factorization.
 
@@ -206,6 +208,8 @@ class NormalEquations:
     References:
         "Mobile robotics" lecture notes, projection onto the null space of the constraints.
     """
+
+    full_rank: ClassVar[bool] = True
 
     def decompose(self, jacobian: Jacobian) -> NormalDecomposition:
         """Return the decomposition; one Cholesky factorization of size nc."""
@@ -293,6 +297,11 @@ class NullSpace:
     """
 
     decomposition: Any = SingularValues()
+
+    @property
+    def full_rank(self) -> bool:
+        """Whether J must have full row rank."""
+        return offers(self.decomposition, "full_rank") and bool(self.decomposition.full_rank)
 
     def requirements(self) -> Any:
         """Yield the conditions on the parameters; see `jaxdae.base.requirements`."""

@@ -70,6 +70,12 @@ def needs_products_only(solver: SaddlePointSolver) -> bool:
     return offers(given, "matrix_free") and bool(given.matrix_free)
 
 
+def needs_full_rank(solver: SaddlePointSolver) -> bool:
+    """Return whether the solver declares `full_rank = True`, that is, J must have full row rank."""
+    given: Any = solver
+    return offers(given, "full_rank") and bool(given.full_rank)
+
+
 def reweighted(factors: Any, mass: MassOperator) -> Any:
     """Return the factors with another matrix in place of M, or None if that needs a new decomposition of J.
 

@@ -15,6 +15,8 @@ The solver stores only F, not both J and J M^-1, and F F^T is symmetric to the l
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from jaxdae.base.dataclass import pytree
 from jaxdae.matrices import JacobianOperator, MassOperator
 from jaxdae.saddle_point.saddle_point_solver import SaddlePointFactors
@@ -49,6 +51,8 @@ class SchurComplement:
     rollout reports as `Status.NONFINITE`. This solver is the fastest choice for mechanisms in absolute
     coordinates, where M is diagonal.
     """
+
+    full_rank: ClassVar[bool] = True
 
     def factorize(
         self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None

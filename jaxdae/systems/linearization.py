@@ -14,13 +14,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Bool
 
 from jaxdae.base.dataclass import pytree
-from jaxdae.matrices import JacobianOperator, MassOperator
+from jaxdae.matrices import BlockRows, JacobianOperator, MassOperator
 from jaxdae.saddle_point import SaddlePointSolver
-from jaxdae.saddle_point.saddle_point_solver import needs_products_only
+from jaxdae.saddle_point.saddle_point_solver import needs_full_rank, needs_products_only
 from jaxdae.systems.evaluation import Evaluation
 from jaxdae.systems.system import AnySystem, State
+from jaxdae.systems.tolerances import scales
 from jaxdae.typing import Coordinates, Leaf, Scalar, Velocity
 
 
@@ -79,16 +83,61 @@ def linearize_at(
         for given in (own, compliance):
             total = total if given is None else total + jnp.asarray(given, total.dtype)
         compliance = total
-    return factorized(used, at.mass if weight is None else weight, jacobian, compliance)
+    mass = at.mass if weight is None else weight
+    return factorized(used, mass, jacobian, compliance, lost_rows(at.system, used, jacobian))
 
 
 def factorized(
-    solver: SaddlePointSolver, mass: MassOperator, jacobian: JacobianOperator, compliance: Any
+    solver: SaddlePointSolver,
+    mass: MassOperator,
+    jacobian: JacobianOperator,
+    compliance: Any,
+    lost: Bool[Array, " nc"] | None = None,
 ) -> Linearization:
-    """Return the linearization for given M, J and C."""
-    still: Any = jax.lax.stop_gradient((solver, mass, jacobian, compliance))
-    factors = still[0].factorize(*still[1:])
+    """Return the linearization for given M, J and C; the factors are NaN if a hard row is lost."""
+    still: Any = jax.lax.stop_gradient((mass, jacobian, compliance))
+    if lost is not None:
+        hard = lost if compliance is None else lost & (still[2] == 0.0)
+        still = still[0], still[1].with_nan(jax.lax.stop_gradient(hard)), still[2]
+    factors = jax.lax.stop_gradient(solver).factorize(*still)
     return Linearization(solver, mass, jacobian, compliance, factors)
+
+
+LOST = 100.0
+"""A row is lost if rounding may turn its direction by more than 1/LOST."""
+
+
+def lost_rows(
+    system: AnySystem, solver: SaddlePointSolver, jacobian: JacobianOperator
+) -> Bool[Array, " nc"] | None:
+    """Return which rows rounding has made meaningless; None if no row can be.
+
+    In joint coordinates, the lever arms of a loop can vanish. In a parallelogram that lies flat along x, no
+    joint velocity opens the loop along x, and sigma, the largest entry of this row, decreases to zero. The
+    loop is closed only up to eps D, with D the size of a body. This leaves an error of eps D / sigma in the
+    coordinates that the row would fix. The error turns the row itself by eps D l / sigma^2, where l is the
+    lever arm across it: the largest entry of the other rows of the joint in the same unit, or D without
+    such rows. A factorization does not notice the loss, because the pivot of such a row is as large as its
+    diagonal entry.
+
+    A row is lost if 0 < sigma^2 <= 100 eps D l, with D = 2 L for rows in m, at most 2 m, where L is the
+    characteristic length, and D = 2 for rows in rad. Factorizations find rows that are zero. The entries of
+    rows in absolute coordinates do not become small, and solvers that determine the rank do not need the
+    test.
+    """
+    if not needs_full_rank(solver) or isinstance(jacobian, BlockRows):
+        return None
+    count, names = jacobian.shape[0], system.names
+    units = np.asarray([*names.row_units, *[""] * count][:count])
+    if not np.any(units != ""):
+        return None
+    joints = np.asarray([row.rpartition(".")[0] for row in (*names.rows, *[""] * count)][:count])
+    others = (units[:, None] == units) & (joints[:, None] == joints) & ~np.eye(count, dtype=bool)
+    sigma = jacobian.row_sizes()
+    size = 2.0 * jnp.minimum(scales(system, tuple(units), count, sigma.dtype), 1.0)
+    arm = jnp.where(others.any(axis=1), jnp.max(jnp.where(others, sigma, 0.0), axis=1), size)
+    bound = LOST * float(jnp.finfo(sigma.dtype).eps) * size * arm
+    return (units != "") & (sigma > 0.0) & (sigma * sigma <= bound)
 
 
 @pytree

@@ -18,6 +18,7 @@ from jax.core import Tracer
 
 from jaxdae.base.requirements import check_requirements, requirements_met
 from jaxdae.systems.consistency import start_status
+from jaxdae.systems.linearization import lost_rows
 from jaxdae.systems.masks import Masked, hard_rows
 from jaxdae.systems.status import Status
 from jaxdae.systems.system import AnySystem, State, check_fit, checked_state, default_tolerance
@@ -210,6 +211,13 @@ def _cause(system: AnySystem, state: State, u: Any, solver: Any) -> str:
         return (
             f"the mass matrix is singular ({_first(_part(modes[:, massless], names.velocities))}); give "
             "each moving coordinate mass"
+        )
+    lost = None if solver is None else lost_rows(system, solver, at.jacobian)
+    if lost is not None and np.any(lost):
+        unmoved = _first([names.rows[k] for k in np.flatnonzero(lost)])
+        return (
+            f"no velocity moves along the rows {unmoved} (a singular configuration), and {kind} needs full "
+            "rank; use NullSpace() as solver"
         )
     dependent, rank = _dependent(jacobian, mass, eps)
     if len(dependent):

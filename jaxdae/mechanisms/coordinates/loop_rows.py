@@ -8,6 +8,7 @@ relations between coordinates. J x and J^T y are then sums over the tree, and M 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -184,6 +185,10 @@ class LoopRows(JacobianOperator):
             jnp.where(active[:, None], self.entries, 0.0),
         )
         return LoopRows(self.tree, self.columns, pushes, entries, self.ends, self.own, self.grounded)
+
+    def with_nan(self, rows: Bool[Array, " nc"]) -> LoopRows:
+        """Return J with NaN in these rows."""
+        return dataclasses.replace(self, pushes=jnp.where(rows[:, None, None], jnp.nan, self.pushes))
 
     def between(self, start: int, stop: int) -> LoopRows:
         """Return the rows start, ..., stop - 1."""
