@@ -20,8 +20,9 @@ lengths of the rods, and the motor angles against the closed form:
 | placo, hard distances | 0.0 | 63 | 5.0 | 0e+00, 3e-18 | 6e-17, 2e-16 | 4e-16, 1e-15 |
 | pink, loops as tasks | 0.0 | 2546 | 5.0 | 0e+00, 5e-20 | 1e-16, 3e-16 | 4e-16, 2e-15 |
 
-placo is the fastest on a CPU. jaxdae takes two singular value decompositions per iteration, shorter steps, and
-as many iterations as the slowest pose of the batch. It also returns a status, and derivatives.
+placo is the fastest on a CPU. One iteration of jaxdae takes 52 us, of which 17 us are the Jacobian and 13 us the
+two singular value decompositions. Its program ends with the slowest pose of the batch, and also returns a status
+per pose and derivatives.
 """
 
 import itertools
