@@ -8,10 +8,10 @@ of the platform. The platform moves freely, and six rods connect it to the arms.
 compiled program. placo and pink solve one quadratic program per iteration and pose, until the largest change
 of a coordinate is below 1e-10, or for 50 iterations. The rods are distances in jaxdae and in placo
 (`add_distance_task`, hard). pink has no distances: its rods are bodies with two joints each, and soft tasks
-hold their ends (`RelativeFrameTask` without orientation). Its `constraints` would also hold the orientations.
+hold their ends (`RelativeFrameTask` without orientation). Its `constraints` would also hold orientations.
 
-Results of 10,000 poses on one busy core, with jaxdae, placo 0.10.2, and pink 4.4.0 with pinocchio 3.8.0 and daqp
-0.11.0. Setup contains compilation. Errors are median and largest values of the position of the platform, the
+Results of 10,000 poses on one busy core, with jaxdae, placo 0.10.2, and pink 4.4.0 with pinocchio 3.8.0 and
+daqp 0.11.0. Setup contains compilation. Errors are median and largest values of the position of the platform, the
 lengths of the rods, and the motor angles against the closed form:
 
 | engine | setup, s | CPU time per pose, us | iterations, mean | platform, m | rods, m | motors, rad |
@@ -20,9 +20,8 @@ lengths of the rods, and the motor angles against the closed form:
 | placo, hard distances | 0.0 | 63 | 5.0 | 0e+00, 3e-18 | 6e-17, 2e-16 | 4e-16, 1e-15 |
 | pink, loops as tasks | 0.0 | 2546 | 5.0 | 0e+00, 5e-20 | 1e-16, 3e-16 | 4e-16, 2e-15 |
 
-placo is the fastest on a CPU. One iteration of jaxdae takes 52 us, of which 17 us are the Jacobian and 13 us the
-two singular value decompositions. Its program ends with the slowest pose of the batch, and also returns a status
-per pose and derivatives.
+placo is the fastest on a CPU. One iteration of jaxdae takes 52 us, of which 17 us are the Jacobian and 13 us
+the two singular value decompositions. Its program ends with the slowest pose of the batch.
 """
 
 import itertools
