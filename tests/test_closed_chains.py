@@ -11,6 +11,7 @@ import jaxdae as jd
 from jaxdae import kinematics as jk
 from jaxdae import mechanisms as jm
 from jaxdae import models
+from jaxdae.mechanisms import spatial as js
 
 ARM, FOREARM, INWARD = 0.25, 0.5, 0.06 - 0.2
 
@@ -180,6 +181,109 @@ def test_branches():
         np.testing.assert_allclose(wrapped, wrapped[:1].repeat(len(one), 0), rtol=0, atol=1e-10)
         expected.remove(tuple(np.round(wrapped[0], 9)))
     assert not expected
+
+
+# The platform of P. Dietmaier, "The Stewart-Gough platform of general geometry can have 40 real postures",
+# Advances in Robot Kinematics (1998): anchors on the base and on the platform, and lengths of the legs.
+BASE = np.array(
+    [
+        (0.0, 0.0, 0.0),
+        (1.107915, 0.0, 0.0),
+        (0.549094, 0.756063, 0.0),
+        (0.735077, -0.223935, 0.525991),
+        (0.514188, -0.526063, -0.368418),
+        (0.590473, 0.094733, -0.205018),
+    ]
+)
+PLATFORM = np.array(
+    [
+        (0.0, 0.0, 0.0),
+        (0.542805, 0.0, 0.0),
+        (0.956919, -0.528915, 0.0),
+        (0.665885, -0.353482, 1.402538),
+        (0.478359, 1.158742, 0.107672),
+        (-0.137087, -0.235121, 0.353913),
+    ]
+)
+LENGTHS = np.array([1.0, 0.645275, 1.086284, 1.503439, 1.281933, 0.771071])
+
+
+def turned(quaternion, points):
+    """Returns points (n, 3), turned by a unit quaternion wxyz."""
+    across = jnp.cross(quaternion[1:], points)
+    return points + 2.0 * (quaternion[0] * across + jnp.cross(quaternion[1:], across))
+
+
+def postures():
+    """Returns position and rotation matrix (40, 12) of the platform, from the equations of its legs.
+
+    Newton's iteration in position and quaternion, from random starts. The equations have at most 40 isolated
+    solutions (C. W. Wampler, Mech. Mach. Theory 31 (1996)).
+    """
+
+    def rows(x):
+        legs = x[:3] + turned(x[3:], PLATFORM) - BASE
+        return jnp.concatenate([jnp.sum(legs**2, axis=1) - LENGTHS**2, x[3:] @ x[3:, None] - 1.0])
+
+    random = np.random.default_rng(0)
+    x = np.concatenate([random.normal(size=(3000, 3)), turns_from(random, 3000)], axis=1)
+    both = jax.jit(jax.vmap(lambda x: (rows(x), jax.jacfwd(rows)(x))))
+    for _ in range(60):
+        gap, slope = (np.asarray(y) for y in both(x))
+        full = np.linalg.solve(slope, gap[..., None])[..., 0]
+        x = x - full / np.maximum(1.0, 2.0 * np.linalg.norm(full, axis=1, keepdims=True))
+    closed = x[np.max(np.abs(both(x)[0]), axis=1) < 1e-12]
+    matrices = jax.vmap(lambda x: turned(x[3:], jnp.eye(3)).T.ravel())(closed)
+    return distinct(np.concatenate([closed[:, :3], matrices], axis=1))
+
+
+def turns_from(random, count):
+    """Returns random unit quaternions (count, 4)."""
+    found = random.normal(size=(count, 4))
+    return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+
+def distinct(poses):
+    found = poses[:1]
+    for pose in poses:
+        if np.min(np.max(np.abs(found - pose), axis=1)) > 1e-6:
+            found = np.concatenate([found, pose[None]])
+    return found
+
+
+@pytest.mark.long
+def test_all_postures_of_a_stewart_platform():
+    """The first leg has a motor, the others are locked: their lengths are constant.
+
+    Every posture of the platform has two poses of the cylinder, which the universal joint can turn over.
+    """
+    bodies = [js.Body(name, 1.0, (1.0, 1.0, 1.0)) for name in ("cylinder", "piston", "platform")]
+    zero, x, y, z = np.zeros(3), *np.eye(3)
+    joints = [
+        js.Universal("base", jm.GROUND, "cylinder", at=zero, axis=x, second=y),
+        js.Prismatic("leg", "cylinder", "piston", axis=z, point_a=zero, point_b=zero),
+        js.Ball("ball", "piston", "platform", at=zero),
+    ]
+    for k in range(1, 6):
+        ends = {"point_a": BASE[k], "point_b": PLATFORM[k], "length": LENGTHS[k]}
+        joints.append(js.Rod(f"leg{k}", jm.GROUND, "platform", **ends))
+    robot, _ = jm.spatial_mechanism(bodies, joints, coordinates=jm.Joints())
+    random = np.random.default_rng(0)
+    leg = random.uniform((-np.pi, -np.pi / 2.0, 1.0), (np.pi, np.pi / 2.0, 1.0), (2048, 3))
+    starts = jnp.concatenate([leg, turns_from(random, 2048)], axis=1)
+
+    @jax.jit
+    def poses(starts):
+        found = jk.branches(robot, jk.JointTarget({"leg": LENGTHS[0]}), starts)
+        frames = jnp.stack(list(jax.vmap(robot.frames)(found.state.q)), axis=1)
+        return frames[:, :, robot.body_names.index("platform")], found.label
+
+    platform, label = (np.asarray(x) for x in poses(starts))
+    expected, seen = postures(), distinct(platform[label >= 0])
+    assert expected.shape == seen.shape == (40, 12)
+    nearest = np.argmin(np.max(np.abs(expected[:, None] - seen), axis=2), axis=1)
+    # Rounding times the condition of the equations, up to 2e5.
+    np.testing.assert_allclose(seen[nearest], expected, rtol=0, atol=1e-10)
 
 
 @functools.cache

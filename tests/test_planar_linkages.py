@@ -2,11 +2,13 @@
 
 import functools
 import pathlib
+from xml.etree import ElementTree
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 
 import jaxdae as jd
 from jaxdae import kinematics as jk
@@ -16,7 +18,14 @@ from jaxdae.app.config.config_source import read
 from jaxdae.app.config.schema import Config
 
 CONFIGS = pathlib.Path(__file__).resolve().parents[1] / "configs"
-ALL = {"jansen_leg": 1, "klann_leg": 1, "scissor_lift": 1, "excavator": 3, "parallel_gripper": 1}
+ALL = {
+    "jansen_leg": 1,
+    "klann_leg": 1,
+    "scissor_lift": 1,
+    "excavator": 3,
+    "parallel_gripper": 1,
+    "cassie_leg": 5,
+}
 FEET = {"jansen_leg": ("foot", 0.245), "klann_leg": ("leg", 0.866)}
 TURN = np.linspace(0.0, 2.0 * np.pi, 121)
 
@@ -171,6 +180,57 @@ def test_fingers_of_the_gripper_are_symmetric():
     np.testing.assert_allclose(turns[:, fingers], np.pi / 2.0, atol=1e-13)
 
 
+def chain(name, angles):
+    """Returns position and axes of a body of the left leg of Cassie, from its hip on, as MJCF defines them."""
+    tree = ElementTree.parse(CONFIGS.parent / "tests" / "reference" / "models" / "cassie.xml")
+    parents = {child: body for body in tree.iter("body") for child in body.findall("body")}
+    body = next(x for x in tree.iter("body") if x.get("name") == name)
+    place, axes = np.zeros(3), np.eye(3)
+    while body.get("name") != "left-hip-pitch":
+        x, y = np.array(body.get("xyaxes", "1 0 0 0 1 0").split(), float).reshape(2, 3)
+        x, y = x / np.linalg.norm(x), y / np.linalg.norm(y)
+        cos, sin = np.cos(angles.get(body.get("name"), 0.0)), np.sin(angles.get(body.get("name"), 0.0))
+        turn = np.stack([x, y, np.cross(x, y)], axis=1) @ [[cos, -sin, 0.0], [sin, cos, 0.0], [0.0, 0.0, 1.0]]
+        place = np.array(body.get("pos").split(), float) + turn @ place
+        axes, body = turn @ axes, parents[body]
+    return place, axes
+
+
+def test_the_rod_of_cassie_couples_tarsus_and_knee_as_in_space():
+    """The joints are at -45 degrees (knee) and 58 degrees (tarsus) in the file, where the rod closes."""
+    socket, axes = chain("left-achilles-rod", {})
+    heel, frame = chain("left-heel-spring", {})
+    on_spring = frame.T @ (socket + 0.5012 * axes[:, 0] - heel)
+
+    def opening(tarsus, knee):
+        angles = {"left-knee": knee + np.pi / 4.0, "left-tarsus": tarsus - np.deg2rad(58.0)}
+        place, axes = chain("left-heel-spring", angles)
+        return np.linalg.norm(place + axes @ on_spring - socket) - 0.5012
+
+    for knee in (-1.0, -1.6, -2.2):
+        leg, start = models.cassie_leg(angles=(-1.0, knee, -1.6))
+        found = float(start.q[leg.names.coordinates.index("tarsus.angle")])
+        # The dimensions of the model have six digits.
+        assert abs(found - brentq(opening, 0.6, 3.0, args=(knee,))) < 2e-6
+        assert abs(np.rad2deg(found + knee) - 13.0) < 1.0
+
+
+@pytest.mark.long
+def test_springs_of_cassie_are_linear():
+    leg, start = models.cassie_leg(gravity=(0.0, 0.0))
+    names = ("hip", "knee", "foot", "shin", "heel_spring")
+    angles = dict(zip(names, (-1.0, -1.4, -1.5, 0.05, -0.1), strict=True))
+
+    @jax.jit
+    def efforts(angles):
+        state, info = jk.forward_kinematics(leg, angles, start)
+        return jk.actuator_efforts(leg, state, jnp.zeros_like(state.v), names).efforts, info.status
+
+    found, status = efforts(angles)
+    assert status == jd.Status.OK
+    np.testing.assert_allclose(found, [0.0, 0.0, 0.0, 1500.0 * 0.05, 1250.0 * -0.1], rtol=0, atol=1e-10)
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_configs_describe_the_default_models(name):
     mechanism, start = getattr(models, name)()
@@ -210,6 +270,7 @@ def test_lengths_that_do_not_close_are_explained():
         ("scissor_lift", "reach"),
         ("excavator", "arm_length"),
         ("parallel_gripper", "base"),
+        ("cassie_leg", "achilles_length"),
     ],
 )
 def test_lengths_must_be_positive(name, length):

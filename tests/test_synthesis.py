@@ -12,6 +12,7 @@ import pytest
 import jaxdae as jd
 from jaxdae import kinematics as jk
 from jaxdae import mechanisms as jm
+from jaxdae.kinematics.geometric_parameters import corrected, joint_parameter, nominal_values
 from jaxdae.mechanisms import spatial as js
 
 
@@ -312,6 +313,64 @@ def test_spatial_function_agrees_with_the_loop_equation():
     found = jk.synthesize(linkage, target, bounds, start, "A", starts=8)
     assert found.status[0] == jd.Status.OK
     np.testing.assert_allclose(found.parameters[0], expected, atol=1e-10)
+
+
+@pytest.mark.long
+def test_joint_limits_apply_to_all_poses():
+    """The follower stops at its limit in the last pose, and reaches the other poses exactly."""
+    limit = float(ROCKER[2]) - 0.05
+    _, rocker = closed(1.0, 0.4, 1.1, 0.8, 1.0)
+    bodies = [jm.Body("crank", 1.0, 1.0, (0.0, 0.0, 1.0)), jm.Body("rocker", 1.0, 1.0, (1.0, 0.0, rocker))]
+    joints = [
+        jm.Revolute("A", jm.GROUND, "crank", at=(0.0, 0.0)),
+        jm.Revolute("D", jm.GROUND, "rocker", at=(1.0, 0.0), limits=(0.0, limit)),
+        jm.Rod("link", "crank", "rocker", point_a=(0.4, 0.0), point_b=(0.8, 0.0)),
+    ]
+    linkage, start = jm.planar_mechanism(bodies, joints, coordinates=jm.Joints())
+    target = jk.JointTarget({"A": ANGLES, "D": ROCKER})
+    found = jk.synthesize(linkage, target, LINKS, start, "A", starts=4)
+    assert found.status[0] == jd.Status.UNREACHABLE
+    expected = np.zeros((3, 2))
+    expected[2, 1] = -0.05
+    np.testing.assert_allclose(found.error[0], expected, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(found.state.q[0, 2, 1], limit, rtol=1e-14)
+    np.testing.assert_allclose(
+        found.parameters[0], freudenstein(np.minimum(ROCKER, limit)), rtol=0, atol=1e-8
+    )
+
+
+@pytest.mark.exhaustive
+def test_axis_of_a_circle_through_points():
+    """Three points of a body that turns about a fixed axis lie in a plane, whose normal is the axis."""
+    body = js.Body("link", 1.0, (1.0, 1.0, 1.0), place=(0.0, 0.0, 0.0))
+    hinge = js.Revolute("link", jm.GROUND, "link", at=(0.0, 0.0, 0.0), axis=(0.0, 0.0, 1.0))
+    linkage, start = jm.spatial_mechanism([body], [hinge], coordinates=jm.Joints())
+    axis = np.array([0.2, -0.3, 1.0]) / np.linalg.norm([0.2, -0.3, 1.0])
+    across = np.cross([0.0, 1.0, 0.0], axis)
+    across /= np.linalg.norm(across)
+    turns = np.array([0.2, 0.7, 1.5])[:, None]
+    circle = 0.8 * (np.cos(turns) * across + np.sin(turns) * np.cross(axis, across)) + 0.5 * axis
+    path = jk.PoseTarget("link", position=circle, point=(0.8, 0.0, 0.5))
+    found = jk.synthesize(linkage, path, {"joints.link.axes_a": (-0.6, 0.6)}, start, "link", starts=4)
+    assert found.status[0] == jd.Status.OK
+    np.testing.assert_allclose(found.error[0], 0.0, atol=1e-12)
+    axes = found.mechanism.carrying["revolute"].axes_a[0, 0]
+    np.testing.assert_allclose(axes.T @ axes, np.eye(3), atol=1e-14)
+    normal = np.cross(circle[1] - circle[0], circle[2] - circle[0])
+    np.testing.assert_allclose(axes[:, 2], normal / np.linalg.norm(normal), rtol=0, atol=1e-10)
+
+
+def test_a_joint_may_have_the_name_of_its_type():
+    coupler = jm.Body("coupler", 1.0, 1.0, (0.1, 1.0, 0.0))
+    ends = {"link": ((-0.2, 0.1), (-0.3, 0.1)), "rod": ((0.8, 0.0), (0.35, -0.05))}
+    rods = [jm.Rod(name, jm.GROUND, "coupler", point_a=a, point_b=b) for name, (a, b) in ends.items()]
+    linkage, _ = jm.planar_mechanism([coupler], rods)
+    chosen = tuple(joint_parameter(linkage, f"joints.rod.{x}") for x in ("length", "point_a.x"))
+    values = nominal_values(linkage, chosen)
+    np.testing.assert_allclose(values, [np.hypot(0.35, -0.95), 0.8], rtol=1e-15)
+    rod = corrected(linkage, chosen, jnp.array([0.1, 0.2])).joints["rod"]
+    np.testing.assert_allclose(rod.length, [np.hypot(0.0, 1.0), values[0] + 0.1], rtol=1e-15)
+    np.testing.assert_allclose(rod.point_a, [(-0.2, 0.1), (1.0, 0.0)], rtol=1e-15)
 
 
 @pytest.mark.parametrize(

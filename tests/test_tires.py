@@ -98,6 +98,36 @@ TIRES = {
 }
 
 
+def test_slip_of_tires_is_reported():
+    """A steered wheel that rolls freely, and a wheel with a rotor, whose velocities follow from the chassis."""
+    law = {"axis": (1.0, 0.0), "stiffness": 6e4, "friction": 0.9, "load": 5900.0}
+    bodies = [
+        jm.Body("chassis", 1200.0, 1800.0),
+        jm.Body("fork", 1.0, 0.1, (1.2, 0.0, 0.0)),
+        jm.Rotor("wheel", 2.0),
+    ]
+    forces = [
+        jm.BrushTire(name="front", body="fork", point=(0.0, 0.0), **law),
+        jm.BrushTire(name="rear", body="chassis", point=(-1.3, 0.0), spin="wheel", radius=0.3, **law),
+    ]
+    kingpin = jm.Revolute("kingpin", "chassis", "fork", at=(1.2, 0.0))
+    car, _ = jm.planar_mechanism(bodies, [kingpin], forces, gravity=(0.0, 0.0), coordinates=jm.Joints())
+    values = {"chassis.theta": 0.4, "kingpin.angle": 0.1}
+    rates = {"chassis.vx": 9.0, "chassis.vy": 4.5, "chassis.omega": 0.3, "wheel.omega": 36.0}
+    q = jnp.array([values.get(name, 0.0) for name in car.names.coordinates])
+    v = jnp.array([rates.get(name, 0.0) for name in car.names.velocities])
+    found = jv.tire_slip(car, jd.State(jnp.zeros(()), q, v))
+    turn = lambda angle: np.exp(-1j * angle)  # noqa: E731
+    own = (9.0 + 4.5j) * turn(0.4)
+    rear, front = own - 1.3 * 0.3j, (own + 1.2 * 0.3j) * turn(0.1)
+    expected = {"front": (0.0, np.angle(front)), "rear": (0.3 * 36.0 / rear.real - 1.0, np.angle(rear))}
+    for name, ratio, angle in zip(found.names, found.ratio, found.angle, strict=True):
+        np.testing.assert_allclose([ratio, angle], expected[name], rtol=1e-13, atol=1e-15)
+    empty, q = jm.planar_mechanism(bodies, [kingpin])
+    with pytest.raises(ValueError, match="the mechanism has no planar tires"):
+        jv.tire_slip(empty, jd.State(jnp.zeros(()), q, jnp.zeros(7)))
+
+
 @pytest.mark.long
 @all_cases("kind", TIRES)
 def test_signs_of_slip_friction_and_rest(kind):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 
+import jaxdae as jd
 from jaxdae import kinematics as jk
 from jaxdae import mechanisms as jm
 from jaxdae import models
@@ -152,6 +153,46 @@ def test_singularity_curve_of_a_3rrr_robot():
         found = brentq(lambda turn, x=x: direct(turn, x), at - 0.02, at + 0.01, xtol=1e-12)
         # Rounding of type2 over its slope, some 1.
         np.testing.assert_allclose(found, at, rtol=0, atol=1e-11)
+
+
+@pytest.mark.long
+def test_workspace_boundary_of_a_3rrr_robot():
+    """The curve det B = 0: the end of a straight leg is on the circle of radius a + b, of a folded leg b - a."""
+    mechanism, start = robot()
+    length = float(mechanism.characteristic_length)
+
+    @jax.jit
+    @jax.vmap
+    def bent(motor, elbow, turn):
+        leg = jk.JointTarget({"motor0": motor, "elbow0": elbow})
+        state, info = jk.inverse_kinematics(
+            mechanism, (leg, jk.PoseTarget("platform", orientation=turn)), start
+        )
+        seen = jk.transmission(mechanism, state, platform(jnp.zeros(3)), MOTORS)
+        return state.q, jnp.stack(mechanism.frames(state.q)[:2])[:, 0], seen.type1, info.status
+
+    motor, turn = np.array([-1.8, -1.6, -1.4, 1.4, 1.6, 1.8]), np.array([0.0, 0.1, -0.1] * 2)
+    fold = np.repeat([0.0, -np.pi], 3)
+    _, place, type1, status = bent(*map(jnp.array, (motor, fold, turn)))
+    assert not np.any(status)
+    np.testing.assert_allclose(type1, 0.0, atol=1e-14)
+    reach = CRANK + np.cos(fold) * ROD
+    ends = BASE[0] + reach[:, None] * np.stack([np.cos(motor), np.sin(motor)], axis=1)
+    arms = np.stack([legs(*pose, angle)[2][0] for pose, angle in zip(place, turn, strict=True)])
+    np.testing.assert_allclose(place, ends - arms, rtol=0, atol=1e-13)
+    # Poses near the curve, and steps to both of its sides.
+    q, near, type1, status = bent(*map(jnp.array, (motor, fold + np.where(fold < 0.0, 0.01, -0.01), turn)))
+    assert not np.any(status)
+    solve = jax.jit(jax.vmap(lambda p, q: jk.inverse_kinematics(mechanism, platform(p), q)[1].status))
+    outward = np.where(fold < 0.0, -1.0, 1.0)[:, None] * (ends - BASE[0]) / np.abs(reach)[:, None]
+    for step, expected in ((-1e-6, jd.Status.OK), (1e-6, jd.Status.UNREACHABLE)):
+        beside = np.concatenate([place + step * outward, turn[:, None]], axis=1)
+        assert list(solve(jnp.array(beside), q)) == [expected] * 6
+    for k in range(6):
+        a, b = closed_form(*near[k], turn[k])
+        scaled = a * np.array([length, length, 1.0])
+        pairs = np.linalg.svd(np.concatenate([-b, scaled], axis=1))[2][3:].T
+        np.testing.assert_allclose(type1[k], np.linalg.svd(pairs[3:], compute_uv=False)[2], rtol=1e-9)
 
 
 @pytest.mark.exhaustive

@@ -31,11 +31,13 @@ class Parameter(NamedTuple):
     """A parameter with a correction.
 
     Attributes:
-        name: path of a leaf, or name of a motor for the offset of its encoder.
+        name: name of the parameter of a joint, or of a motor for the offset of its encoder.
         form: "number", "point", "direction", "axes" or "offset".
         total: the number of entries of the correction.
         unit: their unit, m or rad.
         free: the indices of the entries that are calibrated; the others are zero.
+        leaf: the path of the leaf with this parameter of all joints of the type; empty for offsets.
+        index: the index of the joint in the leaf.
     """
 
     name: str
@@ -43,6 +45,8 @@ class Parameter(NamedTuple):
     total: int
     unit: str
     free: tuple[int, ...]
+    leaf: str = ""
+    index: Any = 0
 
     @property
     def size(self) -> int:
@@ -65,14 +69,14 @@ def joint_parameter(mechanism: Mechanism, path: str) -> Parameter:
     name, _, axis = path.rpartition(".")
     only = axis in ("x", "y", "z")
     name = name if only else path
-    form, total, unit = _form(mechanism, name)
+    form, total, unit, leaf, index = _form(mechanism, name)
     free = ("xyz".index(axis),) if only else tuple(range(total))
     if not form or free[0] >= total or (only and total == 1):
         raise ValueError(
             f"parameters: {brief(path)} is not a point, a direction, the axes, a length or an angle of a "
             'joint; write "joints.<name>.<field>", or "joints.<name>.<field>.x" for one entry'
         )
-    return Parameter(name, form, total, unit, free)
+    return Parameter(name, form, total, unit, free, leaf, index)
 
 
 def check_entries(parameters: Sequence[Parameter]) -> None:
@@ -85,7 +89,7 @@ def check_entries(parameters: Sequence[Parameter]) -> None:
 def nominal_values(mechanism: Mechanism, parameters: Sequence[Parameter]) -> Array:
     """Return the free entries (p,) of points, lengths and angles; zero for axes and directions."""
     parts = [
-        jnp.ravel(get_leaf(mechanism, parameter.name))[jnp.array(parameter.free)]
+        jnp.ravel(get_leaf(mechanism, parameter.leaf)[parameter.index])[jnp.array(parameter.free)]
         if parameter.form in ("number", "point")
         else jnp.zeros((parameter.size,), mechanism.dtype)
         for parameter in parameters
@@ -93,27 +97,30 @@ def nominal_values(mechanism: Mechanism, parameters: Sequence[Parameter]) -> Arr
     return jnp.concatenate(parts)
 
 
-def _form(mechanism: Mechanism, path: str) -> tuple[str, int, str]:
-    """Return form, number of entries and unit of the correction of a leaf; no form if it is not geometric."""
-    names, size = path.split("."), mechanism.space.dimension
+def _form(mechanism: Mechanism, path: str) -> tuple[str, int, str, str, Any]:
+    """Return form, number of entries, unit, leaf and index of a parameter; no form if it is not geometric."""
+    names, size, other = path.split("."), mechanism.space.dimension, ("", 0, "", "", 0)
+    if len(names) != 3 or names[0] != "joints":
+        return other
     try:
-        place = mechanism.named_leaf(names)
+        place = mechanism.element_leaf(*names)
     except KeyError as error:
         raise ValueError(f"parameters: {error.args[0]}") from None
-    if place is None or names[0] != "joints":
-        return "", 0, ""
+    if place is None:
+        return other
     group, _, field = place[0].rpartition(".")
     owner = get_leaf(mechanism, group)
     kind = owner.kinds(mechanism.space).get(field) if hasattr(owner, "kinds") else None
     if isinstance(kind, JointAxes):
-        return "axes", 3, "rad"
+        return "axes", 3, "rad", *place
     if isinstance(kind, Direction):
-        return "direction", 1 if size == 2 else 3, "rad"
+        return "direction", 1 if size == 2 else 3, "rad", *place
     if isinstance(kind, Point):
-        return "point", size, "m"
-    if kind is not None and kind.unit in ("m", "rad") and jnp.ndim(get_leaf(mechanism, path)) == 0:
-        return "number", 1, kind.unit
-    return "", 0, ""
+        return "point", size, "m", *place
+    leaf = get_leaf(mechanism, place[0])
+    if kind is not None and kind.unit in ("m", "rad") and jnp.ndim(leaf[place[1]]) == 0:
+        return "number", 1, kind.unit, *place
+    return other
 
 
 def encoder_offset(mechanism: Mechanism, actuated: Sequence[str], name: str) -> Parameter:
@@ -138,8 +145,9 @@ def corrected(mechanism: Mechanism, parameters: Sequence[Parameter], x: Array) -
         start, end = end, end + parameter.size
         if parameter.form != "offset":
             change = jnp.zeros((parameter.total,), x.dtype).at[jnp.array(parameter.free)].set(x[start:end])
-            old = get_leaf(mechanism, parameter.name)
-            mechanism = set_leaf(mechanism, parameter.name, _changed(old, parameter.form, change))
+            leaf = jnp.asarray(get_leaf(mechanism, parameter.leaf))
+            new = _changed(leaf[parameter.index], parameter.form, change)
+            mechanism = set_leaf(mechanism, parameter.leaf, leaf.at[parameter.index].set(new))
     return with_equal_copies(mechanism)
 
 

@@ -13,12 +13,12 @@ characteristic length.
     step = -P h - N (E N)^+_mu (e - E P h),                                                              (2)
 
 where (.)^+_mu is the damped pseudoinverse of Levenberg and Marquardt. Bjorck calls (2) the null-space method
-for least squares with equality constraints. The new point is retracted onto h = 0 by the iteration
-q <- q (+) -P h with constant P. All points are therefore on the manifold, and steps are short, so the
-solution stays on the branch that is connected with the start. An active-set method treats the gaps: a step
-ends at the first limit that it meets, whose gap becomes a hard row. Gaps whose multipliers have the wrong
-sign are released. If e = 0 is reached and directions are free, e joins h, and x takes
-the place of e.
+for least squares with equality constraints. P is damped in the same way while h is open, and the targets then
+do not matter. The new point is retracted onto h = 0 by the iteration q <- q (+) -P h with constant P. All
+points are therefore on the manifold, and steps are short, so the solution stays on the branch that is
+connected with the start. An active-set method treats the gaps: a step ends at the first limit that it meets,
+whose gap becomes a hard row. Gaps whose multipliers have the wrong sign are released. If e = 0 is reached and
+directions are free, e joins h, and x takes the place of e.
 
 *Singular configurations.* If [g; e] has as many rows as there are velocities, the sign of the determinant of
 its Jacobian changes where the path crosses a singular configuration.
@@ -248,8 +248,10 @@ def _step(problem: Any, at: _Carry) -> tuple[_Step, _Carry]:
     hard, across = rows.hard(at.active, at.reached), slopes.hard(at.active, at.reached)
     left, s, right = svd(across, full=False)
     kept = s > s[0] * rank_tolerance(across, limit)
-    divisor: Any = jnp.where(kept, s, 1.0)
-    gain: Any = jnp.where(kept, 1.0 / divisor, 0.0)
+    opening = jnp.max(jnp.abs(hard), initial=0.0)
+    damping: Any = jnp.where(opening <= limit, 0.0, at.damping * s[0] ** 2)
+    divisor: Any = jnp.where(kept, s**2 + damping, 1.0)
+    gain: Any = jnp.where(kept, s / divisor, 0.0)
     inverse = (right.T * gain) @ left.T
     bound = right[: s.shape[0]] * kept[:, None].astype(s.dtype)
 
@@ -265,8 +267,6 @@ def _step(problem: Any, at: _Carry) -> tuple[_Step, _Carry]:
     onto = -right.T @ (gain * (left.T @ (rows.errors + slopes.errors @ closing)))
     away = problem.away(at.q)
     back = -along(away) / (1.0 + at.damping)
-    opening = jnp.max(jnp.abs(hard), initial=0.0)
-    # Open rows are closed before the targets matter.
     toward: Any = jnp.where(opening <= limit, onto, 0.0)
     xi = closing + jnp.where(at.reached, back, toward)
     gradient = jnp.where(at.reached, away, slopes.errors.T @ rows.errors)

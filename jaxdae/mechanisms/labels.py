@@ -150,6 +150,19 @@ class Labels:
             )
         if name in getattr(self, kind):  # A group key takes precedence.
             return None
+        return self.element_leaf(kind, name, field)
+
+    def element_leaf(self, kind: str, name: str, field: str) -> tuple[str, int | tuple[int, int]] | None:
+        """Return leaf path and index of a parameter of a joint or a force, also if its name is a group key.
+
+        Args:
+            kind: "joints" or "forces".
+            name: the name of the element.
+            field: the name of the parameter.
+
+        Raises:
+            KeyError: as in `named_leaf`.
+        """
         self._refuse_sums(kind, name, field)
         for place in ("joint_limits", "joint_friction") if kind == "joints" else ():
             part = getattr(self, place)
@@ -161,7 +174,7 @@ class Labels:
                 found = group.leaf_of(field, number)
                 if found is None:
                     raise KeyError(
-                        f"{'.'.join(names)}: unknown parameter, or zero for every {path.split('.')[-1]} "
+                        f"{kind}.{name}.{field}: unknown parameter, or zero for every {path.split('.')[-1]} "
                         "of the description; leaf_paths lists all parameters"
                     )
                 leaf, column = found

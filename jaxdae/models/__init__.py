@@ -2,8 +2,10 @@
 
 from jaxdae.models.parallel_robots import delta, five_bar, stewart
 from jaxdae.models.planar_linkages import excavator, jansen_leg, klann_leg, parallel_gripper, scissor_lift
+from jaxdae.models.spring_leg import cassie_leg
 
 __all__ = [
+    "cassie_leg",
     "delta",
     "excavator",
     "five_bar",

@@ -42,6 +42,7 @@ from jaxdae.vehicles.overconstraint import (
 from jaxdae.vehicles.placement import TerrainReport, place_on_terrain, terrain_report
 from jaxdae.vehicles.rocker_bogie_rover import ROVER_SUSPENSION, ROVER_WHEELS, rocker_bogie
 from jaxdae.vehicles.tire_loads import LoadReport
+from jaxdae.vehicles.tire_slips import TireSlip, tire_slip
 from jaxdae.vehicles.two_wheels import Segway, segway
 from jaxdae.vehicles.wheel_layout import Wheels, wheels, wheels_of
 from jaxdae.vehicles.whipple import BicycleParameters, LinearBicycle, linear_bicycle, whipple_bicycle
@@ -68,6 +69,7 @@ __all__ = [
     "Segway",
     "Terrain",
     "TerrainReport",
+    "TireSlip",
     "WheelReport",
     "Wheels",
     "ackermann",
@@ -89,6 +91,7 @@ __all__ = [
     "skid_steer",
     "steering_angles",
     "terrain_report",
+    "tire_slip",
     "to_commonroad",
     "truck_and_trailers",
     "vehicle_twist",
