@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from catalogue import in_ci
 
 from jaxdae.contact_problem import (
     ContactNewton,
@@ -215,8 +216,8 @@ def test_stack_with_mass_ratio_1000():
 
 
 # Most of the random problems above have redundant rows, too.
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("name", ["redundant13", "legs4"])
+@pytest.mark.long
+@pytest.mark.parametrize("name", in_ci(["redundant13", "legs4", "legs_restarted"], "legs_restarted"))
 def test_redundant_contacts_of_random_scenes(name):
     problems = jax.vmap(ContactProblem)(*map(jnp.asarray, load(name)))
     p, error = softly_each(problems)
