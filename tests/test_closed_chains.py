@@ -386,6 +386,41 @@ def test_limits():
         np.testing.assert_allclose(state.q, [*turns, 0.0], rtol=0, atol=1e-13)
 
 
+@pytest.mark.parametrize("form", [jm.Joints(), jm.Absolute()])
+def test_too_few_motors_are_singular(form):
+    """A double pendulum, whose second link keeps its angle if no motor moves it."""
+    bodies = [jm.Body("one", 1.0, 0.1, pose=(0.5, 0.0, 0.0)), jm.Body("two", 1.0, 0.1, pose=(1.5, 0.0, 0.0))]
+    joints = [
+        jm.Revolute("first", "ground", "one", at=(0.0, 0.0)),
+        jm.Revolute("second", "one", "two", at=(1.0, 0.0)),
+    ]
+    arm, q = jm.planar_mechanism(bodies, joints, coordinates=form)
+    names = ("first", "second") if form == jm.Joints() else ("one.theta", "two.theta")
+    few, info = jk.forward_kinematics(arm, {names[0]: 0.2}, q)
+    assert int(info.status) == jd.Status.SINGULAR
+    np.testing.assert_allclose(arm.frames(few.q).angle[0], 0.2, atol=1e-12)
+    _, info = jk.forward_kinematics(arm, {names[0]: 0.2, names[1]: 0.3}, q)
+    assert int(info.status) == jd.Status.OK
+
+
+def test_a_rod_between_ball_joints_may_spin():
+    """A spatial four-bar: the crank determines the pose except for the spin of the rod."""
+    bodies = [
+        js.Body("crank", 1.0, (0.1, 0.1, 0.1), place=(0.0, 0.07, 0.07)),
+        js.Body("rod", 1.0, (0.1, 0.1, 0.1), place=(0.5, 0.17, 0.07)),
+        js.Body("rocker", 1.0, (0.1, 0.1, 0.1), place=(1.0, 0.1, 0.0)),
+    ]
+    joints = [
+        js.Revolute("motor", "ground", "crank", at=(0.0, 0.0, 0.0), axis=(0.6, 0.0, 0.8)),
+        js.Ball("pin", "crank", "rod", at=(0.0, 0.14, 0.14)),
+        js.Ball("ball", "rod", "rocker", at=(1.0, 0.2, 0.0)),
+        js.Revolute("pivot", "ground", "rocker", at=(1.0, 0.0, 0.0), axis=(0.0, 0.0, 1.0)),
+    ]
+    linkage, q = jm.spatial_mechanism(bodies, joints, coordinates=jm.Joints())
+    _, info = jk.forward_kinematics(linkage, {"motor": 0.1}, q)
+    assert int(info.status) == jd.Status.OK
+
+
 def test_mistakes():
     robot, start = arm()
     for targets, options, text in (

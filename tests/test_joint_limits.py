@@ -264,6 +264,8 @@ def test_angles_in_degrees_raise_a_warning():
         jm.DescriptionWarning, match=r"'pin': rest is 45 rad; if it is in degrees, write 0\.785"
     ):
         pin(jm.Joints(), stiffness=1.0, rest=45.0)
+    with pytest.warns(jm.DescriptionWarning, match=r"'pin': rest is 22.5 rad"):
+        pin(jm.Joints(), stiffness=1.0, rest=22.5)
     rod = jm.Body("rod", 1.0, 0.1)
     spring = jm.TorsionalSpring("spring", "ground", "rod", stiffness=1.0, rest_angle=30.0)
     with pytest.warns(jm.DescriptionWarning, match=r"force 'spring': rest_angle is 30 rad"):

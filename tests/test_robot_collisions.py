@@ -115,3 +115,23 @@ def test_hands_of_the_three_formats_have_equal_gaps_and_motions(tmp_path):
     for gap, place in ends[1:]:
         np.testing.assert_allclose(gap, ends[0][0], atol=1e-12)
         np.testing.assert_allclose(place, ends[0][1], atol=1e-9)
+
+
+def test_collision_shapes_in_degrees_raise_a_warning(tmp_path):
+    inertial = (
+        '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
+    )
+    box = '<geometry><box size="1 2 3"/></geometry>'
+    urdf = f'<robot name="r"><link name="a">{inertial}<collision><origin rpy="90 0 0"/>{box}</collision></link></robot>'
+    one, other = (
+        f'<link name="{name}"><collision name="box"><pose>0 0 0 {turn} 0 0</pose>'
+        "<geometry><box><size>1 2 3</size></box></geometry></collision></link>"
+        for name, turn in (("a", 90), ("b", 0))
+    )
+    sdf = f'<sdf version="1.9"><model name="m">{one}{other}</model></sdf>'
+    for ending, text, contacts in ((".urdf", urdf, ["ground"]), (".sdf", sdf, True)):
+        with pytest.warns(
+            jm.DescriptionWarning, match="is 90 0 0 rad; if these are degrees, write 1.5708 0 0"
+        ):
+            robot = loaded(tmp_path, ending, text, contacts, base="floating")
+        assert any(note.startswith("angles: ") for note in robot.report.notes)

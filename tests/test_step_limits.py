@@ -146,6 +146,29 @@ def test_short_rollouts_find_friction_that_saturates_at_the_start():
 
 
 @pytest.mark.long
+def test_friction_is_found_after_a_start_in_equilibrium():
+    # The cranks of a four-bar stand upright, so that the first test sees no acceleration. Rounding errors grow
+    # until the velocities alternate between two unequal values. The faster one is beyond the slope of friction.
+    bodies = [
+        jm.Body("crank", 1.0, 0.01, pose=(0.0, 0.1, np.pi / 2.0)),
+        jm.Body("rod", 1.0, 0.05, pose=(0.25, 0.25, 0.2)),
+        jm.Body("rocker", 1.0, 0.02, pose=(0.5, 0.15, np.pi / 2.0)),
+    ]
+    joints = [
+        jm.Revolute("motor", "ground", "crank", at=(0.0, 0.0)),
+        jm.Revolute("pin", "crank", "rod", at=(0.0, 0.2)),
+        jm.Revolute("top", "rod", "rocker", at=(0.5, 0.3), friction=10.0),
+        jm.Revolute("pivot", "ground", "rocker", at=(0.5, 0.0)),
+    ]
+    mechanism, q = jm.planar_mechanism(bodies, joints, coordinates=jm.Joints())
+    start, method = jd.State(0.0, q, jnp.zeros(3)), jd.Projected(jd.SemiImplicitEuler())
+    run = jax.jit(lambda dt: jd.rollout(mechanism, method, start, dt=dt, steps=320, save_every=320))
+    longest = jd.stable_step(mechanism, start, method)
+    found = [int(run(share * longest).info.status[-1]) for share in (0.9, 4.0, 30.0)]
+    assert found == [jd.Status.OK, jd.Status.UNSTABLE, jd.Status.UNSTABLE]
+
+
+@pytest.mark.long
 def test_friction_is_found_where_a_joint_comes_to_rest():
     mechanism, state = arm(friction=20.0)
     state = jd.State(0.0, jnp.tile(state.q, (3, 1)), jnp.array([[0.0], [5.0], [-3.0]]))

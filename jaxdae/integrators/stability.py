@@ -76,6 +76,7 @@ References:
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -222,6 +223,13 @@ def stability_status(
         here = held(state.t, state)
         beyond = is_held_loop_unstable(system, state, held, here, every * dt, solver, share)
     if _has_steep_forces(system, integrator, here):
+        # Steps beyond the limit may alternate between two velocities. Friction is steeper at the slower one.
+        sizes = scales(system, system.names.velocity_units, state.v.shape[0], state.v.dtype)
+        slower = largest(before / sizes) < largest(state.v / sizes)
+        state, before = (
+            dataclasses.replace(state, v=jnp.where(slower, before, state.v)),
+            jnp.where(slower, state.v, before),
+        )
         beyond |= is_beyond_limit(system, state, before, here, dt, solver, limit)
     return jnp.where(beyond, Status.UNSTABLE, Status.OK).astype(jnp.int32)
 

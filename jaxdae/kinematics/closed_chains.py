@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -15,14 +17,17 @@ from jax import Array
 from jaxdae.base.dataclass import pytree
 from jaxdae.base.suggestions import brief, join_first
 from jaxdae.compile.precompute import prepared
+from jaxdae.dynamics.minimum_norm import pseudoinverse, rank_tolerance
 from jaxdae.kinematics.least_squares_on_loops import ITERATIONS, Problem, iterate, tolerance, with_derivative
 from jaxdae.kinematics.targets import JointTarget, PoseTarget, coordinate_indices
 from jaxdae.mechanisms import Mechanism
 from jaxdae.mechanisms.describe.angle_limits import doubts_of, limits_in_degrees, rests_in_degrees
 from jaxdae.mechanisms.describe.bodies import DescriptionWarning
 from jaxdae.mechanisms.describe.numbers import concrete
+from jaxdae.systems.masks import hard_rows
 from jaxdae.systems.status import Status
 from jaxdae.systems.system import State, check_fit, check_mechanism, checked_state
+from jaxdae.systems.tolerances import scales
 from jaxdae.typing import Leaf
 
 
@@ -34,7 +39,7 @@ class KinematicsInfo:
         status: OK; UNREACHABLE if the targets are not reached, so that the result is a closest pose on the
             branch of the start; NOT_CONVERGED if the iteration did not converge; NONFINITE if the residuals
             are not finite; INCONSISTENT_START if the loops cannot be closed, or the limits cannot be
-            satisfied.
+            satisfied; SINGULAR if the positions given to `forward_kinematics` do not determine the pose.
         error: residuals (m,) of the targets in m and rad, in their order.
         violation: largest |g| () of the loops, in row units.
         crossed: whether the path from the start crossed a singular configuration (), where branches meet;
@@ -78,6 +83,11 @@ def forward_kinematics(
     The motors move continuously from their positions at the start to the given positions. The start therefore
     selects the assembly branch.
 
+    If there are too few motors, or if the pose is a singular configuration of type 2, the loops and motors
+    leave free velocities v with J v = 0 and S v = 0, where S are the rows of the motors. The pose is then one
+    of many, and the status is SINGULAR. Free velocities that only spin a link between ball joints about an
+    axis through its mass center do not count.
+
     Args:
         mechanism: the mechanism. In joint coordinates, motor positions are coordinates.
         actuated: positions in rad or m by the names of coordinates, or of joints with one coordinate.
@@ -99,7 +109,35 @@ def forward_kinematics(
     """
     check_mechanism(mechanism)
     check_poses("forward_kinematics", mechanism)
-    return inverse_kinematics(mechanism, JointTarget(actuated), start, limits=limits)
+    state, info = inverse_kinematics(mechanism, JointTarget(actuated), start, limits=limits)
+    places = coordinate_indices("actuated", mechanism, sorted(actuated))
+    moves = (info.status == Status.OK) & _leaves_motion(mechanism, state, places)
+    status: Any = jnp.where(moves, Status.SINGULAR, info.status)
+    return state, replace(info, status=status.astype(jnp.int32))
+
+
+@partial(jax.jit, static_argnames="places")
+def _leaves_motion(mechanism: Mechanism, state: State, places: tuple[int, ...]) -> Array:
+    """Return whether loops and motors leave velocities that move a mass center or a joint coordinate ()."""
+    mechanism, state = jax.lax.stop_gradient(prepared((mechanism, state)))
+    names, size, dtype = mechanism.names, mechanism.space.dimension, state.q.dtype
+    shown = [k for k, unit in enumerate(names.coordinate_units) if unit in ("m", "rad")]
+    units = ("m",) * (size * len(mechanism.body_names)) + tuple(names.coordinate_units[k] for k in shown)
+    loops = hard_rows(mechanism.evaluate(state.t, state.q, jnp.zeros_like(state.v))).dense_jacobian
+
+    def moved(xi: Array) -> tuple[Array, Array]:
+        q = mechanism.retract(state.q, xi)
+        return q, jnp.concatenate([*mechanism.frames(q)[:size], q[jnp.asarray(shown, int)]])
+
+    turns, across = jax.jacfwd(moved)(jnp.zeros_like(state.v))
+    columns = scales(mechanism, names.velocity_units, state.v.shape[0], dtype)
+    rows = jnp.concatenate([loops, turns[jnp.asarray(places)]]) * columns
+    kinds = (*names.row_units[: loops.shape[0]], *(names.coordinate_units[k] for k in places))
+    rows = rows / scales(mechanism, kinds, rows.shape[0], dtype)[:, None]
+    across = across * columns / scales(mechanism, units, across.shape[0], dtype)[:, None]
+    limit = tolerance(dtype)
+    free = across - (across @ pseudoinverse(rows, rank_tolerance(rows, limit))) @ rows
+    return jnp.max(jnp.abs(free), initial=0.0) > limit**0.5
 
 
 def inverse_kinematics(

@@ -449,10 +449,12 @@ def joint_arms(group: Any, ground: int) -> list[Any]:
 def redundant_solver(mechanism: Mechanism) -> SaddlePointSolver:
     """Return `LeastSquares(1e-5)`, the default solver for redundant rows.
 
-    Below 1 mm, the tolerance is 1e-2 L with the characteristic length L in m, and at least 16 eps: the rows
-    of J M^-1/2 in m are about L times as large as those in rad, and must not count as zero.
+    Below 1 mm and above 1 km, the tolerance is 1e-2 min(L, 1/L) with the characteristic length L in m, and at
+    least 16 eps: the rows of J M^-1/2 in m are about L times as large as those in rad, and neither must count
+    as zero.
     """
     dtype, length = mechanism.dtype, mechanism.characteristic_length
     usual = default_tolerance(dtype)
-    small = jnp.maximum(1e-2 * length, 16.0 * float(jnp.finfo(dtype).eps))
-    return LeastSquares(jnp.where(length < 1e-3, jnp.minimum(small, usual), usual).astype(dtype))
+    ratio = jnp.minimum(length, 1.0 / length)
+    small = jnp.maximum(1e-2 * ratio, 16.0 * float(jnp.finfo(dtype).eps))
+    return LeastSquares(jnp.where(ratio < 1e-3, jnp.minimum(small, usual), usual).astype(dtype))

@@ -44,9 +44,9 @@ from jaxdae.optimal_control.augmented_lagrangian import (
 )
 from jaxdae.optimal_control.backward_sweep import Sweep, sweep
 from jaxdae.optimal_control.expansion import Curvature, Expansion, expand
-from jaxdae.optimal_control.problem import Problem, begin_status, is_ok
+from jaxdae.optimal_control.problem import Problem, begin_status, is_ok, motion_stability
 from jaxdae.optimal_control.shooting import Shooting, Trial, attempt, between, motion
-from jaxdae.systems.status import Status
+from jaxdae.systems.status import Status, first_failure
 from jaxdae.systems.system import State
 from jaxdae.typing import Leaf
 
@@ -121,7 +121,8 @@ class Solution:
         violation: the largest violation |h| or c ().
         gap: the largest gap () between stages.
         iterations: the number of passes ().
-        status: OK, NOT_CONVERGED, or the reason why the guess fails ().
+        status: OK, NOT_CONVERGED, UNSTABLE if steps of the solution exceed the stability limit for the
+            forces, or the reason why the guess fails ().
         history: the `History` of all passes.
         feedback_period: the duration of a stage in s.
     """
@@ -225,7 +226,7 @@ def solve(
     """
     limits = problem.limits(controls) if problem.limited else None
     controls = controls if limits is None else jnp.clip(controls, *limits)
-    begun = begin_status(problem)
+    begun = begin_status(problem, controls)
     finite: Any = jnp.where(jnp.all(jnp.isfinite(controls)), begun, Status.NONFINITE)
     begun = finite.astype(jnp.int32)
     trial = motion(problem, controls, begun) if states is None else between(problem, states, controls)
@@ -238,6 +239,7 @@ def solve(
     at = jax.lax.while_loop(going, partial(_pass, problem, shooting, limits, options, curvature), at)
     cost = total_cost(problem, at.trial.states, at.trial.controls)
     failed = ~is_ok(trial.status)
+    starts = jax.tree.map(lambda x: x[:-1], at.trial.states)
     period = problem.every * jnp.asarray(problem.dt, controls.dtype)
     bases = at.expansion.charts.basis[:-1]
     return Solution(
@@ -250,7 +252,7 @@ def solve(
         violation=violation(problem, at.trial.states, at.trial.controls),
         gap=jnp.max(at.trial.gaps),
         iterations=at.count,
-        status=at.status,
+        status=first_failure(at.status, motion_stability(problem, starts, at.trial.controls)),
         history=at.history,
         feedback_period=period,
     )

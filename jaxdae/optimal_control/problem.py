@@ -29,7 +29,7 @@ from jaxdae.control.linear_model import count_dimension
 from jaxdae.fused import fuse
 from jaxdae.integrators.integrator import Integrator
 from jaxdae.integrators.method import begun_with
-from jaxdae.integrators.stability import feedback_status
+from jaxdae.integrators.stability import feedback_status, may_be_unstable, stability_status
 from jaxdae.rollouts.guard import guarded_step
 from jaxdae.rollouts.rollout_arguments import check_dt, checked_start, checked_tolerance
 from jaxdae.systems.consistency import first_status
@@ -200,17 +200,40 @@ def stacked_after(first: State, rest: State) -> State:
     return jax.tree.map(lambda x, more: jnp.concatenate([x[None], more]), first, rest)
 
 
-def begin_status(problem: Problem) -> Count:
-    """Return the status () of the start.
+def begin_status(problem: Problem, controls: Array) -> Count:
+    """Return the status () of the start under inputs of the stages (stages, nu).
 
-    OK, INCONSISTENT_START, UNSTABLE for gains beyond the stability limit, or OUT_OF_RANGE for an invalid
-    parameter.
+    OK, INCONSISTENT_START, UNSTABLE for gains or forces beyond the stability limit, or OUT_OF_RANGE for an
+    invalid parameter.
     """
     state = problem.state
     dt = jnp.asarray(problem.dt, state.q.dtype)
     tolerance = checked_tolerance(problem.start_tolerance, state.q.dtype)
     begun = first_status(problem.system, problem.integrator, problem, state, dt, tolerance, False)
-    return first_failure(begun, feedback_status(problem.system, problem.integrator, state, dt))
+    first = jax.tree.map(lambda x: jnp.asarray(x)[None], state)
+    gains = feedback_status(problem.system, problem.integrator, state, dt)
+    return first_failure(begun, gains, motion_stability(problem, first, controls[:1]))
+
+
+def motion_stability(problem: Problem, states: State, controls: Array) -> Count:
+    """Return UNSTABLE if a step from any state exceeds the stability limit for the forces, else OK ().
+
+    Args:
+        problem: the problem.
+        states: a stacked `State` (k, ...).
+        controls: inputs (k, nu).
+    """
+    if not may_be_unstable(problem.system, problem.integrator, None):
+        return jnp.zeros((), jnp.int32)
+    problem, states, controls = jax.lax.stop_gradient((problem, states, controls))
+    system, integrator = prepared((problem.system, problem.integrator))
+    dt = jnp.asarray(problem.dt, states.q.dtype)
+
+    def status(state: State, u: Array) -> Count:
+        memory, before = integrator.init(system, state), jnp.full_like(state.v, jnp.inf)
+        return stability_status(system, integrator, state, before, memory, u, dt)
+
+    return jnp.max(jax.vmap(status)(states, controls))
 
 
 # Argument checks.

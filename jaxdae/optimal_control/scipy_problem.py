@@ -138,7 +138,8 @@ def _constraint(
 
 
 def _states(problem: Problem, x: Array, shape: tuple[int, ...]) -> tuple[State, Array, Array]:
-    trial = motion(problem, x.reshape(shape), begin_status(problem))
+    controls = x.reshape(shape)
+    trial = motion(problem, controls, begin_status(problem, controls))
     return trial.states, trial.controls, trial.status
 
 

@@ -122,10 +122,6 @@ def load(
     lines = {joint.name: joint.line for joint in (*graph.joints, *graph.couplings)}
     start, notes = closed_start(source, found.description, found.start, lines, elsewhere)
     source.end()
-    if source.doubts:
-        doubts = join_first(dict.fromkeys(source.doubts), "; ")
-        notes = (*notes, f"angles: {doubts}")
-        warnings.warn(f"load: {path.name}: {doubts}", DescriptionWarning, stacklevel=2)
     beyond = [name for name, bounds in found.report.limits.items() if _is_beyond(start.get(name), bounds)]
     if beyond:
         notes = (*notes, f"the start violates the limits of: {join_first(beyond)}")
@@ -137,6 +133,11 @@ def load(
     if contacts:
         robot = with_contacts(robot, graph, contacts)
         source.end()
+    if source.doubts:
+        doubts = join_first(dict.fromkeys(source.doubts), "; ")
+        report = dataclasses.replace(robot.report, notes=(*robot.report.notes, f"angles: {doubts}"))
+        robot = robot._replace(report=report)
+        warnings.warn(f"load: {path.name}: {doubts}", DescriptionWarning, stacklevel=2)
     return robot
 
 

@@ -50,13 +50,7 @@ def examined_status(
         u: the input of the step.
         status: of the world ().
     """
-    last = before
-    if every % 2 == 0:
-        # A step beyond the limit may alternate between two velocities. Examine both of them.
-        other = (count // often % 2 == 1) & jnp.all(jnp.isfinite(before))
-        last = jnp.where(other, state.v, before)
-        state = dataclasses.replace(state, v=jnp.where(other, before, state.v))
-    given = jax.lax.stop_gradient((state, last, memory, u))
+    given = jax.lax.stop_gradient((state, before, memory, u))
     if 2 * every >= often:
         return first_failure(status, examine(*given))
     return jax.lax.cond(
@@ -83,8 +77,7 @@ def scan_steps(
 
     The scans run over segments of blocks of steps, or over blocks of segments of steps.
     `examine(state, v of the previous step, memory, u)`, unless None, returns a status. It runs at the first
-    step and at about every `often`-th step. If all these steps have even numbers, it alternates between the
-    velocities of this step and of the previous step.
+    step and at about every `often`-th step.
     """
     steps, save_every, segment = plan.steps, plan.save_every, plan.segment
     checkpointed = plan.keep.applied(step)

@@ -56,7 +56,8 @@ _MEANINGS = {
         "the velocity of a first-order system or an embedded mechanism is not unique; usual causes: "
         "redundant constraints with a solver that needs full rank, a singular configuration at a step or "
         "within it, such as a steering angle of 90 degrees, or a motion "
-        "that neither rows nor drives determine"
+        "that neither rows nor drives determine; or the motor positions given to forward_kinematics do not "
+        "determine the pose, because there are too few of them"
     ),
     Status.INCONSISTENT_START: (
         "the start state violates the constraints; usual causes: a guess that initialize(system, q) has "

@@ -18,6 +18,7 @@ from small_systems import Oscillator, without_typechecker
 
 import jaxdae as jd
 from jaxdae import control as jc
+from jaxdae import mechanisms as jm
 from jaxdae import optimal_control as oc
 from jaxdae.optimal_control.box_newton import box_minimum
 from jaxdae.optimal_control.minimal_coordinates import chart_at, coordinates, moved, placed
@@ -442,6 +443,29 @@ def test_a_cost_that_bends_downward_does_not_stop_a_controller():
 
 
 # Messages.
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("speed", [0.0, 1.0])
+def test_forces_beyond_the_stability_limit_are_unstable(speed):
+    """Friction that holds an arm against its weight. From a speed of 1 rad/s, the arm stops within 50 ms."""
+    mechanism, q = jm.planar_mechanism(
+        [jm.Body("arm", 1.0, 0.011, pose=(0.3, 0.0, 0.0))],
+        [jm.Revolute("hinge", "ground", "arm", at=(0.0, 0.0), friction=5.0)],
+        [jm.JointForce("motor", "hinge", force=0.0, input=0)],
+        coordinates=jm.Joints(),
+    )
+    problem = oc.Problem(
+        system=mechanism,
+        integrator=jd.RungeKutta.rk4(),
+        state=jd.State(0.0, q, jnp.full(1, speed)),
+        dt=2e-3,  # The limit of RK4 is 0.57 ms.
+        steps=30,
+        running=lambda at, u: u @ u,
+    )
+    solve = jax.jit(lambda dt: oc.ilqr(dataclasses.replace(problem, dt=dt), jnp.zeros((30, 1))))
+    assert solve(2e-3).status == jd.Status.UNSTABLE
+    assert solve(5e-4).status == jd.Status.OK
 
 
 def test_mistakes_are_named():

@@ -22,8 +22,8 @@ _OF_HALF_TURNS = 0.02
 
 
 def looks_like_degrees(angle: float) -> bool:
-    """Return whether an angle in rad is a multiple of five of at least ten, like most angles in degrees."""
-    return bool(abs(angle) >= 10.0 and angle % 5.0 == 0.0)
+    """Return whether an angle in rad is a multiple of 5 or 22.5, and at least ten, like most in degrees."""
+    return bool(abs(angle) >= 10.0 and (angle % 5.0 == 0.0 or angle % 22.5 == 0.0))
 
 
 def limits_in_degrees(limits: Iterable[float]) -> bool:

@@ -27,8 +27,9 @@ from jaxdae.mechanisms.describe import fields
 from jaxdae.mechanisms.describe import measures as fr
 from jaxdae.mechanisms.describe.angle_limits import doubts_of, limits_in_degrees, rests_in_degrees
 from jaxdae.mechanisms.describe.elements import Joint, Number
+from jaxdae.mechanisms.describe.kinds import NOTHING
 from jaxdae.mechanisms.describe.measures import Kinematics, Pairs
-from jaxdae.mechanisms.describe.numbers import is_there
+from jaxdae.mechanisms.describe.numbers import is_number, is_there
 from jaxdae.mechanisms.describe.passive_effort import passive_effort
 from jaxdae.mechanisms.joints.spatial_measures import nearest_turn
 
@@ -140,6 +141,24 @@ class WithElements(Joint):
             given = [one for one, angle in zip(each, angles, strict=False) if angle and one is not None]
             bounds = [x for one in given for x in (one if isinstance(one, tuple) else (one,))]
             yield from doubts_of(name, bounds, in_degrees)
+
+    def idle(self, space: Any) -> Iterable[tuple[str, str]]:
+        """Yield each known number without effect, such as the restitution of a coordinate without limits.
+
+        One number applies to all coordinates; it has an effect if any coordinate has limits.
+        """
+        yield from super().idle(space)
+        kinds: dict[str, Any] = self.kinds(space)
+        if self.limits is None or any(
+            any(kinds[name].mistakes(getattr(self, name), NOTHING)) for name in ("limits", "restitution")
+        ):
+            return
+        pairs = kinds["limits"].each(self.limits)
+        idle = [
+            x for x, pair in zip(kinds["restitution"].each(self.restitution), pairs, strict=True) if not pair
+        ]
+        if any(map(is_there, idle)) and not (is_number(self.restitution) and any(pairs)):
+            yield "restitution", "limits"
 
     @property
     def conserves_energy(self) -> bool:
