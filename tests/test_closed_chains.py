@@ -403,6 +403,7 @@ def test_too_few_motors_are_singular(form):
     assert int(info.status) == jd.Status.OK
 
 
+@pytest.mark.long
 def test_a_rod_between_ball_joints_may_spin():
     """A spatial four-bar: the crank determines the pose except for the spin of the rod."""
     bodies = [
