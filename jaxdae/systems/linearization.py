@@ -116,9 +116,9 @@ def lost_rows(
     joint velocity opens the loop along x, and sigma, the largest entry of this row, decreases to zero. The
     loop is closed only up to eps D, with D the size of a body. This leaves an error of eps D / sigma in the
     coordinates that the row would fix. The error turns the row itself by eps D l / sigma^2, where l is the
-    lever arm across it: the largest entry of the other rows of the joint in the same unit, or D without
-    such rows. A factorization does not notice the loss, because the pivot of such a row is as large as its
-    diagonal entry.
+    lever arm across it: the largest entry of the other rows of the joint in the same unit, or D / 10 without
+    such rows, because rows of small gears are short but do not turn. A factorization does not notice the
+    loss, because the pivot of such a row is as large as its diagonal entry.
 
     A row is lost if 0 < sigma^2 <= 100 eps D l, with D = 2 L for rows in m, at most 2 m, where L is the
     characteristic length, and D = 2 for rows in rad. Factorizations find rows that are zero. The entries of
@@ -135,7 +135,7 @@ def lost_rows(
     others = (units[:, None] == units) & (joints[:, None] == joints) & ~np.eye(count, dtype=bool)
     sigma = jacobian.row_sizes()
     size = 2.0 * jnp.minimum(scales(system, tuple(units), count, sigma.dtype), 1.0)
-    arm = jnp.where(others.any(axis=1), jnp.max(jnp.where(others, sigma, 0.0), axis=1), size)
+    arm = jnp.where(others.any(axis=1), jnp.max(jnp.where(others, sigma, 0.0), axis=1), 0.1 * size)
     bound = LOST * float(jnp.finfo(sigma.dtype).eps) * size * arm
     return (units != "") & (sigma > 0.0) & (sigma * sigma <= bound)
 
