@@ -47,10 +47,9 @@ def cassie_leg(
     in the joints "shin" and "heel_spring". Without deflection of the springs, the angles of knee and tarsus
     add up to about 13 degrees. The foot crank and the plantar rod turn the foot by a parallelogram.
 
-    All hinges are parallel. The angles of knee and foot are those of the reference. The angle of the hip is
-    the angle of the thigh against the x axis, -pi / 2 if the thigh is vertical. The ends of the Achilles rod
-    have different distances from the plane, so its length in the plane is
-    sqrt(achilles_length^2 - 0.0361345^2).
+    All hinges are parallel. The reference defines the angles of knee and foot. The angle of the hip is the
+    angle of the thigh against the x axis, -pi / 2 if the thigh is vertical. The ends of the Achilles rod have
+    different distances from the plane, so its length in the plane is sqrt(achilles_length^2 - 0.0361345^2).
 
     - bodies: "thigh", "knee", "shin", "tarsus", "heel_spring", "achilles_rod", "foot_crank", "plantar_rod",
       "foot"; the spring of the knee belongs to "knee";

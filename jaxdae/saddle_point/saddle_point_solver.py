@@ -51,7 +51,8 @@ class SaddlePointSolver(Protocol):
     Apply it to given matrices with `solve_saddle_point`. A solver that exploits no structure starts with
     `mass.as_dense()` and `jacobian.as_dense()`. A solver that needs only products with J sets the class
     attribute `matrix_free = True` (see `needs_products_only`). Systems then pass J as an operator that is
-    never formed as a matrix.
+    never formed as a matrix. A solver for J of full row rank sets `full_rank = True` (see `needs_full_rank`).
+    Systems then pass NaN for rows of J that rounding has made meaningless (`linearization.lost_rows`).
     """
 
     def factorize(
