@@ -61,6 +61,23 @@ def test_counts_its_iterations():
     np.testing.assert_allclose(once, 1.4 - (1.4**2 - 2.0) / 3.0, rtol=1e-15)
 
 
+@pytest.mark.parametrize(("a", "most"), [(2.0, 16), (2.25, 2)])
+def test_ends_when_corrections_are_rounding_errors(a, most):
+    # The ratio of 0.057 takes 13 corrections to 1e-16; from the root 1.5, the first correction is zero.
+    calls = []
+
+    def update(x, a):
+        jax.debug.callback(calls.append, x)
+        return x - (x**2 - a) / 3.0
+
+    start = jnp.asarray(1.4 if a == 2.0 else 1.5, float)
+    x, size = simplified_newton(update, lambda x, a: x**2 - a, lambda f, a: f / 3.0, 1000, start, a)
+    jax.effects_barrier()
+    assert abs(x - np.sqrt(a)) < 3e-16
+    assert size < 1e-15
+    assert 1 <= len(calls) <= most
+
+
 @pytest.mark.parametrize("derivative", [jax.grad, jax.jacfwd])
 def test_first_and_second_derivative_of_a_scalar_root(derivative):
     np.testing.assert_allclose(jax.jit(derivative(square_root))(2.0), 0.5 / np.sqrt(2.0), rtol=1e-14)

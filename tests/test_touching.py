@@ -1,6 +1,7 @@
 """Steps with contact: closed forms, loops in both coordinates, derivatives, rollouts, errors."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from jaxdae.contact import Box, ContactNewton, FunctionContacts, Pair, Plane, Ro
 from jaxdae.mechanisms import spatial as js
 
 RK4 = jd.RungeKutta.rk4()
+SHARED = jd.Projection(jd.PositionProjection(origin=jd.Origin.SHARED))
 QUICK = Robust.quick()
 # Balls and blocks share the programs of as many steps.
 STEPS, RADIUS = 100, 0.1
@@ -168,6 +170,34 @@ def test_loops_stay_closed_and_both_coordinates_agree_through_an_impact(make, so
         assert (trajectory.info.impulse[:, 0, 0] > 0.0).sum() > 300
         places.append(place(trajectory.state.q[-1]))
     np.testing.assert_allclose(*places, atol=1e-10)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("inner", "factorizations"),
+    [
+        (jd.SemiImplicitEuler(), 2),
+        pytest.param(jd.Projected(RK4), 6, marks=pytest.mark.exhaustive),
+        pytest.param(jd.Projected(RK4, SHARED), 6, marks=pytest.mark.exhaustive),
+    ],
+    ids=["euler", "rk4", "shared"],
+)
+def test_steps_pass_on_their_last_factorization(inner, factorizations):
+    mechanism, q, contacts, _ = planar_four_bar(jm.Absolute(), friction=0.4)
+    method, state = Touching(inner, contacts, QUICK), jd.State(jnp.zeros(()), q, jnp.zeros(9))
+    memory = method.init(mechanism, state)
+    advance = jax.jit(lambda *at: method.advance(mechanism, *at, None, 1e-2)[:2])
+    step = jax.jit(lambda *at: method.step(mechanism, *at, None, 1e-2)[:2])
+    carried, plain = (method.begin(mechanism, state), memory), (state, memory)
+    assert carried[0].linearization is not None
+    for _ in range(60):  # The mechanism falls against the wall.
+        carried, plain = advance(*carried), step(*plain)
+    assert (plain[1].velocities > 0.0).any()
+    # With one freedom, normal and tangential impulses of a contact are indeterminate; the motion is not.
+    for x, y in zip(jax.tree.leaves(carried[0].state), jax.tree.leaves(plain[0]), strict=True):
+        np.testing.assert_allclose(x, y, rtol=0.0, atol=1e-12)
+    found = advance.lower(*carried).compile().as_text()
+    assert len(re.findall(r'custom_call_target="(\w*potrf\w*)"', found)) == factorizations
 
 
 @functools.cache

@@ -40,7 +40,14 @@ from jaxdae.dynamics.stabilization import (
 )
 from jaxdae.integrators.equation_of_motion import bound
 from jaxdae.integrators.integrator import Integrator, StepInfo, is_open, step_info_at
-from jaxdae.integrators.method import NOT_SWITCHING, PointWrapping, resolves_contacts, switches_rows
+from jaxdae.integrators.method import (
+    NOT_SWITCHING,
+    PointMethod,
+    PointWrapping,
+    resolves_contacts,
+    switches_rows,
+)
+from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.systems.evaluation import Evaluation
 from jaxdae.systems.linearization import Linearization, Point, linearize, linearize_at
 from jaxdae.systems.status import Status, first_failure
@@ -64,6 +71,23 @@ def _serves_both(system: AnySystem, state: State) -> bool:
         jax.eval_shape(system.velocity_constraint, state.t, state.q, state.v).shape[0] == 0
     )
     return without_velocity_rows and system.compliance(state.t, state.q) is None
+
+
+def linearized_start(
+    inner: PointMethod, system: AnySystem, state: State, solver: SaddlePointSolver | None
+) -> Point:
+    """Return the start point of a wrapper, linearized if its end serves the next step of the inner method.
+
+    Args:
+        inner: the inner method.
+        system: the mechanical system.
+        state: the start.
+        solver: the saddle-point solver of the inner method; None for the default solver of the system.
+    """
+    point = inner.begin(system, state)
+    if point.linearization is not None or not inner.takes_linearization or not _serves_both(system, state):
+        return point
+    return Point(state, linearize(system, state, solver))
 
 
 def projection_status(
@@ -135,15 +159,10 @@ class Projected(PointWrapping):
 
     def begin(self, system: AnySystem, state: State) -> Point:
         """Return the start, linearized if steps and projections share a linearization."""
-        point = self.inner.begin(system, state)
-        if (
-            point.linearization is not None
-            or not self.inner.takes_linearization
-            or not _serves_both(system, state)
-        ):
+        point = linearized_start(self.inner, system, state, self.roles.solver)
+        if point.linearization is None or not self._goes_on_at_estimate:
             return point
-        estimate = state.q if self._goes_on_at_estimate else None
-        return Point(state, linearize(system, state, self.roles.solver), estimate=estimate)
+        return dataclasses.replace(point, estimate=state.q)
 
     def advance(
         self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any

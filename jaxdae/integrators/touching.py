@@ -86,8 +86,8 @@ from jaxdae.integrators.contact_selection import Selection
 from jaxdae.integrators.equation_of_motion import bound
 from jaxdae.integrators.impacts import Impact, impact_within
 from jaxdae.integrators.integrator import Integrator, StepInfo, input_at, step_info_at
-from jaxdae.integrators.method import NOT_SWITCHING, Wrapping, of_points, on_linear_systems, switches_rows
-from jaxdae.integrators.projected import projection_status
+from jaxdae.integrators.method import NOT_SWITCHING, PointWrapping, on_linear_systems, switches_rows
+from jaxdae.integrators.projected import linearized_start, projection_status
 from jaxdae.integrators.sliding import FirstPart, Modes, first_part, modes_after
 from jaxdae.systems.contacts import Touch
 from jaxdae.systems.evaluation import Evaluation
@@ -143,7 +143,7 @@ class ContactMemory:
 
 
 @pytree
-class Touching(ContactMethod, Wrapping):
+class Touching(ContactMethod, PointWrapping):
     """The step of `integrator`, then contact impulses in two stages; see the module.
 
     Attributes:
@@ -200,18 +200,23 @@ class Touching(ContactMethod, Wrapping):
         begun, responses = jnp.asarray(False), jnp.zeros_like(touch.rows.T)
         return ContactMemory(inner, none, none, gap, Modes.unknown(touch), gap, begun, responses, none)
 
-    def step(
-        self, system: AnySystem, state: State, memory: ContactMemory, u: Any, dt: Any
-    ) -> tuple[State, ContactMemory, ContactInfo]:
-        """Return the state after dt, the memory and the report of the step; see `Integrator`."""
+    def begin(self, system: AnySystem, state: State) -> Point:
+        """Return the start, linearized if the inner step and the last stage share a linearization."""
+        return linearized_start(self.inner, system, state, self.solver)
+
+    def advance(
+        self, system: AnySystem, point: Point, memory: ContactMemory, u: Any, dt: Any
+    ) -> tuple[Point, ContactMemory, ContactInfo]:
+        """Return the point after dt, the memory and the report of the step."""
+        state = point.state
         kick = memory.force * (dt / 2.0 if self.is_of_second_order else dt)
-        point, inner, info = self._inner_step(system, state, memory.inner, memory.responses @ kick, u, dt)
-        end = point.state
+        free, inner, info = self._inner_step(system, point, memory.inner, memory.responses @ kick, u, dt)
+        end = free.state
         system = bound(system, end, u)
         first_touch = self.touch(system.evaluate(state.t, state.q))
 
         at = system.evaluate(end.t, end.q, end.v)
-        here = point.linearization or linearize_at(at, self.solver)
+        here = free.linearization or linearize_at(at, self.solver)
         touch = self.touch(at)
         selection = Selection.of(self.most, first_touch, touch)
         every_steady = self._steady(system, end, u, here, touch)
@@ -269,21 +274,23 @@ class Touching(ContactMethod, Wrapping):
             force=selection.every_row(force),
         )
         told = dataclasses.replace(found, iterations=info.iterations, status=status)
-        return new, kept, report(told, last_touch, kept.velocities, v, residual, dt)
+        passed_on = None if point.linearization is None else here
+        last = Point(new, passed_on, estimate=None if point.estimate is None else q)
+        return last, kept, report(told, last_touch, kept.velocities, v, residual, dt)
 
     def _inner_step(
-        self, system: AnySystem, state: State, memory: Any, kick: Velocity, u: Any, dt: Any
+        self, system: AnySystem, point: Point, memory: Any, kick: Velocity, u: Any, dt: Any
     ) -> tuple[Point, Any, StepInfo]:
         """Return the inner step with a change of the velocities at its start (nv,).
 
         The end has the linearization of the inner integrator, if that belongs to the state at the end.
         """
-        method = of_points(self.integrator)
         if self.is_of_second_order:
-            kicked = dataclasses.replace(state, v=state.v + kick)
-            end, memory, info = method.advance(system, method.begin(system, kicked), memory, u, dt)
+            kicked = dataclasses.replace(point.state, v=point.v + kick)
+            start = dataclasses.replace(point, state=kicked)
+            end, memory, info = self.inner.advance(system, start, memory, u, dt)
             return (end if end.estimate is None else Point(end.state)), memory, info
-        end, memory, info = method.advance(system, method.begin(system, state), memory, u, dt)
+        end, memory, info = self.inner.advance(system, point, memory, u, dt)
         q = system.retract(end.q, dt * kick)
         return Point(State(end.t, q, system.carry(end.q, end.v, q) + kick)), memory, info
 

@@ -1,4 +1,4 @@
-"""Newton iteration with a fixed count and a fixed matrix, differentiated by the implicit function theorem.
+"""Newton iteration with a bounded count and a fixed matrix, differentiated by the implicit function theorem.
 
 For F(x, args) = 0 with an approximate inverse C of dF/dx (a factorization at some nearby point, computed
 once), the iteration
@@ -13,8 +13,8 @@ derivative of the root is
 The same iteration with the same C solves this linear system: dx_{k+1} = dx_k + C (b - dF/dx dx_k). The
 transposed products and C^T solve the transposed system. Neither mode therefore differentiates C or the
 iteration that computed x, and both need only products with dF/dx. A few corrections are unrolled, so that XLA
-fuses them. Four corrections or more run in a loop, which compiles once. The loop of the derivative ends when
-it has converged.
+fuses them. Four corrections or more run in a loop, which compiles once and ends when corrections are rounding
+errors.
 
 *Convergence.* After too few iterations, x is not a root, and its derivative is meaningless. The functions
 below therefore also return the size of the last correction, from which the caller derives a status. The size
@@ -105,7 +105,7 @@ def simplified_newton(
     moving: Residual | None = None,
     begun: Any = None,
 ) -> tuple[Any, Any]:
-    """Return a root x of the residual after a fixed number of corrections, and the size () of the last one.
+    """Return a root x of the residual after a number of corrections, and the size () of the last one.
 
     Args:
         update: (x, args) -> x - C F(x, args). It is separate from the two functions below, because it can
@@ -114,7 +114,7 @@ def simplified_newton(
         residual: (x, args) -> F, a pytree like x.
         correction: (F, args) -> C F, linear in F, with C an approximate inverse of dF/dx. It is not
             differentiated.
-        iterations: the number of corrections, at least 1.
+        iterations: the largest number of corrections, at least 1.
         x0: the start. If the iteration converges, the result does not depend on it. Its derivative is taken
             as zero.
         args: all data on which the root depends; differentiable.
@@ -159,15 +159,42 @@ def _newton(
     start: tuple[Any, Any],
     args: Any,
 ) -> Any:
-    (x0, begun), made = start, 0 if start[1] is None else 1
-    previous, x = (x0, x0) if begun is None else start
+    x0, begun = start
+    made, x = (0, x0) if begun is None else (1, begun)
+
+    def corrected(at: tuple[Any, Any]) -> tuple[Any, Any]:
+        """Return the next iterate and the size of the correction."""
+        x = update(at[0], args)
+        return x, _relative(moving(at[0], args), moving(x, args))
+
+    size = jnp.asarray(jnp.inf, jnp.result_type(*jax.tree.leaves(x0)))
+    at = x, size if begun is None else _relative(moving(x0, args), moving(x, args))
     if iterations > max(made, CORRECTIONS_UNROLLED):
-        begun = varying_with(jax.tree.map(jnp.asarray, (previous, x)), args)
-        previous, x = jax.lax.fori_loop(made, iterations, lambda _, at: (at[1], update(at[1], args)), begun)
+        at = _until_steady(corrected, varying_with(jax.tree.map(jnp.asarray, at), args), iterations - made)
     else:
         for _ in range(made, iterations):
-            previous, x = x, update(x, args)
-    return worlds_first((x, _relative(moving(previous, args), moving(x, args))))
+            at = corrected(at)
+    return worlds_first(at)
+
+
+def _until_steady(corrected: Callable[[Any], Any], at: tuple[Any, Any], most: int) -> tuple[Any, Any]:
+    """Return the last iterate and the size of the last correction.
+
+    The loop ends after `most` corrections, or when corrections are rounding errors: below eps^0.75, and zero
+    or at least half as large as the correction before.
+    """
+    small = float(jnp.finfo(at[1].dtype).eps) ** 0.75
+
+    def unfinished(carry: Any) -> Any:
+        count, (_, size), last = carry
+        is_steady = (size <= small) & ((size == 0.0) | (size >= 0.5 * last))
+        return (count < most) & ~is_steady  # NaN compares false.
+
+    def body(carry: Any) -> Any:
+        count, at, _ = carry
+        return count + 1, corrected(at), at[1]
+
+    return jax.lax.while_loop(unfinished, body, (0, at, jnp.full_like(at[1], jnp.inf)))[1]
 
 
 def _relative(old: Any, new: Any) -> Any:
