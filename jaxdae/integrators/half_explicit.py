@@ -40,7 +40,7 @@ from jaxdae.integrators.integrator import (
     with_closed_velocities,
 )
 from jaxdae.integrators.method import PointMethod
-from jaxdae.integrators.runge_kutta import Tableau, amplifying_rate, combine
+from jaxdae.integrators.runge_kutta import Tableau, amplifying_rate, combine, stability_matrix
 from jaxdae.integrators.tangent_rates import tangent_rate
 from jaxdae.systems.linearization import Point
 from jaxdae.systems.system import AnySystem, State
@@ -81,6 +81,10 @@ class HalfExplicitRungeKutta(PointMethod):
     def damping_limit(self) -> float:
         """The largest h mu for which the stability function stays below 1.1."""
         return amplifying_rate(self.tableau)
+
+    def step_matrix(self, rate: Any) -> Any:
+        """Return the stability function of the matrix, R(rate)."""
+        return stability_matrix(self.tableau, rate)
 
     def init(self, system: AnySystem, state: State) -> tuple[()]:
         """Return (): the method has no memory.
