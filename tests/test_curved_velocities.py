@@ -71,3 +71,19 @@ def test_long_steps_keep_the_rows_to_round_off():
     found = jd.rollout(system, jd.Projected(jd.RungeKutta.rk4()), state, dt=0.5, steps=20)
     assert not np.any(found.info.status)
     np.testing.assert_allclose(np.linalg.norm(found.state.v, axis=1), 1.0, **ROUND_OFF)
+
+
+@pytest.mark.parametrize(
+    "method", [jd.HalfExplicitRungeKutta(), jd.Rattle()], ids=["half_explicit", "rattle"]
+)
+def test_steps_that_solve_one_linearization_report_open_rows(method):
+    """One linear solve per step leaves an error that grows with the step."""
+
+    @jax.jit
+    def end(dt):
+        start = jd.State(jnp.zeros(()), jnp.zeros(3), jnp.array([0.48, 0.64, 0.6]))
+        return method.step(Fast(jnp.array(1.0)), start, method.init(Fast(jnp.array(1.0)), start), None, dt)[2]
+
+    assert end(0.1).velocity_violation > 1e-4
+    assert end(0.1).status == jd.Status.NOT_CONVERGED
+    assert end(1e-4).status == jd.Status.OK

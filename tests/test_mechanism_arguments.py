@@ -140,3 +140,24 @@ def test_efforts_of_an_impossible_acceleration_have_a_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         efforts(jnp.zeros(4))
+
+
+@pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
+def test_efforts_report_impossible_accelerations_of_any_size(size):
+    """The hinges forbid an acceleration of the cranks about their mass centers; the gears allow it."""
+    places = {"left": (0.0, 0.0, 0.0), "right": (3.0 * size, 0.0, 0.0)}
+    bodies = [jm.Body(name, 1.0, 0.1 * size**2, pose) for name, pose in places.items()]
+    hinges = [
+        jm.Revolute(f"hinge of {name}", "ground", name, at=(place[0] + size, 0.0))
+        for name, place in places.items()
+    ]
+    gears = jm.Gear("gears", "left", "right", ratio=-1.0)
+    mechanism, q = jm.planar_mechanism(bodies, [*hinges, gears])
+    state = jd.State(0.0, q, jnp.zeros(6))
+    turning = jnp.array([0.0, 0.0, 1.0, 0.0, 0.0, -1.0])
+    with pytest.warns(jd.StateWarning, match="the acceleration violates the constraints"):
+        jk.actuator_efforts(mechanism, state, turning, ["left.theta"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        possible = jnp.array([0.0, -size, 1.0, 0.0, size, -1.0])
+        jk.actuator_efforts(mechanism, state, possible, ["left.theta"])

@@ -32,9 +32,15 @@ import jax
 import jax.numpy as jnp
 
 from jaxdae.base.dataclass import pytree, static
-from jaxdae.integrators.integrator import StepInfo, dynamics_at_start, input_at, step_info
+from jaxdae.integrators.integrator import (
+    StepInfo,
+    dynamics_at_start,
+    input_at,
+    step_info,
+    with_closed_velocities,
+)
 from jaxdae.integrators.method import PointMethod
-from jaxdae.integrators.runge_kutta import Tableau, amplifying_rate, combine
+from jaxdae.integrators.runge_kutta import Tableau, amplifying_rate, combine, stability_matrix
 from jaxdae.integrators.tangent_rates import tangent_rate
 from jaxdae.systems.linearization import Point
 from jaxdae.systems.system import AnySystem, State
@@ -58,8 +64,9 @@ HEM4 = Tableau(
 class HalfExplicitRungeKutta(PointMethod):
     """A half-explicit Runge-Kutta method for the index-2 form; order four with its default tableau.
 
-    Rows must be affine in v. The multipliers of the stages are first-order approximations. As for all
-    methods, the multipliers in `StepInfo` come from the dynamics at the start.
+    Rows that are not affine in v reduce the order to two; if a step leaves them open, the status is
+    NOT_CONVERGED. The multipliers of the stages are first-order approximations. As for all methods, the
+    multipliers in `StepInfo` come from the dynamics at the start.
 
     Attributes:
         tableau: the coefficients; a[i][i-1] and the last weight must be nonzero.
@@ -74,6 +81,10 @@ class HalfExplicitRungeKutta(PointMethod):
     def damping_limit(self) -> float:
         """The largest h mu for which the stability function stays below 1.1."""
         return amplifying_rate(self.tableau)
+
+    def step_matrix(self, rate: Any) -> Any:
+        """Return the stability function of the matrix, R(rate)."""
+        return stability_matrix(self.tableau, rate)
 
     def init(self, system: AnySystem, state: State) -> tuple[()]:
         """Return (): the method has no memory.
@@ -119,4 +130,5 @@ class HalfExplicitRungeKutta(PointMethod):
             lam = jnp.linalg.solve(matrix, rest) if pull.shape[0] else rest
             accelerations.append(free + push @ lam)
             at = State(t, q, state.v + dt * combine(row, accelerations))
-        return Point(at, stage=point.linearization), memory, step_info(system, at, a, start_lam)
+        info = with_closed_velocities(system, at, step_info(system, at, a, start_lam))
+        return Point(at, stage=point.linearization), memory, info

@@ -214,6 +214,18 @@ def is_open(system: AnySystem, violation: Any, q: Any, tolerance: Any) -> Any:
     return violation > tolerance * shortest_scale(system, q.dtype) + rounding
 
 
+def moves_off(system: AnySystem, velocity_violation: Any, state: State) -> Any:
+    """Return whether the violation of [g'; w] exceeds 1e-5 (min(1, L) + max |v|) ().
+
+    L is the characteristic length of the system, and 3.5e-4 replaces 1e-5 in single precision. If all rows
+    are lengths, angular velocities are multiplied by L. A larger violation indicates rows that contradict
+    each other or are far from affine.
+    """
+    v = state.v
+    fastest = size_in_rows(system, v, system.names.velocity_units, system.sizes(state.q).nc)[1]
+    return velocity_violation > default_tolerance(v.dtype) * (shortest_scale(system, v.dtype) + fastest)
+
+
 def step_info(
     system: AnySystem, state: State, a: Velocity, lam: Rows, iterations: int = 0, status: Any = None
 ) -> StepInfo:
@@ -246,3 +258,16 @@ def closed_step_info(
     return dataclasses.replace(
         info, status=first_failure(status, jnp.where(left, Status.NOT_CONVERGED, Status.OK))
     )
+
+
+def with_closed_velocities(system: AnySystem, state: State, info: StepInfo) -> StepInfo:
+    """Return the report of a step that closes the velocity-level rows by one linear solve.
+
+    The status is NOT_CONVERGED if the step leaves these rows open, because they are not affine in v; see
+    `moves_off`.
+    """
+    if system.sizes(state.q).nw == 0:
+        return info
+    left = moves_off(system, info.velocity_violation, state)
+    failed: Any = jnp.where(left, Status.NOT_CONVERGED, Status.OK)
+    return dataclasses.replace(info, status=first_failure(info.status, failed.astype(jnp.int32)))

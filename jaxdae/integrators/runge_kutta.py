@@ -112,6 +112,14 @@ def stability_coefficients(tableau: Tableau) -> list[float]:
     return found
 
 
+def stability_matrix(tableau: Tableau, rate: Any) -> Any:
+    """Return the stability function R of an explicit tableau at a matrix (2, 2)."""
+    *below, total = (c * jnp.eye(2, dtype=rate.dtype) for c in stability_coefficients(tableau))
+    for coefficient in reversed(below):
+        total = coefficient + rate @ total
+    return total
+
+
 def amplifying_rate(tableau: Tableau) -> float:
     """Return the smallest x > 0 with |R(-x)| >= 1.1, where R is the stability function, else infinity."""
     x = np.linspace(0.0, 50.0, 5001)
@@ -187,10 +195,7 @@ class RungeKutta(PointMethod):
 
     def step_matrix(self, rate: Any) -> Any:
         """Return the stability function of the matrix, R(rate)."""
-        *below, total = (c * jnp.eye(2, dtype=rate.dtype) for c in stability_coefficients(self.tableau))
-        for coefficient in reversed(below):
-            total = coefficient + rate @ total
-        return total
+        return stability_matrix(self.tableau, rate)
 
     def advance(
         self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any

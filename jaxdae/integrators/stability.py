@@ -65,6 +65,15 @@ The conditions above count in one of three cases:
 Without these conditions, 4 sigma/z*^2 >= `_MARGIN` is beyond the limit. This finds undamped springs and
 servos. It does not apply to feedback laws, whose K may be unsymmetric.
 
+The limits of undamped springs are lower than z* for methods such as Heun's, and the limit of semi-implicit
+Euler is lower than z* with damping. A mode that grows soon dominates the motion, and both Rayleigh quotients
+are then its own. After the first step, the step is therefore also beyond the limit if
+
+    |v - v_last|^2 + |h a_1|^2 > `_FAST`^2 |v|^2    in the mass metric,
+
+and if S(h A) with beta^2 = 4 sigma / h^2 from the smaller quotient and alpha = delta / h has a spectral
+radius above `_GROWTH`.
+
 The test sees the forces near the examined states. A servo at its force limit has no stiffness there, so that
 an undamped servo that saturates in almost all steps can stay unnoticed. `stable_step` at its set point, or a
 test in the first step from there, finds it.
@@ -98,6 +107,8 @@ _STEEP = 0.97
 """The bound of dampers relative to z*. At 1.1 z*, dry friction saturates until the quotient is 0.97 to 1."""
 _BENT = 0.01
 _GROWTH = 1.01
+_FAST = 0.1
+"""|v - v_last| is about h omega |v| in a mode. Explicit Euler grows by `_GROWTH` from h omega = 0.14 on."""
 
 
 def companion(alpha: Any, beta: Any) -> Any:
@@ -115,25 +126,21 @@ def spectral_radius(matrix: Any) -> Any:
     return jnp.where(discriminant >= 0.0, real, jnp.sqrt(jnp.maximum(determinant, 0.0)))
 
 
-def is_beyond_limit(
-    system: AnySystem, state: State, before: Any, u: Any, dt: Any, solver: Any, limit: float
-) -> Any:
+def is_beyond_limit(system: AnySystem, integrator: Any, state: State, before: Any, u: Any, dt: Any) -> Any:
     """Return whether a step exceeds the stability limit of an explicit method for the forces at a state ().
 
     Args:
         system: a system of second order.
+        integrator: an explicit method.
         state: time (s), coordinates and velocities.
         before: velocities (nv,) one step earlier, infinite at the start.
         u: input (nu,), a feedback law, or None.
         dt: the step in s.
-        solver: the saddle-point solver of the method.
-        limit: z*, the largest h mu for which the method damps v' = -mu v.
 
     The cost is six evaluations of the acceleration.
     """
-    q, v = state.q, state.v
-
-    half = 0.5 * dt
+    q, v, half = state.q, state.v, 0.5 * dt
+    solver, limit = roles_of(integrator).solver, damping_limit(integrator)
 
     def stage(speeds: tuple[Any, Any], number: Any) -> tuple[tuple[Any, Any], Any]:
         second, third = speeds  # v + h/2 a_1 and v + h/2 a_2, from the first two stages
@@ -157,9 +164,8 @@ def is_beyond_limit(
         positive: Any = jnp.where(square > 0.0, square, 1.0)
         return jnp.where(square > 0.0, -jnp.sum(weighted * change) / positive, 0.0)
 
-    springs = jnp.maximum(quotient(later[1] - later[2], start), half * quotient(later[2] - later[3], v)) / (
-        limit**2 / 4.0
-    )
+    along, across = quotient(later[1] - later[2], start), half * quotient(later[2] - later[3], v)
+    springs = jnp.maximum(along, across) / (limit**2 / 4.0)
     weighted: Any = mass.times(damped)
     decrease: Any = -jnp.sum(weighted * first)
     positive: Any = jnp.where(decrease > 0.0, decrease, 1.0)
@@ -185,7 +191,16 @@ def is_beyond_limit(
     saturates = jnp.abs(later[4] - later[0] - 0.25 * damped) > _BENT * jnp.abs(damped)
     counts = (opposes(damped) & saturates) | (dampers >= _STEEP) | (springs + dampers >= _MARGIN)
     beyond = jnp.any((mixed | (grows(jnp.abs(start)) & confirmed)) & counts & matters)
-    return beyond | ((springs >= _MARGIN) & jnp.any(springs_matter) & (not callable(u)))
+    beyond |= (springs >= _MARGIN) & jnp.any(springs_matter) & (not callable(u))
+
+    def energy(x: Any) -> Any:
+        return jnp.sum(mass.times(x) * x)
+
+    moved = energy(v - before)  # not finite at the start
+    fast = jnp.isfinite(moved) & (moved + energy(dt * start) > _FAST**2 * energy(v))
+    alone = companion(delta, 2.0 * jnp.sqrt(jnp.maximum(jnp.minimum(along, across), 0.0)))
+    growing = spectral_radius(of_points(integrator).step_matrix(alone)) > _GROWTH
+    return beyond | (fast & growing & jnp.any(springs_matter))
 
 
 def stability_status(
@@ -202,7 +217,7 @@ def stability_status(
         u: input (nu,), a feedback law, or None.
         dt: the step in s.
     """
-    solver, limit, beyond = roles_of(integrator).solver, damping_limit(integrator), jnp.zeros((), bool)
+    solver, beyond = roles_of(integrator).solver, jnp.zeros((), bool)
     sampled = sampled_law(integrator, memory, dt)
     own = of_points(integrator).system_input
     if sampled is None and samples_law(integrator):  # Too expensive to examine: its inputs are zero here.
@@ -230,7 +245,7 @@ def stability_status(
             dataclasses.replace(state, v=jnp.where(slower, before, state.v)),
             jnp.where(slower, state.v, before),
         )
-        beyond |= is_beyond_limit(system, state, before, here, dt, solver, limit)
+        beyond |= is_beyond_limit(system, integrator, state, before, here, dt)
     return jnp.where(beyond, Status.UNSTABLE, Status.OK).astype(jnp.int32)
 
 

@@ -35,7 +35,9 @@ exactly.
 
 *Velocity-level rows* follow the discrete Lagrange-d'Alembert principle: A(q0)^T Lam0 in the first line, the
 rows at the midpoint (or their mean over both ends) in place of g, and the rows at q1 with p1 in the second
-line. The method remains symmetric.
+line. The method remains symmetric. Rows that are not affine in v reduce the order to one: A then depends on
+v, and the second line is solved for their linearization at w. If it leaves the rows open, the status is
+NOT_CONVERGED.
 
 *Soft rows* (with compliance) are evaluated at the start and at the mean velocity, which is of order one.
 Inactive rows have no effect.
@@ -59,7 +61,14 @@ import jax.numpy as jnp
 
 from jaxdae.base.dataclass import pytree, static
 from jaxdae.base.requirements import not_negative, offers
-from jaxdae.integrators.integrator import StepInfo, closed_step_info, convergence, dynamics_at_start, input_at
+from jaxdae.integrators.integrator import (
+    StepInfo,
+    closed_step_info,
+    convergence,
+    dynamics_at_start,
+    input_at,
+    with_closed_velocities,
+)
 from jaxdae.integrators.method import PointMethod
 from jaxdae.linalg.newton import Corrections, DenseNewton, NewtonMethod, is_newton, simplified_newton
 from jaxdae.saddle_point.derivative import solve
@@ -225,7 +234,8 @@ def _finish(
     else:
         change = at.mass.solve(momentum)
     new = State(t, q, mean.v + change)
-    return Point(new, at), closed_step_info(system, new, a, lam, *report)
+    info = closed_step_info(system, new, a, lam, *report)
+    return Point(new, at), with_closed_velocities(system, new, info) if method.velocity_level else info
 
 
 @pytree

@@ -41,6 +41,7 @@ from jaxdae.mechanisms import Mechanism
 from jaxdae.mechanisms.describe.numbers import concrete
 from jaxdae.systems.state_checks import StateWarning, report_state
 from jaxdae.systems.system import State, check_mechanism, checked_state, default_tolerance
+from jaxdae.systems.tolerances import scales
 from jaxdae.typing import Input, Leaf, Velocity
 
 _RANK = 1e-9
@@ -134,7 +135,8 @@ def _efforts(
     lam = pseudoinverse(jacobian.T, _RANK) @ rest if jacobian.shape[0] else jacobian[:, 0]
     bias, speeds = at.bias, jnp.abs(state.v)
     # Terms of size |v|^2 may cancel in gamma.
-    size = jnp.abs(jacobian) @ (jnp.abs(a) + speeds * jnp.max(speeds)) + jnp.abs(bias)
-    left = jnp.max(jnp.abs(jacobian @ a + bias), initial=0.0)
+    rows = scales(mechanism, mechanism.names.row_units, bias.shape[0], a.dtype)
+    size = (jnp.abs(jacobian) @ (jnp.abs(a) + speeds * jnp.max(speeds)) + jnp.abs(bias)) / rows
+    left = jnp.max(jnp.abs(jacobian @ a + bias) / rows, initial=0.0)
     possible = left <= default_tolerance(a.dtype) * jnp.max(size, initial=0.0)
     return tau, lam, motors.T @ tau, rest - jacobian.T @ lam, possible

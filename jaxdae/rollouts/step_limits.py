@@ -40,7 +40,7 @@ from jaxdae.systems.state_checks import report_state
 from jaxdae.systems.system import AnySystem, State, System, check_system, checked_state
 from jaxdae.typing import Leaf
 
-_GROWTH = 1.1
+_GROWTH = 1.01
 _SHORTEST = 2.0**-30
 """The shortest step that is tried, in units of the longest."""
 
@@ -52,7 +52,7 @@ def stable_step(
 
     The limit applies to the motion linearized at this state. Other states may have a lower limit: smooth
     friction is stiffest at rest, and springs and feedback gains may grow along the motion. Modes may grow by
-    10 % per step more than in the exact motion, so that methods such as explicit Euler, which amplify every
+    1 % per step more than in the exact motion, so that methods such as explicit Euler, which amplify every
     undamped oscillation slightly, have a limit. Accuracy may need a shorter step. Implicit methods are stable
     as long as their iteration converges, which a linear system does not show.
 
