@@ -1,6 +1,7 @@
-"""Geometric calibration: lengths, joint frames and encoder offsets from measured poses.
+"""Calibration: geometry and encoder offsets from measured poses, masses and friction from motor efforts.
 
-`geometric_parameters` defines the corrections, and `calibration_fit` contains the mathematics.
+`geometric_parameters` and `dynamic_parameters` define the corrections, `measured_efforts` the residuals of
+efforts, and `calibration_fit` contains the mathematics.
 """
 
 from __future__ import annotations
@@ -13,18 +14,21 @@ import jax.numpy as jnp
 
 from jaxdae.kinematics.calibration_fit import Calibration, fitted
 from jaxdae.kinematics.closed_chains import check_poses, problem_of
-from jaxdae.kinematics.geometric_parameters import check_entries, encoder_offset, joint_parameter
+from jaxdae.kinematics.dynamic_parameters import calibration_parameters, sizes_of
+from jaxdae.kinematics.geometric_parameters import check_entries, encoder_offset
 from jaxdae.kinematics.least_squares_on_loops import tolerance
+from jaxdae.kinematics.measured_efforts import MeasuredEfforts, characteristic_rate
 from jaxdae.kinematics.targets import JointTarget, PoseTarget, stacked_targets
 from jaxdae.mechanisms import Mechanism
 from jaxdae.systems.system import State, check_mechanism
-from jaxdae.systems.tolerances import scales
+
+Measurement = PoseTarget | JointTarget | MeasuredEfforts
 
 
 def calibrate(
     mechanism: Mechanism,
     actuated: Mapping[str, Any],
-    measured: PoseTarget | JointTarget | Sequence[PoseTarget | JointTarget],
+    measured: Measurement | Sequence[Measurement],
     start: State | jax.Array,
     parameters: Sequence[str],
     *,
@@ -70,21 +74,27 @@ def calibrate(
     """
     check_mechanism(mechanism)
     check_poses("calibrate", mechanism)
+    targets = (measured,) if isinstance(measured, Measurement) else tuple(measured)
+    if not targets:
+        raise ValueError("measured: give at least one PoseTarget, JointTarget or MeasuredEfforts")
+    logs = [target for target in targets if isinstance(target, MeasuredEfforts)]
     chosen = (
-        *(joint_parameter(mechanism, path) for path in parameters),
+        *calibration_parameters(mechanism, parameters, bool(logs)),
         *(encoder_offset(mechanism, tuple(actuated), name) for name in offsets),
     )
     check_entries(chosen)
-    targets = (measured,) if isinstance(measured, PoseTarget | JointTarget) else tuple(measured)
-    if not targets:
-        raise ValueError("measured: give at least one PoseTarget or JointTarget")
     poses = stacked_targets("actuated and measured", mechanism, (JointTarget(actuated), *targets))
     count = jax.tree.leaves(poses)[0].shape[:1]
     first = jax.tree.map(lambda x: x[0], poses)
-    labels = [(k, x) for k, one in enumerate(first[1:]) for x in one.checked(mechanism).units(mechanism)]
-    units = tuple(unit for _, unit in labels)
+    labels = [
+        (k, unit, row if isinstance(one, MeasuredEfforts) else 0)
+        for k, one in enumerate(first[1:])
+        for row, unit in enumerate(one.checked(mechanism).units(mechanism))
+    ]
     same = jnp.array([[one == other for other in labels] for one in labels])
-    sizes = scales(mechanism, units, len(units), mechanism.dtype)
+    rate = characteristic_rate(mechanism, [one for one in poses if isinstance(one, MeasuredEfforts)])
+    sizes = sizes_of(mechanism, [unit for _, unit, _ in labels], rate)
+    scale = sizes_of(mechanism, [unit for one in chosen for unit in (one.unit,) * one.size], rate)
     smallest = tolerance(mechanism.dtype) * sizes
     if standard_deviation is not None:
         given = jnp.asarray(standard_deviation, mechanism.dtype)
@@ -95,4 +105,4 @@ def calibrate(
     if held.shape != count:
         raise ValueError(f"held_out must have shape {count}, got {held.shape}")
     q = problem_of(mechanism, first[0], start, {}, None).start
-    return fitted(mechanism, poses, q, sizes, smallest / sizes, same, held, condition, chosen, robust)
+    return fitted(mechanism, poses, q, sizes, smallest / sizes, same, held, scale, condition, chosen, robust)
