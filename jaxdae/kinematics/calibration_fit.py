@@ -1,9 +1,10 @@
-"""Least squares of geometric calibration: identifiable directions, robust weights and covariance.
+"""Least squares of calibration: identifiable directions, robust weights and covariance.
 
 Let x (p,) be corrections of the parameters, zero for the nominal robot. At the readings of the encoders plus
 the offsets in x, forward kinematics closes the loops. The residuals r(x) (N,) are the differences of the
 measured and the computed poses, over their standard deviations. All rows have the same weight at first. A
-group g contains the rows of one target in one unit, such as the positions of the tool, in all P poses.
+group g contains the rows of one target in one unit, such as the positions of the tool, in all P poses. The
+efforts of each motor are a group of their own (`measured_efforts`).
 
 *Identifiable directions.* Let D contain the characteristic sizes of the parameters, and J = dr/dx at x = 0.
 The singular value decomposition
@@ -106,15 +107,14 @@ class Calibration:
         mechanism: the calibrated mechanism.
         offsets: the offset () of each calibrated encoder, position minus reading, by the name of its motor.
         names: the names of the corrections (p,) (static).
-        units: their units (p,), m or rad (static).
+        units: their units (p,), such as m or rad (static).
         correction: the corrections (p,).
         standard_error: their standard errors (p,); infinite where the poses do not identify a correction.
         covariance: covariance (p, p) along the identifiable directions.
-        directions: (p, p), each row an orthonormal direction of scaled corrections, with lengths divided by
-            the characteristic length.
+        directions: (p, p), each row an orthonormal direction of corrections over their characteristic sizes.
         singular_values: of the scaled Jacobian at the nominal mechanism (p,), in descending order.
         identifiable: whether each direction (p,) is identifiable.
-        error: residuals (n, m) of all poses in m and rad, in the order of the targets.
+        error: residuals (n, m) of all poses in m, rad, N m and N, in the order of the measurements.
         weight: weights (n, m) of the residuals in the fit, between 0 and 1.
         outlier: whether a pose (n,) has a residual above 3.5 robust standard deviations, or fails.
         held_out_rms: root mean square () of residuals over standard deviations, for held-out poses; NaN

@@ -119,19 +119,6 @@ def actuator_efforts(
     return ActuatorEfforts(names, *found)
 
 
-def efforts_for(at: Any, motors: Array, force: Array) -> Array:
-    """Return the smallest tau (na,) with N S^T tau = N force in least squares.
-
-    Args:
-        at: the evaluation of a mechanism.
-        motors: S (na, nv).
-        force: (nv,).
-    """
-    jacobian, one = at.dense_jacobian, jnp.ones((1,), force.dtype)
-    loops = jacobian if jacobian.shape[0] else None
-    return motor_efforts(motors, force[None], one, constraint_jacobian=loops)
-
-
 @partial(jax.jit, static_argnames="places")
 def _efforts(
     mechanism: Mechanism, state: State, a: Array, u: Input, root: Array, places: tuple[int, ...]
@@ -140,7 +127,9 @@ def _efforts(
     at = mechanism.evaluate(state.t, state.q, state.v)
     required, jacobian = at.mass.times(a) - at.force(u), at.dense_jacobian
     motors = output_jacobian(mechanism, state, Coordinates(places))
-    tau = root * efforts_for(at, root[:, None] * motors, required)
+    loops = jacobian if jacobian.shape[0] else None
+    one = jnp.ones((1,), required.dtype)
+    tau = root * motor_efforts(root[:, None] * motors, required[None], one, constraint_jacobian=loops)
     rest = required - motors.T @ tau
     lam = pseudoinverse(jacobian.T, _RANK) @ rest if jacobian.shape[0] else jacobian[:, 0]
     bias, speeds = at.bias, jnp.abs(state.v)

@@ -1,19 +1,19 @@
 """Motor efforts in a log, as measurements of a calibration (inverse dynamic identification model).
 
-The loops and the motors determine the motion of all joints. With the rows J of the loops, g their residuals,
-and the rows S of the motors,
+With the rows J of the loops, their residuals g, the projector N = I - J^+ J onto the null space of J, the
+rows S of the motors and G = (S N)^+, the logged rates s' and accelerations s'' determine
 
-    [J] v = [-dg/dt],      [J] a = [-gamma],                                                             (1)
-    [S]     [  s'  ]       [S]     [  s'' ]
+    v = v_0 + G (s' - S v_0),      v_0 = -J^+ dg/dt,
+    a = a_0 + G (s'' - S a_0),     a_0 = -J^+ gamma.                                                     (1)
 
-for logged rates s' and accelerations s''. The residual is the smallest change of the logged efforts tau that
-produces this motion,
+G is also the map of virtual displacements, so loops do no work along it. For logged efforts tau, the residual
 
-    N S^T (r + tau) = N (M a - f),                                                                       (2)
+    r = G^T (M a - f - S^T tau)                                                                          (2)
 
-where N projects onto the null space of J, as in `closed_chain_efforts`. If the number of motors is the number
-of degrees of freedom, r is the difference of the computed and the logged efforts. The residual is linear in
-masses, first moments of mass, moments of inertia about a joint, damping, friction, stiffness and armature.
+is the smallest change of tau that produces this motion, the solution of N S^T r = N (M a - f - S^T tau), as
+in `closed_chain_efforts`. If there is one motor per degree of freedom, r is the difference of the computed
+and the logged efforts. It is linear in masses, first moments of mass, moments of inertia about a joint,
+damping, friction, stiffness and armature.
 
 References:
     M. Gautier, W. Khalil, "Direct calculation of minimum set of inertial parameters of serial robots", IEEE
@@ -32,7 +32,6 @@ from jax import Array
 from jaxdae.base.dataclass import pytree
 from jaxdae.control.outputs import Coordinates, output_jacobian
 from jaxdae.dynamics.minimum_norm import pseudoinverse, rank_tolerance
-from jaxdae.kinematics.closed_chain_efforts import efforts_for
 from jaxdae.kinematics.least_squares_on_loops import tolerance
 from jaxdae.kinematics.targets import coordinate_indices, real_array
 from jaxdae.mechanisms import Mechanism
@@ -98,16 +97,21 @@ class MeasuredEfforts:
         t, still = jnp.zeros((), q.dtype), jnp.zeros((len(mechanism.names.velocities),), q.dtype)
         motors = output_jacobian(mechanism, State(t, q, still), Coordinates(self.places(mechanism)))
         at = mechanism.evaluate(t, q, still)
-        units = (*mechanism.names.row_units, *self._units(mechanism))
-        rows = jnp.concatenate([at.dense_jacobian, motors])
-        sizes = scales(mechanism, units, rows.shape[0], q.dtype)
         columns = scales(mechanism, mechanism.names.velocity_units, still.shape[0], q.dtype)
-        scaled = rows * columns / sizes[:, None]
-        inverse = columns[:, None] * pseudoinverse(scaled, rank_tolerance(scaled, tolerance(q.dtype))) / sizes
-        v = inverse @ jnp.concatenate([-at.constraint_rate, rates])
+        rows = at.dense_jacobian
+        sizes = scales(mechanism, mechanism.names.row_units, rows.shape[0], q.dtype)
+        closing = columns[:, None] * _inverse(rows * columns / sizes[:, None]) / sizes
+        free = (motors - (motors @ closing) @ rows) * columns
+        moving = columns[:, None] * _inverse(free)
+
+        def motion(bias: Array, rate: Array) -> Array:
+            forced = -closing @ bias
+            return forced + moving @ (rate - motors @ forced)
+
+        v = motion(at.constraint_rate, rates)
         at = mechanism.evaluate(t, q, v)
-        a = inverse @ jnp.concatenate([-at.bias, accelerations])
-        return efforts_for(at, motors, at.mass.times(a) - at.force(None) - motors.T @ efforts)
+        a = motion(at.bias, accelerations)
+        return (at.mass.times(a) - at.force(None)) @ moving - efforts @ (motors @ moving)
 
     def places(self, mechanism: Mechanism) -> tuple[int, ...]:
         """Return the indices of the motors in q, in alphabetical order."""
@@ -115,6 +119,13 @@ class MeasuredEfforts:
 
     def _units(self, mechanism: Mechanism) -> tuple[str, ...]:
         return tuple(mechanism.names.coordinate_units[k] for k in self.places(mechanism))
+
+
+def _inverse(matrix: Array) -> Array:
+    """Return the pseudoinverse of scaled rows."""
+    if not matrix.shape[0]:
+        return matrix.T
+    return pseudoinverse(matrix, rank_tolerance(matrix, tolerance(matrix.dtype)))
 
 
 def characteristic_rate(mechanism: Mechanism, logs: Sequence[MeasuredEfforts]) -> Array:
