@@ -103,6 +103,7 @@ def base(mechanism):
     return np.array([length, first, i2 + m2 * c2 @ c2, *(m2 * c2), of("joints", "elbow", "armature")])
 
 
+@pytest.mark.long
 def test_the_base_parameters_of_an_arm_are_exact():
     found = calibrate(log()[-1])
     assert found.status == jd.Status.OK
@@ -125,6 +126,7 @@ def test_the_base_parameters_of_an_arm_are_exact():
     np.testing.assert_allclose(found.error, 0.0, atol=1e-12)
 
 
+@pytest.mark.long
 def test_directions_without_effect_do_not_change_the_base_parameters():
     found, size = calibrate(log()[-1]), 1e-4
     nominal, chosen = arm()[0], calibration_parameters(arm()[0], (*INERTIAL, *ALONG), True)
@@ -142,6 +144,7 @@ NOISE = np.array([0.05, 0.01])
 DEVIATIONS = NOISE[::-1]  # Alphabetical order: elbow, shoulder.
 
 
+@pytest.mark.long
 def test_outliers_and_held_out_efforts():
     efforts = np.array(log()[-1] + NOISE * jax.random.normal(jax.random.key(0), (len(TIMES), 2)))
     bad, held = np.zeros(len(TIMES), bool), np.arange(len(TIMES)) % 4 == 0
@@ -289,6 +292,7 @@ def test_the_base_parameters_of_a_five_bar_are_exact_from_motors_alone():
     assert found.identifiable.sum() == 7 + 4
 
 
+@pytest.mark.long
 def test_redundant_motors_give_the_smallest_change_of_efforts():
     mechanism, start = five_bar(**NOMINAL)
     names = ("elbow1", "motor1", "motor2")
@@ -361,6 +365,7 @@ def test_the_base_parameters_of_a_spatial_arm_are_exact():
     np.testing.assert_allclose(found.correction[-1], 0.05, rtol=0, atol=1e-12)
 
 
+@pytest.mark.long
 def test_motors_that_do_not_determine_the_pose_are_reported():
     q, v, a, efforts = log()
     one = lambda x: {"shoulder": x[:, 0]}  # noqa: E731
