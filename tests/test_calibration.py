@@ -322,7 +322,7 @@ def test_quantiles_are_those_of_student():
 def test_mistakes_are_explained():
     positions = np.zeros((20, 2))
     for message, options in (
-        ("parameters: 'bodies.rod1.mass' is not a point", {"parameters": ["bodies.rod1.mass"]}),
+        ("parameters: 'bodies.rod1.mass' acts on motor efforts only", {"parameters": ["bodies.rod1.mass"]}),
         ("unknown parameter, or zero for every", {"parameters": ["joints.elbow1.length"]}),
         ("each of them once", {"parameters": [*LENGTHS, f"{LENGTHS[0]}.x"]}),
         ("point_a.z' is not a point", {"parameters": [f"{LENGTHS[0]}.z"]}),

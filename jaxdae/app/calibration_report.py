@@ -1,4 +1,4 @@
-"""The results of `jaxdae calibrate`: corrections with confidence intervals from a log of measured poses."""
+"""The results of `jaxdae calibrate`: corrections with confidence intervals from a log."""
 
 import json
 import pathlib
@@ -20,6 +20,7 @@ from jaxdae.app.model.fit_history import read_table
 from jaxdae.base.dataclass import get_leaf
 from jaxdae.base.suggestions import counted
 from jaxdae.geometry.rotation import matrix_quaternion
+from jaxdae.kinematics.geometric_parameters import SYMMETRIC, XYZ, points_of_body
 from jaxdae.systems.status import Status
 
 RESULT = "calibration.json"
@@ -36,7 +37,9 @@ def report(asked: Script, log: pathlib.Path) -> None:
     """
     section: Any = asked.config.calibrate
     plane = asked.config.mechanism.space == "plane"
-    columns = read_log(log, [*section.actuated, *(x for one in section.measured for x in names(one, plane))])
+    wanted = [*section.actuated, *(x for one in section.measured for x in names(one, plane))]
+    efforts = effort_names(section)
+    columns = read_log(log, [*wanted, *(x for group in efforts.values() for x in group.values())])
     held = np.zeros(len(columns[section.actuated[0]]), bool)
     chosen = np.random.default_rng(asked.config.batch.seed).permutation(held.size)
     held[chosen[: round(section.held_out * held.size)]] = True
@@ -73,6 +76,16 @@ def names(frame: Measured, plane: bool) -> list[str]:
         *(turn if frame.orientation_std else ()),
     )
     return [f"{frame.name}.{key}" for key in keys]
+
+
+def effort_names(section: Calibrate) -> dict[str, dict[str, str]]:
+    """Return the columns of rates, accelerations and efforts by motor; empty without efforts."""
+    if section.effort_std is None:
+        return {}
+    suffixes = {"rates": "rate", "accelerations": "acceleration", "efforts": "effort"}
+    return {
+        field: {name: f"{name}.{suffix}" for name in section.actuated} for field, suffix in suffixes.items()
+    }
 
 
 def read_log(file: pathlib.Path, wanted: list[str]) -> dict[str, np.ndarray]:
@@ -120,6 +133,16 @@ def fitted(
         )
         deviations += [frame.position_std] * size
         deviations += [frame.orientation_std] * (0 if turn is None else 1 if plane else 3)
+    if section.effort_std is not None:
+        motors = {
+            field: {name: columns[column] for name, column in group.items()}
+            for field, group in effort_names(section).items()
+        }
+        targets.append(kinematics.MeasuredEfforts(**motors))
+        each = dict(
+            zip(section.actuated, np.broadcast_to(section.effort_std, len(section.actuated)), strict=True)
+        )
+        deviations += [each[name] for name in sorted(each)]
     return kinematics.calibrate(
         mechanism,
         {name: columns[name] for name in section.actuated},
@@ -182,7 +205,7 @@ def _record(found: Any, section: Calibrate, ends: list[np.ndarray], held: np.nda
     def known(x: Any) -> float | None:
         return float(x) if np.isfinite(x) else None
 
-    leaves = {name[:-2] if name[-2:] in (".x", ".y", ".z") else name: None for name in section.parameters}
+    leaves = dict.fromkeys(leaf for name in section.parameters for leaf in changed_leaves(found, name))
     numbers = np.stack([found.correction, found.standard_error, *ends], axis=1)
     keys = ("correction", "standard_error", "lower", "upper")
     poses = zip(found.pose_status, held, found.outlier, strict=True)
@@ -192,7 +215,7 @@ def _record(found: Any, section: Calibrate, ends: list[np.ndarray], held: np.nda
             {"name": name, "unit": unit, **dict(zip(keys, map(known, row), strict=True))}
             for name, unit, row in zip(found.names, found.units, numbers, strict=True)
         ],
-        "calibrated": {name: config_value(get_leaf(found.mechanism, name)) for name in leaves},
+        "calibrated": {name: config_value(name, get_leaf(found.mechanism, name)) for name in leaves},
         "free_combinations": [{"names": group, "count": count} for group, count in trade_offs(found)],
         "singular_values": list(map(known, found.singular_values)),
         "directions": np.asarray(found.directions).tolist(),
@@ -205,6 +228,17 @@ def _record(found: Any, section: Calibrate, ends: list[np.ndarray], held: np.nda
     }
 
 
-def config_value(leaf: Any) -> Any:
-    """Return a leaf in the form of a config: axes (3, 3) as a quaternion wxyz."""
-    return np.asarray(matrix_quaternion(leaf) if np.shape(leaf) == (3, 3) else leaf).tolist()
+def changed_leaves(found: kinematics.Calibration, name: str) -> list[str]:
+    """Return the leaves that a parameter changes: for a center of mass, the points of its body."""
+    whole, _, entry = name.rpartition(".")
+    leaf = whole if entry in (*XYZ, *SYMMETRIC) else name
+    kind, _, field = leaf.rpartition(".")
+    if not (leaf.startswith("bodies.") and field == "center"):
+        return [leaf]
+    return [path for _, _, path in points_of_body(found.mechanism, kind.removeprefix("bodies."))]
+
+
+def config_value(name: str, leaf: Any) -> Any:
+    """Return a leaf in the form of a config: axes (3, 3) of a joint as a quaternion wxyz."""
+    axes = name.startswith("joints.") and np.shape(leaf) == (3, 3)
+    return np.asarray(matrix_quaternion(leaf) if axes else leaf).tolist()

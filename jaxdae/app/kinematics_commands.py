@@ -13,7 +13,8 @@ from jaxdae.app.runs.console import new_console
 
 _CONFIG = typer.Argument(help="YAML file, see configs/.", show_default=False)
 _LOG = typer.Argument(
-    help="CSV file with one row per pose: encoder readings and measured poses.", show_default=False
+    help="CSV file with one row per pose: encoder readings, measured poses and motor efforts.",
+    show_default=False,
 )
 _SET = typer.Option("--set", metavar="PATH=VALUE", help="Override one value. Repeatable.")
 _OUT = typer.Option("--out", metavar="DIR", help="Parent folder of the new run folder.")
@@ -41,7 +42,7 @@ def calibrate(
     set_: Annotated[list[str] | None, _SET] = None,
     out: Annotated[pathlib.Path, _OUT] = _RUNS,
 ) -> None:
-    """Fit lengths, joint axes and encoder offsets to a log of measured poses.
+    """Fit lengths, joint axes, encoder offsets, masses and friction to a log of poses and motor efforts.
 
     The section calibrate of the config names them. Write the table as JSON and a report to a new folder.
     """

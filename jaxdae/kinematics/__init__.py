@@ -12,6 +12,7 @@ from jaxdae.kinematics.closed_chains import (
 from jaxdae.kinematics.dimensional_synthesis import Synthesis, synthesize
 from jaxdae.kinematics.equilibrium import static_equilibrium
 from jaxdae.kinematics.geometric_calibration import calibrate
+from jaxdae.kinematics.measured_efforts import MeasuredEfforts
 from jaxdae.kinematics.motion_along_paths import PathMotion, follow
 from jaxdae.kinematics.motor_transmission import Transmission, transmission
 from jaxdae.kinematics.targets import JointTarget, PoseTarget
@@ -24,6 +25,7 @@ __all__ = [
     "Calibration",
     "JointTarget",
     "KinematicsInfo",
+    "MeasuredEfforts",
     "PathMotion",
     "PoseTarget",
     "Synthesis",

@@ -1,9 +1,10 @@
-"""Least squares of geometric calibration: identifiable directions, robust weights and covariance.
+"""Least squares of calibration: identifiable directions, robust weights and covariance.
 
 Let x (p,) be corrections of the parameters, zero for the nominal robot. At the readings of the encoders plus
 the offsets in x, forward kinematics closes the loops. The residuals r(x) (N,) are the differences of the
 measured and the computed poses, over their standard deviations. All rows have the same weight at first. A
-group g contains the rows of one target in one unit, such as the positions of the tool, in all P poses.
+group g contains the rows of one target in one unit, such as the positions of the tool, in all P poses. The
+efforts of each motor are a group of their own (`measured_efforts`).
 
 *Identifiable directions.* Let D contain the characteristic sizes of the parameters, and J = dr/dx at x = 0.
 The singular value decomposition
@@ -80,8 +81,8 @@ from jax import Array
 from jaxdae.base.dataclass import pytree, static
 from jaxdae.compile.precompute import prepared
 from jaxdae.dynamics.minimum_norm import pseudoinverse, rank_tolerance
-from jaxdae.kinematics.closed_chains import problem_of, solved
-from jaxdae.kinematics.geometric_parameters import Parameter, corrected, offsets_of
+from jaxdae.kinematics.closed_chains import determined, problem_of, solved
+from jaxdae.kinematics.geometric_parameters import Parameter, centers_of, corrected, offsets_of, with_center
 from jaxdae.kinematics.least_squares_on_loops import tolerance
 from jaxdae.kinematics.targets import JointTarget
 from jaxdae.linalg.singular_values import svd
@@ -106,15 +107,14 @@ class Calibration:
         mechanism: the calibrated mechanism.
         offsets: the offset () of each calibrated encoder, position minus reading, by the name of its motor.
         names: the names of the corrections (p,) (static).
-        units: their units (p,), m or rad (static).
+        units: their units (p,), such as m or rad (static).
         correction: the corrections (p,).
         standard_error: their standard errors (p,); infinite where the poses do not identify a correction.
         covariance: covariance (p, p) along the identifiable directions.
-        directions: (p, p), each row an orthonormal direction of scaled corrections, with lengths divided by
-            the characteristic length.
+        directions: (p, p), each row an orthonormal direction of corrections over their characteristic sizes.
         singular_values: of the scaled Jacobian at the nominal mechanism (p,), in descending order.
         identifiable: whether each direction (p,) is identifiable.
-        error: residuals (n, m) of all poses in m and rad, in the order of the targets.
+        error: residuals (n, m) of all poses in m, rad, N m and N, in the order of the measurements.
         weight: weights (n, m) of the residuals in the fit, between 0 and 1.
         outlier: whether a pose (n,) has a residual above 3.5 robust standard deviations, or fails.
         held_out_rms: root mean square () of residuals over standard deviations, for held-out poses; NaN
@@ -194,7 +194,10 @@ class _Model(NamedTuple):
 def _linearized(
     mechanism: Mechanism, parameters: Sequence[Parameter], poses: Any, sizes: Array, x: Array, q: Array
 ) -> _Model:
-    """Return the model (2) at corrections x (p,) and coordinates q (n, nq)."""
+    """Return the model (2) at corrections x (p,) and coordinates q (n, nq).
+
+    A measured point stays where it is if the center of mass of its body changes.
+    """
     velocity_units = mechanism.names.velocity_units
     columns = scales(mechanism, velocity_units, len(velocity_units), q.dtype)
 
@@ -204,8 +207,9 @@ def _linearized(
             motors = {name: reading + offsets.get(name, 0.0) for name, reading in pose[0].values.items()}
             there = changed.retract(q, columns * xi)
             found = problem_of(changed, JointTarget(motors), q, {}, None).rows(there)
-            frames = changed.frames(there)
-            errors = [target.checked(changed).error(changed, frames, there) for target in pose[1:]]
+            frames, centers = changed.frames(there), centers_of(parameters, x)
+            targets = [with_center(target.checked(changed), centers) for target in pose[1:]]
+            errors = [target.error(changed, frames, there) for target in targets]
             both = jnp.concatenate([found.loops, found.errors]), jnp.concatenate(errors) / sizes
             return both, both
 
@@ -307,15 +311,21 @@ def fitted(
     floor: Array,
     same: Array,
     held: Array,
+    scale: Array,
     condition: Any,
     parameters: tuple[Parameter, ...],
     robust: bool,
 ) -> Calibration:
     """Return the result of `calibrate` for checked arguments."""
     units = tuple(parameter.unit for parameter in parameters for _ in range(parameter.size))
-    scale, rows = scales(mechanism, units, len(units), start.dtype), held.shape[0] * sizes.shape[0]
-    begun, info = jax.vmap(lambda motors: solved(problem_of(mechanism, motors, start, {}, None)))(poses[0])
-    reached = info.status == Status.OK
+    rows = held.shape[0] * sizes.shape[0]
+
+    def closed(motors: Any) -> Any:
+        state, info = solved(problem_of(mechanism, motors, start, {}, None))
+        return state, determined(mechanism, state, info.status, motors.values)
+
+    begun, pose_status = jax.vmap(closed)(poses[0])
+    reached = pose_status == Status.OK
     linearized = partial(_linearized, mechanism, parameters, poses, sizes)
     x = jnp.zeros(scale.shape, start.dtype)
     model = linearized(x, begun.q)
@@ -370,7 +380,7 @@ def fitted(
         held_out_rms=jnp.sqrt(jnp.mean(squares, where=reached & held)),
         sigma=jnp.where(enough, jnp.sqrt(jnp.mean(variances)), jnp.inf),
         freedom=jnp.sum(used) - jnp.sum(known),
-        pose_status=info.status,
+        pose_status=pose_status,
         iterations=count,
         status=jnp.where(done, Status.OK, Status.NOT_CONVERGED).astype(jnp.int32),
     )

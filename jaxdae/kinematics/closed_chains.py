@@ -110,10 +110,15 @@ def forward_kinematics(
     check_mechanism(mechanism)
     check_poses("forward_kinematics", mechanism)
     state, info = inverse_kinematics(mechanism, JointTarget(actuated), start, limits=limits)
+    return state, replace(info, status=determined(mechanism, state, info.status, actuated))
+
+
+def determined(mechanism: Mechanism, state: State, status: Any, actuated: Mapping[str, Any]) -> Array:
+    """Return a status (), SINGULAR instead of OK if the motors do not determine the pose."""
     places = coordinate_indices("actuated", mechanism, sorted(actuated))
-    moves = (info.status == Status.OK) & _leaves_motion(mechanism, state, places)
-    status: Any = jnp.where(moves, Status.SINGULAR, info.status)
-    return state, replace(info, status=status.astype(jnp.int32))
+    moves = (status == Status.OK) & _leaves_motion(mechanism, state, places)
+    found: Any = jnp.where(moves, Status.SINGULAR, status)
+    return found.astype(jnp.int32)
 
 
 @partial(jax.jit, static_argnames="places")

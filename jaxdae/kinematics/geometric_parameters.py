@@ -12,7 +12,8 @@ The component of phi along an axis of rotation has the same effect as the offset
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -21,23 +22,31 @@ from jax import Array
 from jaxdae.base.dataclass import get_leaf, set_leaf
 from jaxdae.base.suggestions import brief, join_first
 from jaxdae.geometry.rotation import quat_exp, rotation_matrix
-from jaxdae.kinematics.targets import coordinate_indices
+from jaxdae.kinematics.targets import PoseTarget, coordinate_indices
 from jaxdae.mechanisms import Mechanism
+from jaxdae.mechanisms.describe.number_kinds import PerCoordinate
 from jaxdae.mechanisms.describe.place_kinds import Direction, JointAxes, Point
 from jaxdae.mechanisms.joint_copies import with_equal_copies
+
+XYZ = ("x", "y", "z")
+SYMMETRIC = ("xx", "yy", "zz", "yz", "xz", "xy")
+"""The entries of the correction of a symmetric matrix."""
+_ROWS, _COLUMNS = (0, 1, 2, 1, 0, 0), (0, 1, 2, 2, 2, 1)
 
 
 class Parameter(NamedTuple):
     """A parameter with a correction.
 
     Attributes:
-        name: name of the parameter of a joint, or of a motor for the offset of its encoder.
-        form: "number", "point", "direction", "axes" or "offset".
+        name: name of the parameter, or of a motor for the offset of its encoder.
+        form: "number", "point" (a vector), "tensor" (a symmetric matrix), "direction", "axes", "center" (of
+            mass) or "offset".
         total: the number of entries of the correction.
-        unit: their unit, m or rad.
+        unit: their unit, such as m or rad.
         free: the indices of the entries that are calibrated; the others are zero.
-        leaf: the path of the leaf with this parameter of all joints of the type; empty for offsets.
-        index: the index of the joint in the leaf.
+        leaf: the path of the leaf with this parameter of all elements of the type; the name of the body for
+            centers of mass; empty for offsets.
+        index: the index of the element in the leaf, or of the body.
     """
 
     name: str
@@ -57,7 +66,8 @@ class Parameter(NamedTuple):
     def entries(self) -> tuple[str, ...]:
         """The names of the calibrated entries."""
         name = f"offsets.{self.name}" if self.form == "offset" else self.name
-        return (name,) if self.total == 1 else tuple(f"{name}.{'xyz'[k]}" for k in self.free)
+        labels = SYMMETRIC if self.form == "tensor" else XYZ
+        return (name,) if self.total == 1 else tuple(f"{name}.{labels[k]}" for k in self.free)
 
 
 def joint_parameter(mechanism: Mechanism, path: str) -> Parameter:
@@ -118,7 +128,9 @@ def _form(mechanism: Mechanism, path: str) -> tuple[str, int, str, str, Any]:
     if isinstance(kind, Point):
         return "point", size, "m", *place
     leaf = get_leaf(mechanism, place[0])
-    if kind is not None and kind.unit in ("m", "rad") and jnp.ndim(leaf[place[1]]) == 0:
+    if kind is None or isinstance(kind, PerCoordinate):  # Springs, damping and friction are not geometry.
+        return other
+    if kind.unit in ("m", "rad") and jnp.ndim(leaf[place[1]]) == 0:
         return "number", 1, kind.unit, *place
     return other
 
@@ -138,17 +150,61 @@ def encoder_offset(mechanism: Mechanism, actuated: Sequence[str], name: str) -> 
 def corrected(mechanism: Mechanism, parameters: Sequence[Parameter], x: Array) -> Mechanism:
     """Return a mechanism with corrections x (p,) of its leaves.
 
+    If the center of mass of a body is displaced by d, its points change by -d, because it is their origin.
     Copies of joint geometry, for example in forces along a joint, change with the joint.
     """
     end = 0
     for parameter in parameters:
         start, end = end, end + parameter.size
-        if parameter.form != "offset":
+        if parameter.form not in ("offset", "center"):
             change = jnp.zeros((parameter.total,), x.dtype).at[jnp.array(parameter.free)].set(x[start:end])
             leaf = jnp.asarray(get_leaf(mechanism, parameter.leaf))
             new = _changed(leaf[parameter.index], parameter.form, change)
             mechanism = set_leaf(mechanism, parameter.leaf, leaf.at[parameter.index].set(new))
+    for body, change in centers_of(parameters, x).items():
+        for path, index, _ in points_of_body(mechanism, body):
+            leaf = jnp.asarray(get_leaf(mechanism, path))
+            mechanism = set_leaf(mechanism, path, leaf.at[index].add(-change))
     return with_equal_copies(mechanism)
+
+
+def points_of_body(mechanism: Mechanism, body: str) -> Iterator[tuple[str, int, str]]:
+    """Yield leaf path, index and name of each point of joints and forces that is fixed in a body."""
+    for path, group in joints_and_forces(mechanism):
+        kinds: Any = group.kinds(mechanism.space)
+        for field, kind in kinds.items():
+            if isinstance(kind, Point) and getattr(group, field) is not None:
+                place = "forces" if path.startswith("forces") else "joints"
+                yield from (
+                    (f"{path}.{field}", k, f"{place}.{group.names[k]}.{field}")
+                    for k, one in enumerate(getattr(group, kind.body))
+                    if one == mechanism.body_names.index(body)
+                )
+
+
+def joints_and_forces(mechanism: Mechanism) -> Iterator[tuple[str, Any]]:
+    """Yield the paths and the groups of joints and forces."""
+    for place in ("joints", "carrying", "forces"):
+        yield from ((f"{place}.{key}", group) for key, group in getattr(mechanism, place).items())
+
+
+def centers_of(parameters: Sequence[Parameter], x: Array) -> dict[str, Array]:
+    """Return the displacements of centers of mass (2,) or (3,) in corrections x (p,) by body."""
+    found: dict[str, Array] = {}
+    end = 0
+    for parameter in parameters:
+        start, end = end, end + parameter.size
+        if parameter.form == "center":
+            change = jnp.zeros((parameter.total,), x.dtype).at[jnp.array(parameter.free)].set(x[start:end])
+            found[parameter.leaf] = found.get(parameter.leaf, 0.0) + change
+    return found
+
+
+def with_center(target: Any, centers: Mapping[str, Array]) -> Any:
+    """Return a measurement whose point is fixed in a body, after displacements of centers of mass by body."""
+    if not isinstance(target, PoseTarget) or target.body not in centers:
+        return target
+    return replace(target, point=(0.0 if target.point is None else target.point) - centers[target.body])
 
 
 def offsets_of(parameters: Sequence[Parameter], x: Array) -> dict[str, Array]:
@@ -168,6 +224,9 @@ def _changed(old: Any, form: str, change: Array) -> Array:
     if form == "direction" and change.shape == (1,):
         cos, sin = jnp.cos(change[0]), jnp.sin(change[0])
         return jnp.stack([cos * old[0] - sin * old[1], sin * old[0] + cos * old[1]])
+    if form == "tensor":
+        half = jnp.zeros((3, 3), change.dtype).at[jnp.array(_ROWS), jnp.array(_COLUMNS)].set(change)
+        return old + half + half.T - jnp.diag(jnp.diagonal(half))
     if form == "direction":
         return rotation_matrix(quat_exp(change)) @ old
     return old + change.reshape(jnp.shape(old))

@@ -211,20 +211,21 @@ def stacked_targets(what: str, mechanism: Mechanism, targets: Sequence[Any]) -> 
     Args:
         what: the names of the arguments, for messages.
         mechanism: the mechanism.
-        targets: targets with values (K, ...). The field `point` is not stacked, but it is in the result.
+        targets: targets with values (K, ...), or other pytrees with a method `checked`. The field `point` is
+            not stacked, but it is in the result.
 
     Raises:
         ValueError: values of different lengths.
     """
     arrays = [_as_arrays(mechanism, target) for target in targets]
-    plain = [target if isinstance(target, JointTarget) else replace(target, point=None) for target in arrays]
+    plain = [replace(target, point=None) if isinstance(target, PoseTarget) else target for target in arrays]
     shapes = [x.shape for x in jax.tree.leaves(plain)]
     count = shapes[0][:1] if shapes else ()
     if not count or any(shape[:1] != count for shape in shapes):
         raise ValueError(f"{what} must have one entry per pose, got the shapes {shapes}")
 
     def stacked(target: Any) -> Any:
-        if isinstance(target, JointTarget) or target.point is None:
+        if not isinstance(target, PoseTarget) or target.point is None:
             return target
         return replace(target, point=jnp.broadcast_to(target.point, (*count, *target.point.shape)))
 
@@ -233,6 +234,8 @@ def stacked_targets(what: str, mechanism: Mechanism, targets: Sequence[Any]) -> 
 
 def _as_arrays(mechanism: Mechanism, target: Any) -> Any:
     """Return a target with arrays as values."""
+    if not isinstance(target, PoseTarget | JointTarget):
+        return target.checked(mechanism)
     if isinstance(target, JointTarget):
         return JointTarget({name: jnp.asarray(x, mechanism.dtype) for name, x in target.values.items()})
     values = {name: getattr(target, name) for name in ("position", "orientation", "point")}

@@ -1,5 +1,6 @@
 """The commands `jaxdae map` and `jaxdae calibrate`: results against closed forms, and mistakes in sections and logs."""
 
+import functools
 import json
 import pathlib
 from typing import Any
@@ -151,9 +152,19 @@ def test_names_and_paths_of_a_calibration_are_checked():
         "calibrate.measured.1.point": "a list of 3",
         "calibrate.measured.1.name": "'tip' a second time",
         "calibrate.parameters.1": "'joints.elbow1.point_a' a second time",
-        "calibrate.parameters.2": "the unknown path 'joints.tip.damping'",
-        "calibrate.parameters.3": "the unknown path 'bodies.rod1.mass'",
+        "calibrate.parameters.2": "'joints.tip.damping' without efforts",
+        "calibrate.parameters.3": "'bodies.rod1.mass' without efforts",
         "calibrate.offsets.0": "'motor2'",
+    }
+
+
+def test_parameters_of_efforts_are_checked():
+    acting = ["bodies.rod1.center.x", "bodies.rod1.inertia", "joints.elbow1.damping", "gravity.y"]
+    assert not found("calibrate", effort_std=0.1, parameters=[*acting, "joints.elbow1.point_a"])
+    wrong = ["bodies.rod9.mass", "joints.elbow1.limits", "joints.elbow1.dry_friction"]
+    problems = found("calibrate", effort_std=0.1, parameters=[*wrong, "bodies.rod1.mass"])
+    assert {path: got for path, (got, _) in problems.items()} == {
+        f"calibrate.parameters.{k}": f"the unknown path {path!r}" for k, path in enumerate(wrong)
     }
 
 
@@ -162,6 +173,8 @@ def test_names_and_paths_of_a_calibration_are_checked():
     [
         ({"parameters": [], "offsets": []}, "no unknowns"),
         ({"measured": [{"name": "tip", "body": "rod1"}]}, "no standard deviation"),
+        ({"measured": []}, "no measurements"),
+        ({"effort_std": [0.1]}, "1 values of effort_std"),
     ],
 )
 def test_calibrations_without_unknowns_or_measurements_are_rejected(changes, message):
@@ -206,12 +219,58 @@ def test_measured_frames_become_targets(monkeypatch, plane):
     assert options["standard_deviation"].tolist() == [1e-4] * size + [1e-3] * rows + [2e-3] * rows
 
 
+def test_logged_efforts_become_a_measurement(monkeypatch):
+    """Standard deviations are in the order of the config, and in alphabetical order in the library."""
+    changes = {"actuated": ["motor2", "motor1"], "measured": [], "effort_std": [0.2, 0.1]}
+    section = Config.model_validate(CALIBRATED | {"calibrate": CALIBRATED["calibrate"] | changes}).calibrate
+    assert section is not None
+    groups = calibration_report.effort_names(section)
+    order = [*section.actuated, *(name for group in groups.values() for name in group.values())]
+    assert order[2:4] == ["motor2.rate", "motor1.rate"]
+    assert order[-1] == "motor1.effort"
+    columns = {name: np.array([k, k + 0.5]) for k, name in enumerate(order)}
+    monkeypatch.setattr(
+        calibration_report.kinematics, "calibrate", lambda *given, **options: (given, options)
+    )
+    given, options = calibration_report.fitted(None, section, columns, None, None, True)
+    (log,) = given[2]
+    np.testing.assert_array_equal(log.rates["motor2"], columns["motor2.rate"])
+    np.testing.assert_array_equal(log.accelerations["motor1"], columns["motor1.acceleration"])
+    np.testing.assert_array_equal(log.efforts["motor1"], columns["motor1.effort"])
+    assert options["standard_deviation"].tolist() == [0.1, 0.2]
+
+
+@pytest.mark.exhaustive
+def test_a_calibration_of_an_arm_with_motor_efforts(tmp_path):
+    config, log = (CONFIGS / f"arm_calibration.{ending}" for ending in ("yaml", "csv"))
+    code, out, _ = command("calibrate", config, log, "--out", tmp_path)
+    assert code == 0
+    result = json.loads((only(tmp_path) / "calibration.json").read_text())
+    truth = {"bodies.lower.mass": 0.5, "bodies.lower.inertia": 0.015}
+    truth |= {"bodies.lower.center.x": 0.05, "bodies.lower.center.y": 0.01}
+    truth |= {"joints.shoulder.damping": -0.05, "joints.shoulder.friction": 0.1}
+    truth |= {"joints.elbow.damping": 0.02, "joints.elbow.friction": -0.1}
+    entries = {entry["name"]: entry for entry in result["corrections"]}
+    assert set(entries) == set(truth)
+    for name, value in truth.items():
+        assert entries[name]["lower"] < value < entries[name]["upper"]
+    x, y = (entries[f"bodies.lower.center.{axis}"]["correction"] for axis in "xy")
+    np.testing.assert_allclose(result["calibrated"]["joints.elbow.point_b"], [-0.15 - x, -y], rtol=1e-14)
+    assert [pose["line"] for pose in result["poses"] if pose["outlier"]] == [12]
+    # 80 and 20 residuals with a standard deviation of 1; three standard errors.
+    assert abs(result["sigma"] - 1.0) < 3.0 / np.sqrt(2 * 72)
+    assert abs(result["held_out_rms"] - 1.0) < 3.0 / np.sqrt(2 * 20)
+    assert "8 of 8 combinations" in out
+
+
 def test_calibrated_axes_are_written_as_in_a_config():
     quaternion = jnp.array([0.5, 0.1, -0.7, 0.5])
     axes = rotation.rotation_matrix(quaternion)
-    np.testing.assert_allclose(calibration_report.config_value(axes), quaternion, rtol=0, atol=1e-15)
-    assert calibration_report.config_value(np.array([1.0, 2.0])) == [1.0, 2.0]
-    assert calibration_report.config_value(np.array(3.0)) == 3.0
+    value = functools.partial(calibration_report.config_value, "joints.hinge.axes_a")
+    np.testing.assert_allclose(value(axes), quaternion, rtol=0, atol=1e-15)
+    assert value(np.array([1.0, 2.0])) == [1.0, 2.0]
+    assert value(np.array(3.0)) == 3.0
+    assert calibration_report.config_value("bodies.arm.inertia", np.eye(3)) == np.eye(3).tolist()
 
 
 @pytest.mark.parametrize(

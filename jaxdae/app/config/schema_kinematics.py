@@ -11,6 +11,7 @@ from jaxdae.app.config.schema_tuning import Place, check_order
 from jaxdae.app.config.section import Name, Section
 
 _MOST_POSES = 1_000_000
+Std = Annotated[float, Field(gt=0)]
 
 
 class Axis(Section):
@@ -105,14 +106,21 @@ class Measured(Section):
 
 
 class Calibrate(Section):
-    """Geometry and encoder offsets, fitted to measured poses."""
+    """Geometry, encoder offsets, masses and friction, fitted to measured poses and motor efforts."""
 
     actuated: list[str] = Field(
         min_length=1, description="the coordinates with encoders, which are columns of the log"
     )
-    measured: list[Measured] = Field(min_length=1, description="the measured frames")
+    measured: list[Measured] = Field(default=[], description="the measured frames")
+    effort_std: Std | list[Std] | None = Field(
+        default=None,
+        description="standard deviation of the efforts in N m or N, one number, or one per actuated "
+        "coordinate; the log then has columns name.rate, name.acceleration and name.effort for each of them",
+    )
     parameters: list[str] = Field(
-        default=[], description="fields of joints, for example [joints.elbow.point_a.x]"
+        default=[],
+        description="fields of joints, for example [joints.elbow.point_a.x]; with effort_std also "
+        "bodies.rod.mass, bodies.rod.center and joints.elbow.damping",
     )
     offsets: list[str] = Field(default=[], description="the actuated coordinates with an unknown offset")
     robust: bool = Field(default=True, description="whether large residuals have smaller weights")
@@ -124,4 +132,11 @@ class Calibrate(Section):
     def _unknowns(self) -> "Calibrate":
         if not self.parameters and not self.offsets:
             raise ValueError("no unknowns|parameters, offsets, or both|add parameters")
+        if not self.measured and self.effort_std is None:
+            raise ValueError("no measurements|measured, effort_std, or both|add one of them")
+        count = len(self.effort_std) if isinstance(self.effort_std, list) else len(self.actuated)
+        if count != len(self.actuated):
+            raise ValueError(
+                f"{count} values of effort_std|one number, or {len(self.actuated)}|give one per motor"
+            )
         return self

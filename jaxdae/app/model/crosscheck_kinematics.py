@@ -8,7 +8,8 @@ from jaxdae.app.config.problems import Problem, did_you_mean
 from jaxdae.app.config.schema_mechanism import TYPES, space_of
 from jaxdae.app.model import coordinate_names
 from jaxdae.app.model.coordinate_names import Entries
-from jaxdae.mechanisms.describe.number_kinds import Number
+from jaxdae.kinematics.geometric_parameters import SYMMETRIC, XYZ
+from jaxdae.mechanisms.describe.number_kinds import Components, Number, PerCoordinate
 from jaxdae.mechanisms.describe.place_kinds import Direction, JointAxes, Point
 
 
@@ -65,28 +66,48 @@ def _calibrate(document: Document, given: dict) -> Iterator[Problem]:
                 remedy = did_you_mean(name, actuated, "one")
                 yield document.problem(place, f"{name!r}", "an actuated coordinate", remedy)
             elif key == "parameters" and isinstance(name, str):
-                yield from _parameter(document, place, name)
+                yield from _parameter(document, place, name, given.get("effort_std") is not None)
 
 
-def _parameter(document: Document, place: Location, path: str) -> Iterator[Problem]:
-    """Yield the problem of a path that is not the geometry of a joint."""
+def _parameter(document: Document, place: Location, path: str, with_efforts: bool) -> Iterator[Problem]:
+    """Yield the problem of a path that is not a geometric parameter, or not one that acts on efforts."""
     mechanism = value_at(document.data, ("mechanism",))
-    joints, types = value_at(mechanism, ("joints",)), TYPES[space_of(mechanism)]
-    known = []
-    for joint in joints if isinstance(joints, list) else ():
-        kind = types.get(str(value_at(joint, ("type",))))
-        fields = {} if kind is None else kind.kinds()
-        known += [f"joints.{value_at(joint, ('name',))}.{key}" for key in fields if _geometric(fields[key])]
+    types, known, acting = TYPES[space_of(mechanism)], [], ["gravity"]
+    for body in coordinate_names.body_names(mechanism):
+        acting += [f"bodies.{body}.{field}" for field in ("mass", "inertia", "center")]
+    for section in ("joints", "forces"):
+        listed = value_at(mechanism, (section,))
+        for element in listed if isinstance(listed, list) else ():
+            kind = types.get(str(value_at(element, ("type",))))
+            for key, field in ({} if kind is None else kind.kinds()).items():
+                geometric = section == "joints" and _geometric(field)
+                (known if geometric else acting if _acts(field) else []).append(
+                    f"{section}.{value_at(element, ('name',))}.{key}"
+                )
     whole, _, entry = path.rpartition(".")
-    if path not in known and not (entry in ("x", "y", "z") and whole in known):
-        got, expected = f"the unknown path {path!r}", "points, axes or a length of a joint"
-        yield document.problem(place, got, expected, did_you_mean(path, known, "one"))
+    given = whole if entry in (*XYZ, *SYMMETRIC) else path
+    if given in acting and not with_efforts:
+        yield document.problem(
+            place, f"{path!r} without efforts", "effort_std", "add effort_std, and efforts to the log"
+        )
+    elif given not in (*known, *acting):
+        expected = "a point, axes or a length of a joint" + (", or a mass, ..." if with_efforts else "")
+        names = [*known, *(acting if with_efforts else ())]
+        yield document.problem(
+            place, f"the unknown path {path!r}", expected, did_you_mean(path, names, "one")
+        )
 
 
 def _geometric(kind: Any) -> bool:
-    """Return whether a field of a joint has a correction in `jaxdae.kinematics.calibrate`."""
+    """Return whether a field of a joint has a geometric correction in `jaxdae.kinematics.calibrate`."""
     frame = isinstance(kind, Point | JointAxes) or type(kind) is Direction
-    return frame or (isinstance(kind, Number) and kind.unit in ("m", "rad"))
+    number = isinstance(kind, Number) and not isinstance(kind, PerCoordinate)
+    return frame or (number and kind.unit in ("m", "rad"))
+
+
+def _acts(kind: Any) -> bool:
+    """Return whether a field of a joint or a force may act on efforts."""
+    return isinstance(kind, Number | Components) and not kind.transient
 
 
 def _frame(document: Document, place: Location, given: dict) -> Iterator[Problem]:
