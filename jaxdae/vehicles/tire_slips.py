@@ -48,9 +48,9 @@ def tire_slip(mechanism: Mechanism, state: State) -> TireSlip:
     check_mechanism(mechanism)
     state = checked_state(state)
     check_fit(mechanism, state)
-    groups = [group for group in mechanism.forces.values() if isinstance(group, Contact)]
+    groups = _tires(mechanism)
     names = tuple(name for group in groups for name in group.names)
-    driven = [group for group in groups if any(number >= 0 for number in group.inputs)]
+    driven = [group for group in groups if _has_input(group)]
     if not groups or driven:
         problem = "has no planar tires" if not groups else "has tires with an input as rim speed"
         listed = [name for group in driven for name in group.names]
@@ -63,3 +63,18 @@ def tire_slip(mechanism: Mechanism, state: State) -> TireSlip:
         under: Any = regularized(rows[:, 2], getattr(group, "slow", SLOW))
         parts.append((-rows[:, 0] / under, jnp.arctan(rows[:, 1] / under), rows[:, :2]))
     return TireSlip(*(jnp.concatenate(column) for column in zip(*parts, strict=True)), names=names)
+
+
+def tires_with_slip(mechanism: Mechanism) -> tuple[str, ...]:
+    """Return the names of the tires in the order of `tire_slip`; empty where `tire_slip` raises an error."""
+    groups = _tires(mechanism)
+    return () if any(map(_has_input, groups)) else tuple(name for group in groups for name in group.names)
+
+
+def _tires(mechanism: Mechanism) -> list[Contact]:
+    return [group for group in mechanism.forces.values() if isinstance(group, Contact)]
+
+
+def _has_input(group: Contact) -> bool:
+    """Return whether the rim speed of a tire is an input."""
+    return any(number >= 0 for number in group.inputs)

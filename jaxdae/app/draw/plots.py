@@ -30,6 +30,7 @@ def draw_all(folder: pathlib.Path, config: Config, data: xr.Dataset) -> list[pat
         # A first-order mechanism has no masses and no energies.
         energies = (energy,) if config.mechanism.order == "second" else ()
         touching = [contacts] * ("contact_gap" in data) + [limits] * ("limit_gap" in data)
+        touching += [slip] * ("slip_ratio" in data)
         for drawing in (positions, *joints, violation, *energies, *touching, overlay):
             figure = drawing(figure_class, config, data)
             files.append(folder / f"{drawing.__name__}.png")
@@ -126,6 +127,17 @@ def limits(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
         return [values[..., indices] for _, indices in chosen for values in (gap, force)]
 
     return _panels(figure_class, config, data, labels, of_limits, "joint limits")
+
+
+def slip(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
+    """Return a figure of the slip ratios in % and the slip angles in degrees of the tires."""
+    names = [str(name) for name in data.tire.values]
+
+    def of_tires(part: xr.Dataset, drawn: Any) -> list[np.ndarray]:
+        return [100.0 * drawn(part.slip_ratio.values), np.rad2deg(drawn(part.slip_angle.values))]
+
+    labels = [("slip ratio in %", names), ("slip angle in degrees", names)]
+    return _panels(figure_class, config, data, labels, of_tires, "slip of the tires")
 
 
 def _panels(

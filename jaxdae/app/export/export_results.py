@@ -25,8 +25,10 @@ _OF_CONTACTS = {
     "limit_gap": "",
     "limit_force": "",
     "friction_force": "",
+    "slip_ratio": "1",
+    "slip_angle": "rad",
 }
-"""Variables of contacts, limits and dry friction with their units; empty if they depend on the joint."""
+"""Variables of contacts, limits, dry friction and tires, with units; empty if they depend on the joint."""
 _SCALARS = ("violation", "velocity_violation", "kinetic_energy", "potential_energy", "work", "status")
 
 
@@ -82,7 +84,7 @@ def columns(data: xr.Dataset) -> list[Column]:
 
 
 def _contact_columns(data: xr.Dataset, name: str) -> Iterator[Column]:
-    """Yield the columns of a variable of contacts or joints, such as "contact_force.foot.normal"."""
+    """Yield the columns of a variable of contacts, joints or tires, such as "contact_force.foot.normal"."""
     along = [data[dimension].values for dimension in data[name].dims if dimension not in ("world", "time")]
     for index in np.ndindex(*map(len, along)):
         labels = ".".join(str(values[k]) for values, k in zip(along, index, strict=True))

@@ -29,6 +29,7 @@ from jaxdae.app.runs import store_digests
 from jaxdae.app.runs.result_grid import Grid, Range
 from jaxdae.base.atomic_writes import beside, force_names
 from jaxdae.systems.status import Status
+from jaxdae.vehicles.tire_slips import tires_with_slip
 
 _SCALARS = 5  # violations, energies and work, one number each
 _STATUS = 4  # bytes
@@ -60,8 +61,10 @@ _TOUCHING = {
         ("friction",),
         "see friction_unit",
     ),
+    "slip_ratio": ("slip ratios of the tires, positive when driving", ("tire",), "1"),
+    "slip_angle": ("slip angles of the tires, positive for motion to the left", ("tire",), "rad"),
 }
-"""Variables of contacts, joint limits and dry friction, as in `variables`; forces are NaN at the start."""
+"""Variables of contacts, limits, dry friction and tires, as in `variables`; forces are NaN at the start."""
 
 
 def variables(
@@ -78,8 +81,8 @@ def variables(
         absolute: whether coordinates and velocities are poses and twists of the bodies.
         driven: whether inputs over time or a law drive forces.
         first_order: whether drives prescribe velocities; multipliers are then not forces.
-        touching: "contact" for a mechanism with contacts, "limit" with joint limits, and "friction" with
-            exact dry friction in joints.
+        touching: "contact" for a mechanism with contacts, "limit" with joint limits, "friction" with exact
+            dry friction in joints, and "tire" with planar tires.
     """
     push, linear, angular = (
         ("the velocities are", "m/s", "rad/s") if first_order else ("the constraint force is", "N", "N m")
@@ -243,7 +246,7 @@ def _fill(
         coordinate_names.is_absolute(system),
         "input" in labels,
         system.first_order,
-        tuple(name for name in ("contact", "limit", "friction") if name in labels),
+        tuple(name for name in ("contact", "limit", "friction", "tire") if name in labels),
     )
     for name, (meaning, extra, units) in stored.items():
         shape = tuple(sizes[dimension] for dimension in extra)
@@ -285,9 +288,9 @@ def _labels(system: Any) -> dict[str, Any]:
 
 
 def touching_labels(system: Any) -> dict[str, Any]:
-    """Return the names of contacts with pairs, and of joint limits and dry friction with units.
+    """Return the names of contacts with pairs, of joint limits and dry friction with units, and of tires.
 
-    A first-order mechanism has no contact forces, and no labels.
+    A first-order mechanism has no contact forces and no tires, and no labels.
     """
     mechanism, labels = coordinate_names.mechanism_of(system), {}
     if system.first_order:
@@ -302,6 +305,8 @@ def touching_labels(system: Any) -> dict[str, Any]:
     if (friction := mechanism.joint_friction) is not None:
         units = ["N m" if angular else "N" for angular in friction.angular]
         labels |= {"friction": list(friction.names), "friction_unit": ("friction", units)}
+    if tires := tires_with_slip(mechanism):
+        labels["tire"] = list(tires)
     return labels
 
 

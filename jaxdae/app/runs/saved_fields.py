@@ -10,6 +10,7 @@ from jaxdae import mechanisms
 from jaxdae.app.model import config_laws, coordinate_names
 from jaxdae.app.runs.energy_account import energies
 from jaxdae.integrators.method import roles_of
+from jaxdae.vehicles.tire_slips import tire_slip, tires_with_slip
 
 
 def observe(axes: Any, system: Any, integrator: Any, saved: Any, dt: Any) -> dict[str, Any]:
@@ -36,7 +37,7 @@ def observe(axes: Any, system: Any, integrator: Any, saved: Any, dt: Any) -> dic
         )
         kinetic, potential = energies(s, x)
         more = ({} if coordinate_names.is_absolute(s) else _bodies(s, x)) | ({} if u is None else {"u": u})
-        return (more | _touching(s, touch, x)) | {
+        return (more | _touching(s, touch, x) | _slips(s, x)) | {
             "q": x.q,
             "v": x.v,
             "a": a,
@@ -95,6 +96,14 @@ def _touching(system: Any, touch: Any, state: Any) -> dict[str, Any]:
     if system.joint_limits is not None:
         found["limit_gap"] = touch.gap[contacts:]
     return found
+
+
+def _slips(system: Any, state: Any) -> dict[str, Any]:
+    """Return slip ratios and slip angles (tire,) of the tires, if the mechanism has planar tires."""
+    if not tires_with_slip(system):
+        return {}
+    found = tire_slip(system, state)
+    return {"slip_ratio": found.ratio, "slip_angle": found.angle}
 
 
 def _observe_velocities(system: Any, state: Any, u: Any, solver: Any) -> dict[str, Any]:
