@@ -133,7 +133,7 @@ def test_examples_are_listed_with_what_they_say_and_found_by_name():
     complete = [name for name, data in configs.items() if "experiment" not in data]
     of_scripts = [name for name in configs if name not in complete]
     assert [[line.split()[0] for line in group] for group in groups] == [complete, of_scripts]
-    assert len(of_scripts) == 49
+    assert len(of_scripts) == 50
     for line in [line for group in groups for line in group]:
         name, told = line.split(maxsplit=1)
         assert told.startswith(" ".join(configs[name]["description"].split())), line
@@ -164,7 +164,7 @@ def test_every_config_of_an_experiment_has_its_script():
     scripts = {name: examples.script(path) for name, path in examples.examples().items()}
     assert scripts["crank_rocker"] is None
     found = [path for path in scripts.values() if path is not None]
-    assert len(found) == 49
+    assert len(found) == 50
     assert {path.parent for path in found} == {ROOT / "experiments"}
     # Hatch copies the folder to the place where an installed package looks for it.
     packed = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
