@@ -71,8 +71,9 @@ are then its own. After the first step, the step is therefore also beyond the li
 
     |v - v_last|^2 + |h a_1|^2 > `_FAST`^2 |v|^2    in the mass metric,
 
-and if S(h A) with beta^2 = 4 sigma / h^2 from the smaller quotient and alpha = delta / h has a spectral
-radius above `_GROWTH`.
+and if S(h A) has a spectral radius above `_GROWTH`, with beta^2 = 4 sigma / h^2 from the smaller quotient and
+alpha = -<d, e> / <d, d> / h. In contrast to delta, this quotient of D stays small if inertial forces turn e
+away from d.
 
 The test sees the forces near the examined states. A servo at its force limit has no stiffness there, so that
 an undamped servo that saturates in almost all steps can stay unnoticed. `stable_step` at its set point, or a
@@ -198,7 +199,8 @@ def is_beyond_limit(system: AnySystem, integrator: Any, state: State, before: An
 
     moved = energy(v - before)  # not finite at the start
     fast = jnp.isfinite(moved) & (moved + energy(dt * start) > _FAST**2 * energy(v))
-    alone = companion(delta, 2.0 * jnp.sqrt(jnp.maximum(jnp.minimum(along, across), 0.0)))
+    spring, damper = jnp.minimum(along, across), quotient(damped, first)
+    alone = companion(jnp.maximum(damper, 0.0), 2.0 * jnp.sqrt(jnp.maximum(spring, 0.0)))
     growing = spectral_radius(of_points(integrator).step_matrix(alone)) > _GROWTH
     return beyond | (fast & growing & jnp.any(springs_matter))
 
