@@ -27,7 +27,7 @@ from jaxdae.control.velocity_stepping import (
     VelocityStepping,
     spring_and_damper,
 )
-from jaxdae.control.vibration_modes import Modes, modes
+from jaxdae.control.vibration_modes import Modes, mode_motion, modes
 from jaxdae.control.virtual_work import VirtualWork, motor_efforts
 from jaxdae.control.with_goals import WithGoals
 
@@ -72,6 +72,7 @@ __all__ = [
     "input_response",
     "linear_quadratic_regulator",
     "linearize_equilibrium",
+    "mode_motion",
     "modes",
     "motor_efforts",
     "output_motion",

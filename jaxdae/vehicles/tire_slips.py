@@ -10,7 +10,7 @@ from jaxdae.base.dataclass import pytree, static
 from jaxdae.base.suggestions import join_first
 from jaxdae.mechanisms import Mechanism
 from jaxdae.mechanisms.describe.measures import Pairs
-from jaxdae.mechanisms.forces.planar_tires import SLOW, Contact, regularized
+from jaxdae.mechanisms.forces.planar_tires import Contact, regularized
 from jaxdae.systems.system import State, check_fit, check_mechanism, checked_state
 from jaxdae.typing import Leaf
 
@@ -60,7 +60,7 @@ def tire_slip(mechanism: Mechanism, state: State) -> TireSlip:
     for group in groups:
         pair, measure = Pairs(group.a, group.b, len(mechanism.body_names)), type(group).rate
         rows = group.derivatives.velocity_values(measure, group, pair, motion, state.t)
-        under: Any = regularized(rows[:, 2], getattr(group, "slow", SLOW))
+        under: Any = regularized(rows[:, 2], group.slow)
         parts.append((-rows[:, 0] / under, jnp.arctan(rows[:, 1] / under), rows[:, :2]))
     return TireSlip(*(jnp.concatenate(column) for column in zip(*parts, strict=True)), names=names)
 
@@ -71,7 +71,7 @@ def tires_with_slip(mechanism: Mechanism) -> tuple[str, ...]:
     return () if any(map(_has_input, groups)) else tuple(name for group in groups for name in group.names)
 
 
-def _tires(mechanism: Mechanism) -> list[Contact]:
+def _tires(mechanism: Mechanism) -> list[Any]:
     return [group for group in mechanism.forces.values() if isinstance(group, Contact)]
 
 

@@ -98,6 +98,23 @@ def test_four_bar_with_springs():
     np.testing.assert_allclose(shape[1] / shape[0], turns[1] / turns[0], rtol=1e-11)
     assert np.max(np.abs(found.shapes[:, 0])) == pytest.approx(1.0, rel=1e-14)
 
+    moved = jc.mode_motion(system, state, found, 0, 0.3, frames=9)
+    assert moved.t[-1] == pytest.approx(2.0 * np.pi * np.sqrt(mass / stiffness), rel=1e-10)
+    places = [system.names.coordinates.index(f"{name}.angle") for name in ("crank", "coupler", "rocker")]
+    for row, phase in zip(np.asarray(moved.q)[:, places], 2.0 * np.pi * np.arange(9) / 8.0, strict=True):
+        turned = joints(linkage(row[0])[0])
+        np.testing.assert_allclose(row, turned[[0, 1, 3]], rtol=0, atol=1e-13)
+        # The projection moves by second-order terms.
+        np.testing.assert_allclose(
+            row - q[jnp.array(places)],
+            0.3 * np.cos(phase) * np.real(shape[0] * turns[[0, 1, 3]] / turns[0]),
+            rtol=0,
+            atol=0.3**2,
+        )
+    assert np.isnan(jc.mode_motion(system, state, found, 0, 50.0, frames=9).q).any()
+    with pytest.raises(ValueError, match="mode must be an index of the 2 modes, got 2"):
+        jc.mode_motion(system, state, found, 2, 0.3)
+
     crank = jc.Coordinates.named(system, "crank.angle")
     matrices, frequencies = jc.state_space(system, state, u, crank), np.array([[0.0, 2.0], [5.0, 7.0]])
     s = 1j * frequencies

@@ -91,7 +91,9 @@ def _parameter(document: Document, place: Location, path: str, with_efforts: boo
             place, f"{path!r} without efforts", "effort_std", "add effort_std, and efforts to the log"
         )
     elif given not in (*known, *acting):
-        expected = "a point, axes or a length of a joint" + (", or a mass, ..." if with_efforts else "")
+        expected = "a point, axes or a length of a joint" + (
+            ", or a parameter that acts on efforts" if with_efforts else ""
+        )
         names = [*known, *(acting if with_efforts else ())]
         yield document.problem(
             place, f"the unknown path {path!r}", expected, did_you_mean(path, names, "one")

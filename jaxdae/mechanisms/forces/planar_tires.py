@@ -248,6 +248,8 @@ class Tire(PointOfBody, AxisInBody, Force):
 class ViscousLaw:
     """F = -c w."""
 
+    slow: ClassVar[float] = SLOW
+
     lateral: Number = fields.number("lateral force per slip speed", "N s/m", at_least=0.0)
     longitudinal: Number = fields.number(
         "longitudinal force per slip speed", "N s/m", value=0.0, at_least=0.0
