@@ -116,8 +116,8 @@ def mode_motion(
 
     Returns:
         Stacked states (frames,) with closed loops, and with the velocities of the linear model. The time
-        starts at zero and ends at 2 pi / |lambda|, or 2 pi for lambda = 0. The coordinates are NaN where the loops cannot close
-        because the scale is too large.
+        starts at zero and ends at 2 pi / |lambda|, or 2 pi for lambda = 0. The coordinates are NaN where the
+        loops cannot close because the scale is too large.
 
     Raises:
         ValueError: no such mode, or fewer than two frames.
