@@ -18,6 +18,7 @@ A gradient is the derivative of the summed final coordinates with respect to all
 """
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import logging
@@ -60,7 +61,8 @@ def cpu_seconds() -> float:
 def confine(cores: list[int]) -> None:
     """Confine all threads of the process to these cores."""
     for thread in os.listdir("/proc/self/task"):
-        os.sched_setaffinity(int(thread), cores)
+        with contextlib.suppress(ProcessLookupError):  # The thread has ended.
+            os.sched_setaffinity(int(thread), cores)
 
 
 def measure(name: str, dtype: str, worlds: int, gradient: bool, repeats: int) -> list[str] | str:
