@@ -20,7 +20,7 @@ from jaxdae.app.model.fit_history import read_table
 from jaxdae.base.dataclass import get_leaf
 from jaxdae.base.suggestions import counted
 from jaxdae.geometry.rotation import matrix_quaternion
-from jaxdae.kinematics.geometric_parameters import SYMMETRIC, XYZ, points_of_body
+from jaxdae.kinematics.geometric_parameters import points_of_body, without_entry
 from jaxdae.systems.status import Status
 
 RESULT = "calibration.json"
@@ -230,8 +230,7 @@ def _record(found: Any, section: Calibrate, ends: list[np.ndarray], held: np.nda
 
 def changed_leaves(found: kinematics.Calibration, name: str) -> list[str]:
     """Return the leaves that a parameter changes: for a center of mass, the points of its body."""
-    whole, _, entry = name.rpartition(".")
-    leaf = whole if entry in (*XYZ, *SYMMETRIC) else name
+    leaf = without_entry(name)
     kind, _, field = leaf.rpartition(".")
     if not (leaf.startswith("bodies.") and field == "center"):
         return [leaf]

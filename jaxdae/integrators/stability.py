@@ -9,7 +9,7 @@ but is wrong. Two tests detect such steps.
 
 *Feedback of constraints.* Baumgarte feedback x'' + 2 alpha x' + beta^2 x = 0 is linear with known
 coefficients. With the companion matrix A, a step multiplies (x, h x') by a 2 x 2 matrix S(h A), which is R(h
-A) for a Runge-Kutta method. The step is stable if the spectral radius of S is at most 1. `_GROWTH` leaves a
+A) for a Runge-Kutta method. The step is stable if the spectral radius of S is at most 1. `GROWTH` leaves a
 margin for round-off and for undamped feedback, which methods of order two amplify slightly.
 
 *Forces.* Evaluate the acceleration a(t, q, v) as in the first stages of a Runge-Kutta method:
@@ -71,7 +71,7 @@ are then its own. After the first step, the step is therefore also beyond the li
 
     |v - v_last|^2 + |h a_1|^2 > `_FAST`^2 |v|^2    in the mass metric,
 
-and if S(h A) has a spectral radius above `_GROWTH`, with beta^2 = 4 sigma / h^2 from the smaller quotient and
+and if S(h A) has a spectral radius above `GROWTH`, with beta^2 = 4 sigma / h^2 from the smaller quotient and
 alpha = -<d, e> / <d, d> / h. In contrast to delta, this quotient of D stays small if inertial forces turn e
 away from d.
 
@@ -107,9 +107,10 @@ _MARGIN = 1.1
 _STEEP = 0.97
 """The bound of dampers relative to z*. At 1.1 z*, dry friction saturates until the quotient is 0.97 to 1."""
 _BENT = 0.01
-_GROWTH = 1.01
+GROWTH = 1.01
+"""The largest growth of a mode per step; `stable_step` allows the same."""
 _FAST = 0.1
-"""|v - v_last| is about h omega |v| in a mode. Explicit Euler grows by `_GROWTH` from h omega = 0.14 on."""
+"""|v - v_last| is about h omega |v| in a mode. Explicit Euler grows by `GROWTH` from h omega = 0.14 on."""
 
 
 def companion(alpha: Any, beta: Any) -> Any:
@@ -201,7 +202,7 @@ def is_beyond_limit(system: AnySystem, integrator: Any, state: State, before: An
     fast = jnp.isfinite(moved) & (moved + energy(dt * start) > _FAST**2 * energy(v))
     spring, damper = jnp.minimum(along, across), quotient(damped, first)
     alone = companion(jnp.maximum(damper, 0.0), 2.0 * jnp.sqrt(jnp.maximum(spring, 0.0)))
-    growing = spectral_radius(of_points(integrator).step_matrix(alone)) > _GROWTH
+    growing = spectral_radius(of_points(integrator).step_matrix(alone)) > GROWTH
     return beyond | (fast & growing & jnp.any(springs_matter))
 
 
@@ -292,7 +293,7 @@ def feedback_status(system: AnySystem, integrator: Any, state: State, dt: Any) -
     sizes = system.sizes(state.q)
     gains = [beta] * (sizes.ng > 0) + [jnp.zeros_like(beta)] * (sizes.nw > 0)
     radii = [spectral_radius(method.step_matrix(companion(alpha, gain))) for gain in gains]
-    grows = jnp.any(jnp.stack([jnp.zeros((), state.q.dtype), *radii]) > _GROWTH)
+    grows = jnp.any(jnp.stack([jnp.zeros((), state.q.dtype), *radii]) > GROWTH)
     return jnp.where(grows, Status.UNSTABLE, Status.OK).astype(jnp.int32)
 
 

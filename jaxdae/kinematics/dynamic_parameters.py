@@ -26,8 +26,10 @@ from jaxdae.kinematics.geometric_parameters import (
     SYMMETRIC,
     XYZ,
     Parameter,
+    declared_kind,
     joint_parameter,
     joints_and_forces,
+    without_entry,
 )
 from jaxdae.mechanisms import Mechanism
 from jaxdae.mechanisms.describe.function_kinds import Function
@@ -76,8 +78,7 @@ def _dynamic(mechanism: Mechanism, path: str) -> list[Parameter]:
     Raises:
         ValueError: the element has no such parameter, or its center of mass cannot be corrected.
     """
-    whole, _, entry = path.rpartition(".")
-    name = whole if entry in (*XYZ, *SYMMETRIC) else path
+    name, entry = without_entry(path), path.rpartition(".")[2]
     form, leaf, index, units = _place(mechanism, name)
     labels = SYMMETRIC if form == "tensor" else XYZ
     wanted = range(len(units)) if name == path else [labels.index(entry)] if entry in labels else []
@@ -114,10 +115,9 @@ def _place(mechanism: Mechanism, name: str) -> tuple[str, str, Any, tuple[str, .
         raise ValueError(error.args[0]) from None
     if place is None:
         return other
-    group, _, field = place[0].rpartition(".")
-    owner = get_leaf(mechanism, group)
-    declared = owner.kinds(mechanism.space).get(field) if hasattr(owner, "kinds") else None
+    declared = declared_kind(mechanism, place[0])
     if isinstance(declared, PerCoordinate):
+        owner = get_leaf(mechanism, place[0].rpartition(".")[0])
         units = tuple(declared.units[unit] for unit in owner.coordinates.values())
         return "number" if len(units) == 1 else "point", *place, units
     if kind == "forces" and isinstance(declared, Number | Components):

@@ -118,9 +118,7 @@ def _form(mechanism: Mechanism, path: str) -> tuple[str, int, str, str, Any]:
         raise ValueError(f"parameters: {error.args[0]}") from None
     if place is None:
         return other
-    group, _, field = place[0].rpartition(".")
-    owner = get_leaf(mechanism, group)
-    kind = owner.kinds(mechanism.space).get(field) if hasattr(owner, "kinds") else None
+    kind = declared_kind(mechanism, place[0])
     if isinstance(kind, JointAxes):
         return "axes", 3, "rad", *place
     if isinstance(kind, Direction):
@@ -133,6 +131,19 @@ def _form(mechanism: Mechanism, path: str) -> tuple[str, int, str, str, Any]:
     if kind.unit in ("m", "rad") and jnp.ndim(leaf[place[1]]) == 0:
         return "number", 1, kind.unit, *place
     return other
+
+
+def declared_kind(mechanism: Mechanism, leaf: str) -> Any:
+    """Return the kind of the field of joints or forces that a leaf path names; None without one."""
+    group, _, field = leaf.rpartition(".")
+    owner = get_leaf(mechanism, group)
+    return owner.kinds(mechanism.space).get(field) if hasattr(owner, "kinds") else None
+
+
+def without_entry(path: str) -> str:
+    """Return the path of a parameter without the name of an entry, such as ".x" or ".xy"."""
+    whole, _, entry = path.rpartition(".")
+    return whole if entry in (*XYZ, *SYMMETRIC) else path
 
 
 def encoder_offset(mechanism: Mechanism, actuated: Sequence[str], name: str) -> Parameter:

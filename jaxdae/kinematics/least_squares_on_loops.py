@@ -199,6 +199,13 @@ def tolerance(dtype: Any) -> float:
     return float(jnp.finfo(dtype).eps) ** 0.6
 
 
+def scaled_inverse(matrix: Array) -> Array:
+    """Return the pseudoinverse (n, m) of a matrix (m, n) with scaled rows and columns, also for m = 0."""
+    if not matrix.shape[0]:
+        return matrix.T
+    return pseudoinverse(matrix, jax.lax.stop_gradient(rank_tolerance(matrix, tolerance(matrix.dtype))))
+
+
 class _Carry(NamedTuple):
     q: Any
     rows: Any
@@ -442,7 +449,7 @@ def _derivative(primals: Any, tangents: Any) -> Any:
     curvature = jax.jacfwd(slope)(none, lam, problem)
     empty = jnp.zeros((across.shape[0],) * 2, q.dtype)
     matrix = jnp.block([[curvature, across.T], [across, empty]])
-    inverse = pseudoinverse(matrix, jax.lax.stop_gradient(rank_tolerance(matrix, limit)))
+    inverse = scaled_inverse(matrix)
     primal, tangent = [leaves[k] for k in varying], [changes[k] for k in varying]
     change = jax.jvp(
         lambda *x: jnp.concatenate([slope(none, lam, of(x)), hard(none, of(x))]), primal, tangent

@@ -31,8 +31,7 @@ from jax import Array
 
 from jaxdae.base.dataclass import pytree
 from jaxdae.control.outputs import Coordinates, output_jacobian
-from jaxdae.dynamics.minimum_norm import pseudoinverse, rank_tolerance
-from jaxdae.kinematics.least_squares_on_loops import tolerance
+from jaxdae.kinematics.least_squares_on_loops import scaled_inverse
 from jaxdae.kinematics.targets import coordinate_indices, real_array
 from jaxdae.mechanisms import Mechanism
 from jaxdae.systems.system import State
@@ -64,7 +63,8 @@ class MeasuredEfforts:
 
     def units(self, mechanism: Mechanism) -> tuple[str, ...]:
         """Return the unit of each row, N m or N."""
-        return tuple("N m" if unit == "rad" else "N" for unit in self._units(mechanism))
+        units = mechanism.names.coordinate_units
+        return tuple("N m" if units[k] == "rad" else "N" for k in self.places(mechanism))
 
     def checked(self, mechanism: Mechanism) -> MeasuredEfforts:
         """Return the measurement with arrays in the precision of the mechanism.
@@ -100,9 +100,9 @@ class MeasuredEfforts:
         columns = scales(mechanism, mechanism.names.velocity_units, still.shape[0], q.dtype)
         rows = at.dense_jacobian
         sizes = scales(mechanism, mechanism.names.row_units, rows.shape[0], q.dtype)
-        closing = columns[:, None] * _inverse(rows * columns / sizes[:, None]) / sizes
+        closing = columns[:, None] * scaled_inverse(rows * columns / sizes[:, None]) / sizes
         free = (motors - (motors @ closing) @ rows) * columns
-        moving = columns[:, None] * _inverse(free)
+        moving = columns[:, None] * scaled_inverse(free)
 
         def motion(bias: Array, rate: Array) -> Array:
             forced = -closing @ bias
@@ -116,16 +116,6 @@ class MeasuredEfforts:
     def places(self, mechanism: Mechanism) -> tuple[int, ...]:
         """Return the indices of the motors in q, in alphabetical order."""
         return coordinate_indices("MeasuredEfforts", mechanism, sorted(self.efforts))
-
-    def _units(self, mechanism: Mechanism) -> tuple[str, ...]:
-        return tuple(mechanism.names.coordinate_units[k] for k in self.places(mechanism))
-
-
-def _inverse(matrix: Array) -> Array:
-    """Return the pseudoinverse of scaled rows."""
-    if not matrix.shape[0]:
-        return matrix.T
-    return pseudoinverse(matrix, rank_tolerance(matrix, tolerance(matrix.dtype)))
 
 
 def characteristic_rate(mechanism: Mechanism, logs: Sequence[MeasuredEfforts]) -> Array:

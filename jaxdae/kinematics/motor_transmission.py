@@ -50,9 +50,8 @@ from jax import Array
 from jaxdae.base.dataclass import pytree, static
 from jaxdae.base.suggestions import brief
 from jaxdae.control.inputs import accelerations
-from jaxdae.dynamics.minimum_norm import pseudoinverse, rank_tolerance
 from jaxdae.kinematics.closed_chains import checked_targets
-from jaxdae.kinematics.least_squares_on_loops import tolerance
+from jaxdae.kinematics.least_squares_on_loops import scaled_inverse
 from jaxdae.kinematics.targets import JointTarget, PoseTarget, coordinate_indices
 from jaxdae.mechanisms import Mechanism
 from jaxdae.mechanisms.describe.numbers import concrete
@@ -189,7 +188,7 @@ def transmitted(
     pairs = _pairs(mechanism, at.dense_jacobian, both / sizes[:, None])
     mobility = jnp.round(jax.lax.stop_gradient(jnp.trace(pairs))).astype(int)
     motors, tool = pairs[:na], pairs[na:]
-    map_ = tool @ _inverse(motors)
+    map_ = tool @ scaled_inverse(motors)
     values, sines, cosines = (jnp.linalg.svd(x, compute_uv=False) for x in (map_, tool, motors))
     rank = jnp.clip(mobility, 1, values.shape[0])
     smallest = values[rank - 1]
@@ -197,7 +196,7 @@ def transmitted(
     at_tool = None
     if stiffness is not None:
         root = jnp.sqrt(jnp.broadcast_to(stiffness, (na,))) * sizes[:na]
-        moved = sizes[na:, None] * tool @ _inverse(root[:, None] * motors)
+        moved = sizes[na:, None] * tool @ scaled_inverse(root[:, None] * motors)
         at_tool = jnp.where(held, jnp.linalg.inv(moved @ moved.T), jnp.nan)
     inertia = None
     if not isinstance(mechanism, MasslessMechanism):
@@ -224,9 +223,5 @@ def _pairs(mechanism: Mechanism, jacobian: Array, both: Array) -> Array:
     if jacobian.shape[0]:
         rows = jax.lax.stop_gradient(scales(mechanism, names.row_units, jacobian.shape[0], dtype))
         loops = jacobian * columns / rows[:, None]
-        free = free - (free @ _inverse(loops)) @ loops
-    return free @ _inverse(free)
-
-
-def _inverse(matrix: Array) -> Array:
-    return pseudoinverse(matrix, jax.lax.stop_gradient(rank_tolerance(matrix, tolerance(matrix.dtype))))
+        free = free - (free @ scaled_inverse(loops)) @ loops
+    return free @ scaled_inverse(free)

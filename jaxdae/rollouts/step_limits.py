@@ -9,7 +9,7 @@ constraints. One step of length h multiplies them by a matrix S(h) (2 nv, 2 nv):
 to this linear system. The step is stable where the spectral radius of S is not larger than the growth of the
 exact motion, up to a factor,
 
-    rho(S(h)) <= _GROWTH exp(h sigma),    h sigma <= 1,
+    rho(S(h)) <= GROWTH exp(h sigma),    h sigma <= 1,
     sigma = max(0, largest real part of the eigenvalues).
 
 sigma > 0 near an unstable equilibrium, such as an inverted pendulum. The second condition keeps that growth
@@ -35,12 +35,12 @@ from jaxdae.compile.precompute import prepared
 from jaxdae.integrators.equation_of_motion import motion
 from jaxdae.integrators.integrator import Integrator, check_integrator, input_at
 from jaxdae.integrators.method import of_points, on_linear_systems, roles_of, sampled_law, samples_law
+from jaxdae.integrators.stability import GROWTH
 from jaxdae.rollouts.rollout_arguments import as_controls
 from jaxdae.systems.state_checks import report_state
 from jaxdae.systems.system import AnySystem, State, System, check_system, checked_state
 from jaxdae.typing import Leaf
 
-_GROWTH = 1.01
 _SHORTEST = 2.0**-30
 """The shortest step that is tried, in units of the longest."""
 
@@ -108,7 +108,7 @@ def stable_step(
         radius = (
             np.max(np.abs(np.linalg.eigvals(matrix)), initial=0.0) if np.all(np.isfinite(matrix)) else np.inf
         )
-        return bool(growth * every * step <= 1.0 and radius <= _GROWTH * np.exp(growth * every * step))
+        return bool(growth * every * step <= 1.0 and radius <= GROWTH * np.exp(growth * every * step))
 
     good = longest * _SHORTEST
     while good < longest and stable(min(2.0 * good, longest)):

@@ -8,7 +8,7 @@ from jaxdae.app.config.problems import Problem, did_you_mean
 from jaxdae.app.config.schema_mechanism import TYPES, space_of
 from jaxdae.app.model import coordinate_names
 from jaxdae.app.model.coordinate_names import Entries
-from jaxdae.kinematics.geometric_parameters import SYMMETRIC, XYZ
+from jaxdae.kinematics.geometric_parameters import without_entry
 from jaxdae.mechanisms.describe.number_kinds import Components, Number, PerCoordinate
 from jaxdae.mechanisms.describe.place_kinds import Direction, JointAxes, Point
 
@@ -84,8 +84,7 @@ def _parameter(document: Document, place: Location, path: str, with_efforts: boo
                 (known if geometric else acting if _acts(field) else []).append(
                     f"{section}.{value_at(element, ('name',))}.{key}"
                 )
-    whole, _, entry = path.rpartition(".")
-    given = whole if entry in (*XYZ, *SYMMETRIC) else path
+    given = without_entry(path)
     if given in acting and not with_efforts:
         yield document.problem(
             place, f"{path!r} without efforts", "effort_std", "add effort_std, and efforts to the log"
