@@ -14,6 +14,8 @@ import pytest
 
 import jaxdae as jd
 from jaxdae import mechanisms as jm
+from jaxdae.fused.call import traced
+from jaxdae.systems import linearization
 
 DT, STEPS = 5e-3, 120
 SOLVERS = {
@@ -24,8 +26,8 @@ SOLVERS = {
 }
 
 
-def parallelogram(closed_by, size=1.0, angle=-0.5):
-    """Return the mechanism, q and v at 1 rad/s.
+def parallelogram(closed_by, size=1.0, angle=-0.5, coordinates=None):
+    """Return the mechanism, q and v at 1 rad/s, by default in joint coordinates.
 
     The coupler is a body between two hinges, or a massless rod. At an angle of -0.5 rad, step 100 ends in line.
     """
@@ -49,7 +51,7 @@ def parallelogram(closed_by, size=1.0, angle=-0.5):
             for k in range(2)
         ]
     description = jm.Description(space=jm.PLANE, bodies=bodies, joints=joints, gravity=(0.0, 0.0))
-    mechanism, q = jm.mechanism(description, jm.Joints())
+    mechanism, q = jm.mechanism(description, coordinates or jm.Joints())
     return mechanism, q, jnp.array([1.0 if "foot" in name else -1.0 for name in mechanism.names.velocities])
 
 
@@ -88,6 +90,23 @@ def test_accelerations_next_to_the_position_in_line_are_nan():
             a, _ = jd.forward_dynamics(mechanism, state, tau=jnp.array([1.0, 0.0]))
         # The torque of 1 N m turns both cranks, whose moments of inertia about their feet are 0.35 kg m^2.
         np.testing.assert_allclose(a, np.full(2, np.nan if is_lost else 1 / 0.7), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("coordinates", "most"), [(jm.Absolute(), 1.0), pytest.param(jm.Joints(), 1.2, marks=pytest.mark.long)]
+)
+def test_the_test_for_lost_rows_adds_few_operations(monkeypatch, coordinates, most):
+    """NaN in lost rows must not fill the zeros of J. Rows in absolute coordinates need no test."""
+    mechanism, q, _ = parallelogram("hinges", coordinates=coordinates)
+    v = jnp.zeros(mechanism.sizes(q).nv)
+
+    def operations():
+        program, _ = traced(lambda *given: rolled(*given), mechanism, q, v)
+        return program.code((True,) * len(program.jaxpr.jaxpr.invars))[0].looped
+
+    tested = operations()
+    monkeypatch.setattr(linearization, "lost_rows", lambda *given: None)
+    assert tested <= most * operations()
 
 
 @pytest.mark.long

@@ -66,7 +66,7 @@ class JacobianOperator(abc.ABC):
 
     def with_nan(self, rows: Bool[Array, " nc"]) -> JacobianOperator:
         """Return J with NaN in these rows."""
-        return DenseRows(jnp.where(rows[:, None], jnp.nan, self.as_dense()))
+        return DenseRows(nan_factors(rows, self.dtype)[:, None] * self.as_dense())
 
     def between(self, start: int, stop: int) -> JacobianOperator:
         """Return the rows start, ..., stop - 1."""
@@ -127,6 +127,11 @@ class JacobianOperator(abc.ABC):
         Return all columns if the test would need the dense matrix.
         """
         return jnp.ones((self.shape[1],), bool)
+
+
+def nan_factors(rows: Bool[Array, " nc"], dtype: Any) -> Float[Array, " nc"]:
+    """Return NaN for these rows and 1 for others: products with them keep the zeros of fused kernels."""
+    return jnp.where(rows, jnp.nan, jnp.ones((), dtype))
 
 
 def softened_cholesky(gram: Float[Array, "nc nc"], compliance: Float[Array, " nc"] | None) -> GramFactors:

@@ -306,6 +306,11 @@ class Mechanism(Labels, System):
         )
 
     @property
+    def vanishing_rows(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether rows can vanish: lever arms of loops in joint coordinates can."""
+        return self.coordinates.vanishing_rows
+
+    @property
     def resists(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Whether the mechanism has springs, dampers, friction, or forces that are not constant."""
         joints = [

@@ -19,7 +19,7 @@ from jax import Array
 from jaxtyping import Bool
 
 from jaxdae.base.dataclass import pytree
-from jaxdae.matrices import BlockRows, JacobianOperator, MassOperator
+from jaxdae.matrices import JacobianOperator, MassOperator
 from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.saddle_point.saddle_point_solver import needs_full_rank, needs_products_only
 from jaxdae.systems.evaluation import Evaluation
@@ -125,7 +125,7 @@ def lost_rows(
     rows in absolute coordinates do not become small, and solvers that determine the rank do not need the
     test.
     """
-    if not needs_full_rank(solver) or isinstance(jacobian, BlockRows):
+    if not (system.vanishing_rows and needs_full_rank(solver)):
         return None
     count, names = jacobian.shape[0], system.names
     units = np.asarray([*names.row_units, *[""] * count][:count])

@@ -80,6 +80,8 @@ class AnySystem(abc.ABC):
     """The names of the coordinates; missing names are numbered, such as "q0"."""
     resists: ClassVar[bool] = True
     """Whether forces may be too stiff for an explicit step."""
+    vanishing_rows: ClassVar[bool] = False
+    """Whether rows of J can vanish at singular configurations; see `linearization.lost_rows`."""
     characteristic_length: Any = 1.0
     """In m; length tolerances are relative to it."""
     row_names: ClassVar[tuple[str, ...]] = ()

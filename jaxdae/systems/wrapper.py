@@ -42,6 +42,11 @@ class SameCoordinates(AnySystem):
         """Whether q (+) xi is q + xi in the other system."""
         return self.coordinates_of.flat
 
+    @property
+    def vanishing_rows(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether rows in these coordinates can vanish at singular configurations."""
+        return self.coordinates_of.vanishing_rows
+
     def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
         """Return q (+) xi of the other system."""
         return self.coordinates_of.retract(q, xi)
@@ -254,6 +259,11 @@ class Wrapper(System):
     def resists(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Whether forces of the inner system may be too stiff for an explicit step."""
         return self.system.resists
+
+    @property
+    def vanishing_rows(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether rows of the inner system can vanish at singular configurations."""
+        return self.system.vanishing_rows
 
     @property
     def n_inputs(self) -> int | None:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import abc
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -98,6 +98,8 @@ class BodyCoordinates(abc.ABC):
 
     flat: bool
     """Whether q (+) xi is q + xi."""
+    vanishing_rows: ClassVar[bool] = False
+    """Whether rows of J can vanish, because lever arms of loops do."""
 
     def of_joints(self, groups: Any) -> Any:
         """Return the coordinates with the parameters of the stacked tree joints, if they have any."""

@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float
 
 from jaxdae.base.dataclass import pytree, static
 from jaxdae.matrices import JacobianOperator, MassOperator
+from jaxdae.matrices.jacobian import nan_factors
 from jaxdae.mechanisms.coordinates.articulated_bodies import TreeMass
 from jaxdae.mechanisms.coordinates.body_coordinates import Terms
 from jaxdae.mechanisms.coordinates.loop_factors import LoopFactors, eliminated, rows_matrix
@@ -188,7 +189,7 @@ class LoopRows(JacobianOperator):
 
     def with_nan(self, rows: Bool[Array, " nc"]) -> LoopRows:
         """Return J with NaN in these rows."""
-        return dataclasses.replace(self, pushes=jnp.where(rows[:, None, None], jnp.nan, self.pushes))
+        return dataclasses.replace(self, pushes=nan_factors(rows, self.dtype)[:, None, None] * self.pushes)
 
     def between(self, start: int, stop: int) -> LoopRows:
         """Return the rows start, ..., stop - 1."""

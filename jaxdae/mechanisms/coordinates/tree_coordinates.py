@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -96,6 +96,7 @@ class TreeCoordinates(BodyCoordinates):
         rest: the coordinates at which the springs have no force (nv,), in m or rad.
     """
 
+    vanishing_rows: ClassVar[bool] = True
     space: Plane | Space = static()
     structure: Structure = static()
     articulated_from: int = static()
